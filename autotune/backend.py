@@ -1,0 +1,117 @@
+"""Run one piece of TVM work in a process of its own: import a model, or export one.
+
+The command line never loads TVM itself, so a crash in an importer or a compiler is an error message. The
+request goes to standard input as JSON; the answer comes back on standard output, after lines of progress.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from typing import IO, Any
+
+from autotune import errors
+from autotune.errors import AutotuneError, StageTimeout, WorkerCrashed
+from autotune.isolate import die_with_parent
+from autotune.worker import SINGLE_THREADED
+
+_WORK = {"import": "autotune.tvm_backend.ingest", "export": "autotune.tvm_backend.export"}
+_KEPT = 500
+
+Progress = Callable[[str], None]
+
+
+def call(work: str, request: dict[str, Any], limit_s: float, progress: Progress) -> dict[str, Any]:
+    """Do the work and return its answer; `progress` is told each step.
+
+    Raises:
+        AutotuneError: the one that the work raised.
+        WorkerCrashed: its process died.
+        StageTimeout: it ran past `limit_s` and was killed.
+    """
+    with tempfile.TemporaryFile() as noise:
+        process = _spawn(work, noise)
+        overdue = threading.Timer(limit_s, process.kill)
+        overdue.start()
+        try:
+            answer = _converse(process, request, progress)
+        finally:
+            overdue.cancel()
+            process.kill()
+            process.wait()
+        if answer is None:
+            raise _silence(work, process.returncode, noise, limit_s if overdue.finished.is_set() else None)
+    if "error" in answer:
+        raise getattr(errors, answer["error"], AutotuneError)(answer["message"])
+    return answer
+
+
+def _spawn(work: str, noise: IO[bytes]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "autotune.backend", work],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=noise,
+        text=True,
+        env={**os.environ, **SINGLE_THREADED, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+    )
+
+
+def _converse(process: subprocess.Popen[str], request: dict[str, Any], progress: Progress) -> dict[str, Any] | None:
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        process.stdin.write(json.dumps(request))
+        process.stdin.close()
+    except BrokenPipeError:
+        pass  # it died at once; the end of its output says so
+    for line in process.stdout:
+        message: dict[str, Any] = json.loads(line)
+        if "progress" not in message:
+            return message
+        progress(message["progress"])
+    return None
+
+
+def _silence(work: str, status: int, noise: IO[bytes], limit_s: float | None) -> AutotuneError:
+    """The error for a process that ended without an answer."""
+    noise.seek(0)
+    last = noise.read().decode(errors="replace").strip()[-_KEPT:].splitlines()[-1:]
+    if limit_s is not None and status == -signal.SIGKILL:
+        return StageTimeout(f"{work} killed after {limit_s:g} s")
+    how = signal.Signals(-status).name if status < 0 else f"status {status}"
+    return WorkerCrashed(f"the process of this {work} died ({how}){': ' + last[0] if last else ''}")
+
+
+def main() -> None:
+    die_with_parent()
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what libraries print must not get between the answers
+
+    def say(message: dict[str, Any]) -> None:
+        data = json.dumps(message).encode() + b"\n"
+        while data:
+            data = data[os.write(answers, data) :]
+
+    try:
+        request = json.load(sys.stdin)
+        module = import_module(_WORK[sys.argv[1]])
+        say(module.run(request, lambda text: say({"progress": text})))
+    except AutotuneError as error:
+        say({"error": type(error).__name__, "message": str(error)})
+    except Exception as error:
+        traceback.print_exc()
+        lines = str(error).strip().splitlines()
+        reason = f"{type(error).__name__}: {lines[-1] if lines else ''}"
+        say({"error": "WorkerError", "message": f"{sys.argv[1]} failed: {reason}"[:_KEPT]})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,309 @@
+"""The settings in ``autotune.toml``: what there is, its defaults and bounds, and how it is read.
+
+Each setting is declared once, below. Validation and documentation are derived from that, so a
+setting cannot exist without a default, a bound and a line that says what it does.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
+
+from autotune.errors import ConfigError, disk_problem
+
+__all__ = [
+    "Build",
+    "Config",
+    "Daemon",
+    "Export",
+    "Job",
+    "Machine",
+    "Measure",
+    "Search",
+    "Setting",
+    "Train",
+    "load",
+]
+
+# Not tempfile.gettempdir(), which may differ between users who must share the locks.
+_SHARED_LOCKS = Path("/tmp/autotune-locks")
+_LARGEST = 2**63
+_TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+T = TypeVar("T", int, float, str)
+
+
+def _setting(default: T, doc: str, least: float | None = None, most: float | None = None) -> T:
+    metadata = {"doc": doc, "least": least, "most": most}
+    return cast(T, field(default=default, metadata=metadata))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What this machine lends to tuning."""
+
+    cpu_slots: int = _setting(
+        0, "CPUs to use at most; 0: as many as the process may use", least=0
+    )
+    lock_dir: str = _setting(
+        "", "folder of the locks that all users share; empty: /tmp/autotune-locks"
+    )
+
+    @property
+    def usable_cpus(self) -> int:
+        """``cpu_slots``, or the number of CPUs that this process may run on."""
+        if self.cpu_slots:
+            return self.cpu_slots
+        if hasattr(os, "sched_getaffinity"):
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
+
+    @property
+    def lock_folder(self) -> Path:
+        """``lock_dir`` as a path, or the folder that all workspaces and users share."""
+        return Path(self.lock_dir).expanduser() if self.lock_dir else _SHARED_LOCKS
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job gets unless its submission says otherwise."""
+
+    trials: int = _setting(640, "trials a job may spend", least=1)
+    trials_per_round: int = _setting(16, "trials in one round of a task", least=1)
+    patience: int = _setting(
+        5, "rounds without any improvement after which a task is converged; 0: never", least=0
+    )
+    min_gain: float = _setting(
+        0.01, "share of a task's time by which a trial must beat it to count as a gain", least=0
+    )
+
+
+@dataclass(frozen=True)
+class Search:
+    """The evolutionary search that proposes candidates."""
+
+    population: int = _setting(96, "candidates in one generation", least=1)
+    generations: int = _setting(3, "generations bred in one search", least=0)
+    init_unmeasured: int = _setting(
+        24, "new random candidates that each search starts from, at least", least=0
+    )
+    mutation_probability: float = _setting(
+        0.85, "probability that a candidate is mutated rather than copied", least=0, most=1
+    )
+    epsilon: float = _setting(
+        0.05, "share of each batch that is drawn at random, whatever its score", least=0, most=1
+    )
+    timeout_s: float = _setting(600.0, "seconds before a search is killed", least=0.1)
+
+
+@dataclass(frozen=True)
+class Build:
+    """Compiling candidates."""
+
+    timeout_s: float = _setting(20.0, "seconds before the build of a candidate is killed", least=0.1)
+    parallel: int = _setting(1, "candidates that one build stage compiles at a time", least=1)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Timing candidates on the target device."""
+
+    repeats: int = _setting(5, "timings taken of a candidate", least=1)
+    min_repeat_ms: int = _setting(20, "milliseconds that one timing lasts, at least", least=0)
+    warmup: int = _setting(1, "runs before the first timing", least=0)
+    timeout_s: float = _setting(20.0, "seconds before a measurement is killed", least=0.1)
+    threads: int = _setting(0, "threads that a candidate runs on; 0: one per CPU slot", least=0)
+
+
+@dataclass(frozen=True)
+class Train:
+    """Updating the cost model."""
+
+    timeout_s: float = _setting(300.0, "seconds before a training is killed", least=0.1)
+
+
+@dataclass(frozen=True)
+class Export:
+    """Compiling and verifying the model that is handed over."""
+
+    tolerance: float = _setting(
+        1e-3, "largest difference, absolute or relative, from the original's outputs", least=0
+    )
+    repeats: int = _setting(20, "timings taken of the whole model", least=1)
+    timeout_s: float = _setting(3600.0, "seconds before an export is killed", least=0.1)
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """The daemon that runs the queue."""
+
+    poll_s: float = _setting(0.5, "seconds between two looks at the queue", least=0.01)
+    attempts: int = _setting(3, "times a stage is tried before its job fails", least=1)
+    stop_grace_s: float = _setting(
+        30.0, "seconds that workers have to finish when the daemon stops", least=0
+    )
+
+
+class Setting(NamedTuple):
+    """One setting, as the documentation lists it."""
+
+    section: str
+    key: str
+    default: int | float | str
+    doc: str
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings; each attribute is a section of ``autotune.toml``."""
+
+    machine: Machine = Machine()
+    job: Job = Job()
+    search: Search = Search()
+    build: Build = Build()
+    measure: Measure = Measure()
+    train: Train = Train()
+    export: Export = Export()
+    daemon: Daemon = Daemon()
+
+    @classmethod
+    def describe(cls) -> list[Setting]:
+        """Every setting there is, in the order of the file."""
+        return [
+            Setting(section.name, setting.name, setting.default, setting.metadata["doc"])
+            for section in fields(cls)
+            for setting in fields(type(section.default))
+        ]
+
+
+def load(path: Path) -> Config:
+    """The settings in the file at ``path``, and defaults for what it leaves out.
+
+    A missing file means defaults throughout. Raises ``ConfigError``, whose one line names the file,
+    the line in it, and what is wrong there, and ``DiskProblem`` when the file cannot be read.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return Config()
+    except OSError as error:
+        raise disk_problem("read", path, error) from error
+    document, text = _parse(path, data)
+    try:
+        return _config(document)
+    except _Wrong as wrong:
+        line = _line_of(text, wrong.keys)
+        raise ConfigError(f"{path}:{line}: {wrong}") from None
+
+
+class _Wrong(Exception):
+    """A fault, and the keys that lead to it."""
+
+    def __init__(self, keys: tuple[str, ...], fault: str) -> None:
+        super().__init__(fault)
+        self.keys = keys
+
+
+def _parse(path: Path, data: bytes) -> tuple[dict[str, Any], str]:
+    import tomli
+
+    try:
+        text = data.decode("utf-8")
+        return tomli.loads(text), text
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{path}:{line}: not UTF-8 text") from error
+    except tomli.TOMLDecodeError as error:
+        fault = f"{error.msg[:1].lower()}{error.msg[1:]}"
+        raise ConfigError(f"{path}:{error.lineno}: {fault}") from error
+
+
+def _config(document: dict[str, Any]) -> Config:
+    defaults = {section.name: section.default for section in fields(Config)}
+    sections = {}
+    for name, table in document.items():
+        if name not in defaults:
+            kind = f"section [{name}]" if isinstance(table, dict) else f"key {name!r}"
+            raise _Wrong((name,), f"unknown {kind}{_hint(name, defaults)}")
+        if not isinstance(table, dict):
+            raise _Wrong((name,), f"{name!r} must be a section, not {_type_name(table)}")
+        sections[name] = _section(name, type(defaults[name]), table)
+    return Config(**sections)
+
+
+def _section(name: str, kind: Any, table: dict[str, Any]) -> Any:
+    settings = {setting.name: setting for setting in fields(kind)}
+    values = {}
+    for key, value in table.items():
+        if key not in settings:
+            hint = _hint(key, settings)
+            raise _Wrong((name, key), f"unknown key {key!r} in [{name}]{hint}")
+        fault = _fault(value, settings[key])
+        if fault:
+            raise _Wrong((name, key), f"{key!r} in [{name}] {fault}")
+        values[key] = type(settings[key].default)(value)
+    return kind(**values)
+
+
+def _fault(value: Any, setting: Any) -> str | None:
+    """What is wrong with the value, as the end of a sentence about the setting."""
+    wanted = type(setting.default)
+    if type(value) is not wanted and (type(value), wanted) != (int, float):
+        return f"must be {_TYPE_NAMES[wanted]}, not {_type_name(value)}"
+    if wanted is str:
+        return None
+    least, most = setting.metadata["least"], setting.metadata["most"]
+    if least is not None and value < least:
+        return f"must be at least {least:g}, not {value}"
+    if most is not None and value > most:
+        return f"must be at most {most:g}, not {value}"
+    if not abs(value) < _LARGEST:  # an infinity, or NaN, which is below and above nothing
+        return f"must be a finite number below 2^63, not {value}"
+    return None
+
+
+def _type_name(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a section"
+    if isinstance(value, list):
+        return "a list"
+    return _TYPE_NAMES.get(type(value), "a date or time")
+
+
+def _hint(word: str, known: dict[str, Any]) -> str:
+    import difflib  # slow to import, and needed only to fail
+
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _line_of(text: str, keys: tuple[str, ...]) -> int:
+    """The number of the line on which the value that ``keys`` lead to begins.
+
+    The parser gives no lines, but knows every spelling: so it is given ever more of the text. The
+    first lines that parse and have the keys end with the value, and it began after the last
+    lines that parsed before.
+    """
+    import tomli
+
+    lines = text.replace("\r\n", "\n").split("\n")
+    begin = 1
+    for count in range(1, len(lines) + 1):
+        try:
+            document: Any = tomli.loads("\n".join(lines[:count]))
+        except tomli.TOMLDecodeError:
+            continue
+        if _has(document, keys):
+            return begin
+        begin = count + 1
+    return begin
+
+
+def _has(document: Any, keys: tuple[str, ...]) -> bool:
+    for key in keys:
+        if not isinstance(document, dict) or key not in document:
+            return False
+        document = document[key]
+    return True

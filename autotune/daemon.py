@@ -1,0 +1,356 @@
+"""The daemon: recover, collect, plan, dispatch, publish, wait; and again. Never imports TVM."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from types import FrameType
+
+from autotune.config import Config
+from autotune.errors import AutotuneError, DaemonRunning, DiskProblem, StorageError, TimedOut
+from autotune.fleet import Fleet, Report
+from autotune.ledger import Ledger, read_control, read_state
+from autotune.machine import cuda_devices, usable_cpus
+from autotune.planning.budget import ended
+from autotune.planning.planner import plan
+from autotune.planning.view import Machine, Plan, RunningView, Start
+from autotune.storage import formats, locks
+from autotune.storage.formats import ENDED, DaemonInfo, RunningStage
+from autotune.storage.identity import Identity
+from autotune.storage.paths import JobPaths, Workspace
+
+_LOG = logging.getLogger("autotune.daemon")
+_BUSY_PAUSE_S = 1.0
+_STATE_EVERY_S = 1.0
+_MEASURE_LIMIT_FACTOR = 2.0
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A stage that was handed to a worker."""
+
+    view: RunningView
+    started_at: float
+
+
+@dataclass
+class Daemon:
+    """One daemon of one workspace. `drain` leaves when nothing is left; `until` is an epoch second to leave at."""
+
+    workspace: Workspace
+    config: Config
+    drain: bool = False
+    until: float | None = None
+    _jobs: dict[int, Ledger] = field(default_factory=dict)
+    _unreadable: set[str] = field(default_factory=set)
+    _running: dict[int, _Task] = field(default_factory=dict)
+    _plan: Plan = field(default_factory=lambda: Plan((), {}))
+    _not_before: float = 0.0
+    _sequence: int = 0
+    _signals: list[int] = field(default_factory=list)
+    _failed: bool = False
+    _info: DaemonInfo | None = None
+    _published_at: float = 0.0
+    _begun: dict[int, tuple[float, int]] = field(default_factory=dict)
+    _trouble: str = ""
+
+    def run(self) -> int:
+        """Serve until drained, told to stop, or out of time. Returns the exit code.
+
+        Raises:
+            DaemonRunning: another daemon serves this workspace.
+            TimedOut: `until` came before the work was done.
+        """
+        self._fleet = Fleet(self.workspace, self.config.daemon.stop_grace_s)
+        with self._alone(), self._signals_caught():
+            try:
+                self._recover()
+                while not self._leaving():
+                    self._tick()
+            finally:
+                self._fleet.stop()
+                self.workspace.daemon_info.unlink(missing_ok=True)
+        if self._signals:
+            return 128 + self._signals[0]
+        if self.until is not None and time.time() >= self.until and not self._idle():
+            raise TimedOut("the daemon's time is up; what is left goes on when it is started again")
+        return 1 if self._failed else 0
+
+    def _tick(self) -> None:
+        try:
+            self._load_jobs()
+            self._obey()
+            self._dispatch()
+            self._publish()
+            self._trouble = ""
+        except DiskProblem as problem:
+            self._pause(problem)
+        self._collect()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        held = locks.try_lock(self.workspace.daemon_lock)
+        if held is None:
+            raise DaemonRunning(f"a daemon already serves {self.workspace.root}{_holder(self.workspace)}")
+        with held:
+            yield
+
+    @contextmanager
+    def _signals_caught(self) -> Iterator[None]:
+        self._wake_reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        previous_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(previous_fd)
+            os.close(self._wake_reader)
+            os.close(writer)
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        self._signals.append(number)
+        self._stop_by = min(getattr(self, "_stop_by", 1e18), time.monotonic() + self.config.daemon.stop_grace_s)
+
+    def _recover(self) -> None:
+        """Leave no trace of submissions that were killed half-way."""
+        self.workspace.logs.mkdir(parents=True, exist_ok=True)
+        identity = Identity.current().to_json()
+        self._info = DaemonInfo(identity, time.time(), "interleave")
+        formats.write(self.workspace.daemon_info, self._info)
+        _LOG.info("serving %s with pid %d", self.workspace.root, os.getpid())
+
+    def _leaving(self) -> bool:
+        if len(self._signals) > 1:
+            return True
+        if self._stopping() and (not self._running or time.monotonic() >= getattr(self, "_stop_by", 0.0)):
+            return True
+        return self.drain and self._idle()
+
+    def _stopping(self) -> bool:
+        if self.until is not None and time.time() >= self.until and not hasattr(self, "_stop_by"):
+            self._stop_by = time.monotonic() + self.config.daemon.stop_grace_s
+        return hasattr(self, "_stop_by")
+
+    def _idle(self) -> bool:
+        """Nothing runs, and nothing will without a change from outside."""
+        active = [job for job in self._jobs.values() if job.active]
+        startable = [job for job in active if "this machine has none" not in self._plan.waits.get(job.id, "")]
+        return not self._running and not startable and self._published_at > 0
+
+    def _load_jobs(self) -> None:
+        """Open jobs that are new, drop those whose folder is gone."""
+        found = {paths.id: paths for paths in self.workspace.job_list()}
+        for id in set(self._jobs) - set(found):
+            del self._jobs[id]
+        for id, paths in found.items():
+            if id not in self._jobs and paths.folder.name not in self._unreadable:
+                self._open(paths)
+
+    def _open(self, paths: JobPaths) -> None:
+        try:
+            job = Ledger.open(self.workspace, paths, self.config)
+        except DiskProblem:
+            raise
+        except (StorageError, FileNotFoundError) as error:
+            self._unreadable.add(paths.folder.name)
+            _LOG.error("leaving out %s: %s", paths.folder.name, error)
+        else:
+            self._jobs[job.id] = job
+
+    def _obey(self) -> None:
+        """Take in what the user wants of each job since the last tick."""
+        for job in self._jobs.values():
+            if job.ended and not job.paths.control.exists():
+                continue
+            job.control = read_control(job.paths)
+            if job.ended and job.control.retries > job.state.retries_seen:
+                job.state = formats.JobState(retries_seen=job.control.retries)
+                job.failures.clear()
+                job.exhausted.clear()
+                job.reload()
+            if job.control.wanted == "cancel" and not job.ended:
+                for id, task in self._running.items():
+                    if task.view.id.job == job.id:
+                        self._fleet.kill_stage(id)
+
+    def _dispatch(self) -> None:
+        if self._stopping() or time.monotonic() < self._not_before:
+            return
+        running = [task.view for task in self._running.values()]
+        views = [job.view() for job in self._jobs.values() if job.active]
+        views = [view for view in views if ended(view, running) is None]
+        self._plan = plan(views, running, self._machine())
+        for start in self._plan.starts:
+            self._start(start)
+
+    def _machine(self) -> Machine:
+        cpus = usable_cpus()[: self.config.machine.cpu_slots or None]
+        return Machine(cpus, frozenset({"cpu", "cuda"} if cuda_devices() else {"cpu"}))
+
+    def _start(self, start: Start) -> None:
+        job = self._jobs[start.stage.id.job]
+        self._sequence += 1
+        view = RunningView(start.stage.id, start.stage.kind, start.cpus, start.count)
+        self._running[self._sequence] = _Task(view, time.time())
+        self._begun.setdefault(job.id, (time.monotonic(), job.view().trials_done))
+        request = {
+            "id": self._sequence,
+            "job": job.paths.folder.name,
+            "task": view.id.task,
+            "round": view.id.round,
+            "kind": view.kind,
+            "cpus": list(view.cpus),
+            "count": view.count,
+            "limit_s": self._limit(start),
+        }
+        self._fleet.run(job.spec.target_kind, request)
+
+    def _limit(self, start: Start) -> float:
+        """Seconds after which the stage as a whole is killed; its candidates have limits of their own."""
+        config, count = self.config, max(1, start.stage.candidates)
+        return {
+            "search": config.search.timeout_s,
+            "build": 60 + count * config.build.timeout_s * _MEASURE_LIMIT_FACTOR,
+            "measure": 60 + count * config.measure.timeout_s * _MEASURE_LIMIT_FACTOR,
+            "train": config.train.timeout_s,
+        }[start.stage.kind]
+
+    def _collect(self) -> None:
+        """Wait for reports, a signal or the next poll, and take in what came."""
+        descriptors = self._fleet.descriptors()
+        readable, _, _ = select.select([self._wake_reader, *descriptors], [], [], self.config.daemon.poll_s)
+        if self._wake_reader in readable:
+            os.read(self._wake_reader, 4096)
+        for report in self._fleet.reports(readable):
+            self._take(report)
+
+    def _take(self, report: Report) -> None:
+        task = self._running.pop(report.id, None)
+        if task is None or task.view.id.job not in self._jobs:
+            return
+        job, id = self._jobs[task.view.id.job], task.view.id
+        if report.outcome == "busy":
+            self._not_before = time.monotonic() + _BUSY_PAUSE_S
+            self._plan = replace(self._plan, waits={**self._plan.waits, job.id: report.reason})
+            return
+        job.refresh(id.task)
+        if report.outcome == "done":
+            self._take_result(job, task, report)
+        elif job.control.wanted != "cancel":
+            self._take_failure(job, task, report)
+
+    def _take_result(self, job: Ledger, task: _Task, report: Report) -> None:
+        id, kind = task.view.id, task.view.kind
+        job.failures.pop(id, None)
+        job.note("stage", kind=kind, task=id.task, round=id.round, seconds=report.seconds, **_facts(report))
+        if kind == "search" and not report.summary.get("proposed"):
+            job.exhausted.add(id.task)
+        if kind == "measure":
+            for other in self._jobs.values():
+                if other.active:
+                    other.follow_logs()
+            self._estimate(job)
+
+    def _take_failure(self, job: Ledger, task: _Task, report: Report) -> None:
+        id, kind = task.view.id, task.view.kind
+        attempts = job.failures[id] = job.failures.get(id, 0) + 1
+        reason = f"{kind}: {report.outcome}: {report.reason}"
+        _LOG.warning("%s task %d round %d: %s", job.paths.folder.name, id.task, id.round, reason)
+        job.note("stage failed", kind=kind, task=id.task, round=id.round, seconds=report.seconds, reason=reason)
+        if attempts >= self.config.daemon.attempts:
+            job.set_aside(id.task, reason)
+
+    def _estimate(self, job: Ledger) -> None:
+        started, trials = self._begun[job.id]
+        new = job.view().trials_done - trials
+        if new > 0:
+            job.seconds_per_trial = (time.monotonic() - started) / new
+
+    def _publish(self) -> None:
+        """Write states and the daemon's own picture where they changed, at most once a second."""
+        now = time.monotonic()
+        running = [task.view for task in self._running.values()]
+        if now - self._published_at < _STATE_EVERY_S and running:
+            return
+        self._published_at = now
+        for job in self._jobs.values():
+            if not job.ended:
+                self._publish_job(job, running)
+        self._publish_info()
+
+    def _publish_job(self, job: Ledger, running: list[RunningView]) -> None:
+        busy = any(view.id.job == job.id for view in running)
+        if job.control.wanted == "cancel":
+            if not busy:
+                job.publish("cancelled", "cancelled")
+        elif job.control.wanted == "hold":
+            job.publish("held", "held; finishing what runs" if busy else "held")
+        elif (why := ended(job.view(), running)) is not None:
+            self._finish(job, why)
+        elif busy:
+            job.publish("running", "")
+        else:
+            began = job.state.trials_done or job.state.state == "running"
+            job.publish("running" if began else "waiting", self._plan.waits.get(job.id, "waits for its turn"))
+        if job.ended:
+            job.note(job.state.state, reason=job.state.reason)
+
+    def _finish(self, job: Ledger, why: str) -> None:
+        aside = [task.set_aside for task in job.state.tasks if task.set_aside]
+        if aside and len(aside) == len(job.spec.tunable):
+            self._failed = True
+            job.publish("failed", aside[0])
+        else:
+            job.publish("done", why + (f"; {len(aside)} tasks set aside: {aside[0]}" if aside else ""))
+
+    def _publish_info(self) -> None:
+        assert self._info is not None
+        running = tuple(
+            RunningStage(*task.view.id, task.view.kind, task.view.cpus, task.started_at)
+            for task in self._running.values()
+        )
+        waits = {str(job): reason for job, reason in self._plan.waits.items()}
+        info = replace(self._info, stopping=self._stopping(), running=running, waits=waits)
+        if info != self._info:
+            self._info = info
+            formats.write(self.workspace.daemon_info, info)
+
+    def _pause(self, problem: DiskProblem) -> None:
+        """A disk that is full or read-only: start nothing until it takes what we write."""
+        if str(problem) != self._trouble:
+            self._trouble = str(problem)
+            _LOG.error("paused: %s", problem)
+        self._not_before = time.monotonic() + _BUSY_PAUSE_S
+
+
+def _facts(report: Report) -> dict[str, object]:
+    return {key: value for key, value in report.summary.items() if key != "kind"}
+
+
+def _holder(workspace: Workspace) -> str:
+    try:
+        info = formats.read(DaemonInfo, workspace.daemon_info)
+        return f" (pid {info.identity['pid']} on {info.identity['host']})"
+    except (FileNotFoundError, AutotuneError, KeyError):
+        return ""
+
+
+def clock_time(text: str, now: Callable[[], datetime] = datetime.now) -> float:
+    """The next time of day `HH:MM`, as an epoch second.
+
+    Raises:
+        ValueError: the text is no time of day.
+    """
+    hour, minute = (int(part) for part in text.split(":"))
+    moment = now().replace(hour=hour, minute=minute, second=0, microsecond=0)
+    return (moment if moment > now() else moment + timedelta(days=1)).timestamp()

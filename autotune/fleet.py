@@ -1,0 +1,157 @@
+"""The daemon's worker processes: one for each kind of target, started when first needed, by command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from autotune.storage.paths import Workspace
+
+_READY_LIMIT_S = 180.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of a stage. `outcome` is done, failed, busy, crashed or timeout."""
+
+    id: int
+    outcome: str
+    seconds: float = 0.0
+    summary: dict[str, Any] = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass
+class _Process:
+    """One worker and the stages it has: their ids, and when the daemon gives up on an answer."""
+
+    popen: subprocess.Popen[bytes]
+    deadlines: dict[int, float]
+    ready_by: float | None
+    buffer: bytes = b""
+
+    @property
+    def answers(self) -> int:
+        assert self.popen.stdout is not None
+        return self.popen.stdout.fileno()
+
+    def send(self, message: dict[str, Any]) -> None:
+        assert self.popen.stdin is not None
+        self.popen.stdin.write(json.dumps(message).encode() + b"\n")
+        self.popen.stdin.flush()
+
+    def overdue(self, now: float) -> bool:
+        if self.ready_by is not None:
+            return now > self.ready_by
+        return any(now > deadline for deadline in self.deadlines.values())
+
+
+class Fleet:
+    """Starts workers, hands them stages, and reports what became of every one, exactly once.
+
+    A worker that dies, or does not answer within a stage's limit and a grace, is killed with all its children;
+    its stages are reported as crashed, and the next stage starts a new worker.
+    """
+
+    def __init__(self, workspace: Workspace, grace_s: float):
+        self._workspace = workspace
+        self._grace_s = grace_s
+        self._processes: dict[str, _Process] = {}
+        self.fatal = ""
+
+    def run(self, kind: str, request: dict[str, Any]) -> None:
+        """Hand a stage to the worker of a target kind; the request's `id` comes back in its report."""
+        process = self._processes.get(kind) or self._start(kind)
+        limit = float(request["limit_s"]) + self._grace_s + (_READY_LIMIT_S if process.ready_by else 0.0)
+        process.deadlines[int(request["id"])] = time.monotonic() + limit
+        try:
+            process.send({"run": request})
+        except OSError:
+            pass  # it has died: `reports` will say so
+
+    def kill_stage(self, id: int) -> None:
+        """Kill one stage, if it still runs; it is reported as crashed."""
+        for process in self._processes.values():
+            if id in process.deadlines:
+                process.send({"kill": id})
+
+    def descriptors(self) -> list[int]:
+        """File descriptors that become readable when a report is there."""
+        return [process.answers for process in self._processes.values()]
+
+    def reports(self, readable: list[int]) -> Iterator[Report]:
+        """What the descriptors that are readable say, and what became of workers that died or hang."""
+        now = time.monotonic()
+        for kind, process in list(self._processes.items()):
+            ended = False
+            if process.answers in readable:
+                lines, ended = _read_lines(process)
+                yield from filter(None, (self._report(process, line) for line in lines))
+            if ended or process.overdue(now):
+                yield from self._bury(kind, process)
+
+    def stop(self) -> None:
+        """Kill all workers and everything they run."""
+        for process in self._processes.values():
+            _kill(process)
+        self._processes.clear()
+
+    def _start(self, kind: str) -> _Process:
+        command = [sys.executable, "-m", "autotune.worker"]
+        command += ["--workspace", str(self._workspace.root), "--kind", kind]
+        with self._workspace.worker_log(kind).open("ab") as log:
+            popen = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+                start_new_session=True,
+            )
+        process = _Process(popen, {}, time.monotonic() + _READY_LIMIT_S)
+        self._processes[kind] = process
+        return process
+
+    def _report(self, process: _Process, line: bytes) -> Report | None:
+        message = json.loads(line)
+        if "id" not in message:
+            process.ready_by = None
+            self.fatal = message.get("fatal", self.fatal)
+            return None
+        process.deadlines.pop(message["id"], None)
+        return Report(**message)
+
+    def _bury(self, kind: str, process: _Process) -> Iterator[Report]:
+        _kill(process)
+        del self._processes[kind]
+        log = self._workspace.worker_log(kind)
+        for id in process.deadlines:
+            yield Report(id, "crashed", reason=self.fatal or f"the {kind} worker died; see {log}")
+
+
+def _read_lines(process: _Process) -> tuple[list[bytes], bool]:
+    chunk = os.read(process.answers, 1 << 16)
+    *lines, process.buffer = (process.buffer + chunk).split(b"\n")
+    return lines, not chunk
+
+
+def _kill(process: _Process) -> None:
+    """Closing its standard input ends a healthy worker with its children; the signal ends any other."""
+    for stream in (process.popen.stdin, process.popen.stdout):
+        if stream is not None:
+            try:
+                stream.close()
+            except OSError:
+                pass
+    try:
+        os.killpg(process.popen.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    process.popen.wait()

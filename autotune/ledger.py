@@ -1,0 +1,189 @@
+"""What the daemon knows of one job, read back from its files whenever it starts."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from autotune.config import Config
+from autotune.errors import StorageError
+from autotune.planning.view import JobView, StageId, StageView, TaskView
+from autotune.storage import formats
+from autotune.storage.formats import ENDED, Control, JobSpec, JobState, StageFile, State, TaskProgress
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.record_log import RecordLog
+from autotune.storage.tuning_log import TuningLog
+
+JOURNAL = ("autotune-journal", 1)
+
+
+@dataclass
+class Ledger:
+    """One job: its spec, what the user wants of it, its stages, its tuning logs and its state on disk."""
+
+    workspace: Workspace
+    paths: JobPaths
+    config: Config
+    spec: JobSpec
+    control: Control
+    state: JobState
+    stages: dict[StageId, StageFile] = field(default_factory=dict)
+    exhausted: set[int] = field(default_factory=set)
+    failures: dict[StageId, int] = field(default_factory=dict)
+    seconds_per_trial: float | None = None
+    _running_best: dict[int, list[float]] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, workspace: Workspace, paths: JobPaths, config: Config) -> Ledger:
+        """Read a job.
+
+        Raises:
+            StorageError: its spec is damaged; the job cannot be run.
+        """
+        spec = formats.read(JobSpec, paths.spec)
+        ledger = cls(workspace, paths, config, spec, read_control(paths), read_state(paths))
+        if not ledger.ended:
+            ledger.reload()
+        return ledger
+
+    @property
+    def id(self) -> int:
+        return self.spec.id
+
+    @property
+    def ended(self) -> bool:
+        return self.state.state in ENDED
+
+    @property
+    def active(self) -> bool:
+        """Whether the planner may start stages of it."""
+        return not self.ended and self.control.wanted == "run"
+
+    @cached_property
+    def _logs(self) -> dict[int, TuningLog]:
+        key = self.spec.target_key
+        return {
+            task: TuningLog(self.workspace.tuning_log(key, self.spec.tasks[task].hash).records)
+            for task in self.spec.tunable
+        }
+
+    def reload(self) -> None:
+        """Read stage files and tuning logs again; a task without a stage file gets its next search back."""
+        self.stages.clear()
+        for path in self.paths.stage_files():
+            file = formats.read(StageFile, path)
+            self.stages[StageId(self.id, file.task, file.round)] = file
+        self.follow_logs()
+
+    def refresh(self, task: int) -> None:
+        """Read the stage files of one task again, after a worker changed them."""
+        for id in [id for id in self.stages if id.task == task]:
+            del self.stages[id]
+        for path in self.paths.stage_files_of(task):
+            file = formats.read(StageFile, path)
+            self.stages[StageId(self.id, file.task, file.round)] = file
+
+    def follow_logs(self) -> None:
+        """Take in the trials that were added to the tuning logs, by this job or another."""
+        for task, log in self._logs.items():
+            times = [trial.best_us for trial in log.trials()]
+            best, bests = math.inf, []
+            for value in times:
+                best = min(best, value) if value is not None else best
+                bests.append(best)
+            self._running_best[task] = bests
+
+    def view(self) -> JobView:
+        """The job as the planner sees it."""
+        return JobView(
+            id=self.id,
+            device="cpu" if self.spec.target_kind == "llvm" else self.spec.target_kind,
+            tasks=tuple(self._task_view(index) for index in range(len(self.spec.tasks))),
+            stages=tuple(_stage_view(id, file) for id, file in self.stages.items()),
+            trials=self.spec.trials,
+            trials_per_round=self.spec.trials_per_round,
+            patience=self.config.job.patience,
+            min_gain=self.config.job.min_gain,
+            priority=self.spec.priority,
+        )
+
+    def _task_view(self, index: int) -> TaskView:
+        task = self.spec.tasks[index]
+        bests = self._running_best.get(index, [])
+        return TaskView(
+            key=f"{self.spec.target_key}/{task.hash}",
+            weight=task.weight,
+            trials=self._counted(index),
+            running_best=tuple(bests),
+            exhausted=index in self.exhausted or not task.tunable,
+            set_aside=bool(self._progress(index).set_aside),
+        )
+
+    def _counted(self, index: int) -> int:
+        """Trials of a task that count towards this job's budget."""
+        known = len(self._running_best.get(index, []))
+        return max(0, known - self.spec.known_at_submit[index]) if self.spec.fresh else known
+
+    def _progress(self, index: int) -> TaskProgress:
+        return self.state.tasks[index] if index < len(self.state.tasks) else TaskProgress()
+
+    def set_aside(self, task: int, reason: str) -> None:
+        """Tune this task no further; the rest of the job goes on."""
+        tasks = [self._progress(index) for index in range(len(self.spec.tasks))]
+        tasks[task] = replace(tasks[task], set_aside=reason)
+        self.state = replace(self.state, tasks=tuple(tasks))
+        self.note("set aside", task=task, reason=reason)
+
+    def publish(self, state: State, reason: str) -> None:
+        """Write the state, if anything in it has changed."""
+        tasks = tuple(
+            TaskProgress(self._counted(index), self._best(index), self._progress(index).set_aside)
+            for index in range(len(self.spec.tasks))
+        )
+        done = sum(task.trials for task in tasks)
+        finished = (self.state.finished_at or time.time()) if state in ENDED else None
+        following = JobState(state, reason, done, tasks, self._eta(done), finished, self.control.retries)
+        if following != self.state or not self.paths.state.exists():
+            self.state = following
+            formats.write(self.paths.state, following)
+
+    def _best(self, index: int) -> float | None:
+        bests = self._running_best.get(index, [])
+        return round(bests[-1], 4) if bests and math.isfinite(bests[-1]) else None
+
+    def _eta(self, done: int) -> float | None:
+        if self.seconds_per_trial is None:
+            return None
+        return round(max(0, self.spec.trials - done) * self.seconds_per_trial)
+
+    def note(self, event: str, **details: Any) -> None:
+        """Add a line to the job's journal."""
+        note(self.paths, event, **details)
+
+
+def note(paths: JobPaths, event: str, **details: Any) -> None:
+    """Add a line to a job's journal."""
+    RecordLog(paths.journal, *JOURNAL).append([{"at": round(time.time(), 3), "event": event, **details}])
+
+
+def read_control(paths: JobPaths) -> Control:
+    """What the user wants of a job; a job without a control file is to run."""
+    try:
+        return formats.read(Control, paths.control)
+    except FileNotFoundError:
+        return Control()
+
+
+def read_state(paths: JobPaths) -> JobState:
+    """How far a job is. A damaged state is as good as none: it follows from the logs."""
+    try:
+        return formats.read(JobState, paths.state)
+    except (FileNotFoundError, StorageError):
+        return JobState()
+
+
+def _stage_view(id: StageId, file: StageFile) -> StageView:
+    return StageView(id, file.kind, len(file.candidates))

@@ -1,0 +1,40 @@
+"""How many trials a job may still start, and whether it is at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.planning.gain import open_tasks
+from autotune.planning.view import JobView, RunningView
+
+
+def in_flight(job: JobView, running: Sequence[RunningView]) -> int:
+    """Trials that rounds on their way will add: searches that run, and batches not yet measured."""
+    searching = sum(item.count for item in running if item.id.job == job.id and item.kind == "search")
+    return searching + sum(stage.candidates for stage in job.stages if stage.kind in ("build", "measure"))
+
+
+def next_batch(job: JobView, running: Sequence[RunningView]) -> int:
+    """How many candidates the next search of this job may propose; 0 when its budget is spoken for.
+
+    While there are tasks without any trial, each gets an equal share of the budget, so that a small budget
+    still reaches every task.
+    """
+    left = job.trials - job.trials_done - in_flight(job, running)
+    if any(not task.running_best for task in job.tasks):
+        share = max(1, job.trials // max(1, len(job.tasks)))
+        return max(0, min(left, job.trials_per_round, share))
+    return max(0, min(left, job.trials_per_round))
+
+
+def ended(job: JobView, running: Sequence[RunningView]) -> str | None:
+    """Why a job is at its end, or None: nothing is on its way and nothing more will be."""
+    if any(item.id.job == job.id for item in running):
+        return None
+    if any(stage.kind != "search" for stage in job.stages):
+        return None
+    if job.trials_done >= job.trials:
+        return "budget used"
+    if not open_tasks(job):
+        return "no task improves any more" if any(task.trials for task in job.tasks) else "nothing to tune"
+    return None

@@ -1,0 +1,185 @@
+"""The planner: from a picture of everything to the stages to start. A pure, deterministic function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from autotune.planning.budget import next_batch
+from autotune.planning.gain import expected_gain, open_tasks
+from autotune.planning.view import JobView, Machine, Plan, RunningView, StageView, Start
+
+# Finish what was begun before beginning more: a round in flight holds a task's budget and its news.
+_ORDER = {"train": 0, "measure": 1, "build": 2, "search": 3}
+# Rounds in flight for each CPU. More would hide less idling and search on older knowledge.
+_ROUNDS_PER_CPU = 3
+# Measurements on the CPU need all of it, so a few are gathered before the other stages are drained for them.
+_GATHER_PER_CPU = 2
+
+
+@dataclass
+class _Board:
+    """The free resources while a plan is made."""
+
+    jobs: Sequence[JobView]
+    machine: Machine
+    running: list[RunningView]
+    starts: list[Start] = field(default_factory=list)
+    waits: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        taken = {cpu for item in self.running for cpu in item.cpus}
+        return tuple(cpu for cpu in self.machine.cpus if cpu not in taken)
+
+    def begin(self, stage: StageView, cpus: tuple[int, ...], count: int = 0) -> None:
+        self.starts.append(Start(stage, cpus, count))
+        self.running.append(RunningView(stage.id, stage.kind, cpus, count))
+        self.waits.pop(stage.id.job, None)
+
+    def wait(self, job: int, reason: str) -> None:
+        busy = any(item.id.job == job for item in self.running)
+        if not busy:
+            self.waits.setdefault(job, reason)
+
+
+def plan(jobs: Sequence[JobView], running: Iterable[RunningView], machine: Machine) -> Plan:
+    """Choose the stages to start now.
+
+    Args:
+        jobs: the active jobs, in the order of their ids.
+        running: what workers have now; its CPUs are taken.
+    """
+    ordered = sorted(jobs, key=lambda job: (-job.priority, job.id))
+    board = _Board(ordered, machine, list(running))
+    _measure(board)
+    if not _draining(board):
+        _continue_rounds(board)
+        _begin_rounds(board)
+    _explain(board)
+    return Plan(tuple(board.starts), dict(board.waits))
+
+
+def _ready(board: _Board, *kinds: str) -> Iterator[tuple[JobView, StageView]]:
+    """Stages of these kinds that no worker has, by priority of their job, rounds in the order they began."""
+    taken = {item.id for item in board.running}
+    for job in board.jobs:
+        for stage in sorted(job.stages, key=lambda stage: (_ORDER[stage.kind], stage.id.round, stage.id.task)):
+            if stage.kind in kinds and stage.id not in taken:
+                yield job, stage
+
+
+def _measure(board: _Board) -> None:
+    """Give each free device its next batch. The `cpu` device is free when all CPUs are."""
+    for job, stage in list(_ready(board, "measure")):
+        if job.device not in board.machine.devices:
+            board.wait(job.id, f"needs {_device_name(job.device)}, and this machine has none")
+        elif job.device == "cpu":
+            if board.free == board.machine.cpus:
+                board.begin(stage, board.machine.cpus)
+        elif board.free and not _device_busy(board, job.device):
+            board.begin(stage, board.free[:1])
+
+
+def _device_busy(board: _Board, device: str) -> bool:
+    users = {job.id for job in board.jobs if job.device == device}
+    return any(item.kind == "measure" and item.id.job in users for item in board.running)
+
+
+def _draining(board: _Board) -> bool:
+    """Whether to start nothing, so that the CPUs become free for the measurements gathered."""
+    gathered = [stage for job, stage in _ready(board, "measure") if job.device == "cpu"]
+    if not gathered:
+        return False
+    enough = len(gathered) >= _GATHER_PER_CPU * len(board.machine.cpus)
+    return enough or not (_more_builds(board) or _can_begin(board))
+
+
+def _more_builds(board: _Board) -> bool:
+    return any(True for _ in _ready(board, "build", "train"))
+
+
+def _can_begin(board: _Board) -> bool:
+    return _room(board) and any(True for _ in _searches(board))
+
+
+def _continue_rounds(board: _Board) -> None:
+    for _, stage in list(_ready(board, "train", "build")):
+        if not board.free:
+            return
+        if stage.kind != "train" or not _training(board, stage.id.job):
+            board.begin(stage, board.free[:1])
+
+
+def _training(board: _Board, job: int) -> bool:
+    """Two trainings of one job at once would fit the same model twice."""
+    return any(item.kind == "train" and item.id.job == job for item in board.running)
+
+
+def _begin_rounds(board: _Board) -> None:
+    while board.free and _room(board):
+        found = next(_searches(board), None)
+        if found is None:
+            return
+        job, stage = found
+        board.begin(stage, board.free[:1], next_batch(job, board.running))
+
+
+def _room(board: _Board) -> bool:
+    begun = {stage.id for job in board.jobs for stage in job.stages if stage.kind != "search"}
+    begun |= {item.id for item in board.running}
+    return len(begun) < _ROUNDS_PER_CPU * len(board.machine.cpus)
+
+
+def _searches(board: _Board) -> Iterator[tuple[JobView, StageView]]:
+    """Searches that may begin: budget left, the task open, and no round of the same task on its way."""
+    busy = _busy_keys(board)
+    for job in board.jobs:
+        if next_batch(job, board.running) > 0:
+            for stage in _by_gain(job, board.running):
+                if job.tasks[stage.id.task].key not in busy:
+                    yield job, stage
+
+
+def _by_gain(job: JobView, running: Sequence[RunningView]) -> list[StageView]:
+    taken = {item.id for item in running}
+    wanted = set(open_tasks(job))
+    ready = [
+        stage
+        for stage in job.stages
+        if stage.kind == "search" and stage.id not in taken and stage.id.task in wanted
+    ]
+    return sorted(
+        ready,
+        key=lambda stage: (-expected_gain(job.tasks[stage.id.task], job.trials_per_round), stage.id.task),
+    )
+
+
+def _busy_keys(board: _Board) -> set[str]:
+    tasks = {(job.id, index): task.key for job in board.jobs for index, task in enumerate(job.tasks)}
+    busy = {tasks[stage.id.job, stage.id.task] for job in board.jobs for stage in job.stages if stage.kind != "search"}
+    return busy | {tasks[item.id.job, item.id.task] for item in board.running if (item.id.job, item.id.task) in tasks}
+
+
+def _explain(board: _Board) -> None:
+    """Say of every job that neither runs nor starts anything what it waits for."""
+    for job in board.jobs:
+        kinds = {stage.kind for stage in job.stages}
+        if kinds & {"build", "train"}:
+            board.wait(job.id, "waits for a CPU")
+        elif "measure" in kinds:
+            board.wait(job.id, f"waits for {_device_name(job.device)} to measure on")
+        elif not any(item.id == stage.id for item in board.running for stage in job.stages):
+            board.wait(job.id, _why_no_search(board, job))
+
+
+def _why_no_search(board: _Board, job: JobView) -> str:
+    busy = _busy_keys(board)
+    keys = {job.tasks[stage.id.task].key for stage in _by_gain(job, board.running)}
+    if keys and keys <= busy:
+        return "waits for another job that tunes the same tasks"
+    return "waits for its turn"
+
+
+def _device_name(device: str) -> str:
+    return "all CPUs" if device == "cpu" else f"CUDA device {device}"

@@ -1,0 +1,52 @@
+"""Build: compile the candidates of a round, each within a time limit that kills."""
+
+from __future__ import annotations
+
+import shutil
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from autotune.isolate import Outcome, isolated
+from autotune.stages.stage import Stage
+from autotune.storage.formats import Candidate, Failure
+
+
+def run(stage: Stage) -> dict[str, Any]:
+    """Publish the measure stage, in which every candidate has a library or a failure.
+
+    Returns:
+        `built` and `failed`, counts of candidates.
+    """
+    folder = stage.paths.artifacts_of(stage.file.task, stage.file.round)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    outcomes = isolated(
+        stage.file.candidates, lambda: _builder(stage, folder), limit_s=stage.config.build.timeout_s
+    )
+    built = [_result(candidate, outcome, folder) for candidate, outcome in outcomes]
+    stage.advance("measure", built)
+    failed = sum(candidate.failure is not None for candidate in built)
+    return {"built": len(built) - failed, "failed": failed}
+
+
+def _builder(stage: Stage, folder: Path) -> Callable[[Candidate], str]:
+    from autotune.tvm_backend.build import build_library
+    from autotune.tvm_backend.space import replay
+
+    def build(candidate: Candidate) -> str:
+        scheduled = replay([candidate], stage.program, stage.target)[0].sch.mod
+        name = f"{candidate.hash}.so"
+        build_library(scheduled, stage.target, folder / name)
+        return name
+
+    return build
+
+
+def _result(candidate: Candidate, outcome: Outcome, folder: Path) -> Candidate:
+    if outcome.kind != "ok":
+        return replace(candidate, failure=Failure("build", outcome.kind, outcome.reason))
+    data = (folder / outcome.value).read_bytes()
+    return replace(candidate, library=str(outcome.value), size=len(data), crc32=zlib.crc32(data))

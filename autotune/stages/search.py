@@ -1,0 +1,50 @@
+"""Search: propose a batch of candidates that were never measured."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from autotune.stages import train
+from autotune.stages.stage import Stage
+
+
+def run(stage: Stage) -> dict[str, Any]:
+    """Publish the build stage with up to `stage.count` candidates.
+
+    Returns:
+        `proposed`, how many there are. With none the round stays where it is: the space is exhausted,
+        and the daemon, told so, will not ask again.
+    """
+    from autotune.tvm_backend.cost_model import CostModel
+    from autotune.tvm_backend.evolve import propose
+
+    trials = stage.log().trials()
+    if trials and not stage.paths.cost_model.exists():
+        train.update_model(stage)
+    model = CostModel.load(stage.paths.cost_model) if trials else None
+    candidates = propose(
+        stage.program, stage.target, trials, stage.count, model, _evolution(stage), _seed(stage)
+    )
+    if candidates:
+        stage.advance("build", candidates)
+    return {"proposed": len(candidates)}
+
+
+def _evolution(stage: Stage) -> Any:
+    from autotune.tvm_backend.evolve import Evolution
+
+    search = stage.config.search
+    return Evolution(
+        population=search.population,
+        generations=search.generations,
+        init_unmeasured=search.init_unmeasured,
+        mutation_probability=search.mutation_probability,
+        epsilon=search.epsilon,
+    )
+
+
+def _seed(stage: Stage) -> int:
+    """A seed that differs between tasks and rounds but not between runs; TVM takes 1 to 2**31 - 1."""
+    text = f"{stage.spec.seed}/{stage.task.hash}/{stage.file.round}"
+    return zlib.crc32(text.encode()) % (2**31 - 2) + 1

@@ -1,0 +1,90 @@
+"""What every stage is given, and the two ways it may leave the round: at the next step, or ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from autotune.config import Config
+from autotune.storage import atomic, formats
+from autotune.storage.formats import Candidate, JobSpec, Kind, StageFile, TaskSpec
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.tuning_log import TuningLog
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage about to run in a worker, with the job, the settings and the CPUs it may use.
+
+    `count` is how many candidates a search is asked for; other kinds ignore it.
+    """
+
+    workspace: Workspace
+    paths: JobPaths
+    spec: JobSpec
+    config: Config
+    file: StageFile
+    cpus: tuple[int, ...]
+    count: int = 0
+    _logs: dict[int, TuningLog] = field(default_factory=dict)
+
+    @classmethod
+    def load(
+        cls, workspace: Workspace, paths: JobPaths, config: Config, task: int, round: int,
+        cpus: Sequence[int], count: int,
+    ) -> Stage:
+        """Read the job and the stage file.
+
+        Raises:
+            FileNotFoundError: another worker finished this stage.
+            StorageError: a file of the job is damaged.
+        """
+        spec = formats.read(JobSpec, paths.spec)
+        file = formats.read(StageFile, paths.stage(task, round))
+        return cls(workspace, paths, spec, config, file, tuple(cpus), count)
+
+    @property
+    def task(self) -> TaskSpec:
+        return self.spec.tasks[self.file.task]
+
+    def log(self, task: int | None = None) -> TuningLog:
+        """The tuning log of this task, or of another one of the job."""
+        index = self.file.task if task is None else task
+        if index not in self._logs:
+            key = self.spec.tasks[index].hash
+            self._logs[index] = TuningLog(self.workspace.tuning_log(self.spec.target_key, key).records)
+        return self._logs[index]
+
+    @cached_property
+    def program(self) -> Any:
+        return self.program_of(self.file.task)
+
+    def program_of(self, task: int) -> Any:
+        """The tensor program of a task of this job."""
+        from autotune.tvm_backend.tasks import read_program
+
+        return read_program(self.paths.task(task))
+
+    @cached_property
+    def target(self) -> Any:
+        import tvm
+
+        return tvm.target.Target(self.spec.target)
+
+    def advance(self, kind: Kind, candidates: Sequence[Candidate] = ()) -> None:
+        """Publish the next step of this round: the commit point of a stage."""
+        following = StageFile(self.file.task, self.file.round, kind, tuple(candidates))
+        formats.write(self.paths.stage(self.file.task, self.file.round), following)
+
+    def end_round(self) -> None:
+        """Take this round's file away; the round that follows it was published before."""
+        self.publish_search(self.file.round + 1)
+        atomic.remove(self.paths.stage(self.file.task, self.file.round))
+
+    def publish_search(self, round: int) -> None:
+        """Make the search of a later round available, unless this task has come that far already."""
+        path = self.paths.stage(self.file.task, round)
+        if not any(other >= path for other in self.paths.stage_files_of(self.file.task)):
+            formats.write(path, StageFile(self.file.task, round, "search"))

@@ -1,0 +1,270 @@
+"""Every file format: frozen dataclasses, and how they become JSON and come back.
+
+Each file names its format and version. A reader accepts its own version and every older one that it knows;
+a newer one is an error that says so. Times of day are seconds since the epoch; durations are seconds.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from autotune.errors import DamagedFile
+from autotune.storage.atomic import publish_json, read_json
+
+Kind = Literal["search", "build", "measure", "train"]
+KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train")
+Wanted = Literal["run", "hold", "cancel"]
+State = Literal["waiting", "running", "held", "cancelled", "done", "failed"]
+ENDED: tuple[State, ...] = ("cancelled", "done", "failed")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One input of a model, with every dimension known."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """One task of a job. `tunable` is false where the design space holds a single schedule."""
+
+    name: str
+    hash: str
+    weight: int
+    shape: str
+    gflop: float
+    tunable: bool
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """What was asked for. Written once, by `submit`."""
+
+    FORMAT = ("autotune-job", 1)
+
+    id: int
+    name: str
+    model: str
+    target: dict[str, Any]
+    target_key: str
+    inputs: tuple[InputSpec, ...]
+    tasks: tuple[TaskSpec, ...]
+    trials: int
+    trials_per_round: int
+    priority: int
+    seed: int
+    fresh: bool
+    known_at_submit: tuple[int, ...]
+    submitted_at: float
+
+    @property
+    def tunable(self) -> tuple[int, ...]:
+        return tuple(index for index, task in enumerate(self.tasks) if task.tunable)
+
+    @property
+    def target_kind(self) -> str:
+        return str(self.target["kind"])
+
+
+@dataclass(frozen=True)
+class Control:
+    """What the user wants of a job. Written by the commands only, under the queue lock."""
+
+    FORMAT = ("autotune-control", 1)
+
+    wanted: Wanted = "run"
+    retries: int = 0
+
+
+@dataclass(frozen=True)
+class TaskProgress:
+    """How far one task is. `best_us` is the median time of the best candidate, in microseconds."""
+
+    trials: int = 0
+    best_us: float | None = None
+    set_aside: str = ""
+
+
+@dataclass(frozen=True)
+class JobState:
+    """How far a job is. Written by the daemon only; everything in it follows from logs and stage files."""
+
+    FORMAT = ("autotune-state", 1)
+
+    state: State = "waiting"
+    reason: str = ""
+    trials_done: int = 0
+    tasks: tuple[TaskProgress, ...] = ()
+    eta_seconds: float | None = None
+    finished_at: float | None = None
+    retries_seen: int = 0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a candidate is no library or has no time: the stage, a word for statistics, a line for people."""
+
+    stage: Kind
+    kind: Literal["error", "crash", "timeout"]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A proposed configuration on its way to becoming a trial.
+
+    `hash` is the structural hash of the scheduled program; `trace` and `args` are TVM's JSON forms of the
+    schedule and of the arguments; `library` is the file name of the build, with its size and CRC-32.
+    """
+
+    hash: str
+    trace: Any
+    args: Any
+    library: str = ""
+    size: int = 0
+    crc32: int = 0
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class StageFile:
+    """What the next step of one round of one task is. One file per round, replaced at every step."""
+
+    FORMAT = ("autotune-stage", 1)
+
+    task: int
+    round: int
+    kind: Kind
+    candidates: tuple[Candidate, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One line of a tuning log. `times_us` holds every repeat; a failed trial has none, and a failure."""
+
+    hash: str
+    trace: Any
+    args: Any
+    times_us: tuple[float, ...]
+    failure: Failure | None
+    job: str
+    round: int
+    at: float
+
+    @property
+    def best_us(self) -> float | None:
+        """The median of the repeats, in microseconds; None for a failed trial."""
+        if not self.times_us:
+            return None
+        ordered = sorted(self.times_us)
+        middle = len(ordered) // 2
+        return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+@dataclass(frozen=True)
+class RunningStage:
+    """A stage that the daemon has started, for `status`."""
+
+    job: int
+    task: int
+    round: int
+    kind: Kind
+    cpus: tuple[int, ...]
+    started_at: float
+
+
+@dataclass(frozen=True)
+class DaemonInfo:
+    """Who the daemon of a workspace is and what it is doing."""
+
+    FORMAT = ("autotune-daemon", 1)
+
+    identity: dict[str, Any]
+    started_at: float
+    policy: str
+    stopping: bool = False
+    running: tuple[RunningStage, ...] = ()
+    waits: dict[str, str] = field(default_factory=dict)
+
+
+def to_json(value: Any) -> dict[str, Any]:
+    """A dataclass as plain JSON values."""
+    return asdict(value)
+
+
+def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
+    """Rebuild a dataclass; unknown keys are ignored, so that a field can be added without a new version.
+
+    Raises:
+        KeyError, TypeError, ValueError: the data is not what the dataclass says.
+    """
+    hints = _hints(kind)
+    known = {f.name for f in fields(kind) if f.name in data}  # type: ignore[arg-type]
+    return kind(**{name: _value(hints[name], data[name]) for name in known})
+
+
+@lru_cache(maxsize=None)
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _value(hint: Any, value: Any) -> Any:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if is_dataclass(hint):
+        return from_json(hint, value)  # type: ignore[arg-type]
+    if origin is tuple:
+        return tuple(_value(args[0], item) for item in value)
+    if origin is Literal:
+        return _choice(args, value)
+    if type(None) in args:
+        return None if value is None else _value(args[0], value)
+    return _plain(origin or hint, value)
+
+
+def _choice(choices: tuple[Any, ...], value: Any) -> Any:
+    if value not in choices:
+        raise ValueError(f"{value!r} is none of {', '.join(map(str, choices))}")
+    return value
+
+
+def _plain(hint: Any, value: Any) -> Any:
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is not Any and (not isinstance(value, hint) or (hint is int and isinstance(value, bool))):
+        raise TypeError(f"{value!r} is not {hint.__name__}")
+    return value
+
+
+def write(path: Path, value: Any) -> None:
+    """Publish a dataclass that has a FORMAT.
+
+    Raises:
+        DiskProblem: the file could not be written; an older one is still there, whole.
+    """
+    name, version = value.FORMAT
+    publish_json(path, name, version, to_json(value))
+
+
+def read(kind: type[T], path: Path) -> T:
+    """Read what `write` wrote.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DamagedFile, NewerFormat: it is there and cannot be used.
+    """
+    name, version = kind.FORMAT  # type: ignore[attr-defined]
+    data = read_json(path, name, version)
+    try:
+        return from_json(kind, data)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedFile(f"{path} is not a valid {name} file: {error}") from error

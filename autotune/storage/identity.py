@@ -1,0 +1,110 @@
+"""Who a process is, so that a number reused by the kernel is never mistaken for it.
+
+A process id alone is reused within days. With the start time in clock ticks since boot, and the
+identifier of that boot, it names one process for good.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import DamagedFile
+
+__all__ = ["Identity"]
+
+_PROC = Path("/proc")
+_BOOT_ID = "sys/kernel/random/boot_id"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """One process of one boot of one machine.
+
+    Where there is no ``/proc``, ``boot_id`` is empty and ``start_time`` is 0; what is left to
+    tell processes apart is then the host and the process id.
+    """
+
+    host: str
+    boot_id: str
+    pid: int
+    start_time: int
+
+    @classmethod
+    def current(cls) -> Identity:
+        """The calling process."""
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> Identity:
+        """A process of this machine, alive or a zombie. Raises ``ProcessLookupError``."""
+        state, start_time = _state_and_start(pid)
+        if not state and not _exists(pid):
+            raise ProcessLookupError(f"no process has the id {pid}")
+        return cls(socket.gethostname(), _boot_id(), pid, start_time)
+
+    def alive(self) -> bool:
+        """Whether this very process still runs on this machine.
+
+        A zombie does not, nor does a process of an earlier boot or of another machine: nobody
+        here can see the latter, so where two machines share a folder, compare ``host`` first.
+        The host counts only where the boot is unknown, for a machine may be renamed while it runs.
+        """
+        boot_id = _boot_id()
+        if self.boot_id != boot_id or (not boot_id and self.host != socket.gethostname()):
+            return False
+        state, start_time = _state_and_start(self.pid)
+        if not state:  # no /proc, or a process that is hidden from us in it
+            return _exists(self.pid)
+        # A start time of 0 was not known when this was written.
+        return state not in ("Z", "X") and self.start_time in (0, start_time)
+
+    def to_json(self) -> dict[str, Any]:
+        """The identity as JSON values, for ``from_json``."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Identity:
+        """The identity that ``to_json`` gave. Raises ``DamagedFile`` for anything else."""
+        try:
+            identity = cls(value["host"], value["boot_id"], value["pid"], value["start_time"])
+        except (KeyError, TypeError) as error:
+            raise DamagedFile(f"not the identity of a process: {value!r}") from error
+        texts, numbers = (identity.host, identity.boot_id), (identity.pid, identity.start_time)
+        if {type(text) for text in texts} != {str} or {type(n) for n in numbers} != {int}:
+            raise DamagedFile(f"not the identity of a process: {value!r}")
+        return identity
+
+
+def _boot_id() -> str:
+    try:
+        return (_PROC / _BOOT_ID).read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def _exists(pid: int) -> bool:
+    if pid <= 0:  # kill() would address a whole process group
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _state_and_start(pid: int) -> tuple[str, int]:
+    """The state's letter and the start time, or an empty one and 0 where they cannot be read."""
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
+    except OSError:
+        return "", 0
+    # The second field, the command, may itself hold blanks and parentheses: count from its end.
+    fields = stat.rpartition(")")[2].split()
+    return fields[0], int(fields[19])

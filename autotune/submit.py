@@ -1,0 +1,208 @@
+"""Submit: from a model file to a published job. Nothing is in the queue before everything of it is."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import contextmanager
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from autotune import backend
+from autotune.config import Config
+from autotune.errors import BadInput, ModelError, disk_problem
+from autotune.machine import usable_cpus
+from autotune.storage import atomic, formats, locks
+from autotune.storage.formats import Control, InputSpec, JobSpec, StageFile, TaskSpec, from_json, to_json
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.tuning_log import TuningLog
+
+IMPORT_LIMIT_S = 1800.0
+_INPUT = re.compile(r"^(?P<name>.+?)=(?P<shape>\d+(x\d+)*|scalar)(:(?P<dtype>[a-z]+\d*))?$")
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What the user asked for. Zero trials stand for the default of the workspace."""
+
+    model: Path
+    target: str = "llvm"
+    name: str = ""
+    trials: int = 0
+    trials_per_round: int = 0
+    inputs: Mapping[str, InputSpec] = field(default_factory=dict)
+    priority: int = 0
+    seed: int = 0
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a submission would tune. `spaces` are the sizes of the tasks' design spaces."""
+
+    target: dict[str, Any]
+    target_key: str
+    inputs: tuple[InputSpec, ...]
+    tasks: tuple[TaskSpec, ...]
+    spaces: tuple[int, ...]
+
+
+def parse_inputs(texts: list[str]) -> dict[str, InputSpec]:
+    """`NAME=1x3x224x224[:float32]`, by name.
+
+    Raises:
+        BadInput: one of them is not of that form.
+    """
+    found = {}
+    for text in texts:
+        match = _INPUT.match(text)
+        if match is None:
+            raise BadInput(f"--input {text!r} is not of the form NAME=1x3x224x224 or NAME=1x128:int64")
+        dims = () if match["shape"] == "scalar" else tuple(int(dim) for dim in match["shape"].split("x"))
+        if 0 in dims:
+            raise BadInput(f"--input {text!r} has a dimension of zero")
+        found[match["name"]] = InputSpec(match["name"], dims, match["dtype"] or "")
+    return found
+
+
+def preview(submission: Submission, config: Config, progress: backend.Progress) -> Preview:
+    """Read the model and extract its tasks; writes nothing.
+
+    Raises:
+        BadInput: the file, the target or an input is wrong.
+    """
+    return _import(submission, config, None, progress)
+
+
+def submit(workspace: Workspace, config: Config, submission: Submission, progress: backend.Progress) -> JobSpec:
+    """Publish a job, whole or not at all, and return its spec.
+
+    Raises:
+        BadInput: the file, the target, an input or the name is wrong.
+        DiskProblem: the workspace cannot be written.
+    """
+    name = _name(submission)
+    _check_free(workspace, name if submission.name else "")
+    with _incoming(workspace) as incoming:
+        imported = _import(submission, config, incoming.folder, progress)
+        with locks.exclusive(workspace.queue_lock):
+            id = 1 + max((job.id for job in workspace.job_list()), default=0)
+            spec = _spec(workspace, config, submission, imported, id, _free_name(workspace, name, submission))
+            _write(incoming, spec)
+            atomic.publish_folder(incoming.folder, workspace.job(id, spec.name).folder)
+    return spec
+
+
+def _name(submission: Submission) -> str:
+    if submission.name and not _NAME.match(submission.name):
+        raise BadInput(f"--name {submission.name!r}: use up to 64 letters, digits, dots, dashes and underscores")
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", submission.model.stem).strip("._-")[:56]
+    return submission.name or plain or "model"
+
+
+def _names(workspace: Workspace) -> set[str]:
+    return {job.folder.name.split("-", 1)[1] for job in workspace.job_list()}
+
+
+def _check_free(workspace: Workspace, name: str) -> None:
+    """A name that was asked for must be free; so say so before the model is read."""
+    if name and name in _names(workspace):
+        raise BadInput(f"there is a job named {name!r} already; give another --name")
+
+
+def _free_name(workspace: Workspace, name: str, submission: Submission) -> str:
+    """A name taken from the file gets a number where it is taken."""
+    taken = _names(workspace)
+    if submission.name:
+        _check_free(workspace, name)
+    number = 2
+    free = name
+    while free in taken:
+        free, number = f"{name}-{number}", number + 1
+    return free
+
+
+@contextmanager
+def _incoming(workspace: Workspace) -> Iterator[JobPaths]:
+    folder = workspace.incoming(f"{os.getpid()}-{uuid4().hex[:8]}")
+    try:
+        workspace.jobs.mkdir(parents=True, exist_ok=True)
+        workspace.logs.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()
+    except OSError as error:
+        raise disk_problem("make", folder, error) from error
+    try:
+        yield JobPaths(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _import(submission: Submission, config: Config, folder: Path | None, progress: backend.Progress) -> Preview:
+    _check_file(submission.model)
+    cpus = usable_cpus()[: config.machine.cpu_slots or None]
+    request = {
+        "model": str(submission.model.absolute()),
+        "target": submission.target,
+        "threads": config.measure.threads or len(cpus),
+        "cpus": list(cpus),
+        "lock_folder": str(config.machine.lock_folder),
+        "inputs": {name: to_json(item) for name, item in submission.inputs.items()},
+        "folder": None if folder is None else str(folder.absolute()),
+    }
+    answer = backend.call("import", request, IMPORT_LIMIT_S, progress)
+    return Preview(
+        answer["target"],
+        answer["target_key"],
+        tuple(from_json(InputSpec, item) for item in answer["inputs"]),
+        tuple(from_json(TaskSpec, item) for item in answer["tasks"]),
+        tuple(item["space"] for item in answer["tasks"]),
+    )
+
+
+def _check_file(path: Path) -> None:
+    """The commonest mistakes are found before two seconds of loading TVM."""
+    if path.is_dir():
+        raise ModelError(f"{path} is a folder; give the ONNX file in it")
+    try:
+        with path.open("rb") as file:
+            if not file.read(1):
+                raise ModelError(f"{path} is empty")
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _spec(
+    workspace: Workspace, config: Config, submission: Submission, imported: Preview, id: int, name: str
+) -> JobSpec:
+    logs = [workspace.tuning_log(imported.target_key, task.hash).records for task in imported.tasks]
+    return JobSpec(
+        id=id,
+        name=name,
+        model=str(submission.model),
+        target=imported.target,
+        target_key=imported.target_key,
+        inputs=imported.inputs,
+        tasks=imported.tasks,
+        trials=submission.trials or config.job.trials,
+        trials_per_round=submission.trials_per_round or config.job.trials_per_round,
+        priority=submission.priority,
+        seed=submission.seed,
+        fresh=submission.fresh,
+        known_at_submit=tuple(len(TuningLog(log).trials()) for log in logs),
+        submitted_at=time.time(),
+    )
+
+
+def _write(incoming: JobPaths, spec: JobSpec) -> None:
+    incoming.stages.mkdir()
+    for task in spec.tunable:
+        formats.write(incoming.stage(task, 0), StageFile(task, 0, "search"))
+    formats.write(incoming.control, Control())
+    formats.write(incoming.spec, spec)

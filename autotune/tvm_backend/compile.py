@@ -1,0 +1,71 @@
+"""Compile a whole model, with the best schedule of every task or with none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from autotune.storage.formats import Trial
+from autotune.tvm_backend.space import tuning_record
+from autotune.tvm_backend.tasks import program_hash
+
+_DEFAULT_SEED = 1
+
+
+def compile_untuned(module: Any, target: Any) -> Any:
+    """The executable that TVM's own default pipeline gives for an imported model."""
+    import tvm
+    from tvm import relax
+
+    with target, tvm.transform.PassContext(opt_level=3):
+        return relax.build(module, target=target)
+
+
+def compile_tuned(prepared: Any, programs: Iterable[Any], best: Mapping[str, Trial], target: Any) -> Any:
+    """The executable of a prepared model.
+
+    Args:
+        prepared: the module after `prepare`.
+        programs: the tensor programs of its tasks.
+        best: the best trial of each task, by the hash of its program; a task without one gets a valid
+            schedule drawn from its space, which is parallel and vectorised where that is possible.
+    """
+    import tvm
+    from tvm import relax
+    from tvm.s_tir import dlight
+
+    from autotune.tvm_backend.prepare import finish
+
+    database = _database(programs, best, target)
+    with target, database, tvm.transform.PassContext(opt_level=3):
+        scheduled = relax.transform.MetaScheduleApplyDatabase()(prepared)
+        if target.kind.name != "llvm":
+            rules = [dlight.gpu.Matmul(), dlight.gpu.GEMV(), dlight.gpu.Reduction()]
+            rules += [dlight.gpu.GeneralReduction(), dlight.gpu.Fallback()]
+            scheduled = dlight.ApplyDefaultSchedule(*rules)(scheduled)
+    return relax.build(finish(scheduled, target), target=target, relax_pipeline=None)
+
+
+def _database(programs: Iterable[Any], best: Mapping[str, Trial], target: Any) -> Any:
+    from tvm.s_tir.meta_schedule.database import MemoryDatabase
+
+    database = MemoryDatabase()
+    for program in programs:
+        trial = best.get(program_hash(program)) or _drawn(program, target)
+        if trial is not None:
+            workload = database.commit_workload(program)
+            database.commit_tuning_record(tuning_record(trial, workload, target))
+    return database
+
+
+def _drawn(program: Any, target: Any) -> Trial | None:
+    """A valid schedule for a program without trials, the same one every time; None where TVM finds none."""
+    from autotune.tvm_backend.evolve import Evolution, propose
+
+    if target.kind.name != "llvm":
+        return None  # the default schedules for GPUs are better than a random one
+    tiny = Evolution(population=8, generations=0, init_unmeasured=1, mutation_probability=0.0, epsilon=0.0)
+    found = propose(program, target, [], 1, None, tiny, _DEFAULT_SEED)
+    if not found:
+        return None
+    return Trial(found[0].hash, found[0].trace, found[0].args, (1.0,), None, "", 0, 0.0)

@@ -1,0 +1,100 @@
+"""The cost model: gradient-boosted trees that rank candidates by features of their loop nests.
+
+A candidate is a bag of rows, one for each buffer store of its program (TVM's per-store features). The
+prediction is the sum over its rows; the target is the relative throughput, best time of the task over the
+candidate's time, so that one model serves many tasks (Chen et al., Learning to Optimize Tensor Programs,
+NeurIPS 2018, section 3; Zheng et al., Ansor, OSDI 2020, section 5.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float32]
+
+_PARAMETERS = {
+    "max_depth": 10,
+    "gamma": 0.001,
+    "min_child_weight": 0,
+    "eta": 0.2,
+    "seed": 43,
+    "nthread": 1,
+    "tree_method": "hist",
+    "base_score": 0.0,
+}
+_ROUNDS = 120
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rows of many candidates. `rows` is [rows, features]; `owner` [rows] says whose row each is, ascending."""
+
+    rows: Array
+    owner: npt.NDArray[np.int64]
+
+    @classmethod
+    def pack(cls, features: Sequence[Array]) -> Samples:
+        counts = [len(rows) for rows in features]
+        return cls(np.concatenate(list(features)), np.repeat(np.arange(len(features)), counts))
+
+    def total(self, per_row: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
+        """Sum a value per row to a value per candidate, [count]."""
+        return np.bincount(self.owner, weights=per_row, minlength=count)
+
+
+def extract_features(context: Any, measure_candidates: Sequence[Any]) -> list[Array]:
+    """Per-store features of schedules, each [stores, 164], float32."""
+    from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
+
+    extracted = PerStoreFeature().extract_from(context, list(measure_candidates))
+    return [np.asarray(item.numpy(), dtype=np.float32) for item in extracted]
+
+
+class CostModel:
+    """A trained booster. Deterministic: the same samples give the same model and the same scores."""
+
+    def __init__(self, booster: Any):
+        self._booster = booster
+
+    @classmethod
+    def train(cls, features: Sequence[Array], throughput: Sequence[float]) -> CostModel:
+        """Fit to relative throughputs in [0, 1], one for each candidate; errors weigh as much as throughput."""
+        import xgboost
+
+        samples = Samples.pack(features)
+        label = np.asarray(throughput, dtype=np.float64)
+        weight = np.maximum(label, 0.05)[samples.owner]
+
+        def squared_error(margin: npt.NDArray[Any], _: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+            residual = (samples.total(margin, len(label)) - label)[samples.owner]
+            return residual * weight, weight
+
+        matrix = xgboost.DMatrix(samples.rows, nthread=1)
+        return cls(xgboost.train(dict(_PARAMETERS), matrix, num_boost_round=_ROUNDS, obj=squared_error))
+
+    @classmethod
+    def load(cls, path: Path) -> CostModel | None:
+        """The model that `serialise` gave, or None where there is none that loads: it can be trained again."""
+        import xgboost
+
+        try:
+            return cls(xgboost.Booster({"nthread": 1}, model_file=bytearray(path.read_bytes())))
+        except (OSError, xgboost.core.XGBoostError):
+            return None
+
+    def serialise(self) -> bytes:
+        return bytes(self._booster.save_raw("ubj"))
+
+    def score(self, features: Sequence[Array]) -> npt.NDArray[np.float64]:
+        """Predicted relative throughput of each candidate; higher is better."""
+        import xgboost
+
+        samples = Samples.pack(features)
+        margin = self._booster.predict(xgboost.DMatrix(samples.rows, nthread=1), output_margin=True)
+        return samples.total(margin, len(features))

@@ -1,0 +1,199 @@
+"""The TVM side of `export`: compile, verify, compare, and write the folder that is handed over."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import BadState, VerificationError
+from autotune.leases import cpu_name, lease, lease_one
+from autotune.storage import formats
+from autotune.storage.atomic import publish_bytes, publish_json
+from autotune.storage.formats import JobSpec, Trial
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.tuning_log import TuningLog
+from autotune.tvm_backend.load import load_tvm
+
+LIBRARY, REPORT, SCRIPT = "model.so", "report.json", "run.py"
+_REPORT_FORMAT = ("autotune-report", 1)
+_VERIFY_SEED = 2026
+
+_RUN_PY = '''"""Run {name} once on random inputs, with the TVM runtime alone. Made by autotune {version}."""
+import os
+
+os.environ.setdefault("TVM_NUM_THREADS", "{threads}")  # TVM's own default is half of the CPUs
+from pathlib import Path
+import numpy, tvm
+from tvm import relax
+
+model = relax.VirtualMachine(tvm.runtime.load_module(str(Path(__file__).parent / "{library}")), tvm.{device}(0))
+inputs = [numpy.random.rand(*shape).astype(dtype) for shape, dtype in {inputs}]
+outputs = model["main"](*[tvm.runtime.tensor(array, device=tvm.{device}(0)) for array in inputs])
+for output in [outputs] if hasattr(outputs, "numpy") else outputs:
+    print(output.shape, output.dtype, output.numpy().ravel()[:4])
+'''
+
+
+@dataclass(frozen=True)
+class _Export:
+    """One export: what to compile, where to, and on which CPUs."""
+
+    workspace: Workspace
+    paths: JobPaths
+    spec: JobSpec
+    output: Path
+    cpus: tuple[int, ...]
+    threads: int
+    lock_folder: Path
+    tolerance: float
+    turns: int
+
+
+def run(request: dict[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
+    """Export a job's best so far and return the report.
+
+    Raises:
+        VerificationError: the compiled model computes something else than ONNX Runtime.
+        BadState: the target's device is not on this machine.
+    """
+    root, folder = Path(request["workspace"]), request["job"]
+    paths = JobPaths(Workspace(root).jobs / folder)
+    export = _Export(
+        workspace=Workspace(root),
+        paths=paths,
+        spec=formats.read(JobSpec, paths.spec),
+        output=Path(request["output"]),
+        cpus=tuple(request["cpus"]),
+        threads=int(request["threads"]),
+        lock_folder=Path(request["lock_folder"]),
+        tolerance=float(request["tolerance"]),
+        turns=int(request["turns"]),
+    )
+    os.environ["TVM_NUM_THREADS"] = str(export.threads)
+    if len(export.cpus) != os.cpu_count():
+        os.environ["TVM_BIND_THREADS"] = "0"
+        os.sched_setaffinity(0, export.cpus)
+    return _export(export, progress)
+
+
+def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
+    progress("waiting for a CPU")
+    with lease_one(export.lock_folder, map(cpu_name, export.cpus)):
+        progress("loading TVM")
+        load_tvm(export.spec.target_kind)
+        _require_device(export.spec)
+        best = best_trials(export.workspace, export.spec)
+        progress("compiling the tuned model")
+        tuned, untuned = _compile(export, best, progress)
+    progress("waiting for all CPUs")
+    with lease(export.lock_folder, map(cpu_name, export.cpus), wait_s=-1):
+        progress("verifying and comparing")
+        error, latencies = _compare(export, tuned, untuned)
+    report = _report(export, best, error, latencies)
+    _write(export, tuned, report)
+    return report
+
+
+def _require_device(spec: JobSpec) -> None:
+    import tvm
+
+    if spec.target_kind == "cuda" and not tvm.cuda(0).exist:
+        raise BadState("this model is for CUDA and this machine has no CUDA device to verify it on")
+
+
+def best_trials(workspace: Workspace, spec: JobSpec) -> dict[str, Trial]:
+    """The best trial of each task so far, by task hash."""
+    best = {}
+    for task in spec.tasks:
+        trials = TuningLog(workspace.tuning_log(spec.target_key, task.hash).records).trials()
+        timed = [trial for trial in trials if trial.best_us is not None]
+        if timed:
+            best[task.hash] = min(timed, key=lambda trial: trial.best_us or 0.0)
+    return best
+
+
+def _compile(export: _Export, best: Mapping[str, Trial], progress: Callable[[str], None]) -> tuple[Any, Any]:
+    import tvm
+
+    from autotune.tvm_backend.compile import compile_tuned, compile_untuned
+    from autotune.tvm_backend.model import read_model
+    from autotune.tvm_backend.prepare import prepare
+    from autotune.tvm_backend.tasks import extract_tasks
+
+    target = tvm.target.Target(export.spec.target)
+    overrides = {item.name: item for item in export.spec.inputs}
+    module = read_model(export.paths.model, overrides).module
+    prepared = prepare(module, target)
+    tasks = extract_tasks(prepared, target)
+    lost = {task.spec.hash for task in tasks} ^ {task.hash for task in export.spec.tasks}
+    if lost:
+        raise VerificationError(f"the model lowers to other tasks than when it was submitted ({len(lost)} differ)")
+    tuned = compile_tuned(prepared, [task.program for task in tasks], best, target)
+    progress("compiling the untuned model, to compare with")
+    return tuned, compile_untuned(module, target)
+
+
+def _compare(export: _Export, tuned: Any, untuned: Any) -> tuple[float, dict[str, float]]:
+    from autotune.tvm_backend import compare
+    from autotune.tvm_backend.run import open_device
+
+    device = open_device(export.spec.target_kind)
+    arrays = compare.random_inputs(export.spec.inputs, _VERIFY_SEED)
+    session = compare.onnx_session(export.paths.model, export.threads)
+    runners = {
+        "untuned_ms": compare.vm_runner(untuned, device, arrays),
+        "tuned_ms": compare.vm_runner(tuned, device, arrays),
+        "onnxruntime_ms": compare.onnx_runner(session, export.spec.inputs, arrays),
+    }
+    error = compare.check(runners["tuned_ms"](), runners["onnxruntime_ms"](), export.tolerance)
+    return error, compare.alternate(runners, export.turns)
+
+
+def _report(
+    export: _Export, best: Mapping[str, Trial], error: float, latencies: Mapping[str, float]
+) -> dict[str, Any]:
+    spec = export.spec
+    tasks = []
+    for task in spec.tasks:
+        trial = best.get(task.hash)
+        tasks.append({"name": task.name, "weight": task.weight, "best_us": trial.best_us if trial else None})
+    return {
+        "job": spec.id,
+        "name": spec.name,
+        "model": spec.model,
+        "target": spec.target,
+        "inputs": [asdict(item) for item in spec.inputs],
+        "threads": export.threads,
+        "largest_relative_error": error,
+        "tolerance": export.tolerance,
+        "latency": {name: round(value, 4) for name, value in latencies.items()},
+        "tasks": tasks,
+        "exported_at": time.time(),
+    }
+
+
+def _write(export: _Export, tuned: Any, report: Mapping[str, Any]) -> None:
+    """Each file appears whole: the library first, the report, which says that all is well, last."""
+    from autotune import __version__
+    from autotune.tvm_backend.build import link_shared
+
+    export.output.mkdir(parents=True, exist_ok=True)
+    temporary = export.output / f".tmp-{os.getpid()}.so"
+    tuned.export_library(str(temporary), fcompile=link_shared)
+    os.replace(temporary, export.output / LIBRARY)
+    script = _RUN_PY.format(
+        name=export.spec.name,
+        version=__version__,
+        threads=export.threads,
+        library=LIBRARY,
+        device="cuda" if export.spec.target_kind == "cuda" else "cpu",
+        inputs=[(item.shape, item.dtype) for item in export.spec.inputs],
+    )
+    publish_bytes(export.output / SCRIPT, script.encode())
+    publish_json(export.output / REPORT, *_REPORT_FORMAT, dict(report))
+
+

@@ -1,0 +1,61 @@
+"""Load TVM once, the tested pair of versions only, and only the tensor intrinsics that a target needs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import types
+from importlib import metadata
+
+from autotune.errors import UnsupportedVersion
+
+TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
+
+_INTRINSICS = "tvm.s_tir.tensor_intrin"
+
+
+def check_versions() -> None:
+    """Refuse a pair of TVM and its foreign-function library that was not tested: others segfault.
+
+    Raises:
+        UnsupportedVersion: names what is installed and the command that mends it.
+    """
+    found = {name: _version(name) for name in TESTED}
+    if found != TESTED:
+        wrong = ", ".join(f"{name} {found[name] or 'missing'}" for name in TESTED if found[name] != TESTED[name])
+        mend = " ".join(f"{name}=={version}" for name, version in TESTED.items())
+        raise UnsupportedVersion(f"untested TVM installation ({wrong}); run: pip install {mend}")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def load_tvm(target_kind: str) -> None:
+    """Import TVM with the tensor intrinsics for `llvm` or `cuda`.
+
+    TVM imports the intrinsics of every architecture when the first TuneContext is made, which takes over
+    ten seconds; for a CPU, those of x86 (0.1 s) are enough. They are imported here under a package object of
+    our own, so that TVM's own import finds the package loaded.
+    """
+    check_versions()
+    tvm = importlib.import_module("tvm")
+    s_tir = importlib.import_module("tvm.s_tir")
+    if target_kind != "llvm":
+        importlib.import_module(_INTRINSICS)
+    elif _INTRINSICS not in sys.modules:
+        package = types.ModuleType(_INTRINSICS)
+        package.__path__ = [os.path.join(os.path.dirname(str(s_tir.__file__)), "tensor_intrin")]
+        sys.modules[_INTRINSICS] = package
+        s_tir.tensor_intrin = package
+        importlib.import_module(f"{_INTRINSICS}.{_cpu_intrinsics(tvm)}")
+    importlib.import_module("tvm.s_tir.meta_schedule")
+
+
+def _cpu_intrinsics(tvm: types.ModuleType) -> str:
+    triple = str(tvm.target.codegen.llvm_get_system_triple())
+    return "arm_cpu" if triple.startswith(("aarch64", "arm")) else "x86"

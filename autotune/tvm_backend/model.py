@@ -1,0 +1,114 @@
+"""Read an ONNX file into a Relax module, with errors that say what is wrong with the file."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import ModelError
+from autotune.storage.formats import InputSpec
+
+
+@dataclass(frozen=True)
+class Model:
+    """An imported model. `module` is TVM's; inputs and outputs are in the order of the graph."""
+
+    module: Any
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[str, ...]
+
+
+def read_model(path: Path, overrides: Mapping[str, InputSpec], proto: Any = None) -> Model:
+    """Import an ONNX file.
+
+    Args:
+        proto: the parsed file, where `parse_file` has read it already.
+        overrides: shapes (and types) that the user gave for inputs by name; an empty dtype keeps the model's.
+
+    Raises:
+        ModelError: the file cannot be read, is not ONNX, is empty, has an unknown dimension or an operator
+            that the importer does not support; one line that says which.
+    """
+    proto = parse_file(path) if proto is None else proto
+    inputs = tuple(_inputs(path, proto, overrides))
+    return Model(_import(path, proto, inputs), inputs, tuple(output.name for output in proto.graph.output))
+
+
+def parse_file(path: Path) -> Any:
+    """The ONNX graph in a file, with the weights that it keeps in other files.
+
+    Raises:
+        ModelError: as for `read_model`.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        proto = onnx.load(str(path))
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+    except (DecodeError, ValueError) as error:
+        raise ModelError(f"{path} is not an ONNX file, or is cut short") from error
+    except onnx.checker.ValidationError as error:
+        raise ModelError(f"{path}: {_first_line(error)}") from error
+    if not proto.graph.node:
+        raise ModelError(f"{path} has no operators: an empty graph, or not an ONNX file")
+    return proto
+
+
+def _inputs(path: Path, proto: Any, overrides: Mapping[str, InputSpec]) -> list[InputSpec]:
+    constants = {item.name for item in proto.graph.initializer}
+    free = [item for item in proto.graph.input if item.name not in constants]
+    unknown = set(overrides) - {item.name for item in free}
+    if unknown:
+        names = ", ".join(item.name for item in free)
+        raise ModelError(f"{path} has no input {sorted(unknown)[0]!r}; its inputs: {names}")
+    return [_input(path, item, overrides.get(item.name)) for item in free]
+
+
+def _input(path: Path, item: Any, override: InputSpec | None) -> InputSpec:
+    import onnx
+
+    if not item.type.HasField("tensor_type"):
+        raise ModelError(f"{path}: input {item.name!r} is not a tensor")
+    tensor = item.type.tensor_type
+    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    if override is not None:
+        return InputSpec(item.name, override.shape, override.dtype or dtype)
+    dims = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in tensor.shape.dim]
+    if any(dim <= 0 for dim in dims) or not tensor.HasField("shape"):
+        shown = "x".join(dim.dim_param or str(dim.dim_value or "?") for dim in tensor.shape.dim) or "?"
+        flag = "x".join(str(dim) if dim > 0 else "1" for dim in dims) or "1x3x224x224"
+        raise ModelError(
+            f"{path}: input {item.name!r} has no fixed shape ({shown}); give one, such as --input {item.name}={flag}"
+        )
+    return InputSpec(item.name, tuple(dims), dtype)
+
+
+def _import(path: Path, proto: Any, inputs: tuple[InputSpec, ...]) -> Any:
+    import tvm
+    from tvm.relax.frontend.onnx import from_onnx
+
+    shapes = {item.name: list(item.shape) for item in inputs}
+    dtypes = {item.name: item.dtype for item in inputs}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return from_onnx(proto, shapes, dtypes)
+    except tvm.error.OpNotImplemented as error:
+        raise ModelError(f"{path} has operators that TVM's importer does not support: {_operators(error)}") from error
+    except Exception as error:  # the importer raises whatever its converters stumble over
+        raise ModelError(f"cannot import {path}: {type(error).__name__}: {_first_line(error)}") from error
+
+
+def _operators(error: Exception) -> str:
+    text = _first_line(error)
+    return text.rpartition(":")[2].strip() or text
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0].strip() if lines else type(error).__name__

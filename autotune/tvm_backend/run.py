@@ -1,0 +1,80 @@
+"""Time a built library on a device, in a process that may die of it."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_REJECT = 3.0
+_FIRST_RUNS = 3
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How to time: `warmup` runs that do not count, then `repeats` means over at least `min_repeat_ms` each."""
+
+    warmup: int
+    repeats: int
+    min_repeat_ms: int
+
+
+@dataclass
+class Runner:
+    """Times libraries on one device; keeps the arguments between candidates of equal argument shapes."""
+
+    device: Any
+    timing: Timing
+    _arguments: dict[str, list[Any]] = field(default_factory=dict)
+
+    def time(self, library: Path, args: Any, best_us: float | None) -> list[float]:
+        """Microseconds per run, one value per repeat.
+
+        A candidate whose first runs are more than three times as slow as `best_us` gets no further repeats:
+        it cannot become the best, and its rough time teaches the cost model as much.
+        """
+        import tvm
+
+        module = tvm.runtime.load_module(str(library))
+        tensors = self._tensors(args)
+        if self.timing.warmup:
+            self._evaluate(module, tensors, number=1, repeats=self.timing.warmup, min_repeat_ms=0)
+        first = self._evaluate(module, tensors, number=1, repeats=_FIRST_RUNS, min_repeat_ms=0)
+        if best_us is not None and statistics.median(first) > _REJECT * best_us:
+            return first
+        return self._evaluate(module, tensors, 1, self.timing.repeats, self.timing.min_repeat_ms)
+
+    def _evaluate(
+        self, module: Any, tensors: list[Any], number: int, repeats: int, min_repeat_ms: int
+    ) -> list[float]:
+        self.device.sync()
+        evaluator = module.time_evaluator(
+            "main", self.device, number=number, repeat=repeats, min_repeat_ms=min_repeat_ms
+        )
+        return [float(seconds) * 1e6 for seconds in evaluator(*tensors).results]
+
+    def _tensors(self, args: Any) -> list[Any]:
+        key = repr(args)
+        if key not in self._arguments:
+            self._arguments.clear()
+            self._arguments[key] = [self._tensor(str(dtype), [int(d) for d in dims]) for _, dtype, dims in args]
+        return self._arguments[key]
+
+    def _tensor(self, dtype: str, dims: list[int]) -> Any:
+        """Random floats; zeros for integers, which may be indices that a random value would send anywhere."""
+        import numpy as np
+        import tvm
+
+        if "float" not in dtype:
+            return tvm.runtime.tensor(np.zeros(dims, dtype), device=self.device)
+        tensor = tvm.runtime.empty(dims, dtype, self.device)
+        tvm.get_global_func("tvm.contrib.random.random_fill_for_measure")(tensor)
+        return tensor
+
+
+def open_device(kind: str, index: int = 0) -> Any:
+    """The device of a target kind: `llvm` runs on the CPU."""
+    import tvm
+
+    return tvm.cuda(index) if kind == "cuda" else tvm.cpu(0)

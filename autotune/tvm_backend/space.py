@@ -1,0 +1,62 @@
+"""The design space of a task: its sketches, and schedules rebuilt from recorded traces."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from autotune.storage.formats import Candidate, Trial
+
+_QUIET = logging.getLogger("autotune.tvm")
+_QUIET.addHandler(logging.NullHandler())
+_QUIET.propagate = False
+_QUIET.setLevel(logging.CRITICAL)
+
+
+def tune_context(program: Any, target: Any, *, strategy: Any = None, seed: int = 1, threads: int = 1) -> Any:
+    """A TuneContext with MetaSchedule's default rules for the target. Costs about 3 ms."""
+    from tvm.s_tir import meta_schedule as ms
+
+    return ms.TuneContext(
+        program,
+        target=target,
+        space_generator="post-order-apply",
+        search_strategy=strategy,
+        rand_state=seed,
+        num_threads=threads,
+        logger=_QUIET,
+    )
+
+
+def design_space(program: Any, target: Any) -> list[Any]:
+    """The sketches of a program: schedules whose sampling instructions are the knobs."""
+    return list(tune_context(program, target).generate_design_space())
+
+
+def tuning_record(item: Candidate | Trial, workload: Any, target: Any) -> Any:
+    """TVM's tuning record of a candidate or a trial. A failed trial costs 1e10 seconds, as in TVM."""
+    from tvm.s_tir.meta_schedule.database import TuningRecord
+
+    seconds: list[float] = []
+    if isinstance(item, Trial):
+        seconds = [time / 1e6 for time in item.times_us] or [1e10]
+    trace = TuningRecord.from_json([item.trace, seconds, None, item.args], workload).trace
+    return TuningRecord(trace, workload, seconds or None, target, None)
+
+
+def replay(items: Sequence[Candidate | Trial], program: Any, target: Any) -> list[Any]:
+    """Measure candidates (schedule and argument shapes) rebuilt from traces, about 1.4 ms each."""
+    from tvm.s_tir.meta_schedule.database import Workload
+
+    workload = Workload(program)
+    return [tuning_record(item, workload, target).as_measure_candidate() for item in items]
+
+
+def to_candidate(measure_candidate: Any, program: Any, hash: str) -> Candidate:
+    """The JSON form of a schedule that the search proposed."""
+    from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
+
+    trace, args = measure_candidate.sch.trace, measure_candidate.args_info
+    trace_json, _, _, args_json = TuningRecord(trace, Workload(program), None, None, args).as_json()
+    return Candidate(hash, trace_json, args_json)

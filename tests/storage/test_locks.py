@@ -1,0 +1,406 @@
+"""Locks exclude, end with their holder, and can be shared by all users of the machine."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import filelock
+import pytest
+
+from autotune.errors import DiskProblem, StorageError
+from autotune.storage import locks
+from autotune.storage.locks import Busy, acquire_all, ensure_lock_folder, exclusive, try_lock
+
+NOBODY = 65534
+
+
+class Child:
+    """A forked child that runs ``action``, says what came of it, and then lives until killed."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        hear, say = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            try:
+                kept = action()
+                os.write(say, str(kept).encode())
+                signal.pause()
+            except BaseException as error:  # noqa: BLE001 - it is for the parent to judge
+                os.write(say, repr(error).encode())
+            finally:
+                os._exit(1)
+        os.close(say)
+        self.said = os.read(hear, 1000).decode()
+        os.close(hear)
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        os.kill(self.pid, number)
+        os.waitpid(self.pid, 0)
+
+
+def is_free(path: Path) -> bool:
+    """Whether another process could take the lock."""
+
+    def probe() -> bool:
+        return try_lock(path) is not None
+
+    child = Child(probe)
+    child.kill()
+    assert child.said in ("True", "False")
+    return child.said == "True"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.lock"
+
+
+class TestExclusive:
+    def test_it_is_held_inside_the_block_only(self, path: Path) -> None:
+        with exclusive(path):
+            assert not is_free(path)
+        assert is_free(path)
+        assert path.exists()
+
+    def test_it_is_released_when_the_block_fails(self, path: Path) -> None:
+        with pytest.raises(ZeroDivisionError), exclusive(path):
+            _ = 1 / 0
+        assert is_free(path)
+
+    @pytest.mark.parametrize("timeout_s", [0, 0.05])
+    def test_a_held_lock_is_busy_after_the_timeout(self, path: Path, timeout_s: float) -> None:
+        child = Child(lambda: try_lock(path))
+        started = time.monotonic()
+        with pytest.raises(Busy, match=r"a\.lock is locked"), exclusive(path, timeout_s):
+            pytest.fail("was not busy")
+        assert timeout_s <= time.monotonic() - started < 5
+        child.kill()
+
+    def test_it_waits_until_the_holder_is_done(self, path: Path) -> None:
+        child = Child(lambda: try_lock(path))
+        threading.Timer(0.1, child.kill).start()
+        with exclusive(path, 10):
+            pass
+
+    def test_two_threads_are_never_inside_together(self, path: Path) -> None:
+        inside, most = 0, 0
+
+        def enter() -> None:
+            nonlocal inside, most
+            for _ in range(5):
+                with exclusive(path):
+                    inside += 1
+                    most = max(most, inside)
+                    time.sleep(0.001)
+                    inside -= 1
+
+        threads = [threading.Thread(target=enter) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert most == 1
+
+    def test_taking_it_twice_in_one_thread_fails_instead_of_hanging(self, path: Path) -> None:
+        with exclusive(path), pytest.raises(RuntimeError), exclusive(path):
+            pytest.fail("was not refused")
+
+    def test_a_missing_folder_is_a_disk_problem(self, tmp_path: Path) -> None:
+        missing = tmp_path / "no" / "a.lock"
+        with pytest.raises(DiskProblem, match="cannot lock .* no such file"), exclusive(missing):
+            pytest.fail("was not refused")
+        assert not missing.parent.exists()
+
+
+class TestDeath:
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+    def test_the_kernel_releases_the_locks_of_a_killed_holder(
+        self, path: Path, number: int
+    ) -> None:
+        child = Child(lambda: try_lock(path))
+        assert not is_free(path)
+        child.kill(number)
+        assert is_free(path)
+
+    def test_a_stopped_holder_keeps_its_lock(self, path: Path) -> None:
+        child = Child(lambda: try_lock(path))
+        os.kill(child.pid, signal.SIGSTOP)
+        assert not is_free(path)
+        child.kill()
+
+
+class TestFork:
+    def test_a_forked_child_cannot_release_its_parents_lock(self, path: Path) -> None:
+        lease = try_lock(path)
+        assert lease is not None
+        child = Child(lease.release)
+        assert child.said == "None"
+        assert not is_free(path)
+        child.kill()
+        assert not is_free(path)
+        lease.release()
+
+    def test_a_forked_child_that_lives_on_does_not_keep_the_lock(self, path: Path) -> None:
+        lease = try_lock(path)
+        assert lease is not None
+        child = Child(lambda: "alive")
+        lease.release()
+        assert is_free(path)
+        child.kill()
+
+    def test_a_forked_child_can_neither_take_nor_share_the_lock(self, path: Path) -> None:
+        with exclusive(path):
+            child = Child(lambda: try_lock(path))
+            assert child.said == "None"
+            child.kill()
+
+    def test_a_subprocess_does_not_keep_the_lock(self, path: Path) -> None:
+        with exclusive(path):
+            process = subprocess.Popen(["sleep", "60"], close_fds=False)
+        assert is_free(path)
+        process.kill()
+        process.wait()
+
+
+class TestLease:
+    def test_try_lock_is_none_when_held(self, path: Path) -> None:
+        with exclusive(path):
+            assert try_lock(path) is None
+
+    def test_all_or_nothing(self, tmp_path: Path) -> None:
+        a, b, c = (tmp_path / name for name in "abc")
+        with exclusive(b):
+            assert acquire_all([a, b, c]) is None
+            assert is_free(a)
+        lease = acquire_all([a, b, c])
+        assert lease is not None
+        assert [is_free(path) for path in (a, b, c)] == [False] * 3
+        lease.release()
+        assert [is_free(path) for path in (a, b, c)] == [True] * 3
+
+    def test_they_are_taken_in_sorted_order_and_once_each(self, tmp_path: Path) -> None:
+        a, b = tmp_path / "a", tmp_path / "b"
+        with acquire_all([b, a, b]) or pytest.fail("was not free") as lease:
+            assert lease.paths == (a, b)
+
+    def test_no_locks_are_always_free(self) -> None:
+        lease = acquire_all([])
+        assert lease is not None
+        assert lease.paths == ()
+
+    def test_an_error_half_way_holds_nothing(self, tmp_path: Path) -> None:
+        with pytest.raises(DiskProblem):
+            acquire_all([tmp_path / "a", tmp_path / "no" / "b"])
+        assert is_free(tmp_path / "a")
+
+    def test_releasing_twice_does_not_release_the_next_holder(self, path: Path) -> None:
+        first = try_lock(path)
+        assert first is not None
+        first.release()
+        second = try_lock(path)
+        first.release()
+        assert not is_free(path)
+        assert second is not None
+
+    def test_another_thread_may_release_it(self, path: Path) -> None:
+        lease = try_lock(path)
+        assert lease is not None
+        thread = threading.Thread(target=lease.release)
+        thread.start()
+        thread.join()
+        assert is_free(path)
+
+    def test_a_forgotten_lease_is_released(self, path: Path) -> None:
+        lease = try_lock(path)
+        assert not is_free(path)
+        del lease
+        assert is_free(path)
+
+
+class TestLockFile:
+    @pytest.mark.parametrize("links", ["with hard links", "without hard links"])
+    def test_everyone_may_open_it_whatever_umask_says(
+        self, path: Path, links: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if links == "without hard links":
+
+            def refuse(*_: Any) -> None:
+                raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+            monkeypatch.setattr(os, "link", refuse)
+        before = os.umask(0o077)
+        try:
+            with exclusive(path):
+                pass
+        finally:
+            os.umask(before)
+        assert path.stat().st_mode & 0o777 == 0o666
+        assert os.listdir(path.parent) == [path.name]
+
+    def test_it_is_never_there_without_its_mode(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        modes = []
+        chmod = os.chmod
+
+        def noted(target: Path, mode: int) -> None:
+            modes.append(path.exists())
+            chmod(target, mode)
+
+        monkeypatch.setattr(os, "chmod", noted)
+        with exclusive(path):
+            pass
+        assert modes == [False]
+
+    def test_it_is_the_same_file_for_ever(self, path: Path) -> None:
+        with exclusive(path):
+            first = path.stat().st_ino
+        with exclusive(path):
+            assert path.stat().st_ino == first
+
+    def test_a_link_in_its_place_is_not_followed(self, path: Path) -> None:
+        (path.parent / "target").touch()
+        path.symlink_to("target")
+        with pytest.raises(DiskProblem), exclusive(path):
+            pytest.fail("was not refused")
+
+    def test_no_substitute_is_used_where_flock_is_missing(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: Any) -> None:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+        monkeypatch.setattr("fcntl.flock", refuse)
+        with pytest.raises(DiskProblem, match="function not implemented"):
+            try_lock(path)
+
+    def test_the_library_is_loaded_by_the_first_lock_only(self) -> None:
+        code = "import sys, autotune.storage.locks; sys.exit('filelock' in sys.modules)"
+        environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
+        assert filelock.__name__ in sys.modules
+
+
+class TestLockFolder:
+    def test_it_is_made_open_to_all_and_sticky_whatever_umask_says(self, tmp_path: Path) -> None:
+        before = os.umask(0o077)
+        try:
+            ensure_lock_folder(tmp_path / "locks")
+        finally:
+            os.umask(before)
+        assert (tmp_path / "locks").stat().st_mode & 0o7777 == 0o1777
+        assert os.listdir(tmp_path) == ["locks"]
+
+    def test_again_changes_nothing(self, tmp_path: Path) -> None:
+        ensure_lock_folder(tmp_path / "locks")
+        (tmp_path / "locks" / "cpu0").touch()
+        ensure_lock_folder(tmp_path / "locks")
+        assert os.listdir(tmp_path / "locks") == ["cpu0"]
+
+    def test_another_process_may_be_first(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder, rename = tmp_path / "locks", os.rename
+
+        def late(source: Path, target: Path) -> None:
+            folder.mkdir()
+            (folder / "cpu0").touch()
+            folder.chmod(0o1777)
+            rename(source, target)
+
+        monkeypatch.setattr(os, "rename", late)
+        ensure_lock_folder(folder)
+        assert os.listdir(tmp_path) == ["locks"]
+        assert os.listdir(folder) == ["cpu0"]
+
+    def test_a_symbolic_link_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "elsewhere").mkdir(mode=0o1777)
+        (tmp_path / "locks").symlink_to("elsewhere")
+        with pytest.raises(StorageError, match="symbolic link"):
+            ensure_lock_folder(tmp_path / "locks")
+
+    def test_a_dangling_link_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "locks").symlink_to("elsewhere")
+        with pytest.raises(StorageError, match="symbolic link"):
+            ensure_lock_folder(tmp_path / "locks")
+
+    def test_a_file_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "locks").touch()
+        with pytest.raises(StorageError, match="not a folder"):
+            ensure_lock_folder(tmp_path / "locks")
+
+    @pytest.mark.parametrize(
+        ("owner", "mode", "accepted"),
+        [
+            ("self", 0o755, True),
+            ("self", 0o700, True),
+            ("self", 0o777, False),
+            ("self", 0o1777, True),
+            ("other", 0o755, False),
+            ("other", 0o777, False),
+            ("other", 0o1777, True),
+        ],
+    )
+    def test_a_folder_whose_files_another_user_could_swap_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: str, mode: int, accepted: bool
+    ) -> None:
+        folder = tmp_path / "locks"
+        folder.mkdir()
+        folder.chmod(mode)
+        if owner == "other":
+            monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        if accepted:
+            ensure_lock_folder(folder)
+        else:
+            with pytest.raises(StorageError, match="chmod 1777"):
+                ensure_lock_folder(folder)
+        assert folder.stat().st_mode & 0o7777 == mode
+
+    def test_a_folder_that_cannot_be_made_is_a_disk_problem(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(DiskProblem, match="cannot make the lock folder"):
+            ensure_lock_folder(tmp_path / "file" / "locks")
+
+    @pytest.fixture
+    def public(self) -> Iterator[Path]:
+        folder = Path(tempfile.mkdtemp())
+        folder.chmod(0o1777)
+        yield folder / "locks"
+        shutil.rmtree(folder)
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as two users")
+    @pytest.mark.parametrize("first", ["root", "nobody"])
+    def test_two_users_share_locks_whoever_was_first(self, public: Path, first: str) -> None:
+        def take(user: str) -> bool:
+            os.umask(0o077)
+            if user == "nobody":
+                os.setuid(NOBODY)
+            ensure_lock_folder(public)
+            global kept  # noqa: PLW0603 - held until the child ends
+            kept = try_lock(public / "cpu0")
+            return kept is not None
+
+        second = "nobody" if first == "root" else "root"
+        one = Child(lambda: take(first))
+        assert one.said == "True"
+        two = Child(lambda: take(second))
+        assert two.said == "False"
+        one.kill()
+        two.kill()
+        three = Child(lambda: take(second))
+        assert three.said == "True"
+        three.kill()
+
+
+kept: locks.Lease | None = None

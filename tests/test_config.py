@@ -1,0 +1,174 @@
+"""Reading ``autotune.toml``: defaults, what is refused, and on which line."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from autotune.config import Config, load
+from autotune.errors import ConfigError, DiskProblem
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return Path("autotune.toml")
+
+
+def refusal(path: Path, text: str) -> str:
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    return str(caught.value)
+
+
+def test_a_missing_file_means_defaults(path: Path) -> None:
+    assert load(path) == Config()
+
+
+def test_an_empty_file_means_defaults(path: Path) -> None:
+    path.write_text("# nothing\n")
+    assert load(path) == Config()
+
+
+def test_a_setting_replaces_its_default_and_no_other(path: Path) -> None:
+    path.write_text("[job]\ntrials = 7\n[measure]\ntimeout_s = 2.5\n")
+    config = load(path)
+    assert config.job == dataclasses.replace(Config().job, trials=7)
+    assert config.measure == dataclasses.replace(Config().measure, timeout_s=2.5)
+    assert config.build == Config().build
+
+
+def test_a_whole_number_is_taken_for_a_number(path: Path) -> None:
+    path.write_text("[build]\ntimeout_s = 3\n")
+    timeout = load(path).build.timeout_s
+    assert (timeout, type(timeout)) == (3.0, float)
+
+
+def test_zero_cpu_slots_means_the_cpus_of_this_process() -> None:
+    assert Config().machine.usable_cpus == len(os.sched_getaffinity(0))
+
+
+def test_cpu_slots_limit_the_cpus(path: Path) -> None:
+    path.write_text("machine.cpu_slots = 1\n")
+    assert load(path).machine.usable_cpus == 1
+
+
+def test_locks_are_shared_unless_a_folder_is_given(path: Path) -> None:
+    assert Config().machine.lock_folder == Path("/tmp/autotune-locks")
+    path.write_text("machine.lock_dir = '/var/lock/at'\n")
+    assert load(path).machine.lock_folder == Path("/var/lock/at")
+
+
+def test_an_unknown_key_is_refused_with_its_line_and_the_nearest_name(path: Path) -> None:
+    text = "\n" * 10 + "[job]\ntrails = 3\n"
+    assert refusal(path, text) == (
+        "autotune.toml:12: unknown key 'trails' in [job]; did you mean 'trials'?"
+    )
+
+
+def test_an_unknown_key_like_no_other_gets_no_suggestion(path: Path) -> None:
+    assert refusal(path, "[job]\nzzz = 3\n") == "autotune.toml:2: unknown key 'zzz' in [job]"
+
+
+def test_an_unknown_section_is_refused(path: Path) -> None:
+    text = "[job]\ntrials = 1\n\n[serch]\npopulation = 2\n"
+    assert refusal(path, text) == (
+        "autotune.toml:4: unknown section [serch]; did you mean 'search'?"
+    )
+
+
+def test_a_key_outside_any_section_is_refused(path: Path) -> None:
+    assert refusal(path, "\nfoo = 1\n") == "autotune.toml:2: unknown key 'foo'"
+
+
+def test_a_section_must_be_a_section(path: Path) -> None:
+    assert refusal(path, "job = 3\n") == "autotune.toml:1: 'job' must be a section, not a whole number"
+    assert refusal(path, "[[job]]\n") == "autotune.toml:1: 'job' must be a section, not a list"
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("job.trials = true", "'trials' in [job] must be a whole number, not true or false"),
+        ("job.trials = 1.0", "'trials' in [job] must be a whole number, not a number"),
+        ("job.trials = '1'", "'trials' in [job] must be a whole number, not text"),
+        ("job.trials = [1]", "'trials' in [job] must be a whole number, not a list"),
+        ("job.trials = {a = 1}", "'trials' in [job] must be a whole number, not a section"),
+        ("job.min_gain = true", "'min_gain' in [job] must be a number, not true or false"),
+        ("job.min_gain = 2020-01-01", "'min_gain' in [job] must be a number, not a date or time"),
+        ("machine.lock_dir = 3", "'lock_dir' in [machine] must be text, not a whole number"),
+        ("job.trials = 0", "'trials' in [job] must be at least 1, not 0"),
+        ("job.min_gain = -0.5", "'min_gain' in [job] must be at least 0, not -0.5"),
+        ("search.epsilon = 1.5", "'epsilon' in [search] must be at most 1, not 1.5"),
+        ("build.timeout_s = nan", "'timeout_s' in [build] must be a finite number below 2^63, not nan"),
+        ("build.timeout_s = inf", "'timeout_s' in [build] must be a finite number below 2^63, not inf"),
+    ],
+)
+def test_a_wrong_value_is_refused(path: Path, line: str, fault: str) -> None:
+    assert refusal(path, f"\n{line}\n") == f"autotune.toml:2: {fault}"
+
+
+def test_a_whole_number_too_large_for_a_number_is_refused(path: Path) -> None:
+    assert "below 2^63" in refusal(path, f"build.timeout_s = 1{'0' * 400}")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("job.trials = 5\njob.trails = 3\n", 2),
+        ('[job]\n"trails" = 3\n', 2),
+        ('[job]\n"tra\\u0069ls2" = 3\n', 2),
+        ('"job" . "trails" = 3\n', 1),
+        ("\njob = {trials = 4, trails = 3}\n", 2),
+        ("[ job ]\n# trails = 1\n\n   trails=3 # why\n", 4),
+        ("[measure]\ntimeout_s = 1\n[job]\ntimeout_s = 1\n", 4),
+        ("[job]\nx = '''\ntrails = 1\n'''\n", 2),
+        ("machine.lock_dir = '''\n[job]\ntrails = 1\n'''\n[job]\ntrails = 1\n", 6),
+        ("[job]\ntrails = [\n 1,\n\n 2]\n", 2),
+        ("[job]\r\ntrials = 3\r\ntrails = 3\r\n", 3),
+        ("[job]\n[job.trails]\na = 1\n", 2),
+        ("[job]\ntrails = 3", 2),
+    ],
+)
+def test_the_line_is_right_however_the_key_is_spelled(path: Path, text: str, line: int) -> None:
+    path.write_bytes(text.encode())
+    with pytest.raises(ConfigError, match=rf"^autotune\.toml:{line}: unknown key '"):
+        load(path)
+
+
+def test_bad_syntax_is_refused_with_its_line(path: Path) -> None:
+    assert refusal(path, "[job]\ntrials = \n") == "autotune.toml:2: invalid value"
+
+
+def test_bytes_that_are_not_text_are_refused_with_their_line(path: Path) -> None:
+    path.write_bytes(b"[job]\n# \xff\n")
+    with pytest.raises(ConfigError, match=r"^autotune\.toml:2: not UTF-8 text$"):
+        load(path)
+
+
+def test_a_file_that_cannot_be_read_is_a_disk_problem(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(DiskProblem, match="cannot read autotune.toml"):
+        load(path)
+
+
+def test_every_setting_is_described_and_its_default_is_accepted(path: Path) -> None:
+    described = Config.describe()
+    lines = [f"{s.section}.{s.key} = {s.default!r}" for s in described]
+    path.write_text("\n".join(lines))
+    assert load(path) == Config()
+    assert all(setting.doc and "\n" not in setting.doc for setting in described)
+    assert len(described) == sum(
+        len(dataclasses.fields(getattr(Config(), section.name)))
+        for section in dataclasses.fields(Config)
+    )
+
+
+def test_a_number_below_its_bound_is_refused_for_every_numeric_setting(path: Path) -> None:
+    for setting in Config.describe():
+        if not isinstance(setting.default, str):
+            assert "must be at least" in refusal(path, f"{setting.section}.{setting.key} = -1\n")

@@ -1,0 +1,69 @@
+"""The tree of errors: what a command's exit code is, and how a disk's refusal reads."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from autotune import errors
+
+
+@pytest.mark.parametrize(
+    ("name", "exit_code"),
+    [
+        ("AutotuneError", 1),
+        ("BadInput", 2),
+        ("ConfigError", 2),
+        ("ModelError", 2),
+        ("UnknownJob", 2),
+        ("BadTarget", 2),
+        ("BadState", 2),
+        ("StorageError", 1),
+        ("DamagedFile", 1),
+        ("NewerFormat", 1),
+        ("DiskProblem", 1),
+        ("WorkerError", 1),
+        ("WorkerCrashed", 1),
+        ("StageTimeout", 1),
+        ("VerificationError", 1),
+        ("UnsupportedVersion", 1),
+        ("DaemonRunning", 75),
+        ("TimedOut", 124),
+    ],
+)
+def test_exit_code_of_each_error(name: str, exit_code: int) -> None:
+    assert getattr(errors, name)("message").exit_code == exit_code
+
+
+def test_every_error_is_an_autotune_error_and_drawn_in_the_tree() -> None:
+    classes = [getattr(errors, name) for name in errors.__all__ if name != "disk_problem"]
+    assert all(issubclass(kind, errors.AutotuneError) for kind in classes)
+    assert errors.__doc__ is not None
+    assert [kind.__name__ for kind in classes if kind.__name__ not in errors.__doc__] == []
+
+
+def test_a_full_disk_is_told_in_one_line_with_what_helps() -> None:
+    refusal = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    problem = errors.disk_problem("write", Path("jobs/0001-x/state.json"), refusal)
+    assert str(problem) == (
+        "cannot write jobs/0001-x/state.json: no space left on device;"
+        " free some room and try again"
+    )
+
+
+@pytest.mark.parametrize("number", [errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG])
+def test_usual_refusals_come_with_advice(number: int) -> None:
+    problem = errors.disk_problem("write", "x", OSError(number, os.strerror(number)))
+    assert "; " in str(problem)
+
+
+def test_an_unusual_refusal_comes_without_advice() -> None:
+    problem = errors.disk_problem("read", "x", OSError(errno.EIO, "Input/output error"))
+    assert str(problem) == "cannot read x: input/output error"
+
+
+def test_a_refusal_without_a_text_is_still_told() -> None:
+    assert str(errors.disk_problem("read", "x", OSError())) == "cannot read x: no reason given"
