@@ -7,9 +7,9 @@ setting cannot exist without a default, a bound and a line that says what it doe
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 from autotune.errors import ConfigError, disk_problem
 
@@ -37,19 +37,15 @@ T = TypeVar("T", int, float, str)
 
 def _setting(default: T, doc: str, least: float | None = None, most: float | None = None) -> T:
     metadata = {"doc": doc, "least": least, "most": most}
-    return cast(T, field(default=default, metadata=metadata))
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class Machine:
     """What this machine lends to tuning."""
 
-    cpu_slots: int = _setting(
-        0, "CPUs to use at most; 0: as many as the process may use", least=0
-    )
-    lock_dir: str = _setting(
-        "", "folder of the locks that all users share; empty: /tmp/autotune-locks"
-    )
+    cpu_slots: int = _setting(0, "CPUs to use at most; 0: as many as the process may use", least=0)
+    lock_dir: str = _setting("", "folder of the locks that all users share; empty: /tmp/autotune-locks")
 
     @property
     def usable_cpus(self) -> int:
@@ -72,12 +68,8 @@ class Job:
 
     trials: int = _setting(640, "trials a job may spend", least=1)
     trials_per_round: int = _setting(16, "trials in one round of a task", least=1)
-    patience: int = _setting(
-        5, "rounds without any improvement after which a task is converged; 0: never", least=0
-    )
-    min_gain: float = _setting(
-        0.01, "share of a task's time by which a trial must beat it to count as a gain", least=0
-    )
+    patience: int = _setting(5, "rounds without any improvement after which a task is converged; 0: never", least=0)
+    min_gain: float = _setting(0.01, "share of a task's time by which a trial must beat it to count as a gain", least=0)
 
 
 @dataclass(frozen=True)
@@ -86,15 +78,11 @@ class Search:
 
     population: int = _setting(96, "candidates in one generation", least=1)
     generations: int = _setting(3, "generations bred in one search", least=0)
-    init_unmeasured: int = _setting(
-        24, "new random candidates that each search starts from, at least", least=0
-    )
+    init_unmeasured: int = _setting(24, "new random candidates that each search starts from, at least", least=0)
     mutation_probability: float = _setting(
         0.85, "probability that a candidate is mutated rather than copied", least=0, most=1
     )
-    epsilon: float = _setting(
-        0.05, "share of each batch that is drawn at random, whatever its score", least=0, most=1
-    )
+    epsilon: float = _setting(0.05, "share of each batch that is drawn at random, whatever its score", least=0, most=1)
     timeout_s: float = _setting(600.0, "seconds before a search is killed", least=0.1)
 
 
@@ -128,9 +116,7 @@ class Train:
 class Export:
     """Compiling and verifying the model that is handed over."""
 
-    tolerance: float = _setting(
-        1e-3, "largest difference, absolute or relative, from the original's outputs", least=0
-    )
+    tolerance: float = _setting(1e-3, "largest difference, absolute or relative, from the original's outputs", least=0)
     repeats: int = _setting(20, "timings taken of the whole model", least=1)
     timeout_s: float = _setting(3600.0, "seconds before an export is killed", least=0.1)
 
@@ -141,9 +127,7 @@ class Daemon:
 
     poll_s: float = _setting(0.5, "seconds between two looks at the queue", least=0.01)
     attempts: int = _setting(3, "times a stage is tried before its job fails", least=1)
-    stop_grace_s: float = _setting(
-        30.0, "seconds that workers have to finish when the daemon stops", least=0
-    )
+    stop_grace_s: float = _setting(30.0, "seconds that workers have to finish when the daemon stops", least=0)
 
 
 class Setting(NamedTuple):
@@ -172,9 +156,9 @@ class Config:
     def describe(cls) -> list[Setting]:
         """Every setting there is, in the order of the file."""
         return [
-            Setting(section.name, setting.name, setting.default, setting.metadata["doc"])
-            for section in fields(cls)
-            for setting in fields(type(section.default))
+            Setting(name, setting.name, getattr(section, setting.name), setting.metadata["doc"])
+            for name, section in _sections().items()
+            for setting in fields(section)
         ]
 
 
@@ -220,8 +204,14 @@ def _parse(path: Path, data: bytes) -> tuple[dict[str, Any], str]:
         raise ConfigError(f"{path}:{error.lineno}: {fault}") from error
 
 
+def _sections() -> dict[str, Any]:
+    """The sections by name, with their defaults."""
+    defaults = Config()
+    return {section.name: getattr(defaults, section.name) for section in fields(defaults)}
+
+
 def _config(document: dict[str, Any]) -> Config:
-    defaults = {section.name: section.default for section in fields(Config)}
+    defaults = _sections()
     sections = {}
     for name, table in document.items():
         if name not in defaults:
@@ -229,12 +219,12 @@ def _config(document: dict[str, Any]) -> Config:
             raise _Wrong((name,), f"unknown {kind}{_hint(name, defaults)}")
         if not isinstance(table, dict):
             raise _Wrong((name,), f"{name!r} must be a section, not {_type_name(table)}")
-        sections[name] = _section(name, type(defaults[name]), table)
+        sections[name] = _section(name, defaults[name], table)
     return Config(**sections)
 
 
-def _section(name: str, kind: Any, table: dict[str, Any]) -> Any:
-    settings = {setting.name: setting for setting in fields(kind)}
+def _section(name: str, defaults: Any, table: dict[str, Any]) -> Any:
+    settings = {setting.name: setting for setting in fields(defaults)}
     values = {}
     for key, value in table.items():
         if key not in settings:
@@ -243,8 +233,8 @@ def _section(name: str, kind: Any, table: dict[str, Any]) -> Any:
         fault = _fault(value, settings[key])
         if fault:
             raise _Wrong((name, key), f"{key!r} in [{name}] {fault}")
-        values[key] = type(settings[key].default)(value)
-    return kind(**values)
+        values[key] = type(getattr(defaults, key))(value)
+    return replace(defaults, **values)
 
 
 def _fault(value: Any, setting: Any) -> str | None:

@@ -16,13 +16,13 @@ from types import FrameType
 from autotune.config import Config
 from autotune.errors import AutotuneError, DaemonRunning, DiskProblem, StorageError, TimedOut
 from autotune.fleet import Fleet, Report
-from autotune.ledger import Ledger, read_control, read_state
+from autotune.ledger import Ledger, read_control
 from autotune.machine import cuda_devices, usable_cpus
 from autotune.planning.budget import ended
 from autotune.planning.planner import plan
 from autotune.planning.view import Machine, Plan, RunningView, Start
 from autotune.storage import formats, locks
-from autotune.storage.formats import ENDED, DaemonInfo, RunningStage
+from autotune.storage.formats import DaemonInfo, RunningStage
 from autotune.storage.identity import Identity
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -60,6 +60,7 @@ class Daemon:
     _published_at: float = 0.0
     _begun: dict[int, tuple[float, int]] = field(default_factory=dict)
     _trouble: str = ""
+    _stop_by: float | None = None
 
     def run(self) -> int:
         """Serve until drained, told to stop, or out of time. Returns the exit code.
@@ -119,7 +120,7 @@ class Daemon:
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         self._signals.append(number)
-        self._stop_by = min(getattr(self, "_stop_by", 1e18), time.monotonic() + self.config.daemon.stop_grace_s)
+        self._stop_soon()
 
     def _recover(self) -> None:
         """Leave no trace of submissions that were killed half-way."""
@@ -129,17 +130,18 @@ class Daemon:
         formats.write(self.workspace.daemon_info, self._info)
         _LOG.info("serving %s with pid %d", self.workspace.root, os.getpid())
 
-    def _leaving(self) -> bool:
-        if len(self._signals) > 1:
-            return True
-        if self._stopping() and (not self._running or time.monotonic() >= getattr(self, "_stop_by", 0.0)):
-            return True
-        return self.drain and self._idle()
-
-    def _stopping(self) -> bool:
-        if self.until is not None and time.time() >= self.until and not hasattr(self, "_stop_by"):
+    def _stop_soon(self) -> None:
+        """Start nothing more; what runs may finish within the grace."""
+        if self._stop_by is None:
             self._stop_by = time.monotonic() + self.config.daemon.stop_grace_s
-        return hasattr(self, "_stop_by")
+
+    def _leaving(self) -> bool:
+        if self.until is not None and time.time() >= self.until:
+            self._stop_soon()
+        if self._stop_by is not None:
+            late = time.monotonic() >= self._stop_by or len(self._signals) > 1
+            return late or not self._running
+        return self.drain and self._idle()
 
     def _idle(self) -> bool:
         """Nothing runs, and nothing will without a change from outside."""
@@ -184,7 +186,7 @@ class Daemon:
                         self._fleet.kill_stage(id)
 
     def _dispatch(self) -> None:
-        if self._stopping() or time.monotonic() < self._not_before:
+        if self._stop_by is not None or time.monotonic() < self._not_before:
             return
         running = [task.view for task in self._running.values()]
         views = [job.view() for job in self._jobs.values() if job.active]
@@ -320,7 +322,7 @@ class Daemon:
             for task in self._running.values()
         )
         waits = {str(job): reason for job, reason in self._plan.waits.items()}
-        info = replace(self._info, stopping=self._stopping(), running=running, waits=waits)
+        info = replace(self._info, stopping=self._stop_by is not None, running=running, waits=waits)
         if info != self._info:
             self._info = info
             formats.write(self.workspace.daemon_info, info)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -60,7 +61,7 @@ class Fleet:
     its stages are reported as crashed, and the next stage starts a new worker.
     """
 
-    def __init__(self, workspace: Workspace, grace_s: float):
+    def __init__(self, workspace: Workspace, grace_s: float) -> None:
         self._workspace = workspace
         self._grace_s = grace_s
         self._processes: dict[str, _Process] = {}
@@ -71,16 +72,15 @@ class Fleet:
         process = self._processes.get(kind) or self._start(kind)
         limit = float(request["limit_s"]) + self._grace_s + (_READY_LIMIT_S if process.ready_by else 0.0)
         process.deadlines[int(request["id"])] = time.monotonic() + limit
-        try:
+        with contextlib.suppress(OSError):  # it has died: `reports` will say so
             process.send({"run": request})
-        except OSError:
-            pass  # it has died: `reports` will say so
 
     def kill_stage(self, id: int) -> None:
         """Kill one stage, if it still runs; it is reported as crashed."""
         for process in self._processes.values():
             if id in process.deadlines:
-                process.send({"kill": id})
+                with contextlib.suppress(OSError):
+                    process.send({"kill": id})
 
     def descriptors(self) -> list[int]:
         """File descriptors that become readable when a report is there."""
@@ -146,12 +146,8 @@ def _kill(process: _Process) -> None:
     """Closing its standard input ends a healthy worker with its children; the signal ends any other."""
     for stream in (process.popen.stdin, process.popen.stdout):
         if stream is not None:
-            try:
+            with contextlib.suppress(OSError):
                 stream.close()
-            except OSError:
-                pass
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.popen.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     process.popen.wait()

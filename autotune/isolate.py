@@ -7,6 +7,7 @@ again for the rest. The forking process must not have started threads that hold 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -22,6 +23,7 @@ from autotune.errors import WorkerError
 
 T = TypeVar("T")
 _PR_SET_PDEATHSIG = 1
+_ENDING_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -37,16 +39,20 @@ class Outcome:
 class _Child:
     pid: int
     reader: int
+    death: int | None  # a descriptor that is readable once the child is dead, where the system has such
     buffer: bytes = b""
 
     def line(self, limit_s: float) -> bytes | None:
-        """The next line, b"" at the end of the stream, None when the limit ran out first."""
+        """The next line, b"" when the child is dead or closed the stream, None when the limit ran out first."""
         deadline = time.monotonic() + limit_s
+        sources = [self.reader] if self.death is None else [self.reader, self.death]
         while b"\n" not in self.buffer:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self.reader], [], [], left)[0]:
+            ready = select.select(sources, [], [], left)[0] if left > 0 else []
+            if not ready:
                 return None
-            chunk = os.read(self.reader, 65536)
+            # A process that the child left behind may keep the stream open, so its end is not the only sign.
+            chunk = os.read(self.reader, 65536) if self.reader in ready else b""
             if not chunk:
                 return b""
             self.buffer += chunk
@@ -56,18 +62,22 @@ class _Child:
     def end(self) -> int:
         """Kill the child and everything in its group; returns the signal that ended it, or 0."""
         for kill in (os.killpg, os.kill):
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 kill(self.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         _, status = os.waitpid(self.pid, 0)
         os.close(self.reader)
+        if self.death is not None:
+            os.close(self.death)
         return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the one that forked it dies. No effect outside Linux."""
-    parent = os.getppid()
+def die_with_parent(parent: int | None = None) -> None:
+    """Ask the kernel to kill this process when the one that forked it dies. No effect outside Linux.
+
+    Args:
+        parent: that process, where it is known; it may have died already.
+    """
+    parent = os.getppid() if parent is None else parent
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -120,43 +130,61 @@ def _outcome(child: _Child, limit_s: float) -> Outcome:
 
 def _ending(pid: int) -> str:
     """How the child ended, leaving it to be reaped."""
-    info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    if info is not None and info.si_code in (os.CLD_KILLED, os.CLD_DUMPED):
+    deadline = time.monotonic() + _ENDING_S
+    while (info := os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)) is None:
+        if time.monotonic() >= deadline:
+            return "closed its connection"
+        time.sleep(0.01)
+    if info.si_code in (os.CLD_KILLED, os.CLD_DUMPED):
         return f"killed by {signal.Signals(info.si_status).name}"
-    return f"exited with {info.si_status if info else '?'}"
+    return f"exited with {info.si_status}"
 
 
 def _fork(items: Sequence[T], prepare: Callable[[], Callable[[T], Any]]) -> _Child:
     reader, writer = os.pipe()
+    parent = os.getpid()
     pid = os.fork()
     if pid:
         os.close(writer)
-        return _Child(pid, reader)
+        return _Child(pid, reader, _death(pid))
     try:
         os.setpgid(0, 0)
-        die_with_parent()
+        die_with_parent(parent)
         os.close(reader)
         _work(writer, items, prepare)
     finally:
         os._exit(0)
 
 
+def _death(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # not Linux, or an old one
+        return None
+
+
 def _work(writer: int, items: Sequence[T], prepare: Callable[[], Callable[[T], Any]]) -> None:
     try:
         function = prepare()
     except BaseException as error:
-        return _send(writer, Outcome("error", reason=_line(error)))
-    _send(writer, Outcome("ok"))
+        return _send(writer, _encode(Outcome("error", reason=_line(error))))
+    _send(writer, _encode(Outcome("ok")))
     for item in items:
-        try:
-            outcome = Outcome("ok", function(item))
-        except BaseException as error:
-            outcome = Outcome("error", reason=_line(error))
-        _send(writer, outcome)
+        _send(writer, _result(function, item))
 
 
-def _send(writer: int, outcome: Outcome) -> None:
-    data = json.dumps(outcome.__dict__).encode() + b"\n"
+def _result(function: Callable[[T], Any], item: T) -> bytes:
+    try:
+        return _encode(Outcome("ok", function(item)))
+    except BaseException as error:  # one that is no JSON included
+        return _encode(Outcome("error", reason=_line(error)))
+
+
+def _encode(outcome: Outcome) -> bytes:
+    return json.dumps(outcome.__dict__).encode() + b"\n"
+
+
+def _send(writer: int, data: bytes) -> None:
     while data:
         data = data[os.write(writer, data) :]
 

@@ -31,19 +31,22 @@ def lease(folder: Path, names: Iterable[str], wait_s: float) -> Lease:
         wait_s: how long to wait for them; negative: for ever.
 
     Raises:
-        Busy: they were not free in time; names one that was not.
+        Busy: they were not free in time; names them.
         StorageError: the lock folder is unsafe or cannot be written.
     """
     locks.ensure_lock_folder(folder)
     paths = sorted({folder / f"{name}.lock" for name in names})
     deadline = None if wait_s < 0 else time.monotonic() + wait_s
-    with locks.exclusive(folder / f"{_TURNSTILE}.lock", timeout_s=wait_s):
-        while True:
-            if held := locks.acquire_all(paths):
-                return held
-            if deadline is not None and time.monotonic() >= deadline:
-                raise Busy(f"{_names(paths)} in use by another workspace")
-            time.sleep(_POLL_S)
+    try:
+        with locks.exclusive(folder / f"{_TURNSTILE}.lock", timeout_s=wait_s):
+            while True:
+                if held := locks.acquire_all(paths):
+                    return held
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise Busy("out of time")
+                time.sleep(_POLL_S)
+    except Busy as busy:  # the turnstile, which means nothing to the user, or the resources
+        raise Busy(f"{_names(paths)} in use by another workspace") from busy
 
 
 def lease_one(folder: Path, names: Iterable[str]) -> Lease:

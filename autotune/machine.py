@@ -57,6 +57,5 @@ def cuda_devices() -> tuple[CudaDevice, ...]:
         return ()
     rows = sorted(line.split(", ") for line in answer.stdout.splitlines() if line.count(", ") == 2)
     return tuple(
-        CudaDevice(index, name, f"sm_{capability.replace('.', '')}")
-        for index, (_, name, capability) in enumerate(rows)
+        CudaDevice(index, name, f"sm_{capability.replace('.', '')}") for index, (_, name, capability) in enumerate(rows)
     )

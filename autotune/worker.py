@@ -17,6 +17,7 @@ When the daemon dies, standard input ends, and the worker goes and takes its chi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import os
@@ -144,10 +145,8 @@ def _answer(running: _Running, status: int) -> dict[str, Any]:
 
 
 def _kill_group(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def _run_child(workspace: Workspace, request: dict[str, Any], writer: int) -> NoReturn:
@@ -217,10 +216,9 @@ def main() -> None:
     answers = os.dup(1)
     os.dup2(2, 1)  # what libraries print must not get between the answers
     try:
-        from autotune.tvm_backend.load import load_tvm
+        from autotune.tvm_backend.load import load_for_tuning
 
-        load_tvm(options.kind)
-        import xgboost  # noqa: F401  loaded here, so that every child has it
+        load_for_tuning(options.kind)
     except AutotuneError as error:
         os.write(answers, json.dumps({"fatal": str(error)}).encode() + b"\n")
         sys.exit(1)

@@ -104,9 +104,7 @@ class Net:
         """He's initialisation of a weight whose first dimension counts the outputs."""
         return self._normal("weight", *shape, deviation=math.sqrt(2 / math.prod(shape[1:])))
 
-    def conv(
-        self, x: Tensor, channels: int, kernel: int, *, stride: int = 1, pad: int | None = None
-    ) -> Tensor:
+    def conv(self, x: Tensor, channels: int, kernel: int, *, stride: int = 1, pad: int | None = None) -> Tensor:
         """Padded so that stride 1 keeps the size of the image, unless `pad` says otherwise."""
         weight, bias = self._weight(channels, x.shape[0], kernel, kernel), self._bias(channels)
         pad = kernel // 2 if pad is None else pad
@@ -313,8 +311,7 @@ def mlp(net: Net) -> Tensor:
 
 
 _NETWORKS: dict[str, Callable[[Net], Tensor]] = {
-    network.__name__: network
-    for network in (resnet18, alexnet, vgg16, mobilenet_v2, squeezenet, bert, tiny_cnn, mlp)
+    network.__name__: network for network in (resnet18, alexnet, vgg16, mobilenet_v2, squeezenet, bert, tiny_cnn, mlp)
 }
 NAMES = tuple(_NETWORKS)
 

@@ -65,9 +65,7 @@ def test_locks_are_shared_unless_a_folder_is_given(path: Path) -> None:
 
 def test_an_unknown_key_is_refused_with_its_line_and_the_nearest_name(path: Path) -> None:
     text = "\n" * 10 + "[job]\ntrails = 3\n"
-    assert refusal(path, text) == (
-        "autotune.toml:12: unknown key 'trails' in [job]; did you mean 'trials'?"
-    )
+    assert refusal(path, text) == ("autotune.toml:12: unknown key 'trails' in [job]; did you mean 'trials'?")
 
 
 def test_an_unknown_key_like_no_other_gets_no_suggestion(path: Path) -> None:
@@ -76,9 +74,7 @@ def test_an_unknown_key_like_no_other_gets_no_suggestion(path: Path) -> None:
 
 def test_an_unknown_section_is_refused(path: Path) -> None:
     text = "[job]\ntrials = 1\n\n[serch]\npopulation = 2\n"
-    assert refusal(path, text) == (
-        "autotune.toml:4: unknown section [serch]; did you mean 'search'?"
-    )
+    assert refusal(path, text) == ("autotune.toml:4: unknown section [serch]; did you mean 'search'?")
 
 
 def test_a_key_outside_any_section_is_refused(path: Path) -> None:
@@ -163,8 +159,7 @@ def test_every_setting_is_described_and_its_default_is_accepted(path: Path) -> N
     assert load(path) == Config()
     assert all(setting.doc and "\n" not in setting.doc for setting in described)
     assert len(described) == sum(
-        len(dataclasses.fields(getattr(Config(), section.name)))
-        for section in dataclasses.fields(Config)
+        len(dataclasses.fields(getattr(Config(), section.name))) for section in dataclasses.fields(Config)
     )
 
 

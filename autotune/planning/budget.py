@@ -11,18 +11,19 @@ from autotune.planning.view import JobView, RunningView
 def in_flight(job: JobView, running: Sequence[RunningView]) -> int:
     """Trials that rounds on their way will add: searches that run, and batches not yet measured."""
     searching = sum(item.count for item in running if item.id.job == job.id and item.kind == "search")
-    return searching + sum(stage.candidates for stage in job.stages if stage.kind in ("build", "measure"))
+    return searching + sum(stage.candidates for stage in job.live_stages if stage.kind in ("build", "measure"))
 
 
 def next_batch(job: JobView, running: Sequence[RunningView]) -> int:
     """How many candidates the next search of this job may propose; 0 when its budget is spoken for.
 
-    While there are tasks without any trial, each gets an equal share of the budget, so that a small budget
-    still reaches every task.
+    While there are tasks without any trial, a batch is at most half an equal share of the budget: a small
+    budget still reaches every task, and half of it goes where the first results say it pays.
     """
+    tunable = sum(not task.exhausted for task in job.tasks)
     left = job.trials - job.trials_done - in_flight(job, running)
-    if any(not task.running_best for task in job.tasks):
-        share = max(1, job.trials // max(1, len(job.tasks)))
+    if any(not task.running_best and not task.exhausted for task in job.tasks):
+        share = max(1, job.trials // max(1, 2 * tunable))
         return max(0, min(left, job.trials_per_round, share))
     return max(0, min(left, job.trials_per_round))
 
@@ -31,7 +32,7 @@ def ended(job: JobView, running: Sequence[RunningView]) -> str | None:
     """Why a job is at its end, or None: nothing is on its way and nothing more will be."""
     if any(item.id.job == job.id for item in running):
         return None
-    if any(stage.kind != "search" for stage in job.stages):
+    if any(stage.kind != "search" for stage in job.live_stages):
         return None
     if job.trials_done >= job.trials:
         return "budget used"

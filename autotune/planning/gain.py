@@ -30,8 +30,8 @@ def converged(task: TaskView, per_round: int, patience: int, min_gain: float) ->
     waited = patience * per_round
     if not patience or len(task.running_best) <= waited:
         return False
-    before = task.best_before(waited)
-    return math.isfinite(before) and task.best > before * (1 - min_gain)
+    # Where nothing has ever run, infinity is no better than infinity: more of the same would use up the budget.
+    return task.best >= task.best_before(waited) * (1 - min_gain)
 
 
 def open_tasks(job: JobView) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from autotune.planning.budget import next_batch
 from autotune.planning.gain import expected_gain, open_tasks
-from autotune.planning.view import JobView, Machine, Plan, RunningView, StageView, Start
+from autotune.planning.view import JobView, Machine, Plan, RunningView, StageView, Start, TaskView
 
 # Finish what was begun before beginning more: a round in flight holds a task's budget and its news.
 _ORDER = {"train": 0, "measure": 1, "build": 2, "search": 3}
@@ -64,7 +64,7 @@ def _ready(board: _Board, *kinds: str) -> Iterator[tuple[JobView, StageView]]:
     """Stages of these kinds that no worker has, by priority of their job, rounds in the order they began."""
     taken = {item.id for item in board.running}
     for job in board.jobs:
-        for stage in sorted(job.stages, key=lambda stage: (_ORDER[stage.kind], stage.id.round, stage.id.task)):
+        for stage in sorted(job.live_stages, key=lambda stage: (_ORDER[stage.kind], stage.id.round, stage.id.task)):
             if stage.kind in kinds and stage.id not in taken:
                 yield job, stage
 
@@ -126,9 +126,14 @@ def _begin_rounds(board: _Board) -> None:
 
 
 def _room(board: _Board) -> bool:
-    begun = {stage.id for job in board.jobs for stage in job.stages if stage.kind != "search"}
+    begun = {stage.id for job in board.jobs for stage in job.live_stages if _moves(stage, job, board.machine)}
     begun |= {item.id for item in board.running}
     return len(begun) < _ROUNDS_PER_CPU * len(board.machine.cpus)
+
+
+def _moves(stage: StageView, job: JobView, machine: Machine) -> bool:
+    """Whether a round has begun and can go on here; one that waits for a device we lack must not keep others out."""
+    return stage.kind != "search" and (stage.kind != "measure" or job.device in machine.devices)
 
 
 def _searches(board: _Board) -> Iterator[tuple[JobView, StageView]]:
@@ -144,32 +149,35 @@ def _searches(board: _Board) -> Iterator[tuple[JobView, StageView]]:
 def _by_gain(job: JobView, running: Sequence[RunningView]) -> list[StageView]:
     taken = {item.id for item in running}
     wanted = set(open_tasks(job))
-    ready = [
-        stage
-        for stage in job.stages
-        if stage.kind == "search" and stage.id not in taken and stage.id.task in wanted
-    ]
+    searches = (stage for stage in job.live_stages if stage.kind == "search")
+    ready = [stage for stage in searches if stage.id not in taken and stage.id.task in wanted]
     return sorted(
         ready,
-        key=lambda stage: (-expected_gain(job.tasks[stage.id.task], job.trials_per_round), stage.id.task),
+        key=lambda stage: (*_urgency(job.tasks[stage.id.task], job.trials_per_round), stage.id.task),
     )
+
+
+def _urgency(task: TaskView, per_round: int) -> tuple[float, int]:
+    """Least first. Of tasks that never ran well, the one tried least: all are reached before one gets more."""
+    return -expected_gain(task, per_round), len(task.running_best)
 
 
 def _busy_keys(board: _Board) -> set[str]:
     tasks = {(job.id, index): task.key for job in board.jobs for index, task in enumerate(job.tasks)}
-    busy = {tasks[stage.id.job, stage.id.task] for job in board.jobs for stage in job.stages if stage.kind != "search"}
-    return busy | {tasks[item.id.job, item.id.task] for item in board.running if (item.id.job, item.id.task) in tasks}
+    begun = {stage.id for job in board.jobs for stage in job.live_stages if stage.kind != "search"}
+    begun |= {item.id for item in board.running}
+    return {tasks[id.job, id.task] for id in begun if (id.job, id.task) in tasks}
 
 
 def _explain(board: _Board) -> None:
     """Say of every job that neither runs nor starts anything what it waits for."""
     for job in board.jobs:
-        kinds = {stage.kind for stage in job.stages}
+        kinds = {stage.kind for stage in job.live_stages}
         if kinds & {"build", "train"}:
             board.wait(job.id, "waits for a CPU")
         elif "measure" in kinds:
             board.wait(job.id, f"waits for {_device_name(job.device)} to measure on")
-        elif not any(item.id == stage.id for item in board.running for stage in job.stages):
+        elif not any(item.id == stage.id for item in board.running for stage in job.live_stages):
             board.wait(job.id, _why_no_search(board, job))
 
 
@@ -182,4 +190,4 @@ def _why_no_search(board: _Board, job: JobView) -> str:
 
 
 def _device_name(device: str) -> str:
-    return "all CPUs" if device == "cpu" else f"CUDA device {device}"
+    return "all CPUs" if device == "cpu" else f"a {device.upper()} device"

@@ -68,6 +68,11 @@ class JobView:
     def trials_done(self) -> int:
         return sum(task.trials for task in self.tasks)
 
+    @property
+    def live_stages(self) -> tuple[StageView, ...]:
+        """The stages that may still run: not those of a task that was set aside."""
+        return tuple(stage for stage in self.stages if not self.tasks[stage.id.task].set_aside)
+
 
 @dataclass(frozen=True)
 class RunningView:

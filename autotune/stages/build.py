@@ -23,9 +23,7 @@ def run(stage: Stage) -> dict[str, Any]:
     folder = stage.paths.artifacts_of(stage.file.task, stage.file.round)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    outcomes = isolated(
-        stage.file.candidates, lambda: _builder(stage, folder), limit_s=stage.config.build.timeout_s
-    )
+    outcomes = isolated(stage.file.candidates, lambda: _builder(stage, folder), limit_s=stage.config.build.timeout_s)
     built = [_result(candidate, outcome, folder) for candidate, outcome in outcomes]
     stage.advance("measure", built)
     failed = sum(candidate.failure is not None for candidate in built)

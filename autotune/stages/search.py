@@ -12,6 +12,9 @@ from autotune.stages.stage import Stage
 def run(stage: Stage) -> dict[str, Any]:
     """Publish the build stage with up to `stage.count` candidates.
 
+    The cost model serves all tasks of the job, so that a task's first batch, too, is more than a random
+    sample once other tasks have trials.
+
     Returns:
         `proposed`, how many there are. With none the round stays where it is: the space is exhausted,
         and the daemon, told so, will not ask again.
@@ -22,10 +25,8 @@ def run(stage: Stage) -> dict[str, Any]:
     trials = stage.log().trials()
     if trials and not stage.paths.cost_model.exists():
         train.update_model(stage)
-    model = CostModel.load(stage.paths.cost_model) if trials else None
-    candidates = propose(
-        stage.program, stage.target, trials, stage.count, model, _evolution(stage), _seed(stage)
-    )
+    model = CostModel.load(stage.paths.cost_model)
+    candidates = propose(stage.program, stage.target, trials, stage.count, model, _evolution(stage), _seed(stage))
     if candidates:
         stage.advance("build", candidates)
     return {"proposed": len(candidates)}

@@ -32,8 +32,14 @@ class Stage:
 
     @classmethod
     def load(
-        cls, workspace: Workspace, paths: JobPaths, config: Config, task: int, round: int,
-        cpus: Sequence[int], count: int,
+        cls,
+        workspace: Workspace,
+        paths: JobPaths,
+        config: Config,
+        task: int,
+        round: int,
+        cpus: Sequence[int],
+        count: int,
     ) -> Stage:
         """Read the job and the stage file.
 

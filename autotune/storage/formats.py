@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -208,13 +208,13 @@ def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
     Raises:
         KeyError, TypeError, ValueError: the data is not what the dataclass says.
     """
-    hints = _hints(kind)
+    hints: dict[str, Any] = _hints(kind)  # type: ignore[arg-type]
     known = {f.name for f in fields(kind) if f.name in data}  # type: ignore[arg-type]
     return kind(**{name: _value(hints[name], data[name]) for name in known})
 
 
-@lru_cache(maxsize=None)
-def _hints(kind: type) -> dict[str, Any]:
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 

@@ -114,8 +114,7 @@ def ensure_lock_folder(path: Path) -> None:
     shared = found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH
     if shared and not found.st_mode & stat.S_ISVTX:
         raise StorageError(
-            f"the lock folder {path} lets another user replace its files;"
-            f" its owner should run: chmod 1777 {path}"
+            f"the lock folder {path} lets another user replace its files; its owner should run: chmod 1777 {path}"
         )
 
 
@@ -148,7 +147,7 @@ def _acquire(path: Path, timeout_s: float) -> BaseFileLock | None:
             # Its substitute where the system lacks flock would outlive a killed holder.
             fallback_to_soft=False,
         )
-        lock.acquire(blocking=timeout_s != 0)
+        lock.acquire()
     except filelock.Timeout:  # before OSError, whose subclass it is
         return None
     except OSError as error:

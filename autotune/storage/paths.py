@@ -1,26 +1,26 @@
 """Every path of a workspace, and of nothing else, is spelled here.
 
-    WORKSPACE/
-      autotune.toml                    optional settings
-      jobs/
-        .lock                          held while an id is taken or a job folder appears or goes
-        .daemon.lock                   held by the one daemon of this workspace
-        .daemon.json                   who that daemon is and what it is doing, for `status`
-        .incoming-XXXX/                a job that `submit` is still writing
-        0007-resnet18/
-          spec.json                    what was asked for; never changes
-          control.json                 what the user wants of it: run, hold, cancel; written by the commands
-          state.json                   how far it is; written by the daemon
-          journal.jsonl                what happened to it, stage by stage
-          model.onnx                   the snapshot that is tuned
-          tasks/003.json               the tensor program of task 3
-          stages/t003-r0002.json       the stage that round 2 of task 3 waits for or runs
-          artifacts/t003-r0002/        libraries between build and measure
-          cost_model.ubj, .json        the trained cost model and what it was trained on
-      logs/
-        tuning/TARGET/HASH.jsonl       the tuning log of one task on one kind of device
-        tuning/TARGET/HASH.npz         features of its trials: derived, may be deleted
-        daemon.log, worker-KIND.log
+WORKSPACE/
+  autotune.toml                    optional settings
+  jobs/
+    .lock                          held while an id is taken or a job folder appears or goes
+    .daemon.lock                   held by the one daemon of this workspace
+    .daemon.json                   who that daemon is and what it is doing, for `status`
+    .incoming-XXXX/                a job that `submit` is still writing
+    0007-resnet18/
+      spec.json                    what was asked for; never changes
+      control.json                 what the user wants of it: run, hold, cancel; written by the commands
+      state.json                   how far it is; written by the daemon
+      journal.jsonl                what happened to it, stage by stage
+      model.onnx                   the snapshot that is tuned
+      tasks/003.json               the tensor program of task 3
+      stages/t003-r0002.json       the stage that round 2 of task 3 waits for or runs
+      artifacts/t003-r0002/        libraries between build and measure
+      cost_model.ubj, .json        the trained cost model and what it was trained on
+  logs/
+    tuning/TARGET/HASH.jsonl       the tuning log of one task on one kind of device
+    tuning/TARGET/HASH.npz         features of its trials: derived, may be deleted
+    daemon.log, worker-KIND.log
 """
 
 from __future__ import annotations

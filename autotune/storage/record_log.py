@@ -64,9 +64,7 @@ class RecordLog:
     or infinities.
     """
 
-    def __init__(
-        self, path: Path, format: str, version: int, meta: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, path: Path, format: str, version: int, meta: Mapping[str, Any] | None = None) -> None:
         self.path = path
         self.format = format
         self.version = version
@@ -176,9 +174,7 @@ class RecordLog:
     def _rewrite(self, sound: list[bytes], damaged: list[bytes], headed: bool) -> None:
         if damaged:
             _append_durably(self._damaged_path, b"".join(damaged))
-            _LOG.warning(
-                "%s: moved %d damaged lines to %s", self.path, len(damaged), self._damaged_path
-            )
+            _LOG.warning("%s: moved %d damaged lines to %s", self.path, len(damaged), self._damaged_path)
         if sound and not headed:
             _LOG.warning("%s: wrote the lost header anew", self.path)
         publish_bytes(self.path, b"".join(sound if headed else [self._header, *sound]))

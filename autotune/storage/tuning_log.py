@@ -20,7 +20,7 @@ class TuningLog:
     An instance reads only what is new since it last looked, so keep one for as long as a log is followed.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path) -> None:
         self.path = path
         self._log = RecordLog(path, *FORMAT)
         self._place = START

@@ -45,7 +45,7 @@ class Samples:
 
     def total(self, per_row: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
         """Sum a value per row to a value per candidate, [count]."""
-        return np.bincount(self.owner, weights=per_row, minlength=count)
+        return np.asarray(np.bincount(self.owner, weights=per_row, minlength=count), dtype=np.float64)
 
 
 def extract_features(context: Any, measure_candidates: Sequence[Any]) -> list[Array]:
@@ -59,7 +59,7 @@ def extract_features(context: Any, measure_candidates: Sequence[Any]) -> list[Ar
 class CostModel:
     """A trained booster. Deterministic: the same samples give the same model and the same scores."""
 
-    def __init__(self, booster: Any):
+    def __init__(self, booster: Any) -> None:
         self._booster = booster
 
     @classmethod

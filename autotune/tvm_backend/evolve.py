@@ -94,8 +94,8 @@ def _database(program: Any, target: Any, trials: Sequence[Trial], parents: int) 
 
 def _scorer(model: CostModel | None, seed: int) -> Any:
     """TVM's cost model interface over ours. Without a model: seeded random scores."""
-    from tvm.s_tir.meta_schedule.cost_model import PyCostModel
     from tvm.ir.utils import derived_object
+    from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 
     noise = np.random.default_rng(seed)
 

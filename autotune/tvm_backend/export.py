@@ -153,9 +153,7 @@ def _compare(export: _Export, tuned: Any, untuned: Any) -> tuple[float, dict[str
     return error, compare.alternate(runners, export.turns)
 
 
-def _report(
-    export: _Export, best: Mapping[str, Trial], error: float, latencies: Mapping[str, float]
-) -> dict[str, Any]:
+def _report(export: _Export, best: Mapping[str, Trial], error: float, latencies: Mapping[str, float]) -> dict[str, Any]:
     spec = export.spec
     tasks = []
     for task in spec.tasks:
@@ -195,5 +193,3 @@ def _write(export: _Export, tuned: Any, report: Mapping[str, Any]) -> None:
     )
     publish_bytes(export.output / SCRIPT, script.encode())
     publish_json(export.output / REPORT, *_REPORT_FORMAT, dict(report))
-
-

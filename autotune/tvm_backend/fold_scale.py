@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tvm
-from tvm import relax
+import tvm_ffi
+from tvm import relax, topi
 
 Expr = Any  # a Relax expression; TVM has no types
 Array = npt.NDArray[np.float64]
@@ -156,7 +157,43 @@ class Rewriter:
                 value = self.leaf(binding.value)
                 self.bind(binding.var, self.builder.match_cast(value, binding.ty, binding.var.name))
             else:
-                self.visit(binding.var, binding.value)
+                self.visit(binding.var, _lift(self.mod, binding.value))
+
+
+_LIFTED = {
+    "maximum": (topi.maximum, relax.op.maximum),
+    "minimum": (topi.minimum, relax.op.minimum),
+}
+
+
+def _lift(mod: Any, value: Expr) -> Expr:
+    """The operator that a tensor program stands for: TVM imports ONNX's Clip as two tensor programs.
+
+    A program counts as the operator only if lowering the operator gives the same program.
+    """
+    if op_name(value) != "relax.call_tir" or not isinstance(value.args[1], relax.Tuple):
+        return value
+    program, operands = value.args[0], list(value.args[1].fields)
+    lower, operator = _LIFTED.get(program.name_hint.rstrip("0123456789_"), (None, None))
+    if lower is None or float_dtype(value) is None:
+        return value
+    dtype, numbers = str(value.ty.dtype), _bound(mod[program]) if len(operands) == 1 else []
+    if len(operands) + len(numbers) != 2:
+        return value
+    builder = relax.BlockBuilder()
+    made = builder.call_te(lower, *operands, *numbers)
+    if not tvm_ffi.structural_equal(builder.get()[made.args[0]], mod[program]):
+        return value
+    return builder.normalize(operator(*operands, *(relax.const(number, dtype) for number in numbers)))
+
+
+def _bound(program: Any) -> list[float]:
+    """The number that a tensor program with one loop nest compares its input with, if it does just that."""
+    node = program.body
+    while node is not None and not isinstance(node, tvm.tirx.BufferStore):
+        node = getattr(node, "block", None) or getattr(node, "body", None)
+    number = getattr(getattr(node, "value", None), "b", None)
+    return [float(number.value)] if isinstance(number, tvm.tirx.FloatImm) else []
 
 
 @dataclass(frozen=True)

@@ -213,7 +213,9 @@ def _windowed(make: Callable[..., Any], names: str) -> _Handler:
         block = packer.block_of(call.args[0])
         if block == PLAIN or str(call.attrs.layout) != "NCHW":
             return None
-        options = {name: getattr(call.attrs, name) for name in names.split()}
+        options: dict[str, Any] = {name: getattr(call.attrs, name) for name in names.split()}
+        if "roi" in options:
+            options["roi"] = [float(item) for item in options["roi"]]
         data = packer.form(call.args[0], block)
         return _Form(block, make(data, *call.args[1:], layout=f"NCHW{block}c", **options))
 
@@ -293,7 +295,7 @@ def _pack_channels(value: Array, block: int) -> Array:
     """(N, C, H, W) as (N, ceil(C / b), H, W, b), filled up with zeros."""
     batch, channels, height, width = value.shape
     filled = np.pad(value, ((0, 0), (0, -channels % block), (0, 0), (0, 0)))
-    return filled.reshape(batch, -1, block, height, width).transpose(0, 1, 3, 4, 2)
+    return np.transpose(filled.reshape(batch, -1, block, height, width), (0, 1, 3, 4, 2))
 
 
 def _pack_constant(expr: Expr, block: int) -> Expr:
@@ -308,10 +310,10 @@ def _pack_weight(value: Array, block_in: int, block_out: int) -> Array:
     """(O, I, KH, KW) as (OC, IC, KH, KW, bi, bo), filled up with zeros, or as (OC, I, KH, KW, bo)."""
     rows = _pack_channels(value.transpose(1, 0, 2, 3), block_out)  # (I, OC, KH, KW, bo)
     if block_in == PLAIN:
-        return rows.transpose(1, 0, 2, 3, 4)
-    inputs, chunks, *taps = rows.shape
-    packed = _pack_channels(rows.reshape(1, inputs, chunks, -1), block_in)  # (1, IC, OC, KH * KW * bo, bi)
-    return packed.reshape(-1, chunks, *taps, block_in).transpose(1, 0, 2, 3, 5, 4)
+        return np.transpose(rows, (1, 0, 2, 3, 4))
+    inputs, *rest = rows.shape
+    packed = _pack_channels(rows.reshape(1, inputs, 1, -1), block_in)  # (1, IC, 1, OC * KH * KW * bo, bi)
+    return np.transpose(packed.reshape((-1, *rest, block_in)), (1, 0, 2, 3, 5, 4))
 
 
 def _constant(value: Array, like: Expr) -> Expr:
@@ -376,8 +378,8 @@ def _te_conv(data: Any, kernel: Any, window: _Window) -> Any:
 
     def element(n: Any, oc: Any, h: Any, w: Any, o: Any) -> Any:
         first = oc // per_group * inner if groups > 1 else 0
-        at = (n, first + chunk, *window.at(h, w, down, right), *lane)
-        return te.sum(padded[at] * kernel[(oc, *axes, o)], axis=axes)
+        at, tap = (n, first + chunk, *window.at(h, w, down, right), *lane), (oc, *axes, o)
+        return te.sum(padded[at] * kernel[tap], axis=axes)
 
     shape = (data.shape[0], kernel.shape[0], *window.size, kernel.shape[-1])
     return te.compute(shape, element, name="conv2d_NCHWc", tag="conv2d_NCHWc")
@@ -389,8 +391,8 @@ def _te_depthwise(data: Any, kernel: Any, window: _Window) -> Any:
     down, right = axes = [te.reduce_axis((0, size)) for size in kernel.shape[1:-1]]
 
     def element(n: Any, chunk: Any, h: Any, w: Any, lane: Any) -> Any:
-        at = (n, chunk, *window.at(h, w, down, right), lane)
-        return te.sum(padded[at] * kernel[(chunk, *axes, lane)], axis=axes)
+        at, tap = (n, chunk, *window.at(h, w, down, right), lane), (chunk, *axes, lane)
+        return te.sum(padded[at] * kernel[tap], axis=axes)
 
     shape = (*data.shape[:2], *window.size, data.shape[4])
     return te.compute(shape, element, name="depthwise_conv2d_NCHWc", tag="depthwise_conv2d_NCHWc")

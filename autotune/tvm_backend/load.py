@@ -51,7 +51,7 @@ def load_tvm(target_kind: str) -> None:
         package = types.ModuleType(_INTRINSICS)
         package.__path__ = [os.path.join(os.path.dirname(str(s_tir.__file__)), "tensor_intrin")]
         sys.modules[_INTRINSICS] = package
-        s_tir.tensor_intrin = package
+        setattr(s_tir, "tensor_intrin", package)  # noqa: B010  the import system would do so
         importlib.import_module(f"{_INTRINSICS}.{_cpu_intrinsics(tvm)}")
     importlib.import_module("tvm.s_tir.meta_schedule")
 
@@ -59,3 +59,9 @@ def load_tvm(target_kind: str) -> None:
 def _cpu_intrinsics(tvm: types.ModuleType) -> str:
     triple = str(tvm.target.codegen.llvm_get_system_triple())
     return "arm_cpu" if triple.startswith(("aarch64", "arm")) else "x86"
+
+
+def load_for_tuning(target_kind: str) -> None:
+    """All that stages need, so that the children which a worker forks find it loaded."""
+    load_tvm(target_kind)
+    importlib.import_module("xgboost")

@@ -45,9 +45,7 @@ class Runner:
             return first
         return self._evaluate(module, tensors, 1, self.timing.repeats, self.timing.min_repeat_ms)
 
-    def _evaluate(
-        self, module: Any, tensors: list[Any], number: int, repeats: int, min_repeat_ms: int
-    ) -> list[float]:
+    def _evaluate(self, module: Any, tensors: list[Any], number: int, repeats: int, min_repeat_ms: int) -> list[float]:
         self.device.sync()
         evaluator = module.time_evaluator(
             "main", self.device, number=number, repeat=repeats, min_repeat_ms=min_repeat_ms

@@ -126,9 +126,7 @@ def sample_input(model: onnx.ModelProto, *, seed: int = 1, batch: int = 1) -> di
 def run(model: onnx.ModelProto, feed: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 2
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     names = [value.name for value in session.get_outputs()]
     return dict(zip(names, session.run(names, feed), strict=True))
 
@@ -139,9 +137,7 @@ def bert_in_numpy(model: onnx.ModelProto, ids: npt.NDArray[Any], *, heads: int =
     erf = np.vectorize(math.erf)
 
     def following() -> Doubles:
-        return next(
-            array.astype(np.float64) for array in constants if array.ndim and array.dtype == np.float32
-        )
+        return next(array.astype(np.float64) for array in constants if array.ndim and array.dtype == np.float32)
 
     def dense(x: Doubles) -> Doubles:
         product = x @ following()
@@ -292,9 +288,7 @@ def test_the_same_seed_gives_the_same_bytes_in_another_process(script: ModuleTyp
         assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "there" / name).read_bytes()
 
 
-def test_one_line_for_each_file(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_line_for_each_file(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert script.main(["mlp", "tiny_cnn", "mlp", "--output", str(tmp_path / "new" / "folder")]) == 0
     mlp, tiny = (tmp_path / "new" / "folder" / f"{name}.onnx" for name in ("mlp", "tiny_cnn"))
     assert capsys.readouterr().out.splitlines() == [

@@ -83,9 +83,7 @@ class TestPublishBytes:
         assert (tmp_path / "file").read_bytes() == b"two"
         assert os.listdir(tmp_path) == ["file"]
 
-    def test_killed_at_any_system_call_leaves_the_old_content_or_the_new(
-        self, tmp_path: Path
-    ) -> None:
+    def test_killed_at_any_system_call_leaves_the_old_content_or_the_new(self, tmp_path: Path) -> None:
         path, call, seen = tmp_path / "file", 1, set()
         path.write_bytes(b"old content")
         while killed_at_call(call, lambda: publish_bytes(path, b"new content")):
@@ -127,9 +125,7 @@ class TestPublishBytes:
         assert path.read_bytes() == b"old"
         assert os.listdir(tmp_path) == ["file"]
 
-    def test_an_interrupt_leaves_no_temporary(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_interrupt_leaves_no_temporary(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def interrupted(_: int) -> None:
             raise KeyboardInterrupt
 
@@ -169,14 +165,10 @@ class TestJson:
         publish_json(tmp_path / "x", "job", 1, {"b": {"d": 1, "c": 2}, "a": 0})
         publish_json(tmp_path / "y", "job", 1, {"a": 0, "b": {"c": 2, "d": 1}})
         assert (tmp_path / "x").read_bytes() == (tmp_path / "y").read_bytes()
-        assert (tmp_path / "x").read_text() == (
-            '{"format": "job", "version": 1, "a": 0, "b": {"c": 2, "d": 1}}\n'
-        )
+        assert (tmp_path / "x").read_text() == ('{"format": "job", "version": 1, "a": 0, "b": {"c": 2, "d": 1}}\n')
 
     @pytest.mark.parametrize("payload", [{"x": float("nan")}, {"format": 1}, {"version": 1}])
-    def test_what_could_not_be_read_back_is_not_written(
-        self, tmp_path: Path, payload: dict[str, Any]
-    ) -> None:
+    def test_what_could_not_be_read_back_is_not_written(self, tmp_path: Path, payload: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match=r"JSON|format"):
             publish_json(tmp_path / "x", "job", 1, payload)
         assert os.listdir(tmp_path) == []
@@ -209,9 +201,7 @@ class TestJson:
             (b"[" * 100_000, "recursion"),
         ],
     )
-    def test_a_damaged_file_is_named_with_the_cause(
-        self, tmp_path: Path, content: bytes, cause: str
-    ) -> None:
+    def test_a_damaged_file_is_named_with_the_cause(self, tmp_path: Path, content: bytes, cause: str) -> None:
         path = tmp_path / "x.json"
         path.write_bytes(content)
         with pytest.raises(DamagedFile, match=cause) as caught:
@@ -304,9 +294,7 @@ class TestPublishFolder:
 
 
 class TestRemove:
-    def test_the_file_is_gone_durably(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_file_is_gone_durably(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "file").touch()
         synced: list[Path] = []
         monkeypatch.setattr(atomic, "sync_folder", synced.append)
@@ -317,9 +305,7 @@ class TestRemove:
     def test_a_file_that_is_not_there_is_as_good_as_removed(self, tmp_path: Path) -> None:
         remove(tmp_path / "file")
 
-    def test_what_cannot_be_removed_is_a_disk_problem(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_cannot_be_removed_is_a_disk_problem(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         refuse(monkeypatch, "unlink", errno.EROFS)
         with pytest.raises(DiskProblem, match="cannot remove .*read-only"):
             remove(tmp_path / "file")
@@ -354,9 +340,7 @@ class TestSweepTemporaries:
         os.utime(leftover, (0, 0))
         assert sweep_temporaries(tmp_path) == [leftover]
 
-    def test_what_is_not_ours_to_delete_is_left_alone(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_is_not_ours_to_delete_is_left_alone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / ".tmp-theirs").touch()
         os.utime(tmp_path / ".tmp-theirs", (0, 0))
         refuse(monkeypatch, "unlink", errno.EPERM)

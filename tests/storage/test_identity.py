@@ -79,9 +79,7 @@ def test_a_command_with_blanks_and_parentheses_does_not_confuse(tmp_path: Path) 
     odd = tmp_path / "a) Z 1 (b"
     odd.symlink_to(sys.executable)
     code = "import sys; print(flush=True); sys.stdin.read()"
-    with subprocess.Popen(
-        [odd, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
+    with subprocess.Popen([odd, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         assert ") Z" in Path(f"/proc/{process.pid}/comm").read_text()
@@ -94,9 +92,7 @@ def test_json_and_back() -> None:
     assert Identity.from_json(me.to_json()) == me
 
 
-@pytest.mark.parametrize(
-    "change", [{"pid": "1"}, {"pid": True}, {"host": None}, {"start_time": 1.5}, {"boot_id": 3}]
-)
+@pytest.mark.parametrize("change", [{"pid": "1"}, {"pid": True}, {"host": None}, {"start_time": 1.5}, {"boot_id": 3}])
 def test_json_of_something_else_is_damaged(change: dict[str, Any]) -> None:
     with pytest.raises(DamagedFile, match="not the identity of a process"):
         Identity.from_json({**Identity.current().to_json(), **change})

@@ -20,7 +20,13 @@ import pytest
 
 from autotune.errors import DiskProblem, StorageError
 from autotune.storage import locks
-from autotune.storage.locks import Busy, acquire_all, ensure_lock_folder, exclusive, try_lock
+from autotune.storage.locks import (
+    Busy,
+    acquire_all,
+    ensure_lock_folder,
+    exclusive,
+    try_lock,
+)
 
 NOBODY = 65534
 
@@ -35,8 +41,9 @@ class Child:
             try:
                 kept = action()
                 os.write(say, str(kept).encode())
+                signal.alarm(20)  # should the test fail and forget it
                 signal.pause()
-            except BaseException as error:  # noqa: BLE001 - it is for the parent to judge
+            except BaseException as error:
                 os.write(say, repr(error).encode())
             finally:
                 os._exit(1)
@@ -125,9 +132,7 @@ class TestExclusive:
 
 class TestDeath:
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-    def test_the_kernel_releases_the_locks_of_a_killed_holder(
-        self, path: Path, number: int
-    ) -> None:
+    def test_the_kernel_releases_the_locks_of_a_killed_holder(self, path: Path, number: int) -> None:
         child = Child(lambda: try_lock(path))
         assert not is_free(path)
         child.kill(number)
@@ -248,9 +253,7 @@ class TestLockFile:
         assert path.stat().st_mode & 0o777 == 0o666
         assert os.listdir(path.parent) == [path.name]
 
-    def test_it_is_never_there_without_its_mode(
-        self, path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_it_is_never_there_without_its_mode(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         modes = []
         chmod = os.chmod
 
@@ -275,9 +278,7 @@ class TestLockFile:
         with pytest.raises(DiskProblem), exclusive(path):
             pytest.fail("was not refused")
 
-    def test_no_substitute_is_used_where_flock_is_missing(
-        self, path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_no_substitute_is_used_where_flock_is_missing(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(*_: Any) -> None:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
@@ -288,7 +289,7 @@ class TestLockFile:
     def test_the_library_is_loaded_by_the_first_lock_only(self) -> None:
         code = "import sys, autotune.storage.locks; sys.exit('filelock' in sys.modules)"
         environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True)
         assert filelock.__name__ in sys.modules
 
 
@@ -308,9 +309,7 @@ class TestLockFolder:
         ensure_lock_folder(tmp_path / "locks")
         assert os.listdir(tmp_path / "locks") == ["cpu0"]
 
-    def test_another_process_may_be_first(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_another_process_may_be_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder, rename = tmp_path / "locks", os.rename
 
         def late(source: Path, target: Path) -> None:
@@ -387,7 +386,7 @@ class TestLockFolder:
             if user == "nobody":
                 os.setuid(NOBODY)
             ensure_lock_folder(public)
-            global kept  # noqa: PLW0603 - held until the child ends
+            global kept
             kept = try_lock(public / "cpu0")
             return kept is not None
 

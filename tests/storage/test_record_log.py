@@ -131,9 +131,7 @@ class TestAppend:
             log.append([{"a": 1}, {"a": object()}])
         assert path.read_bytes() == before
 
-    def test_a_batch_is_made_durable_once(
-        self, log: RecordLog, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_batch_is_made_durable_once(self, log: RecordLog, monkeypatch: pytest.MonkeyPatch) -> None:
         synced = []
         fsync = os.fsync
 
@@ -212,9 +210,7 @@ class TestRead:
         with pytest.raises(DiskProblem, match="cannot read"):
             log_at(path).read()
 
-    def test_whole_lines_that_hold_no_record_are_passed_over(
-        self, log: RecordLog, path: Path
-    ) -> None:
+    def test_whole_lines_that_hold_no_record_are_passed_over(self, log: RecordLog, path: Path) -> None:
         with path.open("ab") as file:
             for text in [b"[1]", b"", b"{"]:
                 file.write(b"%08x %s\n" % (zlib.crc32(text), text))
@@ -226,9 +222,7 @@ class TestHeader:
     @pytest.mark.parametrize(
         "use", [lambda log: log.read(), lambda log: log.append(NEW), lambda log: log.read_from(START)]
     )
-    def test_a_later_version_is_refused_naming_both(
-        self, path: Path, use: Callable[[RecordLog], object]
-    ) -> None:
+    def test_a_later_version_is_refused_naming_both(self, path: Path, use: Callable[[RecordLog], object]) -> None:
         log_at(path, version=3).append(OLD)
         before = path.read_bytes()
         with pytest.raises(NewerFormat, match=r"version 3 .* up to version 2"):
@@ -240,9 +234,7 @@ class TestHeader:
         log_at(path, version=2).append(NEW)
         assert log_at(path, version=2).read() == OLD + NEW
 
-    def test_a_log_of_something_else_is_refused_and_left_alone(
-        self, log: RecordLog, path: Path
-    ) -> None:
+    def test_a_log_of_something_else_is_refused_and_left_alone(self, log: RecordLog, path: Path) -> None:
         before = path.read_bytes()
         other = RecordLog(path, "events", 1)
         with pytest.raises(DamagedFile, match="'trials' instead of 'events'"):
@@ -262,9 +254,7 @@ class TestHeader:
         assert is_whole(path)
         assert any("wrote the lost header anew" in message for message in warnings())
 
-    def test_an_empty_file_becomes_a_log(
-        self, path: Path, warnings: Callable[[], list[str]]
-    ) -> None:
+    def test_an_empty_file_becomes_a_log(self, path: Path, warnings: Callable[[], list[str]]) -> None:
         path.touch()
         assert log_at(path).read() == []
         log_at(path).append(NEW)
@@ -317,11 +307,9 @@ class TestDamage:
             assert warnings() == [f"{path}: moved 1 damaged lines to {aside}"]
         assert len(lines_of(aside)) == 2
 
-    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
-    def test_any_flipped_byte_costs_at_most_the_lines_it_touches(
-        self, data: st.DataObject
-    ) -> None:
+    def test_any_flipped_byte_costs_at_most_the_lines_it_touches(self, data: st.DataObject) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "log")
             log = log_at(path)
@@ -339,7 +327,7 @@ class TestDamage:
             assert log.read() == survivors + NEW
             assert is_whole(path)
 
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
     @given(junk=st.binary(max_size=200))
     def test_any_junk_is_read_and_appended_to(self, junk: bytes) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -388,9 +376,7 @@ class TestFullDisk:
         assert path.read_bytes() == before
 
     @pytest.mark.parametrize("room", [0, 1, 25])
-    def test_a_real_limit_leaves_the_log_as_it_was(
-        self, log: RecordLog, path: Path, room: int
-    ) -> None:
+    def test_a_real_limit_leaves_the_log_as_it_was(self, log: RecordLog, path: Path, room: int) -> None:
         before = path.read_bytes()
 
         def append() -> None:
@@ -428,9 +414,7 @@ class TestFullDisk:
 
 
 class TestDeath:
-    def test_killed_at_any_system_call_the_log_keeps_the_old_and_a_part_of_the_new(
-        self, path: Path
-    ) -> None:
+    def test_killed_at_any_system_call_the_log_keeps_the_old_and_a_part_of_the_new(self, path: Path) -> None:
         """Each time from a log that needs all kinds of mending."""
         log, call, seen = log_at(path), 1, set()
         log.append(OLD)
@@ -505,17 +489,17 @@ class TestReadFrom:
         assert log.read_from(later) == ([], later, False)
 
     def test_a_log_that_is_not_there_yet_begins_later(self, path: Path) -> None:
-        tail = log_at(path).read_from(START)
-        assert tail == ([], START, False)
+        records, place, restarted = log_at(path).read_from(START)
+        assert (records, place, restarted) == ([], START, False)
         log_at(path).append(NEW)
-        assert log_at(path).read_from(tail.place).records == NEW
+        assert log_at(path).read_from(place)[::2] == (NEW, False)
 
     def test_a_log_with_a_header_only(self, path: Path) -> None:
         log_at(path).append([])
         tail = log_at(path).read_from(START)
         assert tail.records == []
         log_at(path).append(NEW)
-        assert log_at(path).read_from(tail.place) == (NEW, log_at(path).read_from(START).place, False)
+        assert log_at(path).read_from(tail.place)[::2] == (NEW, False)
 
     def test_a_half_written_line_is_given_when_it_is_whole(self, path: Path) -> None:
         log_at(path).append(OLD)
@@ -538,9 +522,7 @@ class TestReadFrom:
             assert log.read_from(place)[::2] == (NEW, False)
 
     @pytest.mark.parametrize("equal", ["shorter", "as long", "longer"])
-    def test_a_rewritten_log_is_given_from_the_start(
-        self, log: RecordLog, path: Path, equal: str
-    ) -> None:
+    def test_a_rewritten_log_is_given_from_the_start(self, log: RecordLog, path: Path, equal: str) -> None:
         log.append([{"k": n} for n in range(6)])
         place = log.read_from(START).place
         lines = lines_of(path)
@@ -551,9 +533,7 @@ class TestReadFrom:
         assert records == log.read()
         assert log.read_from(later) == ([], later, False)
 
-    def test_a_batch_taken_back_for_want_of_room_is_a_restart(
-        self, log: RecordLog, path: Path
-    ) -> None:
+    def test_a_batch_taken_back_for_want_of_room_is_a_restart(self, log: RecordLog, path: Path) -> None:
         before = path.stat().st_size
         log.append([{"n": 8}])
         place = log.read_from(START).place  # read before the batch was found not to fit

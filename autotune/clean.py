@@ -1,0 +1,68 @@
+"""Remove jobs that have ended. Tuning logs stay: later jobs start from them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+from uuid import uuid4
+
+from autotune.errors import BadInput, disk_problem
+from autotune.status import snapshot
+from autotune.storage import locks
+from autotune.storage.paths import JobPaths, Workspace
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_AGE = re.compile(r"^(\d+)([smhdw])$")
+_ABANDONED_S = 3600.0
+_TRASH = "removed-"
+
+
+def parse_age(text: str) -> float:
+    """`7d`, `12h`, `30m`, as seconds.
+
+    Raises:
+        BadInput: it is not of that form.
+    """
+    match = _AGE.match(text)
+    if match is None:
+        raise BadInput(f"--older-than {text!r}: give a number and s, m, h, d or w, such as 7d")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def clean(workspace: Workspace, older_than_s: float) -> list[JobPaths]:
+    """Remove the jobs that ended at least so long ago, and what killed submissions left behind.
+
+    Raises:
+        DiskProblem: a folder could not be removed.
+    """
+    now = time.time()
+    with locks.exclusive(workspace.queue_lock):
+        ended = {job.id for job in snapshot(workspace) if job.ended and now - (job.finished_at or now) >= older_than_s}
+        gone = [paths for paths in workspace.job_list() if paths.id in ended]
+        for paths in gone:
+            _remove(workspace, paths)
+        for folder in workspace.jobs.glob(workspace.incoming("*").name):
+            if _abandoned(folder, now):
+                shutil.rmtree(folder, ignore_errors=True)
+    return gone
+
+
+def _abandoned(folder: Path, now: float) -> bool:
+    """Whether it is what a killed submission, or a killed `clean`, left behind."""
+    try:
+        return _TRASH in folder.name or now - folder.stat().st_mtime > _ABANDONED_S
+    except FileNotFoundError:  # a submission that failed took it away itself
+        return False
+
+
+def _remove(workspace: Workspace, paths: JobPaths) -> None:
+    """Out of the queue in one rename; then file by file."""
+    trash = workspace.incoming(f"{_TRASH}{paths.folder.name}-{uuid4().hex[:8]}")
+    try:
+        os.rename(paths.folder, trash)
+        shutil.rmtree(trash)
+    except OSError as error:
+        raise disk_problem("remove", paths.folder, error) from error

@@ -1,0 +1,52 @@
+"""Export: hand over the best so far of a job as a verified library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from autotune import backend
+from autotune.config import Config
+from autotune.errors import BadInput, disk_problem
+from autotune.machine import usable_cpus
+from autotune.storage.paths import JobPaths, Workspace
+
+
+def export(
+    workspace: Workspace, config: Config, paths: JobPaths, output: Path, progress: backend.Progress
+) -> dict[str, Any]:
+    """Compile, verify against ONNX Runtime, compare latencies, and write the library to `output`.
+
+    Returns:
+        The report, as in `output/report.json`.
+
+    Raises:
+        VerificationError: the outputs differ; nothing was written.
+        BadInput: `output` is no folder that can be written to.
+    """
+    _check_output(output)
+    cpus = usable_cpus()[: config.machine.cpu_slots or None]
+    request = {
+        "workspace": str(workspace.root.absolute()),
+        "job": paths.folder.name,
+        "output": str(output.absolute()),
+        "cpus": list(cpus),
+        "threads": config.measure.threads or len(cpus),
+        "lock_folder": str(config.machine.lock_folder),
+        "tolerance": config.export.tolerance,
+        "turns": config.export.repeats,
+    }
+    return backend.call("export", request, config.export.timeout_s, progress)
+
+
+def _check_output(output: Path) -> None:
+    """Find a folder that cannot be written before minutes of compiling."""
+    if output.exists() and not output.is_dir():
+        raise BadInput(f"--output {output} is a file; give a folder")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        probe = output / ".tmp-probe"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise disk_problem("write to", output, error) from error

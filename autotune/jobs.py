@@ -1,0 +1,63 @@
+"""Which jobs a user means: `7`, `3,5-8`, a name, `last`, `all`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from autotune.errors import UnknownJob
+from autotune.storage.paths import JobPaths, Workspace
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_RANGE = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
+
+
+def job_name(paths: JobPaths) -> str:
+    """The name part of a job's folder."""
+    return paths.folder.name.split("-", 1)[1]
+
+
+def select(workspace: Workspace, words: Sequence[str]) -> list[JobPaths]:
+    """The jobs that the words name, by id, each once.
+
+    Raises:
+        UnknownJob: a word names no job; says which there are.
+    """
+    jobs = workspace.job_list()
+    found = {job.id: job for word in words for part in word.split(",") for job in _named(jobs, part.strip())}
+    return [found[id] for id in sorted(found)]
+
+
+def select_one(workspace: Workspace, word: str) -> JobPaths:
+    """The one job that the word names.
+
+    Raises:
+        UnknownJob: it names none, or several.
+    """
+    jobs = select(workspace, [word])
+    if len(jobs) != 1:
+        raise UnknownJob(f"{word!r} names {len(jobs)} jobs; give one")
+    return jobs[0]
+
+
+def _named(jobs: list[JobPaths], word: str) -> list[JobPaths]:
+    if word == "all":
+        return jobs
+    if word == "last":
+        found = jobs[-1:]
+    elif _NUMBER.fullmatch(word):
+        found = [job for job in jobs if job.id == int(word)]
+    elif match := _RANGE.fullmatch(word):
+        found = [job for job in jobs if int(match[1]) <= job.id <= int(match[2])]
+    else:
+        found = [job for job in jobs if job_name(job) == word]
+    if not found:
+        raise UnknownJob(f"no job {word!r} here; {_existing(jobs)}")
+    return found
+
+
+def _existing(jobs: list[JobPaths]) -> str:
+    if not jobs:
+        return "the queue is empty"
+    shown = ", ".join(f"{job.id} ({job_name(job)})" for job in jobs[-5:])
+    return f"there {'is' if len(jobs) == 1 else 'are'} {'... ' if len(jobs) > 5 else ''}{shown}"

@@ -1,0 +1,122 @@
+"""How things look on a terminal: tables, durations, journal lines. Returns Rich renderables and text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from autotune.status import JobStatus
+from autotune.storage.formats import DaemonInfo
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from autotune.submit import Preview
+
+_COLOURS = {"running": "cyan", "done": "green", "failed": "red", "held": "yellow", "cancelled": "yellow"}
+
+
+def duration(seconds: float | None) -> str:
+    """`3 s`, `4:05`, `2:03:10`; a dash for None."""
+    if seconds is None:
+        return "-"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    hours, rest = divmod(whole, 3600)
+    minutes, left = divmod(rest, 60)
+    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
+
+
+def _table(*columns: str, right: Sequence[str] = ()) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return table
+
+
+def queue(jobs: Sequence[JobStatus], daemon: DaemonInfo | None) -> RenderableType:
+    """The table of `status`, with what every stage that runs is doing below it."""
+    from rich.console import Group
+
+    table = _table("ID", "NAME", "TARGET", "STATE", "TRIALS", "TASKS SUM", "ETA", "WHY", right=("ID", "TRIALS", "ETA"))
+    for job in jobs:
+        latency = f"{job.latency_ms:.3f} ms" if job.latency_ms is not None else "-"
+        colour = _COLOURS.get(job.state, "default")
+        eta = duration(job.eta_seconds) if not job.ended else "-"
+        table.add_row(
+            str(job.id), job.name, job.target, f"[{colour}]{job.state}[/]",
+            f"{job.trials_done}/{job.trials_total}", latency, eta, job.reason,
+        )  # fmt: skip
+    return Group(table, *_running(daemon))
+
+
+def _running(daemon: DaemonInfo | None) -> list[str]:
+    if daemon is None:
+        return []
+    now = time.time()
+    return [
+        f"  job {stage.job} task {stage.task} round {stage.round}: {stage.kind} on CPU"
+        f" {','.join(map(str, stage.cpus))} for {duration(now - stage.started_at)}"
+        for stage in daemon.running
+    ]
+
+
+def tasks(job: JobStatus) -> Table:
+    """The tasks of one job, for `status JOB`."""
+    table = _table("TASK", "NAME", "WEIGHT", "TRIALS", "BEST", right=("TASK", "WEIGHT", "TRIALS", "BEST"))
+    for index, task in enumerate(job.tasks):
+        best = f"{task.best_us:.1f} us" if task.best_us is not None else "-"
+        table.add_row(str(index), task.name, str(task.weight), str(task.trials), best)
+    return table
+
+
+def preview(found: Preview) -> Table:
+    """The tasks that a submission would tune."""
+    table = _table("TASK", "NAME", "SHAPE", "WEIGHT", "GFLOP", "SPACE", right=("TASK", "WEIGHT", "GFLOP", "SPACE"))
+    for index, (task, space) in enumerate(zip(found.tasks, found.spaces, strict=True)):
+        size = f"{space:.1e}" if space > 99999 else str(space)
+        table.add_row(
+            str(index), task.name, task.shape, str(task.weight), f"{task.gflop:.4f}",
+            size if task.tunable else "nothing to tune",
+        )  # fmt: skip
+    return table
+
+
+def report(found: dict[str, Any], output: str) -> str:
+    """What `export` says when it is done."""
+    latency = found["latency"]
+    lines = [
+        f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning",
+        f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms   {_times(latency, 'untuned_ms')} faster than untuned",
+        f"{'ONNX Runtime':>12}  {latency['onnxruntime_ms']:10.3f} ms   tuned takes {_share(latency)} of it",
+        f"verified: largest relative error {found['largest_relative_error']:.2g}, {found['threads']} threads each",
+        f"wrote {output}: model.so, report.json, run.py",
+    ]
+    return "\n".join(lines)
+
+
+def _times(latency: dict[str, float], other: str) -> str:
+    return f"{latency[other] / latency['tuned_ms']:.1f} times"
+
+
+def _share(latency: dict[str, float]) -> str:
+    return f"{latency['tuned_ms'] / latency['onnxruntime_ms']:.2f}"
+
+
+def journal_line(record: dict[str, Any]) -> str:
+    """One line of `logs`."""
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.get("at", 0)))
+    event = record.get("event", "?")
+    known = {"at", "event", "kind", "task", "round", "seconds"}
+    details = ", ".join(f"{key} {value}" for key, value in record.items() if key not in known and value is not None)
+    if event.startswith("stage"):
+        where = f"{record['kind']:<7} task {record['task']} round {record['round']}"
+        failed = "FAILED " if event == "stage failed" else ""
+        return f"{at}  {where}  {record['seconds']:.2f} s  {failed}{details}"
+    task = f" task {record['task']}" if "task" in record else ""
+    return f"{at}  {event}{task}{': ' + details if details else ''}"

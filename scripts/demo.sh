@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# From a fresh clone to a tuned ResNet-18: set up, make the model, submit it, run the queue, export, compare.
+# TRIALS sets the budget; MODEL another network of scripts/make_models.py.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+model=${MODEL:-resnet18}
+output=build/demo
+scripts/setup.sh
+export PATH="$PWD/.venv/bin:$PATH"
+
+python scripts/make_models.py "$model" --output "$output"
+job=$(autotune submit "$output/$model.onnx" --trials "${TRIALS:-200}" --quiet)
+autotune daemon run --drain
+autotune status "$job"
+autotune export "$job" --output "$output/$model"
+python "$output/$model/run.py"

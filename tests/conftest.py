@@ -1,0 +1,76 @@
+"""A workspace, and jobs in it as `submit` would publish them, without reading a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.storage import formats
+from autotune.storage.formats import Control, InputSpec, JobSpec, JobState, StageFile, TaskSpec
+from autotune.storage.paths import JobPaths, Workspace
+
+TARGETS: dict[str, dict[str, Any]] = {
+    "llvm": {"kind": "llvm", "mcpu": "x86-64", "num-cores": 1},
+    "cuda": {"kind": "cuda", "arch": "sm_90"},
+}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    """An empty workspace, whose locks on CPUs are its own."""
+    workspace = Workspace(tmp_path / "workspace")
+    workspace.jobs.mkdir(parents=True)
+    workspace.logs.mkdir()
+    workspace.config.write_text(f'[machine]\nlock_dir = "{tmp_path / "locks"}"\n')
+    return workspace
+
+
+@pytest.fixture
+def make_job(workspace: Workspace) -> Callable[..., JobPaths]:
+    """Publishes a job. `tasks` is a number or task specs; `control` and `state` are files; the rest is the spec."""
+
+    def make(
+        id: int = 1,
+        name: str = "net",
+        tasks: int | tuple[TaskSpec, ...] = 2,
+        target: str = "llvm",
+        control: Control | None = None,
+        state: JobState | None = None,
+        **spec: Any,
+    ) -> JobPaths:
+        specs = _tasks(tasks) if isinstance(tasks, int) else tasks
+        paths = workspace.job(id, name)
+        paths.stages.mkdir(parents=True)
+        formats.write(paths.spec, _spec(id, name, specs, TARGETS[target], spec))
+        formats.write(paths.control, control or Control())
+        if state is not None:
+            formats.write(paths.state, state)
+        for index, task in enumerate(specs):
+            if task.tunable:
+                formats.write(paths.stage(index, 0), StageFile(index, 0, "search"))
+        return paths
+
+    return make
+
+
+def _tasks(count: int) -> tuple[TaskSpec, ...]:
+    return tuple(TaskSpec(f"conv{index}", f"{index:016x}", index + 1, "1x8", 0.5, True) for index in range(count))
+
+
+def _spec(id: int, name: str, tasks: tuple[TaskSpec, ...], target: dict[str, Any], given: dict[str, Any]) -> JobSpec:
+    values: dict[str, Any] = {
+        "model": f"/models/{name}.onnx",
+        "target_key": f"{target['kind']}-test",
+        "inputs": (InputSpec("x", (1, 8), "float32"),),
+        "trials": 64,
+        "trials_per_round": 8,
+        "priority": 0,
+        "seed": 0,
+        "fresh": False,
+        "known_at_submit": (0,) * len(tasks),
+        "submitted_at": 1_700_000_000.0,
+    }
+    return JobSpec(id=id, name=name, target=target, tasks=tasks, **{**values, **given})

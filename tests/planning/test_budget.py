@@ -1,0 +1,102 @@
+"""A job starts no more trials than it may, reaches each of its tasks, and knows when it is over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune.planning.budget import ended, in_flight, next_batch
+from autotune.planning.view import JobView, Kind, RunningView, StageId, StageView, TaskView
+
+
+def task(trials: int = 0, **more: Any) -> TaskView:
+    return TaskView("key", 1, trials, (100.0,) * trials, **more)
+
+
+def stage(task: int, kind: Kind, candidates: int = 0, job: int = 1) -> StageView:
+    return StageView(StageId(job, task, 0), kind, candidates)
+
+
+def job(*tasks: TaskView, stages: tuple[StageView, ...] = (), trials: int = 40, per_round: int = 8) -> JobView:
+    return JobView(1, "cpu", tasks, stages, trials, per_round, patience=0, min_gain=0.01)
+
+
+def running(task: int, kind: Kind, count: int = 0, job: int = 1) -> RunningView:
+    return RunningView(StageId(job, task, 0), kind, (0,), count)
+
+
+class TestInFlight:
+    def test_it_counts_searches_that_run_and_batches_not_yet_measured(self) -> None:
+        stages = (stage(0, "search"), stage(1, "build", 3), stage(2, "measure", 4))
+        assert in_flight(job(task(), task(), task(), stages=stages), [running(0, "search", 8)]) == 8 + 3 + 4
+
+    def test_a_build_counts_once_whether_it_runs_or_waits(self) -> None:
+        view = job(task(), stages=(stage(0, "build", 3),))
+        assert in_flight(view, []) == in_flight(view, [running(0, "build")]) == 3
+
+    def test_a_round_in_training_is_in_the_log_already(self) -> None:
+        assert in_flight(job(task(8), stages=(stage(0, "train"),)), [running(0, "train")]) == 0
+
+    def test_other_jobs_do_not_count(self) -> None:
+        assert in_flight(job(task()), [running(0, "search", 8, job=2)]) == 0
+
+    def test_a_task_set_aside_adds_nothing_any_more(self) -> None:
+        assert in_flight(job(task(set_aside=True), stages=(stage(0, "build", 3),)), []) == 0
+
+
+class TestNextBatch:
+    def test_it_is_a_round(self) -> None:
+        assert next_batch(job(task(8)), []) == 8
+
+    def test_it_is_what_is_left_of_the_budget(self) -> None:
+        assert next_batch(job(task(35)), []) == 5
+
+    def test_what_is_in_flight_is_spoken_for(self) -> None:
+        view = job(task(20), task(8), stages=(stage(0, "measure", 8),))
+        assert next_batch(view, [running(1, "search", 3)]) == 40 - 28 - 8 - 3
+        assert next_batch(view, [running(1, "search", 4)]) == 0
+
+    def test_it_is_never_less_than_nothing(self) -> None:
+        assert next_batch(job(task(50)), []) == 0
+
+    def test_while_a_task_is_untried_it_leaves_the_others_their_share(self) -> None:
+        untried = [task() for _ in range(10)]
+        assert next_batch(job(*untried, trials=20), []) * len(untried) <= 20
+
+    def test_it_is_at_least_one_while_budget_is_left(self) -> None:
+        assert next_batch(job(*[task()] * 10, trials=3), []) == 1
+
+    def test_a_task_that_cannot_be_tuned_asks_for_no_share(self) -> None:
+        assert next_batch(job(task(8), task(exhausted=True)), []) == 8
+        assert next_batch(job(task(8), *[task(set_aside=True)] * 9), []) == 8
+
+
+class TestEnded:
+    def test_a_job_ends_with_its_budget(self) -> None:
+        assert ended(job(task(40)), []) == "budget used"
+
+    def test_trials_of_another_job_may_carry_it_past_its_budget(self) -> None:
+        assert ended(job(task(47)), []) == "budget used"
+
+    def test_a_job_with_budget_and_open_tasks_goes_on(self) -> None:
+        assert ended(job(task(39)), []) is None
+
+    def test_a_job_ends_when_no_task_is_open(self) -> None:
+        assert ended(job(task(8, exhausted=True)), []) == "no task improves any more"
+
+    def test_a_job_without_a_tunable_task_says_so(self) -> None:
+        assert ended(job(task(exhausted=True)), []) == "nothing to tune"
+        assert ended(job(), []) == "nothing to tune"
+
+    def test_a_round_on_its_way_is_finished_first(self) -> None:
+        assert ended(job(task(40), stages=(stage(0, "train"),)), []) is None
+        assert ended(job(task(40)), [running(0, "train")]) is None
+
+    def test_what_other_jobs_run_does_not_matter(self) -> None:
+        assert ended(job(task(40)), [running(0, "train", job=2)]) == "budget used"
+
+    def test_a_search_that_waits_does_not_keep_it_alive(self) -> None:
+        assert ended(job(task(40), stages=(stage(0, "search"),)), []) == "budget used"
+
+    def test_the_round_of_a_task_set_aside_does_not_keep_it_alive(self) -> None:
+        view = job(task(8, set_aside=True), stages=(stage(0, "build", 4),))
+        assert ended(view, []) == "no task improves any more"
