@@ -1,4 +1,4 @@
-"""The daemon: recover, collect, plan, dispatch, publish, wait; and again. Never imports TVM."""
+"""The daemon: load, obey, dispatch, publish, collect; and again. Never imports TVM."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from types import FrameType
 
 from autotune.config import Config
-from autotune.errors import AutotuneError, DaemonRunning, DiskProblem, StorageError, TimedOut
+from autotune.errors import AutotuneError, DaemonRunning, DiskProblem, StorageError, TimedOut, disk_problem
 from autotune.fleet import Fleet, Report
 from autotune.ledger import Ledger, read_control
 from autotune.machine import cuda_devices, usable_cpus
@@ -72,9 +72,10 @@ class Daemon:
         self._fleet = Fleet(self.workspace, self.config.daemon.stop_grace_s)
         with self._alone(), self._signals_caught():
             try:
-                self._recover()
+                self._introduce()
                 while not self._leaving():
                     self._tick()
+                self._publish(last=True)
             finally:
                 self._fleet.stop()
                 self.workspace.daemon_info.unlink(missing_ok=True)
@@ -97,6 +98,7 @@ class Daemon:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
+        self._make_folders()
         held = locks.try_lock(self.workspace.daemon_lock)
         if held is None:
             raise DaemonRunning(f"a daemon already serves {self.workspace.root}{_holder(self.workspace)}")
@@ -122,9 +124,15 @@ class Daemon:
         self._signals.append(number)
         self._stop_soon()
 
-    def _recover(self) -> None:
-        """Leave no trace of submissions that were killed half-way."""
-        self.workspace.logs.mkdir(parents=True, exist_ok=True)
+    def _make_folders(self) -> None:
+        for folder in (self.workspace.jobs, self.workspace.logs):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise disk_problem("make", folder, error) from error
+
+    def _introduce(self) -> None:
+        """Tell `status` who serves this workspace."""
         identity = Identity.current().to_json()
         self._info = DaemonInfo(identity, time.time(), "interleave")
         formats.write(self.workspace.daemon_info, self._info)
@@ -278,11 +286,11 @@ class Daemon:
         if new > 0:
             job.seconds_per_trial = (time.monotonic() - started) / new
 
-    def _publish(self) -> None:
+    def _publish(self, last: bool = False) -> None:
         """Write states and the daemon's own picture where they changed, at most once a second."""
         now = time.monotonic()
         running = [task.view for task in self._running.values()]
-        if now - self._published_at < _STATE_EVERY_S and running:
+        if now - self._published_at < _STATE_EVERY_S and running and not last:
             return
         self._published_at = now
         for job in self._jobs.values():

@@ -20,10 +20,10 @@ def next_batch(job: JobView, running: Sequence[RunningView]) -> int:
     While there are tasks without any trial, a batch is at most half an equal share of the budget: a small
     budget still reaches every task, and half of it goes where the first results say it pays.
     """
-    tunable = sum(not task.exhausted for task in job.tasks)
+    tunable = [task for task in job.tasks if not task.exhausted and not task.set_aside]
     left = job.trials - job.trials_done - in_flight(job, running)
-    if any(not task.running_best and not task.exhausted for task in job.tasks):
-        share = max(1, job.trials // max(1, 2 * tunable))
+    if any(not task.running_best for task in tunable):
+        share = max(1, job.trials // (2 * len(tunable)))
         return max(0, min(left, job.trials_per_round, share))
     return max(0, min(left, job.trials_per_round))
 

@@ -60,7 +60,7 @@ def resolve_target(text: str, threads: int) -> ResolvedTarget:
     complete = _cpu(given, threads) if given["kind"] == "llvm" else _cuda(given, threads)
     try:
         tvm.target.Target(complete)
-    except (ValueError, TypeError, tvm.error.TVMError) as error:
+    except (ValueError, TypeError, tvm.error.InternalError) as error:
         raise BadTarget(f"target {text!r}: {str(error).splitlines()[0]}") from error
     return ResolvedTarget(complete, _key(complete))
 

@@ -1,0 +1,88 @@
+"""A user at the command line: real models, the real daemon, real workers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+@dataclass(frozen=True)
+class User:
+    """Someone who works in one workspace, whose locks are their own."""
+
+    root: Path
+
+    def command(self, *words: object) -> list[str]:
+        return [sys.executable, "-m", "autotune", "--workspace", str(self.root), *map(str, words)]
+
+    def run(self, *words: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(self.command(*words), capture_output=True, text=True, timeout=timeout, check=False)
+
+    def ok(self, *words: object) -> str:
+        """Run a command that must succeed, and return its standard output."""
+        done = self.run(*words)
+        assert done.returncode == 0, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def start(self, *words: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(self.command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def status(self) -> list[dict[str, Any]]:
+        jobs: list[dict[str, Any]] = json.loads(self.ok("status", "--json"))["jobs"]
+        return jobs
+
+    def trials(self) -> Counter[tuple[str, str]]:
+        """How often each candidate of each task stands in the tuning logs."""
+        found: Counter[tuple[str, str]] = Counter()
+        for log in self.root.glob("logs/tuning/*/*.jsonl"):
+            for line in log.read_text().splitlines()[1:]:
+                found[log.name, json.loads(line[9:])["hash"]] += 1
+        return found
+
+    def settle(self, text: str) -> None:
+        """Add lines to autotune.toml."""
+        path = self.root / "autotune.toml"
+        path.write_text(path.read_text() + text)
+
+
+def make_user(root: Path) -> User:
+    root.mkdir(exist_ok=True)
+    (root / "autotune.toml").write_text(f'[machine]\nlock_dir = "{root}/locks"\n')
+    return User(root)
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> User:
+    return make_user(tmp_path / "workspace")
+
+
+@pytest.fixture
+def other_user(tmp_path: Path) -> User:
+    return make_user(tmp_path / "other")
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with tiny_cnn.onnx and mlp.onnx."""
+    folder = tmp_path_factory.mktemp("models")
+    make = [sys.executable, str(SCRIPTS / "make_models.py"), "tiny_cnn", "mlp", "--output", str(folder)]
+    subprocess.run(make, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tuned(tmp_path_factory: pytest.TempPathFactory, models: Path) -> User:
+    """A workspace in which tiny_cnn was tuned with 16 trials; for looking at, not for changing."""
+    user = make_user(tmp_path_factory.mktemp("tuned"))
+    user.ok("submit", models / "tiny_cnn.onnx", "--trials", 16, "--trials-per-round", 4)
+    user.ok("daemon", "run", "--drain")
+    return user

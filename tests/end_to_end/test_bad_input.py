@@ -1,0 +1,129 @@
+"""Bad input: one clear line on standard error, exit 2, the queue untouched."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+
+def model(nodes, inputs=(1, 4), opset=17, initializers=()) -> bytes:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, list(inputs))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [x], [y], initializer=list(initializers))
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("my.domain", 1)]
+    proto = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    return proto.SerializeToString()
+
+
+RELU = helper.make_node("Relu", ["x"], ["y"])
+SHAPE = numpy_helper.from_array(np.array([3, 5], np.int64), "shape")
+
+
+BAD_MODELS = {
+    "text": (b"this is no model\n", "is not an ONNX file"),
+    "empty": (b"", "is empty"),
+    "zeros": (bytes(4096), "is not an ONNX file"),
+    "no operators": (model([]), "no operators"),
+    "unknown operator": (model([helper.make_node("Frobnicate", ["x"], ["y"])]), "Frobnicate"),
+    "foreign operator": (model([helper.make_node("Swirl", ["x"], ["y"], domain="my.domain")]), "Swirl"),
+    "dynamic": (model([RELU], inputs=("batch", 4)), "--input x=1x4"),
+    "impossible shape": (model([helper.make_node("Reshape", ["x", "shape"], ["y"])], initializers=[SHAPE]), "Reshape|reshape"),
+    "missing input": (model([helper.make_node("Add", ["x", "nowhere"], ["y"])]), "nowhere"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_MODELS)
+def test_a_bad_model(user, tmp_path, name):
+    data, expected = BAD_MODELS[name]
+    path = tmp_path / "bad.onnx"
+    path.write_bytes(data)
+    assert_refused(user, ["submit", path], f"bad.onnx.*({expected})|({expected}).*bad.onnx")
+
+
+def test_a_truncated_model(user, models, tmp_path):
+    path = tmp_path / "cut.onnx"
+    path.write_bytes((models / "tiny_cnn.onnx").read_bytes()[:4000])
+    assert_refused(user, ["submit", path], "cut.onnx is not an ONNX file, or is cut short")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["submit", "nowhere.onnx"], "nowhere.onnx: No such file"),
+        (["submit", "/"], "is a folder"),
+        (["submit", "MODEL", "--target", "abacus"], "abacus"),
+        (["submit", "MODEL", "--target", "{broken"], "JSON"),
+        (["submit", "MODEL", "--target", '{"kind": "llvm", "nonsense": 1}'], "nonsense"),
+        (["submit", "MODEL", "--input", "input"], "NAME=1x3x224x224"),
+        (["submit", "MODEL", "--input", "other=1x3x16x16"], "no input 'other'; its inputs: input"),
+        (["submit", "MODEL", "--name", "../../etc"], "--name"),
+        (["submit", "MODEL", "--trials", "many"], "--trials"),
+        (["submit"], "MODEL|model"),
+        (["frobnicate"], "frobnicate"),
+        (["cancel", "7"], "no job '7'.*queue is empty"),
+        (["export", "last", "--output", "out"], "no job 'last'"),
+        (["wait", "resnet"], "no job 'resnet'"),
+        (["daemon", "run", "--until", "25:99"], "--until"),
+        (["clean", "--older-than", "soon"], "--older-than"),
+    ],
+)
+def test_bad_words(user, models, words, expected):
+    assert_refused(user, [models / "tiny_cnn.onnx" if word == "MODEL" else word for word in words], expected)
+
+
+def test_a_name_that_is_taken(user, models):
+    user.ok("submit", models / "mlp.onnx", "--name", "mine")
+    assert_refused(user, ["submit", models / "mlp.onnx", "--name", "mine"], "named 'mine' already", jobs=1)
+    assert user.ok("submit", models / "mlp.onnx", "-q") == "2\n"
+    assert user.ok("submit", models / "mlp.onnx", "-q") == "3\n"
+    assert [job["name"] for job in user.status()] == ["mine", "mlp", "mlp-2"]
+
+
+def test_a_setting_that_does_not_exist_is_named_with_its_line(user, models):
+    user.settle("[job]\n# a comment\ntrails = 3\n")
+    done = assert_refused(user, ["submit", models / "mlp.onnx"], "autotune.toml:5: unknown key 'trails'")
+    assert "trials" in done
+
+
+def test_a_workspace_that_is_not_there(user):
+    done = user.run("status", "--workspace", "/nowhere")
+    assert (done.returncode, done.stderr) == (2, "autotune: the workspace /nowhere is not a folder\n")
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc/sys/kernel").exists(), reason="permissions do not bind root")
+def test_a_disk_that_cannot_be_written(user, models):
+    """A file where a folder must be: the same error path as no permission, and it binds root too."""
+    (user.root / "jobs").write_text("in the way")
+    done = user.run("submit", models / "mlp.onnx")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "jobs" in done.stderr
+
+
+def test_a_dry_run_writes_nothing(user, models):
+    shown = user.ok("submit", models / "tiny_cnn.onnx", "--dry-run")
+    assert "conv2d" in shown
+    assert "nothing to tune" in shown
+    assert not (user.root / "jobs").exists()
+
+
+def assert_refused(user, words, expected: str, jobs: int = 0) -> str:
+    done = user.run(*words)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert re.search(expected, done.stderr), done.stderr
+    left = [path for path in (user.root / "jobs").glob("*") if path.is_dir()]
+    assert len(left) == jobs, left
+    return done.stderr
+
+
+def test_the_models_here_are_what_they_say() -> None:
+    """A bad model that the ONNX library itself refuses to write would test nothing."""
+    assert onnx.load_model_from_string(BAD_MODELS["unknown operator"][0]).graph.node[0].op_type == "Frobnicate"

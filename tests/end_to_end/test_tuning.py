@@ -1,0 +1,162 @@
+"""From a model file to a verified library, and what is on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+def test_a_drained_queue_has_spent_the_budget_exactly(tuned):
+    (job,) = tuned.status()
+    assert (job["state"], job["reason"], job["trials_done"]) == ("done", "budget used", 16)
+    assert sum(task["trials"] for task in job["tasks"]) == 16
+    assert sum(tuned.trials().values()) == 16
+
+
+def test_every_task_that_can_be_tuned_has_a_time(tuned):
+    (job,) = tuned.status()
+    timed = {task["name"] for task in job["tasks"] if task["best_us"]}
+    assert {name.split("_")[0] for name in timed} == {"conv2d", "max", "matmul", "mean"}
+    assert all(task["best_us"] is None for task in job["tasks"] if task["name"].startswith("reshape"))
+
+
+def test_no_candidate_was_measured_twice(tuned):
+    assert set(tuned.trials().values()) == {1}
+
+
+def test_no_build_is_left_behind(tuned):
+    assert not list(tuned.root.glob("jobs/*/artifacts/*"))
+
+
+def test_the_journal_tells_every_stage(tuned):
+    told = tuned.ok("logs", "last")
+    assert all(f"  {kind}" in told for kind in ("search", "build", "measure", "train"))
+    assert told.splitlines()[-1].endswith("done: reason budget used")
+
+
+@pytest.fixture(scope="module")
+def exported(tuned, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported") / "library"
+    tuned.ok("export", "tiny_cnn", "--output", folder)
+    return folder
+
+
+class TestExport:
+    def test_reports_what_was_verified_and_compared(self, exported):
+        report = json.loads((exported / "report.json").read_text())
+        assert 0 <= report["largest_relative_error"] < 1e-4
+        assert set(report["latency"]) == {"untuned_ms", "tuned_ms", "onnxruntime_ms"}
+        assert all(value > 0 for value in report["latency"].values())
+        assert report["threads"] == len(os.sched_getaffinity(0))
+
+    def test_run_py_needs_the_tvm_runtime_alone(self, exported, tmp_path):
+        """It runs where autotune, onnx and the workspace are out of reach."""
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        block = "import sys; [sys.modules.__setitem__(name, None) for name in ('autotune', 'onnx', 'onnxruntime', 'xgboost')]"
+        code = f"{block}; import runpy; runpy.run_path({str(exported / 'run.py')!r})"
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("(1, 10) float32")
+
+    def test_run_py_has_about_ten_lines(self, exported):
+        code = [line for line in (exported / "run.py").read_text().splitlines() if line.strip()]
+        assert len(code) <= 12
+
+    def test_computes_what_onnx_runtime_computes(self, exported, models):
+        check = f"""
+import numpy, onnxruntime, tvm
+from tvm import relax
+x = numpy.random.default_rng(7).standard_normal((1, 3, 16, 16)).astype("float32")
+model = relax.VirtualMachine(tvm.runtime.load_module({str(exported / "model.so")!r}), tvm.cpu())
+ours = model["main"](tvm.runtime.tensor(x)).numpy()
+session = onnxruntime.InferenceSession({str(models / "tiny_cnn.onnx")!r})
+numpy.testing.assert_allclose(ours, session.run(None, {{"input": x}})[0], rtol=1e-4, atol=1e-5)
+"""
+        subprocess.run([sys.executable, "-c", check], check=True)
+
+    def test_refuses_a_model_that_computes_something_else(self, tuned, tmp_path):
+        """With no tolerance at all, rounding alone is a difference; nothing is handed over then."""
+        config = tuned.root / "autotune.toml"
+        before = config.read_text()
+        config.write_text(before + "[export]\ntolerance = 1e-12\n")
+        try:
+            done = tuned.run("export", "last", "--output", tmp_path / "out")
+        finally:
+            config.write_text(before)
+        assert done.returncode == 1
+        assert "largest relative error" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert not list((tmp_path / "out").iterdir())
+
+
+def test_an_export_works_before_anything_is_measured(user, models, tmp_path):
+    user.ok("submit", models / "mlp.onnx", "-q")
+    found = json.loads(user.ok("export", "1", "--output", tmp_path / "out", "--json"))
+    assert found["largest_relative_error"] < 1e-4
+    assert all(task["best_us"] is None for task in found["tasks"])
+
+
+def test_a_second_job_starts_from_the_trials_of_the_first(user, models):
+    budget = ("--trials", 8, "--trials-per-round", 4)
+    user.ok("submit", models / "mlp.onnx", *budget)
+    user.ok("daemon", "run", "--drain")
+    user.ok("submit", models / "mlp.onnx", *budget)
+    user.ok("submit", models / "mlp.onnx", *budget, "--fresh", "--name", "anew")
+    user.ok("daemon", "run", "--drain")
+    first, second, anew = user.status()
+    assert (second["trials_done"], second["tasks"]) == (8, first["tasks"])
+    assert (anew["state"], anew["trials_done"]) == ("done", 8)
+    assert sum(user.trials().values()) == 16
+    assert set(user.trials().values()) == {1}
+
+
+def test_equal_seeds_propose_equal_candidates(user, other_user, models):
+    for someone in (user, other_user):
+        someone.ok("submit", models / "mlp.onnx", "--trials", 2, "--trials-per-round", 2, "--seed", 5)
+        someone.ok("daemon", "run", "--drain")
+    assert len(user.trials()) == 2
+    assert set(user.trials()) == set(other_user.trials())
+
+
+def test_a_job_for_cuda_is_built_and_waits_for_a_device(user, models):
+    """On a machine without a GPU; nvcc is enough to get as far as the measurement."""
+    from autotune.machine import cuda_devices
+
+    if cuda_devices():
+        pytest.skip("this machine has a GPU: nothing waits")
+    user.ok("submit", models / "mlp.onnx", "--target", "cuda", "--trials", 1, "--trials-per-round", 1)
+    daemon = user.start("daemon", "run")
+    try:
+        deadline = time.monotonic() + 120
+        while not (job := user.status()[0])["reason"].startswith("needs") and time.monotonic() < deadline:
+            time.sleep(0.5)
+        assert job["state"] == "waiting"
+        assert job["reason"] == "needs a CUDA device, and this machine has none"
+        stages = [json.loads(path.read_text()) for path in user.root.glob("jobs/*/stages/*.json")]
+        (built,) = [stage for stage in stages if stage["kind"] == "measure"]
+        assert [candidate["failure"] for candidate in built["candidates"]] == [None]
+    finally:
+        daemon.terminate()
+        assert daemon.wait(60) == 143
+    assert user.run("daemon", "run", "--drain").returncode == 0, "nothing that can be done here is left"
+
+
+def test_the_daemon_never_loads_tvm(user, models):
+    user.ok("submit", models / "mlp.onnx", "--trials", 4, "--trials-per-round", 4)
+    daemon = user.start("daemon", "run")
+    try:
+        user.ok("wait", "last", "--timeout", 120)
+        loaded = Path(f"/proc/{daemon.pid}/maps").read_text()
+        assert "libtvm" not in loaded
+        assert "xgboost" not in loaded
+    finally:
+        daemon.terminate()
+        daemon.wait(60)
