@@ -16,7 +16,7 @@ from types import FrameType
 from autotune.config import Config
 from autotune.errors import AutotuneError, DaemonRunning, DiskProblem, StorageError, TimedOut, disk_problem
 from autotune.fleet import Fleet, Report
-from autotune.ledger import Ledger, read_control
+from autotune.ledger import Ledger
 from autotune.machine import cuda_devices, usable_cpus
 from autotune.planning.budget import ended
 from autotune.planning.planner import plan
@@ -180,18 +180,13 @@ class Daemon:
     def _obey(self) -> None:
         """Take in what the user wants of each job since the last tick."""
         for job in self._jobs.values():
-            if job.ended and not job.paths.control.exists():
+            if not job.obey():
                 continue
-            job.control = read_control(job.paths)
             if job.ended and job.control.retries > job.state.retries_seen:
-                job.state = formats.JobState(retries_seen=job.control.retries)
-                job.failures.clear()
-                job.exhausted.clear()
-                job.reload()
+                job.restart()
             if job.control.wanted == "cancel" and not job.ended:
-                for id, task in self._running.items():
-                    if task.view.id.job == job.id:
-                        self._fleet.kill_stage(id)
+                for id in [id for id, task in self._running.items() if task.view.id.job == job.id]:
+                    self._fleet.kill_stage(id)
 
     def _dispatch(self) -> None:
         if self._stop_by is not None or time.monotonic() < self._not_before:

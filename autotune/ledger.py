@@ -34,6 +34,7 @@ class Ledger:
     exhausted: set[int] = field(default_factory=set)
     failures: dict[StageId, int] = field(default_factory=dict)
     seconds_per_trial: float | None = None
+    _control_seen: int = 0
     _running_best: dict[int, list[float]] = field(default_factory=dict)
 
     @classmethod
@@ -69,6 +70,25 @@ class Ledger:
             task: TuningLog(self.workspace.tuning_log(key, self.spec.tasks[task].hash).records)
             for task in self.spec.tunable
         }
+
+    def obey(self) -> bool:
+        """Read what the user wants again, if the file has changed; returns whether it had."""
+        try:
+            changed_at = self.paths.control.stat().st_mtime_ns
+        except FileNotFoundError:
+            return False
+        if changed_at == self._control_seen:
+            return False
+        self._control_seen = changed_at
+        self.control = read_control(self.paths)
+        return True
+
+    def restart(self) -> None:
+        """Begin again after an end, as `retry` asks: from the trials there are, with no failure held against it."""
+        self.state = JobState(retries_seen=self.control.retries)
+        self.failures.clear()
+        self.exhausted.clear()
+        self.reload()
 
     def reload(self) -> None:
         """Read stage files and tuning logs again; a task without a stage file gets its next search back."""

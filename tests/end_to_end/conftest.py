@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from autotune.storage.record_log import RecordLog
+from autotune.storage.tuning_log import FORMAT
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
@@ -42,11 +45,11 @@ class User:
 
     def trials(self) -> Counter[tuple[str, str]]:
         """How often each candidate of each task stands in the tuning logs."""
-        found: Counter[tuple[str, str]] = Counter()
-        for log in self.root.glob("logs/tuning/*/*.jsonl"):
-            for line in log.read_text().splitlines()[1:]:
-                found[log.name, json.loads(line[9:])["hash"]] += 1
-        return found
+        return Counter(
+            (log.name, record["hash"])
+            for log in self.root.glob("logs/tuning/*/*.jsonl")
+            for record in RecordLog(log, *FORMAT).read()
+        )
 
     def settle(self, text: str) -> None:
         """Add lines to autotune.toml."""

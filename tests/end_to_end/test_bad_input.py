@@ -22,6 +22,7 @@ def model(nodes, inputs=(1, 4), opset=17, initializers=()) -> bytes:
 
 
 RELU = helper.make_node("Relu", ["x"], ["y"])
+RESHAPE = helper.make_node("Reshape", ["x", "shape"], ["y"])
 SHAPE = numpy_helper.from_array(np.array([3, 5], np.int64), "shape")
 
 
@@ -33,7 +34,7 @@ BAD_MODELS = {
     "unknown operator": (model([helper.make_node("Frobnicate", ["x"], ["y"])]), "Frobnicate"),
     "foreign operator": (model([helper.make_node("Swirl", ["x"], ["y"], domain="my.domain")]), "Swirl"),
     "dynamic": (model([RELU], inputs=("batch", 4)), "--input x=1x4"),
-    "impossible shape": (model([helper.make_node("Reshape", ["x", "shape"], ["y"])], initializers=[SHAPE]), "Reshape|reshape"),
+    "impossible shape": (model([RESHAPE], initializers=[SHAPE]), "Reshape|reshape"),
     "missing input": (model([helper.make_node("Add", ["x", "nowhere"], ["y"])]), "nowhere"),
 }  # fmt: skip
 

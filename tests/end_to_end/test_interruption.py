@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -30,10 +31,8 @@ def processes_of(root: Path) -> set[int]:
 def kill_all(root: Path, daemon: subprocess.Popen[str]) -> None:
     """SIGKILL for the daemon, its workers and their children, in whatever order the kernel lists them."""
     for pid in processes_of(root):
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
     daemon.wait()
 
 
@@ -46,7 +45,6 @@ def gone(root: Path, within: float) -> bool:
 
 def test_killed_at_random_it_ends_with_every_trial_once(user, models):
     seed = random.SystemRandom().randrange(10**6)
-    print("seed", seed)
     moments = random.Random(seed)
     user.ok("submit", models / "tiny_cnn.onnx", "--trials", TRIALS, "--trials-per-round", 4)
     known = 0
@@ -82,10 +80,8 @@ def test_a_killed_worker_costs_one_attempt(user, models):
     while len(processes_of(user.root)) < 3 and time.monotonic() < deadline:
         time.sleep(0.02)
     for pid in processes_of(user.root) - {daemon.pid}:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
     assert daemon.wait(180) == 0
     (job,) = user.status()
     assert (job["state"], job["trials_done"]) == ("done", 8)

@@ -1,0 +1,204 @@
+"""What is written is read back the same; what is not as written is an error that says so."""
+
+from __future__ import annotations
+
+import json
+import typing
+from dataclasses import asdict, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.errors import DamagedFile, NewerFormat
+from autotune.storage import formats
+from autotune.storage.formats import (
+    Candidate,
+    Control,
+    DaemonInfo,
+    Failure,
+    InputSpec,
+    JobSpec,
+    JobState,
+    RunningStage,
+    StageFile,
+    TaskProgress,
+    TaskSpec,
+    Trial,
+)
+
+FILES = [Control, DaemonInfo, JobSpec, JobState, StageFile]
+PARTS = [Candidate, Failure, InputSpec, RunningStage, TaskProgress, TaskSpec, Trial]
+PLAIN: dict[Any, st.SearchStrategy[Any]] = {
+    int: st.integers(-(2**53), 2**53),
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    str: st.text(max_size=10),
+    bool: st.booleans(),
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | PLAIN[int] | PLAIN[str],
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(PLAIN[str], inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def values(hint: Any) -> st.SearchStrategy[Any]:
+    """Anything that a field of this type may hold."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if is_dataclass(hint):
+        hints = typing.get_type_hints(hint)
+        return st.builds(hint, **{field.name: values(hints[field.name]) for field in fields(hint)})
+    if origin is tuple:
+        return st.lists(values(args[0]), max_size=3).map(tuple)
+    if origin is Literal:
+        return st.sampled_from(args)
+    if origin is dict:
+        return st.dictionaries(PLAIN[str], JSON if args[1] is Any else values(args[1]), max_size=3)
+    if type(None) in args:
+        return st.none() | values(args[0])
+    return JSON if hint is Any else PLAIN[hint]
+
+
+def example(kind: Any) -> Any:
+    """One value of each file format, with something in every field."""
+    task = TaskSpec("conv", "ab12", 3, "1x8", 0.5, True)
+    candidate = Candidate("ab", [1], [2], "ab.so", 5, 6, Failure("build", "crash", "killed by SIGSEGV"))
+    target, x = {"kind": "llvm"}, InputSpec("x", (1, 8), "float32")
+    return {
+        Control: Control("hold", 2),
+        DaemonInfo: DaemonInfo({"pid": 5}, 1.5, "p", True, (RunningStage(1, 2, 3, "build", (0,), 2.5),), {"1": "why"}),
+        JobSpec: JobSpec(1, "net", "/net.onnx", target, "llvm-x", (x,), (task,), 64, 8, 0, 0, False, (7,), 1.5),
+        JobState: JobState("done", "budget used", 64, (TaskProgress(64, 2.5, "why"),), 3.5, 4.5, 1),
+        StageFile: StageFile(1, 2, "measure", (candidate,)),
+    }[kind]
+
+
+def rewrite(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "file.json"
+
+
+class TestRoundTrip:
+    @pytest.mark.parametrize("kind", FILES + PARTS)
+    def test_anything_comes_back_from_json_the_same(self, kind: Any) -> None:
+        @given(values(kind))
+        def check(value: Any) -> None:
+            assert formats.from_json(kind, json.loads(json.dumps(formats.to_json(value)))) == value
+
+        check()
+
+    @pytest.mark.parametrize("kind", FILES)
+    def test_a_file_is_read_as_it_was_written(self, path: Path, kind: Any) -> None:
+        formats.write(path, example(kind))
+        assert formats.read(kind, path) == example(kind)
+
+    def test_types_come_back_too(self, path: Path) -> None:
+        formats.write(path, example(StageFile))
+        (candidate,) = formats.read(StageFile, path).candidates
+        assert type(candidate) is Candidate and type(candidate.failure) is Failure
+
+    def test_a_whole_number_may_stand_for_a_float(self) -> None:
+        found = formats.from_json(TaskProgress, {"best_us": 5})
+        assert found.best_us == 5.0 and type(found.best_us) is float
+
+
+class TestOtherVersions:
+    @pytest.mark.parametrize("kind", FILES)
+    def test_unknown_keys_are_ignored(self, path: Path, kind: Any) -> None:
+        formats.write(path, example(kind))
+        rewrite(path, since_version_7={"a": 1})
+        assert formats.read(kind, path) == example(kind)
+
+    @pytest.mark.parametrize("kind", FILES)
+    def test_a_newer_file_is_an_error_that_says_so(self, path: Path, kind: Any) -> None:
+        formats.write(path, example(kind))
+        rewrite(path, version=99)
+        with pytest.raises(NewerFormat, match="upgrade autotune"):
+            formats.read(kind, path)
+
+    @pytest.mark.parametrize("kind", [Control, JobState])
+    def test_what_is_left_out_has_its_default(self, path: Path, kind: Any) -> None:
+        formats.write(path, example(kind))
+        name, version = kind.FORMAT
+        path.write_text(json.dumps({"format": name, "version": version}))
+        assert formats.read(kind, path) == kind()
+
+
+class TestWrongFiles:
+    @pytest.mark.parametrize(
+        ("kind", "changes"),
+        [
+            (JobSpec, {"trials": "64"}),
+            (JobSpec, {"trials": True}),
+            (JobSpec, {"trials": 64.5}),
+            (JobSpec, {"trials": None}),
+            (JobSpec, {"fresh": 1}),
+            (JobSpec, {"submitted_at": "today"}),
+            (JobSpec, {"submitted_at": True}),
+            (JobSpec, {"target": ["llvm"]}),
+            (JobSpec, {"name": 5}),
+            (JobSpec, {"inputs": 5}),
+            (JobSpec, {"inputs": [5]}),
+            (JobSpec, {"inputs": [{"name": "x"}]}),
+            (JobSpec, {"known_at_submit": ["7"]}),
+            (Control, {"wanted": "lunch"}),
+            (Control, {"wanted": ["run"]}),
+            (JobState, {"eta_seconds": "soon"}),
+            (JobState, {"tasks": [{"trials": "3"}]}),
+            (StageFile, {"kind": "export"}),
+            (StageFile, {"candidates": [{"hash": "a", "trace": 1, "args": 2, "failure": "crash"}]}),
+            (DaemonInfo, {"waits": ["a"]}),
+        ],
+    )
+    def test_a_value_of_the_wrong_type_is_damage(self, path: Path, kind: Any, changes: dict[str, Any]) -> None:
+        formats.write(path, example(kind))
+        rewrite(path, **changes)
+        with pytest.raises(DamagedFile, match=f"{path} is not a valid {kind.FORMAT[0]} file"):
+            formats.read(kind, path)
+
+    def test_a_key_that_is_missing_is_damage(self, path: Path) -> None:
+        formats.write(path, example(JobSpec))
+        data = json.loads(path.read_text())
+        del data["trials"]
+        path.write_text(json.dumps(data))
+        with pytest.raises(DamagedFile, match="'trials'"):
+            formats.read(JobSpec, path)
+
+    def test_another_format_is_damage(self, path: Path) -> None:
+        formats.write(path, example(Control))
+        with pytest.raises(DamagedFile, match="autotune-control"):
+            formats.read(JobState, path)
+
+    def test_no_file_is_no_damage(self, path: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            formats.read(Control, path)
+
+
+class TestTrial:
+    @pytest.mark.parametrize(
+        ("times", "best"), [((), None), ((3.0,), 3.0), ((9.0, 1.0, 2.0), 2.0), ((4.0, 1.0, 2.0, 9.0), 3.0)]
+    )
+    def test_its_best_is_the_median(self, times: tuple[float, ...], best: float | None) -> None:
+        assert Trial("a", [], [], times, None, "0001-net", 0, 0.0).best_us == best
+
+
+class TestJobSpec:
+    def test_it_knows_which_tasks_can_be_tuned(self) -> None:
+        spec = example(JobSpec)
+        fixed = replace(spec.tasks[0], tunable=False)
+        assert replace(spec, tasks=(fixed, *spec.tasks, fixed, *spec.tasks)).tunable == (1, 3)
+
+    def test_it_knows_the_kind_of_its_target(self) -> None:
+        assert example(JobSpec).target_kind == "llvm"
+
+
+def test_every_format_has_its_own_name() -> None:
+    names = [kind.FORMAT[0] for kind in FILES]
+    assert len(set(names)) == len(names)
+    assert all(not {"format", "version"} & asdict(example(kind)).keys() for kind in FILES)

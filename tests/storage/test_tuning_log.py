@@ -1,0 +1,173 @@
+"""A tuning log holds every trial it was given, each once, whoever else writes and whatever is damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.errors import DamagedFile, NewerFormat
+from autotune.storage import tuning_log
+from autotune.storage.formats import Failure, Trial, to_json
+from autotune.storage.record_log import RecordLog
+from autotune.storage.tuning_log import FORMAT, TuningLog
+
+
+def trial(hash: str, *times: float, failure: Failure | None = None) -> Trial:
+    return Trial(hash, [["inst", 1], []], [["TENSOR", "float32", [1, 8]]], times or (1.0,), failure, "0001-net", 0, 5.0)
+
+
+def hashes(log: TuningLog) -> list[str]:
+    return [trial.hash for trial in log.trials()]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tuning" / "llvm-test" / "0abc.jsonl"
+
+
+@pytest.fixture
+def log(path: Path) -> TuningLog:
+    return TuningLog(path)
+
+
+class TestAdding:
+    def test_a_log_that_is_not_there_is_empty_and_stays_away(self, log: TuningLog, path: Path) -> None:
+        assert log.trials() == []
+        assert not path.parent.exists()
+
+    def test_what_is_added_is_there_for_everyone(self, log: TuningLog, path: Path) -> None:
+        trials = [trial("a", 3.0, 1.0, 2.0), trial("b", failure=Failure("build", "timeout", "killed after 20 s"))]
+        assert log.add(trials) == trials
+        assert log.trials() == trials
+        assert TuningLog(path).trials() == trials
+
+    def test_a_candidate_is_logged_once(self, log: TuningLog, path: Path) -> None:
+        assert log.add([trial("a", 1.0)]) == [trial("a", 1.0)]
+        assert log.add([trial("a", 2.0), trial("b")]) == [trial("b")]
+        assert log.trials() == TuningLog(path).trials() == [trial("a", 1.0), trial("b")]
+
+    def test_so_it_is_when_it_comes_twice_at_a_time(self, log: TuningLog) -> None:
+        assert log.add([trial("a", 1.0), trial("a", 2.0)]) == [trial("a", 1.0)]
+        assert log.trials() == [trial("a", 1.0)]
+
+    def test_so_it_is_when_someone_else_added_it_first(self, log: TuningLog, path: Path) -> None:
+        log.trials()
+        TuningLog(path).add([trial("a", 1.0)])
+        assert log.add([trial("a", 2.0)]) == []
+
+    def test_nothing_is_added_by_nothing(self, log: TuningLog, path: Path) -> None:
+        log.add([trial("a")])
+        size = path.stat().st_size
+        assert log.add([]) == log.add([trial("a")]) == []
+        assert path.stat().st_size == size
+
+    def test_a_trial_may_be_given_lazily(self, log: TuningLog) -> None:
+        assert len(log.add(trial(name) for name in "abc")) == 3
+
+
+class TestManyAdders:
+    ADDERS, TRIALS = 4, 25
+
+    def add_all(self, path: Path, seed: int) -> None:
+        """Add all trials, each alone, in an order of one's own."""
+        log, names = TuningLog(path), [str(number) for number in range(self.TRIALS)]
+        random.Random(seed).shuffle(names)
+        added = [name for name in names if log.add([trial(name, float(seed))])]
+        (path.parent / f"added-{seed}").write_text(json.dumps(added))
+
+    def test_no_candidate_is_in_the_log_twice(self, path: Path) -> None:
+        path.parent.mkdir(parents=True)
+        pids = []
+        for seed in range(self.ADDERS):
+            pids.append(os.fork())
+            if not pids[-1]:
+                try:
+                    self.add_all(path, seed)
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+        assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * self.ADDERS
+        logged = [record["hash"] for record in RecordLog(path, *FORMAT).read()]
+        assert sorted(logged, key=int) == [str(number) for number in range(self.TRIALS)]
+        added = [json.loads((path.parent / f"added-{seed}").read_text()) for seed in range(self.ADDERS)]
+        assert sorted(sum(added, [])) == sorted(logged)
+
+
+class TestFollowing:
+    def test_only_what_is_new_is_read(self, log: TuningLog, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        TuningLog(path).add([trial(name) for name in "abc"])
+        log.trials()
+        read: list[Any] = []
+        parse = tuning_log._trial
+        monkeypatch.setattr(tuning_log, "_trial", lambda record: (read.append(record["hash"]), parse(record))[1])
+        TuningLog(path).add([trial("d")])
+        read.clear()
+        assert hashes(log) == ["a", "b", "c", "d"]
+        assert read == ["d"]
+
+    def test_a_list_given_out_does_not_change_the_log(self, log: TuningLog) -> None:
+        log.add([trial("a")])
+        log.trials().clear()
+        assert hashes(log) == ["a"]
+
+    def test_a_log_that_was_mended_meanwhile_is_read_anew(self, log: TuningLog, path: Path) -> None:
+        other = TuningLog(path)
+        other.add([trial(name) for name in "abc"])
+        assert hashes(log) == ["a", "b", "c"]
+        path.write_bytes(path.read_bytes().replace(b'"hash":"b"', b'"hash":"x"'))
+        other.add([trial("d")])
+        assert hashes(log) == ["a", "c", "d"]
+
+    def test_a_log_that_was_deleted_is_empty(self, log: TuningLog, path: Path) -> None:
+        log.add([trial("a")])
+        path.unlink()
+        assert log.trials() == []
+        assert len(log.add([trial("a")])) == 1
+
+
+class TestDamage:
+    def test_a_torn_tail_costs_the_last_trial(self, log: TuningLog, path: Path) -> None:
+        log.add([trial(name) for name in "abc"])
+        path.write_bytes(path.read_bytes()[:-9])
+        assert hashes(TuningLog(path)) == ["a", "b"]
+        assert len(TuningLog(path).add([trial("c")])) == 1
+        assert hashes(TuningLog(path)) == ["a", "b", "c"]
+
+    def test_a_damaged_line_costs_its_trial(self, log: TuningLog, path: Path) -> None:
+        log.add([trial(name) for name in "abc"])
+        path.write_bytes(path.read_bytes().replace(b'"hash":"b"', b'"hash":"x"'))
+        fresh = TuningLog(path)
+        assert hashes(fresh) == ["a", "c"]
+        assert [found.hash for found in fresh.add([trial(name) for name in "abc"])] == ["b"]
+
+    @pytest.mark.parametrize("change", [{"hash": 5}, {"times_us": ["fast"]}, {"failure": {"stage": "lunch"}}])
+    def test_a_sound_line_that_is_no_trial_is_passed_over(
+        self, log: TuningLog, path: Path, change: dict[str, Any]
+    ) -> None:
+        log.add([trial("a")])
+        RecordLog(path, *FORMAT).append([to_json(trial("b")) | change, {}])
+        log.add([trial("c")])
+        assert hashes(log) == hashes(TuningLog(path)) == ["a", "c"]
+
+    def test_a_trial_with_fields_of_a_later_version_is_read(self, log: TuningLog, path: Path) -> None:
+        log.add([trial("a")])
+        RecordLog(path, *FORMAT).append([to_json(trial("b")) | {"joules": 5}])
+        assert log.trials() == [trial("a"), trial("b")]
+
+    @pytest.mark.parametrize(("format", "version", "error"), [(FORMAT[0], 99, NewerFormat), ("diary", 1, DamagedFile)])
+    def test_the_log_of_something_else_is_left_alone(
+        self, log: TuningLog, path: Path, format: str, version: int, error: type[Exception]
+    ) -> None:
+        path.parent.mkdir(parents=True)
+        header = json.dumps({"format": format, "version": version}).encode()
+        path.write_bytes(b"%08x %s\n" % (zlib.crc32(header), header))
+        before = path.read_bytes()
+        with pytest.raises(error):
+            log.add([trial("a")])
+        assert path.read_bytes() == before

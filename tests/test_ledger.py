@@ -1,0 +1,231 @@
+"""The ledger follows from a job's files: whoever opens it anew knows as much as who wrote them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from autotune.config import Config
+from autotune.errors import DamagedFile, StorageError
+from autotune.journal import records
+from autotune.ledger import Ledger, read_control, read_state
+from autotune.planning.view import StageId, StageView
+from autotune.storage import formats
+from autotune.storage.formats import Candidate, Control, Failure, JobState, StageFile, State, TaskSpec, Trial
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.tuning_log import TuningLog
+
+Make = Callable[..., JobPaths]
+FIXED = TaskSpec("reshape", "f" * 16, 1, "1x8", 0.0, False)
+
+
+@pytest.fixture
+def add(workspace: Workspace) -> Callable[..., None]:
+    """Adds trials to the tuning log of a task; None stands for one that failed."""
+
+    def add(task: int, *times: float | None) -> None:
+        log = TuningLog(workspace.tuning_log("llvm-test", f"{task:016x}").records)
+        known = len(log.trials())
+        for number, value in enumerate(times, start=known):
+            log.add([_trial(f"{task}-{number}", value)])
+
+    return add
+
+
+def _trial(hash: str, time_us: float | None) -> Trial:
+    failure = Failure("build", "error", "no") if time_us is None else None
+    return Trial(hash, [], [], () if time_us is None else (time_us,), failure, "0009-other", 0, 0.0)
+
+
+def open_job(workspace: Workspace, paths: JobPaths) -> Ledger:
+    return Ledger.open(workspace, paths, Config())
+
+
+class TestOpening:
+    def test_it_reads_spec_control_and_state(self, workspace: Workspace, make_job: Make) -> None:
+        ledger = open_job(workspace, make_job(4, control=Control("hold"), state=JobState("held", "held")))
+        assert (ledger.id, ledger.control.wanted, ledger.state.state) == (4, "hold", "held")
+
+    def test_a_damaged_spec_cannot_be_opened(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job()
+        paths.spec.write_text("{")
+        with pytest.raises(DamagedFile):
+            open_job(workspace, paths)
+
+    def test_a_damaged_state_is_as_good_as_none(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job(state=JobState("held"))
+        paths.state.write_text("{")
+        assert open_job(workspace, paths).state == read_state(paths) == JobState()
+
+    def test_a_job_without_control_is_to_run(self, make_job: Make) -> None:
+        paths = make_job()
+        paths.control.unlink()
+        assert read_control(paths) == Control("run")
+
+    def test_a_damaged_control_is_no_guess(self, make_job: Make) -> None:
+        paths = make_job()
+        paths.control.write_text("{")
+        with pytest.raises(StorageError):
+            read_control(paths)
+
+    @pytest.mark.parametrize("state", ["done", "failed", "cancelled"])
+    def test_a_job_that_ended_is_not_active(self, workspace: Workspace, make_job: Make, state: State) -> None:
+        ledger = open_job(workspace, make_job(state=JobState(state)))
+        assert ledger.ended and not ledger.active
+
+    @pytest.mark.parametrize(("wanted", "active"), [("run", True), ("hold", False), ("cancel", False)])
+    def test_a_job_is_active_while_it_is_to_run(
+        self, workspace: Workspace, make_job: Make, wanted: Any, active: bool
+    ) -> None:
+        assert open_job(workspace, make_job(control=Control(wanted))).active == active
+
+
+class TestStages:
+    def test_a_new_job_has_a_search_for_each_task_that_can_be_tuned(self, workspace: Workspace, make_job: Make) -> None:
+        task = TaskSpec("conv", "0" * 16, 1, "1x8", 0.5, True)
+        view = open_job(workspace, make_job(3, tasks=(FIXED, task), known_at_submit=(0, 0))).view()
+        assert view.stages == (StageView(StageId(3, 1, 0), "search"),)
+        assert [item.exhausted for item in view.tasks] == [True, False]
+
+    def test_a_stage_counts_its_candidates(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job(tasks=1)
+        formats.write(paths.stage(0, 0), StageFile(0, 0, "build", (Candidate("a", [], []), Candidate("b", [], []))))
+        assert open_job(workspace, paths).view().stages == (StageView(StageId(1, 0, 0), "build", 2),)
+
+    def test_refreshing_a_task_reads_its_stages_only(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job(tasks=2)
+        ledger = open_job(workspace, paths)
+        for task in (0, 1):
+            paths.stage(task, 0).unlink()
+            formats.write(paths.stage(task, 1), StageFile(task, 1, "search"))
+        ledger.refresh(1)
+        assert {id[1:] for id in ledger.stages} == {(0, 0), (1, 1)}
+
+    def test_reloading_reads_all(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job(tasks=2)
+        ledger = open_job(workspace, paths)
+        paths.stage(0, 0).unlink()
+        formats.write(paths.stage(0, 1), StageFile(0, 1, "search"))
+        ledger.reload()
+        assert {id[1:] for id in ledger.stages} == {(0, 1), (1, 0)}
+
+
+class TestTrials:
+    def test_they_come_from_the_tuning_logs(self, workspace: Workspace, make_job: Make, add: Callable[..., None]) -> None:
+        add(0, 30.0, None, 10.0, 20.0)
+        first, second = open_job(workspace, make_job()).view().tasks
+        assert (first.trials, first.running_best) == (4, (30.0, 30.0, 10.0, 10.0))
+        assert (second.trials, second.running_best) == (0, ())
+
+    def test_before_a_success_the_best_time_is_infinite(
+        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
+    ) -> None:
+        add(0, None, 10.0)
+        assert open_job(workspace, make_job()).view().tasks[0].running_best == (math.inf, 10.0)
+
+    def test_those_of_other_jobs_are_followed(
+        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
+    ) -> None:
+        ledger = open_job(workspace, make_job())
+        add(1, 10.0)
+        assert ledger.view().trials_done == 0
+        ledger.follow_logs()
+        assert ledger.view().trials_done == 1
+
+    def test_a_fresh_job_counts_those_since_it_was_submitted(
+        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
+    ) -> None:
+        add(0, 30.0, 20.0, 10.0)
+        task = open_job(workspace, make_job(fresh=True, known_at_submit=(2, 0))).view().tasks[0]
+        assert task.trials == 1
+        assert task.running_best == (30.0, 20.0, 10.0)
+
+    def test_a_log_that_was_lost_leaves_a_fresh_job_with_none(self, workspace: Workspace, make_job: Make) -> None:
+        assert open_job(workspace, make_job(fresh=True, known_at_submit=(5, 5))).view().trials_done == 0
+
+
+class TestView:
+    def test_it_has_what_the_planner_needs(self, workspace: Workspace, make_job: Make) -> None:
+        view = open_job(workspace, make_job(5, trials=99, trials_per_round=7, priority=3)).view()
+        assert (view.id, view.device, view.trials, view.trials_per_round, view.priority) == (5, "cpu", 99, 7, 3)
+        assert [task.weight for task in view.tasks] == [1, 2]
+
+    def test_two_jobs_share_a_task_by_its_key(self, workspace: Workspace, make_job: Make) -> None:
+        first, second = (open_job(workspace, make_job(id, f"n{id}", tasks=id)).view() for id in (1, 2))
+        gpu = open_job(workspace, make_job(3, "gpu", tasks=1, target="cuda")).view()
+        assert first.tasks[0].key == second.tasks[0].key != second.tasks[1].key
+        assert gpu.tasks[0].key != first.tasks[0].key
+        assert gpu.device == "cuda"
+
+    def test_a_task_found_exhausted_is_closed(self, workspace: Workspace, make_job: Make) -> None:
+        ledger = open_job(workspace, make_job())
+        ledger.exhausted.add(1)
+        assert [task.exhausted for task in ledger.view().tasks] == [False, True]
+
+
+class TestSettingAside:
+    def test_it_lasts_and_is_noted(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job()
+        ledger = open_job(workspace, paths)
+        ledger.set_aside(1, "build: crashed")
+        ledger.publish("running", "")
+        again = open_job(workspace, paths)
+        assert [task.set_aside for task in again.view().tasks] == [False, True]
+        assert again.state.tasks[1].set_aside == "build: crashed"
+        (line,) = records(workspace, paths, False)
+        assert (line["event"], line["task"], line["reason"]) == ("set aside", 1, "build: crashed")
+
+
+class TestPublishing:
+    def test_the_state_tells_how_far_it_is(
+        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
+    ) -> None:
+        add(0, 30.0, 10.0)
+        add(1, None)
+        paths = make_job()
+        open_job(workspace, paths).publish("running", "why")
+        state = read_state(paths)
+        assert (state.state, state.reason, state.trials_done) == ("running", "why", 3)
+        assert [(task.trials, task.best_us) for task in state.tasks] == [(2, 10.0), (1, None)]
+
+    def test_it_is_written_only_when_it_changed(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job()
+        ledger = open_job(workspace, paths)
+        ledger.publish("waiting", "why")
+        before = paths.state.stat().st_ino
+        ledger.publish("waiting", "why")
+        assert paths.state.stat().st_ino == before
+        ledger.publish("waiting", "another reason")
+        assert paths.state.stat().st_ino != before
+
+    def test_the_end_has_a_time_which_stays(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job()
+        ledger = open_job(workspace, paths)
+        ledger.publish("running", "")
+        assert read_state(paths).finished_at is None
+        ledger.publish("done", "budget used")
+        finished = read_state(paths).finished_at
+        assert finished is not None and abs(finished - time.time()) < 60
+        ledger.publish("done", "budget used")
+        assert read_state(paths).finished_at == finished
+
+    def test_a_retry_is_seen(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job(control=Control("run", 2))
+        open_job(workspace, paths).publish("running", "")
+        assert read_state(paths).retries_seen == 2
+
+    def test_the_end_is_foreseen_from_the_speed(
+        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
+    ) -> None:
+        add(0, 10.0, 10.0)
+        paths = make_job(trials=12)
+        ledger = open_job(workspace, paths)
+        ledger.publish("running", "")
+        assert read_state(paths).eta_seconds is None
+        ledger.seconds_per_trial = 3.0
+        ledger.publish("running", "")
+        assert read_state(paths).eta_seconds == 30
