@@ -8,6 +8,8 @@ from typing import Any
 from autotune.stages import train
 from autotune.stages.stage import Stage
 
+_POPULATION_PER_CANDIDATE = 6
+
 
 def run(stage: Stage) -> dict[str, Any]:
     """Publish the build stage with up to `stage.count` candidates.
@@ -33,11 +35,13 @@ def run(stage: Stage) -> dict[str, Any]:
 
 
 def _evolution(stage: Stage) -> Any:
+    """The settings, with a smaller population for a smaller batch: it is the larger part of a search's time."""
     from autotune.tvm_backend.evolve import Evolution
 
     search = stage.config.search
+    enough = max(search.init_unmeasured, _POPULATION_PER_CANDIDATE * stage.count)
     return Evolution(
-        population=search.population,
+        population=min(search.population, enough),
         generations=search.generations,
         init_unmeasured=search.init_unmeasured,
         mutation_probability=search.mutation_probability,
