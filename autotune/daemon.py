@@ -25,6 +25,7 @@ from autotune.storage import formats, locks
 from autotune.storage.formats import DaemonInfo, RunningStage
 from autotune.storage.identity import Identity
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.tvm_backend.load import check_versions
 
 _LOG = logging.getLogger("autotune.daemon")
 _BUSY_PAUSE_S = 1.0
@@ -67,8 +68,10 @@ class Daemon:
 
         Raises:
             DaemonRunning: another daemon serves this workspace.
+            UnsupportedVersion: the workers could not load this TVM.
             TimedOut: `until` came before the work was done.
         """
+        check_versions()
         self._fleet = Fleet(self.workspace, self.config.daemon.stop_grace_s)
         with self._alone(), self._signals_caught():
             try:
@@ -265,6 +268,7 @@ class Daemon:
                 if other.active:
                     other.follow_logs()
             self._estimate(job)
+            _LOG.info("%s: %s", job.paths.folder.name, job.progress(id.task, report.summary))
 
     def _take_failure(self, job: Ledger, task: _Task, report: Report) -> None:
         id, kind = task.view.id, task.view.kind
@@ -309,6 +313,7 @@ class Daemon:
             job.publish("running" if began else "waiting", self._plan.waits.get(job.id, "waits for its turn"))
         if job.ended:
             job.note(job.state.state, reason=job.state.reason)
+            _LOG.info("%s: %s, %s", job.paths.folder.name, job.state.state, job.state.reason)
 
     def _finish(self, job: Ledger, why: str) -> None:
         aside = [task.set_aside for task in job.state.tasks if task.set_aside]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -178,6 +179,14 @@ class Ledger:
         if self.seconds_per_trial is None:
             return None
         return round(max(0, self.spec.trials - done) * self.seconds_per_trial)
+
+    def progress(self, task: int, measured: Mapping[str, Any]) -> str:
+        """What a measurement brought, in a line."""
+        done = sum(self._counted(index) for index in range(len(self.spec.tasks)))
+        best, now = self._best(task), measured.get("best_us")
+        times = f"best of these {now:.1f} us, of all {best:.1f} us" if best and now else "no time yet"
+        failed = f", {measured['failed']} failed" if measured.get("failed") else ""
+        return f"{done}/{self.spec.trials} trials; {self.spec.tasks[task].name}: {times}{failed}"
 
     def note(self, event: str, **details: Any) -> None:
         """Add a line to the job's journal."""
