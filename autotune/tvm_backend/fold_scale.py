@@ -1,7 +1,4 @@
-"""Fold per-channel scales into the weights of the convolution before them: batch normalisation costs one add.
-
-`Rewriter`, the walk over a function's bindings, is shared with `layout`.
-"""
+"""Fold per-channel scales into the weights of the convolution before them: batch normalisation costs one add."""
 
 from __future__ import annotations
 
@@ -12,14 +9,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tvm
-import tvm_ffi
-from tvm import relax, topi
+from tvm import relax
 
-Expr = Any  # a Relax expression; TVM has no types
+from autotune.tvm_backend.rewrite import (
+    Expr,
+    Rewriter,
+    float_dtype,
+    is_tensor_constant,
+    op_name,
+    plain_convolution,
+    rewrite,
+    static_shape,
+)
+
 Array = npt.NDArray[np.float64]
-
-_FLOATS = ("float16", "float32", "float64")
 
 
 def fold_scales(mod: Any) -> Any:
@@ -32,168 +35,6 @@ def fold_scales(mod: Any) -> Any:
         mod: a module whose batch normalisations are decomposed and whose constants are folded.
     """
     return rewrite(mod, _Folder)
-
-
-def rewrite(mod: Any, make: Callable[[Any], Rewriter]) -> Any:
-    """`mod` with `main` rebuilt by the rewriter, or `mod` itself where `main` is missing or branches."""
-    names = {item.name_hint for item in mod.get_global_vars()}
-    if "main" not in names or not isinstance(mod["main"], relax.Function) or _branches(mod["main"]):
-        return mod
-    return make(mod).run()
-
-
-def static_shape(expr: Expr) -> tuple[int, ...]:
-    """The shape of a tensor expression; () too where it is no tensor or has a symbolic dimension."""
-    shape = getattr(expr.ty, "shape", None)
-    values = shape.values if isinstance(shape, relax.ShapeExpr) else ()
-    if not all(isinstance(item, tvm.tirx.IntImm) for item in values):
-        return ()
-    return tuple(int(item) for item in values)
-
-
-def float_dtype(expr: Expr) -> str | None:
-    """The element type of a tensor expression when it is a floating-point one."""
-    dtype = str(getattr(expr.ty, "dtype", ""))
-    return dtype if dtype in _FLOATS else None
-
-
-def is_tensor_constant(expr: Expr) -> bool:
-    """Whether an expression is a constant tensor, and not an immediate number or a string."""
-    return isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType)
-
-
-def op_name(expr: Expr) -> str:
-    """The operator's name where an expression is a call to one, else an empty string."""
-    if not isinstance(expr, relax.Call):
-        return ""
-    return str(expr.op.name) if isinstance(expr.op, tvm.ir.Op) else ""
-
-
-def plain_convolution(value: Expr) -> bool:
-    """Whether a value is a floating-point NCHW convolution with constant OIHW weights and static shapes."""
-    if op_name(value) != "relax.nn.conv2d" or not is_tensor_constant(value.args[1]):
-        return False
-    attrs = value.attrs
-    layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
-    dtypes = {float_dtype(item) for item in (*value.args, value)}
-    known = len(dtypes) == 1 and None not in dtypes and all(map(static_shape, (*value.args, value)))
-    return known and layouts == ("NCHW", "OIHW", "NCHW")
-
-
-class Rewriter:
-    """Rebuilds `main` binding by binding; a subclass says what each binding becomes.
-
-    Parameters, attributes and the structure of the result stay as they are.
-    """
-
-    def __init__(self, mod: Any) -> None:
-        self.mod = mod
-        self.function = mod["main"]
-        others = {key: item for key, item in mod.functions.items() if key.name_hint != "main"}
-        rest = tvm.IRModule(others, attrs=mod.attrs, global_infos=mod.global_infos)
-        self.builder = relax.BlockBuilder(rest)
-
-    def visit(self, var: Expr, value: Expr) -> None:
-        """Take one binding of the old function."""
-        raise NotImplementedError
-
-    def plain(self, var: Expr) -> Expr:
-        """The new expression for an old variable, of the same shape and layout."""
-        raise NotImplementedError
-
-    def bind(self, var: Expr, expr: Expr) -> None:
-        """Make a new expression the only one for an old variable."""
-        raise NotImplementedError
-
-    def leave_block(self, before: Any) -> None:
-        """Forget what a dataflow block made for itself; `before` is what `enter_block` returned."""
-
-    def enter_block(self) -> Any:
-        """What to go back to at the end of a dataflow block."""
-
-    def run(self) -> Any:
-        """The module with `main` rebuilt."""
-        function, attrs = self.function, dict(self.function.attrs or {})
-        with self.builder.function("main", list(function.params), attrs, pure=bool(function.is_pure)):
-            for block in function.body.blocks:
-                self._block(block)
-            self.builder.emit_func_output(self.leaf(function.body.body))
-        return self.builder.finalize()
-
-    def rebuild(self, value: Expr) -> Expr:
-        """A bound value with its variables replaced by their new plain expressions."""
-        if isinstance(value, relax.Call):
-            return relax.Call(value.op, [self.leaf(item) for item in value.args], value.attrs, value.ty_args)
-        return self.leaf(value)
-
-    def leaf(self, expr: Expr) -> Expr:
-        """An argument with its variables replaced by their new plain expressions."""
-        if isinstance(expr, relax.Var):
-            return self.plain(expr)
-        if isinstance(expr, relax.Tuple):
-            return relax.Tuple([self.leaf(item) for item in expr.fields])
-        if isinstance(expr, relax.TupleGetItem):
-            return relax.TupleGetItem(self.leaf(expr.tuple_value), expr.index)
-        return expr
-
-    def _block(self, block: Any) -> None:
-        if not isinstance(block, relax.DataflowBlock):
-            self._bindings(block)
-            for binding in block.bindings:
-                self.bind(binding.var, self.plain(binding.var))
-            return
-        before = self.enter_block()
-        with self.builder.dataflow():
-            self._bindings(block)
-            visible = [item.var for item in block.bindings if not isinstance(item.var, relax.DataflowVar)]
-            made = [self.builder.emit_output(self.plain(var), var.name) for var in visible]
-        self.leave_block(before)
-        for var, output in zip(visible, made, strict=True):
-            self.bind(var, output)
-
-    def _bindings(self, block: Any) -> None:
-        for binding in block.bindings:
-            if isinstance(binding, relax.MatchCast):
-                value = self.leaf(binding.value)
-                self.bind(binding.var, self.builder.match_cast(value, binding.ty, binding.var.name))
-            else:
-                self.visit(binding.var, _lift(self.mod, binding.value))
-
-
-_LIFTED = {
-    "maximum": (topi.maximum, relax.op.maximum),
-    "minimum": (topi.minimum, relax.op.minimum),
-}
-
-
-def _lift(mod: Any, value: Expr) -> Expr:
-    """The operator that a tensor program stands for: TVM imports ONNX's Clip as two tensor programs.
-
-    A program counts as the operator only if lowering the operator gives the same program.
-    """
-    if op_name(value) != "relax.call_tir" or not isinstance(value.args[1], relax.Tuple):
-        return value
-    program, operands = value.args[0], list(value.args[1].fields)
-    lower, operator = _LIFTED.get(program.name_hint.rstrip("0123456789_"), (None, None))
-    if lower is None or float_dtype(value) is None:
-        return value
-    dtype, numbers = str(value.ty.dtype), _bound(mod[program]) if len(operands) == 1 else []
-    if len(operands) + len(numbers) != 2:
-        return value
-    builder = relax.BlockBuilder()
-    made = builder.call_te(lower, *operands, *numbers)
-    if not tvm_ffi.structural_equal(builder.get()[made.args[0]], mod[program]):
-        return value
-    return builder.normalize(operator(*operands, *(relax.const(number, dtype) for number in numbers)))
-
-
-def _bound(program: Any) -> list[float]:
-    """The number that a tensor program with one loop nest compares its input with, if it does just that."""
-    node = program.body
-    while node is not None and not isinstance(node, tvm.tirx.BufferStore):
-        node = getattr(node, "block", None) or getattr(node, "body", None)
-    number = getattr(getattr(node, "value", None), "b", None)
-    return [float(number.value)] if isinstance(number, tvm.tirx.FloatImm) else []
 
 
 @dataclass(frozen=True)
@@ -335,8 +176,3 @@ def _variables(expr: Expr) -> Iterator[Expr]:
     elif isinstance(expr, relax.Call | relax.Tuple):
         for item in expr.args if isinstance(expr, relax.Call) else expr.fields:
             yield from _variables(item)
-
-
-def _branches(function: Any) -> bool:
-    values = [binding.value for block in function.body.blocks for binding in block.bindings]
-    return any(isinstance(value, relax.If | relax.Function | relax.SeqExpr) for value in values)

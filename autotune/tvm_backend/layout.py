@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax, te, tirx, topi
 
-from autotune.tvm_backend.fold_scale import (
+from autotune.tvm_backend.rewrite import (
     Expr,
     Rewriter,
     float_dtype,
