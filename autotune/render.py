@@ -92,7 +92,7 @@ def report(found: dict[str, Any], output: str) -> str:
     latency = found["latency"]
     lines = [
         f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning",
-        f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms   {_times(latency, 'untuned_ms')} faster than untuned",
+        f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms   {_times(latency, 'untuned_ms')} as fast as untuned",
         f"{'ONNX Runtime':>12}  {latency['onnxruntime_ms']:10.3f} ms   tuned takes {_share(latency)} of it",
         f"verified: largest relative error {found['largest_relative_error']:.2g}, {found['threads']} threads each",
         f"wrote {output}: model.so, report.json, run.py",
