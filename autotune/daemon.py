@@ -62,6 +62,7 @@ class Daemon:
     _begun: dict[int, tuple[float, int]] = field(default_factory=dict)
     _trouble: str = ""
     _stop_by: float | None = None
+    _stalled: bool = False  # nothing runs and the last plan starts nothing: only a change from outside goes on
 
     def run(self) -> int:
         """Serve until drained, told to stop, or out of time. Returns the exit code.
@@ -84,7 +85,7 @@ class Daemon:
                 self.workspace.daemon_info.unlink(missing_ok=True)
         if self._signals:
             return 128 + self._signals[0]
-        if self.until is not None and time.time() >= self.until and not self._idle():
+        if self.until is not None and time.time() >= self.until and not self._stalled:
             raise TimedOut("the daemon's time is up; what is left goes on when it is started again")
         return 1 if self._failed else 0
 
@@ -152,13 +153,7 @@ class Daemon:
         if self._stop_by is not None:
             late = time.monotonic() >= self._stop_by or len(self._signals) > 1
             return late or not self._running
-        return self.drain and self._idle()
-
-    def _idle(self) -> bool:
-        """Nothing runs, and nothing will without a change from outside."""
-        active = [job for job in self._jobs.values() if job.active]
-        startable = [job for job in active if "this machine has none" not in self._plan.waits.get(job.id, "")]
-        return not self._running and not startable and self._published_at > 0
+        return self.drain and self._stalled
 
     def _load_jobs(self) -> None:
         """Open jobs that are new, drop those whose folder is gone."""
@@ -200,6 +195,7 @@ class Daemon:
         self._plan = plan(views, running, self._machine())
         for start in self._plan.starts:
             self._start(start)
+        self._stalled = not self._running
 
     def _machine(self) -> Machine:
         cpus = usable_cpus()[: self.config.machine.cpu_slots or None]
@@ -243,6 +239,7 @@ class Daemon:
             self._take(report)
 
     def _take(self, report: Report) -> None:
+        self._stalled = False
         task = self._running.pop(report.id, None)
         if task is None or task.view.id.job not in self._jobs:
             return

@@ -35,7 +35,7 @@ class Ledger:
     exhausted: set[int] = field(default_factory=set)
     failures: dict[StageId, int] = field(default_factory=dict)
     seconds_per_trial: float | None = None
-    _control_seen: int = 0
+    _control_seen: tuple[int, int] = (0, 0)
     _running_best: dict[int, list[float]] = field(default_factory=dict)
 
     @classmethod
@@ -75,12 +75,14 @@ class Ledger:
     def obey(self) -> bool:
         """Read what the user wants again, if the file has changed; returns whether it had."""
         try:
-            changed_at = self.paths.control.stat().st_mtime_ns
+            found = self.paths.control.stat()
         except FileNotFoundError:
             return False
-        if changed_at == self._control_seen:
+        # A clock tick may be longer than the time between two changes, but each change is a new file.
+        seen = (found.st_mtime_ns, found.st_ino)
+        if seen == self._control_seen:
             return False
-        self._control_seen = changed_at
+        self._control_seen = seen
         self.control = read_control(self.paths)
         return True
 

@@ -72,18 +72,17 @@ def _ready(board: _Board, *kinds: str) -> Iterator[tuple[JobView, StageView]]:
 def _measure(board: _Board) -> None:
     """Give each free device its next batch. The `cpu` device is free when all CPUs are."""
     for job, stage in list(_ready(board, "measure")):
-        if job.device not in board.machine.devices:
-            board.wait(job.id, f"needs {_device_name(job.device)}, and this machine has none")
-        elif job.device == "cpu":
+        if job.device == "cpu":
             if board.free == board.machine.cpus:
                 board.begin(stage, board.machine.cpus)
-        elif board.free and not _device_busy(board, job.device):
+        elif job.device in board.machine.devices and board.free and not _device_busy(board, job.device):
             board.begin(stage, board.free[:1])
 
 
 def _device_busy(board: _Board, device: str) -> bool:
-    users = {job.id for job in board.jobs if job.device == device}
-    return any(item.kind == "measure" and item.id.job in users for item in board.running)
+    """Whether something measures on it: also a job that was held or cancelled meanwhile, whose device we cannot see."""
+    devices = {job.id: job.device for job in board.jobs}
+    return any(item.kind == "measure" and devices.get(item.id.job, device) == device for item in board.running)
 
 
 def _draining(board: _Board) -> bool:
@@ -175,6 +174,8 @@ def _explain(board: _Board) -> None:
         kinds = {stage.kind for stage in job.live_stages}
         if kinds & {"build", "train"}:
             board.wait(job.id, "waits for a CPU")
+        elif job.device not in board.machine.devices:
+            board.wait(job.id, f"needs {_device_name(job.device)}, and this machine has none")
         elif "measure" in kinds:
             board.wait(job.id, f"waits for {_device_name(job.device)} to measure on")
         elif not any(item.id == stage.id for item in board.running for stage in job.live_stages):
