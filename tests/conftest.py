@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -43,17 +44,21 @@ def make_job(workspace: Workspace) -> Callable[..., JobPaths]:
     ) -> JobPaths:
         specs = _tasks(tasks) if isinstance(tasks, int) else tasks
         paths = workspace.job(id, name)
-        paths.stages.mkdir(parents=True)
-        formats.write(paths.spec, _spec(id, name, specs, TARGETS[target], spec))
-        formats.write(paths.control, control or Control())
-        if state is not None:
-            formats.write(paths.state, state)
-        for index, task in enumerate(specs):
-            if task.tunable:
-                formats.write(paths.stage(index, 0), StageFile(index, 0, "search"))
+        with patch("os.fsync"):  # a test's job need not survive a power cut
+            _publish(paths, _spec(id, name, specs, TARGETS[target], spec), control or Control(), state)
         return paths
 
     return make
+
+
+def _publish(paths: JobPaths, spec: JobSpec, control: Control, state: JobState | None) -> None:
+    paths.stages.mkdir(parents=True)
+    formats.write(paths.spec, spec)
+    formats.write(paths.control, control)
+    if state is not None:
+        formats.write(paths.state, state)
+    for task in spec.tunable:
+        formats.write(paths.stage(task, 0), StageFile(task, 0, "search"))
 
 
 def _tasks(count: int) -> tuple[TaskSpec, ...]:

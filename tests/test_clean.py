@@ -36,7 +36,8 @@ def age(folder: Path, seconds: float) -> Path:
 
 class TestAge:
     @pytest.mark.parametrize(
-        ("text", "seconds"), [("7d", 7 * DAY_S), ("12h", 43200), ("30m", 1800), ("5s", 5), ("2w", 14 * DAY_S), ("0d", 0)]
+        ("text", "seconds"),
+        [("7d", 7 * DAY_S), ("12h", 43200), ("30m", 1800), ("5s", 5), ("2w", 14 * DAY_S), ("0d", 0)],
     )
     def test_it_is_a_number_and_a_unit(self, text: str, seconds: float) -> None:
         assert parse_age(text) == seconds

@@ -15,7 +15,17 @@ from autotune.journal import records
 from autotune.ledger import Ledger, read_control, read_state
 from autotune.planning.view import StageId, StageView
 from autotune.storage import formats
-from autotune.storage.formats import Candidate, Control, Failure, JobState, StageFile, State, TaskSpec, Trial
+from autotune.storage.formats import (
+    Candidate,
+    Control,
+    Failure,
+    JobState,
+    StageFile,
+    State,
+    TaskProgress,
+    TaskSpec,
+    Trial,
+)
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
 
@@ -115,7 +125,9 @@ class TestStages:
 
 
 class TestTrials:
-    def test_they_come_from_the_tuning_logs(self, workspace: Workspace, make_job: Make, add: Callable[..., None]) -> None:
+    def test_they_come_from_the_tuning_logs(
+        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
+    ) -> None:
         add(0, 30.0, None, 10.0, 20.0)
         first, second = open_job(workspace, make_job()).view().tasks
         assert (first.trials, first.running_best) == (4, (30.0, 30.0, 10.0, 10.0))
@@ -229,3 +241,37 @@ class TestPublishing:
         ledger.seconds_per_trial = 3.0
         ledger.publish("running", "")
         assert read_state(paths).eta_seconds == 30
+
+
+class TestObeying:
+    def test_a_wish_is_read_once(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job()
+        ledger = open_job(workspace, paths)
+        ledger.obey()
+        assert not ledger.obey()
+        formats.write(paths.control, Control("hold"))
+        assert ledger.obey() and ledger.control == Control("hold")
+        assert not ledger.obey()
+
+    def test_a_job_without_control_wishes_nothing_new(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job()
+        paths.control.unlink()
+        assert not open_job(workspace, paths).obey()
+
+    def test_a_restart_forgets_failures_and_keeps_trials(
+        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
+    ) -> None:
+        add(0, 10.0)
+        aside = (TaskProgress(1, 10.0), TaskProgress(0, None, "build: crashed"))
+        ledger = open_job(
+            workspace, make_job(control=Control("run", 1), state=JobState("failed", tasks=aside, finished_at=5.0))
+        )
+        ledger.exhausted.add(0)
+        ledger.failures[StageId(1, 1, 0)] = 3
+        ledger.restart()
+        view = ledger.view()
+        assert not ledger.ended and not ledger.failures
+        assert not any(task.exhausted or task.set_aside for task in view.tasks)
+        assert view.trials_done == 1 and len(view.stages) == 2
+        ledger.publish("waiting", "")
+        assert (ledger.state.retries_seen, ledger.state.finished_at) == (1, None)

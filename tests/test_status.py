@@ -77,9 +77,7 @@ class TestState:
 
     @pytest.mark.parametrize("state", ["done", "failed", "cancelled"])
     @pytest.mark.parametrize("wanted", ["run", "hold", "cancel"])
-    def test_a_job_that_ended_stays_so(
-        self, workspace: Workspace, make_job: Make, state: State, wanted: Any
-    ) -> None:
+    def test_a_job_that_ended_stays_so(self, workspace: Workspace, make_job: Make, state: State, wanted: Any) -> None:
         make_job(control=Control(wanted), state=JobState(state, "budget used"))
         serve(workspace)
         assert shown(workspace) == (state, "budget used")

@@ -35,12 +35,10 @@ class _Board:
     def begin(self, stage: StageView, cpus: tuple[int, ...], count: int = 0) -> None:
         self.starts.append(Start(stage, cpus, count))
         self.running.append(RunningView(stage.id, stage.kind, cpus, count))
-        self.waits.pop(stage.id.job, None)
 
     def wait(self, job: int, reason: str) -> None:
-        busy = any(item.id.job == job for item in self.running)
-        if not busy:
-            self.waits.setdefault(job, reason)
+        if not any(item.id.job == job for item in self.running):
+            self.waits[job] = reason
 
 
 def plan(jobs: Sequence[JobView], running: Iterable[RunningView], machine: Machine) -> Plan:
@@ -88,18 +86,7 @@ def _device_busy(board: _Board, device: str) -> bool:
 def _draining(board: _Board) -> bool:
     """Whether to start nothing, so that the CPUs become free for the measurements gathered."""
     gathered = [stage for job, stage in _ready(board, "measure") if job.device == "cpu"]
-    if not gathered:
-        return False
-    enough = len(gathered) >= _GATHER_PER_CPU * len(board.machine.cpus)
-    return enough or not (_more_builds(board) or _can_begin(board))
-
-
-def _more_builds(board: _Board) -> bool:
-    return any(True for _ in _ready(board, "build", "train"))
-
-
-def _can_begin(board: _Board) -> bool:
-    return _room(board) and any(True for _ in _searches(board))
+    return len(gathered) >= _GATHER_PER_CPU * len(board.machine.cpus)
 
 
 def _continue_rounds(board: _Board) -> None:
@@ -178,7 +165,7 @@ def _explain(board: _Board) -> None:
             board.wait(job.id, f"needs {_device_name(job.device)}, and this machine has none")
         elif "measure" in kinds:
             board.wait(job.id, f"waits for {_device_name(job.device)} to measure on")
-        elif not any(item.id == stage.id for item in board.running for stage in job.live_stages):
+        else:
             board.wait(job.id, _why_no_search(board, job))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import os
 import random
 import zlib
@@ -61,6 +63,11 @@ class TestAdding:
         TuningLog(path).add([trial("a", 1.0)])
         assert log.add([trial("a", 2.0)]) == []
 
+    def test_of_two_lines_for_a_candidate_the_first_counts(self, log: TuningLog, path: Path) -> None:
+        log.add([trial("a", 1.0)])
+        RecordLog(path, *FORMAT).append([to_json(trial("a", 2.0))])
+        assert log.trials() == TuningLog(path).trials() == [trial("a", 1.0)]
+
     def test_nothing_is_added_by_nothing(self, log: TuningLog, path: Path) -> None:
         log.add([trial("a")])
         size = path.stat().st_size
@@ -96,7 +103,7 @@ class TestManyAdders:
         logged = [record["hash"] for record in RecordLog(path, *FORMAT).read()]
         assert sorted(logged, key=int) == [str(number) for number in range(self.TRIALS)]
         added = [json.loads((path.parent / f"added-{seed}").read_text()) for seed in range(self.ADDERS)]
-        assert sorted(sum(added, [])) == sorted(logged)
+        assert sorted(functools.reduce(operator.iadd, added, [])) == sorted(logged)
 
 
 class TestFollowing:
