@@ -10,7 +10,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from autotune.errors import BadInput, disk_problem
-from autotune.status import snapshot
+from autotune.status import JobStatus, snapshot
 from autotune.storage import locks
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -40,7 +40,7 @@ def clean(workspace: Workspace, older_than_s: float) -> list[JobPaths]:
     """
     now = time.time()
     with locks.exclusive(workspace.queue_lock):
-        ended = {job.id for job in snapshot(workspace) if job.ended and now - (job.finished_at or now) >= older_than_s}
+        ended = {job.id for job in snapshot(workspace) if _ended_for(job, older_than_s, now)}
         gone = [paths for paths in workspace.job_list() if paths.id in ended]
         for paths in gone:
             _remove(workspace, paths)
@@ -56,6 +56,13 @@ def _abandoned(folder: Path, now: float) -> bool:
         return _TRASH in folder.name or now - folder.stat().st_mtime > _ABANDONED_S
     except FileNotFoundError:  # a submission that failed took it away itself
         return False
+
+
+def _ended_for(job: JobStatus, seconds: float, now: float) -> bool:
+    """A job that cannot be read is shown as failed, but nobody has said that it ended: it may be a newer autotune's."""
+    if job.finished_at is None:
+        return job.state == "cancelled" and seconds == 0
+    return job.ended and now - job.finished_at >= seconds
 
 
 def _remove(workspace: Workspace, paths: JobPaths) -> None:

@@ -16,6 +16,7 @@ from types import FrameType
 from autotune.config import Config
 from autotune.errors import AutotuneError, DaemonRunning, DiskProblem, StorageError, TimedOut, disk_problem
 from autotune.fleet import Fleet, Report
+from autotune.leases import cpu_name, device_name
 from autotune.ledger import Ledger
 from autotune.machine import cuda_devices, usable_cpus
 from autotune.planning.budget import ended
@@ -24,7 +25,7 @@ from autotune.planning.view import Machine, Plan, RunningView, Start
 from autotune.storage import formats, locks
 from autotune.storage.formats import DaemonInfo, RunningStage
 from autotune.storage.identity import Identity
-from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.paths import Workspace
 from autotune.tvm_backend.load import check_versions
 
 _LOG = logging.getLogger("autotune.daemon")
@@ -50,7 +51,7 @@ class Daemon:
     drain: bool = False
     until: float | None = None
     _jobs: dict[int, Ledger] = field(default_factory=dict)
-    _unreadable: set[str] = field(default_factory=set)
+    _left_out: dict[int, str] = field(default_factory=dict)
     _running: dict[int, _Task] = field(default_factory=dict)
     _plan: Plan = field(default_factory=lambda: Plan((), {}))
     _not_before: float = 0.0
@@ -158,33 +159,38 @@ class Daemon:
     def _load_jobs(self) -> None:
         """Open jobs that are new, drop those whose folder is gone."""
         found = {paths.id: paths for paths in self.workspace.job_list()}
-        for id in set(self._jobs) - set(found):
-            del self._jobs[id]
-        for id, paths in found.items():
-            if id not in self._jobs and paths.folder.name not in self._unreadable:
-                self._open(paths)
+        for known in (self._jobs, self._left_out):
+            for id in set(known) - set(found):
+                del known[id]
+        for id in set(found) - set(self._jobs) - set(self._left_out):
+            with self._leaving_out(id):
+                self._jobs[id] = Ledger.open(self.workspace, found[id], self.config)
 
-    def _open(self, paths: JobPaths) -> None:
+    @contextmanager
+    def _leaving_out(self, id: int) -> Iterator[None]:
+        """A job whose files cannot be used is left out, and `status` says why; the others go on."""
         try:
-            job = Ledger.open(self.workspace, paths, self.config)
-        except DiskProblem:
-            raise
+            yield
         except (StorageError, FileNotFoundError) as error:
-            self._unreadable.add(paths.folder.name)
-            _LOG.error("leaving out %s: %s", paths.folder.name, error)
-        else:
-            self._jobs[job.id] = job
+            self._left_out[id] = f"cannot go on: {error}"
+            self._jobs.pop(id, None)
+            self._kill_stages(id)
+            _LOG.error("leaving out job %d: %s", id, error)
 
     def _obey(self) -> None:
         """Take in what the user wants of each job since the last tick."""
-        for job in self._jobs.values():
-            if not job.obey():
-                continue
-            if job.ended and job.control.retries > job.state.retries_seen:
-                job.restart()
-            if job.control.wanted == "cancel" and not job.ended:
-                for id in [id for id, task in self._running.items() if task.view.id.job == job.id]:
-                    self._fleet.kill_stage(id)
+        for id, job in list(self._jobs.items()):
+            with self._leaving_out(id):
+                if not job.obey():
+                    continue
+                if job.ended and job.control.retries > job.state.retries_seen:
+                    job.restart()
+                if job.control.wanted == "cancel" and not job.ended:
+                    self._kill_stages(id)
+
+    def _kill_stages(self, job: int) -> None:
+        for id in [id for id, task in self._running.items() if task.view.id.job == job]:
+            self._fleet.kill_stage(id)
 
     def _dispatch(self) -> None:
         if self._stop_by is not None or time.monotonic() < self._not_before:
@@ -205,7 +211,8 @@ class Daemon:
         job = self._jobs[start.stage.id.job]
         self._sequence += 1
         view = RunningView(start.stage.id, start.stage.kind, start.cpus, start.count)
-        self._running[self._sequence] = _Task(view, time.time())
+        kind = job.spec.target_kind
+        devices = [device_name(kind)] if view.kind == "measure" and kind != "llvm" else []
         self._begun.setdefault(job.id, (time.monotonic(), job.view().trials_done))
         request = {
             "id": self._sequence,
@@ -213,11 +220,13 @@ class Daemon:
             "task": view.id.task,
             "round": view.id.round,
             "kind": view.kind,
+            "resources": [*map(cpu_name, view.cpus), *devices],
             "cpus": list(view.cpus),
             "count": view.count,
             "limit_s": self._limit(start),
         }
-        self._fleet.run(job.spec.target_kind, request)
+        self._fleet.run(kind, request)
+        self._running[self._sequence] = _Task(view, time.time())
 
     def _limit(self, start: Start) -> float:
         """Seconds after which the stage as a whole is killed; its candidates have limits of their own."""
@@ -248,11 +257,12 @@ class Daemon:
             self._not_before = time.monotonic() + _BUSY_PAUSE_S
             self._plan = replace(self._plan, waits={**self._plan.waits, job.id: report.reason})
             return
-        job.refresh(id.task)
-        if report.outcome == "done":
-            self._take_result(job, task, report)
-        elif job.control.wanted != "cancel":
-            self._take_failure(job, task, report)
+        with self._leaving_out(job.id):
+            job.refresh(id.task)
+            if report.outcome == "done":
+                self._take_result(job, task, report)
+            elif job.control.wanted != "cancel":
+                self._take_failure(job, task, report)
 
     def _take_result(self, job: Ledger, task: _Task, report: Report) -> None:
         id, kind = task.view.id, task.view.kind
@@ -309,7 +319,6 @@ class Daemon:
             began = job.state.trials_done or job.state.state == "running"
             job.publish("running" if began else "waiting", self._plan.waits.get(job.id, "waits for its turn"))
         if job.ended:
-            job.note(job.state.state, reason=job.state.reason)
             _LOG.info("%s: %s, %s", job.paths.folder.name, job.state.state, job.state.reason)
 
     def _finish(self, job: Ledger, why: str) -> None:
@@ -326,11 +335,11 @@ class Daemon:
             RunningStage(*task.view.id, task.view.kind, task.view.cpus, task.started_at)
             for task in self._running.values()
         )
-        waits = {str(job): reason for job, reason in self._plan.waits.items()}
+        waits = {str(job): reason for job, reason in {**self._plan.waits, **self._left_out}.items()}
         info = replace(self._info, stopping=self._stop_by is not None, running=running, waits=waits)
         if info != self._info:
-            self._info = info
             formats.write(self.workspace.daemon_info, info)
+            self._info = info
 
     def _pause(self, problem: DiskProblem) -> None:
         """A disk that is full or read-only: start nothing until it takes what we write."""

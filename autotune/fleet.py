@@ -11,8 +11,9 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
+from autotune.errors import disk_problem
 from autotune.storage.paths import Workspace
 
 _READY_LIMIT_S = 180.0
@@ -106,7 +107,7 @@ class Fleet:
     def _start(self, kind: str) -> _Process:
         command = [sys.executable, "-m", "autotune.worker"]
         command += ["--workspace", str(self._workspace.root), "--kind", kind]
-        with self._workspace.worker_log(kind).open("ab") as log:
+        with self._log(kind) as log:
             popen = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -118,6 +119,13 @@ class Fleet:
         process = _Process(popen, {}, time.monotonic() + _READY_LIMIT_S)
         self._processes[kind] = process
         return process
+
+    def _log(self, kind: str) -> BinaryIO:
+        path = self._workspace.worker_log(kind)
+        try:
+            return path.open("ab")
+        except OSError as error:
+            raise disk_problem("write", path, error) from error
 
     def _report(self, process: _Process, line: bytes) -> Report | None:
         message = json.loads(line)

@@ -22,6 +22,11 @@ def cpu_name(cpu: int) -> str:
     return f"cpu-{cpu}"
 
 
+def device_name(kind: str, index: int = 0) -> str:
+    """The resource name of a device that is not the CPU."""
+    return f"{kind}-{index}"
+
+
 def lease(folder: Path, names: Iterable[str], wait_s: float) -> Lease:
     """Hold the named resources, all or none.
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from autotune.config import Config
-from autotune.errors import StorageError
+from autotune.errors import DamagedFile, StorageError
 from autotune.planning.view import JobView, StageId, StageView, TaskView
 from autotune.storage import formats
 from autotune.storage.formats import ENDED, Control, JobSpec, JobState, StageFile, State, TaskProgress
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import TuningLog
+
+_LOG = logging.getLogger("autotune.daemon")
 
 JOURNAL = ("autotune-journal", 1)
 
@@ -94,20 +98,34 @@ class Ledger:
         self.reload()
 
     def reload(self) -> None:
-        """Read stage files and tuning logs again; a task without a stage file gets its next search back."""
+        """Read stage files and tuning logs again; a task without a stage file gets its next search back.
+
+        Raises:
+            StorageError: a stage file is damaged.
+        """
         self.stages.clear()
         for path in self.paths.stage_files():
-            file = formats.read(StageFile, path)
-            self.stages[StageId(self.id, file.task, file.round)] = file
+            self._read_stage(path)
         self.follow_logs()
+        for task in set(self.spec.tunable) - {id.task for id in self.stages}:
+            self._restore_search(task)
+
+    def _read_stage(self, path: Path) -> None:
+        file = formats.read(StageFile, path)
+        self.stages[StageId(self.id, file.task, file.round)] = file
+
+    def _restore_search(self, task: int) -> None:
+        mine = [trial.round for trial in self._logs[task].trials() if trial.job == self.paths.folder.name]
+        path = self.paths.stage(task, 1 + max(mine, default=-1))
+        formats.write(path, StageFile(task, 1 + max(mine, default=-1), "search"))
+        self._read_stage(path)
 
     def refresh(self, task: int) -> None:
         """Read the stage files of one task again, after a worker changed them."""
         for id in [id for id in self.stages if id.task == task]:
             del self.stages[id]
         for path in self.paths.stage_files_of(task):
-            file = formats.read(StageFile, path)
-            self.stages[StageId(self.id, file.task, file.round)] = file
+            self._read_stage(path)
 
     def follow_logs(self) -> None:
         """Take in the trials that were added to the tuning logs, by this job or another."""
@@ -169,9 +187,12 @@ class Ledger:
         done = sum(task.trials for task in tasks)
         finished = (self.state.finished_at or time.time()) if state in ENDED else None
         following = JobState(state, reason, done, tasks, self._eta(done), finished, self.control.retries)
-        if following != self.state or not self.paths.state.exists():
-            self.state = following
-            formats.write(self.paths.state, following)
+        if following == self.state and self.paths.state.exists():
+            return
+        if following.state in ENDED and not self.ended:
+            self.note(state, reason=reason)  # before the end is known, for who follows the journal until then
+        formats.write(self.paths.state, following)
+        self.state = following
 
     def _best(self, index: int) -> float | None:
         bests = self._running_best.get(index, [])
@@ -191,8 +212,11 @@ class Ledger:
         return f"{done}/{self.spec.trials} trials; {self.spec.tasks[task].name}: {times}{failed}"
 
     def note(self, event: str, **details: Any) -> None:
-        """Add a line to the job's journal."""
-        note(self.paths, event, **details)
+        """Add a line to the job's journal, if the disk takes it: work does not depend on the journal."""
+        try:
+            note(self.paths, event, **details)
+        except StorageError as error:
+            _LOG.warning("%s", error)
 
 
 def note(paths: JobPaths, event: str, **details: Any) -> None:
@@ -209,10 +233,14 @@ def read_control(paths: JobPaths) -> Control:
 
 
 def read_state(paths: JobPaths) -> JobState:
-    """How far a job is. A damaged state is as good as none: it follows from the logs."""
+    """How far a job is. A damaged state is as good as none: it follows from the logs.
+
+    Raises:
+        StorageError: it cannot be read, or a newer autotune wrote it.
+    """
     try:
         return formats.read(JobState, paths.state)
-    except (FileNotFoundError, StorageError):
+    except (FileNotFoundError, DamagedFile):
         return JobState()
 
 

@@ -42,6 +42,7 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
 def queue(jobs: Sequence[JobStatus], daemon: DaemonInfo | None) -> RenderableType:
     """The table of `status`, with what every stage that runs is doing below it."""
     from rich.console import Group
+    from rich.markup import escape
 
     table = _table("ID", "NAME", "TARGET", "STATE", "TRIALS", "TASKS SUM", "ETA", "WHY", right=("ID", "TRIALS", "ETA"))
     for job in jobs:
@@ -49,8 +50,8 @@ def queue(jobs: Sequence[JobStatus], daemon: DaemonInfo | None) -> RenderableTyp
         colour = _COLOURS.get(job.state, "default")
         eta = duration(job.eta_seconds) if not job.ended else "-"
         table.add_row(
-            str(job.id), job.name, job.target, f"[{colour}]{job.state}[/]",
-            f"{job.trials_done}/{job.trials_total}", latency, eta, job.reason,
+            str(job.id), escape(job.name), job.target, f"[{colour}]{job.state}[/]",
+            f"{job.trials_done}/{job.trials_total}", latency, eta, escape(job.reason),
         )  # fmt: skip
     return Group(table, *_running(daemon))
 
@@ -68,20 +69,24 @@ def _running(daemon: DaemonInfo | None) -> list[str]:
 
 def tasks(job: JobStatus) -> Table:
     """The tasks of one job, for `status JOB`."""
+    from rich.markup import escape
+
     table = _table("TASK", "NAME", "WEIGHT", "TRIALS", "BEST", right=("TASK", "WEIGHT", "TRIALS", "BEST"))
     for index, task in enumerate(job.tasks):
         best = f"{task.best_us:.1f} us" if task.best_us is not None else "-"
-        table.add_row(str(index), task.name, str(task.weight), str(task.trials), best)
+        table.add_row(str(index), escape(task.name), str(task.weight), str(task.trials), best)
     return table
 
 
 def preview(found: Preview) -> Table:
     """The tasks that a submission would tune."""
+    from rich.markup import escape
+
     table = _table("TASK", "NAME", "SHAPE", "WEIGHT", "GFLOP", "SPACE", right=("TASK", "WEIGHT", "GFLOP", "SPACE"))
     for index, (task, space) in enumerate(zip(found.tasks, found.spaces, strict=True)):
         size = f"{space:.1e}" if space > 99999 else str(space)
         table.add_row(
-            str(index), task.name, task.shape, str(task.weight), f"{task.gflop:.4f}",
+            str(index), escape(task.name), task.shape, str(task.weight), f"{task.gflop:.4f}",
             size if task.tunable else "nothing to tune",
         )  # fmt: skip
     return table

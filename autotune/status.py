@@ -70,12 +70,11 @@ def snapshot(workspace: Workspace, jobs: Sequence[JobPaths] | None = None) -> li
 
 def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
     try:
-        spec, control = formats.read(JobSpec, paths.spec), read_control(paths)
+        spec, control, state = formats.read(JobSpec, paths.spec), read_control(paths), read_state(paths)
     except FileNotFoundError:
         return _unreadable(paths, f"{paths.spec} is missing")
     except AutotuneError as error:
         return _unreadable(paths, str(error))
-    state = read_state(paths)
     shown, reason = _state(spec, control, state, daemon)
     return JobStatus(
         id=spec.id,

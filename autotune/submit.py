@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from autotune import backend
 from autotune.config import Config
-from autotune.errors import BadInput, ModelError, disk_problem
+from autotune.errors import BadInput, ModelError, StorageError, disk_problem
 from autotune.machine import usable_cpus
 from autotune.storage import atomic, formats, locks
 from autotune.storage.formats import Control, InputSpec, JobSpec, StageFile, TaskSpec, from_json, to_json
@@ -24,6 +24,8 @@ from autotune.storage.tuning_log import TuningLog
 
 IMPORT_LIMIT_S = 1800.0
 _INPUT = re.compile(r"^(?P<name>.+?)=(?P<shape>\d+(x\d+)*|scalar)(:(?P<dtype>[a-z]+\d*))?$")
+_LAST_ID = ("autotune-last-id", 1)
+_RESERVED = re.compile(r"^(all|last|\d+|\d+-\d+)$")
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 
 
@@ -92,7 +94,7 @@ def submit(workspace: Workspace, config: Config, submission: Submission, progres
     with _incoming(workspace) as incoming:
         imported = _import(submission, config, incoming.folder, progress)
         with locks.exclusive(workspace.queue_lock):
-            id = 1 + max((job.id for job in workspace.job_list()), default=0)
+            id = _next_id(workspace)
             spec = _spec(workspace, config, submission, imported, id, _free_name(workspace, name, submission))
             _write(incoming, spec)
             atomic.publish_folder(incoming.folder, workspace.job(id, spec.name).folder)
@@ -102,8 +104,10 @@ def submit(workspace: Workspace, config: Config, submission: Submission, progres
 def _name(submission: Submission) -> str:
     if submission.name and not _NAME.match(submission.name):
         raise BadInput(f"--name {submission.name!r}: use up to 64 letters, digits, dots, dashes and underscores")
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", submission.model.stem).strip("._-")[:56]
-    return submission.name or plain or "model"
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", submission.model.stem).strip("._-")[:48] or "model"
+    if submission.name and _RESERVED.match(submission.name):
+        raise BadInput(f"--name {submission.name!r} means other jobs on a command line; give another")
+    return submission.name or (f"model-{plain}" if _RESERVED.match(plain) else plain)
 
 
 def _names(workspace: Workspace) -> set[str]:
@@ -175,6 +179,17 @@ def _check_file(path: Path) -> None:
                 raise ModelError(f"{path} is empty")
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _next_id(workspace: Workspace) -> int:
+    """A number that no job of this workspace has had, removed ones included; the queue's lock is held."""
+    try:
+        last = int(atomic.read_json(workspace.last_id, *_LAST_ID)["id"])
+    except (FileNotFoundError, StorageError, KeyError, ValueError):
+        last = 0
+    id = 1 + max([last, *(job.id for job in workspace.job_list())])
+    atomic.publish_json(workspace.last_id, *_LAST_ID, {"id": id})
+    return id
 
 
 def _spec(

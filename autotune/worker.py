@@ -3,7 +3,7 @@
 The daemon starts it by command line and talks to it in JSON lines. On standard input:
 
     {"run": {"id": 7, "job": "0003-resnet18", "task": 1, "round": 0, "kind": "search",
-             "cpus": [0], "count": 16, "limit_s": 600}}
+             "resources": ["cpu-0"], "cpus": [0], "count": 16, "limit_s": 600}}
     {"kill": 7}
 
 On standard output: `{"ready": pid}` once TVM is loaded, then for every stage one line
@@ -33,13 +33,15 @@ from typing import Any, NoReturn
 from autotune import config as settings
 from autotune.errors import AutotuneError
 from autotune.isolate import die_with_parent
-from autotune.leases import cpu_name, lease
+from autotune.leases import lease
 from autotune.storage.locks import Busy
 from autotune.storage.paths import JobPaths, Workspace
 
 # Threads that a library starts on import would not survive the fork.
 SINGLE_THREADED = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-_LEASE_WAIT_S = 0.5
+# A measurement on the CPU has to see all of it free; whoever waits at the turnstile keeps newcomers out meanwhile.
+_LEASE_WAIT_S = {"measure": 30.0}
+_SHORT_WAIT_S = 0.5
 
 
 @dataclass
@@ -178,7 +180,7 @@ def run_stage(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
     """Run the stage that a request names, on leased CPUs, pinned to them.
 
     Raises:
-        Busy: a CPU is leased by someone else.
+        Busy: a CPU or the device is leased by someone else.
         Exception: whatever the stage raises.
     """
     from importlib import import_module
@@ -187,7 +189,8 @@ def run_stage(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
 
     config = settings.load(workspace.config)
     cpus = [int(cpu) for cpu in request["cpus"]]
-    with lease(config.machine.lock_folder, map(cpu_name, cpus), _LEASE_WAIT_S):
+    wait_s = _LEASE_WAIT_S.get(request["kind"], _SHORT_WAIT_S)
+    with lease(config.machine.lock_folder, request["resources"], wait_s):
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, cpus)
         stage = Stage.load(

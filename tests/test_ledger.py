@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from autotune.config import Config
-from autotune.errors import DamagedFile, StorageError
+from autotune.errors import DamagedFile, DiskProblem, StorageError
 from autotune.journal import records
 from autotune.ledger import Ledger, read_control, read_state
 from autotune.planning.view import StageId, StageView
@@ -123,6 +124,18 @@ class TestStages:
         ledger.reload()
         assert {id[1:] for id in ledger.stages} == {(0, 1), (1, 0)}
 
+    def test_a_task_without_a_stage_file_gets_its_next_search_back(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job(tasks=2)
+        paths.stage(1, 0).unlink()
+        log = TuningLog(workspace.tuning_log("llvm-test", f"{1:016x}").records)
+        log.add([replace(_trial("a", 3.0), job=paths.folder.name, round=4)])
+        stages = open_job(workspace, paths).stages
+        assert {id: file.kind for id, file in stages.items()} == {
+            StageId(1, 0, 0): "search",
+            StageId(1, 1, 5): "search",
+        }
+        assert formats.read(StageFile, paths.stage(1, 5)) == StageFile(1, 5, "search")
+
 
 class TestTrials:
     def test_they_come_from_the_tuning_logs(
@@ -224,6 +237,28 @@ class TestPublishing:
         assert finished is not None and abs(finished - time.time()) < 60
         ledger.publish("done", "budget used")
         assert read_state(paths).finished_at == finished
+
+    def test_an_end_that_could_not_be_written_is_written_later(
+        self, workspace: Workspace, make_job: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ledger = open_job(workspace, make_job())
+
+        def full(*_: object) -> None:
+            raise DiskProblem("no space")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(formats, "write", full)
+            with pytest.raises(DiskProblem):
+                ledger.publish("done", "budget used")
+        assert not ledger.ended
+        ledger.publish("done", "budget used")
+        assert read_state(ledger.paths).state == "done"
+
+    def test_the_journal_tells_the_end_before_the_state_does(self, workspace: Workspace, make_job: Make) -> None:
+        """Who follows the journal stops at the state."""
+        ledger = open_job(workspace, make_job())
+        ledger.publish("done", "budget used")
+        assert [record["event"] for record in records(workspace, ledger.paths, follow=True)] == ["done"]
 
     def test_a_retry_is_seen(self, workspace: Workspace, make_job: Make) -> None:
         paths = make_job(control=Control("run", 2))

@@ -208,6 +208,8 @@ def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
     Raises:
         KeyError, TypeError, ValueError: the data is not what the dataclass says.
     """
+    if not isinstance(data, Mapping):
+        raise TypeError(f"{data!r} is no object")
     hints: dict[str, Any] = _hints(kind)  # type: ignore[arg-type]
     known = {f.name for f in fields(kind) if f.name in data}  # type: ignore[arg-type]
     return kind(**{name: _value(hints[name], data[name]) for name in known})
@@ -223,6 +225,8 @@ def _value(hint: Any, value: Any) -> Any:
     if is_dataclass(hint):
         return from_json(hint, value)  # type: ignore[arg-type]
     if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise TypeError(f"{value!r} is no list")
         return tuple(_value(args[0], item) for item in value)
     if origin is Literal:
         return _choice(args, value)

@@ -3,6 +3,7 @@
 WORKSPACE/
   autotune.toml                    optional settings
   jobs/
+    .last-id.json                  the id of the newest job there ever was
     .lock                          held while an id is taken or a job folder appears or goes
     .daemon.lock                   held by the one daemon of this workspace
     .daemon.json                   who that daemon is and what it is doing, for `status`
@@ -130,6 +131,10 @@ class Workspace:
     @property
     def queue_lock(self) -> Path:
         return self.jobs / ".lock"
+
+    @property
+    def last_id(self) -> Path:
+        return self.jobs / ".last-id.json"
 
     @property
     def daemon_lock(self) -> Path:

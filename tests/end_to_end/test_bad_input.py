@@ -64,6 +64,8 @@ def test_a_truncated_model(user, models, tmp_path):
         (["submit", "MODEL", "--input", "input"], "NAME=1x3x224x224"),
         (["submit", "MODEL", "--input", "other=1x3x16x16"], "no input 'other'; its inputs: input"),
         (["submit", "MODEL", "--name", "../../etc"], "--name"),
+        (["submit", "MODEL", "--name", "all"], "means other jobs"),
+        (["submit", "MODEL", "--name", "3-5"], "means other jobs"),
         (["submit", "MODEL", "--trials", "many"], "--trials"),
         (["submit"], "MODEL|model"),
         (["frobnicate"], "frobnicate"),

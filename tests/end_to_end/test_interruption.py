@@ -102,7 +102,7 @@ def test_the_first_signal_finishes_what_runs(user, models):
 
 
 def test_the_second_signal_stops_at_once(user, models):
-    user.settle("[daemon]\nstop_grace_s = 600\n[search]\npopulation = 2000\n")
+    user.settle("[daemon]\nstop_grace_s = 600\n[search]\npopulation = 4000\ninit_unmeasured = 4000\n")
     user.ok("submit", models / "tiny_cnn.onnx", "--trials", 64, "--trials-per-round", 64)
     daemon = user.start("daemon", "run")
     deadline = time.monotonic() + 60
@@ -165,3 +165,21 @@ def test_held_cancelled_and_retried(user, models):
     assert user.ok("clean", "--finished").startswith("removed 2 jobs")
     assert user.status() == []
     assert user.trials(), "the tuning logs outlive the jobs"
+    assert user.ok("submit", models / "mlp.onnx", "-q") == "3\n", "the number of a removed job is not given again"
+
+
+def test_a_job_with_a_damaged_file_is_left_out_and_the_others_go_on(user, models):
+    for name in ("broken", "whole"):
+        user.ok("submit", models / "mlp.onnx", "--name", name, "--trials", 2, "--trials-per-round", 2)
+    (stage,) = user.root.glob("jobs/0001-broken/stages/t000-*")
+    stage.write_bytes(stage.read_bytes()[:20])
+    daemon = user.start("daemon", "run")
+    try:
+        user.ok("wait", "whole", "--timeout", 120)
+        (broken, whole) = user.status()
+    finally:
+        daemon.terminate()
+        assert daemon.wait(60) == 143
+    assert whole["state"] == "done"
+    assert broken["state"] == "waiting"
+    assert str(stage.name) in broken["reason"]
