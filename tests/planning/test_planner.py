@@ -6,19 +6,22 @@ import copy
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune.planning import planner
 from autotune.planning.budget import ended, in_flight
-from autotune.planning.planner import plan
+from autotune.planning.policies import get
 from autotune.planning.view import JobView, Kind, Machine, Plan, RunningView, StageId, StageView, Start, TaskView
 
 ONE = Machine((0,))
 TWO = Machine((0, 1))
-GPU = Machine((0, 1), frozenset({"cpu", "cuda"}))
+GPU = Machine((0, 1), ("cpu", "cuda:0"))
+plan = partial(planner.plan, policy=get("interleave"))
 NEXT: dict[Kind, Kind] = {"search": "build", "build": "measure", "measure": "train", "train": "search"}
 
 
@@ -63,7 +66,9 @@ class TestFinishBeforeBegin:
         assert kinds(plan([job(("build", task()), ("train", task()))], [], ONE)) == ["train"]
 
     def test_of_two_rounds_the_one_that_began_first_goes_on(self) -> None:
-        view = replace(job(("build", task()), ("build", task())), stages=(stage("build", 0, round=3), stage("build", 1)))
+        view = replace(
+            job(("build", task()), ("build", task())), stages=(stage("build", 0, round=3), stage("build", 1))
+        )
         assert started(plan([view], [], ONE)) == [(1, 1, "build")]
 
     def test_a_job_trains_one_model_at_a_time(self) -> None:
@@ -306,10 +311,14 @@ class World:
     machine: Machine
     jobs: list[Model]
     luck: Luck | EveryTrialFails
+    policy: str = "interleave"
     now: int = 0
     logs: dict[str, list[float]] = field(default_factory=dict)
     busy: list[Busy] = field(default_factory=list)
     failures: Counter[StageId] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.kept = planner.Planner(self.machine, get(self.policy))
 
     def views(self) -> list[JobView]:
         return [self._view(job) for job in self.jobs]
@@ -333,7 +342,7 @@ class World:
         views = [view for view in self.views() if ended(view, held) is None]
         found = self._planned(views, held)
         for start in found.starts:
-            view = RunningView(start.stage.id, start.stage.kind, start.cpus, start.count)
+            view = RunningView(start.stage.id, start.stage.kind, start.cpus, start.count, start.device)
             self.busy.append(Busy(view, self.now + self.luck.duration()))
         self._check(views, found)
         if not self.busy:
@@ -346,9 +355,10 @@ class World:
 
     def _planned(self, views: list[JobView], held: list[RunningView]) -> Plan:
         before = copy.deepcopy((views, held, self.machine))
-        found = plan(views, held, self.machine)
+        found = plan(views, held, self.machine, policy=get(self.policy))
         assert (views, held, self.machine) == before
-        assert plan(list(reversed(views)), held, self.machine) == found
+        assert plan(list(reversed(views)), held, self.machine, policy=get(self.policy)) == found
+        assert self.kept.plan(views, held) == found, "what is kept between two plans must not change them"
         return found
 
     def _check(self, views: list[JobView], found: Plan) -> None:
@@ -370,7 +380,7 @@ class World:
         assert all(item.cpus for item in held)
         devices = {job.id: job.device for job in self.jobs}
         measures = [devices[item.id.job] for item in held if item.kind == "measure"]
-        assert len(measures) == len(set(measures)) and set(measures) <= self.machine.devices
+        assert len(measures) == len(set(measures)) and set(measures) <= set(self.machine.kinds)
         assert "cpu" not in measures or len(held) == 1
 
     def _check_keys(self, held: list[RunningView]) -> None:
@@ -422,12 +432,13 @@ def jobs(draw: Any) -> list[Model]:
 class TestWholeQueues:
     """Random queues, driven to their end; `World.tick` checks every step."""
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=60, deadline=None)
     @given(data=st.data())
-    def test_every_job_comes_to_its_end(self, data: st.DataObject) -> None:
+    @pytest.mark.parametrize("policy", ["sequential", "interleave", "predictive"])
+    def test_every_job_comes_to_its_end(self, policy: str, data: st.DataObject) -> None:
         cpus = tuple(range(data.draw(st.integers(1, 4))))
-        devices = data.draw(st.sampled_from([frozenset({"cpu"}), frozenset({"cpu", "cuda"})]))
-        world = World(Machine(cpus, devices), data.draw(jobs()), Luck(data.draw))
+        devices = data.draw(st.sampled_from([("cpu",), ("cpu", "cuda:0")]))
+        world = World(Machine(cpus, devices), data.draw(jobs()), Luck(data.draw), policy)
         for _ in range(2000):
             if not world.tick():
                 break
@@ -435,7 +446,7 @@ class TestWholeQueues:
             pytest.fail("it does not come to an end")
         open = [view for view in world.views() if ended(view, []) is None]
         assert not world.busy
-        assert {view.device for view in open} <= {"cuda"} - devices
+        assert {view.device for view in open} <= {"cuda"} - set(world.machine.kinds)
 
     @settings(max_examples=30, deadline=None)
     @given(tasks=st.integers(1, 12), cpus=st.integers(1, 4), extra=st.integers(0, 30))
