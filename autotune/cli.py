@@ -132,11 +132,13 @@ def daemon_run(
     context: typer.Context,
     drain: Annotated[bool, typer.Option("--drain", help="Leave when nothing is left to do.")] = False,
     until: Annotated[str, typer.Option(metavar="HH:MM", help="Leave at this time of day.")] = "",
+    policy: Annotated[str, typer.Option(metavar="NAME", help="How to pick stages; by default as set.")] = "",
 ) -> None:
     """Run the queue in the foreground. The first Ctrl-C stops at the next safe point, the second at once."""
     import logging
 
     from autotune.daemon import Daemon, clock_time
+    from autotune.planning.policies import POLICIES
 
     workspace = _workspace(context)
     config = settings.load(workspace.config)
@@ -145,7 +147,9 @@ def daemon_run(
     except ValueError as error:
         raise BadInput(f"--until {until!r}: give a time of day such as 07:00") from error
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
-    raise typer.Exit(Daemon(workspace, config, drain, end).run())
+    if policy and policy not in POLICIES:
+        raise BadInput(f"--policy {policy!r}: there are {', '.join(POLICIES)}")
+    raise typer.Exit(Daemon(workspace, config, drain, end, policy).run())
 
 
 @daemon_app.command("start")

@@ -30,13 +30,16 @@ __all__ = [
 # Not tempfile.gettempdir(), which may differ between users who must share the locks.
 _SHARED_LOCKS = Path("/tmp/autotune-locks")
 _LARGEST = 2**63
+_POLICIES = ("predictive", "interleave", "sequential", "uncoordinated")
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 T = TypeVar("T", int, float, str)
 
 
-def _setting(default: T, doc: str, least: float | None = None, most: float | None = None) -> T:
-    metadata = {"doc": doc, "least": least, "most": most}
+def _setting(
+    default: T, doc: str, least: float | None = None, most: float | None = None, choices: tuple[T, ...] = ()
+) -> T:
+    metadata = {"doc": doc, "least": least, "most": most, "choices": choices}
     return field(default=default, metadata=metadata)
 
 
@@ -127,6 +130,7 @@ class Daemon:
 
     poll_s: float = _setting(0.5, "seconds between two looks at the queue", least=0.01)
     attempts: int = _setting(3, "times a stage is tried before its job fails", least=1)
+    policy: str = _setting("predictive", "rule by which the next stages are picked", choices=_POLICIES)
     stop_grace_s: float = _setting(30.0, "seconds that workers have to finish when the daemon stops", least=0)
 
 
@@ -242,6 +246,9 @@ def _fault(value: Any, setting: Any) -> str | None:
     wanted = type(setting.default)
     if type(value) is not wanted and (type(value), wanted) != (int, float):
         return f"must be {_TYPE_NAMES[wanted]}, not {_type_name(value)}"
+    choices = setting.metadata["choices"]
+    if choices and value not in choices:
+        return f"must be one of {', '.join(choices)}, not {value!r}"
     if wanted is str:
         return None
     least, most = setting.metadata["least"], setting.metadata["most"]

@@ -18,8 +18,10 @@ from autotune.errors import AutotuneError, DaemonRunning, DiskProblem, StorageEr
 from autotune.fleet import Fleet, Report
 from autotune.ledger import Ledger
 from autotune.machine import cuda_devices, usable_cpus
+from autotune.planning import policies
 from autotune.planning.budget import ended
-from autotune.planning.planner import plan
+from autotune.planning.estimates import Estimates
+from autotune.planning.planner import Planner
 from autotune.planning.view import Machine, Plan, RunningView, Start
 from autotune.storage import formats, locks
 from autotune.storage.formats import DaemonInfo, RunningStage
@@ -43,12 +45,18 @@ class _Task:
 
 @dataclass
 class Daemon:
-    """One daemon of one workspace. `drain` leaves when nothing is left; `until` is an epoch second to leave at."""
+    """One daemon of one workspace. `drain` leaves when nothing is left; `until` is an epoch second to leave at.
+
+    `policy` overrides that of the settings.
+    """
 
     workspace: Workspace
     config: Config
     drain: bool = False
     until: float | None = None
+    policy: str = ""
+    _estimates: Estimates = field(default_factory=Estimates)
+    _planner: Planner | None = None
     _jobs: dict[int, Ledger] = field(default_factory=dict)
     _unreadable: set[str] = field(default_factory=set)
     _running: dict[int, _Task] = field(default_factory=dict)
@@ -137,7 +145,7 @@ class Daemon:
     def _introduce(self) -> None:
         """Tell `status` who serves this workspace."""
         identity = Identity.current().to_json()
-        self._info = DaemonInfo(identity, time.time(), "interleave")
+        self._info = DaemonInfo(identity, time.time(), self.policy or self.config.daemon.policy)
         formats.write(self.workspace.daemon_info, self._info)
         _LOG.info("serving %s with pid %d", self.workspace.root, os.getpid())
 
@@ -197,19 +205,28 @@ class Daemon:
         running = [task.view for task in self._running.values()]
         views = [job.view() for job in self._jobs.values() if job.active]
         views = [view for view in views if ended(view, running) is None]
-        self._plan = plan(views, running, self._machine())
+        self._plan = self._planner_of(self._machine()).plan(views, running, time.time())
         for start in self._plan.starts:
             self._start(start)
 
     def _machine(self) -> Machine:
         cpus = usable_cpus()[: self.config.machine.cpu_slots or None]
-        return Machine(cpus, frozenset({"cpu", "cuda"} if cuda_devices() else {"cpu"}))
+        return Machine(cpus, ("cpu", *(f"cuda:{device.index}" for device in cuda_devices())))
+
+    def _planner_of(self, machine: Machine) -> Planner:
+        """The planner, which keeps what has not changed since the last tick; a new one for a changed machine."""
+        if self._planner is None or self._planner.board.machine != machine:
+            policy = policies.get(self.policy or self.config.daemon.policy)
+            self._planner = Planner(machine, policy, self._estimates)
+        return self._planner
 
     def _start(self, start: Start) -> None:
         job = self._jobs[start.stage.id.job]
         self._sequence += 1
-        view = RunningView(start.stage.id, start.stage.kind, start.cpus, start.count)
-        self._running[self._sequence] = _Task(view, time.time())
+        now = time.time()
+        view = RunningView(start.stage.id, start.stage.kind, start.cpus, start.count, start.device, now)
+        self._running[self._sequence] = _Task(view, now)
+        job.serve(now)
         self._begun.setdefault(job.id, (time.monotonic(), job.view().trials_done))
         request = {
             "id": self._sequence,
@@ -219,6 +236,8 @@ class Daemon:
             "kind": view.kind,
             "cpus": list(view.cpus),
             "count": view.count,
+            "device": start.device,
+            "lease": start.lease,
             "limit_s": self._limit(start),
         }
         self._fleet.run(job.spec.target_kind, request)
@@ -260,15 +279,25 @@ class Daemon:
     def _take_result(self, job: Ledger, task: _Task, report: Report) -> None:
         id, kind = task.view.id, task.view.kind
         job.failures.pop(id, None)
+        self._learn(job, task, report)
         job.note("stage", kind=kind, task=id.task, round=id.round, seconds=report.seconds, **_facts(report))
         if kind == "search" and not report.summary.get("proposed"):
-            job.exhausted.add(id.task)
+            job.exhaust(id.task)
         if kind == "measure":
             for other in self._jobs.values():
                 if other.active:
                     other.follow_logs()
             self._estimate(job)
             _LOG.info("%s: %s", job.paths.folder.name, job.progress(id.task, report.summary))
+
+    def _learn(self, job: Ledger, task: _Task, report: Report) -> None:
+        """Remember how long the stage took."""
+        view, id = job.view(), task.view.id
+        count = int(report.summary.get("built", 0) or report.summary.get("measured", 0) or 0)
+        count += int(report.summary.get("failed", 0) or 0)
+        subjects = (str(id.job), view.tasks[id.task].key)
+        if report.seconds:
+            self._estimates.add(task.view.kind, view.device, subjects, count, report.seconds)
 
     def _take_failure(self, job: Ledger, task: _Task, report: Report) -> None:
         id, kind = task.view.id, task.view.kind

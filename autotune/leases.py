@@ -23,7 +23,7 @@ def cpu_name(cpu: int) -> str:
 
 
 def lease(folder: Path, names: Iterable[str], wait_s: float) -> Lease:
-    """Hold the named resources, all or none.
+    """Hold the named resources, all or none. No names: a lease on nothing.
 
     The kernel releases them when this process dies; its forked children do not hold them.
 

@@ -175,10 +175,10 @@ def _run(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_stage(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
-    """Run the stage that a request names, on leased CPUs, pinned to them.
+    """Run the stage that a request names, on leased CPUs, pinned to them, with its device leased as well.
 
     Raises:
-        Busy: a CPU is leased by someone else.
+        Busy: a CPU or the device is leased by someone else.
         Exception: whatever the stage raises.
     """
     from importlib import import_module
@@ -187,7 +187,10 @@ def run_stage(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
 
     config = settings.load(workspace.config)
     cpus = [int(cpu) for cpu in request["cpus"]]
-    with lease(config.machine.lock_folder, map(cpu_name, cpus), _LEASE_WAIT_S):
+    device = str(request["device"])
+    # A policy that waits for nobody leases nothing; `cpu` is the CPUs themselves.
+    names = [*map(cpu_name, cpus), *([device] if device not in ("", "cpu") else [])] if request["lease"] else []
+    with lease(config.machine.lock_folder, names, _LEASE_WAIT_S):
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, cpus)
         stage = Stage.load(
@@ -198,6 +201,7 @@ def run_stage(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
             int(request["round"]),
             cpus,
             int(request["count"]),
+            device,
         )
         kind = stage.file.kind
         return dict(import_module(f"autotune.stages.{kind}").run(stage), kind=kind)
