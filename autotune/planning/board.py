@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from autotune.planning.estimates import Estimates
@@ -28,7 +27,7 @@ class Board:
         self.begun = 0
         self._holders: dict[str, set[tuple[int, int]]] = {}
         self._watchers: dict[str, set[int]] = {}
-        self._stale: dict[int, None] = {}
+        self._stale: dict[int, bool] = {}
         self._orphans = 0
 
     def put(self, view: JobView) -> None:
@@ -42,7 +41,7 @@ class Board:
                     self._orphans -= 1
         else:
             work.view = view
-        self._stale[view.id] = None
+        self._stale[view.id] = True
 
     def remove(self, job: int) -> None:
         """Forget a job; what still runs of it keeps its CPUs until it ends."""
@@ -66,7 +65,8 @@ class Board:
             self._orphans += 1
         else:
             work.running[item.id] = item
-            self._stale[item.id.job] = None
+            # What is left of a job does not depend on which of its stages run, but for searches.
+            self._stale[item.id.job] = self._stale.get(item.id.job, False) or item.kind == "search"
 
     def _any_device(self, work: Work) -> str:
         grant = self.pool.overcommitted(work.view.device, True) if work.view.device in self.machine.kinds else None
@@ -81,7 +81,7 @@ class Board:
             self._orphans -= 1
         else:
             del work.running[id]
-            self._stale[id.job] = None
+            self._stale[id.job] = True
 
     @property
     def rounds_begun(self) -> int:
@@ -113,17 +113,16 @@ class Board:
         """Work out anew what the jobs that have changed offer."""
         while self._stale:
             job = next(iter(self._stale))
-            del self._stale[job]
-            self._renew(self.works[job])
+            self._renew(self.works[job], self._stale.pop(job))
 
-    def _renew(self, work: Work) -> None:
+    def _renew(self, work: Work, left_changed: bool = True) -> None:
         before_held, before_begun, before_gathered = work.held, work.begun, work.gathered
         work.survey(work.view.device in self.machine.kinds)
         self.lane(work.view.device).gathered += work.gathered - before_gathered
         self.begun += work.begun - before_begun
         if work.held != before_held:
             self._hold(work, before_held)
-        if self.policy.forecasts:
+        if self.policy.forecasts and left_changed:
             self._forecast(work)
         self._offer(work, "measure", work.next_measure())
         self._offer(work, "proceed", work.next_proceed())
@@ -139,7 +138,7 @@ class Board:
                 del self._holders[key]
             for other in sorted(self._watchers.get(key, ())):
                 if other != job:
-                    self._stale[other] = None
+                    self._stale.setdefault(other, False)
 
     def _forecast(self, work: Work) -> None:
         before = work.forecast
@@ -193,15 +192,17 @@ class Board:
         holders = self._holders.get(work.view.tasks[stage.id.task].key)
         return not holders or holders == {(work.view.id, stage.id.task)}
 
+    def worth(self, work: Work, stage: StageView) -> float:
+        """What the next round of a task is expected to gain for what it costs."""
+        return work.worth(stage.id.task, lambda: self.policy.cost(work, stage, self))
+
     def _eagerness(self, work: Work, stage: StageView) -> tuple[float, float, int, int]:
         """Least first. Of tasks that never ran well, the one tried least: all are reached before one gets more.
 
         A second round of a task knows less than the first round of another would: it comes after.
         """
         task = stage.id.task
-        gain = work.gain(task)
-        worth = gain if math.isinf(gain) else gain / self.policy.cost(work, stage, self)
-        return work.rounds.get(task, 0), -worth, len(work.view.tasks[task].running_best), task
+        return work.rounds.get(task, 0), -self.worth(work, stage), len(work.view.tasks[task].running_best), task
 
 
 def _emptied(view: JobView) -> JobView:

@@ -42,35 +42,48 @@ class Mean:
 
 
 @dataclass
+class _Known:
+    """What is known of one kind of stage on one kind of device: over all, and by the name of a job or task."""
+
+    general: Mean = field(default_factory=Mean)
+    subjects: dict[str, Mean] = field(default_factory=dict)
+
+
+@dataclass
 class Estimates:
     """Seconds that a stage will take, by its kind, the kind of device, and its job's or task's name.
 
     The most particular that is known is blended with the more general: task, job, all of this device, prior.
     """
 
-    means: dict[tuple[str, ...], Mean] = field(default_factory=dict)
+    known: dict[tuple[str, str], _Known] = field(default_factory=dict)
 
     def add(self, kind: Kind, device: str, subjects: tuple[str, ...], count: int, seconds: float) -> None:
         """Learn from a stage that ended. `subjects` are names of its job and of its task."""
         value = max(0.0, seconds) / _units(kind, count)
-        for key in ((kind, device), *((kind, device, subject) for subject in subjects)):
-            self.means.setdefault(key, Mean()).add(value)
+        known = self.known.setdefault((kind, device), _Known())
+        known.general.add(value)
+        for subject in subjects:
+            known.subjects.setdefault(subject, Mean()).add(value)
 
     def seconds(self, kind: Kind, device: str, subjects: tuple[str, ...], count: int) -> float:
         """What a stage is expected to take. The last of the `subjects` is the most particular."""
-        value = _PRIORS[kind]
-        general = self.means.get((kind, device))
-        if general is not None:
-            value = general.value
-            for subject in subjects:
-                own = self.means.get((kind, device, subject))
-                if own is not None:
-                    value = (own.count * own.value + _SHRINKAGE * value) / (own.count + _SHRINKAGE)
+        known = self.known.get((kind, device))
+        if known is None:
+            return _PRIORS[kind] * _units(kind, count)
+        value = known.general.value
+        for subject in subjects:
+            own = known.subjects.get(subject)
+            if own is not None:
+                value = (own.count * own.value + _SHRINKAGE * value) / (own.count + _SHRINKAGE)
         return value * _units(kind, count)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values."""
-        rows = [[list(key), mean.value, mean.deviation, mean.count] for key, mean in sorted(self.means.items())]
+        rows: list[list[Any]] = []
+        for (kind, device), known in sorted(self.known.items()):
+            rows.append([kind, device, "", *_row(known.general)])
+            rows += [[kind, device, subject, *_row(mean)] for subject, mean in sorted(known.subjects.items())]
         return {"means": rows}
 
     @classmethod
@@ -80,12 +93,19 @@ class Estimates:
         Raises:
             KeyError, TypeError, ValueError: the data is not what `to_json` gives.
         """
-        return cls(
-            {
-                tuple(map(str, key)): Mean(float(value), float(deviation), int(count))
-                for key, value, deviation, count in data["means"]
-            }
-        )
+        found = cls()
+        for kind, device, subject, value, deviation, count in data["means"]:
+            known = found.known.setdefault((str(kind), str(device)), _Known())
+            mean = Mean(float(value), float(deviation), int(count))
+            if subject:
+                known.subjects[str(subject)] = mean
+            else:
+                known.general = mean
+        return found
+
+
+def _row(mean: Mean) -> tuple[float, float, int]:
+    return mean.value, mean.deviation, mean.count
 
 
 def _units(kind: Kind, count: int) -> int:

@@ -121,7 +121,7 @@ class Planner:
     def _draining(self) -> bool:
         """Whether to start nothing, so that the CPUs become free for the measurements gathered."""
         machine, pool = self.board.machine, self.board.pool
-        if "cpu" not in machine.kinds or machine.cpu_device != machine.cpus or not pool.free_devices("cpu"):
+        if "cpu" not in machine.kinds or not machine.drains or not pool.free_devices("cpu"):
             return False
         gathered = self.board.lane("cpu").gathered
         if not gathered:

@@ -71,7 +71,7 @@ class Pool:
         device = self.machine.kinds[kind][slot]
         if kind == "cpu":
             whole = self.machine.cpu_device
-            drained = whole != self.machine.cpus or self._shared.free == len(self.machine.cpus)
+            drained = not self.machine.drains or self._shared.free == len(self.machine.cpus)
             return Grant(whole, device) if drained else None
         cpu = self.preparing()
         return cpu and Grant(cpu.cpus, device)

@@ -119,6 +119,11 @@ class Machine:
         return self.cpus if self.shared_cpus == self.cpus else self.measure_cpus
 
     @cached_property
+    def drains(self) -> bool:
+        """Whether a measurement on the `cpu` needs the CPUs that all other stages use."""
+        return self.cpu_device == self.cpus
+
+    @cached_property
     def kinds(self) -> dict[str, tuple[str, ...]]:
         """The devices of each kind, in their order."""
         found: dict[str, tuple[str, ...]] = {}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from autotune.planning.budget import in_flight, next_batch
+from autotune.planning.budget import batch
 from autotune.planning.estimates import Estimates
 from autotune.planning.gain import expected_gain, is_open
 from autotune.planning.offers import Offer, Step
@@ -35,16 +37,22 @@ class Work:
         self.held: dict[str, set[int]] = {}
         self.rounds: dict[int, int] = {}
         self.begun = 0
+        self.in_flight = 0
         self.watches: set[str] = set()
         self.forecast = Forecast()
         self._ready: dict[Step, list[StageView]] = {"measure": [], "proceed": [], "begin": []}
+        self._open: tuple[tuple[TaskView, ...], int] = ((), 0)
+        self._worths: dict[int, tuple[TaskView, float]] = {}
         self._gains: dict[int, tuple[TaskView, float, bool]] = {}
 
     def survey(self, present: bool) -> None:
         """Sort the stages; `present` says whether the machine has the device that the job measures on."""
         self.rounds, self.begun = {}, 0
+        self.in_flight = sum(item.count for item in self.running.values() if item.kind == "search")
         self._ready = {"measure": [], "proceed": [], "begin": []}
         for stage in self.view.live_stages:
+            if stage.kind == "build" or stage.kind == "measure":
+                self.in_flight += stage.candidates
             if stage.id not in self.running:
                 self._place(stage, present)
         for id in self.running:
@@ -79,7 +87,7 @@ class Work:
         return min(ready, key=_age, default=None)
 
     def batch(self) -> int:
-        return next_batch(self.view, list(self.running.values()))
+        return batch(self.view, self.in_flight)
 
     def searches(self, rounds_per_task: int) -> list[StageView]:
         """Searches of tasks that more trials could still improve and that have room for another round."""
@@ -96,6 +104,19 @@ class Work:
 
     def is_open(self, task: int) -> bool:
         return self._known(task)[2]
+
+    def worth(self, task: int, cost: Callable[[], float]) -> float:
+        """The gain of a task over what its next round costs, as of its last change."""
+        view, known = self.view.tasks[task], self._worths.get(task)
+        if known is None or known[0] is not view:
+            gain = self.gain(task)
+            known = self._worths[task] = (view, gain if math.isinf(gain) else gain / cost())
+        return known[1]
+
+    def _count_open(self) -> int:
+        if self._open[0] is not self.view.tasks:
+            self._open = (self.view.tasks, sum(self.is_open(task) for task in range(len(self.view.tasks))))
+        return self._open[1]
 
     def _known(self, task: int) -> tuple[TaskView, float, bool]:
         view, known = self.view.tasks[task], self._gains.get(task)
@@ -118,9 +139,9 @@ class Work:
             round(1000 * self.seconds(kind, estimates, view.trials_per_round))
             for kind in ("search", "build", "measure", "train")
         )
-        wide = len(machine.cpus) if view.device == "cpu" and machine.cpu_device == machine.cpus else 1
-        open_tasks = sum(self.is_open(task) for task in range(len(view.tasks)))
-        left = max(0, view.trials - view.trials_done - in_flight(view, list(self.running.values())))
+        wide = len(machine.cpus) if view.device == "cpu" and machine.drains else 1
+        open_tasks = self._count_open()
+        left = max(0, view.trials - view.trials_done - self.in_flight)
         rounds = -(-left // view.trials_per_round) if open_tasks else 0
         at = self._stages_at()
         searches, builds = rounds + at["search"], rounds + at["search"] + at["build"]

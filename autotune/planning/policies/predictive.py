@@ -43,7 +43,7 @@ class Rule(Policy):
         forecast, view = work.forecast, work.view
         at, id = ORDER[stage.kind], view.id
         bucket = turn(view)[0] // _SAME_TURN_S
-        worth = work.gain(stage.id.task) / self.cost(work, stage, board) if step == "begin" else 0.0
+        worth = board.worth(work, stage) if step == "begin" else 0.0
         need_s = max(forecast.chain_ms, forecast.cpu_ms // len(board.machine.cpus)) / 1000
         feed = forecast.cpu_ms / max(1, forecast.device_ms)
         return (
