@@ -312,6 +312,39 @@ def clean(
 
 
 @app.command()
+def simulate(
+    scenario: Annotated[
+        Path, typer.Argument(metavar="SCENARIO.toml", help="A machine, jobs, and how long stages take.")
+    ],
+    policy: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="May be given again; by default all.")
+    ] = None,
+    gantt: Annotated[Path | None, typer.Option(metavar="FILE.html|svg", help="Draw what ran where and when.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Play jobs on a described machine under scheduling policies, and compare what they make of it."""
+    from autotune import gantt as drawing
+    from autotune import render
+    from autotune import simulate as simulating
+    from autotune.planning.policies import POLICIES
+    from autotune.storage.atomic import publish_bytes
+
+    for name in policy or ():
+        if name not in POLICIES:
+            raise BadInput(f"--policy {name!r}: there are {', '.join(POLICIES)}")
+    if gantt is not None and gantt.suffix not in (".html", ".svg"):
+        raise BadInput(f"--gantt {gantt}: give a name that ends with .html or .svg")
+    found = simulating.run(simulating.read(scenario), policy or list(POLICIES), record=gantt is not None)
+    if as_json:
+        typer.echo(json.dumps([simulating.to_json(outcome) for outcome in found]))
+    else:
+        _print(render.outcomes(found))
+    if gantt is not None:
+        text = drawing.page(found) if gantt.suffix == ".html" else drawing.svg(found)
+        publish_bytes(gantt, text.encode())
+
+
+@app.command()
 def doctor(context: typer.Context) -> None:
     """Say what this machine has, and what would go wrong. Exit code 1 when something would."""
     from autotune import doctor as checking

@@ -178,23 +178,24 @@ def load(path: Path) -> Config:
         return Config()
     except OSError as error:
         raise disk_problem("read", path, error) from error
-    document, text = _parse(path, data)
+    document, text = parse(path, data)
     try:
         return _config(document)
-    except _Wrong as wrong:
-        line = _line_of(text, wrong.keys)
+    except Wrong as wrong:
+        line = line_of(text, wrong.keys)
         raise ConfigError(f"{path}:{line}: {wrong}") from None
 
 
-class _Wrong(Exception):
-    """A fault, and the keys that lead to it."""
+class Wrong(Exception):
+    """A fault, and the keys (of tables) and numbers (of entries) that lead to it."""
 
-    def __init__(self, keys: tuple[str, ...], fault: str) -> None:
+    def __init__(self, keys: tuple[str | int, ...], fault: str) -> None:
         super().__init__(fault)
         self.keys = keys
 
 
-def _parse(path: Path, data: bytes) -> tuple[dict[str, Any], str]:
+def parse(path: Path, data: bytes) -> tuple[dict[str, Any], str]:
+    """The TOML in ``data``, which was read from ``path``, as a document and as text. Raises ``ConfigError``."""
     import tomli
 
     try:
@@ -220,9 +221,9 @@ def _config(document: dict[str, Any]) -> Config:
     for name, table in document.items():
         if name not in defaults:
             kind = f"section [{name}]" if isinstance(table, dict) else f"key {name!r}"
-            raise _Wrong((name,), f"unknown {kind}{_hint(name, defaults)}")
+            raise Wrong((name,), f"unknown {kind}{_hint(name, defaults)}")
         if not isinstance(table, dict):
-            raise _Wrong((name,), f"{name!r} must be a section, not {_type_name(table)}")
+            raise Wrong((name,), f"{name!r} must be a section, not {_type_name(table)}")
         sections[name] = _section(name, defaults[name], table)
     return Config(**sections)
 
@@ -233,10 +234,10 @@ def _section(name: str, defaults: Any, table: dict[str, Any]) -> Any:
     for key, value in table.items():
         if key not in settings:
             hint = _hint(key, settings)
-            raise _Wrong((name, key), f"unknown key {key!r} in [{name}]{hint}")
+            raise Wrong((name, key), f"unknown key {key!r} in [{name}]{hint}")
         fault = _fault(value, settings[key])
         if fault:
-            raise _Wrong((name, key), f"{key!r} in [{name}] {fault}")
+            raise Wrong((name, key), f"{key!r} in [{name}] {fault}")
         values[key] = type(getattr(defaults, key))(value)
     return replace(defaults, **values)
 
@@ -276,7 +277,7 @@ def _hint(word: str, known: dict[str, Any]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _line_of(text: str, keys: tuple[str, ...]) -> int:
+def line_of(text: str, keys: tuple[str | int, ...]) -> int:
     """The number of the line on which the value that ``keys`` lead to begins.
 
     The parser gives no lines, but knows every spelling: so it is given ever more of the text. The
@@ -298,9 +299,12 @@ def _line_of(text: str, keys: tuple[str, ...]) -> int:
     return begin
 
 
-def _has(document: Any, keys: tuple[str, ...]) -> bool:
+def _has(document: Any, keys: tuple[str | int, ...]) -> bool:
     for key in keys:
-        if not isinstance(document, dict) or key not in document:
+        if isinstance(key, int):
+            if not isinstance(document, list) or key >= len(document):
+                return False
+        elif not isinstance(document, dict) or key not in document:
             return False
         document = document[key]
     return True

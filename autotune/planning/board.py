@@ -109,6 +109,22 @@ class Board:
         lane = self.lanes.get(kind)
         return lane.steps[step].alive if lane else 0
 
+    def ends_at(self, offer: Offer) -> float:
+        """When a stage that starts now is expected to end."""
+        work, stage = self.works[offer.job], offer.stage
+        count = stage.candidates or work.view.trials_per_round
+        return self.now + work.seconds(stage.kind, self.estimates, count, stage.id.task)
+
+    def busy_until(self) -> float:
+        """When the last of the stages that run is expected to end."""
+        ends = [self.now]
+        for item in self.running.values():
+            work = self.works.get(item.id.job)
+            if work is not None:
+                count = item.count or work.view.trials_per_round
+                ends.append(item.started_at + work.seconds(item.kind, self.estimates, count, item.id.task))
+        return max(ends)
+
     def refresh(self) -> None:
         """Work out anew what the jobs that have changed offer."""
         while self._stale:

@@ -104,9 +104,9 @@ class Planner:
                 if offer is not None and grant is not None:
                     return offer, grant
         grant = self.board.pool.preparing()
-        if draining or grant is None:
+        if grant is None:
             return None
-        offer = self._policy.prepare(self.board)
+        offer = self._policy.fill(self.board) if draining else self._policy.prepare(self.board)
         return (offer, grant) if offer else None
 
     def _unleased(self) -> tuple[Offer, Grant] | None:
@@ -130,12 +130,7 @@ class Planner:
         return enough or self._policy.prepare(self.board) is None
 
     def _too_long(self, offer: Offer) -> bool:
-        if self._closes_at is None:
-            return False
-        board, stage = self.board, offer.stage
-        work = board.works[offer.job]
-        count = stage.candidates or work.view.trials_per_round
-        return board.now + work.seconds(stage.kind, board.estimates, count, stage.id.task) > self._closes_at
+        return self._closes_at is not None and self.board.ends_at(offer) > self._closes_at
 
     def _start(self, offer: Offer, grant: Grant) -> Start:
         board, stage = self.board, offer.stage

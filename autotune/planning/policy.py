@@ -58,3 +58,7 @@ class Policy:
     def prepare(self, board: Board) -> Offer | None:
         """The search, build or training that gets the next free CPU."""
         return board.top("proceed") or board.top("begin")
+
+    def fill(self, board: Board) -> Offer | None:
+        """What may still start on a CPU that is kept free for a measurement, because it ends before the rest do."""
+        return None

@@ -32,6 +32,7 @@ class Span:
     device: str
     start: float
     end: float
+    leased: bool = True
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ class Simulation:
         subjects = (str(id.job), job.tasks[id.task].key)
         board.estimates.add(item.kind, device, subjects, job.stages[id].candidates, now - item.started_at)
         if self._record:
-            self._spans.append(Span(id, item.kind, item.cpus, item.device, item.started_at, now))
+            self._spans.append(Span(id, item.kind, item.cpus, item.device, item.started_at, now, self._policy.leases))
         self._usage.change(item, device, -1)
         job.advance(item)
         board.end(id)

@@ -59,16 +59,32 @@ class Rule(Policy):
         return max(1e-3, build + work.seconds("measure", board.estimates, count, task))
 
     def measure(self, kind: str, board: Board) -> Offer | None:
-        return _urgent(board, (kind,)) or board.top("measure", (kind,), _CHAIN)
+        return (
+            _measured(board, kind, _MUST, board.now)
+            or _measured(board, kind, _CHAIN, -_horizon_ms(board) / _CHAIN_CAUTION)
+            or _measured(board, kind, _WORTH)
+        )
 
     def prepare(self, board: Board) -> Offer | None:
-        kinds = [kind for kind in board.lanes if _room(board, board.lanes[kind])]
+        kinds = _open_lanes(board)
         return (
             _pick(board, _MUST, kinds, board.now)
             or _pick(board, _CHAIN, kinds, -_horizon_ms(board) / _CHAIN_CAUTION)
             or _pick(board, _FEED, [kind for kind in kinds if _hungry(board, board.lanes[kind])])
             or _pick(board, _WORTH, kinds)
         )
+
+    def fill(self, board: Board) -> Offer | None:
+        return _soon_over(board, board.top("proceed"), board.top("begin", _open_lanes(board)))
+
+
+def _open_lanes(board: Board) -> list[str]:
+    return [kind for kind in board.lanes if _room(board, board.lanes[kind])]
+
+
+def _soon_over(board: Board, *offers: Offer | None) -> Offer | None:
+    until = board.busy_until()
+    return next((offer for offer in offers if offer is not None and board.ends_at(offer) <= until), None)
 
 
 def _pick(board: Board, order: int, begin_for: list[str], most: float = math.inf) -> Offer | None:
@@ -79,9 +95,9 @@ def _pick(board: Board, order: int, begin_for: list[str], most: float = math.inf
     return found if found is not None and found.ranks[order][0] <= most else None
 
 
-def _urgent(board: Board, kinds: tuple[str, ...]) -> Offer | None:
-    offer = board.top("measure", kinds, _MUST)
-    return offer if offer is not None and offer.ranks[_MUST][0] <= board.now else None
+def _measured(board: Board, kind: str, order: int, most: float = math.inf) -> Offer | None:
+    offer = board.top("measure", (kind,), order)
+    return offer if offer is not None and offer.ranks[order][0] <= most else None
 
 
 def _cpu_left_ms(board: Board) -> float:
