@@ -144,6 +144,12 @@ class Planner:
         return {id: self._why(work) for id, work in sorted(self.board.works.items()) if not work.running}
 
     def _why(self, work: Work) -> str:
+        """Kept while the job has something to offer: whatever changes the reason then changes the offer as well."""
+        reason = work.reason or self._reason(work)
+        work.reason = reason if work.offers else ""
+        return reason
+
+    def _reason(self, work: Work) -> str:
         device = _device_name(work.view.device)
         found = work.searches(self._policy.rounds_per_task)
         blocked = bool(found) and not any(self.board.is_free(work, stage) for stage in found)

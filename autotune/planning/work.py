@@ -40,6 +40,7 @@ class Work:
         self.in_flight = 0
         self.watches: set[str] = set()
         self.forecast = Forecast()
+        self.reason = ""
         self._ready: dict[Step, list[StageView]] = {"measure": [], "proceed": [], "begin": []}
         self._open: tuple[tuple[TaskView, ...], int] = ((), 0)
         self._worths: dict[int, tuple[TaskView, float]] = {}
