@@ -146,12 +146,10 @@ def _jobs(entry: Any, index: int, before: int, machine: Machine, folder: Path) -
 
 
 def _duration(value: Any, keys: tuple[str | int, ...], folder: Path) -> Duration:
-    if not isinstance(value, dict):
-        value = {"mean": value}
-    table = _table(value, _DURATION, keys)
+    table = _table(value if isinstance(value, dict) else {"mean": value}, _DURATION, keys)
     if not table["journal"]:
         if table["mean"] <= 0:
-            raise Wrong((*keys, "mean") if "mean" in value else keys, f"{keys[-1]!r} in [[job]] must be above 0")
+            raise Wrong(keys, f"{keys[-1]!r} in [[job]] must be above 0")
         return Duration(float(table["mean"]), float(table["spread"]))
     samples = _samples(folder / table["journal"], cast(Kind, keys[-1]))
     if not samples:
