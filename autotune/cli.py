@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn, cast
 import typer
 
 from autotune import config as settings
+from autotune.arguments import hoist_workspace
 from autotune.errors import AutotuneError, BadInput
 from autotune.storage.paths import Workspace
 
@@ -132,24 +133,24 @@ def daemon_run(
     context: typer.Context,
     drain: Annotated[bool, typer.Option("--drain", help="Leave when nothing is left to do.")] = False,
     until: Annotated[str, typer.Option(metavar="HH:MM", help="Leave at this time of day.")] = "",
-    policy: Annotated[str, typer.Option(metavar="NAME", help="How to pick stages; by default as set.")] = "",
+    policy: Annotated[str | None, typer.Option(help="How to pick stages; by default as set.")] = None,
 ) -> None:
     """Run the queue in the foreground. The first Ctrl-C stops at the next safe point, the second at once."""
     import logging
 
-    from autotune.daemon import Daemon, clock_time
-    from autotune.planning.policies import POLICIES
+    from autotune.daemon import Daemon
+    from autotune.planning.policies import get
+    from autotune.planning.windows import next_moment
 
     workspace = _workspace(context)
     config = settings.load(workspace.config)
     try:
-        end = clock_time(until) if until else None
+        end = next_moment(until, time.time()) if until else None
+        get(policy or config.daemon.policy)
     except ValueError as error:
-        raise BadInput(f"--until {until!r}: give a time of day such as 07:00") from error
+        raise BadInput(f"--until or --policy: {error}") from error
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
-    if policy and policy not in POLICIES:
-        raise BadInput(f"--policy {policy!r}: there are {', '.join(POLICIES)}")
-    raise typer.Exit(Daemon(workspace, config, drain, end, policy).run())
+    raise typer.Exit(Daemon(workspace, config, drain, end, policy or "").run())
 
 
 @daemon_app.command("start")
@@ -326,22 +327,14 @@ def simulate(
     from autotune import gantt as drawing
     from autotune import render
     from autotune import simulate as simulating
-    from autotune.planning.policies import POLICIES
-    from autotune.storage.atomic import publish_bytes
 
-    for name in policy or ():
-        if name not in POLICIES:
-            raise BadInput(f"--policy {name!r}: there are {', '.join(POLICIES)}")
-    if gantt is not None and gantt.suffix not in (".html", ".svg"):
-        raise BadInput(f"--gantt {gantt}: give a name that ends with .html or .svg")
-    found = simulating.run(simulating.read(scenario), policy or list(POLICIES), record=gantt is not None)
-    if as_json:
-        typer.echo(json.dumps([simulating.to_json(outcome) for outcome in found]))
-    else:
-        _print(render.outcomes(found))
     if gantt is not None:
-        text = drawing.page(found) if gantt.suffix == ".html" else drawing.svg(found)
-        publish_bytes(gantt, text.encode())
+        drawing.check(gantt)
+    found = simulating.run(simulating.read(scenario), policy or [], record=gantt is not None)
+    words = json.dumps([simulating.to_json(outcome) for outcome in found]) if as_json else ""
+    typer.echo(words) if as_json else _print(render.outcomes(found))
+    if gantt is not None:
+        drawing.save(gantt, found)
 
 
 @app.command()
@@ -354,21 +347,6 @@ def doctor(context: typer.Context) -> None:
         typer.echo(f"{'ok  ' if finding.ok else 'FAIL' if finding.fatal else 'note'}  {finding.text}")
     if any(finding.fatal and not finding.ok for finding in findings):
         raise typer.Exit(1)
-
-
-def _hoist_workspace(words: list[str]) -> list[str]:
-    """Let `--workspace DIR` stand anywhere: move it before the command."""
-    hoisted: list[str] = []
-    rest: list[str] = []
-    left = iter(words)
-    for word in left:
-        if word == "--":
-            rest += [word, *left]
-        elif word == "--workspace":
-            hoisted += [word, *([value] if (value := next(left, None)) is not None else [])]
-        else:
-            (hoisted if word.startswith("--workspace=") else rest).append(word)
-    return hoisted + rest
 
 
 def _usage(error: Any, command: str) -> int:
@@ -403,7 +381,7 @@ def _run(words: list[str]) -> int:
 def main() -> NoReturn:
     """Run the command line."""
     try:
-        code = _run(_hoist_workspace(sys.argv[1:]))
+        code = _run(hoist_workspace(sys.argv[1:]))
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read our output has gone; so shall we, silently
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -7,10 +7,9 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 from types import FrameType
 
 from autotune.config import Config
@@ -382,14 +381,3 @@ def _holder(workspace: Workspace) -> str:
         return f" (pid {info.identity['pid']} on {info.identity['host']})"
     except (FileNotFoundError, AutotuneError, KeyError):
         return ""
-
-
-def clock_time(text: str, now: Callable[[], datetime] = datetime.now) -> float:
-    """The next time of day `HH:MM`, as an epoch second.
-
-    Raises:
-        ValueError: the text is no time of day.
-    """
-    hour, minute = (int(part) for part in text.split(":"))
-    moment = now().replace(hour=hour, minute=minute, second=0, microsecond=0)
-    return (moment if moment > now() else moment + timedelta(days=1)).timestamp()

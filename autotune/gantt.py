@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from pathlib import Path
 
+from autotune.errors import BadInput
 from autotune.planning.simulator import Outcome, Span
+from autotune.storage.atomic import publish_bytes
 
 _COLOURS = {"search": "#4e79a7", "build": "#f28e2b", "measure": "#59a14f", "train": "#b07aa1"}
 _WIDTH, _LEFT, _ROW, _TOP = 1200, 90, 14, 44
 # A chart of everything that a thousand devices did can be drawn, but not looked at.
 _MOST_ROWS = 200
 _TICKS = 8
+
+
+def check(path: Path) -> None:
+    """Raise ``BadInput`` where the name does not say what to write."""
+    if path.suffix not in (".html", ".svg"):
+        raise BadInput(f"{path}: a chart is an .html or .svg file")
+
+
+def save(path: Path, outcomes: Sequence[Outcome]) -> None:
+    """Write the charts, as the name of the file says. Raises ``DiskProblem``."""
+    text = page(outcomes) if path.suffix == ".html" else svg(outcomes)
+    publish_bytes(path, text.encode())
 
 
 def page(outcomes: Sequence[Outcome]) -> str:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from autotune.config import Wrong, line_of, parse
-from autotune.errors import ConfigError, StorageError, disk_problem
+from autotune.errors import BadInput, ConfigError, StorageError, disk_problem
 from autotune.ledger import JOURNAL
 from autotune.planning import policies
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
@@ -77,10 +77,18 @@ def read(path: Path) -> Scenario:
 
 
 def run(scenario: Scenario, names: Sequence[str], record: bool = False) -> list[Outcome]:
-    """The outcome under each policy."""
+    """The outcome under each policy; under all where none is named.
+
+    Raises:
+        BadInput: there is no such policy.
+    """
+    try:
+        chosen = [policies.get(name) for name in names or policies.POLICIES]
+    except ValueError as error:
+        raise BadInput(str(error)) from error
     gc.disable()  # a hundred thousand stages make no rubbish that counting references does not find
     try:
-        return [simulate(scenario, policies.get(name), record) for name in names]
+        return [simulate(scenario, policy, record) for policy in chosen]
     finally:
         gc.enable()
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from autotune import gantt, simulate
 from autotune.cli import app
-from autotune.errors import ConfigError, DiskProblem
+from autotune.errors import BadInput, ConfigError, DiskProblem
 from autotune.ledger import JOURNAL
 from autotune.storage.record_log import RecordLog
 
@@ -99,6 +99,14 @@ class TestCommand:
         (found,) = json.loads(self.run(str(file), "--policy", "predictive", "--json"))
         assert found["policy"] == "predictive" and found["makespan"] >= found["bound"] > 0
         assert set(found["utilisation"]) == {"CPUs", "cuda"} and len(found["completions"]) == 4
+
+    @pytest.mark.parametrize(
+        ("words", "wrong"),
+        [(("--policy", "fifo"), "no policy 'fifo'; there are sequential"), (("--gantt", "x.png"), "x.png: a chart is")],
+    )
+    def test_what_is_not_there_is_refused(self, file: Path, words: tuple[str, ...], wrong: str) -> None:
+        with pytest.raises(BadInput, match=wrong):
+            self.run(str(file), *words)
 
     @pytest.mark.parametrize("suffix", ["svg", "html"])
     def test_a_chart(self, file: Path, suffix: str) -> None:

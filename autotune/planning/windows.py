@@ -73,7 +73,10 @@ def next_moment(text: str, now: float, zone: tzinfo | None = None) -> float:
         ValueError: the text is neither.
     """
     if not _TIME.fullmatch(text.strip()):
-        moment = datetime.fromisoformat(text.strip())
+        try:
+            moment = datetime.fromisoformat(text.strip())
+        except ValueError as error:
+            raise ValueError(f"{text!r} is no moment; give one such as 07:00 or 2026-03-01T07:00") from error
         return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
     wanted, today = parse_time(text), datetime.fromtimestamp(now, zone).date()
     return next(at for days in range(3) if (at := _moment(today + timedelta(days=days), wanted, zone)) > now)
