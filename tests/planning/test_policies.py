@@ -95,6 +95,10 @@ class TestPredictive:
         assert started(planned("predictive", ahead)) == [(1, 0, "measure"), (1, 0, "search")]
         assert started(planned("interleave", ahead)) == [(1, 0, "measure")]
 
+    def test_without_the_device_rounds_are_prepared_all_the_same(self) -> None:
+        found = planned("predictive", job(1, *["measure"] * 30, "search", device="rocm"))
+        assert started(found) == [(1, 30, "search")]
+
     def test_several_tasks_of_a_job_start_at_once(self) -> None:
         assert len(planned("predictive", job(1, "search", "search", "search")).starts) == 3
 

@@ -130,4 +130,6 @@ def _room(board: Board, lane: Lane) -> bool:
     if board.rounds_begun >= _ROUNDS_PER_CPU * len(board.machine.shared_cpus):
         return False
     devices = len(board.machine.kinds.get(lane.kind, ()))
+    if not devices:
+        return True  # nothing to keep fed: what can be prepared, is
     return lane.begun_ms <= _BEGUN_RATIO * devices * _lead_ms(board, lane) or not board.running
