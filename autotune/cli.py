@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn, cast
 import typer
 
 from autotune import config as settings
+from autotune.arguments import hoist_workspace
 from autotune.errors import AutotuneError, BadInput
 from autotune.storage.paths import Workspace
 
@@ -132,20 +133,24 @@ def daemon_run(
     context: typer.Context,
     drain: Annotated[bool, typer.Option("--drain", help="Leave when nothing is left to do.")] = False,
     until: Annotated[str, typer.Option(metavar="HH:MM", help="Leave at this time of day.")] = "",
+    policy: Annotated[str | None, typer.Option(help="How to pick stages; by default as set.")] = None,
 ) -> None:
     """Run the queue in the foreground. The first Ctrl-C stops at the next safe point, the second at once."""
     import logging
 
-    from autotune.daemon import Daemon, clock_time
+    from autotune.daemon import Daemon
+    from autotune.planning.policies import get
+    from autotune.planning.windows import next_moment
 
     workspace = _workspace(context)
     config = settings.load(workspace.config)
     try:
-        end = clock_time(until) if until else None
+        end = next_moment(until, time.time()) if until else None
+        get(policy or config.daemon.policy)
     except ValueError as error:
-        raise BadInput(f"--until {until!r}: give a time of day such as 07:00") from error
+        raise BadInput(f"--until or --policy: {error}") from error
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
-    raise typer.Exit(Daemon(workspace, config, drain, end).run())
+    raise typer.Exit(Daemon(workspace, config, drain, end, policy or "").run())
 
 
 @daemon_app.command("start")
@@ -308,6 +313,31 @@ def clean(
 
 
 @app.command()
+def simulate(
+    scenario: Annotated[
+        Path, typer.Argument(metavar="SCENARIO.toml", help="A machine, jobs, and how long stages take.")
+    ],
+    policy: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="May be given again; by default all.")
+    ] = None,
+    gantt: Annotated[Path | None, typer.Option(metavar="FILE.html|svg", help="Draw what ran where and when.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Play jobs on a described machine under scheduling policies, and compare what they make of it."""
+    from autotune import gantt as drawing
+    from autotune import render
+    from autotune import simulate as simulating
+
+    if gantt is not None:
+        drawing.check(gantt)
+    found = simulating.run(simulating.read(scenario), policy or [], record=gantt is not None)
+    words = json.dumps([simulating.to_json(outcome) for outcome in found]) if as_json else ""
+    typer.echo(words) if as_json else _print(render.outcomes(found))
+    if gantt is not None:
+        drawing.save(gantt, found)
+
+
+@app.command()
 def doctor(context: typer.Context) -> None:
     """Say what this machine has, and what would go wrong. Exit code 1 when something would."""
     from autotune import doctor as checking
@@ -317,21 +347,6 @@ def doctor(context: typer.Context) -> None:
         typer.echo(f"{'ok  ' if finding.ok else 'FAIL' if finding.fatal else 'note'}  {finding.text}")
     if any(finding.fatal and not finding.ok for finding in findings):
         raise typer.Exit(1)
-
-
-def _hoist_workspace(words: list[str]) -> list[str]:
-    """Let `--workspace DIR` stand anywhere: move it before the command."""
-    hoisted: list[str] = []
-    rest: list[str] = []
-    left = iter(words)
-    for word in left:
-        if word == "--":
-            rest += [word, *left]
-        elif word == "--workspace":
-            hoisted += [word, *([value] if (value := next(left, None)) is not None else [])]
-        else:
-            (hoisted if word.startswith("--workspace=") else rest).append(word)
-    return hoisted + rest
 
 
 def _usage(error: Any, command: str) -> int:
@@ -366,7 +381,7 @@ def _run(words: list[str]) -> int:
 def main() -> NoReturn:
     """Run the command line."""
     try:
-        code = _run(_hoist_workspace(sys.argv[1:]))
+        code = _run(hoist_workspace(sys.argv[1:]))
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read our output has gone; so shall we, silently
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

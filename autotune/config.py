@@ -30,13 +30,16 @@ __all__ = [
 # Not tempfile.gettempdir(), which may differ between users who must share the locks.
 _SHARED_LOCKS = Path("/tmp/autotune-locks")
 _LARGEST = 2**63
+_POLICIES = ("predictive", "interleave", "sequential", "uncoordinated")
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 T = TypeVar("T", int, float, str)
 
 
-def _setting(default: T, doc: str, least: float | None = None, most: float | None = None) -> T:
-    metadata = {"doc": doc, "least": least, "most": most}
+def _setting(
+    default: T, doc: str, least: float | None = None, most: float | None = None, choices: tuple[T, ...] = ()
+) -> T:
+    metadata = {"doc": doc, "least": least, "most": most, "choices": choices}
     return field(default=default, metadata=metadata)
 
 
@@ -127,6 +130,7 @@ class Daemon:
 
     poll_s: float = _setting(0.5, "seconds between two looks at the queue", least=0.01)
     attempts: int = _setting(3, "times a stage is tried before its job fails", least=1)
+    policy: str = _setting("predictive", "rule by which the next stages are picked", choices=_POLICIES)
     stop_grace_s: float = _setting(30.0, "seconds that workers have to finish when the daemon stops", least=0)
 
 
@@ -174,23 +178,24 @@ def load(path: Path) -> Config:
         return Config()
     except OSError as error:
         raise disk_problem("read", path, error) from error
-    document, text = _parse(path, data)
+    document, text = parse(path, data)
     try:
         return _config(document)
-    except _Wrong as wrong:
-        line = _line_of(text, wrong.keys)
+    except Wrong as wrong:
+        line = line_of(text, wrong.keys)
         raise ConfigError(f"{path}:{line}: {wrong}") from None
 
 
-class _Wrong(Exception):
-    """A fault, and the keys that lead to it."""
+class Wrong(Exception):
+    """A fault, and the keys (of tables) and numbers (of entries) that lead to it."""
 
-    def __init__(self, keys: tuple[str, ...], fault: str) -> None:
+    def __init__(self, keys: tuple[str | int, ...], fault: str) -> None:
         super().__init__(fault)
         self.keys = keys
 
 
-def _parse(path: Path, data: bytes) -> tuple[dict[str, Any], str]:
+def parse(path: Path, data: bytes) -> tuple[dict[str, Any], str]:
+    """The TOML in ``data``, which was read from ``path``, as a document and as text. Raises ``ConfigError``."""
     import tomli
 
     try:
@@ -216,9 +221,9 @@ def _config(document: dict[str, Any]) -> Config:
     for name, table in document.items():
         if name not in defaults:
             kind = f"section [{name}]" if isinstance(table, dict) else f"key {name!r}"
-            raise _Wrong((name,), f"unknown {kind}{_hint(name, defaults)}")
+            raise Wrong((name,), f"unknown {kind}{_hint(name, defaults)}")
         if not isinstance(table, dict):
-            raise _Wrong((name,), f"{name!r} must be a section, not {_type_name(table)}")
+            raise Wrong((name,), f"{name!r} must be a section, not {_type_name(table)}")
         sections[name] = _section(name, defaults[name], table)
     return Config(**sections)
 
@@ -229,10 +234,10 @@ def _section(name: str, defaults: Any, table: dict[str, Any]) -> Any:
     for key, value in table.items():
         if key not in settings:
             hint = _hint(key, settings)
-            raise _Wrong((name, key), f"unknown key {key!r} in [{name}]{hint}")
+            raise Wrong((name, key), f"unknown key {key!r} in [{name}]{hint}")
         fault = _fault(value, settings[key])
         if fault:
-            raise _Wrong((name, key), f"{key!r} in [{name}] {fault}")
+            raise Wrong((name, key), f"{key!r} in [{name}] {fault}")
         values[key] = type(getattr(defaults, key))(value)
     return replace(defaults, **values)
 
@@ -242,6 +247,9 @@ def _fault(value: Any, setting: Any) -> str | None:
     wanted = type(setting.default)
     if type(value) is not wanted and (type(value), wanted) != (int, float):
         return f"must be {_TYPE_NAMES[wanted]}, not {_type_name(value)}"
+    choices = setting.metadata["choices"]
+    if choices and value not in choices:
+        return f"must be one of {', '.join(choices)}, not {value!r}"
     if wanted is str:
         return None
     least, most = setting.metadata["least"], setting.metadata["most"]
@@ -269,7 +277,7 @@ def _hint(word: str, known: dict[str, Any]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _line_of(text: str, keys: tuple[str, ...]) -> int:
+def line_of(text: str, keys: tuple[str | int, ...]) -> int:
     """The number of the line on which the value that ``keys`` lead to begins.
 
     The parser gives no lines, but knows every spelling: so it is given ever more of the text. The
@@ -291,9 +299,12 @@ def _line_of(text: str, keys: tuple[str, ...]) -> int:
     return begin
 
 
-def _has(document: Any, keys: tuple[str, ...]) -> bool:
+def _has(document: Any, keys: tuple[str | int, ...]) -> bool:
     for key in keys:
-        if not isinstance(document, dict) or key not in document:
+        if isinstance(key, int):
+            if not isinstance(document, list) or key >= len(document):
+                return False
+        elif not isinstance(document, dict) or key not in document:
             return False
         document = document[key]
     return True

@@ -7,20 +7,21 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 from types import FrameType
 
 from autotune.config import Config
 from autotune.errors import AutotuneError, DaemonRunning, DiskProblem, StorageError, TimedOut, disk_problem
 from autotune.fleet import Fleet, Report
-from autotune.leases import cpu_name, device_name
+from autotune.leases import cpu_name
 from autotune.ledger import Ledger
 from autotune.machine import cuda_devices, usable_cpus
+from autotune.planning import policies
 from autotune.planning.budget import ended
-from autotune.planning.planner import plan
+from autotune.planning.estimates import Estimates
+from autotune.planning.planner import Planner
 from autotune.planning.view import Machine, Plan, RunningView, Start
 from autotune.storage import formats, locks
 from autotune.storage.formats import DaemonInfo, RunningStage
@@ -44,12 +45,18 @@ class _Task:
 
 @dataclass
 class Daemon:
-    """One daemon of one workspace. `drain` leaves when nothing is left; `until` is an epoch second to leave at."""
+    """One daemon of one workspace. `drain` leaves when nothing is left; `until` is an epoch second to leave at.
+
+    `policy` overrides that of the settings.
+    """
 
     workspace: Workspace
     config: Config
     drain: bool = False
     until: float | None = None
+    policy: str = ""
+    _estimates: Estimates = field(default_factory=Estimates)
+    _planner: Planner | None = None
     _jobs: dict[int, Ledger] = field(default_factory=dict)
     _left_out: dict[int, str] = field(default_factory=dict)
     _running: dict[int, _Task] = field(default_factory=dict)
@@ -139,7 +146,7 @@ class Daemon:
     def _introduce(self) -> None:
         """Tell `status` who serves this workspace."""
         identity = Identity.current().to_json()
-        self._info = DaemonInfo(identity, time.time(), "interleave")
+        self._info = DaemonInfo(identity, time.time(), self.policy or self.config.daemon.policy)
         formats.write(self.workspace.daemon_info, self._info)
         _LOG.info("serving %s with pid %d", self.workspace.root, os.getpid())
 
@@ -198,21 +205,30 @@ class Daemon:
         running = [task.view for task in self._running.values()]
         views = [job.view() for job in self._jobs.values() if job.active]
         views = [view for view in views if ended(view, running) is None]
-        self._plan = plan(views, running, self._machine())
+        self._plan = self._planner_of(self._machine()).plan(views, running, time.time())
         for start in self._plan.starts:
             self._start(start)
         self._stalled = not self._running
 
     def _machine(self) -> Machine:
         cpus = usable_cpus()[: self.config.machine.cpu_slots or None]
-        return Machine(cpus, frozenset({"cpu", "cuda"} if cuda_devices() else {"cpu"}))
+        return Machine(cpus, ("cpu", *(f"cuda:{device.index}" for device in cuda_devices())))
+
+    def _planner_of(self, machine: Machine) -> Planner:
+        """The planner, which keeps what has not changed since the last tick; a new one for a changed machine."""
+        if self._planner is None or self._planner.board.machine != machine:
+            policy = policies.get(self.policy or self.config.daemon.policy)
+            self._planner = Planner(machine, policy, self._estimates)
+        return self._planner
 
     def _start(self, start: Start) -> None:
         job = self._jobs[start.stage.id.job]
         self._sequence += 1
-        view = RunningView(start.stage.id, start.stage.kind, start.cpus, start.count)
+        now = time.time()
+        view = RunningView(start.stage.id, start.stage.kind, start.cpus, start.count, start.device, now)
         kind = job.spec.target_kind
-        devices = [device_name(kind)] if view.kind == "measure" and kind != "llvm" else []
+        # `cpu` is the CPUs themselves; a policy that waits for nobody leases nothing.
+        devices = [start.device] if start.device not in ("", "cpu") else []
         self._begun.setdefault(job.id, (time.monotonic(), job.view().trials_done))
         request = {
             "id": self._sequence,
@@ -220,13 +236,15 @@ class Daemon:
             "task": view.id.task,
             "round": view.id.round,
             "kind": view.kind,
-            "resources": [*map(cpu_name, view.cpus), *devices],
+            "resources": [*map(cpu_name, view.cpus), *devices] if start.lease else [],
             "cpus": list(view.cpus),
             "count": view.count,
+            "device": start.device,
             "limit_s": self._limit(start),
         }
         self._fleet.run(kind, request)
-        self._running[self._sequence] = _Task(view, time.time())
+        self._running[self._sequence] = _Task(view, now)
+        job.serve(now)
 
     def _limit(self, start: Start) -> float:
         """Seconds after which the stage as a whole is killed; its candidates have limits of their own."""
@@ -267,15 +285,25 @@ class Daemon:
     def _take_result(self, job: Ledger, task: _Task, report: Report) -> None:
         id, kind = task.view.id, task.view.kind
         job.failures.pop(id, None)
+        self._learn(job, task, report)
         job.note("stage", kind=kind, task=id.task, round=id.round, seconds=report.seconds, **_facts(report))
         if kind == "search" and not report.summary.get("proposed"):
-            job.exhausted.add(id.task)
+            job.exhaust(id.task)
         if kind == "measure":
             for other in self._jobs.values():
                 if other.active:
                     other.follow_logs()
             self._estimate(job)
             _LOG.info("%s: %s", job.paths.folder.name, job.progress(id.task, report.summary))
+
+    def _learn(self, job: Ledger, task: _Task, report: Report) -> None:
+        """Remember how long the stage took."""
+        view, id = job.view(), task.view.id
+        count = int(report.summary.get("built", 0) or report.summary.get("measured", 0) or 0)
+        count += int(report.summary.get("failed", 0) or 0)
+        subjects = (str(id.job), view.tasks[id.task].key)
+        if report.seconds:
+            self._estimates.add(task.view.kind, view.device, subjects, count, report.seconds)
 
     def _take_failure(self, job: Ledger, task: _Task, report: Report) -> None:
         id, kind = task.view.id, task.view.kind
@@ -359,14 +387,3 @@ def _holder(workspace: Workspace) -> str:
         return f" (pid {info.identity['pid']} on {info.identity['host']})"
     except (FileNotFoundError, AutotuneError, KeyError):
         return ""
-
-
-def clock_time(text: str, now: Callable[[], datetime] = datetime.now) -> float:
-    """The next time of day `HH:MM`, as an epoch second.
-
-    Raises:
-        ValueError: the text is no time of day.
-    """
-    hour, minute = (int(part) for part in text.split(":"))
-    moment = now().replace(hour=hour, minute=minute, second=0, microsecond=0)
-    return (moment if moment > now() else moment + timedelta(days=1)).timestamp()

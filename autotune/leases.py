@@ -22,13 +22,8 @@ def cpu_name(cpu: int) -> str:
     return f"cpu-{cpu}"
 
 
-def device_name(kind: str, index: int = 0) -> str:
-    """The resource name of a device that is not the CPU."""
-    return f"{kind}-{index}"
-
-
 def lease(folder: Path, names: Iterable[str], wait_s: float) -> Lease:
-    """Hold the named resources, all or none.
+    """Hold the named resources, all or none. No names: a lease on nothing.
 
     The kernel releases them when this process dies; its forked children do not hold them.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
@@ -39,6 +40,8 @@ class Ledger:
     exhausted: set[int] = field(default_factory=set)
     failures: dict[StageId, int] = field(default_factory=dict)
     seconds_per_trial: float | None = None
+    served_at: float = 0.0
+    _view: JobView | None = None
     _control_seen: tuple[int, int] = (0, 0)
     _running_best: dict[int, list[float]] = field(default_factory=dict)
 
@@ -104,6 +107,7 @@ class Ledger:
             StorageError: a stage file is damaged.
         """
         self.stages.clear()
+        self._view = None
         for path in self.paths.stage_files():
             self._read_stage(path)
         self.follow_logs()
@@ -125,7 +129,9 @@ class Ledger:
         for id in [id for id in self.stages if id.task == task]:
             del self.stages[id]
         for path in self.paths.stage_files_of(task):
-            self._read_stage(path)
+            with contextlib.suppress(FileNotFoundError):  # another round of the task ends meanwhile, and will report
+                self._read_stage(path)
+        self._view = None
 
     def follow_logs(self) -> None:
         """Take in the trials that were added to the tuning logs, by this job or another."""
@@ -135,10 +141,27 @@ class Ledger:
             for value in times:
                 best = min(best, value) if value is not None else best
                 bests.append(best)
-            self._running_best[task] = bests
+            if bests != self._running_best.get(task):
+                self._running_best[task] = bests
+                self._view = None
+
+    def exhaust(self, task: int) -> None:
+        """The search found no more candidates for a task."""
+        self.exhausted.add(task)
+        self._view = None
+
+    def serve(self, now: float) -> None:
+        """A stage of the job starts."""
+        self.served_at = now
+        self._view = None
 
     def view(self) -> JobView:
-        """The job as the planner sees it."""
+        """The job as the planner sees it; the same object until the job has changed."""
+        if self._view is None:
+            self._view = self._look()
+        return self._view
+
+    def _look(self) -> JobView:
         return JobView(
             id=self.id,
             device="cpu" if self.spec.target_kind == "llvm" else self.spec.target_kind,
@@ -149,6 +172,8 @@ class Ledger:
             patience=self.config.job.patience,
             min_gain=self.config.job.min_gain,
             priority=self.spec.priority,
+            submitted_at=self.spec.submitted_at,
+            served_at=max(self.served_at, self.spec.submitted_at),
         )
 
     def _task_view(self, index: int) -> TaskView:
@@ -176,6 +201,7 @@ class Ledger:
         tasks = [self._progress(index) for index in range(len(self.spec.tasks))]
         tasks[task] = replace(tasks[task], set_aside=reason)
         self.state = replace(self.state, tasks=tuple(tasks))
+        self._view = None
         self.note("set aside", task=task, reason=reason)
 
     def publish(self, state: State, reason: str) -> None:

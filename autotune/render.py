@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from autotune.planning.simulator import Outcome
     from autotune.submit import Preview
 
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "held": "yellow", "cancelled": "yellow"}
@@ -54,6 +55,34 @@ def queue(jobs: Sequence[JobStatus], daemon: DaemonInfo | None) -> RenderableTyp
             f"{job.trials_done}/{job.trials_total}", latency, eta, escape(job.reason),
         )  # fmt: skip
     return Group(table, *_running(daemon))
+
+
+def outcomes(found: Sequence[Outcome]) -> RenderableType:
+    """The table of `simulate`: a row for each policy, and below it where the idle time went."""
+    from rich.console import Group
+
+    resources = list(found[0].counts) if found else []
+    numbers = ("MAKESPAN", "OVER BOUND", "MEAN END", "WORST END", *(f"{name} BUSY" for name in resources))
+    table, idle = _table("POLICY", *numbers, right=numbers), list[str]()
+    for outcome in found:
+        ends = outcome.completions.values()
+        over = f"{outcome.makespan / outcome.bound:.3f}" if outcome.bound else "-"
+        mean, worst = sum(ends) / max(1, len(ends)), max(ends, default=0.0)
+        shares = [f"{outcome.utilisation(name):.1%}" for name in resources]
+        table.add_row(outcome.policy, duration(outcome.makespan), over, duration(mean), duration(worst), *shares)
+        idle += [line for name in resources if (line := _idle(outcome, name))]
+    bound = f"lower bound {duration(max((outcome.bound for outcome in found), default=0.0))}"
+    return Group(table, "", bound, *idle)
+
+
+def _idle(outcome: Outcome, resource: str) -> str:
+    """Why a resource was idle, as shares of its time."""
+    whole = outcome.counts[resource] * outcome.makespan
+    causes = sorted(outcome.idle.get(resource, {}).items(), key=lambda item: -item[1])
+    shares = ", ".join(
+        f"{cause} {seconds / whole:.1%}" for cause, seconds in causes if whole and seconds / whole > 1e-3
+    )
+    return f"{outcome.policy}: {resource} idle: {shares}" if shares else ""
 
 
 def _running(daemon: DaemonInfo | None) -> list[str]:

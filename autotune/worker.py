@@ -3,7 +3,7 @@
 The daemon starts it by command line and talks to it in JSON lines. On standard input:
 
     {"run": {"id": 7, "job": "0003-resnet18", "task": 1, "round": 0, "kind": "search",
-             "resources": ["cpu-0"], "cpus": [0], "count": 16, "limit_s": 600}}
+             "resources": ["cpu-0"], "cpus": [0], "device": "", "count": 16, "limit_s": 600}}
     {"kill": 7}
 
 On standard output: `{"ready": pid}` once TVM is loaded, then for every stage one line
@@ -177,7 +177,7 @@ def _run(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_stage(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
-    """Run the stage that a request names, on leased CPUs, pinned to them.
+    """Run the stage that a request names, on leased CPUs, pinned to them, with its device leased as well.
 
     Raises:
         Busy: a CPU or the device is leased by someone else.
@@ -201,6 +201,7 @@ def run_stage(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
             int(request["round"]),
             cpus,
             int(request["count"]),
+            str(request["device"]),
         )
         kind = stage.file.kind
         return dict(import_module(f"autotune.stages.{kind}").run(stage), kind=kind)

@@ -20,8 +20,13 @@ def next_batch(job: JobView, running: Sequence[RunningView]) -> int:
     While there are tasks without any trial, a batch is at most half an equal share of the budget: a small
     budget still reaches every task, and half of it goes where the first results say it pays.
     """
+    return batch(job, in_flight(job, running))
+
+
+def batch(job: JobView, spoken_for: int) -> int:
+    """As `next_batch`, for so many trials in flight."""
     tunable = [task for task in job.tasks if not task.exhausted and not task.set_aside]
-    left = job.trials - job.trials_done - in_flight(job, running)
+    left = job.trials - job.trials_done - spoken_for
     if any(not task.running_best for task in tunable):
         share = max(1, job.trials // (2 * len(tunable)))
         return max(0, min(left, job.trials_per_round, share))

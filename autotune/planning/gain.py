@@ -34,12 +34,12 @@ def converged(task: TaskView, per_round: int, patience: int, min_gain: float) ->
     return task.best >= task.best_before(waited) * (1 - min_gain)
 
 
+def is_open(job: JobView, task: TaskView) -> bool:
+    """Whether more trials could still improve a task of a job."""
+    closed = task.exhausted or task.set_aside
+    return not closed and not converged(task, job.trials_per_round, job.patience, job.min_gain)
+
+
 def open_tasks(job: JobView) -> tuple[int, ...]:
     """The tasks of a job that more trials could still improve."""
-    return tuple(
-        index
-        for index, task in enumerate(job.tasks)
-        if not task.exhausted
-        and not task.set_aside
-        and not converged(task, job.trials_per_round, job.patience, job.min_gain)
-    )
+    return tuple(index for index, task in enumerate(job.tasks) if is_open(job, task))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 Kind = Literal["search", "build", "measure", "train"]
 
 
 class StageId(NamedTuple):
-    """One round of one task of one job: at any moment it is at exactly one stage."""
+    """One round of one task of one job: at any moment it is at exactly one stage.
+
+    A task may have several rounds on their way: with lookahead the next is searched while one is measured.
+    """
 
     job: int
     task: int
@@ -52,7 +56,11 @@ class StageView:
 
 @dataclass(frozen=True)
 class JobView:
-    """One active job."""
+    """One active job.
+
+    `device` is a kind of device: `cpu`, `cuda`; any free device of the kind will do. `served_at` is when a stage of
+    the job last started, or when it was submitted; `deadline` is when it should have ended. All epoch seconds.
+    """
 
     id: int
     device: str
@@ -63,12 +71,15 @@ class JobView:
     patience: int
     min_gain: float
     priority: int = 0
+    submitted_at: float = 0.0
+    served_at: float = 0.0
+    deadline: float | None = None
 
-    @property
+    @cached_property
     def trials_done(self) -> int:
         return sum(task.trials for task in self.tasks)
 
-    @property
+    @cached_property
     def live_stages(self) -> tuple[StageView, ...]:
         """The stages that may still run: not those of a task that was set aside."""
         return tuple(stage for stage in self.stages if not self.tasks[stage.id.task].set_aside)
@@ -76,29 +87,68 @@ class JobView:
 
 @dataclass(frozen=True)
 class RunningView:
-    """A stage that a worker has."""
+    """A stage that a worker has. `device` is what a measurement runs on; unnamed it is any device of its kind."""
 
     id: StageId
     kind: Kind
     cpus: tuple[int, ...]
     count: int = 0
+    device: str = ""
+    started_at: float = 0.0
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The CPUs that stages share, and the devices that measure: `cpu` is all of the CPUs at once."""
+    """The CPUs that stages share, and the devices that measure, such as `cpu`, `cuda:0`, `cuda:1`.
+
+    `measure_cpus` are set aside for measurements on the `cpu`. Without any these take all CPUs at once.
+    """
 
     cpus: tuple[int, ...]
-    devices: frozenset[str] = frozenset({"cpu"})
+    devices: tuple[str, ...] = ("cpu",)
+    measure_cpus: tuple[int, ...] = ()
+
+    @cached_property
+    def shared_cpus(self) -> tuple[int, ...]:
+        """The CPUs for every stage but measurements on the `cpu`."""
+        return tuple(cpu for cpu in self.cpus if cpu not in set(self.measure_cpus)) or self.cpus
+
+    @cached_property
+    def cpu_device(self) -> tuple[int, ...]:
+        """The CPUs that a measurement on the `cpu` has to itself."""
+        return self.cpus if self.shared_cpus == self.cpus else self.measure_cpus
+
+    @cached_property
+    def drains(self) -> bool:
+        """Whether a measurement on the `cpu` needs the CPUs that all other stages use."""
+        return self.cpu_device == self.cpus
+
+    @cached_property
+    def kinds(self) -> dict[str, tuple[str, ...]]:
+        """The devices of each kind, in their order."""
+        found: dict[str, tuple[str, ...]] = {}
+        for device in self.devices:
+            found[device_kind(device)] = (*found.get(device_kind(device), ()), device)
+        return found
+
+
+def device_kind(device: str) -> str:
+    """`cuda:1` is of the kind `cuda`."""
+    return device.partition(":")[0]
 
 
 @dataclass(frozen=True)
 class Start:
-    """Start a stage on these CPUs. `count` is how many candidates a search is asked for."""
+    """Start a stage on these CPUs, and a measurement on this device.
+
+    `count` is how many candidates a search is asked for. Without a `lease` it shares what it runs on with others.
+    """
 
     stage: StageView
     cpus: tuple[int, ...]
     count: int = 0
+    device: str = ""
+    lease: bool = True
 
 
 @dataclass(frozen=True)

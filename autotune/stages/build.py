@@ -17,6 +17,9 @@ from autotune.storage.formats import Candidate, Failure
 def run(stage: Stage) -> dict[str, Any]:
     """Publish the measure stage, in which every candidate has a library or a failure.
 
+    The search of the next round is published before it, so that it can go on while this one is measured. Killed
+    between the two, this build runs again, and finds that search there or further on.
+
     Returns:
         `built` and `failed`, counts of candidates.
     """
@@ -25,6 +28,7 @@ def run(stage: Stage) -> dict[str, Any]:
     folder.mkdir(parents=True)
     outcomes = isolated(stage.file.candidates, lambda: _builder(stage, folder), limit_s=stage.config.build.timeout_s)
     built = [_result(candidate, outcome, folder) for candidate, outcome in outcomes]
+    stage.publish_search(stage.file.round + 1)
     stage.advance("measure", built)
     failed = sum(candidate.failure is not None for candidate in built)
     return {"built": len(built) - failed, "failed": failed}

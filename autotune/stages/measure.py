@@ -62,7 +62,7 @@ def _timer(stage: Stage, folder: Path, best_us: float | None) -> Callable[[Candi
 
     measure = stage.config.measure
     _configure_threads(stage)
-    device = open_device(stage.spec.target_kind)
+    device = open_device(stage.spec.target_kind, _index(stage.device))
     runner = Runner(device, Timing(measure.warmup, measure.repeats, measure.min_repeat_ms))
     best = best_us
 
@@ -73,6 +73,11 @@ def _timer(stage: Stage, folder: Path, best_us: float | None) -> Callable[[Candi
         return times
 
     return timed
+
+
+def _index(device: str) -> int:
+    """The number in a device's name: 1 for `cuda:1`."""
+    return int(device.partition(":")[2] or 0)
 
 
 def _configure_threads(stage: Stage) -> None:

@@ -24,11 +24,15 @@ def run(stage: Stage) -> dict[str, Any]:
     from autotune.tvm_backend.cost_model import CostModel
     from autotune.tvm_backend.evolve import propose
 
+    # In this order: a round that ends in between is found in the log, and one that has not, in its stage file.
+    pending = stage.on_its_way()
     trials = stage.log().trials()
     if trials and not stage.paths.cost_model.exists():
         train.update_model(stage)
     model = CostModel.load(stage.paths.cost_model)
-    candidates = propose(stage.program, stage.target, trials, stage.count, model, _evolution(stage), _seed(stage))
+    candidates = propose(
+        stage.program, stage.target, trials, stage.count, model, _evolution(stage), _seed(stage), pending
+    )
     if candidates:
         stage.advance("build", candidates)
     return {"proposed": len(candidates)}

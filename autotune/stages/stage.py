@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +19,8 @@ from autotune.storage.tuning_log import TuningLog
 class Stage:
     """One stage about to run in a worker, with the job, the settings and the CPUs it may use.
 
-    `count` is how many candidates a search is asked for; other kinds ignore it.
+    `count` is how many candidates a search is asked for, and `device` what a measurement runs on, such as
+    `cuda:1`; other kinds ignore them.
     """
 
     workspace: Workspace
@@ -28,6 +30,7 @@ class Stage:
     file: StageFile
     cpus: tuple[int, ...]
     count: int = 0
+    device: str = ""
     _logs: dict[int, TuningLog] = field(default_factory=dict)
 
     @classmethod
@@ -40,6 +43,7 @@ class Stage:
         round: int,
         cpus: Sequence[int],
         count: int,
+        device: str = "",
     ) -> Stage:
         """Read the job and the stage file.
 
@@ -49,7 +53,7 @@ class Stage:
         """
         spec = formats.read(JobSpec, paths.spec)
         file = formats.read(StageFile, paths.stage(task, round))
-        return cls(workspace, paths, spec, config, file, tuple(cpus), count)
+        return cls(workspace, paths, spec, config, file, tuple(cpus), count, device)
 
     @property
     def task(self) -> TaskSpec:
@@ -62,6 +66,15 @@ class Stage:
             key = self.spec.tasks[index].hash
             self._logs[index] = TuningLog(self.workspace.tuning_log(self.spec.target_key, key).records)
         return self._logs[index]
+
+    def on_its_way(self) -> set[str]:
+        """Hashes of this task's candidates in its other rounds: proposed, and perhaps not in the log yet."""
+        found: set[str] = set()
+        for path in self.paths.stage_files_of(self.file.task):
+            with contextlib.suppress(FileNotFoundError):  # that round has ended since: its candidates are in the log
+                file = formats.read(StageFile, path)
+                found |= {item.hash for item in file.candidates if file.round != self.file.round}
+        return found
 
     @cached_property
     def program(self) -> Any:

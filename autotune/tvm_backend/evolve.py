@@ -6,7 +6,7 @@ and the set of known candidates come from the log, and a batch depends on the lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,13 +39,14 @@ def propose(
     model: CostModel | None,
     evolution: Evolution,
     seed: int,
+    pending: Collection[str] = (),
 ) -> list[Candidate]:
-    """Up to `count` new candidates, best predicted first; none of them is in `trials`.
+    """Up to `count` new candidates, best predicted first; none of them is in `trials` or has a hash in `pending`.
 
     Fewer come back where the space has no more that the search finds; none means that it is exhausted.
     Without a model the batch is a random sample. One thread: the same arguments give the same batch.
     """
-    known = {trial.hash for trial in trials}
+    known = {trial.hash for trial in trials} | set(pending)
     ranked = _generate(program, target, trials, count + len(known), model, evolution, seed)
     fresh = {program_hash(item.sch.mod): item for item in ranked}
     picked = _pick([hash for hash in fresh if hash not in known], count, evolution.epsilon, seed)

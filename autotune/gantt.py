@@ -1,0 +1,93 @@
+"""A chart of a simulation: one row for each device and CPU, one bar for each stage. SVG, by itself or in a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from autotune.errors import BadInput
+from autotune.planning.simulator import Outcome, Span
+from autotune.storage.atomic import publish_bytes
+
+_COLOURS = {"search": "#4e79a7", "build": "#f28e2b", "measure": "#59a14f", "train": "#b07aa1"}
+_WIDTH, _LEFT, _ROW, _TOP = 1200, 90, 14, 44
+# A chart of everything that a thousand devices did can be drawn, but not looked at.
+_MOST_ROWS = 200
+_TICKS = 8
+
+
+def check(path: Path) -> None:
+    """Raise ``BadInput`` where the name does not say what to write."""
+    if path.suffix not in (".html", ".svg"):
+        raise BadInput(f"{path}: a chart is an .html or .svg file")
+
+
+def save(path: Path, outcomes: Sequence[Outcome]) -> None:
+    """Write the charts, as the name of the file says. Raises ``DiskProblem``."""
+    text = page(outcomes) if path.suffix == ".html" else svg(outcomes)
+    publish_bytes(path, text.encode())
+
+
+def page(outcomes: Sequence[Outcome]) -> str:
+    """A web page with a chart for each outcome."""
+    charts = "\n".join(svg([outcome]) for outcome in outcomes)
+    return (
+        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>autotune simulate</title>\n{charts}\n</html>\n'
+    )
+
+
+def svg(outcomes: Sequence[Outcome]) -> str:
+    """Charts one below the other, all to the same scale of time."""
+    longest = max((outcome.makespan for outcome in outcomes), default=0.0) or 1.0
+    parts, top = list[str](), 0
+    for outcome in outcomes:
+        rows = _rows(outcome.spans)[:_MOST_ROWS]
+        parts.append(f'<g transform="translate(0 {top})">{_chart(outcome, rows, longest)}</g>')
+        top += _TOP + _ROW * len(rows) + 24
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{top}" font-family="sans-serif"'
+    return f'{head} font-size="10">\n' + "\n".join(parts) + "\n</svg>\n"
+
+
+def _chart(outcome: Outcome, rows: Sequence[str], longest: float) -> str:
+    place = {name: _TOP + _ROW * index for index, name in enumerate(rows)}
+    scale = (_WIDTH - _LEFT - 10) / longest
+    title = f"{outcome.policy}: {outcome.makespan:.0f} s, lower bound {outcome.bound:.0f} s"
+    parts = [f'<text x="4" y="14" font-size="13">{escape(title)}</text>', *_legend(), *_axis(longest, scale)]
+    parts += [f'<text x="4" y="{top + _ROW - 4}">{escape(name)}</text>' for name, top in place.items()]
+    for span in outcome.spans:
+        parts += [_bar(span, place[name], scale) for name in _resources(span) if name in place]
+    return "\n".join(parts)
+
+
+def _bar(span: Span, top: int, scale: float) -> str:
+    x, width = _LEFT + span.start * scale, max(0.3, (span.end - span.start) * scale)
+    tip = f"job {span.id.job} task {span.id.task} round {span.id.round}: {span.kind}, {span.end - span.start:.1f} s"
+    return (
+        f'<rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{_ROW - 2}" fill="{_COLOURS[span.kind]}">'
+        f"<title>{tip}</title></rect>"
+    )
+
+
+def _legend() -> Iterable[str]:
+    for index, (kind, colour) in enumerate(_COLOURS.items()):
+        x = _LEFT + 80 * index
+        yield f'<rect x="{x}" y="20" width="9" height="9" fill="{colour}"/><text x="{x + 12}" y="28">{kind}</text>'
+
+
+def _axis(longest: float, scale: float) -> Iterable[str]:
+    for tick in range(_TICKS + 1):
+        at = longest * tick / _TICKS
+        yield f'<text x="{_LEFT + at * scale:.0f}" y="{_TOP - 4}" text-anchor="middle" fill="#777">{at:.0f}</text>'
+
+
+def _resources(span: Span) -> list[str]:
+    """The rows of a stage. Where CPUs are shared by all, nobody knows which one it ran on."""
+    if span.device and span.device != "cpu":
+        return [span.device]
+    return [f"CPU {cpu}" for cpu in span.cpus] if span.leased or span.device == "cpu" else ["CPUs"]
+
+
+def _rows(spans: Iterable[Span]) -> list[str]:
+    names = {name for span in spans for name in _resources(span)}
+    return sorted(names, key=lambda name: (name.startswith("CPU"), len(name), name))

@@ -1,0 +1,88 @@
+"""Windows follow the clock on the wall, also in the nights when it is put forward and back."""
+
+from __future__ import annotations
+
+from datetime import datetime, time
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.planning.windows import Window, next_moment, parse_time, parse_window
+
+BERLIN = ZoneInfo("Europe/Berlin")  # forward on 2026-03-29 at 02:00, back on 2026-10-25 at 03:00
+NIGHT = parse_window("22:00-07:00")
+
+
+def at(text: str, fold: int = 0) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=BERLIN, fold=fold).timestamp()
+
+
+def wall(moment: float | None) -> str:
+    return "" if moment is None else datetime.fromtimestamp(moment, BERLIN).strftime("%d %H:%M")
+
+
+@pytest.mark.parametrize(
+    ("now", "closes"),
+    [
+        ("2026-01-10 21:59", ""),
+        ("2026-01-10 22:00", "11 07:00"),
+        ("2026-01-11 06:59", "11 07:00"),
+        ("2026-01-11 07:00", ""),
+        ("2026-03-28 23:00", "29 07:00"),
+        ("2026-10-24 23:00", "25 07:00"),
+    ],
+)
+def test_it_closes_when_the_clock_says_so(now: str, closes: str) -> None:
+    assert wall(NIGHT.closes_at(at(now), BERLIN)) == closes
+
+
+@pytest.mark.parametrize(("night", "hours"), [("2026-03-28", 8), ("2026-06-01", 9), ("2026-10-24", 10)])
+def test_a_night_is_as_long_as_it_is(night: str, hours: int) -> None:
+    opens = at(f"{night} 22:00")
+    closes = NIGHT.closes_at(opens, BERLIN)
+    assert closes is not None and closes - opens == hours * 3600
+
+
+def test_a_time_that_is_skipped_or_comes_twice() -> None:
+    skipped, twice = parse_window("02:30-04:00"), parse_window("22:00-02:30")
+    assert wall(skipped.opens_at(at("2026-03-29 00:00"), BERLIN)) == "29 03:30"
+    assert twice.closes_at(at("2026-10-25 01:00"), BERLIN) == at("2026-10-25 02:30")
+    assert twice.closes_at(at("2026-10-25 02:10", fold=1), BERLIN) is None
+
+
+def test_it_opens_next() -> None:
+    assert wall(NIGHT.opens_at(at("2026-01-10 12:00"), BERLIN)) == "10 22:00"
+    assert NIGHT.opens_at(at("2026-01-10 23:00"), BERLIN) == at("2026-01-10 23:00")
+
+
+def test_equal_ends_are_the_whole_day() -> None:
+    assert wall(Window(time(5), time(5)).closes_at(at("2026-01-10 04:00"), BERLIN)) == "10 05:00"
+
+
+@settings(max_examples=60, deadline=None)
+@given(now=st.floats(1.7e9, 1.9e9), start=st.times(), end=st.times())
+def test_it_is_open_or_opens_later(now: float, start: time, end: time) -> None:
+    window = Window(start, end)
+    opens = window.opens_at(now, BERLIN)
+    closes = window.closes_at(now, BERLIN)
+    assert (closes is not None and closes > now) == (opens == now) or opens >= now
+    assert opens - now <= 49 * 3600
+
+
+@pytest.mark.parametrize("text", ["", "22:00", "22-07", "24:00-07:00", "22:60-07:00", "22:00-07:00-08:00"])
+def test_what_is_no_window(text: str) -> None:
+    with pytest.raises(ValueError, match="is no "):
+        parse_window(text)
+
+
+def test_the_next_moment() -> None:
+    now = at("2026-10-24 12:00")
+    assert wall(next_moment("07:00", now, BERLIN)) == "25 07:00"
+    assert wall(next_moment("12:00", now, BERLIN)) == "25 12:00"
+    assert wall(next_moment("12:01", now, BERLIN)) == "24 12:01"
+    assert wall(next_moment("2026-10-31 09:00", now, BERLIN)) == "31 09:00"
+    assert parse_time("7:05") == time(7, 5)
+    with pytest.raises(ValueError, match="is no moment"):
+        next_moment("soon", now, BERLIN)
