@@ -23,7 +23,7 @@ _WORTH, _CHAIN, _FEED, _MUST = range(4)
 # Jobs whose turns are this close count as equals, and what they gain decides.
 _SAME_TURN_S = AGING_S / 8
 # A chain is critical when this many times its length is as long as everything that is left.
-_CHAIN_CAUTION = 1.5
+_CHAIN_CAUTION = 2.0
 # A device is scarce when what is left for it takes at least this share of what is left for the CPUs.
 _SCARCE = 0.8
 # Seconds of measuring begun for each device, as a multiple of the time that a round takes to reach it.
