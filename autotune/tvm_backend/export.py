@@ -90,12 +90,18 @@ def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
         progress("compiling the tuned model")
         tuned, untuned = _compile(export, best, progress)
     progress("waiting for all CPUs")
-    with lease(export.lock_folder, map(cpu_name, export.cpus), wait_s=-1):
+    with lease(export.lock_folder, _measured_on(export), wait_s=-1):
         progress("verifying and comparing")
         error, latencies = _compare(export, tuned, untuned)
     report = _report(export, best, error, latencies)
     _write(export, tuned, report)
     return report
+
+
+def _measured_on(export: _Export) -> list[str]:
+    """What a measure stage of this target would lease, and all CPUs, for ONNX Runtime runs on them."""
+    device = [f"{export.spec.target_kind}:0"] if export.spec.target_kind != "llvm" else []
+    return [*map(cpu_name, export.cpus), *device]
 
 
 def _require_device(spec: JobSpec) -> None:
