@@ -220,10 +220,15 @@ def _hints(kind: Any) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
+@cache
+def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
+    return typing.get_origin(hint), typing.get_args(hint), is_dataclass(hint)
+
+
 def _value(hint: Any, value: Any) -> Any:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if is_dataclass(hint):
-        return from_json(hint, value)  # type: ignore[arg-type]
+    origin, args, nested = _taken_apart(hint)
+    if nested:
+        return from_json(hint, value)
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise TypeError(f"{value!r} is no list")
