@@ -12,6 +12,7 @@ from autotune.storage.formats import DaemonInfo
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
     from autotune.planning.simulator import Outcome
     from autotune.submit import Preview
@@ -40,19 +41,26 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
     return table
 
 
+def _row(table: Table, *cells: str | Text) -> None:
+    """Add a row as it is: text is never taken for markup, nor parsed for any."""
+    from rich.text import Text
+
+    table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+
+
 def queue(jobs: Sequence[JobStatus], daemon: DaemonInfo | None) -> RenderableType:
     """The table of `status`, with what every stage that runs is doing below it."""
     from rich.console import Group
-    from rich.markup import escape
+    from rich.text import Text
 
     table = _table("ID", "NAME", "TARGET", "STATE", "TRIALS", "TASKS SUM", "ETA", "WHY", right=("ID", "TRIALS", "ETA"))
     for job in jobs:
         latency = f"{job.latency_ms:.3f} ms" if job.latency_ms is not None else "-"
         colour = _COLOURS.get(job.state, "default")
         eta = duration(job.eta_seconds) if not job.ended else "-"
-        table.add_row(
-            str(job.id), escape(job.name), job.target, f"[{colour}]{job.state}[/]",
-            f"{job.trials_done}/{job.trials_total}", latency, eta, escape(job.reason),
+        _row(table,
+            str(job.id), job.name, job.target, Text(job.state, colour),
+            f"{job.trials_done}/{job.trials_total}", latency, eta, job.reason,
         )  # fmt: skip
     return Group(table, *_running(daemon))
 
@@ -69,7 +77,7 @@ def outcomes(found: Sequence[Outcome]) -> RenderableType:
         over = f"{outcome.makespan / outcome.bound:.3f}" if outcome.bound else "-"
         mean, worst = sum(ends) / max(1, len(ends)), max(ends, default=0.0)
         shares = [f"{outcome.utilisation(name):.1%}" for name in resources]
-        table.add_row(outcome.policy, duration(outcome.makespan), over, duration(mean), duration(worst), *shares)
+        _row(table, outcome.policy, duration(outcome.makespan), over, duration(mean), duration(worst), *shares)
         idle += [line for name in resources if (line := _idle(outcome, name))]
     bound = f"lower bound {duration(max((outcome.bound for outcome in found), default=0.0))}"
     return Group(table, "", bound, *idle)
@@ -98,24 +106,20 @@ def _running(daemon: DaemonInfo | None) -> list[str]:
 
 def tasks(job: JobStatus) -> Table:
     """The tasks of one job, for `status JOB`."""
-    from rich.markup import escape
-
     table = _table("TASK", "NAME", "WEIGHT", "TRIALS", "BEST", right=("TASK", "WEIGHT", "TRIALS", "BEST"))
     for index, task in enumerate(job.tasks):
         best = f"{task.best_us:.1f} us" if task.best_us is not None else "-"
-        table.add_row(str(index), escape(task.name), str(task.weight), str(task.trials), best)
+        _row(table, str(index), task.name, str(task.weight), str(task.trials), best)
     return table
 
 
 def preview(found: Preview) -> Table:
     """The tasks that a submission would tune."""
-    from rich.markup import escape
-
     table = _table("TASK", "NAME", "SHAPE", "WEIGHT", "GFLOP", "SPACE", right=("TASK", "WEIGHT", "GFLOP", "SPACE"))
     for index, (task, space) in enumerate(zip(found.tasks, found.spaces, strict=True)):
         size = f"{space:.1e}" if space > 99999 else str(space)
-        table.add_row(
-            str(index), escape(task.name), task.shape, str(task.weight), f"{task.gflop:.4f}",
+        _row(table,
+            str(index), task.name, task.shape, str(task.weight), f"{task.gflop:.4f}",
             size if task.tunable else "nothing to tune",
         )  # fmt: skip
     return table
