@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -200,6 +201,8 @@ def status(
     from autotune.jobs import select
 
     workspace = _workspace(context)
+    if not watch:
+        gc.disable()  # what a look makes lives until the process ends, and looking through it takes a sixth of the time
 
     def look() -> list[Any]:
         chosen = select(workspace, jobs) if jobs else None
