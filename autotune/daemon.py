@@ -17,7 +17,7 @@ from autotune.errors import AutotuneError, DaemonRunning, DiskProblem, StorageEr
 from autotune.fleet import Fleet, Report
 from autotune.leases import cpu_name
 from autotune.ledger import Ledger
-from autotune.machine import cuda_devices, usable_cpus
+from autotune.machine import cuda_devices, lent_cpus
 from autotune.planning import policies
 from autotune.planning.budget import ended
 from autotune.planning.estimates import Estimates
@@ -211,7 +211,7 @@ class Daemon:
         self._stalled = not self._running
 
     def _machine(self) -> Machine:
-        cpus = usable_cpus()[: self.config.machine.cpu_slots or None]
+        cpus = lent_cpus(self.config.machine.cpu_slots)
         return Machine(cpus, ("cpu", *(f"cuda:{device.index}" for device in cuda_devices())))
 
     def _planner_of(self, machine: Machine) -> Planner:

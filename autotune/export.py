@@ -8,7 +8,7 @@ from typing import Any
 from autotune import backend
 from autotune.config import Config
 from autotune.errors import BadInput, disk_problem
-from autotune.machine import usable_cpus
+from autotune.machine import lent_cpus
 from autotune.storage.paths import JobPaths, Workspace
 
 
@@ -25,7 +25,7 @@ def export(
         BadInput: `output` is no folder that can be written to.
     """
     _check_output(output)
-    cpus = usable_cpus()[: config.machine.cpu_slots or None]
+    cpus = lent_cpus(config.machine.cpu_slots)
     request = {
         "workspace": str(workspace.root.absolute()),
         "job": paths.folder.name,

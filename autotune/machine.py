@@ -26,6 +26,11 @@ def usable_cpus() -> tuple[int, ...]:
     return tuple(range(os.cpu_count() or 1))
 
 
+def lent_cpus(slots: int) -> tuple[int, ...]:
+    """The CPUs that tuning may use: the first `slots` of the usable ones, or all of them for 0."""
+    return usable_cpus()[: slots or None]
+
+
 @lru_cache(maxsize=1)
 def cpu_model() -> str:
     """The marketing name of the CPU with its family, model and stepping, such as `AMD EPYC 25/17/1`."""

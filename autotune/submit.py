@@ -16,7 +16,7 @@ from uuid import uuid4
 from autotune import backend
 from autotune.config import Config
 from autotune.errors import BadInput, ModelError, StorageError, disk_problem
-from autotune.machine import usable_cpus
+from autotune.machine import lent_cpus
 from autotune.storage import atomic, formats, locks
 from autotune.storage.formats import Control, InputSpec, JobSpec, StageFile, TaskSpec, from_json, to_json
 from autotune.storage.paths import JobPaths, Workspace
@@ -149,7 +149,7 @@ def _incoming(workspace: Workspace) -> Iterator[JobPaths]:
 
 def _import(submission: Submission, config: Config, folder: Path | None, progress: backend.Progress) -> Preview:
     _check_file(submission.model)
-    cpus = usable_cpus()[: config.machine.cpu_slots or None]
+    cpus = lent_cpus(config.machine.cpu_slots)
     request = {
         "model": str(submission.model.absolute()),
         "target": submission.target,
