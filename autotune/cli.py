@@ -89,7 +89,7 @@ def _steps(quiet: bool = False) -> Iterator[Callable[[str], None]]:
 def submit(
     context: typer.Context,
     model: Annotated[Path, typer.Argument(help="An ONNX file.")],
-    target: Annotated[str, typer.Option(help="llvm (this machine's CPU), cuda, or a TVM target as JSON.")] = "llvm",
+    target: Annotated[str, typer.Option(help="llvm (this machine), cuda, simulated, or JSON.")] = "llvm",
     name: Annotated[str, typer.Option(help="Name of the job; by default the file's.")] = "",
     trials: Annotated[int, typer.Option(min=0, help="Trials to spend; 0: as in autotune.toml.")] = 0,
     trials_per_round: Annotated[int, typer.Option(min=0, help="Trials a round; 0: as in autotune.toml.")] = 0,

@@ -7,6 +7,8 @@ setting cannot exist without a default, a bound and a line that says what it doe
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -17,6 +19,7 @@ __all__ = [
     "Build",
     "Config",
     "Daemon",
+    "Device",
     "Export",
     "Job",
     "Machine",
@@ -30,6 +33,7 @@ __all__ = [
 # Not tempfile.gettempdir(), which may differ between users who must share the locks.
 _SHARED_LOCKS = Path("/tmp/autotune-locks")
 _LARGEST = 2**63
+_DEVICE_NAME = re.compile(r"^[A-Za-z0-9_-]{1,32}$")  # it becomes part of the name of a lock file
 _POLICIES = ("predictive", "interleave", "sequential", "uncoordinated")
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
@@ -49,6 +53,7 @@ class Machine:
 
     cpu_slots: int = _setting(0, "CPUs to use at most; 0: as many as the process may use", least=0)
     lock_dir: str = _setting("", "folder of the locks that all users share; empty: /tmp/autotune-locks")
+    simulated_cpus: int = _setting(0, "CPU slots that do not exist, for simulated devices only; 0: real CPUs", least=0)
 
     @property
     def usable_cpus(self) -> int:
@@ -134,6 +139,23 @@ class Daemon:
     stop_grace_s: float = _setting(30.0, "seconds that workers have to finish when the daemon stops", least=0)
 
 
+@dataclass(frozen=True)
+class Device:
+    """A device that does not exist, `[devices.NAME]`: stages for it take their time, and no CPU.
+
+    The seconds are those of a stage with a full batch, and `spread` is as in a scenario for `autotune simulate`.
+    """
+
+    kind: str = _setting("simulated", "what it is; `simulated` is all there is", choices=("simulated",))
+    search_s: float = _setting(10.0, "seconds of a search", least=0)
+    build_s: float = _setting(15.0, "seconds of a build", least=0)
+    measure_s: float = _setting(3.0, "seconds of a measurement", least=0)
+    train_s: float = _setting(1.0, "seconds of a training", least=0)
+    spread: float = _setting(0.0, "how far stages are from that: a relative standard deviation, nearly", least=0)
+    speed: float = _setting(1.0, "divides all seconds, for tests", least=0.001)
+    trials: str = _setting("", "a tuning log whose times are the answers; empty: times are drawn")
+
+
 class Setting(NamedTuple):
     """One setting, as the documentation lists it."""
 
@@ -155,13 +177,14 @@ class Config:
     train: Train = Train()
     export: Export = Export()
     daemon: Daemon = Daemon()
+    devices: Mapping[str, Device] = field(default_factory=dict)
 
     @classmethod
     def describe(cls) -> list[Setting]:
         """Every setting there is, in the order of the file."""
         return [
             Setting(name, setting.name, getattr(section, setting.name), setting.metadata["doc"])
-            for name, section in _sections().items()
+            for name, section in {**_sections(), "devices.NAME": Device()}.items()
             for setting in fields(section)
         ]
 
@@ -180,7 +203,7 @@ def load(path: Path) -> Config:
         raise disk_problem("read", path, error) from error
     document, text = parse(path, data)
     try:
-        return _config(document)
+        return _config(document, path.parent)
     except Wrong as wrong:
         line = line_of(text, wrong.keys)
         raise ConfigError(f"{path}:{line}: {wrong}") from None
@@ -212,32 +235,61 @@ def parse(path: Path, data: bytes) -> tuple[dict[str, Any], str]:
 def _sections() -> dict[str, Any]:
     """The sections by name, with their defaults."""
     defaults = Config()
-    return {section.name: getattr(defaults, section.name) for section in fields(defaults)}
+    return {section.name: getattr(defaults, section.name) for section in fields(defaults) if section.name != "devices"}
 
 
-def _config(document: dict[str, Any]) -> Config:
+def _config(document: dict[str, Any], folder: Path) -> Config:
     defaults = _sections()
-    sections = {}
+    sections: dict[str, Any] = {"devices": _devices(document.pop("devices", {}), folder)}
     for name, table in document.items():
         if name not in defaults:
             kind = f"section [{name}]" if isinstance(table, dict) else f"key {name!r}"
-            raise Wrong((name,), f"unknown {kind}{_hint(name, defaults)}")
+            raise Wrong((name,), f"unknown {kind}{_hint(name, [*defaults, 'devices'])}")
         if not isinstance(table, dict):
             raise Wrong((name,), f"{name!r} must be a section, not {_type_name(table)}")
         sections[name] = _section(name, defaults[name], table)
     return Config(**sections)
 
 
-def _section(name: str, defaults: Any, table: dict[str, Any]) -> Any:
-    settings = {setting.name: setting for setting in fields(defaults)}
+def _devices(tables: Any, folder: Path) -> dict[str, Device]:
+    """The sections `[devices.NAME]`; what they refer to is found from the folder of the settings."""
+    if not isinstance(tables, dict):
+        raise Wrong(("devices",), f"'devices' must be sections [devices.NAME], not {_type_name(tables)}")
+    return {name: _device(name, table, folder) for name, table in tables.items()}
+
+
+def _device(name: str, table: Any, folder: Path) -> Device:
+    keys = ("devices", name)
+    if not _DEVICE_NAME.match(name):
+        raise Wrong(keys, f"[devices.{name}]: use up to 32 letters, digits, dashes and underscores")
+    if not isinstance(table, dict):
+        raise Wrong(keys, f"{name!r} in [devices] must be a section [devices.NAME], not {_type_name(table)}")
+    device: Device = _section(f"devices.{name}", Device(), table, keys)
+    if "kind" not in table:
+        raise Wrong(keys, f'[devices.{name}] needs a kind = "simulated"')
+    if device.trials and not (folder / device.trials).is_file():
+        raise Wrong((*keys, "trials"), f"'trials' in [devices.{name}]: there is no file {folder / device.trials}")
+    return device
+
+
+def job_device(table: dict[str, Any]) -> Device:
+    """What a job says of the simulated device that it is for. Raises ``Wrong``."""
+    if "trials" in table or "speed" in table:
+        raise Wrong((), "'trials' and 'speed' belong into a section [devices.NAME]")
+    device: Device = _section("devices.NAME", Device(), table)
+    return device
+
+
+def _section(name: str, defaults: Any, table: dict[str, Any], keys: tuple[str, ...] = ()) -> Any:
+    settings, keys = {setting.name: setting for setting in fields(defaults)}, keys or (name,)
     values = {}
     for key, value in table.items():
         if key not in settings:
             hint = _hint(key, settings)
-            raise Wrong((name, key), f"unknown key {key!r} in [{name}]{hint}")
+            raise Wrong((*keys, key), f"unknown key {key!r} in [{name}]{hint}")
         fault = _fault(value, settings[key])
         if fault:
-            raise Wrong((name, key), f"{key!r} in [{name}] {fault}")
+            raise Wrong((*keys, key), f"{key!r} in [{name}] {fault}")
         values[key] = type(getattr(defaults, key))(value)
     return replace(defaults, **values)
 
@@ -270,7 +322,7 @@ def _type_name(value: Any) -> str:
     return _TYPE_NAMES.get(type(value), "a date or time")
 
 
-def _hint(word: str, known: dict[str, Any]) -> str:
+def _hint(word: str, known: Iterable[str]) -> str:
     import difflib  # slow to import, and needed only to fail
 
     close = difflib.get_close_matches(word, known, n=1)

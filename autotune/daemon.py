@@ -12,12 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
 
+from autotune import lending
 from autotune.config import Config
 from autotune.errors import AutotuneError, DaemonRunning, DiskProblem, StorageError, TimedOut, disk_problem
 from autotune.fleet import Fleet, Report
-from autotune.leases import cpu_name
 from autotune.ledger import Ledger
-from autotune.machine import cuda_devices, lent_cpus
 from autotune.planning import policies
 from autotune.planning.budget import ended
 from autotune.planning.estimates import Estimates
@@ -211,8 +210,7 @@ class Daemon:
         self._stalled = not self._running
 
     def _machine(self) -> Machine:
-        cpus = lent_cpus(self.config.machine.cpu_slots)
-        return Machine(cpus, ("cpu", *(f"cuda:{device.index}" for device in cuda_devices())))
+        return lending.machine(self.config)
 
     def _planner_of(self, machine: Machine) -> Planner:
         """The planner, which keeps what has not changed since the last tick; a new one for a changed machine."""
@@ -227,8 +225,6 @@ class Daemon:
         now = time.time()
         view = RunningView(start.stage.id, start.stage.kind, start.cpus, start.count, start.device, now)
         kind = job.spec.target_kind
-        # `cpu` is the CPUs themselves; a policy that waits for nobody leases nothing.
-        devices = [start.device] if start.device not in ("", "cpu") else []
         self._begun.setdefault(job.id, (time.monotonic(), job.view().trials_done))
         request = {
             "id": self._sequence,
@@ -236,7 +232,8 @@ class Daemon:
             "task": view.id.task,
             "round": view.id.round,
             "kind": view.kind,
-            "resources": [*map(cpu_name, view.cpus), *devices] if start.lease else [],
+            # A policy that waits for nobody leases nothing.
+            "resources": lending.lease_names(self.config, view.cpus, start.device) if start.lease else [],
             "cpus": list(view.cpus),
             "count": view.count,
             "device": start.device,

@@ -7,8 +7,10 @@ from typing import Any
 
 from autotune import backend
 from autotune.config import Config
-from autotune.errors import BadInput, disk_problem
+from autotune.errors import BadInput, BadState, disk_problem
 from autotune.machine import lent_cpus
+from autotune.storage import formats
+from autotune.storage.formats import SIMULATED, JobSpec
 from autotune.storage.paths import JobPaths, Workspace
 
 
@@ -22,8 +24,11 @@ def export(
 
     Raises:
         VerificationError: the outputs differ; nothing was written.
+        BadState: the job is for a simulated device.
         BadInput: `output` is no folder that can be written to.
     """
+    if formats.read(JobSpec, paths.spec).target_kind == SIMULATED:
+        raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
     _check_output(output)
     cpus = lent_cpus(config.machine.cpu_slots)
     request = {

@@ -15,12 +15,13 @@ from uuid import uuid4
 
 from autotune import backend
 from autotune.config import Config
-from autotune.errors import BadInput, ModelError, StorageError, disk_problem
+from autotune.errors import BadInput, BadTarget, ModelError, StorageError, disk_problem
 from autotune.machine import lent_cpus
 from autotune.storage import atomic, formats, locks
-from autotune.storage.formats import Control, InputSpec, JobSpec, StageFile, TaskSpec, from_json, to_json
+from autotune.storage.formats import SIMULATED, Control, InputSpec, JobSpec, StageFile, TaskSpec, from_json, to_json
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
+from autotune.tvm_backend.target import target_kind
 
 IMPORT_LIMIT_S = 1800.0
 _INPUT = re.compile(r"^(?P<name>.+?)=(?P<shape>\d+(x\d+)*|scalar)(:(?P<dtype>[a-z]+\d*))?$")
@@ -93,12 +94,39 @@ def submit(workspace: Workspace, config: Config, submission: Submission, progres
     _check_free(workspace, name if submission.name else "")
     with _incoming(workspace) as incoming:
         imported = _import(submission, config, incoming.folder, progress)
-        with locks.exclusive(workspace.queue_lock):
-            id = _next_id(workspace)
-            spec = _spec(workspace, config, submission, imported, id, _free_name(workspace, name, submission))
-            _write(incoming, spec)
-            atomic.publish_folder(incoming.folder, workspace.job(id, spec.name).folder)
+        return _publish(workspace, config, submission, imported, incoming)
+
+
+def publish(workspace: Workspace, config: Config, submission: Submission, imported: Preview) -> JobSpec:
+    """Publish a job whose tasks are known, without reading a model: a simulated device needs no more.
+
+    Raises:
+        BadInput: the name is wrong.
+        DiskProblem: the workspace cannot be written.
+    """
+    with _incoming(workspace) as incoming:
+        return _publish(workspace, config, submission, imported, incoming)
+
+
+def _publish(
+    workspace: Workspace, config: Config, submission: Submission, imported: Preview, incoming: JobPaths
+) -> JobSpec:
+    with locks.exclusive(workspace.queue_lock):
+        id = _next_id(workspace)
+        name = _free_name(workspace, _name(submission), submission)
+        spec = _spec(workspace, config, submission, imported, id, name)
+        _write(incoming, spec)
+        atomic.publish_folder(incoming.folder, workspace.job(id, spec.name).folder)
     return spec
+
+
+def _check_target(target: str, config: Config) -> None:
+    """A queue whose CPUs do not exist has nothing to measure a real program on."""
+    if target_kind(target) != SIMULATED and config.machine.simulated_cpus:
+        raise BadTarget(
+            f"target {target!r}: the CPUs of this workspace are simulated ([machine] simulated_cpus),"
+            " so it takes jobs for --target simulated only"
+        )
 
 
 def _name(submission: Submission) -> str:
@@ -149,6 +177,7 @@ def _incoming(workspace: Workspace) -> Iterator[JobPaths]:
 
 def _import(submission: Submission, config: Config, folder: Path | None, progress: backend.Progress) -> Preview:
     _check_file(submission.model)
+    _check_target(submission.target, config)
     cpus = lent_cpus(config.machine.cpu_slots)
     request = {
         "model": str(submission.model.absolute()),

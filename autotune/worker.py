@@ -27,6 +27,7 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,6 +35,7 @@ from autotune import config as settings
 from autotune.errors import AutotuneError
 from autotune.isolate import die_with_parent
 from autotune.leases import lease
+from autotune.storage.formats import KINDS, SIMULATED
 from autotune.storage.locks import Busy
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -183,15 +185,13 @@ def run_stage(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
         Busy: a CPU or the device is leased by someone else.
         Exception: whatever the stage raises.
     """
-    from importlib import import_module
-
     from autotune.stages.stage import Stage
 
     config = settings.load(workspace.config)
     cpus = [int(cpu) for cpu in request["cpus"]]
     wait_s = _LEASE_WAIT_S.get(request["kind"], _SHORT_WAIT_S)
     with lease(config.machine.lock_folder, request["resources"], wait_s):
-        if hasattr(os, "sched_setaffinity"):
+        if hasattr(os, "sched_setaffinity") and not config.machine.simulated_cpus:
             os.sched_setaffinity(0, cpus)
         stage = Stage.load(
             workspace,
@@ -210,7 +210,7 @@ def run_stage(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="autotune.worker")
     parser.add_argument("--workspace", type=Path, required=True)
-    parser.add_argument("--kind", choices=("llvm", "cuda"), required=True)
+    parser.add_argument("--kind", choices=("llvm", "cuda", SIMULATED), required=True)
     options = parser.parse_args()
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the daemon decides; a terminal signals us both
@@ -220,13 +220,25 @@ def main() -> None:
     answers = os.dup(1)
     os.dup2(2, 1)  # what libraries print must not get between the answers
     try:
-        from autotune.tvm_backend.load import load_for_tuning
-
-        load_for_tuning(options.kind)
+        _load(options.kind)
     except AutotuneError as error:
         os.write(answers, json.dumps({"fatal": str(error)}).encode() + b"\n")
         sys.exit(1)
     Worker(Workspace(options.workspace), commands=0, answers=answers).serve()
+
+
+def _load(kind: str) -> None:
+    """Load what stages need, so that the children find it loaded: TVM, but for a device that does not exist.
+
+    Raises:
+        UnsupportedVersion: this TVM was never tested.
+    """
+    for name in ("filelock", "tomli", *(f"autotune.stages.{stage}" for stage in KINDS)):
+        import_module(name)
+    if kind != SIMULATED:
+        from autotune.tvm_backend.load import load_for_tuning
+
+        load_for_tuning(kind)
 
 
 if __name__ == "__main__":

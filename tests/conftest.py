@@ -16,6 +16,7 @@ from autotune.storage.paths import JobPaths, Workspace
 TARGETS: dict[str, dict[str, Any]] = {
     "llvm": {"kind": "llvm", "mcpu": "x86-64", "num-cores": 1},
     "cuda": {"kind": "cuda", "arch": "sm_90"},
+    "simulated": {"kind": "simulated"},
 }
 
 
@@ -27,6 +28,20 @@ def workspace(tmp_path: Path) -> Workspace:
     workspace.logs.mkdir()
     workspace.config.write_text(f'[machine]\nlock_dir = "{tmp_path / "locks"}"\n')
     return workspace
+
+
+@pytest.fixture
+def simulate(workspace: Workspace) -> Callable[..., None]:
+    """Gives the workspace simulated devices and CPUs: with them a job made for `simulated` runs, without TVM."""
+
+    def settle(devices: int = 2, cpus: int = 8, **settings: object) -> None:
+        lines = [f"simulated_cpus = {cpus}"]
+        for index in range(devices):
+            lines += [f"[devices.gpu{index}]", 'kind = "simulated"']
+            lines += [f"{key} = {value!r}" for key, value in settings.items()]
+        workspace.config.write_text(workspace.config.read_text() + "\n".join(lines) + "\n")
+
+    return settle
 
 
 @pytest.fixture

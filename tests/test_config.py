@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.config import Config, load
+from autotune.config import Config, Device, load
 from autotune.errors import ConfigError, DiskProblem
 
 
@@ -156,14 +156,53 @@ def test_every_setting_is_described_and_its_default_is_accepted(path: Path) -> N
     described = Config.describe()
     lines = [f"{s.section}.{s.key} = {s.default!r}" for s in described]
     path.write_text("\n".join(lines))
-    assert load(path) == Config()
+    assert load(path) == Config(devices={"NAME": Device()})
     assert all(setting.doc and "\n" not in setting.doc for setting in described)
     assert len(described) == sum(
-        len(dataclasses.fields(getattr(Config(), section.name))) for section in dataclasses.fields(Config)
-    )
+        len(dataclasses.fields(getattr(Config(), section.name)))
+        for section in dataclasses.fields(Config)
+        if section.name != "devices"
+    ) + len(dataclasses.fields(Device))
 
 
 def test_a_number_below_its_bound_is_refused_for_every_numeric_setting(path: Path) -> None:
     for setting in Config.describe():
         if not isinstance(setting.default, str):
             assert "must be at least" in refusal(path, f"{setting.section}.{setting.key} = -1\n")
+
+
+class TestDevices:
+    def test_each_has_a_section_of_its_own_name(self, path: Path) -> None:
+        path.write_text('[devices.gpu0]\nkind = "simulated"\nmeasure_s = 2\n[devices.big-one]\nkind = "simulated"\n')
+        devices = load(path).devices
+        assert list(devices) == ["gpu0", "big-one"]
+        assert (devices["gpu0"].measure_s, devices["gpu0"].build_s) == (2.0, 15.0)
+
+    @pytest.mark.parametrize(
+        ("text", "fault"),
+        [
+            ("[devices.a]\nbuild_s = 1\n", '1: [devices.a] needs a kind = "simulated"'),
+            ("[devices.a]\nkind = 'cuda'\n", "2: 'kind' in [devices.a] must be one of simulated, not 'cuda'"),
+            (
+                "[devices.a]\nkind = 'simulated'\nbuild = 1\n",
+                "3: unknown key 'build' in [devices.a]; did you mean 'build_s'?",
+            ),
+            (
+                "[devices.a]\nkind = 'simulated'\n[devices.b]\nkind = 'simulated'\nspeed = 0\n",
+                "5: 'speed' in [devices.b] must be at least 0.001, not 0",
+            ),
+            (
+                "[devices.a]\nkind = 'simulated'\ntrials = 'no.jsonl'\n",
+                "3: 'trials' in [devices.a]: there is no file no.jsonl",
+            ),
+            ("devices = 3\n", "1: 'devices' must be sections [devices.NAME], not a whole number"),
+            ("[devices]\ngpu0 = 3\n", "2: 'gpu0' in [devices] must be a section [devices.NAME], not a whole number"),
+            (
+                "[devices.'a:b']\nkind = 'simulated'\n",
+                "1: [devices.a:b]: use up to 32 letters, digits, dashes and underscores",
+            ),
+            ("[device.a]\n", "1: unknown section [device]; did you mean 'devices'?"),
+        ],
+    )
+    def test_what_is_wrong_is_refused_with_its_line(self, path: Path, text: str, fault: str) -> None:
+        assert refusal(path, text) == f"autotune.toml:{fault}"

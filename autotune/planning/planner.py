@@ -163,4 +163,6 @@ class Planner:
 
 
 def _device_name(device: str) -> str:
+    if device == "simulated":
+        return "a simulated device"
     return "all CPUs" if device == "cpu" else f"a {device.upper()} device"

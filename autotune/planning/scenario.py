@@ -57,15 +57,18 @@ class Scenario:
     def seconds(self, job: SimulatedJob, task: int, round: int, kind: Kind, count: int) -> float:
         """How long a stage takes when it has its resources to itself."""
         duration = job.seconds[kind]
-        chance = 0.5
-        if duration.spread or duration.samples:
-            chance = _chance(self.seed, job.id, task, round, len(kind) * 256 + ord(kind[0]))
-        value = duration.draw(chance)
+        certain = not duration.spread and not duration.samples
+        value = duration.draw(0.5 if certain else chance(self.seed, job.id, task, round, kind))
         # Searching and training take their time whatever the batch; building and measuring go by candidate.
         return value * count / job.trials_per_round if kind in ("build", "measure") else value
 
 
-def _chance(*numbers: int) -> float:
+def chance(seed: int, job: int, task: int, round: int, kind: Kind) -> float:
+    """A stage's luck, the same whenever it is asked for: what `Duration.draw` takes."""
+    return _mixed(seed, job, task, round, len(kind) * 256 + ord(kind[0]))
+
+
+def _mixed(*numbers: int) -> float:
     """A number above 0 and below 1 that looks random and is the same for the same numbers (after splitmix64)."""
     state = 0
     for number in numbers:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.isolate import Outcome, isolated
+from autotune.stages import simulated
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Failure
 
@@ -35,6 +36,8 @@ def run(stage: Stage) -> dict[str, Any]:
 
 
 def _builder(stage: Stage, folder: Path) -> Callable[[Candidate], str]:
+    if stage.simulated:
+        return simulated.builder(stage, folder)
     from autotune.tvm_backend.build import build_library
     from autotune.tvm_backend.space import replay
 

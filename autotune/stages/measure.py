@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.isolate import Outcome, isolated
+from autotune.stages import simulated
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Failure, Trial
 
@@ -58,6 +59,8 @@ def _measure(stage: Stage, folder: Path, waiting: list[Candidate], times: list[f
 
 
 def _timer(stage: Stage, folder: Path, best_us: float | None) -> Callable[[Candidate], list[float]]:
+    if stage.simulated:
+        return simulated.timer(stage)
     from autotune.tvm_backend.run import Runner, Timing, open_device
 
     measure = stage.config.measure

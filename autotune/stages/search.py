@@ -5,8 +5,9 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-from autotune.stages import train
+from autotune.stages import simulated, train
 from autotune.stages.stage import Stage
+from autotune.storage.formats import Candidate, Trial
 
 _POPULATION_PER_CANDIDATE = 6
 
@@ -21,21 +22,23 @@ def run(stage: Stage) -> dict[str, Any]:
         `proposed`, how many there are. With none the round stays where it is: the space is exhausted,
         and the daemon, told so, will not ask again.
     """
-    from autotune.tvm_backend.cost_model import CostModel
-    from autotune.tvm_backend.evolve import propose
-
     # In this order: a round that ends in between is found in the log, and one that has not, in its stage file.
     pending = stage.on_its_way()
     trials = stage.log().trials()
-    if trials and not stage.paths.cost_model.exists():
-        train.update_model(stage)
-    model = CostModel.load(stage.paths.cost_model)
-    candidates = propose(
-        stage.program, stage.target, trials, stage.count, model, _evolution(stage), _seed(stage), pending
-    )
+    candidates = simulated.propose(stage, trials, pending) if stage.simulated else _propose(stage, trials, pending)
     if candidates:
         stage.advance("build", candidates)
     return {"proposed": len(candidates)}
+
+
+def _propose(stage: Stage, trials: list[Trial], pending: set[str]) -> list[Candidate]:
+    from autotune.tvm_backend.cost_model import CostModel
+    from autotune.tvm_backend.evolve import propose
+
+    if trials and not stage.paths.cost_model.exists():
+        train.update_model(stage)
+    model = CostModel.load(stage.paths.cost_model)
+    return propose(stage.program, stage.target, trials, stage.count, model, _evolution(stage), _seed(stage), pending)
 
 
 def _evolution(stage: Stage) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from autotune.config import Config
 from autotune.storage import atomic, formats
-from autotune.storage.formats import Candidate, JobSpec, Kind, StageFile, TaskSpec
+from autotune.storage.formats import SIMULATED, Candidate, JobSpec, Kind, StageFile, TaskSpec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
 
@@ -75,6 +75,11 @@ class Stage:
                 file = formats.read(StageFile, path)
                 found |= {item.hash for item in file.candidates if file.round != self.file.round}
         return found
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the job's device does not exist, and `stages/simulated.py` stands for TVM."""
+        return self.spec.target_kind == SIMULATED
 
     @cached_property
     def program(self) -> Any:

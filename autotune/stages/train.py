@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import StorageError
+from autotune.stages import simulated
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_bytes, publish_json, read_json
 from autotune.storage.formats import Trial
@@ -23,7 +24,7 @@ def run(stage: Stage) -> dict[str, Any]:
     Returns:
         `trained_on`, the number of trials behind the model.
     """
-    trained_on = update_model(stage)
+    trained_on = simulated.learn(stage) if stage.simulated else update_model(stage)
     stage.end_round()
     return {"trained_on": trained_on}
 

@@ -20,6 +20,7 @@ Kind = Literal["search", "build", "measure", "train"]
 KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train")
 Wanted = Literal["run", "hold", "cancel"]
 State = Literal["waiting", "running", "held", "cancelled", "done", "failed"]
+SIMULATED = "simulated"  # the kind of target, and of device, that does not exist
 ENDED: tuple[State, ...] = ("cancelled", "done", "failed")
 
 T = TypeVar("T")

@@ -45,7 +45,7 @@ def load_tvm(target_kind: str) -> None:
     check_versions()
     tvm = importlib.import_module("tvm")
     s_tir = importlib.import_module("tvm.s_tir")
-    if target_kind != "llvm":
+    if target_kind == "cuda":
         importlib.import_module(_INTRINSICS)
     elif _INTRINSICS not in sys.modules:
         package = types.ModuleType(_INTRINSICS)

@@ -8,8 +8,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.config import Wrong, job_device
 from autotune.errors import BadTarget
 from autotune.machine import cpu_model, cuda_devices
+from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.load import TESTED
 
 DEFAULT_CUDA_ARCH = "sm_80"
@@ -26,26 +28,31 @@ class ResolvedTarget:
     """A target that TVM accepts, and the key that its tuning logs share.
 
     The key covers all that a measured time depends on besides the task: target, device model, TVM version.
+    A model is `lowered_for` the target itself, or for this CPU where the target is a simulated device.
     """
 
     description: dict[str, Any]
     key: str
+    lowered_for: dict[str, Any]
 
 
 def target_kind(text: str) -> str:
-    """`llvm` or `cuda`, without importing TVM.
+    """`llvm`, `cuda` or `simulated`, without importing TVM.
 
     Raises:
         BadTarget: the text names neither.
     """
     kind = _parse(text).get("kind")
-    if kind not in ("llvm", "cuda"):
-        raise BadTarget(f"target {text!r}: kind is {kind!r}; give llvm, cuda or a JSON object with such a kind")
+    if kind not in ("llvm", "cuda", SIMULATED):
+        fault = "give llvm, cuda, simulated or a JSON object with such a kind"
+        raise BadTarget(f"target {text!r}: kind is {kind!r}; {fault}")
     return str(kind)
 
 
 def resolve_target(text: str, threads: int) -> ResolvedTarget:
     """Complete `llvm`, `cuda` or a JSON object with what this machine has.
+
+    `simulated` may say how long its stages take: what a section [devices.NAME] says, but for `kind` and `trials`.
 
     Args:
         threads: CPU threads that a compiled model will use.
@@ -57,12 +64,22 @@ def resolve_target(text: str, threads: int) -> ResolvedTarget:
 
     target_kind(text)
     given = _parse(text)
+    if given["kind"] == SIMULATED:
+        _check_simulated(text, given)
+        return ResolvedTarget(given, f"{SIMULATED}-{_digest(given)}", _cpu({"kind": "llvm"}, threads))
     complete = _cpu(given, threads) if given["kind"] == "llvm" else _cuda(given, threads)
     try:
         tvm.target.Target(complete)
     except (ValueError, TypeError, tvm.error.InternalError) as error:
         raise BadTarget(f"target {text!r}: {str(error).splitlines()[0]}") from error
-    return ResolvedTarget(complete, _key(complete))
+    return ResolvedTarget(complete, _key(complete), complete)
+
+
+def _check_simulated(text: str, given: dict[str, Any]) -> None:
+    try:
+        job_device(given)
+    except Wrong as wrong:
+        raise BadTarget(f"target {text!r}: {wrong}") from wrong
 
 
 def _parse(text: str) -> dict[str, Any]:
@@ -90,9 +107,11 @@ def _cuda(given: dict[str, Any], threads: int) -> dict[str, Any]:
 def _key(target: dict[str, Any]) -> str:
     name = str(target.get("mcpu") or target.get("arch") or "any")
     device = cpu_model() if target["kind"] == "llvm" else _gpu_model(str(target.get("arch")))
-    whole = json.dumps([target, device, TESTED], sort_keys=True)
-    digest = hashlib.sha256(whole.encode()).hexdigest()[:10]
-    return f"{target['kind']}-{re.sub(r'[^A-Za-z0-9_]+', '_', name)}-{digest}"
+    return f"{target['kind']}-{re.sub(r'[^A-Za-z0-9_]+', '_', name)}-{_digest([target, device, TESTED])}"
+
+
+def _digest(whole: Any) -> str:
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def _gpu_model(arch: str) -> str:

@@ -1,0 +1,35 @@
+"""What tuning may use of this machine, as the planner sees it, and the names under which stages lease it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from autotune.config import Config
+from autotune.leases import cpu_name
+from autotune.machine import cuda_devices, lent_cpus
+from autotune.planning.view import Machine
+from autotune.storage.formats import SIMULATED
+
+
+def machine(config: Config) -> Machine:
+    """The CPUs and devices that the settings lend.
+
+    With simulated CPUs nothing that is real is lent: what shares no CPU with the rest of the machine must not
+    measure on it.
+    """
+    simulated = tuple(f"{SIMULATED}:{name}" for name in config.devices)
+    if config.machine.simulated_cpus:
+        return Machine(tuple(range(config.machine.simulated_cpus)), simulated)
+    cuda = (f"cuda:{device.index}" for device in cuda_devices())
+    return Machine(lent_cpus(config.machine.cpu_slots), ("cpu", *cuda, *simulated))
+
+
+def lease_names(config: Config, cpus: Iterable[int], device: str) -> list[str]:
+    """The resources that a stage on these CPUs leases, and a measurement on this device. `cpu` is its CPUs."""
+    name = simulated_cpu_name if config.machine.simulated_cpus else cpu_name
+    return [*map(name, cpus), *([device] if device not in ("", "cpu") else [])]
+
+
+def simulated_cpu_name(cpu: int) -> str:
+    """The resource name of a CPU slot that does not exist."""
+    return f"simcpu-{cpu}"
