@@ -52,6 +52,7 @@ class Machine:
     """What this machine lends to tuning."""
 
     cpu_slots: int = _setting(0, "CPUs to use at most; 0: as many as the process may use", least=0)
+    measure_cpus: int = _setting(0, "CPUs of these kept for measurements on the CPU; 0: those take all", least=0)
     lock_dir: str = _setting("", "folder of the locks that all users share; empty: /tmp/autotune-locks")
     simulated_cpus: int = _setting(0, "CPU slots that do not exist, for simulated devices only; 0: real CPUs", least=0)
 
@@ -248,7 +249,16 @@ def _config(document: dict[str, Any], folder: Path) -> Config:
         if not isinstance(table, dict):
             raise Wrong((name,), f"{name!r} must be a section, not {_type_name(table)}")
         sections[name] = _section(name, defaults[name], table)
-    return Config(**sections)
+    return _checked(Config(**sections))
+
+
+def _checked(config: Config) -> Config:
+    """The settings, if they also fit together."""
+    lent, kept = config.machine.usable_cpus, config.machine.measure_cpus
+    if kept >= lent:
+        fault = f"must leave a CPU for other stages; there are {lent}, and 0 lets measurements take them all in turn"
+        raise Wrong(("machine", "measure_cpus"), f"'measure_cpus' in [machine] {fault}")
+    return config
 
 
 def _devices(tables: Any, folder: Path) -> dict[str, Device]:

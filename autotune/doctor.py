@@ -9,9 +9,10 @@ from importlib import metadata
 
 from autotune import config as settings
 from autotune.errors import AutotuneError, UnsupportedVersion
-from autotune.machine import cpu_model, cuda_devices, usable_cpus
+from autotune.machine import cpu_model, cuda_devices
 from autotune.status import running_daemon
 from autotune.storage import locks
+from autotune.storage.formats import SIMULATED
 from autotune.storage.paths import Workspace
 from autotune.tvm_backend.load import check_versions
 
@@ -40,6 +41,7 @@ def examine(workspace: Workspace) -> list[Finding]:
         _lock_folder(workspace),
         _cpus(workspace),
         *_cuda(),
+        *_simulated(workspace),
         _daemon(workspace),
     ]
 
@@ -95,12 +97,13 @@ def _lock_folder(workspace: Workspace) -> Finding:
 
 def _cpus(workspace: Workspace) -> Finding:
     try:
-        slots = settings.load(workspace.config).machine.usable_cpus
+        machine = settings.load(workspace.config).machine
     except AutotuneError:
-        slots = len(usable_cpus())
+        machine = settings.Machine()
+    kept = f", {machine.measure_cpus} of them for measurements only" if machine.measure_cpus else ""
     load = os.getloadavg()[0]
     busy = f"; other programs keep {load:.1f} of them busy, which disturbs measurements" if load > 0.5 else ""
-    return Finding(not busy, False, f"{cpu_model()}, {slots} CPU slots{busy}")
+    return Finding(not busy, False, f"{cpu_model()}, {machine.usable_cpus} CPU slots{kept}{busy}")
 
 
 def _cuda() -> list[Finding]:
@@ -109,6 +112,15 @@ def _cuda() -> list[Finding]:
     nvcc = f"nvcc {compiler}" if compiler else "no nvcc: jobs for cuda cannot be built here"
     none = Finding(False, False, "no CUDA device: jobs for cuda are searched and built, and wait to be measured")
     return [Finding(bool(compiler), False, nvcc), *(devices or [none])]
+
+
+def _simulated(workspace: Workspace) -> list[Finding]:
+    try:
+        config = settings.load(workspace.config)
+    except AutotuneError:
+        return []
+    real = "the real CPUs" if not config.machine.simulated_cpus else f"{config.machine.simulated_cpus} simulated CPUs"
+    return [Finding(True, False, f"{SIMULATED}:{name}, which does not exist, with {real}") for name in config.devices]
 
 
 def _daemon(workspace: Workspace) -> Finding:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from autotune import backend
+from autotune import backend, lending
 from autotune.config import Config
 from autotune.errors import BadInput, BadState, disk_problem
-from autotune.machine import lent_cpus
 from autotune.storage import formats
 from autotune.storage.formats import SIMULATED, JobSpec
 from autotune.storage.paths import JobPaths, Workspace
@@ -30,13 +29,14 @@ def export(
     if formats.read(JobSpec, paths.spec).target_kind == SIMULATED:
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
     _check_output(output)
-    cpus = lent_cpus(config.machine.cpu_slots)
+    lent = lending.cpus(config)
     request = {
         "workspace": str(workspace.root.absolute()),
         "job": paths.folder.name,
         "output": str(output.absolute()),
-        "cpus": list(cpus),
-        "threads": config.measure.threads or len(cpus),
+        "cpus": list(lent.shared_cpus),
+        "measure_cpus": list(lent.cpu_device),
+        "threads": lending.threads(config),
         "lock_folder": str(config.machine.lock_folder),
         "tolerance": config.export.tolerance,
         "turns": config.export.repeats,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from autotune.config import Config
 from autotune.leases import cpu_name
@@ -17,11 +18,22 @@ def machine(config: Config) -> Machine:
     With simulated CPUs nothing that is real is lent: what shares no CPU with the rest of the machine must not
     measure on it.
     """
-    simulated = tuple(f"{SIMULATED}:{name}" for name in config.devices)
+    devices = tuple(f"{SIMULATED}:{name}" for name in config.devices)
     if config.machine.simulated_cpus:
-        return Machine(tuple(range(config.machine.simulated_cpus)), simulated)
-    cuda = (f"cuda:{device.index}" for device in cuda_devices())
-    return Machine(lent_cpus(config.machine.cpu_slots), ("cpu", *cuda, *simulated))
+        return Machine(tuple(range(config.machine.simulated_cpus)), devices)
+    cuda = tuple(f"cuda:{device.index}" for device in cuda_devices())
+    return replace(cpus(config), devices=("cpu", *cuda, *devices))
+
+
+def cpus(config: Config) -> Machine:
+    """The real CPUs that are lent, and which of them are kept for measurements: the last ones."""
+    lent = lent_cpus(config.machine.cpu_slots)
+    return Machine(lent, ("cpu",), lent[len(lent) - config.machine.measure_cpus :])
+
+
+def threads(config: Config) -> int:
+    """The threads that candidates are measured on, and so what a model is compiled for and compared on."""
+    return config.measure.threads or len(cpus(config).cpu_device)
 
 
 def lease_names(config: Config, cpus: Iterable[int], device: str) -> list[str]:

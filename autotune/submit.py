@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from autotune import backend
+from autotune import backend, lending
 from autotune.config import Config
 from autotune.errors import BadInput, BadTarget, ModelError, StorageError, disk_problem
-from autotune.machine import lent_cpus
 from autotune.storage import atomic, formats, locks
 from autotune.storage.formats import SIMULATED, Control, InputSpec, JobSpec, StageFile, TaskSpec, from_json, to_json
 from autotune.storage.paths import JobPaths, Workspace
@@ -178,12 +177,11 @@ def _incoming(workspace: Workspace) -> Iterator[JobPaths]:
 def _import(submission: Submission, config: Config, folder: Path | None, progress: backend.Progress) -> Preview:
     _check_file(submission.model)
     _check_target(submission.target, config)
-    cpus = lent_cpus(config.machine.cpu_slots)
     request = {
         "model": str(submission.model.absolute()),
         "target": submission.target,
-        "threads": config.measure.threads or len(cpus),
-        "cpus": list(cpus),
+        "threads": lending.threads(config),
+        "cpus": list(lending.cpus(config).shared_cpus),
         "lock_folder": str(config.machine.lock_folder),
         "inputs": {name: to_json(item) for name, item in submission.inputs.items()},
         "folder": None if folder is None else str(folder.absolute()),

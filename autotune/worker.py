@@ -35,6 +35,7 @@ from autotune import config as settings
 from autotune.errors import AutotuneError
 from autotune.isolate import die_with_parent
 from autotune.leases import lease
+from autotune.machine import pin
 from autotune.storage.formats import KINDS, SIMULATED
 from autotune.storage.locks import Busy
 from autotune.storage.paths import JobPaths, Workspace
@@ -191,8 +192,8 @@ def run_stage(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
     cpus = [int(cpu) for cpu in request["cpus"]]
     wait_s = _LEASE_WAIT_S.get(request["kind"], _SHORT_WAIT_S)
     with lease(config.machine.lock_folder, request["resources"], wait_s):
-        if hasattr(os, "sched_setaffinity") and not config.machine.simulated_cpus:
-            os.sched_setaffinity(0, cpus)
+        if not config.machine.simulated_cpus:
+            pin(cpus)
         stage = Stage.load(
             workspace,
             JobPaths(workspace.jobs / request["job"]),

@@ -11,6 +11,7 @@ from typing import Any
 
 from autotune.errors import BadState, VerificationError
 from autotune.leases import cpu_name, lease, lease_one
+from autotune.machine import pin
 from autotune.storage import formats
 from autotune.storage.atomic import publish_bytes, publish_json
 from autotune.storage.formats import JobSpec, Trial
@@ -40,13 +41,14 @@ for output in [outputs] if hasattr(outputs, "numpy") else outputs:
 
 @dataclass(frozen=True)
 class _Export:
-    """One export: what to compile, where to, and on which CPUs."""
+    """One export: what to compile, where to, on which CPUs, and on which to compare."""
 
     workspace: Workspace
     paths: JobPaths
     spec: JobSpec
     output: Path
     cpus: tuple[int, ...]
+    measure_cpus: tuple[int, ...]
     threads: int
     lock_folder: Path
     tolerance: float
@@ -68,15 +70,16 @@ def run(request: dict[str, Any], progress: Callable[[str], None]) -> dict[str, A
         spec=formats.read(JobSpec, paths.spec),
         output=Path(request["output"]),
         cpus=tuple(request["cpus"]),
+        measure_cpus=tuple(request["measure_cpus"]),
         threads=int(request["threads"]),
         lock_folder=Path(request["lock_folder"]),
         tolerance=float(request["tolerance"]),
         turns=int(request["turns"]),
     )
     os.environ["TVM_NUM_THREADS"] = str(export.threads)
-    if len(export.cpus) != os.cpu_count():
+    if len(export.measure_cpus) != os.cpu_count():
         os.environ["TVM_BIND_THREADS"] = "0"
-        os.sched_setaffinity(0, export.cpus)
+    pin(export.cpus)
     return _export(export, progress)
 
 
@@ -89,8 +92,9 @@ def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
         best = best_trials(export.workspace, export.spec)
         progress("compiling the tuned model")
         tuned, untuned = _compile(export, best, progress)
-    progress("waiting for all CPUs")
+    progress("waiting for the CPUs to measure on")
     with lease(export.lock_folder, _measured_on(export), wait_s=-1):
+        pin(export.measure_cpus)
         progress("verifying and comparing")
         error, latencies = _compare(export, tuned, untuned)
     report = _report(export, best, error, latencies)
@@ -99,9 +103,9 @@ def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _measured_on(export: _Export) -> list[str]:
-    """What a measure stage of this target would lease, and all CPUs, for ONNX Runtime runs on them."""
+    """What a measure stage of this target would lease, and the CPUs that ONNX Runtime runs on."""
     device = [f"{export.spec.target_kind}:0"] if export.spec.target_kind != "llvm" else []
-    return [*map(cpu_name, export.cpus), *device]
+    return [*map(cpu_name, export.measure_cpus), *device]
 
 
 def _require_device(spec: JobSpec) -> None:

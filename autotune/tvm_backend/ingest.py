@@ -8,6 +8,7 @@ from typing import Any
 
 from autotune.errors import ModelError
 from autotune.leases import cpu_name, lease_one
+from autotune.machine import pin
 from autotune.storage.formats import InputSpec, from_json, to_json
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.load import load_tvm
@@ -25,6 +26,7 @@ def run(request: dict[str, Any], progress: Callable[[str], None]) -> dict[str, A
         ModelError, BadTarget, UnsupportedVersion, DiskProblem
     """
     progress("waiting for a CPU")
+    pin(request["cpus"])
     with lease_one(Path(request["lock_folder"]), map(cpu_name, request["cpus"])):
         progress("loading TVM")
         load_tvm(target_kind(request["target"]))
