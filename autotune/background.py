@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 from autotune.errors import DaemonRunning, TimedOut, WorkerCrashed, disk_problem
 from autotune.status import running_daemon
@@ -17,8 +18,8 @@ _START_LIMIT_S = 20.0
 _POLL_S = 0.05
 
 
-def start(workspace: Workspace) -> int:
-    """Start a daemon that outlives this process; returns its pid once it serves.
+def start(workspace: Workspace, options: Sequence[str] = ()) -> int:
+    """Start a daemon that outlives this process, with options of `daemon run`; returns its pid once it serves.
 
     Raises:
         DaemonRunning: there is one already.
@@ -31,7 +32,16 @@ def start(workspace: Workspace) -> int:
         log = workspace.daemon_log.open("ab")
     except OSError as error:
         raise disk_problem("write", workspace.daemon_log, error) from error
-    command = [sys.executable, "-m", "autotune", "--workspace", str(workspace.root.absolute()), "daemon", "run"]
+    command = [
+        sys.executable,
+        "-m",
+        "autotune",
+        "--workspace",
+        str(workspace.root.absolute()),
+        "daemon",
+        "run",
+        *options,
+    ]
     with log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     deadline = time.monotonic() + _START_LIMIT_S

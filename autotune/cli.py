@@ -16,8 +16,13 @@ import typer
 
 from autotune import config as settings
 from autotune.arguments import hoist_workspace
+from autotune.daemon_commands import app as daemon_app
 from autotune.errors import AutotuneError, BadInput
 from autotune.storage.paths import Workspace
+from autotune.terminal import Json
+from autotune.terminal import say as _say
+from autotune.terminal import show as _print
+from autotune.terminal import workspace_of as _workspace
 
 app = typer.Typer(
     help="Tune neural networks for the hardware they run on: submit models, run the daemon, export libraries.",
@@ -25,14 +30,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-daemon_app = typer.Typer(help="The process that runs the queue.", no_args_is_help=True)
 app.add_typer(daemon_app, name="daemon")
 
 Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="7, 3,5-8, a name, last, all")]
 OneJob = Annotated[str, typer.Argument(metavar="JOB", help="7, a name or last")]
-_FILE_WIDTH = 200  # a table in a file or a pipe is not folded to the width of a screen
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _version(wanted: bool) -> None:
@@ -52,25 +53,6 @@ def _common(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
 ) -> None:
     context.obj = Workspace(workspace)
-
-
-def _workspace(context: typer.Context) -> Workspace:
-    root: Workspace = context.obj
-    if not root.root.is_dir():
-        raise BadInput(f"the workspace {root.root} is not a folder")
-    return root
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
-
-
-def _print(*renderables: Any) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
-    for item in renderables:
-        console.print(item)
 
 
 @contextlib.contextmanager
@@ -99,6 +81,9 @@ def submit(
     priority: Annotated[int, typer.Option(help="Higher goes first.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Count only trials measured from now on.")] = False,
+    deadline: Annotated[
+        str, typer.Option(metavar="HH:MM", help="When it should have ended: 07:00, or 2026-03-01T07:00.")
+    ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the tasks and write nothing.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only the job's id.")] = False,
     as_json: Json = False,
@@ -111,7 +96,8 @@ def submit(
     workspace = _workspace(context)
     config = settings.load(workspace.config)
     inputs = submitting.parse_inputs(input or [])
-    request = submitting.Submission(model, target, name, trials, trials_per_round, inputs, priority, seed, fresh)
+    due = submitting.parse_deadline(deadline, time.time()) if deadline else None
+    request = submitting.Submission(model, target, name, trials, trials_per_round, inputs, priority, seed, fresh, due)
     with _steps(quiet) as step:
         if dry_run:
             found = submitting.preview(request, config, step)
@@ -127,65 +113,6 @@ def submit(
             _say(f"job {spec.id} ({spec.name}): {len(spec.tunable)} tasks to tune, {spec.trials} trials")
             if spec.trials < len(spec.tunable):
                 _say(f"warning: {spec.trials} trials do not reach all {len(spec.tunable)} tasks; give more --trials")
-
-
-@daemon_app.command("run")
-def daemon_run(
-    context: typer.Context,
-    drain: Annotated[bool, typer.Option("--drain", help="Leave when nothing is left to do.")] = False,
-    until: Annotated[str, typer.Option(metavar="HH:MM", help="Leave at this time of day.")] = "",
-    policy: Annotated[str | None, typer.Option(help="How to pick stages; by default as set.")] = None,
-) -> None:
-    """Run the queue in the foreground. The first Ctrl-C stops at the next safe point, the second at once."""
-    import logging
-
-    from autotune.daemon import Daemon
-    from autotune.planning.policies import get
-    from autotune.planning.windows import next_moment
-
-    workspace = _workspace(context)
-    config = settings.load(workspace.config)
-    try:
-        end = next_moment(until, time.time()) if until else None
-        get(policy or config.daemon.policy)
-    except ValueError as error:
-        raise BadInput(f"--until or --policy: {error}") from error
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
-    raise typer.Exit(Daemon(workspace, config, drain, end, policy or "").run())
-
-
-@daemon_app.command("start")
-def daemon_start(context: typer.Context) -> None:
-    """Run the queue in the background; its output goes to logs/daemon.log."""
-    from autotune import background
-
-    typer.echo(f"daemon started, pid {background.start(_workspace(context))}")
-
-
-@daemon_app.command("stop")
-def daemon_stop(context: typer.Context) -> None:
-    """Stop the daemon at its next safe point."""
-    from autotune import background
-
-    workspace = _workspace(context)
-    limit = settings.load(workspace.config).daemon.stop_grace_s + 10
-    pid = background.stop(workspace, limit)
-    typer.echo("no daemon is running" if pid is None else f"daemon stopped, pid {pid}")
-
-
-@daemon_app.command("status")
-def daemon_status(context: typer.Context) -> None:
-    """Say whether a daemon serves this workspace, and what it does. Exit code 1 when none does."""
-    from autotune import render
-    from autotune.status import running_daemon
-
-    info = running_daemon(_workspace(context))
-    if info is None:
-        typer.echo("no daemon is running")
-        raise typer.Exit(1)
-    since = render.duration(time.time() - info.started_at)
-    typer.echo(f"pid {info.identity['pid']}, running for {since}{', stopping' if info.stopping else ''}")
-    _print(render.queue([], info)) if info.running else None
 
 
 @app.command()
@@ -297,6 +224,25 @@ def export(
     with _steps(as_json) as step:
         found = exporting.export(workspace, config, select_one(workspace, job), output, step)
     typer.echo(json.dumps(found) if as_json else render.report(found, str(output)))
+
+
+@app.command()
+def report(
+    context: typer.Context,
+    jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB...]", help="7, 3,5-8, a name, last, all")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All jobs.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say where the time of jobs went: in stages, waiting, or without a daemon."""
+    from autotune import render
+    from autotune import report as reporting
+    from autotune.jobs import select
+
+    workspace = _workspace(context)
+    if bool(jobs) == every:
+        raise BadInput("give JOB..., or --all")
+    found = reporting.reports(workspace, workspace.job_list() if every else select(workspace, jobs or []), time.time())
+    typer.echo(json.dumps(reporting.to_json(found))) if as_json else _print(render.times(found))
 
 
 @app.command()

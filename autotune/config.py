@@ -35,15 +35,21 @@ _SHARED_LOCKS = Path("/tmp/autotune-locks")
 _LARGEST = 2**63
 _DEVICE_NAME = re.compile(r"^[A-Za-z0-9_-]{1,32}$")  # it becomes part of the name of a lock file
 _POLICIES = ("predictive", "interleave", "sequential", "uncoordinated")
+_WINDOW = r"(([01]?\d|2[0-3]):[0-5]\d)-(([01]?\d|2[0-3]):[0-5]\d)"
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 T = TypeVar("T", int, float, str)
 
 
 def _setting(
-    default: T, doc: str, least: float | None = None, most: float | None = None, choices: tuple[T, ...] = ()
+    default: T,
+    doc: str,
+    least: float | None = None,
+    most: float | None = None,
+    choices: tuple[T, ...] = (),
+    form: str = "",
 ) -> T:
-    metadata = {"doc": doc, "least": least, "most": most, "choices": choices}
+    metadata = {"doc": doc, "least": least, "most": most, "choices": choices, "form": form}
     return field(default=default, metadata=metadata)
 
 
@@ -137,6 +143,7 @@ class Daemon:
     poll_s: float = _setting(0.5, "seconds between two looks at the queue", least=0.01)
     attempts: int = _setting(3, "times a stage is tried before its job fails", least=1)
     policy: str = _setting("predictive", "rule by which the next stages are picked", choices=_POLICIES)
+    window: str = _setting("", "hours in which stages are started, such as 22:00-07:00; empty: always", form=_WINDOW)
     stop_grace_s: float = _setting(30.0, "seconds that workers have to finish when the daemon stops", least=0)
 
 
@@ -313,7 +320,8 @@ def _fault(value: Any, setting: Any) -> str | None:
     if choices and value not in choices:
         return f"must be one of {', '.join(choices)}, not {value!r}"
     if wanted is str:
-        return None
+        fits = not value or re.fullmatch(setting.metadata["form"] or ".*", value, re.DOTALL)
+        return None if fits else f"must be {setting.metadata['doc']}; not {value!r}"
     least, most = setting.metadata["least"], setting.metadata["most"]
     if least is not None and value < least:
         return f"must be at least {least:g}, not {value}"

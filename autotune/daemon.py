@@ -12,26 +12,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
 
-from autotune import lending
+from autotune import attendance, lending
+from autotune.bulletin import Bulletin
 from autotune.config import Config
 from autotune.errors import AutotuneError, DaemonRunning, DiskProblem, StorageError, TimedOut, disk_problem
+from autotune.experience import Experience
 from autotune.fleet import Fleet, Report
+from autotune.hours import Hours
 from autotune.ledger import Ledger
 from autotune.planning import policies
 from autotune.planning.budget import ended
-from autotune.planning.estimates import Estimates
 from autotune.planning.planner import Planner
 from autotune.planning.view import Machine, Plan, RunningView, Start
+from autotune.planning.waiting import TURN
 from autotune.storage import formats, locks
-from autotune.storage.formats import DaemonInfo, RunningStage
-from autotune.storage.identity import Identity
+from autotune.storage.formats import DaemonInfo
 from autotune.storage.paths import Workspace
 from autotune.tvm_backend.load import check_versions
+from autotune.watch import FolderWatch
 
 _LOG = logging.getLogger("autotune.daemon")
 _BUSY_PAUSE_S = 1.0
 _STATE_EVERY_S = 1.0
 _MEASURE_LIMIT_FACTOR = 2.0
+_PLAN_EVERY_S = 10.0  # in any case; else when something has changed
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class _Task:
 class Daemon:
     """One daemon of one workspace. `drain` leaves when nothing is left; `until` is an epoch second to leave at.
 
-    `policy` overrides that of the settings.
+    `policy` and `window` override those of the settings.
     """
 
     workspace: Workspace
@@ -54,7 +58,7 @@ class Daemon:
     drain: bool = False
     until: float | None = None
     policy: str = ""
-    _estimates: Estimates = field(default_factory=Estimates)
+    window: str = ""
     _planner: Planner | None = None
     _jobs: dict[int, Ledger] = field(default_factory=dict)
     _left_out: dict[int, str] = field(default_factory=dict)
@@ -64,9 +68,10 @@ class Daemon:
     _sequence: int = 0
     _signals: list[int] = field(default_factory=list)
     _failed: bool = False
-    _info: DaemonInfo | None = None
     _published_at: float = 0.0
-    _begun: dict[int, tuple[float, int]] = field(default_factory=dict)
+    _changed: bool = True  # since the last plan
+    _unpublished: bool = True
+    _plan_by: float = 0.0
     _trouble: str = ""
     _stop_by: float | None = None
     _stalled: bool = False  # nothing runs and the last plan starts nothing: only a change from outside goes on
@@ -81,7 +86,10 @@ class Daemon:
         """
         check_versions()
         self._fleet = Fleet(self.workspace, self.config.daemon.stop_grace_s)
+        self._hours = Hours.parse(self.window or self.config.daemon.window)
+        self._watch = FolderWatch(self.workspace.jobs)
         with self._alone(), self._signals_caught():
+            self._experience = Experience.load(self.workspace)
             try:
                 self._introduce()
                 while not self._leaving():
@@ -89,6 +97,8 @@ class Daemon:
                 self._publish(last=True)
             finally:
                 self._fleet.stop()
+                self._experience.save(last=True)
+                attendance.stopped(self.workspace)
                 self.workspace.daemon_info.unlink(missing_ok=True)
         if self._signals:
             return 128 + self._signals[0]
@@ -102,6 +112,7 @@ class Daemon:
             self._obey()
             self._dispatch()
             self._publish()
+            self._experience.save()
             self._trouble = ""
         except DiskProblem as problem:
             self._pause(problem)
@@ -143,16 +154,16 @@ class Daemon:
                 raise disk_problem("make", folder, error) from error
 
     def _introduce(self) -> None:
-        """Tell `status` who serves this workspace."""
-        identity = Identity.current().to_json()
-        self._info = DaemonInfo(identity, time.time(), self.policy or self.config.daemon.policy)
-        formats.write(self.workspace.daemon_info, self._info)
-        _LOG.info("serving %s with pid %d", self.workspace.root, os.getpid())
+        policy, window = self.policy or self.config.daemon.policy, self.window or self.config.daemon.window
+        attendance.started(self.workspace)
+        self._bulletin = Bulletin.begin(self.workspace, self._hours, policy, window)
+        _LOG.info("serving %s with pid %d%s", self.workspace.root, os.getpid(), f", {window}" if window else "")
 
     def _stop_soon(self) -> None:
         """Start nothing more; what runs may finish within the grace."""
         if self._stop_by is None:
             self._stop_by = time.monotonic() + self.config.daemon.stop_grace_s
+            self._unpublished = True
 
     def _leaving(self) -> bool:
         if self.until is not None and time.time() >= self.until:
@@ -164,13 +175,21 @@ class Daemon:
 
     def _load_jobs(self) -> None:
         """Open jobs that are new, drop those whose folder is gone."""
+        if not self._watch.changed():
+            return
         found = {paths.id: paths for paths in self.workspace.job_list()}
         for known in (self._jobs, self._left_out):
             for id in set(known) - set(found):
                 del known[id]
+                self._touch()
         for id in set(found) - set(self._jobs) - set(self._left_out):
             with self._leaving_out(id):
                 self._jobs[id] = Ledger.open(self.workspace, found[id], self.config)
+                self._touch()
+
+    def _touch(self) -> None:
+        """Something has changed: plan and publish anew."""
+        self._changed = self._unpublished = True
 
     @contextmanager
     def _leaving_out(self, id: int) -> Iterator[None]:
@@ -179,6 +198,7 @@ class Daemon:
             yield
         except (StorageError, FileNotFoundError) as error:
             self._left_out[id] = f"cannot go on: {error}"
+            self._touch()
             self._jobs.pop(id, None)
             self._kill_stages(id)
             _LOG.error("leaving out job %d: %s", id, error)
@@ -189,6 +209,7 @@ class Daemon:
             with self._leaving_out(id):
                 if not job.obey():
                     continue
+                self._touch()
                 if job.ended and job.control.retries > job.state.retries_seen:
                     job.restart()
                 if job.control.wanted == "cancel" and not job.ended:
@@ -199,15 +220,19 @@ class Daemon:
             self._fleet.kill_stage(id)
 
     def _dispatch(self) -> None:
-        if self._stop_by is not None or time.monotonic() < self._not_before:
+        clock, now = time.monotonic(), time.time()
+        if self._stop_by is not None or clock < self._not_before or not (self._changed or clock >= self._plan_by):
             return
+        self._changed, self._unpublished = False, True
+        self._plan_by = clock + max(0.0, min(_PLAN_EVERY_S, self._hours.changes_at(now) - now))
         running = [task.view for task in self._running.values()]
         views = [job.view() for job in self._jobs.values() if job.active]
         views = [view for view in views if ended(view, running) is None]
-        self._plan = self._planner_of(self._machine()).plan(views, running, time.time())
+        planner = self._planner_of(self._machine())
+        self._plan = self._hours.explained(planner.plan(views, running, now, self._hours.limit(now)), now)
         for start in self._plan.starts:
             self._start(start)
-        self._stalled = not self._running
+        self._stalled = not self._running and not self._plan.late
 
     def _machine(self) -> Machine:
         return lending.machine(self.config)
@@ -216,7 +241,7 @@ class Daemon:
         """The planner, which keeps what has not changed since the last tick; a new one for a changed machine."""
         if self._planner is None or self._planner.board.machine != machine:
             policy = policies.get(self.policy or self.config.daemon.policy)
-            self._planner = Planner(machine, policy, self._estimates)
+            self._planner = Planner(machine, policy, self._experience.estimates)
         return self._planner
 
     def _start(self, start: Start) -> None:
@@ -225,7 +250,6 @@ class Daemon:
         now = time.time()
         view = RunningView(start.stage.id, start.stage.kind, start.cpus, start.count, start.device, now)
         kind = job.spec.target_kind
-        self._begun.setdefault(job.id, (time.monotonic(), job.view().trials_done))
         request = {
             "id": self._sequence,
             "job": job.paths.folder.name,
@@ -264,6 +288,7 @@ class Daemon:
 
     def _take(self, report: Report) -> None:
         self._stalled = False
+        self._touch()
         task = self._running.pop(report.id, None)
         if task is None or task.view.id.job not in self._jobs:
             return
@@ -282,52 +307,38 @@ class Daemon:
     def _take_result(self, job: Ledger, task: _Task, report: Report) -> None:
         id, kind = task.view.id, task.view.kind
         job.failures.pop(id, None)
-        self._learn(job, task, report)
-        job.note("stage", kind=kind, task=id.task, round=id.round, seconds=report.seconds, **_facts(report))
+        self._experience.learn(job.view(), task.view, report.summary, report.seconds)
+        job.note_stage("stage", task.view, report.seconds, **_facts(report))
         if kind == "search" and not report.summary.get("proposed"):
             job.exhaust(id.task)
         if kind == "measure":
             for other in self._jobs.values():
                 if other.active:
                     other.follow_logs()
-            self._estimate(job)
             _LOG.info("%s: %s", job.paths.folder.name, job.progress(id.task, report.summary))
-
-    def _learn(self, job: Ledger, task: _Task, report: Report) -> None:
-        """Remember how long the stage took."""
-        view, id = job.view(), task.view.id
-        count = int(report.summary.get("built", 0) or report.summary.get("measured", 0) or 0)
-        count += int(report.summary.get("failed", 0) or 0)
-        subjects = (str(id.job), view.tasks[id.task].key)
-        if report.seconds:
-            self._estimates.add(task.view.kind, view.device, subjects, count, report.seconds)
 
     def _take_failure(self, job: Ledger, task: _Task, report: Report) -> None:
         id, kind = task.view.id, task.view.kind
         attempts = job.failures[id] = job.failures.get(id, 0) + 1
         reason = f"{kind}: {report.outcome}: {report.reason}"
         _LOG.warning("%s task %d round %d: %s", job.paths.folder.name, id.task, id.round, reason)
-        job.note("stage failed", kind=kind, task=id.task, round=id.round, seconds=report.seconds, reason=reason)
+        job.note_stage("stage failed", task.view, report.seconds, reason=reason)
         if attempts >= self.config.daemon.attempts:
             job.set_aside(id.task, reason)
-
-    def _estimate(self, job: Ledger) -> None:
-        started, trials = self._begun[job.id]
-        new = job.view().trials_done - trials
-        if new > 0:
-            job.seconds_per_trial = (time.monotonic() - started) / new
 
     def _publish(self, last: bool = False) -> None:
         """Write states and the daemon's own picture where they changed, at most once a second."""
         now = time.monotonic()
         running = [task.view for task in self._running.values()]
-        if now - self._published_at < _STATE_EVERY_S and running and not last:
+        if not (self._unpublished or last) or (now - self._published_at < _STATE_EVERY_S and running and not last):
             return
         self._published_at = now
         for job in self._jobs.values():
             if not job.ended:
                 self._publish_job(job, running)
-        self._publish_info()
+        board = self._planner.board if self._planner else None
+        self._bulletin.publish(board, running, {**self._plan.waits, **self._left_out}, self._stop_by is not None)
+        self._unpublished = False
 
     def _publish_job(self, job: Ledger, running: list[RunningView]) -> None:
         busy = any(view.id.job == job.id for view in running)
@@ -342,7 +353,9 @@ class Daemon:
             job.publish("running", "")
         else:
             began = job.state.trials_done or job.state.state == "running"
-            job.publish("running" if began else "waiting", self._plan.waits.get(job.id, "waits for its turn"))
+            reason = self._plan.waits.get(job.id, TURN)
+            job.wait_for(reason)
+            job.publish("running" if began else "waiting", reason)
         if job.ended:
             _LOG.info("%s: %s, %s", job.paths.folder.name, job.state.state, job.state.reason)
 
@@ -354,24 +367,13 @@ class Daemon:
         else:
             job.publish("done", why + (f"; {len(aside)} tasks set aside: {aside[0]}" if aside else ""))
 
-    def _publish_info(self) -> None:
-        assert self._info is not None
-        running = tuple(
-            RunningStage(*task.view.id, task.view.kind, task.view.cpus, task.started_at)
-            for task in self._running.values()
-        )
-        waits = {str(job): reason for job, reason in {**self._plan.waits, **self._left_out}.items()}
-        info = replace(self._info, stopping=self._stop_by is not None, running=running, waits=waits)
-        if info != self._info:
-            formats.write(self.workspace.daemon_info, info)
-            self._info = info
-
     def _pause(self, problem: DiskProblem) -> None:
         """A disk that is full or read-only: start nothing until it takes what we write."""
         if str(problem) != self._trouble:
             self._trouble = str(problem)
             _LOG.error("paused: %s", problem)
         self._not_before = time.monotonic() + _BUSY_PAUSE_S
+        self._touch()
 
 
 def _facts(report: Report) -> dict[str, object]:

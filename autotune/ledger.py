@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,8 @@ from typing import Any
 
 from autotune.config import Config
 from autotune.errors import DamagedFile, StorageError
-from autotune.planning.view import JobView, StageId, StageView, TaskView
+from autotune.planning.view import JobView, RunningView, StageId, StageView, TaskView
+from autotune.planning.waiting import waits_for
 from autotune.storage import formats
 from autotune.storage.formats import ENDED, Control, JobSpec, JobState, StageFile, State, TaskProgress
 from autotune.storage.paths import JobPaths, Workspace
@@ -39,8 +41,8 @@ class Ledger:
     stages: dict[StageId, StageFile] = field(default_factory=dict)
     exhausted: set[int] = field(default_factory=set)
     failures: dict[StageId, int] = field(default_factory=dict)
-    seconds_per_trial: float | None = None
     served_at: float = 0.0
+    _waited_for: str = "turn"
     _view: JobView | None = None
     _control_seen: tuple[int, int] = (0, 0)
     _running_best: dict[int, list[float]] = field(default_factory=dict)
@@ -72,6 +74,10 @@ class Ledger:
         return not self.ended and self.control.wanted == "run"
 
     @cached_property
+    def _control_path(self) -> str:
+        return str(self.paths.control)
+
+    @cached_property
     def _logs(self) -> dict[int, TuningLog]:
         key = self.spec.target_key
         return {
@@ -82,7 +88,7 @@ class Ledger:
     def obey(self) -> bool:
         """Read what the user wants again, if the file has changed; returns whether it had."""
         try:
-            found = self.paths.control.stat()
+            found = os.stat(self._control_path)
         except FileNotFoundError:
             return False
         # A clock tick may be longer than the time between two changes, but each change is a new file.
@@ -174,6 +180,7 @@ class Ledger:
             priority=self.spec.priority,
             submitted_at=self.spec.submitted_at,
             served_at=max(self.served_at, self.spec.submitted_at),
+            deadline=self.spec.deadline,
         )
 
     def _task_view(self, index: int) -> TaskView:
@@ -212,7 +219,7 @@ class Ledger:
         )
         done = sum(task.trials for task in tasks)
         finished = (self.state.finished_at or time.time()) if state in ENDED else None
-        following = JobState(state, reason, done, tasks, self._eta(done), finished, self.control.retries)
+        following = JobState(state, reason, done, tasks, finished, self.control.retries)
         if following == self.state and self.paths.state.exists():
             return
         if following.state in ENDED and not self.ended:
@@ -224,11 +231,6 @@ class Ledger:
         bests = self._running_best.get(index, [])
         return round(bests[-1], 4) if bests and math.isfinite(bests[-1]) else None
 
-    def _eta(self, done: int) -> float | None:
-        if self.seconds_per_trial is None:
-            return None
-        return round(max(0, self.spec.trials - done) * self.seconds_per_trial)
-
     def progress(self, task: int, measured: Mapping[str, Any]) -> str:
         """What a measurement brought, in a line."""
         done = sum(self._counted(index) for index in range(len(self.spec.tasks)))
@@ -236,6 +238,19 @@ class Ledger:
         times = f"best of these {now:.1f} us, of all {best:.1f} us" if best and now else "no time yet"
         failed = f", {measured['failed']} failed" if measured.get("failed") else ""
         return f"{done}/{self.spec.trials} trials; {self.spec.tasks[task].name}: {times}{failed}"
+
+    def wait_for(self, reason: str) -> None:
+        """Add a line to the journal where the job waits for something else than it did."""
+        about = waits_for(reason)
+        if about != self._waited_for:
+            self._waited_for = about
+            self.note("waits", about=about, reason=reason)
+
+    def note_stage(self, event: str, stage: RunningView, seconds: float, **details: Any) -> None:
+        """Add a line about a stage that is over: which it was, since when, and what it ran on."""
+        place = {"task": stage.id.task, "round": stage.id.round, "began": round(stage.started_at, 3)}
+        device = {"device": stage.device} if stage.device else {}
+        self.note(event, kind=stage.kind, **place, cpus=stage.cpus, **device, seconds=seconds, **details)
 
     def note(self, event: str, **details: Any) -> None:
         """Add a line to the job's journal, if the disk takes it: work does not depend on the journal."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from autotune import status
 from autotune.status import JobStatus
 from autotune.storage.formats import DaemonInfo
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from autotune.planning.simulator import Outcome
+    from autotune.report import Times
     from autotune.submit import Preview
 
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "held": "yellow", "cancelled": "yellow"}
@@ -49,20 +51,39 @@ def _row(table: Table, *cells: str | Text) -> None:
 
 
 def queue(jobs: Sequence[JobStatus], daemon: DaemonInfo | None) -> RenderableType:
-    """The table of `status`, with what every stage that runs is doing below it."""
+    """The table of `status`, with what every resource is doing below it."""
     from rich.console import Group
     from rich.text import Text
 
-    table = _table("ID", "NAME", "TARGET", "STATE", "TRIALS", "TASKS SUM", "ETA", "WHY", right=("ID", "TRIALS", "ETA"))
+    pressed = any(job.deadline is not None for job in jobs)
+    columns = ("ID", "NAME", "TARGET", "STATE", "TRIALS", "TASKS SUM", "ETA", *(["DEADLINE"] if pressed else []), "WHY")
+    table = _table(*columns, right=("ID", "TRIALS", "ETA"))
     for job in jobs:
         latency = f"{job.latency_ms:.3f} ms" if job.latency_ms is not None else "-"
         colour = _COLOURS.get(job.state, "default")
         eta = duration(job.eta_seconds) if not job.ended else "-"
         _row(table,
             str(job.id), job.name, job.target, Text(job.state, colour),
-            f"{job.trials_done}/{job.trials_total}", latency, eta, job.reason,
+            f"{job.trials_done}/{job.trials_total}", latency, eta, *([_deadline(job)] if pressed else []), _why(job),
         )  # fmt: skip
-    return Group(table, *_running(daemon))
+    if daemon is None or not daemon.cpus:
+        return table
+    return Group(table, "", resources(daemon))
+
+
+def _deadline(job: JobStatus) -> str:
+    if job.deadline is None:
+        return "-"
+    at = time.localtime(job.deadline)
+    return time.strftime("%H:%M" if at[:3] == time.localtime()[:3] else "%Y-%m-%d %H:%M", at)
+
+
+def _why(job: JobStatus) -> str:
+    if not job.misses_deadline or job.deadline is None:
+        return job.reason
+    late = (job.finished_at if job.ended and job.finished_at else time.time() + (job.eta_seconds or 0)) - job.deadline
+    said = f"missed its deadline by {duration(late)}" if job.ended else f"will miss its deadline by {duration(late)}"
+    return f"{job.reason}; {said}" if job.reason else said
 
 
 def outcomes(found: Sequence[Outcome]) -> RenderableType:
@@ -93,15 +114,47 @@ def _idle(outcome: Outcome, resource: str) -> str:
     return f"{outcome.policy}: {resource} idle: {shares}" if shares else ""
 
 
-def _running(daemon: DaemonInfo | None) -> list[str]:
-    if daemon is None:
-        return []
-    now = time.time()
-    return [
-        f"  job {stage.job} task {stage.task} round {stage.round}: {stage.kind} on CPU"
-        f" {','.join(map(str, stage.cpus))} for {duration(now - stage.started_at)}"
-        for stage in daemon.running
-    ]
+def daemon(info: DaemonInfo) -> str:
+    """The first line of `daemon status`."""
+    since, hours = duration(time.time() - info.started_at), f", {info.window} only" if info.window else ""
+    stopping = ", stopping" if info.stopping else ""
+    return f"pid {info.identity['pid']}, {info.policy}{hours}, running for {since}{stopping}"
+
+
+def resources(daemon: DaemonInfo) -> Table:
+    """What every CPU and device is doing; the CPUs of one stage, and the idle ones, in one row."""
+    table = _table("RESOURCE", "JOB", "TASK", "ROUND", "STAGE", "FOR", right=("JOB", "TASK", "ROUND", "FOR"))
+    now, rows = time.time(), dict[tuple[Any, ...], list[str]]()
+    for item in status.resources(daemon):
+        doing = (item.job, item.task, item.round, item.stage, item.since)
+        kind = "cpu" if item.resource.startswith("cpu ") else item.resource
+        rows.setdefault((kind, *doing), []).append(item.resource.removeprefix("cpu "))
+    for (kind, job, task, round, stage, since), names in rows.items():
+        name = f"cpu {_ranges([int(name) for name in names])}" if kind == "cpu" else kind
+        numbers = ("" if number is None else str(number) for number in (job, task, round))
+        _row(table, name, *numbers, stage or "idle", "" if since is None else duration(now - since))
+    return table
+
+
+def _ranges(numbers: list[int]) -> str:
+    """`0-3,6` for 0, 1, 2, 3, 6."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+
+
+def times(found: Sequence[Times]) -> Table:
+    """The table of `report`: the wall time of each job, and its parts with their share of it."""
+    names = [name for name in (found[0].parts if found else ()) if any(job.parts[name] >= 0.05 for job in found)]
+    table = _table("ID", "NAME", "STATE", "WALL", *(name.upper() for name in names), right=("ID", "WALL"))
+    for job in found:
+        parts = [f"{duration(job.parts[name])} {job.parts[name] / max(job.wall_s, 1e-9):.0%}" for name in names]
+        _row(table, str(job.id), job.name, job.state, duration(job.wall_s), *parts)
+    return table
 
 
 def tasks(job: JobStatus) -> Table:
@@ -150,7 +203,9 @@ def journal_line(record: dict[str, Any]) -> str:
     """One line of `logs`."""
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.get("at", 0)))
     event = record.get("event", "?")
-    known = {"at", "event", "kind", "task", "round", "seconds"}
+    known = {"at", "event", "kind", "task", "round", "seconds", "began", "cpus", "device", "about"}
+    if event == "waits":
+        return f"{at}  {record.get('reason', event)}"
     details = ", ".join(f"{key} {value}" for key, value in record.items() if key not in known and value is not None)
     if event.startswith("stage"):
         where = f"{record['kind']:<7} task {record['task']} round {record['round']}"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.ledger import read_control, read_state
+from autotune.planning.urgency import misses
 from autotune.storage import formats
-from autotune.storage.formats import ENDED, Control, DaemonInfo, JobSpec, JobState, State, TaskProgress
+from autotune.storage.formats import ENDED, Control, DaemonInfo, JobSpec, JobState, RunningStage, State, TaskProgress
 from autotune.storage.identity import Identity
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -26,7 +28,10 @@ class TaskStatus:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """One job, as shown. `reason` says why a waiting job waits and why a failed one failed."""
+    """One job, as shown. `reason` says why a waiting job waits and why a failed one failed.
+
+    `eta_seconds` is what the daemon expects; None where it cannot say. `misses_deadline`: it has, or it is expected to.
+    """
 
     id: int
     name: str
@@ -40,6 +45,8 @@ class JobStatus:
     eta_seconds: float | None
     submitted_at: float
     finished_at: float | None
+    deadline: float | None = None
+    misses_deadline: bool = False
 
     @property
     def ended(self) -> bool:
@@ -76,6 +83,9 @@ def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
     except AutotuneError as error:
         return _unreadable(paths, str(error))
     shown, reason = _state(spec, control, state, daemon)
+    now = time.time()
+    eta = _eta(spec.id, shown, daemon, now)
+    end = state.finished_at if shown in ENDED and state.finished_at else now
     return JobStatus(
         id=spec.id,
         name=spec.name,
@@ -86,10 +96,44 @@ def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
         trials_done=state.trials_done,
         trials_total=spec.trials,
         tasks=tuple(_tasks(spec, state)),
-        eta_seconds=state.eta_seconds if shown == "running" else None,
+        eta_seconds=eta,
         submitted_at=spec.submitted_at,
         finished_at=state.finished_at,
+        deadline=spec.deadline,
+        misses_deadline=misses(spec.deadline, eta or 0.0, end),
     )
+
+
+def _eta(job: int, shown: State, daemon: DaemonInfo | None, now: float) -> float | None:
+    if daemon is None or shown not in ("running", "waiting") or str(job) not in daemon.ends:
+        return None
+    return max(0.0, round(daemon.ends[str(job)] - now))
+
+
+@dataclass(frozen=True)
+class ResourceStatus:
+    """A CPU or a device, and a stage that runs on it, if one does; `since` in epoch seconds."""
+
+    resource: str
+    job: int | None = None
+    task: int | None = None
+    round: int | None = None
+    stage: str = ""
+    since: float | None = None
+
+
+def resources(daemon: DaemonInfo) -> list[ResourceStatus]:
+    """What each CPU and each device does. A policy that leases nothing may have several stages on one."""
+    found = []
+    for name in [*(f"cpu {cpu}" for cpu in daemon.cpus), *(device for device in daemon.devices if device != "cpu")]:
+        users = [stage for stage in daemon.running if name in _uses(stage)]
+        found += [ResourceStatus(name, it.job, it.task, it.round, it.kind, it.started_at) for it in users]
+        found += [] if users else [ResourceStatus(name)]
+    return found
+
+
+def _uses(stage: RunningStage) -> set[str]:
+    return {f"cpu {cpu}" for cpu in stage.cpus} | {stage.device}
 
 
 def _tasks(spec: JobSpec, state: JobState) -> list[TaskStatus]:
@@ -120,6 +164,20 @@ def _state(spec: JobSpec, control: Control, state: JobState, daemon: DaemonInfo 
 def _unreadable(paths: JobPaths, reason: str) -> JobStatus:
     name = paths.folder.name.split("-", 1)[1]
     return JobStatus(paths.id, name, "", "", "failed", reason, 0, 0, (), None, 0.0, None)
+
+
+def daemon_json(daemon: DaemonInfo) -> dict[str, Any]:
+    """The documented form of `daemon status --json`."""
+    return {
+        "version": 1,
+        "pid": daemon.identity["pid"],
+        "started_at": daemon.started_at,
+        "policy": daemon.policy,
+        "window": daemon.window,
+        "stopping": daemon.stopping,
+        "resources": [formats.to_json(item) for item in resources(daemon)],
+        "waits": daemon.waits,
+    }
 
 
 def to_json(jobs: Sequence[JobStatus]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from uuid import uuid4
 from autotune import backend, lending
 from autotune.config import Config
 from autotune.errors import BadInput, BadTarget, ModelError, StorageError, disk_problem
+from autotune.planning.windows import next_moment
 from autotune.storage import atomic, formats, locks
 from autotune.storage.formats import SIMULATED, Control, InputSpec, JobSpec, StageFile, TaskSpec, from_json, to_json
 from autotune.storage.paths import JobPaths, Workspace
@@ -42,6 +43,7 @@ class Submission:
     priority: int = 0
     seed: int = 0
     fresh: bool = False
+    deadline: float | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,21 @@ def parse_inputs(texts: list[str]) -> dict[str, InputSpec]:
             raise BadInput(f"--input {text!r} has a dimension of zero")
         found[match["name"]] = InputSpec(match["name"], dims, match["dtype"] or "")
     return found
+
+
+def parse_deadline(text: str, now: float) -> float:
+    """`07:00`, the next time it is that late, or a date and time; as an epoch second.
+
+    Raises:
+        BadInput: it is neither, or is past.
+    """
+    try:
+        moment = next_moment(text, now)
+    except (ValueError, OverflowError, OSError) as error:
+        raise BadInput(f"--deadline: {error}") from error
+    if moment <= now:
+        raise BadInput(f"--deadline {text!r} is past; give a moment to come")
+    return moment
 
 
 def preview(submission: Submission, config: Config, progress: backend.Progress) -> Preview:
@@ -238,6 +255,7 @@ def _spec(
         fresh=submission.fresh,
         known_at_submit=tuple(len(TuningLog(log).trials()) for log in logs),
         submitted_at=time.time(),
+        deadline=submission.deadline,
     )
 
 

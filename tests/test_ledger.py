@@ -14,7 +14,8 @@ from autotune.config import Config
 from autotune.errors import DamagedFile, DiskProblem, StorageError
 from autotune.journal import records
 from autotune.ledger import Ledger, read_control, read_state
-from autotune.planning.view import StageId, StageView
+from autotune.planning.view import RunningView, StageId, StageView
+from autotune.planning.waiting import CPU, TURN, for_window
 from autotune.storage import formats
 from autotune.storage.formats import (
     Candidate,
@@ -186,6 +187,10 @@ class TestView:
         assert gpu.tasks[0].key != first.tasks[0].key
         assert gpu.device == "cuda"
 
+    def test_it_has_the_deadline(self, workspace: Workspace, make_job: Make) -> None:
+        assert open_job(workspace, make_job(1)).view().deadline is None
+        assert open_job(workspace, make_job(2, "late", deadline=1.8e9)).view().deadline == 1.8e9
+
     def test_a_task_found_exhausted_is_closed(self, workspace: Workspace, make_job: Make) -> None:
         ledger = open_job(workspace, make_job())
         ledger.exhausted.add(1)
@@ -265,17 +270,32 @@ class TestPublishing:
         open_job(workspace, paths).publish("running", "")
         assert read_state(paths).retries_seen == 2
 
-    def test_the_end_is_foreseen_from_the_speed(
-        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
-    ) -> None:
-        add(0, 10.0, 10.0)
-        paths = make_job(trials=12)
+    def test_what_it_waits_for_is_told_once(self, workspace: Workspace, make_job: Make) -> None:
+        """Not whenever the words change, nor the turn that every job waits for at first."""
+        paths = make_job()
         ledger = open_job(workspace, paths)
-        ledger.publish("running", "")
-        assert read_state(paths).eta_seconds is None
-        ledger.seconds_per_trial = 3.0
-        ledger.publish("running", "")
-        assert read_state(paths).eta_seconds == 30
+        for reason in (
+            TURN,
+            "CPU 3 is in use",
+            "CPU 4 is in use",
+            CPU,
+            CPU,
+            for_window("22:00"),
+            for_window("23:00"),
+            TURN,
+        ):
+            ledger.wait_for(reason)
+        told = [(line["event"], line["about"]) for line in records(workspace, paths, False)]
+        assert told == [("waits", about) for about in ("lease", "cpu", "window", "turn")]
+
+    def test_the_journal_tells_since_when_and_on_what_a_stage_ran(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job()
+        ledger = open_job(workspace, paths)
+        ledger.note_stage("stage", RunningView(StageId(1, 0, 2), "measure", (0, 1), 8, "cpu", 1700.25), 3.5, failed=1)
+        (line,) = records(workspace, paths, False)
+        del line["at"]
+        place = {"kind": "measure", "task": 0, "round": 2, "cpus": [0, 1], "device": "cpu"}
+        assert line == {"event": "stage", **place, "began": 1700.25, "seconds": 3.5, "failed": 1}
 
 
 class TestObeying:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from autotune.status import JobStatus, TaskStatus, running_daemon, snapshot, to_json
+from autotune.status import (
+    JobStatus,
+    ResourceStatus,
+    TaskStatus,
+    daemon_json,
+    resources,
+    running_daemon,
+    snapshot,
+    to_json,
+)
 from autotune.storage import formats
 from autotune.storage.formats import Control, DaemonInfo, JobState, RunningStage, State, TaskProgress
 from autotune.storage.identity import Identity
@@ -17,10 +27,10 @@ from autotune.storage.paths import JobPaths, Workspace
 Make = Callable[..., JobPaths]
 
 
-def serve(workspace: Workspace, *running: int, waits: dict[str, str] | None = None) -> None:
+def serve(workspace: Workspace, *running: int, waits: dict[str, str] | None = None, **more: Any) -> None:
     """Say that this process is the daemon, and that it runs these jobs."""
     stages = tuple(RunningStage(job, 0, 0, "build", (0,), 0.0) for job in running)
-    info = DaemonInfo(Identity.current().to_json(), 0.0, "interleave", False, stages, waits or {})
+    info = DaemonInfo(Identity.current().to_json(), 0.0, "interleave", False, stages, waits or {}, **more)
     formats.write(workspace.daemon_info, info)
 
 
@@ -137,11 +147,22 @@ class TestProgress:
         make_job()
         assert [(task.trials, task.best_us) for task in only(workspace).tasks] == [(0, None), (0, None)]
 
-    def test_the_end_is_foreseen_only_while_it_runs(self, workspace: Workspace, make_job: Make) -> None:
-        make_job(state=JobState("running", eta_seconds=60.0))
+    def test_the_end_is_what_the_daemon_foresees(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(state=JobState("running"))
         assert only(workspace).eta_seconds is None
-        serve(workspace, 1)
-        assert only(workspace).eta_seconds == 60.0
+        serve(workspace, 1, ends={"1": time.time() + 60})
+        assert only(workspace).eta_seconds == pytest.approx(60.0, abs=10)
+        serve(workspace, 2, ends={"1": time.time() + 60})
+        assert only(workspace).state == "waiting"
+        assert only(workspace).eta_seconds == pytest.approx(60.0, abs=10)
+
+    @pytest.mark.parametrize("ends", [{}, {"1": 1e12}])
+    def test_a_held_job_and_one_that_nobody_knows_have_no_end(
+        self, workspace: Workspace, make_job: Make, ends: dict[str, float]
+    ) -> None:
+        make_job(1, control=Control("hold" if ends else "run"))
+        serve(workspace, ends=ends)
+        assert only(workspace).eta_seconds is None
 
     def test_the_latency_is_the_sum_of_the_best_times_by_weight(self, workspace: Workspace, make_job: Make) -> None:
         make_job(state=JobState(tasks=(TaskProgress(8, 1000.0), TaskProgress(8, 250.0))))
@@ -154,6 +175,57 @@ class TestProgress:
     def test_the_target_is_shown_by_its_kind(self, workspace: Workspace, make_job: Make) -> None:
         make_job(target="cuda")
         assert only(workspace).target == "cuda"
+
+
+class TestDeadline:
+    def test_it_is_missed_when_the_end_is_expected_later(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(deadline=time.time() + 600)
+        assert not only(workspace).misses_deadline, "nobody knows yet"
+        for left, missed in ((300, False), (900, True)):
+            serve(workspace, 1, ends={"1": time.time() + left})
+            assert only(workspace).misses_deadline == missed
+
+    def test_it_is_missed_once_it_is_past(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(deadline=time.time() - 1)
+        assert only(workspace).misses_deadline
+
+    @pytest.mark.parametrize(("finished", "missed"), [(1.7e9, False), (1.71e9, True)])
+    def test_a_job_that_ended_kept_it_or_not(
+        self, workspace: Workspace, make_job: Make, finished: float, missed: bool
+    ) -> None:
+        make_job(deadline=1.705e9, state=JobState("done", finished_at=finished))
+        assert only(workspace).misses_deadline == missed
+
+
+class TestResources:
+    def test_each_cpu_and_device_says_what_it_does(self) -> None:
+        stages = (RunningStage(3, 1, 2, "measure", (1,), 5.0, "cuda:0"), RunningStage(4, 0, 0, "search", (2,), 6.0))
+        info = DaemonInfo({"pid": 7}, 0.0, "interleave", running=stages, cpus=(0, 1, 2), devices=("cpu", "cuda:0"))
+        assert resources(info) == [
+            ResourceStatus("cpu 0"),
+            ResourceStatus("cpu 1", 3, 1, 2, "measure", 5.0),
+            ResourceStatus("cpu 2", 4, 0, 0, "search", 6.0),
+            ResourceStatus("cuda:0", 3, 1, 2, "measure", 5.0),
+        ]
+
+    def test_what_is_shared_has_several(self) -> None:
+        stages = tuple(RunningStage(job, 0, 0, "build", (0,), 5.0) for job in (1, 2))
+        info = DaemonInfo({"pid": 7}, 0.0, "uncoordinated", running=stages, cpus=(0,), devices=("cpu",))
+        assert [(item.resource, item.job) for item in resources(info)] == [("cpu 0", 1), ("cpu 0", 2)]
+
+    def test_as_json_it_has_exactly_the_documented_keys(self) -> None:
+        info = DaemonInfo({"pid": 7}, 1.0, "interleave", waits={"2": "why"}, window="22:00-07:00", cpus=(0,))
+        idle = {"resource": "cpu 0", "job": None, "task": None, "round": None, "stage": "", "since": None}
+        assert json.loads(json.dumps(daemon_json(info))) == {
+            "version": 1,
+            "pid": 7,
+            "started_at": 1.0,
+            "policy": "interleave",
+            "window": "22:00-07:00",
+            "stopping": False,
+            "resources": [idle],
+            "waits": {"2": "why"},
+        }
 
 
 class TestDaemon:
@@ -177,7 +249,7 @@ class TestDaemon:
 
 class TestJson:
     def test_it_has_exactly_the_documented_keys(self, workspace: Workspace, make_job: Make) -> None:
-        make_job(2, "vgg", tasks=1, state=JobState("done", "budget used", 64, (TaskProgress(64, 2.5),), None, 1.75e9))
+        make_job(2, "vgg", tasks=1, state=JobState("done", "budget used", 64, (TaskProgress(64, 2.5),), 1.75e9))
         assert json.loads(json.dumps(to_json(snapshot(workspace)))) == {
             "version": 1,
             "jobs": [
@@ -194,6 +266,8 @@ class TestJson:
                     "eta_seconds": None,
                     "submitted_at": 1_700_000_000.0,
                     "finished_at": 1.75e9,
+                    "deadline": None,
+                    "misses_deadline": False,
                 }
             ],
         }

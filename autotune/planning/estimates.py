@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,7 +65,9 @@ class Estimates:
         known = self.known.setdefault((kind, device), _Known())
         known.general.add(value)
         for subject in subjects:
-            known.subjects.setdefault(subject, Mean()).add(value)
+            mean = known.subjects.pop(subject, None) or Mean()
+            mean.add(value)
+            known.subjects[subject] = mean  # at the end: the order is that of the last use
 
     def seconds(self, kind: Kind, device: str, subjects: tuple[str, ...], count: int) -> float:
         """What a stage is expected to take. The last of the `subjects` is the most particular."""
@@ -78,12 +81,23 @@ class Estimates:
                 value = (own.count * own.value + _SHRINKAGE * value) / (own.count + _SHRINKAGE)
         return value * _units(kind, count)
 
+    def lasting(self, most: int) -> Estimates:
+        """What outlives the jobs: of each kind and device what is known of all, and of the tasks used last.
+
+        The names of tasks have a slash in them, those of jobs have none.
+        """
+        found = Estimates()
+        for key, known in self.known.items():
+            tasks = [subject for subject in known.subjects if "/" in subject][-most:]
+            found.known[key] = _Known(known.general, {task: known.subjects[task] for task in tasks})
+        return found
+
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """As plain JSON values; what was used last comes last."""
         rows: list[list[Any]] = []
         for (kind, device), known in sorted(self.known.items()):
             rows.append([kind, device, "", *_row(known.general)])
-            rows += [[kind, device, subject, *_row(mean)] for subject, mean in sorted(known.subjects.items())]
+            rows += [[kind, device, subject, *_row(mean)] for subject, mean in known.subjects.items()]
         return {"means": rows}
 
     @classmethod
@@ -97,6 +111,8 @@ class Estimates:
         for kind, device, subject, value, deviation, count in data["means"]:
             known = found.known.setdefault((str(kind), str(device)), _Known())
             mean = Mean(float(value), float(deviation), int(count))
+            if not (0 <= mean.value < math.inf and 0 <= mean.deviation < math.inf and mean.count > 0):
+                raise ValueError(f"{mean} is no running mean")
             if subject:
                 known.subjects[str(subject)] = mean
             else:

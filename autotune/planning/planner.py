@@ -13,6 +13,7 @@ from autotune.planning.offers import Offer
 from autotune.planning.policy import Policy
 from autotune.planning.resources import Grant
 from autotune.planning.view import JobView, Machine, Plan, RunningView, Start
+from autotune.planning.waiting import CPU, TASK, TURN, for_device, lacks
 from autotune.planning.work import Work
 
 
@@ -46,6 +47,7 @@ class Planner:
         self.board = Board(machine, policy, estimates)
         self._policy = policy
         self._closes_at: float | None = None
+        self._late: frozenset[int] = frozenset()
 
     def plan(
         self, jobs: Sequence[JobView], running: Sequence[RunningView], now: float = 0.0, closes_at: float | None = None
@@ -56,7 +58,7 @@ class Planner:
         waits = self.waits()
         for start in starts:
             self.board.end(start.stage.id)
-        return Plan(tuple(starts), waits)
+        return Plan(tuple(starts), waits, self._late)
 
     def _sync(self, jobs: Sequence[JobView], running: Sequence[RunningView]) -> None:
         board = self.board
@@ -91,6 +93,7 @@ class Planner:
             board.refresh()
         for work in late:
             board.put(work.view)
+        self._late = frozenset(work.view.id for work in late)
         return found
 
     def _choose(self) -> tuple[Offer, Grant] | None:
@@ -150,19 +153,12 @@ class Planner:
         return reason
 
     def _reason(self, work: Work) -> str:
-        device = _device_name(work.view.device)
         found = work.searches(self._policy.rounds_per_task)
         blocked = bool(found) and not any(self.board.is_free(work, stage) for stage in found)
         if work.next_proceed() is not None:
-            return "waits for a CPU"
+            return CPU
         if work.view.device not in self.board.machine.kinds and (work.gathered or blocked):
-            return f"needs {device}, and this machine has none"
+            return lacks(work.view.device)
         if work.gathered:
-            return f"waits for {device} to measure on"
-        return "waits for another job that tunes the same tasks" if blocked else "waits for its turn"
-
-
-def _device_name(device: str) -> str:
-    if device == "simulated":
-        return "a simulated device"
-    return "all CPUs" if device == "cpu" else f"a {device.upper()} device"
+            return for_device(work.view.device)
+        return TASK if blocked else TURN

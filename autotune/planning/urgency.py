@@ -26,6 +26,6 @@ def must_start_by(job: JobView, need_s: float) -> float:
     return min(starves_at, job.deadline - need_s * _DEADLINE_CAUTION)
 
 
-def misses(job: JobView, need_s: float, now: float) -> bool:
-    """Whether a job with a deadline is expected to end after it."""
-    return job.deadline is not None and now + need_s > job.deadline
+def misses(deadline: float | None, need_s: float, now: float) -> bool:
+    """Whether a job that needs so long is expected to end after its deadline; never without one."""
+    return deadline is not None and now + need_s > deadline

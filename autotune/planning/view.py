@@ -153,7 +153,11 @@ class Start:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to start now, and for each job that starts and runs nothing, why not."""
+    """What to start now, and for each job that starts and runs nothing, why not.
+
+    `late` are the jobs that had a stage to start which would not have ended in time.
+    """
 
     starts: tuple[Start, ...]
     waits: dict[int, str]
+    late: frozenset[int] = frozenset()

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, tzinfo
 
+# Who waits for more windows than that does not care for the day.
+_MOST_WINDOWS = 400
 _TIME = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 
 
@@ -35,6 +37,17 @@ class Window:
             return now
         today = datetime.fromtimestamp(now, zone).date()
         return next(at for days in range(3) if (at := self._on(today + timedelta(days=days), zone)[0]) >= now)
+
+    def after(self, now: float, seconds: float, zone: tzinfo | None = None) -> float:
+        """When so many seconds have passed of those in which a window is open."""
+        at = self.opens_at(now, zone)
+        for _ in range(_MOST_WINDOWS):
+            closes = self.closes_at(at, zone)
+            if closes is None or seconds <= closes - at:
+                break
+            seconds -= closes - at
+            at = self.opens_at(closes, zone)
+        return at + seconds
 
     def _on(self, day: date, zone: tzinfo | None) -> tuple[float, float]:
         """The window that opens on a day."""

@@ -134,7 +134,11 @@ class Work:
         return estimates.seconds(kind, self.view.device, subjects, count)
 
     def look_ahead(self, estimates: Estimates, machine: Machine, rounds_per_task: int) -> None:
-        """Forecast what is left, from the estimates as they are now."""
+        """Keep a forecast of what is left."""
+        self.forecast = self.foresee(estimates, machine, rounds_per_task)
+
+    def foresee(self, estimates: Estimates, machine: Machine, rounds_per_task: int) -> Forecast:
+        """What is left, from the estimates as they are now."""
         view = self.view
         search, build, measure, train = (
             round(1000 * self.seconds(kind, estimates, view.trials_per_round))
@@ -152,7 +156,7 @@ class Work:
         if rounds_per_task > 1:
             turn = max(search + build, -(-turn // rounds_per_task))
         begun = measures - rounds
-        self.forecast = Forecast(
+        return Forecast(
             cpu_ms=searches * search + builds * build + trains * train + measures * measure * wide,
             device_ms=measures * measure,
             supply_ms=at["measure"] * measure,

@@ -67,6 +67,7 @@ class JobSpec:
     fresh: bool
     known_at_submit: tuple[int, ...]
     submitted_at: float
+    deadline: float | None = None
 
     @property
     def tunable(self) -> tuple[int, ...]:
@@ -106,7 +107,6 @@ class JobState:
     reason: str = ""
     trials_done: int = 0
     tasks: tuple[TaskProgress, ...] = ()
-    eta_seconds: float | None = None
     finished_at: float | None = None
     retries_seen: int = 0
 
@@ -182,11 +182,15 @@ class RunningStage:
     kind: Kind
     cpus: tuple[int, ...]
     started_at: float
+    device: str = ""
 
 
 @dataclass(frozen=True)
 class DaemonInfo:
-    """Who the daemon of a workspace is and what it is doing."""
+    """Who the daemon of a workspace is and what it is doing.
+
+    `cpus` and `devices` are what it may use; `ends` says when each job is expected to end.
+    """
 
     FORMAT = ("autotune-daemon", 1)
 
@@ -196,6 +200,19 @@ class DaemonInfo:
     stopping: bool = False
     running: tuple[RunningStage, ...] = ()
     waits: dict[str, str] = field(default_factory=dict)
+    window: str = ""
+    cpus: tuple[int, ...] = ()
+    devices: tuple[str, ...] = ()
+    ends: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EstimatesFile:
+    """How long stages took, by kind and device and task: rows of `planning.estimates.Estimates.to_json`."""
+
+    FORMAT = ("autotune-estimates", 1)
+
+    means: tuple[Any, ...] = ()
 
 
 def to_json(value: Any) -> dict[str, Any]:

@@ -21,6 +21,8 @@ WORKSPACE/
   logs/
     tuning/TARGET/HASH.jsonl       the tuning log of one task on one kind of device
     tuning/TARGET/HASH.npz         features of its trials: derived, may be deleted
+    estimates.json                 how long stages take: derived, may be deleted
+    daemon.jsonl                   when a daemon served this workspace
     daemon.log, worker-KIND.log
 """
 
@@ -164,6 +166,14 @@ class Workspace:
     @property
     def daemon_log(self) -> Path:
         return self.logs / "daemon.log"
+
+    @property
+    def attendance(self) -> Path:
+        return self.logs / "daemon.jsonl"
+
+    @property
+    def estimates(self) -> Path:
+        return self.logs / "estimates.json"
 
     def worker_log(self, kind: str) -> Path:
         return self.logs / f"worker-{kind}.log"

@@ -41,6 +41,6 @@ def test_a_deadline_presses_the_earlier_the_more_there_is_to_do() -> None:
 
 
 def test_a_deadline_is_missed_when_the_rest_takes_longer() -> None:
-    assert misses(job(deadline=100.0), 60.0, now=50.0)
-    assert not misses(job(deadline=100.0), 40.0, now=50.0)
-    assert not misses(job(), 1e9, now=50.0)
+    assert misses(100.0, 60.0, now=50.0)
+    assert not misses(100.0, 40.0, now=50.0)
+    assert not misses(None, 1e9, now=50.0)

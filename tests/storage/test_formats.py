@@ -18,6 +18,7 @@ from autotune.storage.formats import (
     Candidate,
     Control,
     DaemonInfo,
+    EstimatesFile,
     Failure,
     InputSpec,
     JobSpec,
@@ -29,7 +30,7 @@ from autotune.storage.formats import (
     Trial,
 )
 
-FILES = [Control, DaemonInfo, JobSpec, JobState, StageFile]
+FILES = [Control, DaemonInfo, EstimatesFile, JobSpec, JobState, StageFile]
 PARTS = [Candidate, Failure, InputSpec, RunningStage, TaskProgress, TaskSpec, Trial]
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(-(2**53), 2**53),
@@ -65,12 +66,16 @@ def example(kind: Any) -> Any:
     """One value of each file format, with something in every field."""
     task = TaskSpec("conv", "ab12", 3, "1x8", 0.5, True)
     candidate = Candidate("ab", [1], [2], "ab.so", 5, 6, Failure("build", "crash", "killed by SIGSEGV"))
+    stage = RunningStage(1, 2, 3, "build", (0,), 2.5, "cuda:0")
     target, x = {"kind": "llvm"}, InputSpec("x", (1, 8), "float32")
     return {
         Control: Control("hold", 2),
-        DaemonInfo: DaemonInfo({"pid": 5}, 1.5, "p", True, (RunningStage(1, 2, 3, "build", (0,), 2.5),), {"1": "why"}),
-        JobSpec: JobSpec(1, "net", "/net.onnx", target, "llvm-x", (x,), (task,), 64, 8, 0, 0, False, (7,), 1.5),
-        JobState: JobState("done", "budget used", 64, (TaskProgress(64, 2.5, "why"),), 3.5, 4.5, 1),
+        DaemonInfo: DaemonInfo(
+            {"pid": 5}, 1.5, "p", True, (stage,), {"1": "why"}, "22:00-07:00", (0, 1), ("cpu",), {"1": 9.5}
+        ),
+        EstimatesFile: EstimatesFile((["build", "cpu", "llvm/ab", 0.5, 0.25, 3],)),
+        JobSpec: JobSpec(1, "net", "/net.onnx", target, "llvm-x", (x,), (task,), 64, 8, 0, 0, False, (7,), 1.5, 9.5),
+        JobState: JobState("done", "budget used", 64, (TaskProgress(64, 2.5, "why"),), 4.5, 1),
         StageFile: StageFile(1, 2, "measure", (candidate,)),
     }[kind]
 
@@ -149,7 +154,7 @@ class TestWrongFiles:
             (JobSpec, {"known_at_submit": ["7"]}),
             (Control, {"wanted": "lunch"}),
             (Control, {"wanted": ["run"]}),
-            (JobState, {"eta_seconds": "soon"}),
+            (JobState, {"finished_at": "soon"}),
             (JobState, {"tasks": [{"trials": "3"}]}),
             (StageFile, {"kind": "export"}),
             (StageFile, {"candidates": [{"hash": "a", "trace": 1, "args": 2, "failure": "crash"}]}),

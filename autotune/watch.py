@@ -1,0 +1,35 @@
+"""Whether a folder may have changed since it was last read, for little more than a look at its time of change."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+# A file system may give two changes the same time: what changed this recently is read again.
+_COARSE_S = 2.0
+# Some file systems tell others late, or never: read again after so long in any case.
+_AT_LEAST_EVERY_S = 10.0
+
+
+class FolderWatch:
+    """Watches which entries a folder has, not what is in them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+        self._seen: tuple[int, int] | None = None
+        self._again_at = 0.0
+
+    def changed(self) -> bool:
+        """Whether to read the folder now. A folder that is gone has changed."""
+        try:
+            found = os.stat(self._folder)
+        except OSError:
+            self._seen = None
+            return True
+        seen, now = (found.st_mtime_ns, found.st_ino), time.monotonic()
+        if seen == self._seen and now < self._again_at:
+            return False
+        recent = time.time() - found.st_mtime < _COARSE_S
+        self._seen, self._again_at = seen, now + (0.0 if recent else _AT_LEAST_EVERY_S)
+        return True
