@@ -10,6 +10,7 @@ from autotune.ledger import note, read_control, read_state
 from autotune.storage import formats, locks
 from autotune.storage.formats import ENDED, Control, JobState, State
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.watch import nudge
 
 
 @dataclass(frozen=True)
@@ -76,4 +77,5 @@ def apply(workspace: Workspace, verb: str, jobs: list[JobPaths]) -> list[str]:
         for job, following in changes.items():
             formats.write(job.control, following)
             note(job, rule.past)
+    nudge(workspace.jobs)
     return [f"job {job.id} {rule.past}" for job in changes]

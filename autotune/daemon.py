@@ -108,8 +108,9 @@ class Daemon:
 
     def _tick(self) -> None:
         try:
-            self._load_jobs()
-            self._obey()
+            if self._watch.changed():
+                self._load_jobs()
+                self._obey()
             self._dispatch()
             self._publish()
             self._experience.save()
@@ -175,8 +176,6 @@ class Daemon:
 
     def _load_jobs(self) -> None:
         """Open jobs that are new, drop those whose folder is gone."""
-        if not self._watch.changed():
-            return
         found = {paths.id: paths for paths in self.workspace.job_list()}
         for known in (self._jobs, self._left_out):
             for id in set(known) - set(found):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 # A file system may give two changes the same time: what changed this recently is read again.
@@ -12,8 +13,14 @@ _COARSE_S = 2.0
 _AT_LEAST_EVERY_S = 10.0
 
 
+def nudge(folder: Path) -> None:
+    """Tell who watches a folder that something in it has changed; who may not finds out a few seconds later."""
+    with suppress(OSError):
+        os.utime(folder)
+
+
 class FolderWatch:
-    """Watches which entries a folder has, not what is in them."""
+    """Watches which entries a folder has. Of a change deeper in it, only `nudge` tells."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from autotune.status import snapshot
 from autotune.storage import formats, locks
 from autotune.storage.formats import Control, JobState, State, TaskProgress
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.watch import FolderWatch
 
 Make = Callable[..., JobPaths]
 ASIDE = (TaskProgress(3, None, "build: crashed"),)
@@ -131,3 +133,12 @@ def test_jobs_change_under_the_lock_of_the_queue(
     )
     control.apply(workspace, "hold", [job])
     assert could_lock == [False]
+
+
+def test_who_watches_the_queue_is_told(workspace: Workspace, make_job: Make) -> None:
+    job = make_job()
+    os.utime(workspace.jobs, (1e9, 1e9))
+    watch = FolderWatch(workspace.jobs)
+    assert watch.changed() and not watch.changed()
+    control.apply(workspace, "hold", [job])
+    assert watch.changed()

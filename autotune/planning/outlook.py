@@ -65,20 +65,24 @@ def _groups(jobs: Sequence[_Left], policy: Policy) -> list[list[_Left]]:
 
 
 def _ends(group: list[_Left], ahead: dict[str, float], board: Board) -> dict[int, float]:
+    if _one_at_a_time(board.policy):
+        needs = _shared([job.serial_s for job in group])
+        return {job.job: ahead["serial"] + serial_s for job, serial_s in zip(group, needs, strict=True)}
     cpu = _shared([job.cpu_s for job in group])
-    serial = _shared([job.serial_s for job in group])
-    found = {}
-    for job, cpu_s, serial_s in zip(group, cpu, serial, strict=True):
-        if board.policy.rounds_per_job == 1:
-            found[job.job] = ahead["serial"] + serial_s
-        else:
-            found[job.job] = max((ahead["cpu"] + cpu_s) / len(board.machine.cpus), job.chain_s)
-    if board.policy.rounds_per_job != 1:
-        for kind, names in board.machine.kinds.items():
-            users = [job for job in group if job.device == kind]
-            for job, device_s in zip(users, _shared([job.device_s for job in users]), strict=True):
-                found[job.job] = max(found[job.job], (ahead[f"device {kind}"] + device_s) / len(names))
+    found = {
+        job.job: max((ahead["cpu"] + cpu_s) / len(board.machine.cpus), job.chain_s)
+        for job, cpu_s in zip(group, cpu, strict=True)
+    }
+    for kind, names in board.machine.kinds.items():
+        users = [job for job in group if job.device == kind]
+        for job, device_s in zip(users, _shared([job.device_s for job in users]), strict=True):
+            found[job.job] = max(found[job.job], (ahead[f"device {kind}"] + device_s) / len(names))
     return found
+
+
+def _one_at_a_time(policy: Policy) -> bool:
+    """Whether one stage runs at a time, of whichever job."""
+    return policy.leases and policy.rounds_per_job == 1
 
 
 def _shared(needs: Sequence[float]) -> list[float]:
@@ -102,14 +106,15 @@ def _left(work: Work, board: Board) -> _Left:
     # A measurement on the CPU takes all of them.
     more = len(board.machine.cpus) - 1 if work.view.device == "cpu" and board.machine.drains else 0
     cpu_s, device_s, passed = found.cpu_ms / 1000, found.device_ms / 1000, sum(done.values())
+    serial_s = max(0.0, cpu_s - more * device_s - passed)
     return _Left(
         work.view.id,
         work.view.device,
         turn(work.view),
         cpu_s=max(0.0, cpu_s - passed - more * done["measure"]),
         device_s=max(0.0, device_s - done["measure"]),
-        serial_s=max(0.0, cpu_s - more * device_s - passed),
-        chain_s=max(0.0, found.chain_ms / 1000 - max(done.values())),
+        serial_s=serial_s,
+        chain_s=serial_s if board.policy.rounds_per_job == 1 else max(0.0, found.chain_ms / 1000 - max(done.values())),
     )
 
 

@@ -57,6 +57,25 @@ def test_it_opens_next() -> None:
     assert NIGHT.opens_at(at("2026-01-10 23:00"), BERLIN) == at("2026-01-10 23:00")
 
 
+@pytest.mark.parametrize(
+    ("now", "hours", "ends"),
+    [
+        ("2026-01-10 23:00", 8, "11 07:00"),
+        ("2026-01-10 23:00", 9, "11 23:00"),
+        ("2026-01-10 12:00", 1, "10 23:00"),
+        ("2026-01-10 12:00", 30, "14 01:00"),
+        ("2026-03-28 22:00", 9, "29 23:00"),
+        ("2026-10-24 22:00", 10, "25 07:00"),
+    ],
+)
+def test_work_goes_on_in_the_next_window(now: str, hours: float, ends: str) -> None:
+    assert wall(NIGHT.after(at(now), hours * 3600, BERLIN)) == ends
+
+
+def test_work_in_a_window_of_the_whole_day_never_stops() -> None:
+    assert parse_window("05:00-05:00").after(at("2026-01-10 04:00"), 1e6, BERLIN) == at("2026-01-10 04:00") + 1e6
+
+
 def test_equal_ends_are_the_whole_day() -> None:
     assert wall(Window(time(5), time(5)).closes_at(at("2026-01-10 04:00"), BERLIN)) == "10 05:00"
 
