@@ -39,21 +39,26 @@ def test_in_an_open_window_the_queue_is_drained_and_accounted_for(waiting):
 def test_in_a_closed_window_nothing_starts_and_the_daemon_waits_for_it(waiting):
     window = hours(2, 4)
     waiting.settle(f'[daemon]\nwindow = "{window}"\n')
-    daemon = waiting.start("daemon", "run", "--drain", "--until", until(9))
     reason = f"waits for the window at {window[:5]}"
-    deadline = time.monotonic() + 8
-    while waiting.status()[0]["reason"] != reason and time.monotonic() < deadline:
-        time.sleep(0.2)
-    (job,) = waiting.status()
-    told = json.loads(waiting.ok("daemon", "status", "--json"))
-    assert daemon.wait(30) == 124
+    daemon = waiting.start("daemon", "run", "--drain")
+    try:
+        deadline = time.monotonic() + 60
+        while waiting.status()[0]["reason"] != reason and time.monotonic() < deadline:
+            time.sleep(0.2)
+        (job,) = waiting.status()
+        told = json.loads(waiting.ok("daemon", "status", "--json"))
+        (times,) = json.loads(waiting.ok("report", "1", "--json"))["jobs"]
+        assert daemon.poll() is None
+    finally:
+        daemon.terminate()
+        assert daemon.wait(30) == 143
     assert (job["state"], job["reason"]) == ("waiting", reason)
     assert 3600 < job["eta_seconds"] < 3 * 3600
     assert told["window"] == window
     assert {item["job"] for item in told["resources"]} == {None}
+    assert times["parts"]["waits window"] > 0
+    assert waiting.run("daemon", "run", "--drain", "--until", until(3)).returncode == 124
     assert not waiting.trials()
-    (times,) = json.loads(waiting.ok("report", "1", "--json"))["jobs"]
-    assert times["parts"]["waits window"] > 2
 
 
 def test_a_daemon_in_the_background_takes_the_same_options(user):
