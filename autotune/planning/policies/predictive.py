@@ -54,9 +54,11 @@ class Rule(Policy):
         )
 
     def cost(self, work: Work, stage: StageView, board: Board) -> float:
-        count, task = work.view.trials_per_round, stage.id.task
-        build = work.seconds("build", board.estimates, count, task)
-        return max(1e-3, build + work.seconds("measure", board.estimates, count, task))
+        # The job's mean, not the task's own cost: a budget is in trials, so that within a job what counts is the gain
+        # of a trial; a task that compiles slowly would starve.
+        count = work.view.trials_per_round
+        build = work.seconds("build", board.estimates, count)
+        return max(1e-3, build + work.seconds("measure", board.estimates, count))
 
     def measure(self, kind: str, board: Board) -> Offer | None:
         return (
