@@ -20,7 +20,7 @@ WORKSPACE/
       cost_model.ubj, .json        the trained cost model and what it was trained on
   logs/
     tuning/TARGET/HASH.jsonl       the tuning log of one task on one kind of device
-    tuning/TARGET/HASH.npz         features of its trials: derived, may be deleted
+    tuning/TARGET/HASH.npz         features and times of its trials: derived, may be deleted
     estimates.json                 how long stages take: derived, may be deleted
     daemon.jsonl                   when a daemon served this workspace
     daemon.log, worker-KIND.log
@@ -180,3 +180,7 @@ class Workspace:
 
     def tuning_log(self, target_key: str, task_hash: str) -> TaskLogPaths:
         return TaskLogPaths(self.logs / "tuning" / target_key / f"{task_hash}.jsonl")
+
+    def tuning_logs(self, target_key: str) -> list[TaskLogPaths]:
+        """All tuning logs of one kind of device."""
+        return [TaskLogPaths(path) for path in sorted((self.logs / "tuning" / target_key).glob("*.jsonl"))]

@@ -1,0 +1,70 @@
+"""Features beside the tuning logs: what is written comes back, damage is nothing, and jobs learn from other jobs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autotune import config as settings
+from autotune.stages import features
+from autotune.stages.features import Sample
+from autotune.stages.stage import Stage
+from autotune.storage.paths import JobPaths, Workspace
+
+
+def sample(*names: str, stores: int = 2) -> Sample:
+    rows = [np.full((stores + index, 3), index, np.float32) for index in range(len(names))]
+    return Sample(names, rows, [100.0 / (index + 1) for index in range(len(names))])
+
+
+def test_a_sample_comes_back_as_it_was(tmp_path: Path) -> None:
+    written = sample("a", "b", "c")
+    features.write(tmp_path / "task.npz", written)
+    found = features.read(tmp_path / "task.npz")
+    assert (list(found.hashes), list(found.times_us)) == (["a", "b", "c"], [100.0, 50.0, 100.0 / 3])
+    assert all(np.array_equal(one, other) for one, other in zip(found.rows, written.rows, strict=True))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, -1])
+def test_a_damaged_file_is_an_empty_sample(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "task.npz"
+    features.write(path, sample("a", "b"))
+    path.write_bytes(path.read_bytes()[:cut])
+    assert features.read(path) == Sample()
+
+
+def test_a_file_without_times_is_an_empty_sample(tmp_path: Path) -> None:
+    path = tmp_path / "task.npz"
+    np.savez(path, hashes=np.frombuffer(b'["a"]', np.uint8), rows=np.zeros((2, 3)), ends=[2])
+    assert features.read(path) == Sample()
+
+
+@pytest.fixture
+def stage(workspace: Workspace, make_job: Callable[..., JobPaths]) -> Stage:
+    """A stage of a job with tasks 0 and 1, and logs of these and of three others, `x0` the newest of them."""
+    stage = Stage.load(workspace, make_job(tasks=2), settings.load(workspace.config), 0, 0, (0,), 8)
+    hashes = [task.hash for task in stage.spec.tasks]
+    for age, name in enumerate([*hashes, "x0", "x1", "x2"]):
+        log = workspace.tuning_log(stage.spec.target_key, name)
+        log.records.parent.mkdir(parents=True, exist_ok=True)
+        log.records.write_text("")
+        features.write(log.features, sample(*(f"{name}-{index}" for index in range(4))))
+        os.utime(log.features, (1000 - age, 1000 - age))
+    return stage
+
+
+def owners(found: list[Sample]) -> list[str]:
+    return [str(item.hashes[0]).partition("-")[0] for item in found]
+
+
+def test_a_job_borrows_from_tasks_that_it_does_not_have_the_newest_first(stage: Stage) -> None:
+    assert owners(features.borrowed(stage, 100)) == ["x0", "x1", "x2"]
+
+
+def test_a_job_borrows_no_more_logs_than_it_needs(stage: Stage) -> None:
+    assert owners(features.borrowed(stage, 5)) == ["x0", "x1"]
+    assert owners(features.borrowed(stage, 0)) == []
