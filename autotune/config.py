@@ -38,7 +38,7 @@ _POLICIES = ("predictive", "interleave", "sequential", "uncoordinated")
 _WINDOW = r"(([01]?\d|2[0-3]):[0-5]\d)-(([01]?\d|2[0-3]):[0-5]\d)"
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
-T = TypeVar("T", int, float, str)
+T = TypeVar("T", bool, int, float, str)
 
 
 def _setting(
@@ -61,6 +61,9 @@ class Machine:
     measure_cpus: int = _setting(0, "CPUs of these kept for measurements on the CPU; 0: those take all", least=0)
     lock_dir: str = _setting("", "folder of the locks that all users share; empty: /tmp/autotune-locks")
     simulated_cpus: int = _setting(0, "CPU slots that do not exist, for simulated devices only; 0: real CPUs", least=0)
+    memory_limit_mb: int = _setting(
+        0, "MiB that a stage, and each of its candidates, may use; 0: its CPUs' share of 80% of the memory", least=0
+    )
 
     @property
     def usable_cpus(self) -> int:
@@ -118,6 +121,7 @@ class Measure:
     warmup: int = _setting(1, "runs before the first timing", least=0)
     timeout_s: float = _setting(20.0, "seconds before a measurement is killed", least=0.1)
     threads: int = _setting(0, "threads that a candidate runs on; 0: one per CPU slot", least=0)
+    verify: bool = _setting(True, "whether a candidate must compute what its task says before it may be the best")
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,7 @@ class Daemon:
     attempts: int = _setting(3, "times a stage is tried before its job fails", least=1)
     policy: str = _setting("predictive", "rule by which the next stages are picked", choices=_POLICIES)
     window: str = _setting("", "hours in which stages are started, such as 22:00-07:00; empty: always", form=_WINDOW)
+    worker_stages: int = _setting(1000, "stages after which a worker process is replaced; 0: never", least=0)
     stop_grace_s: float = _setting(30.0, "seconds that workers have to finish when the daemon stops", least=0)
 
 

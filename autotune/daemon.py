@@ -85,7 +85,7 @@ class Daemon:
             TimedOut: `until` came before the work was done.
         """
         check_versions()
-        self._fleet = Fleet(self.workspace, self.config.daemon.stop_grace_s)
+        self._fleet = Fleet(self.workspace, self.config.daemon.stop_grace_s, self.config.daemon.worker_stages)
         self._hours = Hours.parse(self.window or self.config.daemon.window)
         self._watch = FolderWatch(self.workspace.jobs)
         with self._alone(), self._signals_caught():
@@ -260,6 +260,7 @@ class Daemon:
             "cpus": list(view.cpus),
             "count": view.count,
             "device": start.device,
+            "attempt": job.failures.get(view.id, 0),
             "limit_s": self._limit(start),
         }
         self._fleet.run(kind, request)

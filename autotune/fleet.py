@@ -34,10 +34,12 @@ class Report:
 class _Process:
     """One worker and the stages it has: their ids, and when the daemon gives up on an answer."""
 
+    kind: str
     popen: subprocess.Popen[bytes]
     deadlines: dict[int, float]
     ready_by: float | None
     buffer: bytes = b""
+    stages: int = 0
 
     @property
     def answers(self) -> int:
@@ -59,50 +61,72 @@ class Fleet:
     """Starts workers, hands them stages, and reports what became of every one, exactly once.
 
     A worker that dies, or does not answer within a stage's limit and a grace, is killed with all its children;
-    its stages are reported as crashed, and the next stage starts a new worker.
+    its stages are reported as crashed, and the next stage starts a new worker. So does the stage that comes after
+    `stages_each`: the old worker finishes what it has, and goes, so that no leak grows for as long as the daemon.
     """
 
-    def __init__(self, workspace: Workspace, grace_s: float) -> None:
+    def __init__(self, workspace: Workspace, grace_s: float, stages_each: int = 0) -> None:
         self._workspace = workspace
         self._grace_s = grace_s
+        self._stages_each = stages_each
         self._processes: dict[str, _Process] = {}
+        self._retired: list[_Process] = []
         self.fatal = ""
 
     def run(self, kind: str, request: dict[str, Any]) -> None:
         """Hand a stage to the worker of a target kind; the request's `id` comes back in its report."""
-        process = self._processes.get(kind) or self._start(kind)
+        process = self._fresh_enough(kind) or self._start(kind)
+        process.stages += 1
         limit = float(request["limit_s"]) + self._grace_s + (_READY_LIMIT_S if process.ready_by else 0.0)
         process.deadlines[int(request["id"])] = time.monotonic() + limit
         with contextlib.suppress(OSError):  # it has died: `reports` will say so
             process.send({"run": request})
 
+    def _fresh_enough(self, kind: str) -> _Process | None:
+        process = self._processes.get(kind)
+        if process is None or not self._stages_each or process.stages < self._stages_each:
+            return process
+        del self._processes[kind]
+        if process.deadlines:
+            self._retired.append(process)
+        else:
+            _kill(process)
+        return None
+
+    def _all(self) -> list[_Process]:
+        return [*self._processes.values(), *self._retired]
+
     def kill_stage(self, id: int) -> None:
         """Kill one stage, if it still runs; it is reported as crashed."""
-        for process in self._processes.values():
+        for process in self._all():
             if id in process.deadlines:
                 with contextlib.suppress(OSError):
                     process.send({"kill": id})
 
     def descriptors(self) -> list[int]:
         """File descriptors that become readable when a report is there."""
-        return [process.answers for process in self._processes.values()]
+        return [process.answers for process in self._all()]
 
     def reports(self, readable: list[int]) -> Iterator[Report]:
         """What the descriptors that are readable say, and what became of workers that died or hang."""
         now = time.monotonic()
-        for kind, process in list(self._processes.items()):
+        for process in self._all():
             ended = False
             if process.answers in readable:
                 lines, ended = _read_lines(process)
                 yield from filter(None, (self._report(process, line) for line in lines))
             if ended or process.overdue(now):
-                yield from self._bury(kind, process)
+                yield from self._bury(process)
+            elif process in self._retired and not process.deadlines:
+                self._retired.remove(process)
+                _kill(process)
 
     def stop(self) -> None:
         """Kill all workers and everything they run."""
-        for process in self._processes.values():
+        for process in self._all():
             _kill(process)
         self._processes.clear()
+        self._retired.clear()
 
     def _start(self, kind: str) -> _Process:
         command = [sys.executable, "-m", "autotune.worker"]
@@ -116,7 +140,7 @@ class Fleet:
                 env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
                 start_new_session=True,
             )
-        process = _Process(popen, {}, time.monotonic() + _READY_LIMIT_S)
+        process = _Process(kind, popen, {}, time.monotonic() + _READY_LIMIT_S)
         self._processes[kind] = process
         return process
 
@@ -136,12 +160,15 @@ class Fleet:
         process.deadlines.pop(message["id"], None)
         return Report(**message)
 
-    def _bury(self, kind: str, process: _Process) -> Iterator[Report]:
+    def _bury(self, process: _Process) -> Iterator[Report]:
         _kill(process)
-        del self._processes[kind]
-        log = self._workspace.worker_log(kind)
+        if process in self._retired:
+            self._retired.remove(process)
+        else:
+            del self._processes[process.kind]
+        log = self._workspace.worker_log(process.kind)
         for id in process.deadlines:
-            yield Report(id, "crashed", reason=self.fatal or f"the {kind} worker died; see {log}")
+            yield Report(id, "crashed", reason=self.fatal or f"the {process.kind} worker died; see {log}")
 
 
 def _read_lines(process: _Process) -> tuple[list[bytes], bool]:

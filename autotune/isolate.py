@@ -3,6 +3,9 @@
 The child inherits everything loaded (no start-up), works through the items and sends one JSON line for
 each. When it dies or an item exceeds its limit, the parent kills what is left of it, reports that item, and forks
 again for the rest. The forking process must not have started threads that hold locks.
+
+An item may damage the memory of its child and so harm those that follow. Where it matters, one that does badly
+is blamed for it only if it does so in a child that no other item has used: see `retried`.
 """
 
 from __future__ import annotations
@@ -15,22 +18,32 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from autotune.errors import WorkerError
+from autotune.limits import Memory
 
 T = TypeVar("T")
+Ending = Literal["ok", "error", "crash", "timeout", "memory", "wrong"]
 _PR_SET_PDEATHSIG = 1
 _ENDING_S = 5.0
+_NOISE_KEPT = 4096
+_UNFIT: tuple[Ending, ...] = ("crash", "timeout", "memory", "wrong")  # the child is not used further
+_FATAL_SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
+_NO_MEMORY = ("bad_alloc", "out of memory", "Cannot allocate memory")
+
+
+class WrongResult(Exception):
+    """Raised by the work on an item: it was done, and its result is wrong."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What became of an item: `value` where `kind` is `ok`, else a line that says what happened."""
 
-    kind: Literal["ok", "error", "crash", "timeout"]
+    kind: Ending
     value: Any = None
     reason: str = ""
 
@@ -39,8 +52,13 @@ class Outcome:
 class _Child:
     pid: int
     reader: int
+    errors: int  # its standard error
     death: int | None  # a descriptor that is readable once the child is dead, where the system has such
+    memory: Memory
     buffer: bytes = b""
+    noise: bytes = b""
+    heard_all: bool = False
+    ended: bool = False
 
     def line(self, limit_s: float) -> bytes | None:
         """The next line, b"" when the child is dead or closed the stream, None when the limit ran out first."""
@@ -48,9 +66,14 @@ class _Child:
         sources = [self.reader] if self.death is None else [self.reader, self.death]
         while b"\n" not in self.buffer:
             left = deadline - time.monotonic()
-            ready = select.select(sources, [], [], left)[0] if left > 0 else []
+            heard = [] if self.heard_all else [self.errors]
+            ready = select.select([*sources, *heard], [], [], left)[0] if left > 0 else []
             if not ready:
                 return None
+            if self.errors in ready:
+                self._listen()
+            if ready == [self.errors]:
+                continue
             # A process that the child left behind may keep the stream open, so its end is not the only sign.
             chunk = os.read(self.reader, 65536) if self.reader in ready else b""
             if not chunk:
@@ -59,16 +82,29 @@ class _Child:
         line, _, self.buffer = self.buffer.partition(b"\n")
         return line
 
+    def _listen(self) -> None:
+        """Take in what it says on standard error, or it would block one day; the last of it is kept."""
+        chunk = os.read(self.errors, 65536)
+        self.heard_all = not chunk
+        self.noise = (self.noise + chunk)[-_NOISE_KEPT:]
+
+    def last_words(self) -> str:
+        """The end of what it said on standard error."""
+        while not self.heard_all and select.select([self.errors], [], [], 0)[0]:
+            self._listen()
+        return self.noise.decode(errors="replace")
+
     def end(self) -> int:
-        """Kill the child and everything in its group; returns the signal that ended it, or 0."""
+        """Kill the child and everything in its group; returns the most memory that it had, in bytes."""
+        self.ended = True
         for kill in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError):
                 kill(self.pid, signal.SIGKILL)
-        _, status = os.waitpid(self.pid, 0)
-        os.close(self.reader)
-        if self.death is not None:
-            os.close(self.death)
-        return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        _, _, usage = os.wait4(self.pid, 0)
+        for descriptor in (self.reader, self.errors, self.death):
+            if descriptor is not None:
+                os.close(descriptor)
+        return int(usage.ru_maxrss) * (1024 if sys.platform == "linux" else 1)
 
 
 def die_with_parent(parent: int | None = None) -> None:
@@ -90,6 +126,7 @@ def isolated(
     *,
     limit_s: float,
     prepare_limit_s: float = 120.0,
+    retried: Collection[Ending] = (),
 ) -> Iterator[tuple[T, Outcome]]:
     """Yield every item with its outcome, in order.
 
@@ -98,6 +135,8 @@ def isolated(
             has to be JSON.
         limit_s: seconds that one item may take.
         prepare_limit_s: seconds that `prepare` may take.
+        retried: outcomes for which an item is worked on once more in a fresh child, unless it was the first in
+            its own: one before it may be to blame.
 
     Raises:
         WorkerError: `prepare` failed, which is no item's fault.
@@ -109,14 +148,20 @@ def isolated(
             prepared = _outcome(child, prepare_limit_s)
             if prepared.kind != "ok":
                 raise WorkerError(f"cannot start work: {prepared.reason}")
+            first = done
             while done < len(items):
                 outcome = _outcome(child, limit_s)
+                if outcome.kind in _UNFIT:
+                    outcome = _end(child, outcome)
+                if outcome.kind in retried and done > first:
+                    break
                 yield items[done], outcome
                 done += 1
-                if outcome.kind in ("crash", "timeout"):
+                if outcome.kind in _UNFIT:
                     break
         finally:
-            child.end()
+            if not child.ended:
+                child.end()
 
 
 def _outcome(child: _Child, limit_s: float) -> Outcome:
@@ -126,6 +171,19 @@ def _outcome(child: _Child, limit_s: float) -> Outcome:
     if line == b"":
         return Outcome("crash", reason=_ending(child.pid))
     return Outcome(**json.loads(line))
+
+
+def _end(child: _Child, outcome: Outcome) -> Outcome:
+    """End a child that is not used further; one that died or hung for want of memory is told from others."""
+    words = child.last_words()
+    peak = child.end()
+    if outcome.kind not in ("crash", "timeout"):
+        return outcome
+    sys.stderr.write(words)
+    if child.memory.spent(peak) or any(word in words for word in _NO_MEMORY):
+        return Outcome("memory", reason=f"{child.memory.exceeded}; {outcome.reason}")
+    said = [line.strip() for line in words.splitlines() if line.strip()]
+    return Outcome(outcome.kind, reason=": ".join([outcome.reason, *said[-1:]])[:300])
 
 
 def _ending(pid: int) -> str:
@@ -142,15 +200,21 @@ def _ending(pid: int) -> str:
 
 def _fork(items: Sequence[T], prepare: Callable[[], Callable[[T], Any]]) -> _Child:
     reader, writer = os.pipe()
+    listener, errors = os.pipe()
     parent = os.getpid()
     pid = os.fork()
     if pid:
         os.close(writer)
-        return _Child(pid, reader, _death(pid))
+        os.close(errors)
+        return _Child(pid, reader, listener, _death(pid), Memory.here())
     try:
         os.setpgid(0, 0)
         die_with_parent(parent)
         os.close(reader)
+        os.close(listener)
+        os.dup2(errors, 2)
+        for number in _FATAL_SIGNALS:  # handlers that print a backtrace need memory, and may hang without
+            signal.signal(number, signal.SIG_DFL)
         _work(writer, items, prepare)
     finally:
         os._exit(0)
@@ -176,8 +240,11 @@ def _work(writer: int, items: Sequence[T], prepare: Callable[[], Callable[[T], A
 def _result(function: Callable[[T], Any], item: T) -> bytes:
     try:
         return _encode(Outcome("ok", function(item)))
+    except WrongResult as error:
+        return _encode(Outcome("wrong", reason=str(error)))
     except BaseException as error:  # one that is no JSON included
-        return _encode(Outcome("error", reason=_line(error)))
+        short = isinstance(error, MemoryError) or any(word in str(error) for word in _NO_MEMORY)
+        return _encode(Outcome("memory" if short else "error", reason=_line(error)))
 
 
 def _encode(outcome: Outcome) -> bytes:

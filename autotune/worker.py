@@ -35,6 +35,7 @@ from autotune import config as settings
 from autotune.errors import AutotuneError
 from autotune.isolate import die_with_parent
 from autotune.leases import lease
+from autotune.limits import limit_memory, memory_share
 from autotune.machine import pin
 from autotune.storage.formats import KINDS, SIMULATED
 from autotune.storage.locks import Busy
@@ -192,6 +193,7 @@ def run_stage(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
     cpus = [int(cpu) for cpu in request["cpus"]]
     wait_s = _LEASE_WAIT_S.get(request["kind"], _SHORT_WAIT_S)
     with lease(config.machine.lock_folder, request["resources"], wait_s):
+        limit_memory(config.machine.memory_limit_mb or memory_share(len(cpus), config.machine.usable_cpus))
         if not config.machine.simulated_cpus:
             pin(cpus)
         stage = Stage.load(
@@ -203,6 +205,7 @@ def run_stage(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
             cpus,
             int(request["count"]),
             str(request["device"]),
+            int(request.get("attempt", 0)),
         )
         kind = stage.file.kind
         return dict(import_module(f"autotune.stages.{kind}").run(stage), kind=kind)

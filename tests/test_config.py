@@ -152,9 +152,13 @@ def test_a_file_that_cannot_be_read_is_a_disk_problem(path: Path) -> None:
         load(path)
 
 
+def _toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
 def test_every_setting_is_described_and_its_default_is_accepted(path: Path) -> None:
     described = Config.describe()
-    lines = [f"{s.section}.{s.key} = {s.default!r}" for s in described]
+    lines = [f"{s.section}.{s.key} = {_toml(s.default)}" for s in described]
     path.write_text("\n".join(lines))
     assert load(path) == Config(devices={"NAME": Device()})
     assert all(setting.doc and "\n" not in setting.doc for setting in described)
@@ -167,7 +171,7 @@ def test_every_setting_is_described_and_its_default_is_accepted(path: Path) -> N
 
 def test_a_number_below_its_bound_is_refused_for_every_numeric_setting(path: Path) -> None:
     for setting in Config.describe():
-        if not isinstance(setting.default, str):
+        if not isinstance(setting.default, (bool, str)):
             assert "must be at least" in refusal(path, f"{setting.section}.{setting.key} = -1\n")
 
 

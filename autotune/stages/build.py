@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from autotune.isolate import Outcome, isolated
-from autotune.stages import simulated
+from autotune.stages import reference, simulated
+from autotune.stages.progress import Progress, followed, shut_out
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Failure
 
@@ -22,26 +23,38 @@ def run(stage: Stage) -> dict[str, Any]:
     between the two, this build runs again, and finds that search there or further on.
 
     Returns:
-        `built` and `failed`, counts of candidates.
+        `built` and `failed`, counts of candidates, and the seconds that the task's `reference` took.
     """
     folder = stage.paths.artifacts_of(stage.file.task, stage.file.round)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    outcomes = isolated(stage.file.candidates, lambda: _builder(stage, folder), limit_s=stage.config.build.timeout_s)
-    built = [_result(candidate, outcome, folder) for candidate, outcome in outcomes]
+    _, seconds = reference.ensure(stage)
+    with followed(stage) as progress:
+        built = _build(stage, progress, folder)
     stage.publish_search(stage.file.round + 1)
     stage.advance("measure", built)
     failed = sum(candidate.failure is not None for candidate in built)
-    return {"built": len(built) - failed, "failed": failed}
+    return {"built": len(built) - failed, "failed": failed, "reference": seconds}
 
 
-def _builder(stage: Stage, folder: Path) -> Callable[[Candidate], str]:
+def _build(stage: Stage, progress: Progress, folder: Path) -> list[Candidate]:
+    """The candidates in order, those that may not be built with their failure."""
+    candidates = shut_out(stage, progress, stage.file.candidates)
+    allowed = [candidate for candidate in candidates if candidate.failure is None]
+    limit_s = stage.config.build.timeout_s
+    outcomes = isolated(allowed, lambda: _builder(stage, progress, folder), limit_s=limit_s)
+    built = {candidate.hash: _result(candidate, outcome, folder) for candidate, outcome in outcomes}
+    return [built.get(candidate.hash, candidate) for candidate in candidates]
+
+
+def _builder(stage: Stage, progress: Progress, folder: Path) -> Callable[[Candidate], str]:
     if stage.simulated:
         return simulated.builder(stage, folder)
     from autotune.tvm_backend.build import build_library
     from autotune.tvm_backend.space import replay
 
     def build(candidate: Candidate) -> str:
+        progress.begin(candidate)
         scheduled = replay([candidate], stage.program, stage.target)[0].sch.mod
         name = f"{candidate.hash}.so"
         build_library(scheduled, stage.target, folder / name)

@@ -12,13 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.isolate import isolated
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_bytes
+from autotune.storage.formats import Trial
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Trials of one task. `rows` has an array [stores, features] for each; a time of 0 is that of a failed trial."""
+    """Trials of one task. `rows` has an array [stores, features] for each; a time of 0 is that of a failed trial.
+
+    A trial of which no features can be had, as its schedule crashes the compiler, has an array of no stores.
+    """
 
     hashes: Sequence[str] = ()
     rows: Sequence[Any] = ()
@@ -26,6 +31,50 @@ class Sample:
 
     def by_hash(self) -> dict[str, Any]:
         return dict(zip(self.hashes, self.rows, strict=True))
+
+
+def sample(stage: Stage, task: int, trials: Sequence[Trial]) -> Sample:
+    """The trials of a task of this job with their features, from the file beside the log where it has them."""
+    from autotune.tvm_backend.cost_model import extract_features
+    from autotune.tvm_backend.space import replay, tune_context
+
+    path = stage.workspace.tuning_log(stage.spec.target_key, stage.spec.tasks[task].hash).features
+    known = read(path).by_hash()
+    missing = [trial for trial in trials if trial.hash not in known]
+    if missing:
+        program = stage.program_of(task)
+        context = tune_context(program, stage.target)
+        harmless = [trial for trial in missing if not _harmed_the_compiler(trial)]
+        rows = extract_features(context, replay(harmless, program, stage.target))
+        known.update({trial.hash: row for trial, row in zip(harmless, rows, strict=True)})
+        known.update(_carefully(stage, program, [trial for trial in missing if _harmed_the_compiler(trial)]))
+    hashes = [trial.hash for trial in trials]
+    found = Sample(hashes, [known[hash] for hash in hashes], [trial.best_us or 0.0 for trial in trials])
+    if missing:
+        write(path, found)
+    return found
+
+
+def _harmed_the_compiler(trial: Trial) -> bool:
+    """Whether its build ended the process, perhaps while the schedule was rebuilt."""
+    return trial.failure is not None and trial.failure.stage == "build" and trial.failure.kind != "error"
+
+
+def _carefully(stage: Stage, program: Any, trials: Sequence[Trial]) -> dict[str, Any]:
+    """Features of trials that may crash or hang again, each found in a process of its own; of some there are none."""
+    import numpy as np
+
+    from autotune.tvm_backend.cost_model import FEATURES, extract_features
+    from autotune.tvm_backend.space import replay, tune_context
+
+    def rows(trial: Trial) -> list[Any]:
+        context = tune_context(program, stage.target)
+        found = extract_features(context, replay([trial], program, stage.target))[0]
+        return [[float(value) for value in row] for row in found]
+
+    runs = isolated(trials, lambda: rows, limit_s=stage.config.build.timeout_s)
+    found = {trial.hash: outcome.value if outcome.kind == "ok" else [] for trial, outcome in runs}
+    return {hash: np.array(value, np.float32).reshape(len(value), FEATURES) for hash, value in found.items()}
 
 
 def borrowed(stage: Stage, most: int) -> list[Sample]:

@@ -23,7 +23,7 @@ def run(stage: Stage) -> dict[str, Any]:
         and the daemon, told so, will not ask again.
     """
     # In this order: a round that ends in between is found in the log, and one that has not, in its stage file.
-    pending = stage.on_its_way()
+    pending = stage.on_its_way() | set(stage.quarantine().failures(stage.spec.target_kind))
     trials = stage.log().trials()
     candidates = simulated.propose(stage, trials, pending) if stage.simulated else _propose(stage, trials, pending)
     if candidates:

@@ -12,6 +12,7 @@ from autotune.config import Config
 from autotune.storage import atomic, formats
 from autotune.storage.formats import SIMULATED, Candidate, JobSpec, Kind, StageFile, TaskSpec
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.quarantine import Quarantine
 from autotune.storage.tuning_log import TuningLog
 
 
@@ -20,7 +21,7 @@ class Stage:
     """One stage about to run in a worker, with the job, the settings and the CPUs it may use.
 
     `count` is how many candidates a search is asked for, and `device` what a measurement runs on, such as
-    `cuda:1`; other kinds ignore them.
+    `cuda:1`; other kinds ignore them. `attempt` is how often it has failed, as far as this daemon knows.
     """
 
     workspace: Workspace
@@ -31,6 +32,7 @@ class Stage:
     cpus: tuple[int, ...]
     count: int = 0
     device: str = ""
+    attempt: int = 0
     _logs: dict[int, TuningLog] = field(default_factory=dict)
 
     @classmethod
@@ -44,6 +46,7 @@ class Stage:
         cpus: Sequence[int],
         count: int,
         device: str = "",
+        attempt: int = 0,
     ) -> Stage:
         """Read the job and the stage file.
 
@@ -53,7 +56,7 @@ class Stage:
         """
         spec = formats.read(JobSpec, paths.spec)
         file = formats.read(StageFile, paths.stage(task, round))
-        return cls(workspace, paths, spec, config, file, tuple(cpus), count, device)
+        return cls(workspace, paths, spec, config, file, tuple(cpus), count, device, attempt)
 
     @property
     def task(self) -> TaskSpec:
@@ -66,6 +69,9 @@ class Stage:
             key = self.spec.tasks[index].hash
             self._logs[index] = TuningLog(self.workspace.tuning_log(self.spec.target_key, key).records)
         return self._logs[index]
+
+    def quarantine(self) -> Quarantine:
+        return Quarantine(self.workspace.quarantine)
 
     def on_its_way(self) -> set[str]:
         """Hashes of this task's candidates in its other rounds: proposed, and perhaps not in the log yet."""

@@ -7,10 +7,8 @@ from typing import Any
 
 from autotune.errors import StorageError
 from autotune.stages import features, simulated
-from autotune.stages.features import Sample
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_bytes, publish_json, read_json
-from autotune.storage.formats import Trial
 
 _META = ("autotune-cost-model", 1)
 _GROWTH = 1.15
@@ -41,11 +39,16 @@ def update_model(stage: Stage) -> int:
     before = _trained_on(stage)
     if total < before * _GROWTH and stage.paths.cost_model.exists():
         return before
-    samples = [_sample(stage, task, trials) for task, trials in logs.items() if trials]
+    samples = [features.sample(stage, task, trials) for task, trials in logs.items() if trials]
     samples += features.borrowed(stage, max(0, _ENOUGH - total))
-    if any(any(sample.times_us) for sample in samples):
-        rows = [row for sample in samples for row in sample.rows]
-        throughput = [share for sample in samples for share in _relative(sample.times_us)]
+    rows: list[Any] = []
+    throughput: list[float] = []
+    for sample in samples:
+        pairs = zip(sample.rows, _relative(sample.times_us), strict=True)
+        usable = [(found, value) for found, value in pairs if len(found)]
+        rows += [found for found, _ in usable]
+        throughput += [value for _, value in usable]
+    if any(throughput):
         publish_bytes(stage.paths.cost_model, CostModel.train(rows, throughput).serialise())
         publish_json(stage.paths.cost_model_meta, *_META, {"trials": total})
     return total
@@ -62,23 +65,3 @@ def _relative(times_us: Sequence[float]) -> list[float]:
     """Best time over time: 1 for the best trial, 0 for a failed one."""
     best = min(filter(None, times_us), default=0.0)
     return [best / time if time else 0.0 for time in times_us]
-
-
-def _sample(stage: Stage, task: int, trials: Sequence[Trial]) -> Sample:
-    """The trials of a task of this job with their features, from the cache beside the log where it has them."""
-    from autotune.tvm_backend.cost_model import extract_features
-    from autotune.tvm_backend.space import replay, tune_context
-
-    path = stage.workspace.tuning_log(stage.spec.target_key, stage.spec.tasks[task].hash).features
-    cached = features.read(path).by_hash()
-    missing = [trial for trial in trials if trial.hash not in cached]
-    if missing:
-        program = stage.program_of(task)
-        context = tune_context(program, stage.target)
-        rows = extract_features(context, replay(missing, program, stage.target))
-        cached.update({trial.hash: row for trial, row in zip(missing, rows, strict=True)})
-    hashes = [trial.hash for trial in trials]
-    sample = Sample(hashes, [cached[hash] for hash in hashes], [trial.best_us or 0.0 for trial in trials])
-    if missing:
-        features.write(path, sample)
-    return sample

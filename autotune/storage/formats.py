@@ -116,7 +116,7 @@ class Failure:
     """Why a candidate is no library or has no time: the stage, a word for statistics, a line for people."""
 
     stage: Kind
-    kind: Literal["error", "crash", "timeout"]
+    kind: Literal["error", "crash", "timeout", "memory", "wrong"]
     reason: str
 
 
@@ -170,6 +170,29 @@ class Trial:
         ordered = sorted(self.times_us)
         middle = len(ordered) // 2
         return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """One line of the quarantine: a candidate that no job of this workspace proposes, builds or runs again."""
+
+    hash: str
+    target: dict[str, Any]
+    task: str
+    failure: Failure
+    job: str
+    at: float
+
+
+@dataclass(frozen=True)
+class InProgress:
+    """The candidate that the `attempt`-th repetition of a stage works on, and how often the stage died at it before."""
+
+    FORMAT = ("autotune-in-progress", 1)
+
+    hash: str
+    attempt: int
+    deaths: int = 0
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ WORKSPACE/
       model.onnx                   the snapshot that is tuned
       tasks/003.json               the tensor program of task 3
       stages/t003-r0002.json       the stage that round 2 of task 3 waits for or runs
+      stages/.t003-r0002.now       the candidate that this stage builds or measures now
       artifacts/t003-r0002/        libraries between build and measure
       cost_model.ubj, .json        the trained cost model and what it was trained on
   logs/
@@ -23,6 +24,8 @@ WORKSPACE/
     tuning/TARGET/HASH.npz         features and times of its trials: derived, may be deleted
     estimates.json                 how long stages take: derived, may be deleted
     daemon.jsonl                   when a daemon served this workspace
+    tuning/TARGET/HASH.reference.npz  what the task computes from random inputs: derived, may be deleted
+    quarantine.jsonl               candidates that crashed, hung, ate memory or computed something else
     daemon.log, worker-KIND.log
 """
 
@@ -89,6 +92,9 @@ class JobPaths:
         """Stage files of one task, in order of rounds."""
         return [path for path in self.stage_files() if path.name.startswith(f"t{task:03}-")]
 
+    def in_progress(self, task: int, round: int) -> Path:
+        return self.stages / f".t{task:03}-r{round:04}.now"
+
     @property
     def artifacts(self) -> Path:
         return self.folder / "artifacts"
@@ -114,6 +120,10 @@ class TaskLogPaths:
     @property
     def features(self) -> Path:
         return self.records.with_suffix(".npz")
+
+    @property
+    def reference(self) -> Path:
+        return self.records.with_suffix(".reference.npz")
 
 
 @dataclass(frozen=True)
@@ -177,6 +187,10 @@ class Workspace:
 
     def worker_log(self, kind: str) -> Path:
         return self.logs / f"worker-{kind}.log"
+
+    @property
+    def quarantine(self) -> Path:
+        return self.logs / "quarantine.jsonl"
 
     def tuning_log(self, target_key: str, task_hash: str) -> TaskLogPaths:
         return TaskLogPaths(self.logs / "tuning" / target_key / f"{task_hash}.jsonl")

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float32]
+FEATURES = 164
 
 _PARAMETERS = {
     "max_depth": 10,

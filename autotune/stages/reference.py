@@ -1,0 +1,36 @@
+"""What a task computes, known before its first candidate is measured: made once, kept beside the tuning log."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from autotune.isolate import isolated
+from autotune.stages.stage import Stage
+
+_LIMIT_S = 60.0
+
+
+def ensure(stage: Stage) -> tuple[Any, float]:
+    """The reference of the stage's task, and the seconds that it took to get it; None where checks are off or the device is simulated.
+
+    A task that cannot be run without a schedule within 60 seconds has a reference that says so.
+    """
+    if stage.simulated or not stage.config.measure.verify:
+        return None, 0.0
+    from autotune.tvm_backend import verify
+
+    started = time.monotonic()
+    path = stage.workspace.tuning_log(stage.spec.target_key, stage.task.hash).reference
+    reference = verify.load(path)
+    if reference is None:
+        description = stage.spec.target if stage.spec.target_kind == "llvm" else stage.spec.target["host"]
+
+        def make(_: int) -> None:
+            verify.save(path, verify.compute(stage.program, description))
+
+        ((_, outcome),) = isolated([0], lambda: make, limit_s=_LIMIT_S)
+        if outcome.kind != "ok":
+            verify.save(path, verify.Reference(problem=f"{outcome.kind}: {outcome.reason}"))
+        reference = verify.load(path)
+    return reference, round(time.monotonic() - started, 3)

@@ -1,0 +1,63 @@
+"""Kernels that do harm, compiled with TVM from programs written by hand, as candidates of a real measure stage."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Any
+
+from autotune.storage.formats import Candidate
+
+_PROGRAM = """
+@I.ir_module
+class Module:
+    @T.prim_func(s_tir=True)
+    def main(a: T.Buffer((16,), "float32"), b: T.Buffer((16,), "float32")):
+        T.func_attr({{"tirx.noalias": True}})
+        {body}
+"""
+_DOUBLE = "for i in range(16):\n            b[i] = a[i] * T.float32(2)"
+_BLOCK = "T.int64(0), T.int64(1), T.int64(67108864)"
+BODIES = {
+    "good": _DOUBLE,
+    "also_good": "for i in T.vectorized(16):\n            b[i] = a[i] + a[i]",
+    "wrong": _DOUBLE.replace("2)", "2.01)"),
+    "unfinished": _DOUBLE.replace("range(16)", "range(15)"),
+    "hang": "while a[0] == a[0]:\n            T.evaluate(T.call_extern('int32', 'usleep', 1000))",
+    "segfault": "for i in range(10000):\n            b[i * 65536] = a[0]",
+    "abort": "T.evaluate(T.call_extern('int32', 'abort'))",
+    "beyond": _DOUBLE + "\n        for i in range(1):\n            b[16 + i] = T.float32(1)",
+    "input": _DOUBLE + "\n        a[3] = T.float32(7)",
+    "eater": "for i in range(100000):\n            T.evaluate(T.call_extern('handle', 'memset', "
+    f"T.call_extern('handle', 'reallocarray', {_BLOCK}), 1, T.int64(67108864)))",
+    "glutton": "c = T.alloc_buffer((T.int64(16000000000),), 'float32', scope='global')\n"
+    "        for i in range(T.int64(16)):\n            c[i * T.int64(900000000)] = a[i]\n"
+    "        for i in range(T.int64(16)):\n            b[i] = c[(T.int64(15) - i) * T.int64(900000000)]",
+    # It leaves its own results in order and the heap of its process in ruins, for who comes next.
+    "saboteur": _DOUBLE + "\n        T.evaluate(T.call_extern('handle', 'signal', 14, 0))\n"
+    "        T.evaluate(T.call_extern('int32', 'ualarm', 15000, 0))",
+    # It takes along the process that watches over it, which is what the kernel does to who has no memory left.
+    "assassin": "T.evaluate(T.call_extern('int32', 'kill', T.call_extern('int32', 'getppid'), 9))\n"
+    "        T.evaluate(T.call_extern('int32', 'sleep', 5))",
+}
+
+
+def program(body: str) -> Any:
+    """The tensor program of one of the bodies."""
+    import tvm
+
+    return tvm.script.from_source(_PROGRAM.format(body=BODIES[body]))
+
+
+def library(body: str, folder: Path) -> Candidate:
+    """A built candidate that runs one of the bodies."""
+    import tvm
+
+    from autotune.tvm_backend.build import build_library
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{body}.so"
+    build_library(program(body), tvm.target.Target({"kind": "llvm"}), path)
+    data = path.read_bytes()
+    args = [["TENSOR", "float32", [16]], ["TENSOR", "float32", [16]]]
+    return Candidate(body, [], args, path.name, len(data), zlib.crc32(data))
