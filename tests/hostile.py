@@ -17,7 +17,7 @@ class Module:
         {body}
 """
 _DOUBLE = "for i in range(16):\n            b[i] = a[i] * T.float32(2)"
-_BLOCK = "T.int64(0), T.int64(1), T.int64(67108864)"
+_BLOCK = "T.int64(0), T.int64(1), T.int64(16777216)"
 BODIES = {
     "good": _DOUBLE,
     "also_good": "for i in T.vectorized(16):\n            b[i] = a[i] + a[i]",
@@ -29,7 +29,7 @@ BODIES = {
     "beyond": _DOUBLE + "\n        for i in range(1):\n            b[16 + i] = T.float32(1)",
     "input": _DOUBLE + "\n        a[3] = T.float32(7)",
     "eater": "for i in range(100000):\n            T.evaluate(T.call_extern('handle', 'memset', "
-    f"T.call_extern('handle', 'reallocarray', {_BLOCK}), 1, T.int64(67108864)))",
+    f"T.call_extern('handle', 'reallocarray', {_BLOCK}), 1, T.int64(16777216)))",
     "glutton": "c = T.alloc_buffer((T.int64(16000000000),), 'float32', scope='global')\n"
     "        for i in range(T.int64(16)):\n            c[i * T.int64(900000000)] = a[i]\n"
     "        for i in range(T.int64(16)):\n            b[i] = c[(T.int64(15) - i) * T.int64(900000000)]",
