@@ -33,9 +33,10 @@ BODIES = {
     "glutton": "c = T.alloc_buffer((T.int64(16000000000),), 'float32', scope='global')\n"
     "        for i in range(T.int64(16)):\n            c[i * T.int64(900000000)] = a[i]\n"
     "        for i in range(T.int64(16)):\n            b[i] = c[(T.int64(15) - i) * T.int64(900000000)]",
-    # It leaves its own results in order and the heap of its process in ruins, for who comes next.
+    "slow": _DOUBLE + "\n        T.evaluate(T.call_extern('int32', 'usleep', 50000))",
+    # It leaves its own results in order, and ends its process a little later, when another one runs there.
     "saboteur": _DOUBLE + "\n        T.evaluate(T.call_extern('handle', 'signal', 14, 0))\n"
-    "        T.evaluate(T.call_extern('int32', 'ualarm', 15000, 0))",
+    "        T.evaluate(T.call_extern('int32', 'ualarm', 200000, 0))",
     # It takes along the process that watches over it, which is what the kernel does to who has no memory left.
     "assassin": "T.evaluate(T.call_extern('int32', 'kill', T.call_extern('int32', 'getppid'), 9))\n"
     "        T.evaluate(T.call_extern('int32', 'sleep', 5))",

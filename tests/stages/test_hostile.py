@@ -153,10 +153,10 @@ def test_a_bad_kernel_is_a_failed_trial_in_quarantine_and_the_others_are_measure
 
 
 def test_one_that_dies_of_what_another_left_behind_is_not_blamed(job: Job) -> None:
-    job.put("saboteur", "good", "also_good")
+    job.put("saboteur", "slow", "good")
     assert job.run() == 0
-    assert job.found()["good"] == job.found()["also_good"] == "ok"
-    assert not job.quarantined() & {"good", "also_good"}
+    assert job.found() == {"saboteur": "ok", "slow": "ok", "good": "ok"}
+    assert job.quarantined() == set()
 
 
 def test_a_wrong_kernel_is_let_through_where_checks_are_off(job: Job) -> None:
