@@ -12,7 +12,7 @@ _LIMIT_S = 60.0
 
 
 def ensure(stage: Stage) -> tuple[Any, float]:
-    """The reference of the stage's task, and the seconds that it took to get it; None where checks are off or the device is simulated.
+    """The reference of the stage's task, and the seconds that it took to get it; None where there are no checks.
 
     A task that cannot be run without a schedule within 60 seconds has a reference that says so.
     """
