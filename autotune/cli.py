@@ -269,7 +269,7 @@ def simulate(
     policy: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="May be given again; by default all.")
     ] = None,
-    gantt: Annotated[Path | None, typer.Option(metavar="FILE.html|svg", help="Draw what ran where and when.")] = None,
+    gantt: Annotated[Path | None, typer.Option(metavar="FILE.png|svg|html", help="Draw what ran when.")] = None,
     as_json: Json = False,
 ) -> None:
     """Play jobs on a described machine under scheduling policies, and compare what they make of it."""

@@ -1,10 +1,13 @@
-"""A chart of a simulation: one row for each device and CPU, one bar for each stage. SVG, by itself or in a page."""
+"""A chart of a simulation: one row for each device and CPU, one bar for each stage. PNG, SVG, or a page."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Sequence
 from html import escape
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from autotune.errors import BadInput
 from autotune.planning.simulator import Outcome, Span
@@ -15,16 +18,21 @@ _WIDTH, _LEFT, _ROW, _TOP = 1200, 90, 14, 44
 # A chart of everything that a thousand devices did can be drawn, but not looked at.
 _MOST_ROWS = 200
 _TICKS = 8
+_DOTS = 100  # an inch
 
 
 def check(path: Path) -> None:
     """Raise ``BadInput`` where the name does not say what to write."""
-    if path.suffix not in (".html", ".svg"):
-        raise BadInput(f"{path}: a chart is an .html or .svg file")
+    if path.suffix not in (".html", ".svg", ".png"):
+        raise BadInput(f"{path}: a chart is a .png, .svg or .html file")
+    if path.suffix == ".png" and find_spec("matplotlib") is None:
+        raise BadInput(f"{path}: PNG needs Matplotlib; run: pip install 'autotune[plots]', or give an .svg file")
 
 
 def save(path: Path, outcomes: Sequence[Outcome]) -> None:
     """Write the charts, as the name of the file says. Raises ``DiskProblem``."""
+    if path.suffix == ".png":
+        return publish_bytes(path, png(outcomes))
     text = page(outcomes) if path.suffix == ".html" else svg(outcomes)
     publish_bytes(path, text.encode())
 
@@ -49,11 +57,46 @@ def svg(outcomes: Sequence[Outcome]) -> str:
     return f'{head} font-size="10">\n' + "\n".join(parts) + "\n</svg>\n"
 
 
+def png(outcomes: Sequence[Outcome]) -> bytes:
+    """Charts one below the other, all to the same scale of time. Needs Matplotlib."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    rows = [_rows(outcome.spans)[:_MOST_ROWS] for outcome in outcomes]
+    heights = [_TOP + _ROW * len(names) for names in rows]
+    figure = Figure(figsize=(_WIDTH / _DOTS, sum(heights) * 1.3 / _DOTS), dpi=_DOTS, layout="constrained")
+    charts = figure.subplots(len(rows), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    for chart, outcome, names in zip(charts, outcomes, rows, strict=True):
+        _plot(chart, outcome, names)
+    legend = [Patch(color=colour, label=kind) for kind, colour in _COLOURS.items()]
+    figure.legend(handles=legend, loc="outside upper right", ncols=len(legend))
+    charts[-1].set_xlabel("seconds")
+    image = io.BytesIO()
+    figure.savefig(image, format="png")
+    return image.getvalue()
+
+
+def _plot(chart: Any, outcome: Outcome, names: Sequence[str]) -> None:
+    bars: dict[str, list[Span]] = {name: [] for name in names}
+    for span in outcome.spans:
+        for name in filter(bars.__contains__, _resources(span)):
+            bars[name].append(span)
+    for index, spans in enumerate(bars.values()):
+        colours = [_COLOURS[span.kind] for span in spans]
+        chart.broken_barh([(span.start, span.end - span.start) for span in spans], (index - 0.45, 0.9), color=colours)
+    chart.set_yticks(range(len(names)), names)
+    chart.invert_yaxis()
+    chart.set_title(_title(outcome), loc="left")
+
+
+def _title(outcome: Outcome) -> str:
+    return f"{outcome.policy}: {outcome.makespan:.0f} s, lower bound {outcome.bound:.0f} s"
+
+
 def _chart(outcome: Outcome, rows: Sequence[str], longest: float) -> str:
     place = {name: _TOP + _ROW * index for index, name in enumerate(rows)}
     scale = (_WIDTH - _LEFT - 10) / longest
-    title = f"{outcome.policy}: {outcome.makespan:.0f} s, lower bound {outcome.bound:.0f} s"
-    parts = [f'<text x="4" y="14" font-size="13">{escape(title)}</text>', *_legend(), *_axis(longest, scale)]
+    parts = [f'<text x="4" y="14" font-size="13">{escape(_title(outcome))}</text>', *_legend(), *_axis(longest, scale)]
     parts += [f'<text x="4" y="{top + _ROW - 4}">{escape(name)}</text>' for name, top in place.items()]
     for span in outcome.spans:
         parts += [_bar(span, place[name], scale) for name in _resources(span) if name in place]

@@ -17,6 +17,8 @@ search = 10.0             # seconds of a stage with a full batch
 build = { mean = 15.0, spread = 0.3 }
 measure = 3.0
 train = { journal = "jobs/0001-resnet/journal.jsonl" }   # lengths that such stages took
+[[job]]
+like = "jobs/0001-resnet" # a job that was tuned: its tasks, trials, device, and the lengths of all its stages
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ from autotune.planning import policies
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
 from autotune.planning.simulator import Outcome, simulate
 from autotune.planning.view import Kind, Machine
+from autotune.storage import formats
+from autotune.storage.formats import JobSpec
+from autotune.storage.paths import JobPaths
 from autotune.storage.record_log import START, RecordLog
 
 _KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train")
@@ -41,6 +46,7 @@ _TOP: dict[str, Any] = {"seed": 0, "machine": {}, "job": []}
 _MACHINE: dict[str, Any] = {"cpus": 1, "measure_cpus": 0, "devices": {}}
 _JOB: dict[str, Any] = {
     "name": "job",
+    "like": "",
     "count": 1,
     "device": "cuda",
     "tasks": 1,
@@ -133,9 +139,12 @@ def _scenario(document: Mapping[str, Any], folder: Path) -> Scenario:
 def _jobs(entry: Any, index: int, before: int, machine: Machine, folder: Path) -> list[SimulatedJob]:
     keys = ("job", index)
     table = _table(entry, _JOB, keys)
+    if table["like"]:
+        table = {**table, **_like(folder / table["like"], (*keys, "like")), **entry}
     if table["device"] not in machine.kinds:
         raise Wrong((*keys, "device"), f"'device' in [[job]]: the machine has no {table['device']!r}")
-    seconds = {kind: _duration(table[kind], (*keys, kind), folder) for kind in _KINDS}
+    batch = table["trials_per_round"]
+    seconds = {kind: _duration(table[kind], (*keys, kind), folder, batch) for kind in _KINDS}
     return [
         SimulatedJob(
             id=before + number + 1,
@@ -153,25 +162,49 @@ def _jobs(entry: Any, index: int, before: int, machine: Machine, folder: Path) -
     ]
 
 
-def _duration(value: Any, keys: tuple[str | int, ...], folder: Path) -> Duration:
+def _like(folder: Path, keys: tuple[str | int, ...]) -> dict[str, Any]:
+    """What a job's folder says of it, as a [[job]] would."""
+    paths = JobPaths(folder.absolute())
+    try:
+        spec = formats.read(JobSpec, paths.spec)
+    except (OSError, StorageError) as error:
+        raise Wrong(keys, f"'like' in [[job]]: {folder} is no folder of a job ({error})") from None
+    return {
+        "name": spec.name,
+        "device": "cpu" if spec.target_kind == "llvm" else spec.target_kind,
+        "tasks": max(1, len(spec.tunable)),
+        "trials": spec.trials,
+        "trials_per_round": spec.trials_per_round,
+        **{kind: {"journal": str(paths.journal)} for kind in _KINDS},
+    }
+
+
+def _duration(value: Any, keys: tuple[str | int, ...], folder: Path, batch: int) -> Duration:
     table = _table(value if isinstance(value, dict) else {"mean": value}, _DURATION, keys)
     if not table["journal"]:
         if table["mean"] <= 0:
             raise Wrong(keys, f"{keys[-1]!r} in [[job]] must be above 0")
         return Duration(float(table["mean"]), float(table["spread"]))
-    samples = _samples(folder / table["journal"], cast(Kind, keys[-1]))
+    samples = _samples(folder / table["journal"], cast(Kind, keys[-1]), batch)
     if not samples:
         raise Wrong((*keys, "journal"), f"{keys[-1]!r} in [[job]]: no such stage in {table['journal']}")
     return Duration(sum(samples) / len(samples), samples=samples)
 
 
-def _samples(journal: Path, kind: Kind) -> tuple[float, ...]:
+def _samples(journal: Path, kind: Kind, batch: int) -> tuple[float, ...]:
+    """What the stages of a kind took, or would have taken with a full batch."""
     try:
         records = RecordLog(journal, *JOURNAL).read_from(START).records
     except (OSError, StorageError):
         return ()
     done = (record for record in records if record.get("event") == "stage" and record.get("kind") == kind)
-    return tuple(float(record["seconds"]) for record in done if record.get("seconds"))
+    return tuple(float(record["seconds"]) * batch / _count(record, batch) for record in done if record.get("seconds"))
+
+
+def _count(record: Mapping[str, Any], batch: int) -> int:
+    """How many candidates a build or a measurement had; other stages take their time whatever the batch."""
+    count = int(record.get("built", 0) or 0) + int(record.get("measured", 0) or 0)
+    return count + int(record.get("failed", 0) or 0) or batch
 
 
 def _table(value: Any, defaults: Mapping[str, Any], keys: tuple[str | int, ...]) -> dict[str, Any]:

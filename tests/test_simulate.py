@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from autotune import gantt, simulate
 from autotune.cli import app
 from autotune.errors import BadInput, ConfigError, DiskProblem
 from autotune.ledger import JOURNAL
+from autotune.storage.formats import KINDS
+from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.record_log import RecordLog
 
 GOOD = """\
@@ -52,7 +55,7 @@ class TestReading:
     @pytest.mark.parametrize(
         ("old", "new", "wrong"),
         [
-            ("tasks = 2", "task = 2", r":8: unknown key 'task' in \[job\]; there are name, count, "),
+            ("tasks = 2", "task = 2", r":8: unknown key 'task' in \[job\]; there are name, like, "),
             ("cpus = 4", "cpus = 0", r":3: 'cpus' in \[machine\] must be at least 1, not 0"),
             ("cpus = 4", "cpus = 4.5", r":3: 'cpus' in \[machine\] must be a whole number, not 4.5"),
             ("cuda = 2", "cuda = 0", r":4: 'cuda' in \[machine.devices\] must be a whole number, at least 1"),
@@ -83,6 +86,32 @@ class TestReading:
         assert (duration.mean, duration.samples) == (3.0, (2.0, 4.0))
         assert {duration.draw(chance / 10) for chance in range(10)} == {2.0, 4.0}
 
+    def test_a_short_batch_counts_as_what_a_full_one_would_have_taken(self, file: Path) -> None:
+        lines = [
+            {"event": "stage", "kind": "build", "seconds": 2.0, "built": 3, "failed": 1},
+            {"event": "stage", "kind": "build", "seconds": 8.0, "built": 16, "failed": 0},
+        ]
+        RecordLog(file.parent / "journal.jsonl", *JOURNAL).append(lines)
+        file.write_text(GOOD.replace("{ mean = 15, spread = 0.3 }", '{ journal = "journal.jsonl" }'))
+        assert simulate.read(file).jobs[0].seconds["build"].samples == (8.0, 8.0)
+
+    def test_a_job_is_like_one_that_was_tuned_but_for_what_is_said_of_it(
+        self, workspace: Workspace, make_job: Callable[..., JobPaths]
+    ) -> None:
+        paths = make_job(name="net", tasks=3, trials=24)
+        lines = [{"event": "stage", "kind": kind, "seconds": index + 1.0} for index, kind in enumerate(KINDS)]
+        RecordLog(paths.journal, *JOURNAL).append(lines)
+        file = workspace.root / "scenario.toml"
+        file.write_text('[machine]\ncpus = 2\n[[job]]\nlike = "jobs/0001-net"\ntrials = 8\nmeasure = 0.5\n')
+        (job,) = simulate.read(file).jobs
+        assert (job.name, job.device, job.tasks, job.trials, job.trials_per_round) == ("net", "cpu", 3, 8, 8)
+        assert [job.seconds[kind].mean for kind in KINDS] == [1.0, 2.0, 0.5, 4.0]
+
+    def test_a_folder_that_is_no_job_is_refused(self, file: Path) -> None:
+        file.write_text(GOOD.replace("count = 3", 'like = "jobs/0001-none"'))
+        with pytest.raises(ConfigError, match=r":7: 'like' in \[\[job\]\]: .*0001-none is no folder of a job"):
+            simulate.read(file)
+
 
 class TestCommand:
     def run(self, *words: str) -> str:
@@ -102,7 +131,7 @@ class TestCommand:
 
     @pytest.mark.parametrize(
         ("words", "wrong"),
-        [(("--policy", "fifo"), "no policy 'fifo'; there are sequential"), (("--gantt", "x.png"), "x.png: a chart is")],
+        [(("--policy", "fifo"), "no policy 'fifo'; there are sequential"), (("--gantt", "x.pdf"), "x.pdf: a chart is")],
     )
     def test_what_is_not_there_is_refused(self, file: Path, words: tuple[str, ...], wrong: str) -> None:
         with pytest.raises(BadInput, match=wrong):
@@ -114,6 +143,20 @@ class TestCommand:
         self.run(str(file), "--gantt", str(chart))
         text = chart.read_text()
         assert "cuda:1" in text and "CPU 3" in text and text.count("<rect") > 100
+
+    def test_a_picture(self, file: Path) -> None:
+        pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
+        from matplotlib.image import imread
+
+        chart = file.parent / "chart.png"
+        self.run(str(file), "--gantt", str(chart), "--policy", "predictive")
+        colours = {tuple(pixel) for row in (imread(chart)[:, :, :3] * 255).round().astype(int) for pixel in row}
+        assert {(0x4E, 0x79, 0xA7), (0xF2, 0x8E, 0x2B), (0x59, 0xA1, 0x4F), (0xB0, 0x7A, 0xA1)} <= colours
+
+    def test_a_picture_without_the_library_for_it(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gantt, "find_spec", lambda name: None)
+        with pytest.raises(BadInput, match=r"pip install 'autotune\[plots\]', or give an .svg file"):
+            self.run(str(file), "--gantt", "chart.png")
 
 
 def test_a_chart_is_sound_xml_with_a_bar_for_each_cpu_of_a_stage(file: Path) -> None:
