@@ -175,6 +175,13 @@ def test_a_number_below_its_bound_is_refused_for_every_numeric_setting(path: Pat
             assert "must be at least" in refusal(path, f"{setting.section}.{setting.key} = -1\n")
 
 
+def test_measurements_must_leave_a_cpu_for_other_stages(path: Path) -> None:
+    text = "[machine]\ncpu_slots = 2\nmeasure_cpus = 2\n"
+    assert refusal(path, text).startswith("autotune.toml:3: 'measure_cpus' in [machine] must leave a CPU for other")
+    path.write_text("[machine]\ncpu_slots = 2\nmeasure_cpus = 1\n")
+    assert load(path).machine.measure_cpus == 1
+
+
 class TestDevices:
     def test_each_has_a_section_of_its_own_name(self, path: Path) -> None:
         path.write_text('[devices.gpu0]\nkind = "simulated"\nmeasure_s = 2\n[devices.big-one]\nkind = "simulated"\n')

@@ -1,0 +1,1 @@
+"""The parts of `scripts/evaluate_scheduler.py`."""

@@ -1,0 +1,149 @@
+"""The real daemon on simulated devices, beside what the simulator says of the same scenario."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autotune import config as settings
+from autotune import submit
+from autotune.planning import policies
+from autotune.planning.scenario import Duration, Scenario, SimulatedJob
+from autotune.planning.simulator import simulate
+from autotune.planning.view import Kind, Machine
+from autotune.storage.formats import KINDS, SIMULATED, TaskSpec
+from autotune.storage.paths import Workspace
+
+from . import queue
+
+SEED = 7
+_CPUS = 40
+_BATCH = 16
+_UNIFORM: dict[Kind, float] = {"search": 10.0, "build": 15.0, "measure": 3.0, "train": 1.0}
+_KINDS_OF_JOBS: tuple[tuple[str, int, dict[Kind, float]], ...] = (
+    ("convolutions", 6, {"search": 10.0, "build": 15.0, "measure": 3.0, "train": 1.0}),
+    ("transformer", 4, {"search": 6.0, "build": 9.0, "measure": 6.0, "train": 1.0}),
+    ("winograd", 3, {"search": 12.0, "build": 40.0, "measure": 2.0, "train": 1.5}),
+    ("small", 2, {"search": 4.0, "build": 5.0, "measure": 5.0, "train": 0.5}),
+)
+
+
+@dataclass(frozen=True)
+class _Slower(Scenario):
+    """The scenario, with so many more seconds for each stage of a kind."""
+
+    more: Mapping[str, float] | None = None
+
+    def seconds(self, job: SimulatedJob, task: int, round: int, kind: Kind, count: int) -> float:
+        return super().seconds(job, task, round, kind, count) + (self.more or {}).get(kind, 0.0)
+
+
+def uniform(devices: int, jobs: int, trials: int) -> Scenario:
+    """Equal jobs with the stage times of a GPU."""
+    seconds = {kind: Duration(mean) for kind, mean in _UNIFORM.items()}
+    found = (SimulatedJob(n + 1, f"net-{n + 1}", SIMULATED, 6, trials, seconds, _BATCH) for n in range(jobs))
+    return Scenario(_machine(devices), tuple(found), SEED)
+
+
+def mixed(devices: int, jobs: int, trials: int) -> Scenario:
+    """Jobs of four kinds in turn, whose stages vary in length."""
+    found = []
+    for number in range(jobs):
+        name, tasks, means = _KINDS_OF_JOBS[number % len(_KINDS_OF_JOBS)]
+        seconds = {kind: Duration(mean, 0.3) for kind, mean in means.items()}
+        found.append(SimulatedJob(number + 1, f"{name}-{number + 1}", SIMULATED, tasks, trials, seconds, _BATCH))
+    return Scenario(_machine(devices), tuple(found), SEED)
+
+
+def _machine(devices: int) -> Machine:
+    return Machine(tuple(range(_CPUS)), tuple(f"{SIMULATED}:gpu{index}" for index in range(devices)))
+
+
+def run(work: Path, speed: float, trials: int) -> list[dict[str, Any]]:
+    """All scenarios of this part: the one that is judged at full speed, the others `speed` times as fast."""
+    plans: list[tuple[str, Scenario, str, float]] = [("judged", uniform(2, 6, trials), "predictive", 1.0)]
+    for name, make in (("uniform", uniform), ("mixed", mixed)):
+        plans += [(name, make(count, 8, trials), "predictive", speed) for count in (1, 2, 3, 4)]
+        plans += [(name, make(2, 8, trials), policy, speed) for policy in ("interleave", "sequential")]
+    return [measure(work / f"devices-{index:02}", *plan) for index, plan in enumerate(plans)]
+
+
+def measure(root: Path, name: str, scenario: Scenario, policy: str, speed: float) -> dict[str, Any]:
+    """Run a scenario with the real daemon and with the simulator. All seconds are those of full speed."""
+    devices = len(scenario.machine.devices)
+    print(f"{name}: {len(scenario.jobs)} jobs, {devices} devices, {policy}, speed {speed:g}", flush=True)
+    workspace = queue.make(root, _settings(root, scenario, speed))
+    for job in scenario.jobs:
+        _publish(workspace, job)
+    drained = queue.drain(workspace, policy)
+    ran = queue.stages(workspace)
+    end = max(stage.begin + stage.seconds for stage in ran)
+    working = (end - min(stage.begin for stage in ran)) * speed
+    busy = sum(stage.seconds for stage in ran if stage.kind == "measure") * speed
+    predicted = simulate(scenario, policies.get(policy))
+    return {
+        "name": name,
+        "policy": policy,
+        "devices": devices,
+        "cpus": len(scenario.machine.cpus),
+        "jobs": len(scenario.jobs),
+        "speed": speed,
+        "trials": [job["trials_done"] for job in queue.status(workspace)],
+        "real_s": drained["wall_s"] * speed,
+        "working_s": working,
+        "utilisation": busy / (devices * drained["wall_s"] * speed),
+        "daemon_cpu_share": drained["daemon_cpu_s"] / drained["wall_s"],
+        "simulated_s": predicted.makespan,
+        "simulated_utilisation": predicted.utilisation(SIMULATED),
+        "bound_s": predicted.bound,
+        "gap": _explain(scenario, policy, ran, speed),
+        "stages": [asdict(stage) for stage in ran],
+    }
+
+
+def _settings(root: Path, scenario: Scenario, speed: float) -> str:
+    lines = ["[machine]", f'lock_dir = "{root}/locks"', f"simulated_cpus = {len(scenario.machine.cpus)}"]
+    lines += ["[job]", "patience = 0", "min_gain = 0.0"]
+    spread = scenario.jobs[0].seconds["build"].spread
+    for device in scenario.machine.devices:
+        lines += [
+            f"[devices.{device.partition(':')[2]}]",
+            'kind = "simulated"',
+            f"speed = {speed}",
+            f"spread = {spread}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _publish(workspace: Workspace, job: SimulatedJob) -> None:
+    target = {"kind": SIMULATED, **{f"{kind}_s": duration.mean for kind, duration in job.seconds.items()}}
+    tasks = tuple(TaskSpec(f"task{n}", f"{job.id:08}{n:08}", 1 + n % 3, "1x8", 0.1, True) for n in range(job.tasks))
+    found = submit.Preview(target, f"{SIMULATED}-{job.name}", (), tasks, (0,) * job.tasks)
+    asked = submit.Submission(Path(job.name), SIMULATED, job.name, job.trials, job.trials_per_round, seed=SEED)
+    submit.publish(workspace, settings.load(workspace.config), asked, found)
+
+
+def _explain(scenario: Scenario, policy: str, ran: Sequence[queue.Ran], speed: float) -> list[dict[str, Any]]:
+    """The simulator again, with the stages of one kind after another as long as they really were, on average."""
+    jobs = {job.id: job for job in scenario.jobs}
+    over: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for stage in ran:
+        kind: Kind = next(kind for kind in KINDS if kind == stage.kind)
+        count = stage.count or jobs[stage.job].trials_per_round
+        nominal = scenario.seconds(jobs[stage.job], stage.task, stage.round, kind, count)
+        over[kind].append(stage.seconds * speed - nominal)
+    more: dict[str, float] = {}
+    rows = []
+    for kind in KINDS:
+        more[kind] = statistics.mean(over[kind]) if over[kind] else math.nan
+        makespan = simulate(_slower(scenario, more), policies.get(policy)).makespan
+        rows.append({"kind": kind, "stages": len(over[kind]), "over_s": more[kind], "makespan_s": makespan})
+    return rows
+
+
+def _slower(scenario: Scenario, more: Mapping[str, float]) -> Scenario:
+    return replace(_Slower(scenario.machine, scenario.jobs, scenario.seed), more=dict(more))

@@ -1,0 +1,82 @@
+"""Real models on this machine's CPUs under each policy: time, the models' latency, utilisation and distortion."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from autotune import config as settings
+from autotune import lending
+from autotune.machine import cpu_model
+
+from . import queue
+
+SEED = 11
+POLICIES = ("sequential", "uncoordinated", "interleave", "predictive")
+_MAKE = Path(__file__).parents[1] / "make_models.py"
+
+
+def run(work: Path, models: Sequence[str], trials: int, per_round: int) -> dict[str, Any]:
+    """Tune the models under every policy, each in a fresh workspace with the same seeds."""
+    made = work / "models"
+    subprocess.run([sys.executable, str(_MAKE), *models, "--output", str(made)], check=True, stdout=subprocess.DEVNULL)
+    files = [made / f"{name}.onnx" for name in models]
+    rows = [_policy(work / f"real-{policy}", policy, files, trials, per_round) for policy in POLICIES]
+    cpus = len(os.sched_getaffinity(0))
+    return {"cpu": cpu_model(), "cpus": cpus, "models": list(models), "trials": trials, "policies": rows}
+
+
+def _policy(root: Path, policy: str, models: Sequence[Path], trials: int, per_round: int) -> dict[str, Any]:
+    print(f"{policy}: {', '.join(model.stem for model in models)}, {trials} trials each", flush=True)
+    load = os.getloadavg()[0]
+    workspace = queue.make(root, f'[machine]\nlock_dir = "{root}/locks"\n[job]\npatience = 0\n')
+    budget = ("--trials", trials, "--trials-per-round", per_round, "--seed", SEED)
+    for model in models:
+        queue.call(workspace, "submit", model, *budget, "-q")
+    before = _cpu_seconds()
+    drained = queue.drain(workspace, policy)
+    used = _cpu_seconds() - before
+    ran = queue.stages(workspace)
+    return {
+        "policy": policy,
+        "load_before": load,
+        "wall_s": drained["wall_s"],
+        "cpu_s": used,
+        "daemon_cpu_s": drained["daemon_cpu_s"],
+        "trials": [job["trials_done"] for job in queue.status(workspace)],
+        "stage_s": {
+            kind: sum(s.seconds for s in ran if s.kind == kind) for kind in ("search", "build", "measure", "train")
+        },
+        "latency": {model.stem: _latency(workspace, model.stem) for model in models},
+        "tasks": _remeasure(workspace),
+    }
+
+
+def _cpu_seconds() -> float:
+    """CPU seconds of all processes that this one has started and that have ended, workers of daemons included."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _latency(workspace: Any, name: str) -> dict[str, float]:
+    output = workspace.root / "exported" / name
+    return dict(json.loads(queue.call(workspace, "export", name, "--output", output, "--json"))["latency"])
+
+
+def _remeasure(workspace: Any) -> list[dict[str, Any]]:
+    """Each task's best candidate, rebuilt and timed again with nothing else running."""
+    config = settings.load(workspace.config)
+    environment = {**os.environ, "TVM_NUM_THREADS": str(lending.threads(config))}
+    script = Path(__file__).with_name("remeasure.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(workspace.root)], env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"measuring again failed: {done.stderr}")
+    return list(json.loads(done.stdout.splitlines()[-1]))
