@@ -150,8 +150,9 @@ class TestCommand:
 
         chart = file.parent / "chart.png"
         self.run(str(file), "--gantt", str(chart), "--policy", "predictive")
-        colours = {tuple(pixel) for row in (imread(chart)[:, :, :3] * 255).round().astype(int) for pixel in row}
-        assert {(0x4E, 0x79, 0xA7), (0xF2, 0x8E, 0x2B), (0x59, 0xA1, 0x4F), (0xB0, 0x7A, 0xA1)} <= colours
+        pixels = (imread(chart)[:, :, :3] * 255).round().astype(int)
+        search, build = ((pixels == colour).all(axis=2).sum() for colour in ((0x4E, 0x79, 0xA7), (0xF2, 0x8E, 0x2B)))
+        assert search > 2000 and build > 2000, "a legend has a few hundred, and the bars are missing"
 
     def test_a_picture_without_the_library_for_it(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(gantt, "find_spec", lambda name: None)

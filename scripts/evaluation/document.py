@@ -126,8 +126,8 @@ def _gap(run: dict[str, Any]) -> str:
     rows.append(["start and end of the daemon", "", "", f"{run['real_s']:.1f}", f"{ends:+.1f}"])
     table = _table(["", "stages", "ms over the length asked for", "makespan s", "adds s"], rows)
     return f"""**The gap** of the {run["jobs"]} jobs on {run["devices"]} devices at speed 1, stage by stage:
-the simulator is run again with the stages of one kind after another as long as they really were on average (a fork, leases,
-reading and publishing files, the log).
+the simulator is run again with the stages of one kind after another as long as they really were on
+average (a fork, leases, reading and publishing files, the log).
 
 {table}"""
 
