@@ -131,25 +131,32 @@ class Ledger:
         self._read_stage(path)
 
     def refresh(self, task: int) -> None:
-        """Read the stage files of one task again, after a worker changed them."""
+        """Read the stage files of one task again, after a worker changed them, and then its tuning log.
+
+        A round that was measured meanwhile, and will report, is no longer in flight: its trials have to count
+        from now on, or the job's budget would be spent twice.
+        """
         for id in [id for id in self.stages if id.task == task]:
             del self.stages[id]
         for path in self.paths.stage_files_of(task):
             with contextlib.suppress(FileNotFoundError):  # another round of the task ends meanwhile, and will report
                 self._read_stage(path)
         self._view = None
+        self._follow(task)
 
     def follow_logs(self) -> None:
         """Take in the trials that were added to the tuning logs, by this job or another."""
-        for task, log in self._logs.items():
-            times = [trial.best_us for trial in log.trials()]
-            best, bests = math.inf, []
-            for value in times:
-                best = min(best, value) if value is not None else best
-                bests.append(best)
-            if bests != self._running_best.get(task):
-                self._running_best[task] = bests
-                self._view = None
+        for task in self._logs:
+            self._follow(task)
+
+    def _follow(self, task: int) -> None:
+        best, bests = math.inf, []
+        for trial in self._logs[task].trials():
+            best = min(best, trial.best_us) if trial.best_us is not None else best
+            bests.append(best)
+        if bests != self._running_best.get(task):
+            self._running_best[task] = bests
+            self._view = None
 
     def exhaust(self, task: int) -> None:
         """The search found no more candidates for a task."""

@@ -117,6 +117,17 @@ class TestStages:
         ledger.refresh(1)
         assert {id[1:] for id in ledger.stages} == {(0, 0), (1, 1)}
 
+    def test_a_round_that_left_the_measurement_unreported_is_known_by_its_trials(
+        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
+    ) -> None:
+        """Its candidates are in flight no more: not to count its trials either would spend the budget twice."""
+        paths = make_job(tasks=1)
+        ledger = open_job(workspace, paths)
+        add(0, 5.0, 4.0)
+        formats.write(paths.stage(0, 0), StageFile(0, 0, "train"))
+        ledger.refresh(0)
+        assert (ledger.view().stages[0].candidates, ledger.view().trials_done) == (0, 2)
+
     def test_reloading_reads_all(self, workspace: Workspace, make_job: Make) -> None:
         paths = make_job(tasks=2)
         ledger = open_job(workspace, paths)
