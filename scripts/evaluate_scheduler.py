@@ -46,7 +46,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--trials", type=int, default=64, help="of each real model")
     parser.add_argument("--trials-per-round", type=int, default=8)
     parser.add_argument("--device-trials", type=int, default=160, help="of each job for simulated devices")
-    parser.add_argument("--speed", type=float, default=8.0, help="of simulated devices, but for the run that is judged")
+    parser.add_argument("--speed", type=float, default=4.0, help="of simulated devices, but for the run that is judged")
     return parser.parse_args()
 
 

@@ -94,8 +94,7 @@ Stages take their time, and no CPU; the daemon, the workers, the leases and the 
 build, 3 s to measure, 1 s to train; *mixed*: four kinds of jobs, lengths spread by 0.3. The simulator has every
 stage take as long as it takes in the daemon. At a higher speed all lengths are divided by it, and the
 seconds here are what the clock said times the speed, so what the daemon adds counts as many times
-as well. `uncoordinated` is left out:
-nothing slows a simulated device that two measure on.
+as well. `uncoordinated` is left out: nothing slows a simulated device that two measure on.
 
 {_table(head, rows)}
 {"".join(map(_gap, judged))}"""
