@@ -69,9 +69,7 @@ def run(work: Path, speed: float, trials: int) -> list[dict[str, Any]]:
     for name, make in (("uniform", uniform), ("mixed", mixed)):
         plans += [(name, make(count, 8, trials), "predictive", speed) for count in (1, 2, 3, 4)]
         plans.append((name, make(2, 8, trials), "interleave", speed))
-        plans.append(
-            (name, make(2, 8, trials), "sequential", 2 * speed)
-        )  # it takes longest, and starts least at a time
+        plans.append((name, make(2, 8, trials), "sequential", 2 * speed))  # it takes longest
     return [measure(work / f"devices-{index:02}", *plan) for index, plan in enumerate(plans)]
 
 
