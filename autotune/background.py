@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from autotune.errors import DaemonRunning, TimedOut, WorkerCrashed, disk_problem
 from autotune.status import running_daemon
+from autotune.storage.atomic import make_folders
 from autotune.storage.identity import Identity
 from autotune.storage.paths import Workspace
 
@@ -28,7 +29,7 @@ def start(workspace: Workspace, options: Sequence[str] = ()) -> int:
     if (info := running_daemon(workspace)) is not None:
         raise DaemonRunning(f"a daemon already serves {workspace.root} (pid {info.identity['pid']})")
     try:
-        workspace.logs.mkdir(parents=True, exist_ok=True)
+        make_folders(workspace.logs)
         log = workspace.daemon_log.open("ab")
     except OSError as error:
         raise disk_problem("write", workspace.daemon_log, error) from error

@@ -67,6 +67,17 @@ def _steps(quiet: bool = False) -> Iterator[Callable[[str], None]]:
         yield lambda text: status.update(text)
 
 
+@contextlib.contextmanager
+def _bar() -> Iterator[Callable[[int, int], None]]:
+    """Shows how much of long work is done: live on a terminal, nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("kills", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
 @app.command()
 def submit(
     context: typer.Context,
@@ -295,6 +306,44 @@ def doctor(context: typer.Context) -> None:
     for finding in findings:
         typer.echo(f"{'ok  ' if finding.ok else 'FAIL' if finding.fatal else 'note'}  {finding.text}")
     if any(finding.fatal and not finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def check(context: typer.Context) -> None:
+    """Verify that nothing in the workspace is lost, doubled or stuck. Exit code 1 when something is."""
+    from autotune.check import check as examine
+
+    problems = examine(_workspace(context))
+    for line in problems:
+        typer.echo(line)
+    if problems:
+        raise typer.Exit(1)
+    _say("nothing is wrong")
+
+
+@app.command()
+def selftest(
+    context: typer.Context,
+    chaos: Annotated[bool, typer.Option("--chaos", help="Many rounds rather than a quick one.")] = False,
+    rounds: Annotated[
+        int | None, typer.Option(min=0, help="Queues to break; 0: until somebody died at every step.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Make the plan of an earlier run again.")] = None,
+) -> None:
+    """Kill the processes of queues on this disk at every durable step, and see that nothing is lost.
+
+    Works in a temporary folder in the workspace, and needs no model. Exit code 1 when something was lost.
+    """
+    from autotune import selftest as testing
+
+    count = rounds if rounds is not None else testing.CHAOS_ROUNDS if chaos else testing.QUICK_ROUNDS
+    with _bar() as progress:
+        verdict = testing.selftest(_workspace(context).root, count, testing.draw_seed(seed), progress)
+    for line in verdict.losses:
+        typer.echo(line)
+    typer.echo(str(verdict))
+    if not verdict.ok:
         raise typer.Exit(1)
 
 

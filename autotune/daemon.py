@@ -25,15 +25,17 @@ from autotune.planning.budget import ended
 from autotune.planning.planner import Planner
 from autotune.planning.view import Machine, Plan, RunningView, Start
 from autotune.planning.waiting import TURN
-from autotune.storage import formats, locks
+from autotune.storage import atomic, formats, locks
 from autotune.storage.formats import DaemonInfo
 from autotune.storage.paths import Workspace
+from autotune.sweep import sweep
 from autotune.tvm_backend.load import check_versions
 from autotune.watch import FolderWatch
 
 _LOG = logging.getLogger("autotune.daemon")
 _BUSY_PAUSE_S = 1.0
 _STATE_EVERY_S = 1.0
+_SWEEP_EVERY_S = 3600.0
 _MEASURE_LIMIT_FACTOR = 2.0
 _PLAN_EVERY_S = 10.0  # in any case; else when something has changed
 
@@ -74,6 +76,7 @@ class Daemon:
     _plan_by: float = 0.0
     _trouble: str = ""
     _stop_by: float | None = None
+    _sweep_at: float = 0.0
     _stalled: bool = False  # nothing runs and the last plan starts nothing: only a change from outside goes on
 
     def run(self) -> int:
@@ -108,6 +111,7 @@ class Daemon:
 
     def _tick(self) -> None:
         try:
+            self._sweep()
             if self._watch.changed():
                 self._load_jobs()
                 self._obey()
@@ -150,7 +154,7 @@ class Daemon:
     def _make_folders(self) -> None:
         for folder in (self.workspace.jobs, self.workspace.logs):
             try:
-                folder.mkdir(parents=True, exist_ok=True)
+                atomic.make_folders(folder)
             except OSError as error:
                 raise disk_problem("make", folder, error) from error
 
@@ -173,6 +177,11 @@ class Daemon:
             late = time.monotonic() >= self._stop_by or len(self._signals) > 1
             return late or not self._running
         return self.drain and self._stalled
+
+    def _sweep(self) -> None:
+        if time.monotonic() >= self._sweep_at:
+            self._sweep_at = time.monotonic() + _SWEEP_EVERY_S
+            sweep(self.workspace, self.config.machine.lock_folder)
 
     def _load_jobs(self) -> None:
         """Open jobs that are new, drop those whose folder is gone."""
@@ -299,6 +308,10 @@ class Daemon:
             return
         with self._leaving_out(job.id):
             job.refresh(id.task)
+            if task.view.kind == "measure":  # whatever became of it, it may have logged trials
+                for other in self._jobs.values():
+                    if other.active:
+                        other.follow_logs()
             if report.outcome == "done":
                 self._take_result(job, task, report)
             elif job.control.wanted != "cancel":
@@ -312,9 +325,6 @@ class Daemon:
         if kind == "search" and not report.summary.get("proposed"):
             job.exhaust(id.task)
         if kind == "measure":
-            for other in self._jobs.values():
-                if other.active:
-                    other.follow_logs()
             _LOG.info("%s: %s", job.paths.folder.name, job.progress(id.task, report.summary))
 
     def _take_failure(self, job: Ledger, task: _Task, report: Report) -> None:

@@ -180,8 +180,8 @@ def _free_name(workspace: Workspace, name: str, submission: Submission) -> str:
 def _incoming(workspace: Workspace) -> Iterator[JobPaths]:
     folder = workspace.incoming(f"{os.getpid()}-{uuid4().hex[:8]}")
     try:
-        workspace.jobs.mkdir(parents=True, exist_ok=True)
-        workspace.logs.mkdir(parents=True, exist_ok=True)
+        atomic.make_folders(workspace.jobs)
+        atomic.make_folders(workspace.logs)
         folder.mkdir()
     except OSError as error:
         raise disk_problem("make", folder, error) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -109,8 +110,12 @@ class Stage:
         formats.write(self.paths.stage(self.file.task, self.file.round), following)
 
     def end_round(self) -> None:
-        """Take this round's file away; the round that follows it was published before."""
+        """Take this round's file away; the round that follows it was published before.
+
+        Libraries go first: those of a measurement that was killed before it could remove them.
+        """
         self.publish_search(self.file.round + 1)
+        shutil.rmtree(self.paths.artifacts_of(self.file.task, self.file.round), ignore_errors=True)
         atomic.remove(self.paths.stage(self.file.task, self.file.round))
 
     def publish_search(self, round: int) -> None:

@@ -20,6 +20,7 @@ from autotune.errors import DamagedFile, NewerFormat, disk_problem
 
 __all__ = [
     "TEMPORARY_PREFIX",
+    "make_folders",
     "publish_bytes",
     "publish_folder",
     "publish_json",
@@ -104,6 +105,20 @@ def publish_folder(temporary: Path, final: Path) -> None:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) and os.path.lexists(final):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final)) from error
         raise disk_problem("publish", final, error) from error
+
+
+def make_folders(path: Path) -> None:
+    """Make the folder, and those above it that are missing, durably. Raises ``OSError``.
+
+    Without it a power cut could take a new folder away, and with it all that was synced in it.
+    """
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
 
 
 def remove(path: Path) -> None:
