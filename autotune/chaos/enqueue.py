@@ -14,6 +14,7 @@ from pathlib import Path
 
 from autotune import config as settings
 from autotune import submit
+from autotune.errors import AutotuneError
 from autotune.storage.formats import InputSpec, TaskSpec
 from autotune.storage.paths import Workspace
 
@@ -48,7 +49,11 @@ def main() -> None:
         tasks,
         (1 << 20,) * len(tasks),
     )
-    spec = submit.publish(workspace, settings.load(workspace.config), request, known)
+    try:
+        spec = submit.publish(workspace, settings.load(workspace.config), request, known)
+    except AutotuneError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(error.exit_code)
     sys.stdout.write(f"{spec.id}\n")
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pytest
 
 from autotune.chaos.subject import simulated
 from autotune.check import check
+from autotune.status import running_daemon
 from autotune.storage.paths import Workspace
 
 from .conftest import User
@@ -31,13 +34,15 @@ def seed() -> int:
 
 
 @pytest.fixture
-def queue(tmp_path: Path, seed: int) -> User:
+def queue(tmp_path: Path, seed: int) -> Iterator[User]:
     """A workspace whose device does not exist, so that its queue moves fast."""
     root = tmp_path / "queue"
     root.mkdir()
     settings = simulated(seed, "predictive", second=0.02).settings.replace("{locks}", str(tmp_path / "locks"))
     (root / "autotune.toml").write_text(settings)
-    return User(root)
+    yield User(root)
+    if (left := running_daemon(Workspace(root))) is not None:  # of a test that failed
+        os.kill(left.identity["pid"], signal.SIGKILL)
 
 
 def enqueue(user: User, name: str) -> subprocess.CompletedProcess[str]:
@@ -74,7 +79,7 @@ def test_submits_verbs_cleaning_and_a_second_daemon_at_once(queue: User, seed: i
 
     with ThreadPoolExecutor(4) as pool:
         done = list(pool.map(do, storm))
-    assert {item.returncode for item in done} <= EXIT_CODES
+    assert {item.returncode for item in done} <= EXIT_CODES, [item.stderr for item in done]
     assert not [item.stderr for item in done if "Traceback" in item.stderr or len(item.stderr.splitlines()) > 1]
     daemon.terminate()
     assert daemon.wait(60) == 143
