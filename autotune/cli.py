@@ -95,6 +95,8 @@ def submit(
     deadline: Annotated[
         str, typer.Option(metavar="HH:MM", help="When it should have ended: 07:00, or 2026-03-01T07:00.")
     ] = "",
+    strategy: Annotated[str, typer.Option(help="Search strategy; by default as in autotune.toml.")] = "",
+    sampler: Annotated[str, typer.Option(help="greedy or adaptive; by default the strategy's own.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the tasks and write nothing.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only the job's id.")] = False,
     as_json: Json = False,
@@ -108,7 +110,9 @@ def submit(
     config = settings.load(workspace.config)
     inputs = submitting.parse_inputs(input or [])
     due = submitting.parse_deadline(deadline, time.time()) if deadline else None
-    request = submitting.Submission(model, target, name, trials, trials_per_round, inputs, priority, seed, fresh, due)
+    request = submitting.Submission(
+        model, target, name, trials, trials_per_round, inputs, priority, seed, fresh, due, strategy, sampler
+    )
     with _steps(quiet) as step:
         if dry_run:
             found = submitting.preview(request, config, step)

@@ -36,6 +36,7 @@ _LARGEST = 2**63
 _DEVICE_NAME = re.compile(r"^[A-Za-z0-9_-]{1,32}$")  # it becomes part of the name of a lock file
 _POLICIES = ("predictive", "interleave", "sequential", "uncoordinated")
 _WINDOW = r"(([01]?\d|2[0-3]):[0-5]\d)-(([01]?\d|2[0-3]):[0-5]\d)"
+_SAMPLERS = ("", "greedy", "adaptive")
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 T = TypeVar("T", bool, int, float, str)
@@ -92,8 +93,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Search:
-    """The evolutionary search that proposes candidates."""
+    """The search that proposes candidates; population to mutation are those of the evolutionary one."""
 
+    strategy: str = _setting("evolutionary", "strategy of jobs that name none")
+    sampler: str = _setting("", "greedy or adaptive; empty: the strategy's own", choices=_SAMPLERS)
+    synthesis: bool = _setting(True, "whether the adaptive sampler replaces what was measured by a synthesis")
     population: int = _setting(96, "candidates in one generation", least=1)
     generations: int = _setting(3, "generations bred in one search", least=0)
     init_unmeasured: int = _setting(24, "new random candidates that each search starts from, at least", least=0)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from autotune import backend, lending
+from autotune import backend, lending, strategies
 from autotune.config import Config
 from autotune.errors import BadInput, BadTarget, ModelError, StorageError, disk_problem
 from autotune.planning.windows import next_moment
@@ -44,6 +44,8 @@ class Submission:
     seed: int = 0
     fresh: bool = False
     deadline: float | None = None
+    strategy: str = ""
+    sampler: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,9 @@ def preview(submission: Submission, config: Config, progress: backend.Progress) 
     """Read the model and extract its tasks; writes nothing.
 
     Raises:
-        BadInput: the file, the target or an input is wrong.
+        BadInput: the file, the target, an input or the strategy is wrong.
     """
+    _search(submission, config)
     return _import(submission, config, None, progress)
 
 
@@ -103,10 +106,11 @@ def submit(workspace: Workspace, config: Config, submission: Submission, progres
     """Publish a job, whole or not at all, and return its spec.
 
     Raises:
-        BadInput: the file, the target, an input or the name is wrong.
+        BadInput: the file, the target, an input, the strategy or the name is wrong.
         DiskProblem: the workspace cannot be written.
     """
     name = _name(submission)
+    _search(submission, config)
     _check_free(workspace, name if submission.name else "")
     with _incoming(workspace) as incoming:
         imported = _import(submission, config, incoming.folder, progress)
@@ -152,6 +156,19 @@ def _name(submission: Submission) -> str:
     if submission.name and _RESERVED.match(submission.name):
         raise BadInput(f"--name {submission.name!r} means other jobs on a command line; give another")
     return submission.name or (f"model-{plain}" if _RESERVED.match(plain) else plain)
+
+
+def _search(submission: Submission, config: Config) -> tuple[str, str]:
+    """Strategy and sampler of the job."""
+    strategy = submission.strategy or config.search.strategy
+    sampler = submission.sampler or config.search.sampler
+    try:
+        own = strategies.default_sampler(strategy)
+    except ValueError as error:
+        raise BadInput(f"--strategy or [search] strategy: {error}") from error
+    if sampler not in ("", *strategies.SAMPLERS):
+        raise BadInput(f"--sampler {sampler!r}: there are {', '.join(strategies.SAMPLERS)}")
+    return strategy, sampler or own
 
 
 def _names(workspace: Workspace) -> set[str]:
@@ -240,6 +257,7 @@ def _spec(
     workspace: Workspace, config: Config, submission: Submission, imported: Preview, id: int, name: str
 ) -> JobSpec:
     logs = [workspace.tuning_log(imported.target_key, task.hash).records for task in imported.tasks]
+    strategy, sampler = _search(submission, config)
     return JobSpec(
         id=id,
         name=name,
@@ -256,6 +274,8 @@ def _spec(
         known_at_submit=tuple(len(TuningLog(log).trials()) for log in logs),
         submitted_at=time.time(),
         deadline=submission.deadline,
+        strategy=strategy,
+        sampler=sampler,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from autotune.stages import simulated, train
@@ -13,32 +14,65 @@ _POPULATION_PER_CANDIDATE = 6
 
 
 def run(stage: Stage) -> dict[str, Any]:
-    """Publish the build stage with up to `stage.count` candidates.
+    """Publish the build stage with up to `stage.count` candidates of the job's strategy.
 
     The cost model serves all tasks of the job, so that a task's first batch, too, is more than a random
     sample once other tasks have trials.
 
     Returns:
-        `proposed`, how many there are. With none the round stays where it is: the space is exhausted,
-        and the daemon, told so, will not ask again.
+        `proposed`, how many there are, and `steps` of the search's inner loop; of a strategy that works on knobs
+        also how many configurations were `replayed`, and how many of these were `invalid` or `repeated`. With none
+        proposed the round stays where it is: the space is exhausted, and the daemon, told so, will not ask again.
     """
     # In this order: a round that ends in between is found in the log, and one that has not, in its stage file.
-    pending = stage.on_its_way() | set(stage.quarantine().failures(stage.spec.target_kind))
+    pending = stage.pending()
+    barred = stage.quarantine().failures(stage.spec.target_kind)
     trials = stage.log().trials()
-    candidates = simulated.propose(stage, trials, pending) if stage.simulated else _propose(stage, trials, pending)
+    if stage.simulated:
+        known = {item.hash for item in pending} | set(barred)
+        candidates, told = simulated.propose(stage, trials, known), dict[str, int]()
+    else:
+        candidates, told = _propose(stage, trials, pending, barred)
     if candidates:
         stage.advance("build", candidates)
-    return {"proposed": len(candidates)}
+    return {"proposed": len(candidates), **told}
 
 
-def _propose(stage: Stage, trials: list[Trial], pending: set[str]) -> list[Candidate]:
+def _propose(
+    stage: Stage, trials: Sequence[Trial], pending: Sequence[Candidate], barred: Collection[str]
+) -> tuple[list[Candidate], dict[str, int]]:
+    """Candidates, and what the search tells of itself; `barred` are hashes that nobody may propose."""
     from autotune.tvm_backend.cost_model import CostModel
     from autotune.tvm_backend.evolve import propose
+    from autotune.tvm_backend.propose import Request
 
     if trials and not stage.paths.cost_model.exists():
         train.update_model(stage)
     model = CostModel.load(stage.paths.cost_model)
-    return propose(stage.program, stage.target, trials, stage.count, model, _evolution(stage), _seed(stage), pending)
+    if (stage.spec.strategy, stage.spec.sampler) != ("evolutionary", "greedy"):
+        return _on_knobs(stage, Request(trials, pending, stage.count, model, _seed(stage), frozenset(barred)))
+    evolution, known = _evolution(stage), {item.hash for item in pending} | set(barred)
+    found = propose(stage.program, stage.target, trials, stage.count, model, evolution, _seed(stage), known)
+    return found, {"steps": evolution.generations if model else 0}
+
+
+def _on_knobs(stage: Stage, request: Any) -> tuple[list[Candidate], dict[str, int]]:
+    from autotune import strategies
+    from autotune.strategies import samplers
+    from autotune.tvm_backend.evolve_knobs import evolutionary
+    from autotune.tvm_backend.knobs import Knobs
+    from autotune.tvm_backend.propose import propose
+
+    knobs = Knobs(stage.program, stage.target)
+    if stage.spec.strategy == "evolutionary":
+        strategy: Any = evolutionary(knobs, request.trials, request.model, _evolution(stage))
+    else:
+        strategy = strategies.get(stage.spec.strategy)
+    search = stage.config.search
+    sampler = samplers.make(stage.spec.sampler, search.epsilon, search.synthesis)
+    found = propose(knobs, strategy, sampler, request)
+    told = {"steps": found.steps, "replayed": found.replayed, "invalid": found.invalid, "repeated": found.repeated}
+    return found.candidates, told
 
 
 def _evolution(stage: Stage) -> Any:

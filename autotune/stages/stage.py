@@ -76,11 +76,15 @@ class Stage:
 
     def on_its_way(self) -> set[str]:
         """Hashes of this task's candidates in its other rounds: proposed, and perhaps not in the log yet."""
-        found: set[str] = set()
+        return {item.hash for item in self.pending()}
+
+    def pending(self) -> list[Candidate]:
+        """The candidates of `on_its_way`."""
+        found: list[Candidate] = []
         for path in self.paths.stage_files_of(self.file.task):
             with contextlib.suppress(FileNotFoundError):  # that round has ended since: its candidates are in the log
                 file = formats.read(StageFile, path)
-                found |= {item.hash for item in file.candidates if file.round != self.file.round}
+                found += file.candidates if file.round != self.file.round else ()
         return found
 
     @property

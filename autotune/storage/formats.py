@@ -68,6 +68,8 @@ class JobSpec:
     known_at_submit: tuple[int, ...]
     submitted_at: float
     deadline: float | None = None
+    strategy: str = "evolutionary"
+    sampler: str = "greedy"
 
     @property
     def tunable(self) -> tuple[int, ...]:

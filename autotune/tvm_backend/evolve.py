@@ -47,13 +47,13 @@ def propose(
     Without a model the batch is a random sample. One thread: the same arguments give the same batch.
     """
     known = {trial.hash for trial in trials} | set(pending)
-    ranked = _generate(program, target, trials, count + len(known), model, evolution, seed)
+    ranked = generate(program, target, trials, count + len(known), model, evolution, seed)
     fresh = {program_hash(item.sch.mod): item for item in ranked}
     picked = _pick([hash for hash in fresh if hash not in known], count, evolution.epsilon, seed)
     return [to_candidate(fresh[hash], program, hash) for hash in picked]
 
 
-def _generate(
+def generate(
     program: Any,
     target: Any,
     trials: Sequence[Trial],

@@ -53,6 +53,21 @@ def replay(items: Sequence[Candidate | Trial], program: Any, target: Any) -> lis
     return [tuning_record(item, workload, target).as_measure_candidate() for item in items]
 
 
+def plain_trace(trace: Any) -> Any:
+    """A trace without postprocessing in TVM's JSON form, with nothing but Python's containers and numbers."""
+    return _plain(trace.as_json(True))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (str, int, float)) or value is None:
+        return value
+    if hasattr(value, "items"):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if hasattr(value, "__len__"):
+        return [_plain(item) for item in value]
+    return _plain(value.value)
+
+
 def to_candidate(measure_candidate: Any, program: Any, hash: str) -> Candidate:
     """The JSON form of a schedule that the search proposed."""
     from tvm.s_tir.meta_schedule.database import TuningRecord, Workload

@@ -1,0 +1,188 @@
+"""Proximal policy optimisation in NumPy, for an agent that moves every knob by -1, 0 or +1 (Schulman et al., 2017).
+
+The gradients are written out by hand and checked against finite differences in the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from autotune.strategies.space import Floats, Indices
+
+MOVES = 3
+Parameters = dict[str, Floats]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The values of Chameleon (Ahn et al., ICLR 2020, table 9); the width of the layers is ours."""
+
+    step: float = 1e-3
+    discount: float = 0.9
+    gae: float = 0.99
+    epochs: int = 3
+    clip: float = 0.3
+    value_weight: float = 1.0
+    entropy_weight: float = 0.1
+    width: int = 32
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of all episodes: where they were, what they did with which log probability, and what came of it."""
+
+    states: Floats
+    actions: Indices
+    mask: Floats
+    before: Floats
+    values: Floats
+    rewards: Floats
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Steps taken: [n] each, but `states` [n, knobs], `actions` [n, knobs] (0, 1, 2) and `mask` [n, knobs].
+
+    `mask` says which knobs the state's sketch uses; `before` is the log probability of the actions when they were
+    taken.
+    """
+
+    states: Floats
+    actions: Indices
+    mask: Floats
+    before: Floats
+    advantages: Floats
+    returns: Floats
+
+    def __getitem__(self, rows: Indices) -> Batch:
+        return Batch(*(getattr(self, item.name)[rows] for item in fields(self)))
+
+
+@dataclass(frozen=True)
+class _Forward:
+    shared: Floats
+    policy: Floats
+    critic: Floats
+    logs: Floats
+    values: Floats
+
+
+class Agent:
+    """Actor and critic with a common first layer: state -> tanh -> (tanh -> 3 logits a knob, tanh -> value)."""
+
+    def __init__(self, knobs: int, settings: Settings, rng: np.random.Generator) -> None:
+        self.settings = settings
+        self.knobs = knobs
+        width = settings.width
+        shapes = {"shared": (knobs, width), "policy": (width, width), "critic": (width, width)}
+        shapes |= {"logits": (width, knobs * MOVES), "value": (width, 1)}
+        self.parameters: Parameters = {}
+        for name, (rows, columns) in shapes.items():
+            scale = 0.1 if name == "logits" else 1.0  # the first policy is nearly uniform
+            self.parameters[name] = rng.normal(0.0, scale / np.sqrt(rows), (rows, columns))
+            self.parameters[f"{name}_bias"] = np.zeros(columns)
+        self._mean = {name: np.zeros_like(value) for name, value in self.parameters.items()}
+        self._square = {name: np.zeros_like(value) for name, value in self.parameters.items()}
+        self._turns = 0
+
+    def _forward(self, states: Floats) -> _Forward:
+        p = self.parameters
+        shared = np.tanh(states @ p["shared"] + p["shared_bias"])
+        policy = np.tanh(shared @ p["policy"] + p["policy_bias"])
+        critic = np.tanh(shared @ p["critic"] + p["critic_bias"])
+        logits = (policy @ p["logits"] + p["logits_bias"]).reshape(-1, self.knobs, MOVES)
+        logits = logits - logits.max(axis=2, keepdims=True)
+        logs = logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
+        return _Forward(shared, policy, critic, logs, (critic @ p["value"] + p["value_bias"])[:, 0])
+
+    def act(self, states: Floats, mask: Floats, rng: np.random.Generator) -> tuple[Indices, Floats, Floats]:
+        """Actions drawn from the policy [n, knobs], the log of their probability [n], and the states' values [n]."""
+        forward = self._forward(states)
+        below = np.cumsum(np.exp(forward.logs), axis=2)[:, :, :-1]
+        actions = (rng.random(states.shape)[:, :, None] > below).sum(axis=2)
+        return actions, _chosen(forward.logs, actions, mask), forward.values
+
+    def values(self, states: Floats) -> Floats:
+        """What the critic expects from each state on, [n]."""
+        return self._forward(states).values
+
+    def loss(self, batch: Batch) -> tuple[float, Parameters]:
+        """The clipped objective, the value error and the entropy as one number to minimise, and its gradients."""
+        s, n, forward = self.settings, len(batch.states), self._forward(batch.states)
+        ratio = np.exp(_chosen(forward.logs, batch.actions, batch.mask) - batch.before)
+        plain, clipped = ratio * batch.advantages, np.clip(ratio, 1 - s.clip, 1 + s.clip) * batch.advantages
+        probabilities = np.exp(forward.logs)
+        entropies = -(probabilities * forward.logs).sum(axis=2)
+        error = forward.values - batch.returns
+        loss = -np.minimum(plain, clipped).mean() + s.value_weight * (error**2).mean()
+        loss -= s.entropy_weight * (entropies * batch.mask).sum(axis=1).mean()
+        pull = np.where(plain <= clipped, -plain, 0.0)[:, None, None]
+        taken = np.eye(MOVES)[batch.actions] - probabilities
+        spread = s.entropy_weight * probabilities * (forward.logs + entropies[:, :, None])
+        to_logits = (pull * taken + spread) * batch.mask[:, :, None] / n
+        to_values = 2 * s.value_weight * error / n
+        return float(loss), self._backward(batch.states, forward, to_logits.reshape(n, -1), to_values[:, None])
+
+    def _backward(self, states: Floats, forward: _Forward, to_logits: Floats, to_values: Floats) -> Parameters:
+        p = self.parameters
+        to_policy = to_logits @ p["logits"].T * (1 - forward.policy**2)
+        to_critic = to_values @ p["value"].T * (1 - forward.critic**2)
+        to_shared = (to_policy @ p["policy"].T + to_critic @ p["critic"].T) * (1 - forward.shared**2)
+        layers = {
+            "shared": (states, to_shared),
+            "policy": (forward.shared, to_policy),
+            "critic": (forward.shared, to_critic),
+            "logits": (forward.policy, to_logits),
+            "value": (forward.critic, to_values),
+        }
+        gradients = {name: given.T @ error for name, (given, error) in layers.items()}
+        return gradients | {f"{name}_bias": error.sum(axis=0) for name, (_, error) in layers.items()}
+
+    def learn(self, batch: Batch, rng: np.random.Generator, parts: int = 4) -> None:
+        """`epochs` passes over the batch, in `parts` steps of Adam each."""
+        for _ in range(self.settings.epochs):
+            for rows in np.array_split(rng.permutation(len(batch.states)), parts):
+                self._adam(self.loss(batch[rows])[1])
+
+    def _adam(self, gradients: Parameters) -> None:
+        """Kingma and Ba, Adam, 2015, with its default decay rates."""
+        self._turns += 1
+        for name, gradient in gradients.items():
+            self._mean[name] += 0.1 * (gradient - self._mean[name])
+            self._square[name] += 0.001 * (gradient**2 - self._square[name])
+            mean = self._mean[name] / (1 - 0.9**self._turns)
+            square = self._square[name] / (1 - 0.999**self._turns)
+            self.parameters[name] -= self.settings.step * mean / (np.sqrt(square) + 1e-8)
+
+
+def _chosen(logs: Floats, actions: Indices, mask: Floats) -> Floats:
+    """The log of the probability of all moves of a step, [n]; knobs that are not used do not count."""
+    return np.asarray((np.take_along_axis(logs, actions[:, :, None], axis=2)[:, :, 0] * mask).sum(axis=1))
+
+
+def advantages(rewards: Floats, values: Floats, settings: Settings) -> Floats:
+    """Generalised advantage estimates, [steps, n]; `values` has one row more, of the state after the last step."""
+    found = np.zeros_like(rewards)
+    ahead = np.zeros(rewards.shape[1])
+    for at in range(len(rewards) - 1, -1, -1):
+        surprise = rewards[at] + settings.discount * values[at + 1] - values[at]
+        ahead = surprise + settings.discount * settings.gae * ahead
+        found[at] = ahead
+    return found
+
+
+def lesson(steps: Sequence[Step], after: Floats, settings: Settings) -> Batch:
+    """What some steps of all episodes teach; `after` [episodes] is the value of the states that they ended in."""
+    values = np.array([*(step.values for step in steps), after])
+    gains = advantages(np.array([step.rewards for step in steps]), values, settings)
+    return Batch(
+        states=np.concatenate([step.states for step in steps]),
+        actions=np.concatenate([step.actions for step in steps]),
+        mask=np.concatenate([step.mask for step in steps]),
+        before=np.concatenate([step.before for step in steps]),
+        advantages=((gains - gains.mean()) / (gains.std() + 1e-8)).ravel(),
+        returns=(gains + values[:-1]).ravel(),
+    )

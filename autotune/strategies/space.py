@@ -1,0 +1,99 @@
+"""A design space as strategies see it: knobs with ordered values, and configurations, one index for each knob.
+
+The first knob is the sketch. A sketch uses some of the knobs; the others are 0 in all its configurations, so that
+every configuration is written in one way only. Knobs that two sketches have in common are one knob.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Configuration = tuple[int, ...]
+Indices = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One decision. `values` are in an order in which neighbours are alike; what they are is the backend's."""
+
+    name: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """Knobs, the sketch first, and which of them each sketch uses (`used[sketch][knob]`, the first always)."""
+
+    knobs: tuple[Knob, ...]
+    used: tuple[tuple[bool, ...], ...]
+
+    @cached_property
+    def sizes(self) -> Indices:
+        """How many values each knob has, [knobs]."""
+        return np.array([len(knob.values) for knob in self.knobs], dtype=np.int64)
+
+    @cached_property
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """`used` as an array, [sketches, knobs]."""
+        return np.array(self.used, dtype=bool)
+
+    @property
+    def size(self) -> int:
+        """How many configurations there are, valid ones or not."""
+        return sum(math.prod(sizes) for sizes in self._sizes_by_sketch())
+
+    def __contains__(self, configuration: Sequence[int]) -> bool:
+        row = np.asarray(configuration, dtype=np.int64)
+        return row.shape == self.sizes.shape and bool(np.array_equal(self.clip(row[None])[0], row))
+
+    def __iter__(self) -> Iterator[Configuration]:
+        """Every configuration, sketch by sketch: only for small spaces."""
+        for sketch, sizes in enumerate(self._sizes_by_sketch()):
+            for rest in itertools.product(*map(range, sizes[1:])):
+                yield (sketch, *rest)
+
+    def _sizes_by_sketch(self) -> list[list[int]]:
+        sizes = self.sizes.tolist()
+        return [[1, *(n if u else 1 for n, u in zip(sizes[1:], used[1:], strict=True))] for used in self.used]
+
+    def clip(self, configurations: Indices) -> Indices:
+        """The nearest configurations of the space, [n, knobs]: indices into range, unused knobs to 0."""
+        inside = np.clip(configurations, 0, self.sizes - 1)
+        return np.asarray(inside * self.mask[inside[:, 0]], dtype=np.int64)
+
+    def sample(self, rng: np.random.Generator, count: int) -> Indices:
+        """Uniform over sketches, then over the values of each knob, [count, knobs]; repeats are possible."""
+        return self.clip(rng.integers(0, self.sizes, size=(count, len(self.sizes))))
+
+    def walk(self, rng: np.random.Generator, configurations: Indices) -> Indices:
+        """Each with one of its knobs, of those that have more than one value, set to another value at random."""
+        movable = self.mask[configurations[:, 0]] & (self.sizes > 1)
+        moved = configurations.copy()
+        rows = np.flatnonzero(movable.any(axis=1))
+        knobs = np.argmax(rng.random(movable.shape) * movable, axis=1)[rows]
+        shift = rng.integers(1, np.maximum(self.sizes[knobs], 2))
+        moved[rows, knobs] = (moved[rows, knobs] + shift) % self.sizes[knobs]
+        return self.clip(moved)
+
+    def coordinates(self, configurations: Indices) -> Floats:
+        """Positions in the unit cube, [n, knobs]: each index over the largest one of its knob."""
+        return np.asarray(configurations / np.maximum(self.sizes - 1, 1), dtype=np.float64)
+
+
+def as_array(configurations: Iterable[Sequence[int]], knobs: int) -> Indices:
+    """Configurations as rows, [n, knobs], also when there are none."""
+    return np.array(list(configurations), dtype=np.int64).reshape(-1, knobs)
+
+
+def as_tuples(configurations: Indices) -> list[Configuration]:
+    """Rows as configurations, which can be compared and kept in sets."""
+    return [tuple(row) for row in configurations.tolist()]

@@ -1,0 +1,125 @@
+"""Runs a strategy on the knobs of a task: trials in, candidates out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from autotune.storage.formats import Candidate, Trial
+from autotune.strategies.base import Measured, Settled, Strategy, View
+from autotune.strategies.samplers import Sampler
+from autotune.strategies.space import Configuration
+from autotune.tvm_backend.cost_model import CostModel, extract_features
+from autotune.tvm_backend.draft import train_draft
+from autotune.tvm_backend.knobs import Applied, Knobs
+from autotune.tvm_backend.space import to_candidate
+from autotune.tvm_backend.tasks import program_hash
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Candidates, and what it took: turns of the search's inner loop, replays, and how many of these were in vain.
+
+    `invalid` configurations have no schedule; `repeated` ones have one that was measured or is on its way.
+    """
+
+    candidates: list[Candidate]
+    steps: int = 0
+    replayed: int = 0
+    invalid: int = 0
+    repeated: int = 0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a batch depends on: the trials and the candidates on their way, its size, the job's cost model, a seed.
+
+    `barred` are hashes of programs that nobody may propose.
+    """
+
+    trials: Sequence[Trial]
+    pending: Sequence[Candidate]
+    count: int
+    model: CostModel | None
+    seed: int
+    barred: frozenset[str] = frozenset()
+
+
+def propose(knobs: Knobs, strategy: Callable[[View, int], Strategy], sampler: Sampler, request: Request) -> Proposal:
+    """Up to `request.count` new candidates; none has the hash of a trial or of a candidate on its way.
+
+    The same arguments give the same candidates. A trial that no configuration stands for (its schedule is none of
+    this space) only counts as known.
+    """
+    known = {trial.hash for trial in request.trials} | {item.hash for item in request.pending} | request.barred
+    desk = Desk(knobs, request.model, known)
+    search = strategy(_view(knobs, request, desk), request.seed)
+    picked = [desk.candidate(item) for item in search.propose(request.count, sampler)]
+    return Proposal(picked, search.steps, desk.replayed, desk.invalid, desk.repeated)
+
+
+def _view(knobs: Knobs, request: Request, desk: Desk) -> View:
+    found = [(knobs.find(trial.trace), trial.best_us) for trial in request.trials]
+    measured = tuple(Measured(configuration, best_us) for configuration, best_us in found if configuration is not None)
+    pending = frozenset(filter(None, (knobs.find(item.trace) for item in request.pending)))
+    return View(knobs.space, measured, train_draft(knobs.space, measured), desk.settle, pending)
+
+
+@dataclass
+class Desk:
+    """Settles configurations: replays them once each, leaves out what is known, and scores the rest on features."""
+
+    knobs: Knobs
+    model: CostModel | None
+    known: Collection[str]
+    replayed: int = 0
+    invalid: int = 0
+    repeated: int = 0
+    _answers: dict[Configuration, Settled | None] = field(default_factory=dict)
+    _settled: dict[Configuration, tuple[str, Any]] = field(default_factory=dict)
+    _hashes: set[str] = field(default_factory=set)
+
+    def settle(self, configurations: Sequence[Configuration]) -> list[Settled | None]:
+        """See `View.settle`."""
+        fresh = [item for item in dict.fromkeys(configurations) if item not in self._answers]
+        new: dict[Configuration, Configuration] = {}
+        for item in fresh:
+            self._answers[item] = None
+            applied = self.knobs.apply(item)
+            self.replayed += 1
+            if applied is None:
+                self.invalid += 1
+            elif self._enter(applied):
+                new[item] = applied.configuration
+            else:
+                self.repeated += 1
+        self._answer(new)
+        return [self._answers[item] for item in configurations]
+
+    def _enter(self, applied: Applied) -> bool:
+        """Whether the program is new."""
+        from tvm.s_tir.meta_schedule import MeasureCandidate
+        from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+
+        module = applied.schedule.mod
+        hash = program_hash(module)
+        if hash in self.known or hash in self._hashes:
+            return False
+        self._hashes.add(hash)
+        arguments = ArgInfo.from_entry_func(module, remove_preproc=True)
+        self._settled[applied.configuration] = (hash, MeasureCandidate(applied.schedule, arguments))
+        return True
+
+    def _answer(self, new: dict[Configuration, Configuration]) -> None:
+        scores: list[float | None] = [None] * len(new)
+        if self.model is not None and new:
+            items = [self._settled[item][1] for item in new.values()]
+            scores = list(self.model.score(extract_features(self.knobs.context, items)).tolist())
+        for (asked, settled), score in zip(new.items(), scores, strict=True):
+            self._answers[asked] = self._answers[settled] = Settled(settled, score)
+
+    def candidate(self, configuration: Configuration) -> Candidate:
+        """The candidate of a configuration that was settled."""
+        hash, item = self._settled[configuration]
+        return to_candidate(item, self.knobs.program, hash)
