@@ -1,0 +1,28 @@
+"""Each strategy is better than random search where there is something to find. Quality with set seeds, never time."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.strategies import STRATEGIES
+from autotune.strategies.samplers import Adaptive, Greedy
+
+SEEDS = (1, 100, 200)
+
+
+def best_of(tune, name, sampler, rounds):
+    """The mean over seeds of the best time, and how many trials that took."""
+    runs = [tune(name, sampler, rounds, seed=seed) for seed in SEEDS]
+    best = [min(trial.best_us for trial in run if trial.best_us) for run in runs]
+    return sum(best) / len(best), sum(map(len, runs)) / len(runs)
+
+
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "random"])
+def test_it_beats_random_search_on_equal_trials(tune, name):
+    rounds = 14  # droplet descends after 64 trials
+    assert best_of(tune, name, Greedy(0.1), rounds)[0] < best_of(tune, "random", Greedy(0.1), rounds)[0]
+
+
+@pytest.mark.parametrize("name", ["annealing", "chameleon"])
+def test_with_the_adaptive_sampler_too(tune, name):
+    assert best_of(tune, name, Adaptive(), 10)[0] < best_of(tune, "random", Greedy(0.1), 10)[0]
