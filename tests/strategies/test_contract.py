@@ -31,7 +31,7 @@ def trials(landscape):
     """Trials that a random search made, failures among them."""
     valid = [item for item in map(tuple, landscape.space.sample(_rng(3), 60).tolist()) if landscape.us(item)]
     made = landscape.measure(dict.fromkeys(map(landscape.program, valid)))
-    return made + [Measured((0, 1, 2, 0, 0, 0), None), Measured((1, 5, 9, 3, 0, 0), None)]
+    return [*made, Measured((0, 1, 2, 0, 0, 0), None), Measured((1, 5, 9, 3, 0, 0), None)]
 
 
 def _rng(seed):
@@ -102,7 +102,9 @@ def test_a_space_smaller_than_a_batch_gives_what_it_has(propose, small):
 
 
 def test_a_space_of_one_configuration_is_measured_once(propose, landscape):
-    one = type(landscape)(Space((Knob("sketch", (0,)), Knob("a", (1,)), Knob("b", (1,))), ((True, True, True),)), (0, 0, 0))
+    one = type(landscape)(
+        Space((Knob("sketch", (0,)), Knob("a", (1,)), Knob("b", (1,))), ((True, True, True),)), (0, 0, 0)
+    )
     assert propose(one.view([])) == [(0, 0, 0)]
     assert propose(one.view(one.measure([(0, 0, 0)]))) == []
 

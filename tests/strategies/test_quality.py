@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.strategies import STRATEGIES
+from autotune.strategies import STRATEGIES, annealing, chameleon
 from autotune.strategies.samplers import Adaptive, Greedy
 
 SEEDS = (1, 100, 200)
+
+
+@pytest.fixture(autouse=True)
+def smaller(monkeypatch):
+    """A quarter of the chains and steps: the space is small, too."""
+    for module, chains in ((annealing, "CHAINS"), (chameleon, "EPISODES")):
+        monkeypatch.setattr(module, chains, 32)
+        monkeypatch.setattr(module, "STEPS", 120)
 
 
 def best_of(tune, name, sampler, rounds):
