@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.strategies.elite import Elite
-from autotune.strategies.space import as_array, as_tuples
+from autotune.strategies.space import Knob, Space, as_array, as_tuples
 
 
 @pytest.fixture
@@ -30,7 +30,6 @@ def test_an_unused_knob_is_zero_in_every_sample(landscape, rng):
     sample = landscape.space.sample(rng, 500)
     assert all(item in landscape.space for item in as_tuples(sample))
     assert set(sample[:, 0]) == {0, 1, 2}
-    assert not sample[sample[:, 0] == 1][:, 5 - 1 + 0].max() < 0
     unused = ~landscape.space.mask[sample[:, 0]]
     assert not sample[unused].any()
 
@@ -44,9 +43,8 @@ def test_a_walk_changes_one_knob_that_is_used(landscape, rng):
     assert (~same_sketch).any()
 
 
-def test_a_walk_in_a_space_of_one_stays_where_it_is(landscape, rng):
-    space = type(landscape.space)(landscape.space.knobs[:1], ((True,),))
-    space = type(space)((type(space.knobs[0])("sketch", (0,)),), ((True,),))
+def test_a_walk_in_a_space_of_one_stays_where_it_is(rng):
+    space = Space((Knob("sketch", (0,)),), ((True,),))
     assert space.walk(rng, as_array([(0,)], 1)).tolist() == [[0]]
 
 
