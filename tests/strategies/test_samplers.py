@@ -62,8 +62,10 @@ class TestAdaptive:
 
     def test_a_centre_that_was_measured_is_replaced_by_the_synthesis(self, landscape, pool):
         synthesis = landscape.program(mode(landscape.space, as_array(pool, 6)))
+        pool = [item for item in pool if landscape.program(item) != synthesis]
+        assert landscape.program(mode(landscape.space, as_array(pool, 6))) == synthesis
         first = Adaptive().pick(landscape.view([]), pool, 8, np.random.default_rng(0), modelled=True)
-        assert landscape.us(synthesis) and synthesis not in first, "or this test would say nothing"
+        assert landscape.us(synthesis), "or this test would say nothing"
         known = landscape.view(landscape.measure(first[:1]))
         assert Adaptive().pick(known, pool, 8, np.random.default_rng(0), modelled=True) == [synthesis, *first[1:]]
 

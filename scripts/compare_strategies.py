@@ -1,0 +1,399 @@
+#!/usr/bin/env python
+"""Compare search strategies on the layers of Chameleon's table 5, on equal budgets, and how well their models rank.
+
+    python scripts/compare_strategies.py --record --trials 400            # measure a large log for each layer, once
+    python scripts/compare_strategies.py --trials 128 --seeds 3           # strategies x samplers x seeds
+
+Measurements are answered from the recorded logs where they are known and made, and recorded, where they are not: so a
+second run measures little. `seconds` are those of a search alone; `known` is the share of trials that came from a log.
+Every run starts with no trials of its layer, and sees only its own. Nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+os.environ.update({name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")})
+
+# Table 5: network and convolution, counted from 1 in the order of the network, each distinct one once.
+LAYERS = {
+    "L1": ("alexnet", 1),
+    "L2": ("alexnet", 4),
+    "L3": ("vgg16", 1),
+    "L4": ("vgg16", 2),
+    "L5": ("vgg16", 4),
+    "L6": ("resnet18", 6),
+    "L7": ("resnet18", 9),
+    "L8": ("resnet18", 11),
+}
+RECORDED_WITH = ("random", "evolutionary")
+CONVERGED = 1.02
+
+
+def main() -> None:
+    options = parse()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    from autotune.tvm_backend.load import load_for_tuning
+
+    load_for_tuning("llvm")
+    layers = [Layer.open(name, options) for name in options.layers]
+    if options.record:
+        for layer in layers:
+            record(layer, options)
+        return
+    results = [run for layer in layers for run in compare(layer, options)]
+    ranks = [rank(layer, options) for layer in layers]
+    (options.folder / "result.json").write_text(json.dumps({"runs": results, "ranks": ranks}, indent=1))
+    print(table(results))
+    print(rank_table(ranks))
+    plot(results, options.folder)
+    print(f"\nkept in {options.folder}: result.json and one SVG for each layer")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("build/strategies"), help="logs and results")
+    parser.add_argument("--layers", nargs="+", choices=sorted(LAYERS), default=sorted(LAYERS))
+    parser.add_argument("--strategies", nargs="+", help="by default all, the user's own included")
+    parser.add_argument("--samplers", nargs="+", default=["greedy", "adaptive"])
+    parser.add_argument("--seeds", type=int, default=3, help="how many runs of each")
+    parser.add_argument("--trials", type=int, default=128, help="budget of a run, or of the record")
+    parser.add_argument("--round", type=int, default=16, help="trials in a round")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--record", action="store_true", help="measure and record, compare nothing")
+    options = parser.parse_args()
+    if options.strategies is None:
+        from autotune import strategies
+
+        options.strategies = list(strategies.names())
+    return options
+
+
+@dataclass
+class Layer:
+    """A task, its knobs and everything ever measured of it."""
+
+    name: str
+    program: Any
+    target: Any
+    knobs: Any
+    log: Any
+    threads: int
+    folder: Path
+    known: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, name: str, options: argparse.Namespace) -> Layer:
+        import tvm
+
+        from autotune.storage.tuning_log import TuningLog
+        from autotune.tvm_backend.knobs import Knobs
+        from autotune.tvm_backend.target import resolve_target
+
+        resolved = resolve_target("llvm", options.threads)
+        target = tvm.target.Target(resolved.description)
+        program = convolution(name, target)
+        log = TuningLog(options.folder / f"{name}-{resolved.key}.jsonl")
+        known = {trial.hash: trial for trial in log.trials()}
+        return cls(name, program, target, Knobs(program, target), log, options.threads, options.folder, known)
+
+    def measure(self, candidates: Sequence[Any]) -> tuple[list[Any], int]:
+        """Trials of the candidates, and how many of them were known."""
+        new = [item for item in candidates if item.hash not in self.known]
+        for candidate, outcome in self._timed(new):
+            times = tuple(round(value, 4) for value in outcome.value) if outcome.kind == "ok" else ()
+            self._record(candidate, times, outcome)
+        return [self.known[item.hash] for item in candidates], len(candidates) - len(new)
+
+    def _timed(self, candidates: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+        from autotune.isolate import isolated
+
+        return isolated(candidates, self._timer, limit_s=60.0)
+
+    def _timer(self) -> Any:
+        """Builds and times one candidate, in the process that `isolated` forked."""
+        from autotune.tvm_backend.build import build_library
+        from autotune.tvm_backend.run import Runner, Timing, open_device
+        from autotune.tvm_backend.space import replay
+
+        os.environ["TVM_NUM_THREADS"] = str(self.threads)
+        runner = Runner(open_device("llvm"), Timing(warmup=1, repeats=5, min_repeat_ms=20))
+        library = self.folder / f"{self.name}.so"
+
+        def timed(candidate: Any) -> list[float]:
+            library.unlink(missing_ok=True)
+            build_library(replay([candidate], self.program, self.target)[0].sch.mod, self.target, library)
+            return runner.time(library, candidate.args, None)
+
+        return timed
+
+    def _record(self, candidate: Any, times: tuple[float, ...], outcome: Any) -> None:
+        from autotune.storage.formats import Failure, Trial
+
+        failure = None if times else Failure("measure", outcome.kind, outcome.reason)
+        trial = Trial(candidate.hash, candidate.trace, candidate.args, times, failure, "compare", 0, time.time())
+        self.log.add([trial])
+        self.known[trial.hash] = trial
+
+
+def convolution(name: str, target: Any) -> Any:
+    """The tensor program of a layer, in the order of the network."""
+    import make_models
+    import onnx
+
+    from autotune.tvm_backend.model import read_model
+    from autotune.tvm_backend.prepare import prepare
+
+    network, number = LAYERS[name]
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"compare-{os.getpid()}-{network}.onnx"
+    onnx.save(make_models.build(network), str(path))
+    try:
+        prepared = prepare(read_model(path, {}).module, target)
+    finally:
+        path.unlink()
+    return in_order(prepared, target)[number - 1]
+
+
+def in_order(prepared: Any, target: Any) -> list[Any]:
+    """The distinct convolutions of a network, first use first."""
+    from tvm.s_tir import meta_schedule as ms
+
+    from autotune.tvm_backend.tasks import program_hash
+
+    wanted = {}
+    for item in ms.relax_integration.extract_tasks(prepared, target):
+        if "conv2d" in str(item.task_name):
+            wanted[program_hash(item.dispatched[0])] = item.dispatched[0]
+    return list(wanted.values())
+
+
+@dataclass
+class Tuning:
+    """One run: a strategy, a sampler and a seed on a layer, with no trials in the beginning."""
+
+    layer: Layer
+    strategy: str
+    sampler: str
+    seed: int
+    size: int
+    trials: list[Any] = field(default_factory=list)
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    rows: dict[str, Any] = field(default_factory=dict)
+
+    def spend(self, budget: int) -> None:
+        """Rounds until the budget is spent or the space is exhausted."""
+        while len(self.trials) < budget:
+            started = time.monotonic()
+            found = self._propose(min(self.size, budget - len(self.trials)))
+            seconds = time.monotonic() - started
+            if not found.candidates:
+                return
+            trials, known = self.layer.measure(found.candidates)
+            self.trials += trials
+            told = {"steps": found.steps, "replayed": found.replayed, "invalid": found.invalid}
+            self.rounds.append({"seconds": seconds, "known": known, "size": len(trials), **told,
+                                "repeated": found.repeated})  # fmt: skip
+
+    def _propose(self, count: int) -> Any:
+        from autotune import strategies
+        from autotune.strategies import samplers
+        from autotune.tvm_backend import evolve
+        from autotune.tvm_backend.evolve_knobs import evolutionary
+        from autotune.tvm_backend.propose import Proposal, Request, propose
+
+        model, seed = self._model(), 1000 * self.seed + len(self.rounds) + 1
+        evolution = evolve.Evolution(min(96, max(24, 6 * count)), 3, 24, 0.85, 0.05)
+        layer, knobs = self.layer, self.layer.knobs
+        if (self.strategy, self.sampler) == ("evolutionary", "greedy"):
+            found = evolve.propose(layer.program, layer.target, self.trials, count, model, evolution, seed)
+            return Proposal(found, evolution.generations if model else 0)
+        make = evolutionary(knobs, self.trials, model, evolution)
+        strategy = make if self.strategy == "evolutionary" else strategies.get(self.strategy)
+        sampler = samplers.make(self.sampler, 0.05, synthesis=True)
+        return propose(knobs, strategy, sampler, Request(self.trials, (), count, model, seed))
+
+    def _model(self) -> Any:
+        """The cost model on the trials of this run, as the train stage would have it."""
+        from autotune.tvm_backend.cost_model import CostModel
+
+        if not any(trial.best_us for trial in self.trials):
+            return None
+        features(self.layer, self.trials, self.rows)
+        return CostModel.train([self.rows[trial.hash] for trial in self.trials], relative(self.trials))
+
+    def summary(self) -> dict[str, Any]:
+        best = list(itertools.accumulate((trial.best_us or float("inf") for trial in self.trials), min))
+        ends = list(itertools.accumulate(item["size"] for item in self.rounds))
+        spent = list(itertools.accumulate(item["seconds"] for item in self.rounds))
+        close = next((at + 1 for at, value in enumerate(best) if value <= CONVERGED * best[-1]), len(best))
+        replayed = max(1, sum(item["replayed"] for item in self.rounds))
+        return {
+            "layer": self.layer.name, "strategy": self.strategy, "sampler": self.sampler, "seed": self.seed,
+            "best_us": best[-1], "best_over_trials": best, "rounds_end": ends, "search_s_over_rounds": spent,
+            "trials": len(best), "to_converge": close, "failed": sum(trial.best_us is None for trial in self.trials),
+            "steps_per_round": statistics.mean(item["steps"] for item in self.rounds),
+            "search_s_per_round": statistics.mean(item["seconds"] for item in self.rounds),
+            "invalid": sum(item["invalid"] for item in self.rounds) / replayed,
+            "repeated": sum(item["repeated"] for item in self.rounds) / replayed,
+            "known": sum(item["known"] for item in self.rounds) / max(1, len(best)),
+        }  # fmt: skip
+
+
+def features(layer: Layer, trials: Sequence[Any], rows: dict[str, Any]) -> None:
+    """Adds the features of the trials that have none yet."""
+    from autotune.tvm_backend.cost_model import extract_features
+    from autotune.tvm_backend.space import replay
+
+    missing = [trial for trial in trials if trial.hash not in rows]
+    if missing:
+        found = extract_features(layer.knobs.context, replay(missing, layer.program, layer.target))
+        rows.update({trial.hash: row for trial, row in zip(missing, found, strict=True)})
+
+
+def relative(trials: Sequence[Any]) -> list[float]:
+    best = min((trial.best_us for trial in trials if trial.best_us), default=0.0)
+    return [best / trial.best_us if trial.best_us else 0.0 for trial in trials]
+
+
+def record(layer: Layer, options: argparse.Namespace) -> None:
+    """Fill the log with what random and evolutionary search find, half the budget each."""
+    for strategy in RECORDED_WITH:
+        tuning = Tuning(layer, strategy, "greedy", seed=0, size=options.round)
+        tuning.spend(options.trials // len(RECORDED_WITH))
+        best = tuning.summary()["best_us"]
+        print(f"{layer.name}: {strategy} {len(tuning.trials)} trials, best {best:.1f} us", flush=True)
+
+
+def compare(layer: Layer, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for seed, strategy, sampler in itertools.product(range(1, options.seeds + 1), options.strategies, options.samplers):
+        tuning = Tuning(layer, strategy, sampler, seed, options.round)
+        tuning.spend(options.trials)
+        found = tuning.summary()
+        told = f"best {found['best_us']:.1f} us, {found['trials']} trials, {found['search_s_per_round']:.2f} s a round"
+        print(f"{layer.name} {strategy}/{sampler} seed {seed}: {told}", file=sys.stderr, flush=True)
+        yield found
+
+
+def rank(layer: Layer, options: argparse.Namespace) -> dict[str, Any]:
+    """How well draft and features rank what they have not seen: trained on half of the log, tested on the other."""
+    import numpy as np
+    from scipy.stats import spearmanr
+
+    from autotune.strategies.base import Measured
+    from autotune.strategies.space import as_array
+    from autotune.tvm_backend.cost_model import CostModel
+    from autotune.tvm_backend.draft import Draft
+
+    mapped = [(trial, layer.knobs.find(trial.trace)) for trial in layer.log.trials()]
+    pairs = [(trial, configuration) for trial, configuration in mapped if configuration is not None]
+    if len(pairs) < 20:
+        return {"layer": layer.name, "trials": len(pairs)}
+    order = np.random.default_rng(1).permutation(len(pairs))
+    train, test = ([pairs[at] for at in half] for half in np.array_split(order, 2))
+    rows: dict[str, Any] = {}
+    features(layer, [trial for trial, _ in pairs], rows)
+    draft = Draft(layer.knobs.space, [Measured(configuration, trial.best_us) for trial, configuration in train])
+    model = CostModel.train([rows[trial.hash] for trial, _ in train], relative([trial for trial, _ in train]))
+    truth = np.array(relative([trial for trial, _ in test]))
+    guesses = {
+        "draft": draft(as_array((configuration for _, configuration in test), len(layer.knobs.space.knobs))),
+        "features": model.score([rows[trial.hash] for trial, _ in test]),
+    }
+    told: dict[str, Any] = {"layer": layer.name, "trials": len(pairs), "mapped": len(pairs) / max(1, len(mapped))}
+    for name, guess in guesses.items():
+        told[name] = {"spearman": float(spearmanr(guess, truth).statistic), "top10_recall": recall(guess, truth, 0.1)}
+    return told
+
+
+def recall(guess: Any, truth: Any, share: float) -> float:
+    """The part of the true best that is among as many guessed best."""
+    import numpy as np
+
+    k = max(1, round(share * len(truth)))
+    return len(set(np.argsort(-guess)[:k].tolist()) & set(np.argsort(-truth)[:k].tolist())) / k
+
+
+COLUMNS = ("best_us", "to_converge", "trials", "steps_per_round", "search_s_per_round", "invalid", "repeated", "known")
+
+
+def table(results: Sequence[dict[str, Any]]) -> str:
+    """Mean and, for the best time, spread over seeds."""
+    lines = [f"{'layer':<6}{'strategy/sampler':<24}{'spread':>9}" + "".join(f"{name:>19}" for name in COLUMNS)]
+    by = sorted(results, key=lambda run: (run["layer"], run["strategy"], run["sampler"]))
+    for (layer, *way), group in itertools.groupby(by, key=lambda run: (run["layer"], run["strategy"], run["sampler"])):
+        runs = list(group)
+        spread = statistics.stdev(run["best_us"] for run in runs) if len(runs) > 1 else float("nan")
+        means = [statistics.mean(run[name] for run in runs) for name in COLUMNS]
+        lines.append(f"{layer:<6}{'/'.join(way):<24}{spread:9.2f}" + "".join(f"{value:19.3f}" for value in means))
+    return "\n".join(lines)
+
+
+def rank_table(ranks: Sequence[dict[str, Any]]) -> str:
+    lines = [f"\n{'layer':<6}{'trials':>7}{'draft rho':>11}{'features rho':>14}{'draft top':>11}{'features top':>14}"]
+    for item in ranks:
+        if "draft" not in item:
+            lines.append(f"{item['layer']:<6}{item['trials']:7}  too few to rank")
+            continue
+        draft, full = item["draft"], item["features"]
+        lines.append(f"{item['layer']:<6}{item['trials']:7}{draft['spearman']:11.3f}{full['spearman']:14.3f}"
+                     f"{draft['top10_recall']:11.3f}{full['top10_recall']:14.3f}")  # fmt: skip
+    return "\n".join(lines)
+
+
+def plot(results: Sequence[dict[str, Any]], folder: Path) -> None:
+    """Best latency over trials and over seconds of search, every seed a line, as SVG."""
+    for layer in sorted({run["layer"] for run in results}):
+        runs = [run for run in results if run["layer"] == layer]
+        curves = {}
+        for run in runs:
+            rounds = zip(run["search_s_over_rounds"], run["rounds_end"], strict=True)
+            over_time = [(spent, run["best_over_trials"][end - 1]) for spent, end in rounds]
+            over_trials = list(enumerate(run["best_over_trials"], 1))
+            curves.setdefault(f"{run['strategy']}/{run['sampler']}", []).append((over_trials, over_time))
+        panels = [chart(curves, 0, f"{layer}: best us over trials", 0), chart(curves, 1, "over seconds of search", 460)]
+        body = "".join(panels)
+        style = 'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="11"'
+        (folder / f"{layer}.svg").write_text(f'<svg {style} width="1080" height="360">{body}</svg>\n')
+
+
+COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f")
+
+
+def chart(curves: dict[str, Any], which: int, title: str, left: int) -> str:
+    """One panel of lines, a dashed one for the adaptive sampler, and one line for each seed."""
+    every = [point for runs in curves.values() for run in runs for point in run[which] if point[1] < float("inf")]
+    if not every:
+        return ""
+    right, low = max(x for x, _ in every), min(y for _, y in every)
+    high = max(2 * low, sorted(y for _, y in every)[int(0.9 * (len(every) - 1))])
+    parts = [f'<text x="{left + 50}" y="20">{title}</text>',
+             f'<rect x="{left + 50}" y="30" width="380" height="290" fill="none" stroke="#999"/>',
+             f'<text x="{left + 5}" y="320">{low:.0f}</text><text x="{left + 5}" y="40">{high:.0f}</text>',
+             f'<text x="{left + 400}" y="335">{right:.0f}</text>']  # fmt: skip
+    names = sorted({name.split("/")[0] for name in curves})
+    for row, (name, runs) in enumerate(sorted(curves.items())):
+        colour = COLOURS[names.index(name.split("/")[0]) % len(COLOURS)]
+        look = f'fill="none" stroke="{colour}"' + (' stroke-dasharray="4 3"' if name.endswith("adaptive") else "")
+        for run in runs:
+            shown = " ".join(f"{left + 50 + 380 * x / right:.1f},{320 - 290 * (min(y, high) - low) / (high - low):.1f}"
+                             for x, y in run[which])  # fmt: skip
+            parts.append(f'<polyline points="{shown}" {look} stroke-opacity="0.8"/>')
+        if which:
+            y = 40 + 16 * row
+            parts.append(f'<path d="M{left + 445} {y}h20" {look}/><text x="{left + 470}" y="{y + 4}">{name}</text>')
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    main()
