@@ -62,7 +62,7 @@ class TestAdaptive:
 
     def test_a_centre_that_was_measured_is_replaced_by_the_synthesis(self, landscape):
         """Every member differs from the synthesis in one knob, so that it is none of them."""
-        synthesis = (0, 5, 10, 5, 3, 4)
+        synthesis = (0, 6, 10, 5, 3, 4)
         moved = [(knob, by) for knob in range(1, 6) for by in (-1, 1, 2)]
         pool = [(*synthesis[:knob], synthesis[knob] + by, *synthesis[knob + 1 :]) for knob, by in moved]
         assert mode(landscape.space, as_array(pool, 6)) == synthesis

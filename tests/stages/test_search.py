@@ -1,0 +1,123 @@
+"""The search stage runs the job's strategy on a real task, from the log alone, and proposes nothing twice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from autotune.config import Config
+from autotune.stages import search
+from autotune.stages.stage import Stage
+from autotune.storage import formats
+from autotune.storage.formats import JobSpec, StageFile, TaskSpec, Trial
+from autotune.storage.paths import JobPaths
+from autotune.storage.tuning_log import TuningLog
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "make_models.py"
+WAYS = [("random", "greedy"), ("annealing", "greedy"), ("chameleon", "adaptive"), ("evolutionary", "adaptive")]
+
+
+@pytest.fixture(scope="module")
+def pooling(tmp_path_factory):
+    """The max pooling of a tiny network: 28 configurations. And its target."""
+    from autotune.tvm_backend.load import load_for_tuning
+
+    load_for_tuning("llvm")
+    import tvm
+
+    from autotune.tvm_backend.model import read_model
+    from autotune.tvm_backend.prepare import prepare
+    from autotune.tvm_backend.tasks import extract_tasks
+
+    folder = tmp_path_factory.mktemp("model")
+    subprocess.run([sys.executable, str(SCRIPT), "tiny_cnn", "--output", str(folder)], check=True, capture_output=True)
+    target = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
+    built = tvm.target.Target(target)
+    tasks = extract_tasks(prepare(read_model(folder / "tiny_cnn.onnx", {}).module, built), built)
+    return next(task for task in tasks if task.spec.name.startswith("max_pool")).program, target
+
+
+@pytest.fixture
+def job(make_job, pooling):
+    """Publishes a job with that one task."""
+    from autotune.tvm_backend.tasks import program_hash, write_program
+
+    def publish(strategy: str, sampler: str) -> JobPaths:
+        program, target = pooling
+        task = TaskSpec("pool", program_hash(program), 1, "1x8", 0.1, True)
+        paths = make_job(tasks=(task,), strategy=strategy, sampler=sampler)
+        formats.write(paths.spec, replace(formats.read(JobSpec, paths.spec), target=target))
+        paths.tasks.mkdir()
+        write_program(paths.task(0), program)
+        return paths
+
+    return publish
+
+
+def searched(workspace, paths, round=0, count=6):
+    """Run the search of a round; what it says, and the hashes that it published."""
+    formats.write(paths.stage(0, round), StageFile(0, round, "search"))
+    stage = Stage.load(workspace, paths, Config(), 0, round, (0,), count)
+    told = search.run(stage)
+    return told, list(formats.read(StageFile, paths.stage(0, round)).candidates)
+
+
+def log(workspace, paths, candidates):
+    spec = formats.read(JobSpec, paths.spec)
+    trials = [
+        Trial(item.hash, item.trace, item.args, (100.0 + at,), None, "j", 0, 0.0) for at, item in enumerate(candidates)
+    ]
+    TuningLog(workspace.tuning_log(spec.target_key, spec.tasks[0].hash).records).add(trials)
+
+
+@pytest.mark.parametrize(("strategy", "sampler"), WAYS)
+def test_it_proposes_what_is_neither_measured_nor_on_its_way(workspace, job, strategy, sampler):
+    paths = job(strategy, sampler)
+    told, first = searched(workspace, paths)
+    assert told["proposed"] == len(first) > 0
+    assert set(told) == {"proposed", "steps", "replayed", "invalid", "repeated"}
+    _, ahead = searched(workspace, paths, round=1)
+    log(workspace, paths, first)
+    _, third = searched(workspace, paths, round=2)
+    hashes = [item.hash for item in (*first, *ahead, *third)]
+    assert len(hashes) == len(set(hashes))
+
+
+@pytest.mark.parametrize(("strategy", "sampler"), WAYS)
+def test_a_search_that_was_killed_proposes_the_same_again(workspace, job, strategy, sampler):
+    paths = job(strategy, sampler)
+    log(workspace, paths, searched(workspace, paths, count=12)[1])
+    once, again = (searched(workspace, paths, round=1)[1] for _ in range(2))
+    assert once == again
+
+
+@pytest.mark.parametrize("strategy", ["annealing", "genetic"])
+def test_a_space_is_exhausted_at_some_time(workspace, job, strategy):
+    paths = job(strategy, "greedy")
+    sizes = []
+    for round in range(8):
+        told, candidates = searched(workspace, paths, round=round)
+        sizes.append(told["proposed"])
+        if not told["proposed"]:
+            break
+        log(workspace, paths, candidates)
+        paths.stage(0, round).unlink()
+    assert sizes[-1] == 0
+    assert 22 <= sum(sizes) <= 28
+
+
+def test_trials_of_another_strategy_are_built_on_and_strange_ones_passed_over(workspace, job):
+    paths = job("evolutionary", "greedy")
+    evolved = searched(workspace, paths, count=12)[1]
+    log(workspace, paths, [*evolved, replace(evolved[0], hash="strange", trace=[[["Unheard", [], [], []]], []])])
+    paths.stage(0, 0).unlink()
+    formats.write(paths.spec, replace(formats.read(JobSpec, paths.spec), strategy="genetic"))
+    # The trial that cannot be replayed would stop the training of a cost model, whoever searches.
+    with patch.object(search.train, "update_model"):
+        _, bred = searched(workspace, paths, round=1)
+    assert bred and not {item.hash for item in bred} & {item.hash for item in evolved}
