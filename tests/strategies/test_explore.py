@@ -1,0 +1,49 @@
+"""What single strategies owe beyond the contract."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotune.strategies import annealing, chameleon, droplet, genetic
+from autotune.strategies.base import Measured
+
+pytestmark = pytest.mark.usefixtures("brief")
+
+
+@pytest.fixture
+def trials(landscape):
+    sample = landscape.space.sample(np.random.default_rng(3), 80).tolist()
+    return landscape.measure(dict.fromkeys(landscape.program(tuple(item)) for item in sample))
+
+
+@pytest.mark.parametrize("module", [annealing, chameleon])
+def test_a_guided_search_hands_over_the_best_first_and_better_ones_than_it_began_with(landscape, trials, module):
+    found = module.Search(landscape.view(trials), 1).explore(8)
+    scores = landscape.score(found)
+    assert (np.diff(scores) <= 0).all()
+    assert scores[0] > max(landscape.score(np.array([trial.configuration for trial in trials])))
+
+
+def test_children_take_after_the_fastest_parents(landscape):
+    fast, slow = (0, 19, 34, 11, 5, 7), [(0, at, 0, 0, 0, 0) for at in range(4)]
+    trials = [Measured(fast, 1.0), *(Measured(item, 100.0) for item in slow)]
+    children = genetic.Search(landscape.view(trials), 1)._bred(landscape.view(trials).ranked(), 400)
+    assert (children[:, 2:] == fast[2:]).mean() > 0.8
+
+
+def test_a_droplet_falls_along_one_knob_at_a_time_from_the_best_nearest_first(landscape, trials):
+    view = landscape.view(trials)
+    search = droplet.Search(view, 1)
+    best = view.ranked()[0]
+    ring = search.explore(8)[1:9]
+    changed = (ring != best)[:, 1:]
+    same_sketch = ring[:, 0] == best[0]
+    assert (changed.sum(axis=1)[same_sketch] <= 1).all()
+    assert (np.abs(ring - best).max(axis=1)[same_sketch] <= 1).all()
+    assert not search.modelled
+
+
+def test_before_it_has_seen_enough_a_droplet_anneals(landscape, trials):
+    few = landscape.view(trials[: droplet.FIRST - 1])
+    assert np.array_equal(droplet.Search(few, 1).explore(8), annealing.Search(few, 1).explore(8))
