@@ -16,11 +16,11 @@ from autotune.storage import formats
 from autotune.storage.formats import JobSpec, from_json, to_json
 
 
-def chosen(strategy="", sampler="", **search):
+def chosen(strategy="", sampler="", search=None):
     config = settings.Config()
     return submit._search(
         submit.Submission(Path("m.onnx"), strategy=strategy, sampler=sampler),
-        replace(config, search=replace(config.search, **search)),
+        replace(config, search=replace(config.search, **(search or {}))),
     )
 
 
@@ -31,12 +31,12 @@ def test_by_default_the_evolutionary_search():
 def test_the_command_line_goes_before_the_settings_and_these_before_the_strategys_own():
     assert chosen(strategy="chameleon") == ("chameleon", "adaptive")
     assert chosen(strategy="annealing") == ("annealing", "greedy")
-    assert chosen("genetic", "adaptive", strategy="random", sampler="greedy") == ("genetic", "adaptive")
+    assert chosen("genetic", "adaptive", {"strategy": "random", "sampler": "greedy"}) == ("genetic", "adaptive")
     assert chosen(strategy="chameleon", sampler="greedy") == ("chameleon", "greedy")
 
 
 @pytest.mark.parametrize(("words", "fault"), [
-    (["--strategy", "anealing"], "--strategy or [search] strategy: no strategy 'anealing'; there are evolutionary, random"),
+    (["--strategy", "anealing"], "[search] strategy: no strategy 'anealing'; there are evolutionary, random"),
     (["--sampler", "best"], "--sampler 'best': there are greedy, adaptive"),
 ])  # fmt: skip
 def test_what_there_is_not_is_one_line_before_the_model_is_read(tmp_path, words, fault):
