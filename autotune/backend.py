@@ -21,6 +21,7 @@ from typing import IO, Any
 from autotune import errors
 from autotune.errors import AutotuneError, StageTimeout, WorkerCrashed
 from autotune.isolate import die_with_parent
+from autotune.limits import limit_process
 from autotune.worker import SINGLE_THREADED
 
 _WORK = {"import": "autotune.tvm_backend.ingest", "export": "autotune.tvm_backend.export"}
@@ -29,8 +30,14 @@ _KEPT = 500
 Progress = Callable[[str], None]
 
 
-def call(work: str, request: dict[str, Any], limit_s: float, progress: Progress) -> dict[str, Any]:
+def call(
+    work: str, request: dict[str, Any], limit_s: float, progress: Progress, memory_share: float = 1.0
+) -> dict[str, Any]:
     """Do the work and return its answer; `progress` is told each step.
+
+    Args:
+        limit_s: seconds after which it is killed.
+        memory_share: how much of the machine's memory it may take.
 
     Raises:
         AutotuneError: the one that the work raised.
@@ -39,6 +46,7 @@ def call(work: str, request: dict[str, Any], limit_s: float, progress: Progress)
     """
     with tempfile.TemporaryFile() as noise:
         process = _spawn(work, noise)
+        limit_process(process.pid, memory_share)
         overdue = threading.Timer(limit_s, process.kill)
         overdue.start()
         try:
@@ -73,6 +81,8 @@ def _converse(process: subprocess.Popen[str], request: dict[str, Any], progress:
     except BrokenPipeError:
         pass  # it died at once; the end of its output says so
     for line in process.stdout:
+        if not line.endswith("\n"):
+            return None  # it died while it wrote
         message: dict[str, Any] = json.loads(line)
         if "progress" not in message:
             return message
@@ -90,10 +100,8 @@ def _silence(work: str, status: int, noise: IO[bytes], limit_s: float | None) ->
     return WorkerCrashed(f"the process of this {work} died ({how}){': ' + last[0] if last else ''}")
 
 
-def main() -> None:
-    die_with_parent()
-    answers = os.dup(1)
-    os.dup2(2, 1)  # what libraries print must not get between the answers
+def serve(work: str, requests: IO[str], answers: int) -> None:
+    """Do one piece of work in this process: the request comes as JSON, the answers go to a file descriptor."""
 
     def say(message: dict[str, Any]) -> None:
         data = json.dumps(message).encode() + b"\n"
@@ -101,16 +109,24 @@ def main() -> None:
             data = data[os.write(answers, data) :]
 
     try:
-        request = json.load(sys.stdin)
-        module = import_module(_WORK[sys.argv[1]])
-        say(module.run(request, lambda text: say({"progress": text})))
+        module = import_module(_WORK[work])
+        say(module.run(json.load(requests), lambda text: say({"progress": text})))
     except AutotuneError as error:
         say({"error": type(error).__name__, "message": str(error)})
+    except MemoryError:
+        say({"error": "WorkerError", "message": f"this {work} needs more memory than it may take"})
     except Exception as error:
         traceback.print_exc()
         lines = str(error).strip().splitlines()
         reason = f"{type(error).__name__}: {lines[-1] if lines else ''}"
-        say({"error": "WorkerError", "message": f"{sys.argv[1]} failed: {reason}"[:_KEPT]})
+        say({"error": "WorkerError", "message": f"{work} failed: {reason}"[:_KEPT]})
+
+
+def main() -> None:
+    die_with_parent()
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what libraries print must not get between the answers
+    serve(sys.argv[1], sys.stdin, answers)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from autotune.errors import DaemonRunning, TimedOut, WorkerCrashed, disk_problem
 from autotune.status import running_daemon
-from autotune.storage.atomic import make_folders
 from autotune.storage.identity import Identity
 from autotune.storage.paths import Workspace
+from autotune.storage.room import private_folder
 
 _START_LIMIT_S = 20.0
 _POLL_S = 0.05
@@ -29,7 +29,7 @@ def start(workspace: Workspace, options: Sequence[str] = ()) -> int:
     if (info := running_daemon(workspace)) is not None:
         raise DaemonRunning(f"a daemon already serves {workspace.root} (pid {info.identity['pid']})")
     try:
-        make_folders(workspace.logs)
+        private_folder(workspace.logs)
         log = workspace.daemon_log.open("ab")
     except OSError as error:
         raise disk_problem("write", workspace.daemon_log, error) from error

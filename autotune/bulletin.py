@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from autotune.errors import AutotuneError
 from autotune.hours import Hours
 from autotune.planning.board import Board
 from autotune.planning.outlook import ends_in
@@ -40,16 +41,21 @@ class Bulletin:
         return cls(workspace, hours, info)
 
     def publish(
-        self, board: Board | None, running: Sequence[RunningView], waits: Mapping[int, str], stopping: bool
+        self,
+        board: Board | None,
+        running: Sequence[RunningView],
+        waits: Mapping[int, str],
+        stopping: bool,
+        trouble: str,
     ) -> None:
-        """Write what has changed.
+        """Write what has changed; `trouble` is why the daemon pauses.
 
         Raises:
             DiskProblem: the file could not be written; what it should say is kept for the next time.
         """
         stages = tuple(RunningStage(*item.id, item.kind, item.cpus, item.started_at, item.device) for item in running)
         said = {str(job): reason for job, reason in waits.items()}
-        info = replace(self.info, stopping=stopping, running=stages, waits=said)
+        info = replace(self.info, stopping=stopping, running=stages, waits=said, trouble=trouble)
         if board is not None:
             machine = board.machine
             info = replace(info, cpus=machine.cpus, devices=machine.devices, ends=self._ends(board, running))
@@ -69,3 +75,12 @@ class Bulletin:
                 board.begin(item)
         board.refresh()
         return {str(job): round(self.hours.after(now, left)) for job, left in sorted(ends_in(board).items())}
+
+
+def holder(workspace: Workspace) -> str:
+    """Who serves a workspace, as far as its file says: ` (pid 7 on host)`, or nothing."""
+    try:
+        identity = formats.read(DaemonInfo, workspace.daemon_info).identity
+        return f" (pid {identity['pid']} on {identity['host']})"
+    except (FileNotFoundError, AutotuneError, KeyError):
+        return ""

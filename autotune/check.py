@@ -142,6 +142,8 @@ class _Job:
             yield f"{self.paths.folder}: {error}"
             return
         yield from self._whole(spec)
+        for aside in sorted([*self.paths.folder.glob("*.damaged*"), *self.paths.stages.glob("*.damaged*")]):
+            yield f"{aside} is damaged and was set aside; delete it once you have looked"
         yield from self._stages(spec, state)
         if state.state in ENDED:
             yield from self._counts(spec, state)

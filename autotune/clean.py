@@ -13,10 +13,10 @@ from autotune.errors import BadInput, disk_problem
 from autotune.status import JobStatus, snapshot
 from autotune.storage import locks
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.sweep import abandoned
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _AGE = re.compile(r"^(\d+)([smhdw])$")
-_ABANDONED_S = 3600.0
 _TRASH = "removed-"
 
 
@@ -45,15 +45,15 @@ def clean(workspace: Workspace, older_than_s: float) -> list[JobPaths]:
         for paths in gone:
             _remove(workspace, paths)
         for folder in workspace.jobs.glob(workspace.incoming("*").name):
-            if _abandoned(folder, now):
+            if _abandoned(folder):
                 shutil.rmtree(folder, ignore_errors=True)
     return gone
 
 
-def _abandoned(folder: Path, now: float) -> bool:
+def _abandoned(folder: Path) -> bool:
     """Whether it is what a killed submission, or a killed `clean`, left behind."""
     try:
-        return _TRASH in folder.name or now - folder.stat().st_mtime > _ABANDONED_S
+        return _TRASH in folder.name or abandoned(folder)
     except FileNotFoundError:  # a submission that failed took it away itself
         return False
 
@@ -62,7 +62,8 @@ def _ended_for(job: JobStatus, seconds: float, now: float) -> bool:
     """A job that cannot be read is shown as failed, but nobody has said that it ended: it may be a newer autotune's."""
     if job.finished_at is None:
         return job.state == "cancelled" and seconds == 0
-    return job.ended and now - job.finished_at >= seconds
+    # A job that ended in the future, by a clock that has been put back since, ended just now.
+    return job.ended and max(0.0, now - job.finished_at) >= seconds
 
 
 def _remove(workspace: Workspace, paths: JobPaths) -> None:

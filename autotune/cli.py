@@ -17,7 +17,7 @@ import typer
 from autotune import config as settings
 from autotune.arguments import hoist_workspace
 from autotune.daemon_commands import app as daemon_app
-from autotune.errors import AutotuneError, BadInput
+from autotune.errors import AutotuneError, BadInput, one_line
 from autotune.storage.paths import Workspace
 from autotune.terminal import Json
 from autotune.terminal import say as _say
@@ -368,7 +368,7 @@ def _run(words: list[str]) -> int:
     except click_exception as error:
         return _usage(error, error.ctx.command_path if isinstance(error, usage_error) and error.ctx else "autotune")
     except AutotuneError as error:
-        _say(f"autotune: {error}")
+        _say(f"autotune: {one_line(error)}")
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return 130

@@ -26,6 +26,7 @@ __all__ = [
     "Measure",
     "Search",
     "Setting",
+    "Submit",
     "Train",
     "load",
 ]
@@ -89,6 +90,14 @@ class Job:
     trials_per_round: int = _setting(16, "trials in one round of a task", least=1)
     patience: int = _setting(5, "rounds without any improvement after which a task is converged; 0: never", least=0)
     min_gain: float = _setting(0.01, "share of a task's time by which a trial must beat it to count as a gain", least=0)
+
+
+@dataclass(frozen=True)
+class Submit:
+    """Reading a model, in a process of its own."""
+
+    timeout_s: float = _setting(1800.0, "seconds before reading a model is given up", least=1)
+    memory_share: float = _setting(0.8, "share of this machine's memory that it may take", least=0.01, most=1)
 
 
 @dataclass(frozen=True)
@@ -188,6 +197,7 @@ class Config:
 
     machine: Machine = Machine()
     job: Job = Job()
+    submit: Submit = Submit()
     search: Search = Search()
     build: Build = Build()
     measure: Measure = Measure()

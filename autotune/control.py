@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from autotune.errors import BadState
+from autotune.errors import BadState, StorageError
 from autotune.ledger import note, read_control, read_state
 from autotune.storage import formats, locks
 from autotune.storage.formats import ENDED, Control, JobState, State
@@ -31,23 +32,23 @@ def _standing(control: Control, state: JobState) -> State:
 
 def _cancel(control: Control, state: JobState) -> Control | str:
     standing = _standing(control, state)
-    return f"it is {standing} already" if standing in ENDED else replace(control, wanted="cancel")
+    return f"it is {standing} already" if standing in ENDED else replace(control, wanted="cancel", reason="")
 
 
 def _hold(control: Control, state: JobState) -> Control | str:
     standing = _standing(control, state)
-    return f"it is {standing} already" if standing in ENDED else replace(control, wanted="hold")
+    return f"it is {standing} already" if standing in ENDED else replace(control, wanted="hold", reason="")
 
 
 def _release(control: Control, state: JobState) -> Control | str:
-    return replace(control, wanted="run") if _standing(control, state) == "held" else "it is not held"
+    return replace(control, wanted="run", reason="") if _standing(control, state) == "held" else "it is not held"
 
 
 def _retry(control: Control, state: JobState) -> Control | str:
     standing = _standing(control, state)
     aside = any(task.set_aside for task in state.tasks)
     if standing in ("failed", "cancelled") or (standing == "done" and aside):
-        return Control("run", control.retries + 1)
+        return Control("run", max(control.retries, state.retries_seen) + 1)
     return f"it is {standing}; only a failed or cancelled job can be retried"
 
 
@@ -76,6 +77,7 @@ def apply(workspace: Workspace, verb: str, jobs: list[JobPaths]) -> list[str]:
             changes[job] = following
         for job, following in changes.items():
             formats.write(job.control, following)
-            note(job, rule.past)
+            with suppress(StorageError):  # what was asked for holds, whether its journal takes the line or not
+                note(job, rule.past)
     nudge(workspace.jobs)
     return [f"job {job.id} {rule.past}" for job in changes]

@@ -5,35 +5,36 @@ from __future__ import annotations
 import logging
 import os
 import select
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from types import FrameType
 
 from autotune import attendance, lending
-from autotune.bulletin import Bulletin
+from autotune.bulletin import Bulletin, holder
 from autotune.config import Config
-from autotune.errors import AutotuneError, DaemonRunning, DiskProblem, StorageError, TimedOut, disk_problem
+from autotune.errors import DaemonRunning, DiskProblem, StorageError, TimedOut
 from autotune.experience import Experience
 from autotune.fleet import Fleet, Report
 from autotune.hours import Hours
+from autotune.interrupts import interrupts
 from autotune.ledger import Ledger
+from autotune.pause import Pause
 from autotune.planning import policies
 from autotune.planning.budget import ended
 from autotune.planning.planner import Planner
 from autotune.planning.view import Machine, Plan, RunningView, Start
 from autotune.planning.waiting import TURN
-from autotune.storage import atomic, formats, locks
-from autotune.storage.formats import DaemonInfo
+from autotune.storage import locks
 from autotune.storage.paths import Workspace
+from autotune.storage.room import check_room, private_folder
 from autotune.sweep import sweep
 from autotune.tvm_backend.load import check_versions
 from autotune.watch import FolderWatch
 
 _LOG = logging.getLogger("autotune.daemon")
 _BUSY_PAUSE_S = 1.0
+_LEFT_OUT_AGAIN_S = 30.0
 _STATE_EVERY_S = 1.0
 _SWEEP_EVERY_S = 3600.0
 _MEASURE_LIMIT_FACTOR = 2.0
@@ -64,17 +65,17 @@ class Daemon:
     _planner: Planner | None = None
     _jobs: dict[int, Ledger] = field(default_factory=dict)
     _left_out: dict[int, str] = field(default_factory=dict)
+    _look_again_at: float = 0.0
     _running: dict[int, _Task] = field(default_factory=dict)
     _plan: Plan = field(default_factory=lambda: Plan((), {}))
     _not_before: float = 0.0
     _sequence: int = 0
-    _signals: list[int] = field(default_factory=list)
     _failed: bool = False
     _published_at: float = 0.0
     _changed: bool = True  # since the last plan
     _unpublished: bool = True
     _plan_by: float = 0.0
-    _trouble: str = ""
+    _pause: Pause = field(default_factory=Pause)
     _stop_by: float | None = None
     _sweep_at: float = 0.0
     _stalled: bool = False  # nothing runs and the last plan starts nothing: only a change from outside goes on
@@ -91,7 +92,7 @@ class Daemon:
         self._fleet = Fleet(self.workspace, self.config.daemon.stop_grace_s, self.config.daemon.worker_stages)
         self._hours = Hours.parse(self.window or self.config.daemon.window)
         self._watch = FolderWatch(self.workspace.jobs)
-        with self._alone(), self._signals_caught():
+        with self._alone(), interrupts(self._stop_soon) as self._interrupts:
             self._experience = Experience.load(self.workspace)
             try:
                 self._introduce()
@@ -102,9 +103,10 @@ class Daemon:
                 self._fleet.stop()
                 self._experience.save(last=True)
                 attendance.stopped(self.workspace)
-                self.workspace.daemon_info.unlink(missing_ok=True)
-        if self._signals:
-            return 128 + self._signals[0]
+                with suppress(OSError):
+                    self.workspace.daemon_info.unlink(missing_ok=True)
+        if self._interrupts.received:
+            return 128 + self._interrupts.received[0]
         if self.until is not None and time.time() >= self.until and not self._stalled:
             raise TimedOut("the daemon's time is up; what is left goes on when it is started again")
         return 1 if self._failed else 0
@@ -112,51 +114,27 @@ class Daemon:
     def _tick(self) -> None:
         try:
             self._sweep()
-            if self._watch.changed():
+            if self._watch.changed() or self._pause.trouble:  # which may have kept a job from being read
                 self._load_jobs()
                 self._obey()
             self._dispatch()
             self._publish()
             self._experience.save()
-            self._trouble = ""
+            if not self._running and not self._pause.on:
+                self._go_on()
         except DiskProblem as problem:
-            self._pause(problem)
+            self._hold_back(str(problem))
         self._collect()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        self._make_folders()
+        for folder in (self.workspace.jobs, self.workspace.logs):
+            private_folder(folder)
         held = locks.try_lock(self.workspace.daemon_lock)
         if held is None:
-            raise DaemonRunning(f"a daemon already serves {self.workspace.root}{_holder(self.workspace)}")
+            raise DaemonRunning(f"a daemon already serves {self.workspace.root}{holder(self.workspace)}")
         with held:
             yield
-
-    @contextmanager
-    def _signals_caught(self) -> Iterator[None]:
-        self._wake_reader, writer = os.pipe()
-        os.set_blocking(writer, False)
-        previous_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-            signal.set_wakeup_fd(previous_fd)
-            os.close(self._wake_reader)
-            os.close(writer)
-
-    def _on_signal(self, number: int, _: FrameType | None) -> None:
-        self._signals.append(number)
-        self._stop_soon()
-
-    def _make_folders(self) -> None:
-        for folder in (self.workspace.jobs, self.workspace.logs):
-            try:
-                atomic.make_folders(folder)
-            except OSError as error:
-                raise disk_problem("make", folder, error) from error
 
     def _introduce(self) -> None:
         policy, window = self.policy or self.config.daemon.policy, self.window or self.config.daemon.window
@@ -174,9 +152,9 @@ class Daemon:
         if self.until is not None and time.time() >= self.until:
             self._stop_soon()
         if self._stop_by is not None:
-            late = time.monotonic() >= self._stop_by or len(self._signals) > 1
+            late = time.monotonic() >= self._stop_by or len(self._interrupts.received) > 1
             return late or not self._running
-        return self.drain and self._stalled
+        return self.drain and self._stalled and not self._pause.trouble
 
     def _sweep(self) -> None:
         if time.monotonic() >= self._sweep_at:
@@ -190,9 +168,15 @@ class Daemon:
             for id in set(known) - set(found):
                 del known[id]
                 self._touch()
-        for id in set(found) - set(self._jobs) - set(self._left_out):
+        kept = set(self._left_out)
+        if time.monotonic() >= self._look_again_at:  # a job that was left out may have been mended
+            kept, self._look_again_at = set(), time.monotonic() + _LEFT_OUT_AGAIN_S
+        for id in sorted(set(found) - set(self._jobs) - kept):
             with self._leaving_out(id):
-                self._jobs[id] = Ledger.open(self.workspace, found[id], self.config)
+                job = Ledger.open(self.workspace, found[id], self.config)
+                job.enter(self._jobs.values(), time.time())
+                self._jobs[id] = job
+                self._left_out.pop(id, None)
                 self._touch()
 
     def _touch(self) -> None:
@@ -205,11 +189,14 @@ class Daemon:
         try:
             yield
         except (StorageError, FileNotFoundError) as error:
-            self._left_out[id] = f"cannot go on: {error}"
-            self._touch()
             self._jobs.pop(id, None)
+            if isinstance(error, DiskProblem) and error.passing:
+                raise  # no fault of the job, which is read again when this is over
+            if self._left_out.get(id) != (reason := f"cannot go on: {error}"):
+                _LOG.error("leaving out job %d: %s", id, error)
+                self._touch()
+            self._left_out[id] = reason
             self._kill_stages(id)
-            _LOG.error("leaving out job %d: %s", id, error)
 
     def _obey(self) -> None:
         """Take in what the user wants of each job since the last tick."""
@@ -229,21 +216,22 @@ class Daemon:
 
     def _dispatch(self) -> None:
         clock, now = time.monotonic(), time.time()
-        if self._stop_by is not None or clock < self._not_before or not (self._changed or clock >= self._plan_by):
+        if self._stop_by is not None or clock < self._not_before or self._pause.on:
             return
+        if not (self._changed or clock >= self._plan_by):
+            return
+        if self._pause.trouble:
+            check_room(self.workspace.jobs, self.workspace.logs)
         self._changed, self._unpublished = False, True
         self._plan_by = clock + max(0.0, min(_PLAN_EVERY_S, self._hours.changes_at(now) - now))
         running = [task.view for task in self._running.values()]
         views = [job.view() for job in self._jobs.values() if job.active]
         views = [view for view in views if ended(view, running) is None]
-        planner = self._planner_of(self._machine())
+        planner = self._planner_of(lending.machine(self.config))
         self._plan = self._hours.explained(planner.plan(views, running, now, self._hours.limit(now)), now)
         for start in self._plan.starts:
             self._start(start)
         self._stalled = not self._running and not self._plan.late
-
-    def _machine(self) -> Machine:
-        return lending.machine(self.config)
 
     def _planner_of(self, machine: Machine) -> Planner:
         """The planner, which keeps what has not changed since the last tick; a new one for a changed machine."""
@@ -289,11 +277,14 @@ class Daemon:
     def _collect(self) -> None:
         """Wait for reports, a signal or the next poll, and take in what came."""
         descriptors = self._fleet.descriptors()
-        readable, _, _ = select.select([self._wake_reader, *descriptors], [], [], self.config.daemon.poll_s)
-        if self._wake_reader in readable:
-            os.read(self._wake_reader, 4096)
+        readable, _, _ = select.select([self._interrupts.descriptor, *descriptors], [], [], self.config.daemon.poll_s)
+        if self._interrupts.descriptor in readable:
+            self._interrupts.drain()
         for report in self._fleet.reports(readable):
-            self._take(report)
+            try:
+                self._take(report)
+            except DiskProblem as problem:
+                self._hold_back(str(problem))
 
     def _take(self, report: Report) -> None:
         self._stalled = False
@@ -309,19 +300,26 @@ class Daemon:
         with self._leaving_out(job.id):
             job.refresh(id.task)
             if task.view.kind == "measure":  # whatever became of it, it may have logged trials
-                for other in self._jobs.values():
-                    if other.active:
-                        other.follow_logs()
-            if report.outcome == "done":
+                self._follow_logs()
+            if report.outcome == "blocked":  # no fault of the stage, which runs again when that is over
+                self._hold_back(report.reason)
+            elif report.outcome == "done":
+                self._go_on()
                 self._take_result(job, task, report)
             elif job.control.wanted != "cancel":
                 self._take_failure(job, task, report)
+
+    def _follow_logs(self) -> None:
+        for job in [job for job in self._jobs.values() if job.active]:
+            with self._leaving_out(job.id):
+                job.follow_logs()
 
     def _take_result(self, job: Ledger, task: _Task, report: Report) -> None:
         id, kind = task.view.id, task.view.kind
         job.failures.pop(id, None)
         self._experience.learn(job.view(), task.view, report.summary, report.seconds)
-        job.note_stage("stage", task.view, report.seconds, **_facts(report))
+        facts = {key: value for key, value in report.summary.items() if key != "kind"}
+        job.note_stage("stage", task.view, report.seconds, **facts)
         if kind == "search" and not report.summary.get("proposed"):
             job.exhaust(id.task)
         if kind == "measure":
@@ -342,13 +340,13 @@ class Daemon:
         running = [task.view for task in self._running.values()]
         if not (self._unpublished or last) or (now - self._published_at < _STATE_EVERY_S and running and not last):
             return
-        self._published_at = now
-        for job in self._jobs.values():
-            if not job.ended:
+        self._published_at, self._unpublished = now, False
+        board, waits = self._planner.board if self._planner else None, {**self._plan.waits, **self._left_out}
+        # First: on a full disk it may be the one small file that still fits.
+        self._bulletin.publish(board, running, waits, self._stop_by is not None, self._pause.trouble)
+        for job in [job for job in self._jobs.values() if not job.ended]:
+            with self._leaving_out(job.id):
                 self._publish_job(job, running)
-        board = self._planner.board if self._planner else None
-        self._bulletin.publish(board, running, {**self._plan.waits, **self._left_out}, self._stop_by is not None)
-        self._unpublished = False
 
     def _publish_job(self, job: Ledger, running: list[RunningView]) -> None:
         busy = any(view.id.job == job.id for view in running)
@@ -356,7 +354,7 @@ class Daemon:
             if not busy:
                 job.publish("cancelled", "cancelled")
         elif job.control.wanted == "hold":
-            job.publish("held", "held; finishing what runs" if busy else "held")
+            job.publish("held", "held; finishing what runs" if busy else job.control.reason or "held")
         elif (why := ended(job.view(), running)) is not None:
             self._finish(job, why)
         elif busy:
@@ -377,22 +375,12 @@ class Daemon:
         else:
             job.publish("done", why + (f"; {len(aside)} tasks set aside: {aside[0]}" if aside else ""))
 
-    def _pause(self, problem: DiskProblem) -> None:
-        """A disk that is full or read-only: start nothing until it takes what we write."""
-        if str(problem) != self._trouble:
-            self._trouble = str(problem)
-            _LOG.error("paused: %s", problem)
-        self._not_before = time.monotonic() + _BUSY_PAUSE_S
+    def _hold_back(self, trouble: str) -> None:
+        """A disk that is full or read-only, say: start nothing until it takes what we write."""
+        self._pause.begin(trouble)
         self._touch()
 
-
-def _facts(report: Report) -> dict[str, object]:
-    return {key: value for key, value in report.summary.items() if key != "kind"}
-
-
-def _holder(workspace: Workspace) -> str:
-    try:
-        info = formats.read(DaemonInfo, workspace.daemon_info)
-        return f" (pid {info.identity['pid']} on {info.identity['host']})"
-    except (FileNotFoundError, AutotuneError, KeyError):
-        return ""
+    def _go_on(self) -> None:
+        if self._pause.trouble:
+            self._pause.end()
+            self._touch()

@@ -98,7 +98,12 @@ class NewerFormat(StorageError):
 
 
 class DiskProblem(StorageError):
-    """The operating system refused to read or write. Its ``OSError`` is the ``__cause__``."""
+    """The operating system refused to read or write. Its ``OSError`` is the ``__cause__``.
+
+    ``passing`` says that it is no fault of the one file: a full or read-only disk, say, which will be mended.
+    """
+
+    passing = False
 
 
 class WorkerError(AutotuneError):
@@ -144,6 +149,18 @@ _ADVICE = {
 }
 
 
+# These say nothing about one file. A bad sector (EIO) does when it is read, but who writes meets the whole disk.
+_PASSING = {
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENODEV, errno.ESTALE,
+}  # fmt: skip
+
+
+def one_line(text: object) -> str:
+    """Text as one line of printable characters, for a terminal: file and operator names may hold anything."""
+    plain = " ".join(str(text).strip().splitlines())
+    return "".join(sign if sign.isprintable() else "?" for sign in plain)
+
+
 def disk_problem(action: str, path: str | os.PathLike[str], error: OSError) -> DiskProblem:
     """A ``DiskProblem`` that says in one line what failed, on which file, why, and what helps.
 
@@ -152,4 +169,6 @@ def disk_problem(action: str, path: str | os.PathLike[str], error: OSError) -> D
     reason = error.strerror or str(error) or "no reason given"
     advice = _ADVICE.get(error.errno or 0)
     line = f"cannot {action} {os.fspath(path)}: {reason[:1].lower()}{reason[1:]}"
-    return DiskProblem(f"{line}; {advice}" if advice else line)
+    problem = DiskProblem(f"{line}; {advice}" if advice else line)
+    problem.passing = error.errno in _PASSING or (error.errno == errno.EIO and action != "read")
+    return problem

@@ -8,8 +8,8 @@ from typing import Any
 from autotune import backend, lending
 from autotune.config import Config
 from autotune.errors import BadInput, BadState, disk_problem
-from autotune.storage import formats
-from autotune.storage.formats import SIMULATED, JobSpec
+from autotune.storage.formats import SIMULATED
+from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 
 
@@ -26,7 +26,7 @@ def export(
         BadState: the job is for a simulated device.
         BadInput: `output` is no folder that can be written to.
     """
-    if formats.read(JobSpec, paths.spec).target_kind == SIMULATED:
+    if read_spec(paths).target_kind == SIMULATED:
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
     _check_output(output)
     lent = lending.cpus(config)

@@ -21,7 +21,7 @@ _READY_LIMIT_S = 180.0
 
 @dataclass(frozen=True)
 class Report:
-    """What became of a stage. `outcome` is done, failed, busy, crashed or timeout."""
+    """What became of a stage. `outcome` is done, failed, busy, blocked, crashed or timeout."""
 
     id: int
     outcome: str

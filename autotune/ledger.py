@@ -6,8 +6,9 @@ import contextlib
 import logging
 import math
 import os
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from autotune.planning.view import JobView, RunningView, StageId, StageView, Tas
 from autotune.planning.waiting import waits_for
 from autotune.storage import formats
 from autotune.storage.formats import ENDED, Control, JobSpec, JobState, StageFile, State, TaskProgress
+from autotune.storage.job_files import make_folder, read_spec, read_stage, set_aside
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import TuningLog
@@ -43,18 +45,22 @@ class Ledger:
     failures: dict[StageId, int] = field(default_factory=dict)
     served_at: float = 0.0
     _waited_for: str = "turn"
+    submitted_at: float = field(init=False)
     _view: JobView | None = None
     _control_seen: tuple[int, int] = (0, 0)
     _running_best: dict[int, list[float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.submitted_at = self.spec.submitted_at
 
     @classmethod
     def open(cls, workspace: Workspace, paths: JobPaths, config: Config) -> Ledger:
         """Read a job.
 
         Raises:
-            StorageError: its spec is damaged; the job cannot be run.
+            StorageError: its spec is missing or damaged; the job cannot be run.
         """
-        spec = formats.read(JobSpec, paths.spec)
+        spec = read_spec(paths)
         ledger = cls(workspace, paths, config, spec, read_control(paths), read_state(paths))
         if not ledger.ended:
             ledger.reload()
@@ -110,19 +116,36 @@ class Ledger:
         """Read stage files and tuning logs again; a task without a stage file gets its next search back.
 
         Raises:
-            StorageError: a stage file is damaged.
+            StorageError: a stage file cannot be read, or a newer autotune wrote it.
         """
         self.stages.clear()
         self._view = None
+        make_folder(self.paths.stages)
         for path in self.paths.stage_files():
             self._read_stage(path)
+        self._drop_libraries()
         self.follow_logs()
-        for task in set(self.spec.tunable) - {id.task for id in self.stages}:
-            self._restore_search(task)
+        self._restore_searches()
 
     def _read_stage(self, path: Path) -> None:
-        file = formats.read(StageFile, path)
-        self.stages[StageId(self.id, file.task, file.round)] = file
+        try:
+            file = read_stage(self.paths, path, self.spec)
+        except DamagedFile as error:  # what its round has measured is in the log, and the rest can be proposed again
+            aside = set_aside(path)
+            self._drop_libraries()
+            self.note("damaged", reason=f"{error}; kept as {aside.name}, and the search goes on from the log")
+        else:
+            self.stages[StageId(self.id, file.task, file.round)] = file
+
+    def _drop_libraries(self) -> None:
+        """Delete libraries of rounds whose stage file is lost: they will not be measured."""
+        for folder in self.paths.artifacts.glob("*"):
+            if not (self.paths.stages / f"{folder.name}.json").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _restore_searches(self) -> None:
+        for task in set(self.spec.tunable) - {id.task for id in self.stages}:
+            self._restore_search(task)
 
     def _restore_search(self, task: int) -> None:
         mine = [trial.round for trial in self._logs[task].trials() if trial.job == self.paths.folder.name]
@@ -141,6 +164,7 @@ class Ledger:
         for path in self.paths.stage_files_of(task):
             with contextlib.suppress(FileNotFoundError):  # another round of the task ends meanwhile, and will report
                 self._read_stage(path)
+        self._restore_searches()
         self._view = None
         self._follow(task)
 
@@ -161,6 +185,15 @@ class Ledger:
     def exhaust(self, task: int) -> None:
         """The search found no more candidates for a task."""
         self.exhausted.add(task)
+        self._view = None
+
+    def enter(self, others: Iterable[Ledger], now: float) -> None:
+        """Settle when it was submitted, which orders the queue: after the jobs before it, and not in the future.
+
+        The clock may have been wrong when it was submitted; a job neither waits for ever nor jumps the queue for it.
+        """
+        before = max((other.submitted_at for other in others if other.id < self.id), default=0.0)
+        self.submitted_at = max(before, min(self.spec.submitted_at, now))
         self._view = None
 
     def serve(self, now: float) -> None:
@@ -185,8 +218,8 @@ class Ledger:
             patience=self.config.job.patience,
             min_gain=self.config.job.min_gain,
             priority=self.spec.priority,
-            submitted_at=self.spec.submitted_at,
-            served_at=max(self.served_at, self.spec.submitted_at),
+            submitted_at=self.submitted_at,
+            served_at=max(self.served_at, self.submitted_at),
             deadline=self.spec.deadline,
         )
 
@@ -273,11 +306,16 @@ def note(paths: JobPaths, event: str, **details: Any) -> None:
 
 
 def read_control(paths: JobPaths) -> Control:
-    """What the user wants of a job; a job without a control file is to run."""
+    """What the user wants of a job. Where that was lost, it is held: one that was to be held must not start by damage.
+
+    Raises:
+        StorageError: it cannot be read, or a newer autotune wrote it.
+    """
     try:
         return formats.read(Control, paths.control)
-    except FileNotFoundError:
-        return Control()
+    except (FileNotFoundError, DamagedFile) as error:
+        what = "missing" if isinstance(error, FileNotFoundError) else "damaged"
+        return Control("hold", reason=f"held: {paths.control} is {what}; `autotune release` lets the job go on")
 
 
 def read_state(paths: JobPaths) -> JobState:

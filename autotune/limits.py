@@ -6,21 +6,30 @@ CUDA reserves by the hundred gigabytes, says nothing of what is used.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 from dataclasses import dataclass
 from pathlib import Path
 
+_CGROUP = Path("/sys/fs/cgroup/memory.max")
 _MIB = 1 << 20
 _LENT = 0.8
 _LEAST_MIB = 2048
 _NEARLY = 0.75
 
 
+def memory_bytes() -> int:
+    """The memory of this machine, or what its container may use if that is less."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError, ValueError):  # no such file, or the word `max`
+        memory = min(memory, int(_CGROUP.read_text()))
+    return memory
+
+
 def memory_share(cpus: int, slots: int) -> int:
     """MiB that a stage on so many of the CPU slots may have: that share of 80% of the memory, but at least 2 GiB."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _MIB
-    return max(_LEAST_MIB, int(_LENT * total * cpus / max(cpus, slots)))
+    return max(_LEAST_MIB, int(_LENT * memory_bytes() // _MIB * cpus / max(cpus, slots)))
 
 
 def limit_memory(mib: int) -> None:
@@ -33,6 +42,19 @@ def limit_memory(mib: int) -> None:
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def limit_process(pid: int, share: float) -> int:
+    """Let another process have this share of the memory as data, for good. Returns the limit in bytes.
+
+    No effect outside Linux, and none on a process that has ended.
+    """
+    limit = int(memory_bytes() * share)
+    with contextlib.suppress(AttributeError, ProcessLookupError):
+        hard = resource.prlimit(pid, resource.RLIMIT_DATA)[1]
+        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.prlimit(pid, resource.RLIMIT_DATA, (limit, limit))
+    return limit
 
 
 @dataclass(frozen=True)

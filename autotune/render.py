@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from autotune import status
+from autotune.errors import one_line
 from autotune.status import JobStatus
 from autotune.storage.formats import DaemonInfo
 
@@ -26,7 +27,7 @@ def duration(seconds: float | None) -> str:
     """`3 s`, `4:05`, `2:03:10`; a dash for None."""
     if seconds is None:
         return "-"
-    whole = round(seconds)
+    whole = max(0, round(seconds))  # the clock may have been put back meanwhile
     if whole < 60:
         return f"{whole} s"
     hours, rest = divmod(whole, 3600)
@@ -118,7 +119,8 @@ def daemon(info: DaemonInfo) -> str:
     """The first line of `daemon status`."""
     since, hours = duration(time.time() - info.started_at), f", {info.window} only" if info.window else ""
     stopping = ", stopping" if info.stopping else ""
-    return f"pid {info.identity['pid']}, {info.policy}{hours}, running for {since}{stopping}"
+    paused = f"; paused: {info.trouble}" if info.trouble else ""
+    return f"pid {info.identity['pid']}, {info.policy}{hours}, running for {since}{stopping}{paused}"
 
 
 def resources(daemon: DaemonInfo) -> Table:
@@ -200,7 +202,14 @@ def _share(latency: dict[str, float]) -> str:
 
 
 def journal_line(record: dict[str, Any]) -> str:
-    """One line of `logs`."""
+    """One line of `logs`, whatever a record holds."""
+    try:
+        return one_line(_journal_line(record))
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, OSError):
+        return one_line(record)
+
+
+def _journal_line(record: dict[str, Any]) -> str:
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.get("at", 0)))
     event = record.get("event", "?")
     known = {"at", "event", "kind", "task", "round", "seconds", "began", "cpus", "device", "about"}

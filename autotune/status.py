@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.errors import AutotuneError
@@ -13,7 +13,9 @@ from autotune.planning.urgency import misses
 from autotune.storage import formats
 from autotune.storage.formats import ENDED, Control, DaemonInfo, JobSpec, JobState, RunningStage, State, TaskProgress
 from autotune.storage.identity import Identity
+from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.room import disk_trouble
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ def running_daemon(workspace: Workspace) -> DaemonInfo | None:
     """The daemon that serves this workspace now, if one does."""
     try:
         info = formats.read(DaemonInfo, workspace.daemon_info)
-        return info if Identity.from_json(info.identity).alive() else None
+        if not Identity.from_json(info.identity).alive():
+            return None
+        return info if info.trouble else replace(info, trouble=disk_trouble(workspace.jobs))
     except (FileNotFoundError, AutotuneError):
         return None
 
@@ -77,9 +81,7 @@ def snapshot(workspace: Workspace, jobs: Sequence[JobPaths] | None = None) -> li
 
 def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
     try:
-        spec, control, state = formats.read(JobSpec, paths.spec), read_control(paths), read_state(paths)
-    except FileNotFoundError:
-        return _unreadable(paths, f"{paths.spec} is missing")
+        spec, control, state = read_spec(paths), read_control(paths), read_state(paths)
     except AutotuneError as error:
         return _unreadable(paths, str(error))
     shown, reason = _state(spec, control, state, daemon)
@@ -152,9 +154,11 @@ def _state(spec: JobSpec, control: Control, state: JobState, daemon: DaemonInfo 
     if control.wanted == "cancel":
         return "cancelled", "cancelled"
     if control.wanted == "hold":
-        return "held", "held; `autotune release` lets it go on"
+        return "held", control.reason or "held; `autotune release` lets it go on"
     if daemon is None:
         return "waiting", "no daemon is running; start one with `autotune daemon start`"
+    if daemon.trouble:
+        return "waiting", f"the daemon pauses: {daemon.trouble}"
     if any(running.job == spec.id for running in daemon.running):
         return "running", ""
     waits = daemon.waits.get(str(spec.id), "") or state.reason
@@ -175,6 +179,7 @@ def daemon_json(daemon: DaemonInfo) -> dict[str, Any]:
         "policy": daemon.policy,
         "window": daemon.window,
         "stopping": daemon.stopping,
+        "trouble": daemon.trouble,
         "resources": [formats.to_json(item) for item in resources(daemon)],
         "waits": daemon.waits,
     }

@@ -15,15 +15,16 @@ from uuid import uuid4
 
 from autotune import backend, lending, strategies
 from autotune.config import Config
-from autotune.errors import BadInput, BadTarget, ModelError, StorageError, disk_problem
+from autotune.errors import BadInput, BadTarget, DamagedFile, ModelError, disk_problem
 from autotune.planning.windows import next_moment
 from autotune.storage import atomic, formats, locks
 from autotune.storage.formats import SIMULATED, Control, InputSpec, JobSpec, StageFile, TaskSpec, from_json, to_json
+from autotune.storage.job_files import make_folder
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.room import private_folder
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.target import target_kind
 
-IMPORT_LIMIT_S = 1800.0
 _INPUT = re.compile(r"^(?P<name>.+?)=(?P<shape>\d+(x\d+)*|scalar)(:(?P<dtype>[a-z]+\d*))?$")
 _LAST_ID = ("autotune-last-id", 1)
 _RESERVED = re.compile(r"^(all|last|\d+|\d+-\d+)$")
@@ -57,6 +58,8 @@ class Preview:
     inputs: tuple[InputSpec, ...]
     tasks: tuple[TaskSpec, ...]
     spaces: tuple[int, ...]
+    model_size: int = 0
+    model_crc32: int = 0
 
 
 def parse_inputs(texts: list[str]) -> dict[str, InputSpec]:
@@ -197,8 +200,8 @@ def _free_name(workspace: Workspace, name: str, submission: Submission) -> str:
 def _incoming(workspace: Workspace) -> Iterator[JobPaths]:
     folder = workspace.incoming(f"{os.getpid()}-{uuid4().hex[:8]}")
     try:
-        atomic.make_folders(workspace.jobs)
-        atomic.make_folders(workspace.logs)
+        private_folder(workspace.jobs)
+        private_folder(workspace.logs)
         folder.mkdir()
     except OSError as error:
         raise disk_problem("make", folder, error) from error
@@ -220,13 +223,15 @@ def _import(submission: Submission, config: Config, folder: Path | None, progres
         "inputs": {name: to_json(item) for name, item in submission.inputs.items()},
         "folder": None if folder is None else str(folder.absolute()),
     }
-    answer = backend.call("import", request, IMPORT_LIMIT_S, progress)
+    answer = backend.call("import", request, config.submit.timeout_s, progress, config.submit.memory_share)
     return Preview(
         answer["target"],
         answer["target_key"],
         tuple(from_json(InputSpec, item) for item in answer["inputs"]),
         tuple(from_json(TaskSpec, item) for item in answer["tasks"]),
         tuple(item["space"] for item in answer["tasks"]),
+        int(answer["model_size"]),
+        int(answer["model_crc32"]),
     )
 
 
@@ -246,8 +251,8 @@ def _next_id(workspace: Workspace) -> int:
     """A number that no job of this workspace has had, removed ones included; the queue's lock is held."""
     try:
         last = int(atomic.read_json(workspace.last_id, *_LAST_ID)["id"])
-    except (FileNotFoundError, StorageError, KeyError, ValueError):
-        last = 0
+    except (FileNotFoundError, DamagedFile, KeyError, TypeError, ValueError):
+        last = 0  # what the folders say has to do; the file is written anew
     id = 1 + max([last, *(job.id for job in workspace.job_list())])
     atomic.publish_json(workspace.last_id, *_LAST_ID, {"id": id})
     return id
@@ -276,11 +281,13 @@ def _spec(
         deadline=submission.deadline,
         strategy=strategy,
         sampler=sampler,
+        model_size=imported.model_size,
+        model_crc32=imported.model_crc32,
     )
 
 
 def _write(incoming: JobPaths, spec: JobSpec) -> None:
-    incoming.stages.mkdir()
+    make_folder(incoming.stages)
     for task in spec.tunable:
         formats.write(incoming.stage(task, 0), StageFile(task, 0, "search"))
     formats.write(incoming.control, Control())

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autotune.storage.atomic import TEMPORARY_PREFIX, sweep_temporaries
+from autotune.storage.identity import Identity
 from autotune.storage.paths import Workspace
 
 _LOG = logging.getLogger("autotune.daemon")
@@ -24,12 +25,27 @@ def sweep(workspace: Workspace, lock_folder: Path) -> list[Path]:
     swept = [path for folder in folders for path in sweep_temporaries(folder)]
     for folder in workspace.jobs.glob(workspace.incoming("*").name):
         with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime > LEFT_ALONE_S:
+            if abandoned(folder):
                 shutil.rmtree(folder)
                 swept.append(folder)
     for path in swept:
         _LOG.info("swept %s, which a killed process left", path)
     return swept
+
+
+def abandoned(folder: Path) -> bool:
+    """Whether a half-written job is over an hour old, and its writer gone.
+
+    Both, as the clock may have been put forward while a submission runs. Raises ``OSError``.
+    """
+    return time.time() - folder.stat().st_mtime > LEFT_ALONE_S and not _runs(folder.name.split("-")[1])
+
+
+def _runs(pid: str) -> bool:
+    try:
+        return Identity.of(int(pid)).alive()
+    except (ValueError, OverflowError, ProcessLookupError):
+        return False
 
 
 def litter(workspace: Workspace) -> Iterator[Path]:

@@ -7,7 +7,7 @@ The daemon starts it by command line and talks to it in JSON lines. On standard 
     {"kill": 7}
 
 On standard output: `{"ready": pid}` once TVM is loaded, then for every stage one line
-`{"id": 7, "outcome": "done" | "failed" | "busy" | "crashed" | "timeout", "seconds": S, "summary": {}, "reason": ""}`.
+`{"id": 7, "outcome": "done", "seconds": S, "summary": {}, "reason": ""}`, or failed, busy, blocked, crashed, timeout.
 
 The worker itself computes nothing and starts no thread, so that a fork is always clean: a segmentation fault, a
 leak or a hang ends with the child. Each child is the leader of its own process group, which is killed as a whole.
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from autotune import config as settings
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, ConfigError, DiskProblem, disk_problem
 from autotune.isolate import die_with_parent
 from autotune.leases import lease
 from autotune.limits import limit_memory, memory_share
@@ -172,12 +172,23 @@ def _run(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
         return {"outcome": "done", "summary": run_stage(workspace, request)}
     except Busy as busy:
         return {"outcome": "busy", "reason": str(busy)}
+    except ConfigError as error:
+        return {"outcome": "blocked", "reason": str(error)}
     except AutotuneError as error:
-        return {"outcome": "failed", "reason": str(error)}
+        return _trouble(error)
     except BaseException as error:
-        traceback.print_exc()
+        if isinstance(error, OSError) and disk_problem("use", "", error).passing:
+            return _trouble(disk_problem("use", error.filename or "a file", error))
+        with contextlib.suppress(OSError):  # the log may be on the disk that is full
+            traceback.print_exc()
         lines = str(error).strip().splitlines()
         return {"outcome": "failed", "reason": f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]}
+
+
+def _trouble(error: AutotuneError) -> dict[str, Any]:
+    """A stage that could not write has not failed: it is blocked, and runs again when there is room."""
+    passing = isinstance(error, DiskProblem) and error.passing
+    return {"outcome": "blocked" if passing else "failed", "reason": str(error)}
 
 
 def run_stage(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:

@@ -118,6 +118,11 @@ def test_libraries_of_no_stage(workspace: Workspace, job: JobPaths) -> None:
     assert "t000-r0007 belongs to no stage" in only(workspace)
 
 
+def test_a_file_that_was_set_aside(workspace: Workspace, job: JobPaths) -> None:
+    job.stage(0, 0).with_name("t000-r0007.json.damaged").touch()
+    assert "t000-r0007.json.damaged is damaged and was set aside" in only(workspace)
+
+
 @pytest.mark.parametrize(
     ("progress", "words"),
     [(TaskProgress(3, 5.0), "3 trials of task 0, but 1"), (TaskProgress(1, 4.0), "4 us, is not in its log")],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,9 +87,20 @@ class TestWhatGoes:
 
 class TestLeavings:
     def test_old_ones_of_killed_submissions_go(self, workspace: Workspace) -> None:
-        old, new = age(workspace.incoming("1-abc"), 4000), age(workspace.incoming("2-abc"), 3000)
+        old, new = age(workspace.incoming("4194303-abc"), 4000), age(workspace.incoming("2-abc"), 3000)
         clean(workspace, 0)
         assert not old.exists() and new.exists()
+
+    def test_not_that_of_a_submission_that_runs_whatever_the_clock_says(self, workspace: Workspace) -> None:
+        mine = age(workspace.incoming(f"{os.getpid()}-abc"), 4000)
+        clean(workspace, 0)
+        assert mine.exists()
+
+    def test_a_job_that_ended_in_the_future_ended_just_now(self, workspace: Workspace, make_job: Make) -> None:
+        """The clock has been put back since."""
+        make_job(state=replace(ended(), finished_at=time.time() + 1e6))
+        assert clean(workspace, 60) == []
+        assert len(clean(workspace, 0)) == 1
 
     def test_those_of_a_clean_that_was_killed_go(self, workspace: Workspace, make_job: Make) -> None:
         killed = age(workspace.incoming("removed-0001-net"), 0)

@@ -73,14 +73,17 @@ class TestOpening:
         paths.state.write_text("{")
         assert open_job(workspace, paths).state == read_state(paths) == JobState()
 
-    def test_a_job_without_control_is_to_run(self, make_job: Make) -> None:
+    @pytest.mark.parametrize("content", [None, "", "{"])
+    def test_a_job_whose_control_is_lost_is_held(self, make_job: Make, content: str | None) -> None:
+        """One that was to be held must not start by damage."""
         paths = make_job()
-        paths.control.unlink()
-        assert read_control(paths) == Control("run")
+        paths.control.unlink() if content is None else paths.control.write_text(content)
+        found = read_control(paths)
+        assert found.wanted == "hold" and str(paths.control) in found.reason and "autotune release" in found.reason
 
-    def test_a_damaged_control_is_no_guess(self, make_job: Make) -> None:
+    def test_a_control_of_a_newer_version_is_no_guess(self, make_job: Make) -> None:
         paths = make_job()
-        paths.control.write_text("{")
+        paths.control.write_text('{"format": "autotune-control", "version": 2}')
         with pytest.raises(StorageError):
             read_control(paths)
 
@@ -341,3 +344,16 @@ class TestObeying:
         assert view.trials_done == 1 and len(view.stages) == 2
         ledger.publish("waiting", "")
         assert (ledger.state.retries_seen, ledger.state.finished_at) == (1, None)
+
+
+class TestTheClockWasWrong:
+    """When a job was submitted orders the queue, and the clock may have been wrong then."""
+
+    @pytest.mark.parametrize(("submitted", "settled"), [(9e9, 2000.0), (5.0, 1000.0), (1500.0, 1500.0)])
+    def test_a_job_takes_its_place_by_its_number(
+        self, workspace: Workspace, make_job: Make, submitted: float, settled: float
+    ) -> None:
+        first = open_job(workspace, make_job(1, submitted_at=1000.0))
+        second = open_job(workspace, make_job(2, "late", submitted_at=submitted))
+        second.enter([first, second], now=2000.0)
+        assert second.view().submitted_at == second.view().served_at == settled

@@ -108,15 +108,14 @@ class TestFilesThatCannotBeRead:
         job = only(workspace)
         assert (job.id, job.name, job.state, job.reason) == (3, "bert-base", "failed", f"{paths.spec} is missing")
 
-    @pytest.mark.parametrize("file", ["spec", "control"])
-    def test_so_is_damage(self, workspace: Workspace, make_job: Make, file: str) -> None:
-        path = getattr(make_job(), file)
+    def test_so_is_damage(self, workspace: Workspace, make_job: Make) -> None:
+        path = make_job().spec
         path.write_text("{")
         state, reason = shown(workspace)
         assert state == "failed" and reason.startswith(f"{path} is damaged")
 
     def test_one_does_not_hide_the_others(self, workspace: Workspace, make_job: Make) -> None:
-        make_job(1).control.write_text("?")
+        make_job(1).spec.write_text("")
         make_job(2).spec.write_text("?")
         make_job(3)
         assert [(job.id, job.state) for job in snapshot(workspace)] == [(1, "failed"), (2, "failed"), (3, "waiting")]
@@ -223,6 +222,7 @@ class TestResources:
             "policy": "interleave",
             "window": "22:00-07:00",
             "stopping": False,
+            "trouble": "",
             "resources": [idle],
             "waits": {"2": "why"},
         }

@@ -25,7 +25,7 @@ def leave(path: Path, hours: float, folder: bool = False) -> Path:
 def everywhere(workspace: Workspace, job: JobPaths, hours: float) -> set[Path]:
     folders = [workspace.jobs, workspace.logs, job.folder, job.tasks, job.stages, workspace.logs / "tuning" / "llvm"]
     left = {leave(folder / f".tmp-1-{hours}", hours) for folder in folders}
-    return left | {leave(workspace.incoming(f"1-{hours}"), hours, folder=True)}
+    return left | {leave(workspace.incoming(f"4194303-{hours}"), hours, folder=True)}
 
 
 def test_old_litter_goes_and_young_litter_stays(

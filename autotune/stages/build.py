@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 from autotune.isolate import Outcome, isolated
@@ -14,6 +15,8 @@ from autotune.stages import reference, simulated
 from autotune.stages.progress import Progress, followed, shut_out
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Failure
+from autotune.storage.job_files import make_folder
+from autotune.storage.room import check_room
 
 
 def run(stage: Stage) -> dict[str, Any]:
@@ -22,15 +25,24 @@ def run(stage: Stage) -> dict[str, Any]:
     The search of the next round is published before it, so that it can go on while this one is measured. Killed
     between the two, this build runs again, and finds that search there or further on.
 
+    Raises:
+        DamagedFile: the task cannot be read; no candidate has failed for that.
+        DiskProblem: the disk is full; nor for that.
+
     Returns:
         `built` and `failed`, counts of candidates, and the seconds that the task's `reference` took.
     """
     folder = stage.paths.artifacts_of(stage.file.task, stage.file.round)
+    make_folder(stage.paths.artifacts)
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    make_folder(folder)
+    if not stage.simulated:
+        stage.check_program()
     _, seconds = reference.ensure(stage)
     with followed(stage) as progress:
         built = _build(stage, progress, folder)
+    if any(candidate.failure is not None for candidate in built):
+        check_room(folder, Path(gettempdir()))  # a full disk is no candidate's fault, and looks like one
     stage.publish_search(stage.file.round + 1)
     stage.advance("measure", built)
     failed = sum(candidate.failure is not None for candidate in built)

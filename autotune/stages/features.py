@@ -102,11 +102,15 @@ def read(path: Path) -> Sample:
     """The sample in a file; an empty one where there is none that can be read."""
     import numpy as np
 
+    from autotune.tvm_backend.cost_model import FEATURES
+
     try:
         with np.load(path, allow_pickle=False) as stored:
             hashes = json.loads(bytes(stored["hashes"]).decode())
-            rows = np.split(stored["rows"], stored["ends"][:-1])
-            times = stored["times_us"].tolist()
+            rows, times = stored["rows"], stored["times_us"]
+            if rows.ndim != 2 or rows.shape[1] != FEATURES or rows.dtype != np.float32 or times.dtype != np.float64:
+                return Sample()
+            rows, times = np.split(rows, stored["ends"][:-1]), times.tolist()
     except Exception:  # derived data, which may be damaged in any way
         return Sample()
     return Sample(hashes, rows, times) if len(hashes) == len(rows) == len(times) else Sample()

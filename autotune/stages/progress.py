@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from autotune.errors import StorageError
@@ -38,7 +38,8 @@ class Progress:
         note = InProgress(candidate.hash, self.stage.attempt, self.deaths if again else 0)
         name, version = InProgress.FORMAT
         text = json.dumps({"format": name, "version": version, **to_json(note)})
-        self.stage.paths.in_progress(self.stage.file.task, self.stage.file.round).write_text(text)
+        with suppress(OSError):  # a full disk is not this candidate's failure
+            self.stage.paths.in_progress(self.stage.file.task, self.stage.file.round).write_text(text)
 
 
 @contextmanager

@@ -46,9 +46,9 @@ def _propose(
     from autotune.tvm_backend.evolve import propose
     from autotune.tvm_backend.propose import Request
 
-    if trials and not stage.paths.cost_model.exists():
+    if trials and not train.is_intact(stage.paths):
         train.update_model(stage)
-    model = CostModel.load(stage.paths.cost_model)
+    model = CostModel.load(stage.paths.cost_model) if train.is_intact(stage.paths) else None
     if (stage.spec.strategy, stage.spec.sampler) != ("evolutionary", "greedy"):
         return _on_knobs(stage, Request(trials, pending, stage.count, model, _seed(stage), frozenset(barred)))
     evolution, known = _evolution(stage), {item.hash for item in pending} | set(barred)

@@ -10,8 +10,10 @@ from functools import cached_property
 from typing import Any
 
 from autotune.config import Config
+from autotune.errors import DamagedFile
 from autotune.storage import atomic, formats
 from autotune.storage.formats import SIMULATED, Candidate, JobSpec, Kind, StageFile, TaskSpec
+from autotune.storage.job_files import read_spec, read_stage
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.quarantine import Quarantine
 from autotune.storage.tuning_log import TuningLog
@@ -55,8 +57,8 @@ class Stage:
             FileNotFoundError: another worker finished this stage.
             StorageError: a file of the job is damaged.
         """
-        spec = formats.read(JobSpec, paths.spec)
-        file = formats.read(StageFile, paths.stage(task, round))
+        spec = read_spec(paths)
+        file = read_stage(paths, paths.stage(task, round), spec)
         return cls(workspace, paths, spec, config, file, tuple(cpus), count, device, attempt)
 
     @property
@@ -82,8 +84,9 @@ class Stage:
         """The candidates of `on_its_way`."""
         found: list[Candidate] = []
         for path in self.paths.stage_files_of(self.file.task):
-            with contextlib.suppress(FileNotFoundError):  # that round has ended since: its candidates are in the log
-                file = formats.read(StageFile, path)
+            # That round has ended since: its candidates are in the log. Or its file is damaged, and they are lost.
+            with contextlib.suppress(FileNotFoundError, DamagedFile):
+                file = read_stage(self.paths, path, self.spec)
                 found += file.candidates if file.round != self.file.round else ()
         return found
 
@@ -96,11 +99,19 @@ class Stage:
     def program(self) -> Any:
         return self.program_of(self.file.task)
 
+    def check_program(self) -> None:
+        """Read the task's program before candidates are blamed for what is wrong with it.
+
+        Raises:
+            DamagedFile: it is not the one that was submitted.
+        """
+        _ = self.program
+
     def program_of(self, task: int) -> Any:
         """The tensor program of a task of this job."""
         from autotune.tvm_backend.tasks import read_program
 
-        return read_program(self.paths.task(task))
+        return read_program(self.paths.task(task), self.spec.tasks[task].hash)
 
     @cached_property
     def target(self) -> Any:

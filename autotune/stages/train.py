@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,11 +12,14 @@ from autotune.errors import StorageError
 from autotune.stages import features, simulated
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_bytes, publish_json, read_json
+from autotune.storage.job_files import checksum
+from autotune.storage.paths import JobPaths
 
 _META = ("autotune-cost-model", 1)
 _GROWTH = 1.15
 # A job's own trials tell most; up to so many in all, those of other jobs are added.
 _ENOUGH = 2000
+_PUBLISHING_S = 0.2
 
 
 def run(stage: Stage) -> dict[str, Any]:
@@ -37,7 +43,7 @@ def update_model(stage: Stage) -> int:
     logs = {task: stage.log(task).trials() for task in stage.spec.tunable}
     total = sum(map(len, logs.values()))
     before = _trained_on(stage)
-    if total < before * _GROWTH and stage.paths.cost_model.exists():
+    if total < before * _GROWTH and is_intact(stage.paths):
         return before
     samples = [features.sample(stage, task, trials) for task, trials in logs.items() if trials]
     samples += features.borrowed(stage, max(0, _ENOUGH - total))
@@ -49,16 +55,37 @@ def update_model(stage: Stage) -> int:
         rows += [found for found, _ in usable]
         throughput += [value for _, value in usable]
     if any(throughput):
-        publish_bytes(stage.paths.cost_model, CostModel.train(rows, throughput).serialise())
-        publish_json(stage.paths.cost_model_meta, *_META, {"trials": total})
+        model = CostModel.train(rows, throughput).serialise()
+        publish_bytes(stage.paths.cost_model, model)
+        publish_json(stage.paths.cost_model_meta, *_META, {"trials": total, "crc32": zlib.crc32(model)})
     return total
 
 
-def _trained_on(stage: Stage) -> int:
+def is_intact(paths: JobPaths) -> bool:
+    """Whether there is a cost model that is what was trained: a damaged one may crash its reader, or mislead it.
+
+    It and its checksum are two files, so one that is trained at this moment may look damaged: look twice.
+    """
+    for last in (False, True):
+        with contextlib.suppress(OSError):
+            if _meta(paths).get("crc32") == checksum(paths.cost_model)[1]:
+                return True
+        if not (last or paths.cost_model.exists()):
+            return False
+        time.sleep(0 if last else _PUBLISHING_S)
+    return False
+
+
+def _meta(paths: JobPaths) -> dict[str, Any]:
     try:
-        return int(read_json(stage.paths.cost_model_meta, *_META)["trials"])
-    except (OSError, StorageError, KeyError, ValueError):
-        return 0
+        return read_json(paths.cost_model_meta, *_META)
+    except (OSError, StorageError):
+        return {}
+
+
+def _trained_on(stage: Stage) -> int:
+    trials = _meta(stage.paths).get("trials")
+    return trials if isinstance(trials, int) else 0
 
 
 def _relative(times_us: Sequence[float]) -> list[float]:

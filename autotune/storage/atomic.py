@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import time
 from collections.abc import Mapping
@@ -32,6 +33,7 @@ __all__ = [
     "write_all",
 ]
 
+_LOG = logging.getLogger("autotune.storage")
 TEMPORARY_PREFIX = ".tmp-"
 _LEFTOVER_AGE_S = 3600.0
 
@@ -46,7 +48,7 @@ def publish_bytes(path: Path, data: bytes) -> None:
     try:
         try:
             _write_new(temporary, data)
-            os.replace(temporary, path)
+            _replace(temporary, path)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()
@@ -54,6 +56,16 @@ def publish_bytes(path: Path, data: bytes) -> None:
         sync_folder(path.parent)
     except OSError as error:
         raise disk_problem("write", path, error) from error
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    try:
+        os.replace(temporary, path)
+    except IsADirectoryError:  # nobody can have meant it: out of the way, and nothing in it is lost
+        aside = path.with_name(f"{path.name}.damaged-{os.urandom(4).hex()}")
+        os.rename(path, aside)
+        _LOG.warning("%s was a folder: set aside as %s", path, aside.name)
+        os.replace(temporary, path)
 
 
 def publish_json(path: Path, kind: str, version: int, payload: Mapping[str, Any]) -> None:
@@ -84,7 +96,7 @@ def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
     if found > version:
         raise NewerFormat(
             f"{path} has version {found} of format {kind!r}, and this autotune reads up to"
-            f" version {version}; upgrade autotune"
+            f" version {version}; a newer autotune wrote it: upgrade autotune"
         )
     return content
 
@@ -107,8 +119,8 @@ def publish_folder(temporary: Path, final: Path) -> None:
         raise disk_problem("publish", final, error) from error
 
 
-def make_folders(path: Path) -> None:
-    """Make the folder, and those above it that are missing, durably. Raises ``OSError``.
+def make_folders(path: Path, mode: int = 0o777) -> None:
+    """Make the folder, of this mode, and those above it that are missing, durably. Raises ``OSError``.
 
     Without it a power cut could take a new folder away, and with it all that was synced in it.
     """
@@ -117,7 +129,7 @@ def make_folders(path: Path) -> None:
         missing.append(path)
         path = path.parent
     for folder in reversed(missing):
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode if folder is missing[0] else 0o777, exist_ok=True)
         sync_folder(folder.parent)
 
 
@@ -196,6 +208,8 @@ def _load(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise
+    except IsADirectoryError as error:
+        raise DamagedFile(f"{path} is damaged: it is a folder") from error
     except OSError as error:
         raise disk_problem("read", path, error) from error
     except (ValueError, RecursionError) as error:

@@ -70,6 +70,8 @@ class JobSpec:
     deadline: float | None = None
     strategy: str = "evolutionary"
     sampler: str = "greedy"
+    model_size: int = 0
+    model_crc32: int = 0
 
     @property
     def tunable(self) -> tuple[int, ...]:
@@ -88,6 +90,7 @@ class Control:
 
     wanted: Wanted = "run"
     retries: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -214,7 +217,7 @@ class RunningStage:
 class DaemonInfo:
     """Who the daemon of a workspace is and what it is doing.
 
-    `cpus` and `devices` are what it may use; `ends` says when each job is expected to end.
+    `cpus` and `devices` are what it may use; `ends` says when each job is expected to end; `trouble` is why it pauses.
     """
 
     FORMAT = ("autotune-daemon", 1)
@@ -229,6 +232,7 @@ class DaemonInfo:
     cpus: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
     ends: dict[str, float] = field(default_factory=dict)
+    trouble: str = ""
 
 
 @dataclass(frozen=True)
@@ -318,5 +322,5 @@ def read(kind: type[T], path: Path) -> T:
     data = read_json(path, name, version)
     try:
         return from_json(kind, data)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DamagedFile(f"{path} is not a valid {name} file: {error}") from error

@@ -166,7 +166,7 @@ class Workspace:
         """The published jobs, by id."""
         if not self.jobs.is_dir():
             return []
-        found = [JobPaths(path) for path in self.jobs.iterdir() if _JOB_FOLDER.match(path.name)]
+        found = [JobPaths(path) for path in self.jobs.iterdir() if _JOB_FOLDER.match(path.name) and path.is_dir()]
         return sorted(found, key=lambda job: job.id)
 
     @property

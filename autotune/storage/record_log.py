@@ -114,7 +114,7 @@ class RecordLog:
                     return self._parse(file.read(), START)._replace(restarted=True)
                 file.seek(place.offset)
                 return self._parse(file.read(), place)
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             return Tail([], START, restarted=place != START)
         except OSError as error:
             raise disk_problem("read", self.path, error) from error
@@ -141,7 +141,7 @@ class RecordLog:
         if version > self.version:
             raise NewerFormat(
                 f"{self.path} has version {version} of format {found!r}, and this autotune reads"
-                f" up to version {self.version}; upgrade autotune"
+                f" up to version {self.version}; a newer autotune wrote it: upgrade autotune"
             )
         return True
 
@@ -166,7 +166,7 @@ class RecordLog:
     def _content(self) -> bytes:
         try:
             return self.path.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):  # a folder goes out of the way when the log is made anew
             return b""
         except OSError as error:
             raise disk_problem("read", self.path, error) from error

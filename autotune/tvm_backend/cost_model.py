@@ -30,6 +30,7 @@ _PARAMETERS = {
     "base_score": 0.0,
 }
 _ROUNDS = 120
+FEATURES = 164  # of a store, in TVM's per-store features
 
 
 @dataclass(frozen=True)

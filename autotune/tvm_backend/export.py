@@ -12,9 +12,9 @@ from typing import Any
 from autotune.errors import BadState, VerificationError
 from autotune.leases import cpu_name, lease, lease_one
 from autotune.machine import pin
-from autotune.storage import formats
 from autotune.storage.atomic import publish_bytes, publish_json
 from autotune.storage.formats import JobSpec, Trial
+from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.load import load_tvm
@@ -64,10 +64,12 @@ def run(request: dict[str, Any], progress: Callable[[str], None]) -> dict[str, A
     """
     root, folder = Path(request["workspace"]), request["job"]
     paths = JobPaths(Workspace(root).jobs / folder)
+    spec = read_spec(paths)
+    check_model(paths, spec)
     export = _Export(
         workspace=Workspace(root),
         paths=paths,
-        spec=formats.read(JobSpec, paths.spec),
+        spec=spec,
         output=Path(request["output"]),
         cpus=tuple(request["cpus"]),
         measure_cpus=tuple(request["measure_cpus"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from autotune.errors import ModelError
 from autotune.leases import cpu_name, lease_one
 from autotune.machine import pin
 from autotune.storage.formats import InputSpec, from_json, to_json
+from autotune.storage.job_files import make_folder
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.target import resolve_target, target_kind
@@ -20,7 +22,7 @@ def run(request: dict[str, Any], progress: Callable[[str], None]) -> dict[str, A
 
     The request has `model` (path), `target` (text), `threads`, `cpus` and `lock_folder` (whose slot to
     work in), `inputs` (name to input) and `folder`. The answer has `target`, `target_key`, `inputs` and
-    `tasks`, each with its `space`.
+    `tasks`, each with its `space`; and `model_size` and `model_crc32` of the snapshot.
 
     Raises:
         ModelError, BadTarget, UnsupportedVersion, DiskProblem
@@ -51,12 +53,15 @@ def _ingest(request: dict[str, Any], progress: Callable[[str], None]) -> dict[st
     prepared = _guarded(path, lambda: prepare(model.module, tvm_target))
     progress("extracting tasks")
     tasks = _guarded(path, lambda: extract_tasks(prepared, tvm_target))
+    size, crc = 0, 0
     if request["folder"] is not None:
-        _write(JobPaths(Path(request["folder"])), proto, [task.program for task in tasks])
+        size, crc = _write(JobPaths(Path(request["folder"])), proto, [task.program for task in tasks])
     return {
         "target": target.description,
         "target_key": target.key,
         "inputs": [to_json(item) for item in model.inputs],
+        "model_size": size,
+        "model_crc32": crc,
         "tasks": [{**to_json(task.spec), "space": task.space} for task in tasks],
     }
 
@@ -70,11 +75,24 @@ def _guarded(path: Path, step: Callable[[], Any]) -> Any:
         raise ModelError(f"TVM cannot lower {path}: {lines[-1].strip() if lines else error!r}") from error
 
 
-def _write(paths: JobPaths, proto: Any, programs: list[Any]) -> None:
+def _write(paths: JobPaths, proto: Any, programs: list[Any]) -> tuple[int, int]:
+    """Write snapshot and programs; returns size and CRC-32 of the snapshot."""
     from autotune.storage.atomic import publish_bytes
     from autotune.tvm_backend.tasks import write_program
 
-    publish_bytes(paths.model, proto.SerializeToString())
-    paths.tasks.mkdir()
+    model = _serialised(proto)
+    publish_bytes(paths.model, model)
+    make_folder(paths.tasks)
     for index, program in enumerate(programs):
         write_program(paths.task(index), program)
+    return len(model), zlib.crc32(model)
+
+
+def _serialised(proto: Any) -> bytes:
+    """The model as one file, with the weights that it kept in others."""
+    from google.protobuf.message import EncodeError
+
+    try:
+        return bytes(proto.SerializeToString())
+    except (EncodeError, ValueError) as error:
+        raise ModelError(f"the model cannot be kept as one ONNX file, which may have 2 GiB: {error}") from error

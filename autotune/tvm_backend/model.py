@@ -75,7 +75,10 @@ def _input(path: Path, item: Any, override: InputSpec | None) -> InputSpec:
     if not item.type.HasField("tensor_type"):
         raise ModelError(f"{path}: input {item.name!r} is not a tensor")
     tensor = item.type.tensor_type
-    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    try:
+        dtype = str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    except KeyError:
+        raise ModelError(f"{path}: input {item.name!r} has no known type ({tensor.elem_type})") from None
     if override is not None:
         return InputSpec(item.name, override.shape, override.dtype or dtype)
     dims = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in tensor.shape.dim]
@@ -101,7 +104,15 @@ def _import(path: Path, proto: Any, inputs: tuple[InputSpec, ...]) -> Any:
     except tvm.error.OpNotImplemented as error:
         raise ModelError(f"{path} has operators that TVM's importer does not support: {_operators(error)}") from error
     except Exception as error:  # the importer raises whatever its converters stumble over
-        raise ModelError(f"cannot import {path}: {type(error).__name__}: {_first_line(error)}") from error
+        reason = _dangling(proto, error) or f"{type(error).__name__}: {_first_line(error)}"
+        raise ModelError(f"cannot import {path}: {reason}") from error
+
+
+def _dangling(proto: Any, error: Exception) -> str:
+    """The line for an operator that reads what is not there, which the importer reports as a key it lacks."""
+    name = error.args[0] if isinstance(error, KeyError) and error.args else None
+    readers = [node.op_type for node in proto.graph.node if name in node.input]
+    return f"{readers[0]} reads {name!r}, which nothing before it makes" if readers else ""
 
 
 def _operators(error: Exception) -> str:

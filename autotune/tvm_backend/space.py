@@ -6,7 +6,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from autotune.errors import DamagedFile
 from autotune.storage.formats import Candidate, Trial
+from autotune.tvm_backend.distrust import check_trace
 
 _QUIET = logging.getLogger("autotune.tvm")
 _QUIET.addHandler(logging.NullHandler())
@@ -35,9 +37,17 @@ def design_space(program: Any, target: Any) -> list[Any]:
 
 
 def tuning_record(item: Candidate | Trial, workload: Any, target: Any) -> Any:
-    """TVM's tuning record of a candidate or a trial. A failed trial costs 1e10 seconds, as in TVM."""
+    """TVM's tuning record of a candidate or a trial. A failed trial costs 1e10 seconds, as in TVM.
+
+    Raises:
+        DamagedFile: its trace is more than a schedule.
+    """
     from tvm.s_tir.meta_schedule.database import TuningRecord
 
+    try:
+        check_trace(item.trace)
+    except ValueError as error:
+        raise DamagedFile(f"the trace of candidate {item.hash} is refused: {error}") from error
     seconds: list[float] = []
     if isinstance(item, Trial):
         seconds = [time / 1e6 for time in item.times_us] or [1e10]

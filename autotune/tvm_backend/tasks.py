@@ -10,6 +10,7 @@ from typing import Any
 from autotune.errors import DamagedFile
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import TaskSpec
+from autotune.tvm_backend.distrust import check_graph
 from autotune.tvm_backend.space import design_space
 
 
@@ -112,15 +113,27 @@ def write_program(path: Path, program: Any) -> None:
     publish_bytes(path, tvm.ir.save_json(program).encode())
 
 
-def read_program(path: Path) -> Any:
-    """Load what `write_program` stored.
+def read_program(path: Path, hash: str) -> Any:
+    """Load what `write_program` stored; `hash` is that of the program.
+
+    TVM's reader makes objects of any type, compiled libraries included: so only those that a program consists of
+    get to it.
 
     Raises:
-        DamagedFile: the file is not a tensor program.
+        DamagedFile: the file is not that tensor program.
     """
+    program = _load(path)
+    if program_hash(program) != hash:
+        raise DamagedFile(f"{path} is damaged: it is another program than was submitted")
+    return program
+
+
+def _load(path: Path) -> Any:
     import tvm
 
     try:
-        return tvm.ir.load_json(path.read_text())
+        text = path.read_text()
+        check_graph(text)
+        return tvm.ir.load_json(text)
     except Exception as error:  # the parser raises many kinds
         raise DamagedFile(f"{path} is not a tensor program: {str(error).splitlines()[0]}") from error

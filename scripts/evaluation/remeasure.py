@@ -40,7 +40,8 @@ def main() -> None:
             for index in spec.tunable:
                 task = spec.tasks[index]
                 if task.hash in best and task.hash not in found:
-                    again = _time(runner, best[task.hash], read_program(paths.task(index)), spec, Path(folder))
+                    program = read_program(paths.task(index), task.hash)
+                    again = _time(runner, best[task.hash], program, spec, Path(folder))
                     found[task.hash] = {"name": task.name, "logged_us": best[task.hash].best_us, "again_us": again}
     print(json.dumps(list(found.values())))
 

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from autotune.limits import limit_memory
 from autotune.stages import measure
 from autotune.stages.stage import Stage
 from autotune.storage import formats
-from autotune.storage.formats import Candidate, Failure, InProgress, StageFile
+from autotune.storage.formats import Candidate, Failure, InProgress, JobSpec, StageFile
 from autotune.storage.paths import JobPaths, Workspace
 
 _spec = importlib.util.spec_from_file_location("hostile", Path(__file__).parents[1] / "hostile.py")
@@ -83,10 +84,12 @@ class Job:
         in_a_child(self._write_task)
 
     def _write_task(self) -> None:
-        from autotune.tvm_backend.tasks import write_program
+        from autotune.tvm_backend.tasks import program_hash, write_program
 
         self.paths.tasks.mkdir()
-        write_program(self.paths.task(0), hostile.program("good"))
+        program, spec = hostile.program("good"), formats.read(JobSpec, self.paths.spec)
+        write_program(self.paths.task(0), program)
+        formats.write(self.paths.spec, replace(spec, tasks=(replace(spec.tasks[0], hash=program_hash(program)),)))
 
     def put(self, *names: str) -> None:
         candidates = self.libraries(*names, into=self.paths.artifacts_of(0, 0))

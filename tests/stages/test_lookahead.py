@@ -26,7 +26,7 @@ class Killed(BaseException):
 @pytest.fixture
 def stage(workspace: Workspace, make_job: Callable[..., JobPaths], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Loads a stage of a job with one task, whose candidates build without TVM."""
-    paths = make_job(tasks=1)
+    paths = make_job(tasks=1, target="simulated")
     monkeypatch.setattr(build, "isolated", lambda candidates, *_, **__: [])
 
     def load(round: int = 0, file: StageFile | None = None) -> Stage:

@@ -208,9 +208,14 @@ class TestJson:
             read_json(path, "job", 1)
         assert str(path) in str(caught.value)
 
-    def test_a_file_that_cannot_be_read_is_a_disk_problem(self, tmp_path: Path) -> None:
-        with pytest.raises(DiskProblem, match="cannot read"):
+    def test_a_folder_in_its_place_is_damage(self, tmp_path: Path) -> None:
+        with pytest.raises(DamagedFile, match="is a folder"):
             read_json(tmp_path, "job", 1)
+
+    def test_a_file_that_cannot_be_read_is_a_disk_problem(self, tmp_path: Path) -> None:
+        (tmp_path / "loop").symlink_to("loop")
+        with pytest.raises(DiskProblem, match="cannot read"):
+            read_json(tmp_path / "loop", "job", 1)
 
 
 class TestPublishFolder:

@@ -206,9 +206,17 @@ class TestRead:
         assert path.read_bytes() == before
 
     def test_a_log_that_cannot_be_read_is_a_disk_problem(self, path: Path) -> None:
-        path.mkdir()
+        path.symlink_to(path)
         with pytest.raises(DiskProblem, match="cannot read"):
             log_at(path).read()
+
+    def test_a_folder_in_its_place_is_no_log_and_goes_out_of_the_way(self, path: Path) -> None:
+        path.mkdir()
+        (path / "inside").touch()
+        assert log_at(path).read() == []
+        log_at(path).append([{"a": 1}])
+        assert log_at(path).read() == [{"a": 1}]
+        assert [(aside / "inside").exists() for aside in path.parent.glob(f"{path.name}.damaged-*")] == [True]
 
     def test_whole_lines_that_hold_no_record_are_passed_over(self, log: RecordLog, path: Path) -> None:
         with path.open("ab") as file:
