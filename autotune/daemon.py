@@ -25,6 +25,7 @@ from autotune.planning.budget import ended
 from autotune.planning.planner import Planner
 from autotune.planning.view import Machine, Plan, RunningView, Start
 from autotune.planning.waiting import TURN
+from autotune.stages.progress import pardoned
 from autotune.storage import locks
 from autotune.storage.paths import Workspace
 from autotune.storage.room import check_room, private_folder
@@ -37,7 +38,6 @@ _BUSY_PAUSE_S = 1.0
 _LEFT_OUT_AGAIN_S = 30.0
 _STATE_EVERY_S = 1.0
 _SWEEP_EVERY_S = 3600.0
-_MEASURE_LIMIT_FACTOR = 2.0
 _PLAN_EVERY_S = 10.0  # in any case; else when something has changed
 
 
@@ -258,21 +258,11 @@ class Daemon:
             "count": view.count,
             "device": start.device,
             "attempt": job.failures.get(view.id, 0),
-            "limit_s": self._limit(start),
+            "limit_s": lending.limit_s(self.config, view.kind, start.stage.candidates),
         }
         self._fleet.run(kind, request)
         self._running[self._sequence] = _Task(view, now)
         job.serve(now)
-
-    def _limit(self, start: Start) -> float:
-        """Seconds after which the stage as a whole is killed; its candidates have limits of their own."""
-        config, count = self.config, max(1, start.stage.candidates)
-        return {
-            "search": config.search.timeout_s,
-            "build": 60 + count * config.build.timeout_s * _MEASURE_LIMIT_FACTOR,
-            "measure": 60 + count * config.measure.timeout_s * _MEASURE_LIMIT_FACTOR,
-            "train": config.train.timeout_s,
-        }[start.stage.kind]
 
     def _collect(self) -> None:
         """Wait for reports, a signal or the next poll, and take in what came."""
@@ -331,7 +321,7 @@ class Daemon:
         reason = f"{kind}: {report.outcome}: {report.reason}"
         _LOG.warning("%s task %d round %d: %s", job.paths.folder.name, id.task, id.round, reason)
         job.note_stage("stage failed", task.view, report.seconds, reason=reason)
-        if attempts >= self.config.daemon.attempts:
+        if attempts - pardoned(job.paths, id.task, id.round, attempts - 1) >= self.config.daemon.attempts:
             job.set_aside(id.task, reason)
 
     def _publish(self, last: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What tuning may use of this machine, as the planner sees it, and the names under which stages lease it."""
+"""What tuning may use of this machine, as the planner sees it, under which names stages lease it, and for how long."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import replace
 from autotune.config import Config
 from autotune.leases import cpu_name
 from autotune.machine import cuda_devices, lent_cpus
-from autotune.planning.view import Machine
+from autotune.planning.view import Kind, Machine
 from autotune.storage.formats import SIMULATED
+
+_LIMIT_FACTOR = 2.0
 
 
 def machine(config: Config) -> Machine:
@@ -45,3 +47,14 @@ def lease_names(config: Config, cpus: Iterable[int], device: str) -> list[str]:
 def simulated_cpu_name(cpu: int) -> str:
     """The resource name of a CPU slot that does not exist."""
     return f"simcpu-{cpu}"
+
+
+def limit_s(config: Config, kind: Kind, candidates: int) -> float:
+    """Seconds after which a stage as a whole is killed; its candidates have limits of their own."""
+    each = _LIMIT_FACTOR * max(1, candidates)
+    return {
+        "search": config.search.timeout_s,
+        "build": 60 + each * config.build.timeout_s,
+        "measure": 60 + each * config.measure.timeout_s,
+        "train": config.train.timeout_s,
+    }[kind]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,22 @@ BODIES = {
     # It takes along the process that watches over it, which is what the kernel does to who has no memory left.
     "assassin": "T.evaluate(T.call_extern('int32', 'kill', T.call_extern('int32', 'getppid'), 9))\n"
     "        T.evaluate(T.call_extern('int32', 'sleep', 5))",
+    "second_assassin": "T.evaluate(T.call_extern('int32', 'kill', T.call_extern('int32', 'getppid'), 9))\n"
+    "        T.evaluate(T.call_extern('int32', 'sleep', 6))",
 }
+_MATMUL = """
+@I.ir_module
+class Module:
+    @T.prim_func(s_tir=True)
+    def main(a: T.Buffer((64, 64), "float32"), b: T.Buffer((64, 64), "float32"), c: T.Buffer((64, 64), "float32")):
+        T.func_attr({"tirx.noalias": True})
+        for i, j, k in T.grid(64, 64, 64):
+            with T.sblock("C"):
+                x, y, z = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    c[x, y] = T.float32(0)
+                c[x, y] = c[x, y] + a[x, z] * b[z, y]
+"""
 
 
 def program(body: str) -> Any:
@@ -48,6 +64,26 @@ def program(body: str) -> Any:
     import tvm
 
     return tvm.script.from_source(_PROGRAM.format(body=BODIES[body]))
+
+
+def matmul() -> Any:
+    """The tensor program of a task with a design space."""
+    import tvm
+
+    return tvm.script.from_source(_MATMUL)
+
+
+def scheduled(name: str, change: Callable[[Any, list[Any]], Any]) -> Candidate:
+    """The matmul with a schedule that is made of its loops: a candidate to build."""
+    import tvm
+    from tvm.s_tir import meta_schedule as ms
+
+    from autotune.tvm_backend.space import to_candidate
+
+    schedule = tvm.s_tir.Schedule(matmul())
+    change(schedule, schedule.get_loops(schedule.get_sblock("C")))
+    args = ms.arg_info.ArgInfo.from_prim_func(matmul()["main"])
+    return to_candidate(ms.MeasureCandidate(schedule, args), matmul(), name)
 
 
 def library(body: str, folder: Path) -> Candidate:

@@ -8,14 +8,16 @@ the stage again, and says how often it has. A note that the last attempt left be
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from autotune.errors import StorageError
 from autotune.stages.stage import Stage
 from autotune.storage import formats
-from autotune.storage.formats import Candidate, Failure, InProgress, to_json
+from autotune.storage.formats import Candidate, Failure, InProgress, Quarantined, to_json
+from autotune.storage.paths import JobPaths
 
 _DEATHS = 2
 
@@ -26,16 +28,29 @@ class Progress:
 
     stage: Stage
     last: InProgress | None
+    condemned: list[str] = field(default_factory=list)
 
     @property
     def deaths(self) -> int:
         """How often in a row the stage has died at `last`."""
         return 0 if self.last is None else self.last.deaths + 1
 
+    @property
+    def pardoned(self) -> int:
+        """Attempts that candidates explain which have been found out."""
+        before = 0 if self.last is None else self.last.pardoned
+        return before + (self.deaths if self.condemned else 0)
+
+    def condemn(self, candidate: Candidate, failure: Failure) -> None:
+        """Shut out the candidate at which this stage died, before it is forgotten for the next such one."""
+        job, target, task = self.stage.paths.folder.name, self.stage.spec.target, self.stage.task.hash
+        self.stage.quarantine().add([Quarantined(candidate.hash, target, task, failure, job, time.time())])
+        self.condemned.append(candidate.hash)
+
     def begin(self, candidate: Candidate) -> None:
         """Note that this candidate is next. It is no sync: the note need not survive the machine."""
         again = self.last is not None and self.last.hash == candidate.hash
-        note = InProgress(candidate.hash, self.stage.attempt, self.deaths if again else 0)
+        note = InProgress(candidate.hash, self.stage.attempt, self.deaths if again else 0, self.pardoned)
         name, version = InProgress.FORMAT
         text = json.dumps({"format": name, "version": version, **to_json(note)})
         with suppress(OSError):  # a full disk is not this candidate's failure
@@ -59,6 +74,18 @@ def followed(stage: Stage) -> Iterator[Progress]:
         path.unlink(missing_ok=True)
 
 
+def pardoned(paths: JobPaths, task: int, round: int, attempt: int) -> int:
+    """How many attempts of a stage, up to this one that has failed, are not its own fault.
+
+    Each candidate is found out once at most: a stage has not endless attempts.
+    """
+    try:
+        note = formats.read(InProgress, paths.in_progress(task, round))
+    except (FileNotFoundError, StorageError):
+        return 0
+    return note.pardoned if note.attempt == attempt else 0
+
+
 def shut_out(stage: Stage, progress: Progress, candidates: Sequence[Candidate]) -> list[Candidate]:
     """The candidates, with a failure for each that is in quarantine, or at which this stage died repeatedly."""
     quarantined = stage.quarantine().failures(stage.spec.target_kind)
@@ -78,4 +105,6 @@ def _deadly(progress: Progress, candidate: Candidate) -> Failure | None:
     if progress.last is None or progress.last.hash != candidate.hash or progress.deaths < enough:
         return None
     times = "once" if progress.deaths == 1 else f"{progress.deaths} times in a row"
-    return Failure(progress.stage.file.kind, "crash", f"its stage died at it {times}")
+    failure = Failure(progress.stage.file.kind, "crash", f"its stage died at it {times}")
+    progress.condemn(candidate, failure)
+    return failure

@@ -191,13 +191,17 @@ class Quarantined:
 
 @dataclass(frozen=True)
 class InProgress:
-    """The candidate that the `attempt`-th repetition of a stage works on, and how often the stage died at it before."""
+    """The candidate that the `attempt`-th repetition of a stage works on, and how often the stage died at it before.
+
+    `pardoned` attempts are explained: they died at candidates that have been found out since.
+    """
 
     FORMAT = ("autotune-in-progress", 1)
 
     hash: str
     attempt: int
     deaths: int = 0
+    pardoned: int = 0
 
 
 @dataclass(frozen=True)

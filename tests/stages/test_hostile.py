@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import select
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +16,14 @@ from typing import Any
 
 import pytest
 
+from autotune.fleet import Fleet
 from autotune.isolate import die_with_parent
 from autotune.limits import limit_memory
-from autotune.stages import measure
+from autotune.stages import build, features, measure, search
+from autotune.stages.progress import pardoned
 from autotune.stages.stage import Stage
 from autotune.storage import formats
-from autotune.storage.formats import Candidate, Failure, InProgress, JobSpec, StageFile
+from autotune.storage.formats import Candidate, Failure, InProgress, JobSpec, Quarantined, StageFile, Trial
 from autotune.storage.paths import JobPaths, Workspace
 
 _spec = importlib.util.spec_from_file_location("hostile", Path(__file__).parents[1] / "hostile.py")
@@ -33,7 +38,11 @@ repeats = 2
 min_repeat_ms = 1
 threads = 1
 [build]
-timeout_s = 1.0
+timeout_s = 2.0
+[search]
+population = 32
+generations = 1
+init_unmeasured = 8
 """
 
 
@@ -81,13 +90,13 @@ class Job:
         self.workspace, self.paths, self.libraries = workspace, paths, libraries
         if SETTINGS not in workspace.config.read_text():
             workspace.config.write_text(workspace.config.read_text() + SETTINGS)
-        in_a_child(self._write_task)
+        self.paths.tasks.mkdir()
+        in_a_child(lambda: self.write_task(hostile.program("good")))
 
-    def _write_task(self) -> None:
+    def write_task(self, program: Any) -> None:
         from autotune.tvm_backend.tasks import program_hash, write_program
 
-        self.paths.tasks.mkdir()
-        program, spec = hostile.program("good"), formats.read(JobSpec, self.paths.spec)
+        spec = formats.read(JobSpec, self.paths.spec)
         write_program(self.paths.task(0), program)
         formats.write(self.paths.spec, replace(spec, tasks=(replace(spec.tasks[0], hash=program_hash(program)),)))
 
@@ -186,6 +195,105 @@ def test_a_damaged_reference_is_made_again(job: Job) -> None:
     assert job.found() == {"wrong": "measure wrong"}
 
 
+class TestMatmul:
+    """A task with a design space."""
+
+    @pytest.fixture
+    def matmul(self, job: Job) -> Job:
+        in_a_child(lambda: job.write_task(hostile.matmul()))
+        return job
+
+    def write(self, job: Job, **changes: Callable[[Any, list[Any]], Any]) -> None:
+        """Put scheduled candidates before the build."""
+
+        def work() -> None:
+            candidates = tuple(hostile.scheduled(name, change) for name, change in changes.items())
+            formats.write(job.paths.stage(0, 0), StageFile(0, 0, "build", candidates))
+
+        assert in_a_child(work) == 0
+
+    def test_a_build_that_takes_too_long_is_ended_and_the_others_are_built(self, matmul: Job) -> None:
+        """262,144 statements in a row: LLVM was at them for longer than eight minutes."""
+        self.write(matmul, good=_parallel, huge=_unrolled, also_good=_plain)
+        assert in_a_child(lambda: build.run(matmul.stage())) == 0
+        found = matmul.stage().file
+        assert found.kind == "measure"
+        assert [_ending(item.failure) for item in found.candidates] == ["ok", "build timeout", "ok"]
+        assert [item.failure.reason for item in found.candidates if item.failure] == ["killed after 2 s"]
+        assert [item.size > 0 for item in found.candidates] == [True, False, True]
+
+    def proposals(self, job: Job) -> list[str]:
+        formats.write(job.paths.stage(0, 0), StageFile(0, 0, "search"))
+        assert in_a_child(lambda: search.run(replace(job.stage(), count=4))) == 0
+        return [item.hash for item in job.stage().file.candidates]
+
+    def test_no_search_proposes_what_is_in_quarantine(self, matmul: Job) -> None:
+        first = self.proposals(matmul)
+        assert len(first) == 4
+        assert self.proposals(matmul) == first, "the same search proposes the same"
+        failure, target = Failure("measure", "crash", "killed by SIGSEGV"), {"kind": "llvm", "num-cores": 64}
+        matmul.stage().quarantine().add(
+            [Quarantined(name, target, "other", failure, "0009-old", 0.0) for name in first]
+        )
+        second = self.proposals(matmul)
+        assert len(second) == 4
+        assert not set(first) & set(second)
+
+    def test_a_schedule_that_crashes_the_compiler_has_no_features_and_harms_nobody(self, matmul: Job) -> None:
+        self.write(matmul, good=_parallel, deep=_deep)
+        good, deep = matmul.stage().file.candidates
+        crash = Failure("build", "crash", "killed by SIGSEGV")
+        trials = [_failed(good, None), _failed(good, crash, "came_through"), _failed(deep, crash)]
+        path = matmul.workspace.tuning_log(matmul.stage().spec.target_key, matmul.stage().task.hash).features
+        path.parent.mkdir(parents=True)
+        assert in_a_child(lambda: features.sample(matmul.stage(), 0, trials)) == 0
+        rows = features.read(path).by_hash()
+        assert len(rows["good"]) > 0
+        assert rows["came_through"].tolist() == rows["good"].tolist()
+        assert len(rows["deep"]) == 0
+
+
+def _plain(schedule: Any, loops: list[Any]) -> None:
+    pass
+
+
+def _parallel(schedule: Any, loops: list[Any]) -> None:
+    schedule.parallel(loops[0])
+
+
+def _unrolled(schedule: Any, loops: list[Any]) -> None:
+    for loop in loops:
+        schedule.unroll(loop)
+
+
+def _deep(schedule: Any, loops: list[Any]) -> None:
+    """Loops in loops: rebuilding this one ends the process, or takes for ever."""
+    schedule.split(loops[0], factors=[1] * 3000 + [64])
+
+
+def _failed(candidate: Candidate, failure: Failure | None, hash: str = "") -> Trial:
+    times = () if failure else (1.0,)
+    return Trial(hash or candidate.hash, candidate.trace, candidate.args, times, failure, "0001-net", 0, 0.0)
+
+
+def test_a_worker_gives_its_stages_the_memory_of_the_settings(job: Job) -> None:
+    settings = job.workspace.config.read_text().replace("[machine]", "[machine]\nmemory_limit_mb = 128")
+    job.workspace.config.write_text(settings)
+    job.put("glutton", "good", "eater")
+    fleet = Fleet(job.workspace, 1.0)
+    place = {"job": job.paths.folder.name, "task": 0, "round": 0, "kind": "measure"}
+    try:
+        fleet.run("llvm", {"id": 1, **place, "resources": [], "cpus": [0], "count": 0, "device": "", "limit_s": 100})
+        reports = []
+        while not reports:
+            reports = list(fleet.reports(select.select(fleet.descriptors(), [], [], 0.2)[0]))
+    finally:
+        fleet.stop()
+    assert reports[0].outcome == "done"
+    assert job.found() == {"glutton": "measure memory", "good": "ok", "eater": "measure memory"}
+    assert "MiB of memory" in job.reason("eater")
+
+
 class TestPoison:
     def test_one_that_kills_its_stage_twice_is_found_out_and_the_others_are_measured(self, job: Job) -> None:
         job.put("good", "assassin", "also_good")
@@ -195,6 +303,25 @@ class TestPoison:
         assert job.found() == {"good": "ok", "assassin": "measure crash", "also_good": "ok"}
         assert job.reason("assassin") == "its stage died at it 2 times in a row"
         assert job.quarantined() == {"assassin"}
+
+    def test_one_found_out_does_not_count_against_the_stage_when_it_dies_at_another(self, job: Job) -> None:
+        job.put("assassin", "good", "second_assassin")
+        explained = []
+        for attempt in range(4):
+            assert os.WTERMSIG(job.run(attempt)) == signal.SIGKILL
+            explained.append(pardoned(job.paths, 0, 0, attempt))
+        assert explained == [0, 0, 2, 2]
+        assert pardoned(job.paths, 0, 0, 9) == 0, "this attempt left no note"
+        assert job.run(attempt=4) == 0
+        assert job.found() == {"assassin": "measure crash", "good": "ok", "second_assassin": "measure crash"}
+
+    def test_a_daemon_does_not_give_up_a_task_for_two_of_them(self, job: Job) -> None:
+        job.put("assassin", "good", "second_assassin")
+        daemon = [sys.executable, "-m", "autotune", "--workspace", str(job.workspace.root), "daemon", "run", "--drain"]
+        subprocess.run(daemon, timeout=120, capture_output=True, check=False)
+        assert job.found() == {"assassin": "measure crash", "good": "ok", "second_assassin": "measure crash"}
+        failed = [line for line in job.paths.journal.read_text().splitlines() if '"stage failed"' in line]
+        assert sum('"measure"' in line for line in failed) == 4
 
     def test_a_stage_that_was_killed_with_its_daemon_blames_nobody(self, job: Job) -> None:
         job.put("good")
