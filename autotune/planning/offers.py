@@ -35,7 +35,8 @@ class Ranked:
         self._pushed += 1
         for heap, rank in zip(self._heaps, offer.ranks, strict=True):
             heapq.heappush(heap, (rank, self._pushed, offer))
-        if len(self._heaps[0]) > 64 + 4 * self.alive:
+        # Any of them: an order that nobody asks for the top of never lets its dead ones surface.
+        if max(map(len, self._heaps)) > 64 + 4 * self.alive:
             self._sweep()
 
     def drop(self, offer: Offer) -> None:
