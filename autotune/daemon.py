@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from autotune import attendance, lending
+from autotune.archive import Archive
 from autotune.bulletin import Bulletin, holder
 from autotune.config import Config
 from autotune.errors import DaemonRunning, DiskProblem, StorageError, TimedOut
@@ -64,6 +65,7 @@ class Daemon:
     window: str = ""
     _planner: Planner | None = None
     _jobs: dict[int, Ledger] = field(default_factory=dict)
+    _over: Archive = field(default_factory=Archive)
     _left_out: dict[int, str] = field(default_factory=dict)
     _look_again_at: float = 0.0
     _running: dict[int, _Task] = field(default_factory=dict)
@@ -164,14 +166,15 @@ class Daemon:
     def _load_jobs(self) -> None:
         """Open jobs that are new, drop those whose folder is gone."""
         found = {paths.id: paths for paths in self.workspace.job_list()}
-        for known in (self._jobs, self._left_out):
+        for known in (self._jobs, self._left_out, self._over):
             for id in set(known) - set(found):
                 del known[id]
                 self._touch()
+        self._over.take_retried(found)
         kept = set(self._left_out)
         if time.monotonic() >= self._look_again_at:  # a job that was left out may have been mended
             kept, self._look_again_at = set(), time.monotonic() + _LEFT_OUT_AGAIN_S
-        for id in sorted(set(found) - set(self._jobs) - kept):
+        for id in sorted(set(found) - set(self._jobs) - set(self._over) - kept):
             with self._leaving_out(id):
                 job = Ledger.open(self.workspace, found[id], self.config)
                 job.enter(self._jobs.values(), time.time())
@@ -334,9 +337,13 @@ class Daemon:
         board, waits = self._planner.board if self._planner else None, {**self._plan.waits, **self._left_out}
         # First: on a full disk it may be the one small file that still fits.
         self._bulletin.publish(board, running, waits, self._stop_by is not None, self._pause.trouble)
-        for job in [job for job in self._jobs.values() if not job.ended]:
-            with self._leaving_out(job.id):
-                self._publish_job(job, running)
+        for job in list(self._jobs.values()):
+            if not job.ended:
+                with self._leaving_out(job.id):
+                    self._publish_job(job, running)
+            if job.ended:
+                self._over.put(self._jobs.pop(job.id))
+                self._experience.forget(job.id)
 
     def _publish_job(self, job: Ledger, running: list[RunningView]) -> None:
         busy = any(view.id.job == job.id for view in running)

@@ -53,6 +53,10 @@ class Experience:
         self.estimates.add(stage.kind, view.device, subjects, count, seconds)
         self._new = True
 
+    def forget(self, job: int) -> None:
+        """A job has ended: what is known of its tasks, and of all, stays."""
+        self.estimates.forget(str(job))
+
     def save(self, last: bool = False) -> None:
         """Write what is new, at most every 30 s unless it is the last time. A full disk costs the estimates only."""
         now = time.monotonic()

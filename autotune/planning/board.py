@@ -200,6 +200,8 @@ class Board:
         """Have a job looked at again when another takes or leaves one of these tasks."""
         for key in work.watches - keys:
             self._watchers[key].discard(work.view.id)
+            if not self._watchers[key]:
+                del self._watchers[key]
         for key in keys - work.watches:
             self._watchers.setdefault(key, set()).add(work.view.id)
         work.watches = keys

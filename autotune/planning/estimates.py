@@ -19,6 +19,8 @@ _LEAST_SHARE = 0.1
 _CLIP = 3.0
 # How many stages of a task outweigh what is known of all others.
 _SHRINKAGE = 1.0
+# Jobs and tasks kept of each kind of stage and device; of more, those used last.
+_MOST_SUBJECTS = 4000
 
 
 @dataclass
@@ -68,6 +70,13 @@ class Estimates:
             mean = known.subjects.pop(subject, None) or Mean()
             mean.add(value)
             known.subjects[subject] = mean  # at the end: the order is that of the last use
+        while len(known.subjects) > _MOST_SUBJECTS:
+            del known.subjects[next(iter(known.subjects))]
+
+    def forget(self, subject: str) -> None:
+        """Drop what is known of a job or task."""
+        for known in self.known.values():
+            known.subjects.pop(subject, None)
 
     def seconds(self, kind: Kind, device: str, subjects: tuple[str, ...], count: int) -> float:
         """What a stage is expected to take. The last of the `subjects` is the most particular."""
