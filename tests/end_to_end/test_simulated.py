@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
 from autotune.journal import records
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -32,3 +38,40 @@ def test_two_devices_drain_three_jobs_with_every_trial_once(workspace, make_job,
     assert not list(workspace.root.glob("jobs/*/artifacts/*"))
     together = [(a, b) for a in intervals(jobs, workspace, "measure") for b in intervals(jobs, workspace, "measure")]
     assert any(a[0] < b[0] < a[1] for a, b in together), "two devices measure at a time"
+
+
+def running(workspace: Workspace) -> set[str]:
+    """The kinds of the stages that run, as the daemon says."""
+    try:
+        return {stage["kind"] for stage in json.loads(workspace.daemon_info.read_text())["running"]}
+    except (FileNotFoundError, KeyError):
+        return set()
+
+
+def workers_of(daemon: int) -> list[int]:
+    children = Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split()
+    return [int(pid) for pid in children if b"autotune.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_a_worker_that_is_stopped_costs_a_stage_that_is_tried_again(workspace, make_job, simulate):
+    simulate(devices=1, speed=100.0, search_s=150.0)
+    with workspace.config.open("a") as file:
+        file.write("[search]\ntimeout_s = 2.0\n[daemon]\nstop_grace_s = 0.5\n")
+    job = make_job(1, "net", target="simulated", tasks=1, trials=16)
+    user = User(workspace.root)
+    daemon = user.start("daemon", "run", "--drain")
+    try:
+        while not job.journal.exists() or running(workspace) != {"search"}:  # the second: the worker is warm
+            assert daemon.poll() is None
+            time.sleep(0.02)
+        (stopped,) = workers_of(daemon.pid)
+        os.kill(stopped, signal.SIGSTOP)
+        assert daemon.wait(60) == 0
+    finally:
+        daemon.kill()
+        daemon.communicate()
+    failed = [record for record in records(workspace, job, follow=False) if record["event"] == "stage failed"]
+    assert [(record["kind"], "worker died" in record["reason"]) for record in failed] == [("search", True)]
+    assert not Path(f"/proc/{stopped}").exists()
+    assert [(job["state"], job["trials_done"]) for job in user.status()] == [("done", 16)]
+    assert sorted(user.trials().values()) == [1] * 16

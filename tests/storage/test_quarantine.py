@@ -1,0 +1,84 @@
+"""The quarantine: what goes in comes back, damage shuts out nobody, and a newer one is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import NewerFormat
+from autotune.storage.formats import Failure, Quarantined, from_json, to_json
+from autotune.storage.quarantine import FORMAT, Quarantine
+from autotune.storage.record_log import RecordLog
+
+CRASH = Failure("measure", "crash", "killed by SIGSEGV")
+LLVM = {"kind": "llvm", "num-cores": 2}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "quarantine.jsonl"
+
+
+def entry(hash: str, failure: Failure = CRASH, target: dict[str, object] = LLVM) -> Quarantined:
+    return Quarantined(hash, target, "0abc", failure, "0001-net", 5.0)
+
+
+def test_no_file_shuts_out_nobody_and_none_is_made(path: Path) -> None:
+    Quarantine(path).add([])
+    assert Quarantine(path).failures("llvm") == {}
+    assert not path.exists()
+
+
+def test_what_is_added_comes_back(path: Path) -> None:
+    slow = Failure("build", "timeout", "killed after 20 s")
+    Quarantine(path).add([entry("a"), entry("b", slow)])
+    assert Quarantine(path).failures("llvm") == {"a": CRASH, "b": slow}
+    assert from_json(Quarantined, to_json(entry("a"))) == entry("a")
+
+
+def test_it_holds_for_one_kind_of_target(path: Path) -> None:
+    Quarantine(path).add([entry("a"), entry("b", target={"kind": "cuda"})])
+    assert set(Quarantine(path).failures("cuda")) == {"b"}
+
+
+def test_a_plain_error_is_not_shut_out(path: Path) -> None:
+    Quarantine(path).add([entry("a", Failure("build", "error", "too deep"))])
+    assert Quarantine(path).failures("llvm") == {}
+
+
+def test_a_candidate_is_in_it_once(path: Path) -> None:
+    for _ in range(2):
+        Quarantine(path).add([entry("a")])
+    assert len(RecordLog(path, *FORMAT).read()) == 1
+
+
+def test_a_damaged_line_is_passed_over(path: Path) -> None:
+    Quarantine(path).add([entry(name) for name in "abc"])
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], lines[2].replace(b'"b"', b'"x"'), *lines[3:]]))
+    assert set(Quarantine(path).failures("llvm")) == {"a", "c"}
+
+
+def test_a_torn_tail_costs_the_last_entry_only_and_is_cut_off_by_the_next(path: Path) -> None:
+    Quarantine(path).add([entry(name) for name in "ab"])
+    path.write_bytes(path.read_bytes()[:-9])
+    assert set(Quarantine(path).failures("llvm")) == {"a"}
+    Quarantine(path).add([entry("c")])
+    assert set(Quarantine(path).failures("llvm")) == {"a", "c"}
+    Quarantine(path).add([entry("b")])
+    assert set(Quarantine(path).failures("llvm")) == {"a", "b", "c"}
+
+
+def test_a_whole_line_that_is_no_entry_is_passed_over(path: Path) -> None:
+    Quarantine(path).add([entry("a")])
+    RecordLog(path, *FORMAT).append([{"hash": "b", "target": LLVM}, {**to_json(entry("c")), "failure": "bad"}])
+    assert set(Quarantine(path).failures("llvm")) == {"a"}
+
+
+def test_a_newer_one_is_refused(path: Path) -> None:
+    RecordLog(path, FORMAT[0], FORMAT[1] + 1).append([to_json(entry("a"))])
+    with pytest.raises(NewerFormat):
+        Quarantine(path).failures("llvm")
+    with pytest.raises(NewerFormat):
+        Quarantine(path).add([entry("b")])
