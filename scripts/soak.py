@@ -1,12 +1,16 @@
 #!/usr/bin/env python
-"""Run a real daemon under traffic for a long time, and watch whether it or its workers grow.
+"""Run a real daemon under traffic for a long time, and say whether it or its workers grow.
 
     python scripts/soak.py --minutes 30 --output soak
 
-Small models are submitted, held, released, cancelled, exported and cleaned away. Every few seconds the memory,
-open files, threads and children of the daemon and of each worker are read from /proc. Prints a table and a verdict:
-flat means that the median of the last third is not above that of the third before by more than a tenth (and
-a little, for what is counted in ones). Writes soak.csv and soak.svg; exits 1 when something grows.
+New small models are submitted, for this machine and for a simulated device, as fast as jobs come to their end: three
+are in the queue at any time. Jobs are held and released, cancelled, exported, and cleaned away. Every few seconds the
+memory, open files, threads and children of the daemon and of each worker are read from /proc.
+
+The verdict is of the second half of the time: a line through its samples (the median of all slopes between two of
+them: Sen, 1968) must not rise, from its begin to its end, by more than ALLOWED. The slope by the hour is printed too:
+the shorter the time, the more can grow unseen. Each kind of worker must have been replaced, too. Prints a table and
+a verdict, writes soak.csv and soak.svg, and exits 1 when something grows or was not replaced.
 """
 
 from __future__ import annotations
@@ -15,20 +19,38 @@ import argparse
 import csv
 import itertools
 import json
+import math
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-MODELS = ("tiny_cnn", "mlp")
-SLACK = {"memory_mb": 8.0, "files": 3.0, "threads": 2.0, "children": 2.0}
+import onnx
+from make_models import Net
+
+# What may be added within the second half: a share, and so many MiB, or ones.
+ALLOWED = {"memory_mb": (0.02, 1.0), "files": (0.0, 1.0), "threads": (0.0, 1.0), "children": (0.0, 1.0)}
 COLOURS = {"memory_mb": "#1f6feb", "files": "#d1242f", "threads": "#2da44e", "children": "#8250df"}
+DAEMON = "daemon"
+ACTIVE = 3
+LINE = "{:18} {:10} {:>9} {:>9} {:>9} {:>10} {:>11}   {}"
+SETTINGS = """
+[machine]
+lock_dir = "{root}/locks"
+[daemon]
+worker_stages = {stages}
+[devices.gpu0]
+kind = "simulated"
+speed = 20.0
+"""
 
 
 @dataclass(frozen=True)
@@ -44,31 +66,43 @@ class Sample:
     children: int
 
 
+@dataclass(frozen=True)
+class Finding:
+    """What became of one figure of one role within the second half."""
+
+    role: str
+    name: str
+    median: float
+    largest: float
+    added: float
+    by_the_hour: float
+
+    @property
+    def grows(self) -> bool:
+        share, absolute = ALLOWED[self.name]
+        return self.added > share * self.median + absolute
+
+
 def main() -> None:
     options = parse()
     root = Path(tempfile.mkdtemp(prefix="soak-"))
-    (root / "autotune.toml").write_text(f'[machine]\nlock_dir = "{root}/locks"\n[daemon]\nworker_stages = 200\n')
-    make = [sys.executable, str(Path(__file__).with_name("make_models.py")), *MODELS, "--output", str(root / "models")]
-    subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
+    (root / "autotune.toml").write_text(SETTINGS.format(root=root, stages=options.worker_stages))
+    traffic = Traffic(root, random.Random(options.seed))
     daemon = subprocess.Popen(command(root, "daemon", "run"), stderr=subprocess.DEVNULL)
-    samples: list[Sample] = []
-    done: Counter[str] = Counter()
-    traffic = Traffic(root, random.Random(options.seed), done)
-    begun = time.monotonic()
     try:
-        while (now := time.monotonic() - begun) < 60 * options.minutes:
-            samples += look(daemon.pid, now)
-            traffic.turn()
-            if daemon.poll() is not None:
-                sys.exit(f"the daemon ended with {daemon.returncode}; see {root}/logs")
-            time.sleep(options.every)
+        samples = soak(daemon, traffic, options)
     finally:
         daemon.terminate()
         daemon.wait()
         traffic.finish()
     write(samples, options.output)
-    print(f"{options.minutes:g} minutes, seed {options.seed}: " + ", ".join(f"{n} {k}" for k, n in done.items()))
-    sys.exit(verdict(samples))
+    print(
+        f"{options.minutes:g} minutes, seed {options.seed}: " + ", ".join(f"{n} {k}" for k, n in traffic.done.items())
+    )
+    print(f"{len(traffic.ended)} jobs seen at their end; at most {traffic.most} active at a time")
+    good = judge(samples)
+    shutil.rmtree(root)
+    sys.exit(0 if good else 1)
 
 
 def parse() -> argparse.Namespace:
@@ -77,6 +111,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--every", type=float, default=3.0, metavar="SECONDS")
     parser.add_argument("--output", type=Path, default=Path("soak"), help="without its ending")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--worker-stages", type=int, default=20, help="stages after which a worker is replaced")
     return parser.parse_args()
 
 
@@ -84,55 +119,89 @@ def command(root: Path, *words: object) -> list[str]:
     return [sys.executable, "-m", "autotune", "--workspace", str(root), *map(str, words)]
 
 
+def soak(daemon: subprocess.Popen[bytes], traffic: Traffic, options: argparse.Namespace) -> list[Sample]:
+    """Look at the processes again and again, while users come and go."""
+    samples: list[Sample] = []
+    begun = time.monotonic()
+    while (now := time.monotonic() - begun) < 60 * options.minutes:
+        samples += look(daemon.pid, now)
+        traffic.turn()
+        if daemon.poll() is not None:
+            sys.exit(f"the daemon ended with {daemon.returncode}; see {traffic.root}/logs")
+        time.sleep(options.every)
+    return samples
+
+
 class Traffic:
     """Users: one command at a time, a new one each turn once the last has ended."""
 
-    def __init__(self, root: Path, choose: random.Random, done: Counter[str]) -> None:
-        self.root, self.choose, self.done = root, choose, done
-        self.current: tuple[str, subprocess.Popen[bytes]] | None = None
-        self.number = itertools.count()
+    def __init__(self, root: Path, choose: random.Random) -> None:
+        self.root, self.choose = root, choose
+        self.done: Counter[str] = Counter()
+        self.ended: set[int] = set()
+        self.most = 0
+        self._current: tuple[str, subprocess.Popen[bytes]] | None = None
+        self._number = itertools.count()
 
     def turn(self) -> None:
-        if self.current is not None:
-            name, process = self.current
+        if self._current is not None:
+            name, process = self._current
             if process.poll() is None:
                 return
             self.done[name if process.returncode == 0 else f"{name} refused"] += 1
-        words = self.next()
+        words = self._next()
         quiet = subprocess.DEVNULL
-        self.current = (str(words[0]), subprocess.Popen(command(self.root, *words), stdout=quiet, stderr=quiet))
-
-    def next(self) -> list[object]:
-        jobs = self.jobs()
-        if sum(jobs.values()) < 3:
-            model = self.root / "models" / f"{self.choose.choice(MODELS)}.onnx"
-            fresh = ["--fresh", "--seed", next(self.number)]
-            return ["submit", model, "--trials", 24, "--trials-per-round", 4, *fresh]
-        job = self.choose.choice(list(jobs))
-        verb = self.choose.choices(["status", "hold", "release", "cancel", "export", "clean"], [4, 2, 4, 1, 1, 1])[0]
-        if verb == "export":
-            return ["export", job, "--output", self.root / f"out-{job}"]
-        return {"clean": ["clean", "--older-than", "10s"], "status": ["status"]}.get(verb, [verb, job])
-
-    def jobs(self) -> dict[int, bool]:
-        """Jobs by id, and whether each goes on."""
-        found = subprocess.run(command(self.root, "status", "--json"), capture_output=True, text=True, check=False)
-        if found.returncode:
-            return {}
-        over = ("done", "failed", "cancelled")
-        return {job["id"]: job["state"] not in over for job in json.loads(found.stdout)["jobs"]}
+        self._current = (str(words[0]), subprocess.Popen(command(self.root, *words), stdout=quiet, stderr=quiet))
 
     def finish(self) -> None:
-        if self.current is not None:
-            self.current[1].wait()
+        if self._current is not None:
+            self._current[1].wait()
+
+    def _next(self) -> list[object]:
+        jobs = self._jobs()
+        over = {id for id, job in jobs.items() if job["state"] in ("done", "failed", "cancelled")}
+        active = [id for id in jobs if id not in over]
+        self.ended |= over
+        self.most = max(self.most, len(active))
+        if held := [id for id, job in jobs.items() if job["state"] == "held"]:
+            return ["release", held[0]]
+        if len(active) < ACTIVE:
+            return self._submit()
+        tuned = [id for id, job in jobs.items() if job["target"] == "llvm" and job["trials_done"]]
+        verb = self.choose.choices(["status", "hold", "cancel", "export", "clean"], [4, 2, 1, 1 if tuned else 0, 2])[0]
+        if verb == "export":
+            id = self.choose.choice(tuned)
+            return ["export", id, "--output", self.root / f"out-{id}"]
+        return {"clean": ["clean", "--older-than", "10s"], "status": ["status"]}.get(
+            str(verb), [verb, self.choose.choice(active)]
+        )
+
+    def _submit(self) -> list[object]:
+        """A model that no job had before: its tasks are new, and their tuning logs short, however long this takes."""
+        number = next(self._number)
+        path = self.root / f"net{number}.onnx"
+        onnx.save(model(number), path)
+        target = ["--target", "simulated"] if number % 2 else []
+        return ["submit", path, "--trials", 24, "--trials-per-round", 4, *target]
+
+    def _jobs(self) -> dict[int, dict[str, object]]:
+        found = subprocess.run(command(self.root, "status", "--json"), capture_output=True, text=True, check=False)
+        return {job["id"]: job for job in json.loads(found.stdout)["jobs"]} if not found.returncode else {}
+
+
+def model(number: int) -> onnx.ModelProto:
+    """Two dense layers of sizes of its own."""
+    net = Net(f"net{number}", seed=number, batch=1)
+    x = net.input("x", 48 + number)
+    return net.finish(net.gemm(net.relu(net.gemm(x, 32 + number)), 16))
 
 
 def look(daemon: int, at: float) -> list[Sample]:
     """The daemon and its workers, as /proc shows them; a process that ends meanwhile is left out."""
     parents = {pid: parent for pid in processes() if (parent := parent_of(pid)) is not None}
-    workers = [pid for pid, parent in parents.items() if parent == daemon and "autotune.worker" in line(pid)]
+    roles = {pid: role_of(pid) for pid, parent in parents.items() if parent == daemon}
     found = []
-    for role, pid in [("daemon", daemon), *(("worker", pid) for pid in workers)]:
+    for pid, role in [(daemon, DAEMON), *((pid, role) for pid, role in roles.items() if role)]:
         try:
             status = dict(row.split(":", 1) for row in Path(f"/proc/{pid}/status").read_text().splitlines())
             files = len(os.listdir(f"/proc/{pid}/fd"))
@@ -140,7 +209,7 @@ def look(daemon: int, at: float) -> list[Sample]:
         except (OSError, KeyError):
             continue
         children = sum(parent == pid for parent in parents.values())
-        found.append(Sample(round(at, 1), role, pid, round(memory, 1), files, threads, children))
+        found.append(Sample(round(at, 1), role, pid, round(memory, 2), files, threads, children))
     return found
 
 
@@ -155,32 +224,59 @@ def parent_of(pid: int) -> int | None:
         return None
 
 
-def line(pid: int) -> str:
+def role_of(pid: int) -> str:
+    """`llvm worker`, say; empty for another child of the daemon."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return ""
+    return f"{words[words.index('--kind') + 1]} worker" if "autotune.worker" in words else ""
 
 
-def verdict(samples: list[Sample]) -> int:
-    """Print how the middle third compares with the last; 1 when something grew."""
+def judge(samples: Sequence[Sample]) -> bool:
+    """Print what became of each figure, and a verdict; whether it is good."""
+    findings = [find(samples, role, name) for role in sorted({sample.role for sample in samples}) for name in ALLOWED]
+    print("\n" + LINE.format("second half", "", "median", "largest", "added", "by hour", "allowed", ""))
+    for each in findings:
+        share, absolute = ALLOWED[each.name]
+        figures = (each.median, each.largest, each.added, each.by_the_hour, share * each.median + absolute)
+        word = "GROWS" if each.grows else "flat"
+        print(LINE.format(each.role, each.name, *(f"{value:.2f}" for value in figures), word))
+    lives = {role: lifetimes(samples, role) for role in {sample.role for sample in samples} - {DAEMON}}
+    for role, spans in sorted(lives.items()):
+        print(f"{role}s: {len(spans)}, one after the other; the longest was there for {max(spans):.0f} s")
+    bad = [f"{each.name} of {each.role} grows" for each in findings if each.grows]
+    bad += [f"no {role} was replaced" for role, spans in sorted(lives.items()) if len(spans) < 2]
+    bad += [] if lives else ["no worker was seen"]
+    print(f"verdict: {'; '.join(bad) or 'flat, and workers are replaced'}")
+    return not bad
+
+
+def find(samples: Sequence[Sample], role: str, name: str) -> Finding:
+    """One figure of one role. A worker's is of all workers of its kind, one after the other."""
     end = max(sample.at for sample in samples)
-    grew = False
-    print(f"{'':8}{'':12}{'first':>10}{'middle':>10}{'last':>10}{'largest':>10}   thirds, medians")
-    for role, name in itertools.product(("daemon", "worker"), SLACK):
-        rows = [(sample.at, float(getattr(sample, name))) for sample in samples if sample.role == role]
-        thirds = [[value for at, value in rows if third <= 3 * at / end < third + 1] for third in range(3)]
-        first, middle, last = (statistics.median(values) if values else float("nan") for values in thirds)
-        grown = last > 1.1 * middle + SLACK[name]
-        grew = grew or grown
-        largest = max((value for _, value in rows), default=float("nan"))
-        word = "GROWS" if grown else "flat"
-        print(f"{role:8}{name:12}{first:10.1f}{middle:10.1f}{last:10.1f}{largest:10.1f}   {word}")
-    print(f"{len({sample.pid for sample in samples if sample.role == 'worker'})} workers, {len(samples)} samples")
-    return int(grew)
+    rows = [(each.at, float(getattr(each, name))) for each in samples if each.role == role and each.at >= end / 2]
+    values = [value for _, value in rows] or [math.nan]
+    slope = sen_slope(rows)
+    return Finding(role, name, statistics.median(values), max(values), slope * end / 2, slope * 3600)
 
 
-def write(samples: list[Sample], output: Path) -> None:
+def sen_slope(rows: Sequence[tuple[float, float]]) -> float:
+    """The median of the slopes between any two points: a few that lie far off do not matter. Per second."""
+    slopes = [(b - a) / (t - s) for (s, a), (t, b) in itertools.combinations(rows, 2) if t > s]
+    return statistics.median(slopes) if slopes else 0.0
+
+
+def lifetimes(samples: Sequence[Sample], role: str) -> list[float]:
+    """For how long each process of a role was seen, in seconds."""
+    seen: dict[int, list[float]] = defaultdict(list)
+    for sample in samples:
+        if sample.role == role:
+            seen[sample.pid].append(sample.at)
+    return [max(times) - min(times) for times in seen.values()]
+
+
+def write(samples: Sequence[Sample], output: Path) -> None:
     with output.with_suffix(".csv").open("w", newline="") as file:
         rows = csv.writer(file)
         names = [field.name for field in fields(Sample)]
@@ -189,13 +285,13 @@ def write(samples: list[Sample], output: Path) -> None:
     output.with_suffix(".svg").write_text(chart(samples))
 
 
-def chart(samples: list[Sample]) -> str:
+def chart(samples: Sequence[Sample]) -> str:
     """A panel for each role; each line is scaled to its own largest value, which is written beside it."""
     end = max(sample.at for sample in samples) or 1.0
-    parts = [
-        '<svg xmlns="http://www.w3.org/2000/svg" width="900" height="460" font-family="sans-serif" font-size="12">'
-    ]
-    for panel, role in enumerate(("daemon", "worker")):
+    roles = sorted({sample.role for sample in samples})
+    head = 'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="12"'
+    parts = [f'<svg {head} width="900" height="{20 + 220 * len(roles)}">']
+    for panel, role in enumerate(roles):
         top = 20 + 220 * panel
         parts.append(f'<text x="10" y="{top}">{role}, {end / 60:.0f} minutes</text>')
         for number, (name, colour) in enumerate(COLOURS.items()):
