@@ -52,7 +52,8 @@ def daemon(workspace: Workspace, make_job: Callable[..., JobPaths], simulate: Ca
 
 
 def test_what_has_ended_is_let_go_and_is_there_for_a_retry(daemon: Watched) -> None:
-    daemon.run()  # out of time, and so an error, if nobody notices the retry
+    daemon.run()  # until its time is up, if nobody notices the retry
+    assert daemon._retried()
     assert {1, 2, 3} in daemon.held
     gc.collect()
     assert daemon.ledgers and not any(ledger() for ledger in daemon.ledgers)

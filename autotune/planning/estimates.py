@@ -23,7 +23,7 @@ _SHRINKAGE = 1.0
 _MOST_SUBJECTS = 4000
 
 
-@dataclass
+@dataclass(slots=True)
 class Mean:
     """A running mean that one wild value cannot drag far."""
 
