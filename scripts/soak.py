@@ -10,7 +10,8 @@ memory, open files, threads and children of the daemon and of each worker are re
 The verdict is of the second half of the time: a line through its samples (the median of all slopes between two of
 them: Sen, 1968) must not rise, from its begin to its end, by more than ALLOWED. The slope by the hour is printed too:
 the shorter the time, the more can grow unseen. Each kind of worker must have been replaced, too. Prints a table and
-a verdict, writes soak.csv and soak.svg, and exits 1 when something grows or was not replaced.
+a verdict, writes soak.csv and soak.svg, and exits 1 when something grows or was not replaced; then
+the workspace is left for a look.
 """
 
 from __future__ import annotations
@@ -101,8 +102,9 @@ def main() -> None:
     )
     print(f"{len(traffic.ended)} jobs seen at their end; at most {traffic.most} active at a time")
     good = judge(samples)
+    if not good:
+        sys.exit(f"the workspace is left in {root}")
     shutil.rmtree(root)
-    sys.exit(0 if good else 1)
 
 
 def parse() -> argparse.Namespace:
@@ -127,7 +129,7 @@ def soak(daemon: subprocess.Popen[bytes], traffic: Traffic, options: argparse.Na
         samples += look(daemon.pid, now)
         traffic.turn()
         if daemon.poll() is not None:
-            sys.exit(f"the daemon ended with {daemon.returncode}; see {traffic.root}/logs")
+            sys.exit(f"the daemon ended with {daemon.returncode}; the workspace is left in {traffic.root}")
         time.sleep(options.every)
     return samples
 
