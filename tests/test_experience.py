@@ -93,7 +93,8 @@ def test_it_is_written_seldom_but_at_the_end(workspace: Workspace) -> None:
 def test_a_disk_that_takes_nothing_costs_only_the_estimates(
     workspace: Workspace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    workspace.estimates.mkdir()
+    workspace.logs.rmdir()
+    workspace.logs.write_text("")  # no folder to write to
     found = Experience(workspace, experience.Estimates())
     found.learn(job(), STAGE, {"built": 4}, 2.0)
     found.save(last=True)
