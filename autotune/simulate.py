@@ -29,7 +29,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from autotune.config import Wrong, line_of, parse
 from autotune.errors import BadInput, ConfigError, StorageError, disk_problem
 from autotune.ledger import JOURNAL
 from autotune.planning import policies
@@ -40,6 +39,7 @@ from autotune.storage import formats
 from autotune.storage.formats import JobSpec
 from autotune.storage.paths import JobPaths
 from autotune.storage.record_log import START, RecordLog
+from autotune.toml_file import Wrong, line_of, parse
 
 _KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train")
 _TOP: dict[str, Any] = {"seed": 0, "machine": {}, "job": []}

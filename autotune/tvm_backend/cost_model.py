@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float32]
-FEATURES = 164
 
 _PARAMETERS = {
     "max_depth": 10,

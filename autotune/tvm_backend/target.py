@@ -8,10 +8,11 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.config import Wrong, job_device
+from autotune.config import job_device
 from autotune.errors import BadTarget
 from autotune.machine import cpu_model, cuda_devices
 from autotune.storage.formats import SIMULATED
+from autotune.toml_file import Wrong
 from autotune.tvm_backend.load import TESTED
 
 DEFAULT_CUDA_ARCH = "sm_80"
