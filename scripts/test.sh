@@ -10,4 +10,4 @@ ruff check .
 ruff format --check .
 mypy
 lint-imports
-pytest "$@"
+pytest -n auto --dist worksteal "$@"

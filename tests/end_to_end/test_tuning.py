@@ -135,7 +135,7 @@ def test_a_job_for_cuda_is_built_and_waits_for_a_device(user, models):
     user.ok("submit", models / "mlp.onnx", "--target", "cuda", "--trials", 1, "--trials-per-round", 1)
     daemon = user.start("daemon", "run")
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while not (job := user.status()[0])["reason"].startswith("needs") and time.monotonic() < deadline:
             time.sleep(0.5)
         assert job["state"] == "waiting"
