@@ -29,6 +29,7 @@ from autotune.planning.waiting import TURN
 from autotune.stages.progress import pardoned
 from autotune.storage import locks
 from autotune.storage.paths import Workspace
+from autotune.storage.quarantine import Quarantine
 from autotune.storage.room import check_room, private_folder
 from autotune.sweep import sweep
 from autotune.tvm_backend.load import check_versions
@@ -88,6 +89,7 @@ class Daemon:
         Raises:
             DaemonRunning: another daemon serves this workspace.
             UnsupportedVersion: the workers could not load this TVM.
+            NewerFormat: the workspace is a newer autotune's.
             TimedOut: `until` came before the work was done.
         """
         check_versions()
@@ -140,6 +142,7 @@ class Daemon:
 
     def _introduce(self) -> None:
         policy, window = self.policy or self.config.daemon.policy, self.window or self.config.daemon.window
+        Quarantine(self.workspace.quarantine).failures("")  # a newer autotune's could be read by no stage
         attendance.started(self.workspace)
         self._bulletin = Bulletin.begin(self.workspace, self._hours, policy, window)
         _LOG.info("serving %s with pid %d%s", self.workspace.root, os.getpid(), f", {window}" if window else "")

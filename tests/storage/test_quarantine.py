@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune.config import Config
+from autotune.daemon import Daemon
 from autotune.errors import NewerFormat
 from autotune.storage.formats import Failure, Quarantined, from_json, to_json
+from autotune.storage.paths import Workspace
 from autotune.storage.quarantine import FORMAT, Quarantine
 from autotune.storage.record_log import RecordLog
 
@@ -82,3 +85,11 @@ def test_a_newer_one_is_refused(path: Path) -> None:
         Quarantine(path).failures("llvm")
     with pytest.raises(NewerFormat):
         Quarantine(path).add([entry("b")])
+
+
+def test_a_daemon_does_not_serve_where_a_newer_autotune_did(workspace: Workspace) -> None:
+    """Rather than have every stage of every job fail at it."""
+    RecordLog(workspace.quarantine, FORMAT[0], FORMAT[1] + 1).append([{"hash": "a"}])
+    with pytest.raises(NewerFormat, match="newer autotune"):
+        Daemon(workspace, Config(), drain=True).run()
+    assert not workspace.daemon_info.exists()
