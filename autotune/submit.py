@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from autotune import backend, lending, strategies
 from autotune.config import Config
-from autotune.errors import BadInput, BadTarget, DamagedFile, ModelError, disk_problem
+from autotune.errors import BadInput, BadTarget, DamagedFile, ModelError, StageTimeout, disk_problem
 from autotune.planning.windows import next_moment
 from autotune.storage import atomic, formats, locks
 from autotune.storage.formats import SIMULATED, Control, InputSpec, JobSpec, StageFile, TaskSpec, from_json, to_json
@@ -223,7 +223,14 @@ def _import(submission: Submission, config: Config, folder: Path | None, progres
         "inputs": {name: to_json(item) for name, item in submission.inputs.items()},
         "folder": None if folder is None else str(folder.absolute()),
     }
-    answer = backend.call("import", request, config.submit.timeout_s, progress, config.submit.memory_share)
+    limits = config.submit
+    try:
+        answer = backend.call("import", request, limits.timeout_s, progress, limits.memory_share)
+    except StageTimeout as error:
+        raise StageTimeout(
+            f"reading {submission.model} took more than {limits.timeout_s:g} s and was ended;"
+            " [submit] timeout_s in autotune.toml allows more"
+        ) from error
     return Preview(
         answer["target"],
         answer["target_key"],

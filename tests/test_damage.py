@@ -6,22 +6,26 @@ Every kind of file x every kind of damage, at the level of the ledger and the co
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from autotune import submit
 from autotune.cli import _run
 from autotune.config import Config
 from autotune.errors import DamagedFile, NewerFormat, StorageError
 from autotune.ledger import Ledger
-from autotune.storage import formats
-from autotune.storage.formats import Candidate, Control, JobState, StageFile, Trial
+from autotune.storage import atomic, formats
+from autotune.storage.formats import Candidate, JobState, StageFile, Trial
 from autotune.storage.job_files import check_model, read_spec, read_stage
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
 
+DATA = Path(__file__).parent / "data" / "v1"
 Make = Callable[..., JobPaths]
+MODEL = b"a model, of a few bytes more than twenty"
 SPOILT = ("torn", "flipped", "zeros", "empty", "missing", "folder", "newer")
 
 
@@ -46,11 +50,13 @@ def spoil(path: Path, how: str) -> None:
 @pytest.fixture
 def queue(workspace: Workspace, make_job: Make) -> tuple[JobPaths, JobPaths]:
     """A job to be spoilt, with everything that a job has, and one to be left alone."""
-    first, second = make_job(1, "net", state=JobState("running"), tasks=2), make_job(2, "other")
-    first.model.write_bytes(b"model")
+    checked = {"model_size": len(MODEL), "model_crc32": zlib.crc32(MODEL)}
+    first, second = make_job(1, "net", state=JobState("running"), tasks=2, **checked), make_job(2, "other")
+    first.model.write_bytes(MODEL)
     log(workspace).add([Trial("a", [], [], (5.0,), None, "0001-net", 3, 0.0)])
     Ledger.open(workspace, first, Config()).note("stage", kind="search", task=0, round=0, seconds=1.0)
-    formats.write(workspace.last_id, Control())
+    atomic.publish_json(workspace.last_id, "autotune-last-id", 1, {"id": 2})
+    workspace.daemon_info.write_bytes((DATA / "daemon.json").read_bytes())
     return first, second
 
 
@@ -60,15 +66,15 @@ def log(workspace: Workspace) -> TuningLog:
 
 def place(workspace: Workspace, job: JobPaths, kind: str) -> Path:
     logs = workspace.tuning_log("llvm-test", f"{0:016x}").records
-    others = {"stage": job.stage(0, 0), "trials": logs, "last_id": workspace.last_id}
-    return others[kind] if kind in others else getattr(job, kind)
+    others = {"stage": job.stage(0, 0), "trials": logs}
+    return others[kind] if kind in others else getattr(job if hasattr(job, kind) else workspace, kind)
 
 
 COMMANDS = (
     "status", "status --json", "logs 1", "wait 1 --timeout 0", "hold 1", "release 1", "retry 1", "clean --finished",
-    "cancel 1", "status 1",
+    "cancel 1", "status 1", "daemon status", "report 1", "doctor",
 )  # fmt: skip
-KINDS = ("spec", "control", "state", "journal", "stage", "trials", "last_id")
+KINDS = ("spec", "control", "state", "journal", "stage", "trials", "last_id", "daemon_info", "config")
 
 
 @pytest.mark.parametrize("how", SPOILT)
@@ -85,6 +91,67 @@ def test_no_command_trips_and_the_other_job_is_as_it_was(
         assert len(said.err.splitlines()) <= (1 if code else 0), (words, said.err)
     other = Ledger.open(workspace, queue[1], Config())
     assert other.active and len(other.stages) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "words", "code", "line"),
+    [
+        ("spec", "zeros", "export 1", 1, "spec.json is damaged"),
+        ("spec", "missing", "export 1", 1, "spec.json is missing"),
+        ("spec", "newer", "export 1", 1, "a newer autotune wrote it"),
+        ("model", "flipped", "export 1", 1, "model.onnx is damaged; submit the model again"),
+        ("model", "missing", "export 1", 1, "model.onnx is missing; submit the model again"),
+        ("trials", "newer", "export 1", 1, "a newer autotune wrote it"),
+        ("control", "torn", "release 1", 0, ""),
+        ("control", "newer", "release 1", 1, "a newer autotune wrote it"),
+        ("state", "zeros", "hold 1", 0, ""),
+        ("config", "torn", "export 1", 2, "autotune.toml:2: unterminated string"),
+        ("config", "zeros", "daemon run --drain", 2, "autotune.toml:1"),
+        ("config", "folder", "daemon run --drain", 1, "is a directory"),
+        ("config", "torn", "submit x.onnx", 2, "autotune.toml:2: unterminated string"),
+        ("daemon_info", "zeros", "daemon stop", 0, ""),
+    ],
+)
+def test_who_needs_a_damaged_file_says_so_in_a_line(
+    workspace: Workspace,
+    queue: tuple[JobPaths, JobPaths],
+    capfd: pytest.CaptureFixture[str],
+    kind: str,
+    how: str,
+    words: str,
+    code: int,
+    line: str,
+) -> None:
+    spoil(place(workspace, queue[0], kind), how)
+    output = ["--output", str(workspace.root / "out")] if words.startswith("export") else []
+    assert _run(["--workspace", str(workspace.root), *words.split(), *output]) == code
+    said = capfd.readouterr().err
+    assert line in said and len(said.splitlines()) == (1 if code else 0), said
+    assert not list((workspace.root / "out").glob("*"))
+
+
+class TestTheLastId:
+    """The number of the next job, taken from the folders where the file is of no use."""
+
+    @pytest.mark.parametrize("how", [how for how in SPOILT if how != "newer"])
+    def test_no_number_is_given_twice(self, workspace: Workspace, queue: tuple[JobPaths, JobPaths], how: str) -> None:
+        spoil(workspace.last_id, how)
+        assert [enqueue(workspace).id for _ in range(2)] == [3, 4]
+
+    def test_a_newer_autotunes_numbers_are_not_guessed(
+        self, workspace: Workspace, queue: tuple[JobPaths, JobPaths]
+    ) -> None:
+        spoil(workspace.last_id, "newer")
+        with pytest.raises(NewerFormat):
+            enqueue(workspace)
+        assert [job.id for job in workspace.job_list()] == [1, 2]
+        assert not list(workspace.jobs.glob(".incoming-*"))
+
+
+def enqueue(workspace: Workspace) -> formats.JobSpec:
+    request = submit.Submission(Path("third.onnx"), "simulated")
+    known = submit.Preview({"kind": "simulated"}, "simulated-test", (), (), ())
+    return submit.publish(workspace, Config(), request, known)
 
 
 @pytest.mark.parametrize("how", [how for how in SPOILT if how not in ("newer",)])

@@ -46,6 +46,8 @@ def _propose(
     from autotune.tvm_backend.evolve import propose
     from autotune.tvm_backend.propose import Request
 
+    if stage.attempt:
+        train.forget_model(stage.paths)  # the last attempt may have died of reading it
     if trials and not train.is_intact(stage.paths):
         train.update_model(stage)
     model = CostModel.load(stage.paths.cost_model) if train.is_intact(stage.paths) else None

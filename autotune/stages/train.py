@@ -11,7 +11,7 @@ from typing import Any
 from autotune.errors import StorageError
 from autotune.stages import features, simulated
 from autotune.stages.stage import Stage
-from autotune.storage.atomic import publish_bytes, publish_json, read_json
+from autotune.storage.atomic import publish_bytes, publish_json, read_json, remove
 from autotune.storage.job_files import checksum
 from autotune.storage.paths import JobPaths
 
@@ -74,6 +74,15 @@ def is_intact(paths: JobPaths) -> bool:
             return False
         time.sleep(0 if last else _PUBLISHING_S)
     return False
+
+
+def forget_model(paths: JobPaths) -> None:
+    """Have the cost model trained anew before it is read again.
+
+    Raises:
+        DiskProblem: the disk did not take that.
+    """
+    remove(paths.cost_model_meta)
 
 
 def _meta(paths: JobPaths) -> dict[str, Any]:

@@ -1,0 +1,215 @@
+"""Files that are damaged, and writes that are refused, under a real daemon: nothing else suffers, nothing is lost.
+
+Most devices are simulated, so that what takes time is the trouble and not TVM.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.storage import formats
+from autotune.storage.formats import JobState, TaskSpec
+from autotune.storage.job_files import read_spec
+from autotune.storage.paths import JobPaths, Workspace
+
+from .conftest import SCRIPTS, User, make_user
+
+HOOK = Path(__file__).with_name("refuse_writes")
+TRIALS = 24
+
+
+def own_task(number: int) -> tuple[TaskSpec, ...]:
+    return (TaskSpec("conv", f"{number:016x}", 1, "1x8", 0.5, True),)
+
+
+@pytest.fixture
+def queue(
+    workspace: Workspace, simulate: Callable[..., None], make_job: Callable[..., JobPaths]
+) -> Callable[[int], list[JobPaths]]:
+    """Publishes jobs of one task each, on simulated devices."""
+    simulate(devices=2, speed=50.0)
+
+    def publish(count: int) -> list[JobPaths]:
+        ids = range(1, count + 1)
+        return [
+            make_job(id, f"net{id}", own_task(id), "simulated", trials=TRIALS, trials_per_round=8, seed=id)
+            for id in ids
+        ]
+
+    return publish
+
+
+@pytest.fixture
+def user(workspace: Workspace) -> User:
+    return User(workspace.root)
+
+
+def states(user: User) -> dict[int, tuple[str, int]]:
+    return {job["id"]: (job["state"], job["trials_done"]) for job in user.status()}
+
+
+def journals(workspace: Workspace) -> str:
+    return "".join(paths.journal.read_text() for paths in workspace.job_list() if paths.journal.exists())
+
+
+def test_damaged_jobs_keep_nobody_from_ending_and_go_on_when_they_are_mended(
+    user: User, workspace: Workspace, queue: Callable[[int], list[JobPaths]]
+) -> None:
+    intact, spec, control, stage, state = queue(5)
+    saved = spec.spec.read_bytes()
+    spec.spec.write_bytes(bytes(len(saved)))
+    control.control.write_bytes(control.control.read_bytes()[:-4])
+    stage.stage(0, 0).write_text("{")
+    stage.artifacts_of(0, 0).mkdir(parents=True)
+    state.state.mkdir()
+    shutil.copytree(intact.folder, workspace.jobs / "0009-copy")
+
+    first = user.run("daemon", "run", "--drain")
+    assert first.returncode == 0 and "Traceback" not in first.stderr, first.stderr
+    found = states(user)
+    assert {id: found[id] for id in (1, 4, 5)} == dict.fromkeys((1, 4, 5), ("done", TRIALS)), first.stderr
+    assert found[3] == ("held", 0), "one that was to be held must not start by damage"
+    assert {found[2][0], found[9][0]} == {"failed"} and "job 9" in first.stderr and "job 2" in first.stderr
+    assert stage.stage(0, 0).with_name("t000-r0000.json.damaged").read_text() == "{"
+    assert not stage.artifacts_of(0, 0).exists()
+
+    spec.spec.write_bytes(saved)
+    shutil.rmtree(workspace.jobs / "0009-copy")
+    user.ok("release", 3)
+    user.ok("daemon", "run", "--drain")
+    assert states(user) == dict.fromkeys((1, 2, 3, 4, 5), ("done", TRIALS))
+    assert sorted(user.trials().values()) == [1] * 5 * TRIALS, "each was measured once"
+
+
+@pytest.fixture
+def daemon(user: User, workspace: Workspace, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a daemon, by default one that drains, whose writes fail while there is a file `refuse`."""
+    env = {**os.environ, "REFUSE": str(workspace.root), "REFUSE_WHILE": str(tmp_path / "refuse")}
+    env["PYTHONPATH"] = f"{HOOK}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*words: str) -> subprocess.Popen[str]:
+        with (tmp_path / "daemon.log").open("w") as log:
+            command = user.command(*(words or ("daemon", "run", "--drain")))
+            started.append(subprocess.Popen(command, stderr=log, env=env, text=True))
+        return started[0]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+def until(condition: Callable[[], bool], tmp_path: Path) -> None:
+    for _ in range(1200):
+        if condition():
+            return
+        time.sleep(0.1)
+    pytest.fail((tmp_path / "daemon.log").read_text())
+
+
+@pytest.mark.parametrize("number", ["EDQUOT", "EIO", "EROFS"])
+def test_a_daemon_whose_writes_are_refused_pauses_and_goes_on(
+    number: str,
+    user: User,
+    workspace: Workspace,
+    queue: Callable[[int], list[JobPaths]],
+    daemon: Callable[..., subprocess.Popen[str]],
+    tmp_path: Path,
+) -> None:
+    queue(2)
+    flag, log = tmp_path / "refuse", tmp_path / "daemon.log"
+    process = daemon()
+    until(lambda: "trials" in log.read_text(), tmp_path)
+    flag.write_text(number)
+    until(lambda: "paused: " in log.read_text(), tmp_path)
+    flag.unlink()
+    assert process.wait(120) == 0, log.read_text()
+    assert "goes on after: " in log.read_text() and "Traceback" not in log.read_text()
+    assert states(user) == dict.fromkeys((1, 2), ("done", TRIALS)), log.read_text()
+    assert sorted(user.trials().values()) == [1] * 2 * TRIALS
+    assert "stage failed" not in journals(workspace), "it is no stage's fault"
+
+
+def test_settings_that_become_wrong_pause_the_daemon_until_they_are_mended(
+    user: User,
+    workspace: Workspace,
+    queue: Callable[[int], list[JobPaths]],
+    daemon: Callable[..., subprocess.Popen[str]],
+    tmp_path: Path,
+) -> None:
+    queue(2)
+    log, settings = tmp_path / "daemon.log", workspace.config.read_text()
+    process = daemon()
+    until(lambda: "trials" in log.read_text(), tmp_path)
+    workspace.config.write_text(settings + "[nonsense]\nx = 1\n")
+    until(lambda: "paused: " in log.read_text(), tmp_path)
+    until(lambda: "nonsense" in user.ok("daemon", "status"), tmp_path)
+    workspace.config.write_text(settings)
+    assert process.wait(120) == 0, log.read_text()
+    assert states(user) == dict.fromkeys((1, 2), ("done", TRIALS)), log.read_text()
+    assert "stage failed" not in journals(workspace)
+
+
+def test_what_the_daemon_says_of_itself_is_written_again(
+    user: User,
+    workspace: Workspace,
+    queue: Callable[[int], list[JobPaths]],
+    daemon: Callable[..., subprocess.Popen[str]],
+    tmp_path: Path,
+) -> None:
+    queue(1)
+    process = daemon("daemon", "run")
+    until(lambda: states(user) == {1: ("done", TRIALS)}, tmp_path)
+    workspace.daemon_info.write_bytes(bytes(100))
+    second = user.run("daemon", "run", timeout=60)
+    assert second.returncode == 75, "the lock says who serves, not this file"
+    assert user.run("daemon", "status").returncode == 1
+    shutil.copytree(workspace.job_list()[0].folder, workspace.jobs / "0002-copy")  # news for the daemon
+    until(lambda: user.run("daemon", "status").returncode == 0, tmp_path)
+    process.terminate()
+    assert process.wait(60) == 128 + signal.SIGTERM
+
+
+def test_a_crafted_program_is_set_aside_and_the_other_tasks_are_tuned(tmp_path: Path, models: Path) -> None:
+    crafted = make_user(tmp_path / "crafted")
+    crafted.ok("submit", models / "mlp.onnx", "--trials", 8, "--trials-per-round", 4)
+    (job,) = Workspace(crafted.root).job_list()
+    first = read_spec(job).tunable[0]
+    program = json.loads(job.task(first).read_text())
+    program["nodes"].append({"type": "ffi.Module", "data": {}})
+    job.task(first).write_text(json.dumps(program))
+    done = crafted.run("daemon", "run", "--drain")
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    (state,) = crafted.status()
+    assert state["state"] == "done" and "a program has no ffi.Module" in state["reason"], state
+    tasks = formats.read(JobState, job.state).tasks
+    assert tasks[first].trials == 0 and sum(task.trials for task in tasks) > 0
+    assert not list(crafted.root.glob(f"logs/tuning/*/{read_spec(job).tasks[first].hash}.jsonl"))
+
+
+def test_a_model_that_cannot_be_read_in_time_is_a_line(tmp_path: Path) -> None:
+    """Mutant 713 of seed 1 of scripts/fuzz_models.py keeps the importer busy for more than a minute."""
+    impatient = make_user(tmp_path / "impatient")
+    impatient.settle("[submit]\ntimeout_s = 2\n")
+    write = "sys.stdout.buffer.write(mutant(seeds(), np.random.default_rng([1, 713])))"
+    code = f"import sys; import numpy as np; from mutate_onnx import *; {write}"
+    model = tmp_path / "slow.onnx"
+    model.write_bytes(subprocess.run([sys.executable, "-c", code], cwd=SCRIPTS, capture_output=True, check=True).stdout)
+    done = impatient.run("submit", model)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert done.stderr == (
+        f"autotune: reading {model} took more than 2 s and was ended; [submit] timeout_s in autotune.toml allows more\n"
+    )
+    assert not [path for path in (impatient.root / "jobs").iterdir() if path.is_dir()]

@@ -1,0 +1,76 @@
+"""No candidate is blamed for a damaged task or a full disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autotune import config as settings
+from autotune.errors import DamagedFile, DiskProblem, disk_problem
+from autotune.isolate import Outcome
+from autotune.stages import build, reference
+from autotune.stages.progress import Progress
+from autotune.stages.stage import Stage
+from autotune.storage import formats
+from autotune.storage.formats import Candidate, StageFile
+from autotune.storage.paths import JobPaths, Workspace
+
+FULL = OSError(28, "No space left on device")
+
+
+@pytest.fixture
+def stage(workspace: Workspace, make_job: Callable[..., JobPaths]) -> Callable[[str], Stage]:
+    def load(target: str) -> Stage:
+        paths = make_job(tasks=1, target=target)
+        formats.write(paths.stage(0, 0), StageFile(0, 0, "build", (Candidate("a", [], []),)))
+        return Stage.load(workspace, paths, settings.load(workspace.config), 0, 0, (0,), 1)
+
+    return load
+
+
+def kind(stage: Stage) -> str:
+    return formats.read(StageFile, stage.paths.stage(0, 0)).kind
+
+
+def fill(*folders: Path) -> None:
+    raise disk_problem("write to", folders[0], FULL)
+
+
+def test_a_build_whose_task_is_damaged_fails_as_a_whole(stage: Callable[[str], Stage]) -> None:
+    loaded = stage("llvm")
+    loaded.paths.tasks.mkdir()
+    loaded.paths.task(0).write_text("{")
+    with pytest.raises(DamagedFile, match=r"000\.json"):
+        build.run(loaded)
+    assert kind(loaded) == "build"
+
+
+def test_a_build_that_fails_on_a_full_disk_is_built_again(
+    stage: Callable[[str], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = stage("simulated")
+    monkeypatch.setattr(build, "isolated", lambda items, *_, **__: [(item, Outcome("error")) for item in items])
+    monkeypatch.setattr(build, "check_room", fill)
+    with pytest.raises(DiskProblem):
+        build.run(loaded)
+    assert kind(loaded) == "build"
+
+
+def test_a_reference_that_fails_on_a_full_disk_is_made_again(
+    stage: Callable[[str], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = stage("llvm")
+    monkeypatch.setattr(Stage, "program", None)
+    monkeypatch.setattr(reference, "isolated", lambda items, *_, **__: [(item, Outcome("error")) for item in items])
+    monkeypatch.setattr(reference, "check_room", fill)
+    with pytest.raises(DiskProblem):
+        reference.ensure(loaded)
+    assert not loaded.workspace.tuning_log(loaded.spec.target_key, loaded.task.hash).reference.exists()
+
+
+def test_a_note_that_the_disk_does_not_take_is_done_without(stage: Callable[[str], Stage]) -> None:
+    loaded = stage("simulated")
+    loaded.paths.in_progress(0, 0).mkdir()
+    Progress(loaded, None).begin(Candidate("a", [], []))
