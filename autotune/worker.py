@@ -40,6 +40,7 @@ from autotune.machine import pin
 from autotune.storage.formats import KINDS, SIMULATED
 from autotune.storage.locks import Busy
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.room import has_room
 
 # Threads that a library starts on import would not survive the fork.
 SINGLE_THREADED = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -175,20 +176,20 @@ def _run(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
     except ConfigError as error:
         return {"outcome": "blocked", "reason": str(error)}
     except AutotuneError as error:
-        return _trouble(error)
+        return _trouble(workspace, error)
     except BaseException as error:
         if isinstance(error, OSError) and disk_problem("use", "", error).passing:
-            return _trouble(disk_problem("use", error.filename or "a file", error))
+            return _trouble(workspace, disk_problem("use", error.filename or "a file", error))
         with contextlib.suppress(OSError):  # the log may be on the disk that is full
             traceback.print_exc()
         lines = str(error).strip().splitlines()
         return {"outcome": "failed", "reason": f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]}
 
 
-def _trouble(error: AutotuneError) -> dict[str, Any]:
-    """A stage that could not write has not failed: it is blocked, and runs again when there is room."""
-    passing = isinstance(error, DiskProblem) and error.passing
-    return {"outcome": "blocked" if passing else "failed", "reason": str(error)}
+def _trouble(workspace: Workspace, error: AutotuneError) -> dict[str, Any]:
+    """A stage that could not write where nobody can has not failed: it is blocked, and runs again when that is over."""
+    blocked = isinstance(error, DiskProblem) and (error.passing or not has_room(workspace.jobs, workspace.logs))
+    return {"outcome": "blocked" if blocked else "failed", "reason": str(error)}
 
 
 def run_stage(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:

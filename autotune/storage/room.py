@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from autotune.errors import disk_problem
+from autotune.errors import DiskProblem, disk_problem
 from autotune.storage.atomic import make_folders, temporary_name, write_all
 
 _PROBE = 1 << 20
@@ -26,6 +26,15 @@ def check_room(*folders: Path) -> None:
                 probe.unlink(missing_ok=True)
         except OSError as error:
             raise disk_problem("write to", folder, error) from error
+
+
+def has_room(*folders: Path) -> bool:
+    """Whether `check_room` finds nothing."""
+    try:
+        check_room(*folders)
+    except DiskProblem:
+        return False
+    return True
 
 
 def _write(probe: Path) -> None:

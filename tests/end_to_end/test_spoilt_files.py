@@ -119,7 +119,7 @@ def until(condition: Callable[[], bool], tmp_path: Path) -> None:
     pytest.fail((tmp_path / "daemon.log").read_text())
 
 
-@pytest.mark.parametrize("number", ["EDQUOT", "EIO", "EROFS"])
+@pytest.mark.parametrize("number", ["EDQUOT", "EIO", "EROFS", "EACCES"])
 def test_a_daemon_whose_writes_are_refused_pauses_and_goes_on(
     number: str,
     user: User,
