@@ -29,8 +29,9 @@ class Pause:
         if trouble != self.trouble:
             _LOG.error("paused: %s", trouble)
         self.trouble = trouble
-        self._until = time.monotonic() + min(_LONGEST_S, _FIRST_S * 2**self._times)
-        self._times = min(self._times + 1, 10)
+        if not self.on:  # what else goes wrong meanwhile says nothing new
+            self._until = time.monotonic() + min(_LONGEST_S, _FIRST_S * 2**self._times)
+            self._times = min(self._times + 1, 10)
 
     def end(self) -> None:
         """Work has succeeded."""

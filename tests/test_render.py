@@ -22,7 +22,8 @@ def shown(*items: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(None, "-"), (0, "0 s"), (59.4, "59 s"), (60, "1:00"), (3599, "59:59"), (3661, "1:01:01")]
+    ("seconds", "text"),
+    [(None, "-"), (0, "0 s"), (59.4, "59 s"), (60, "1:00"), (3599, "59:59"), (3661, "1:01:01"), (-5, "0 s")],
 )
 def test_durations(seconds: float | None, text: str) -> None:
     assert render.duration(seconds) == text

@@ -60,7 +60,7 @@ def play(
 ) -> Callable[[str], subprocess.CompletedProcess[str]]:
     """Runs a script in a small file system of its own, with a job on a simulated device."""
     simulate(devices=1, speed=20.0)
-    make_job(tasks=1, target="simulated", trials=80, trials_per_round=8)
+    make_job(tasks=1, target="simulated", trials=40, trials_per_round=8)
     (tmp_path / "disk").mkdir()
 
     def run(script: str) -> subprocess.CompletedProcess[str]:
@@ -80,7 +80,7 @@ def test_a_daemon_on_a_full_disk_pauses_and_goes_on_when_there_is_room(
     assert "the daemon pauses: " in said and "; paused: " in said, said + done.stderr
     assert "hold: 1" in said and "no space left on device" in done.stderr, said + done.stderr
     assert ".tmp" not in said, "what was not written left something behind"
-    assert "daemon: 0" in said and "80/80" in said, said + logged
+    assert "daemon: 0" in said and "40/40" in said, said + logged
     assert "stage failed" not in said and "set aside" not in said, "it is no stage's fault"
     assert "no space left on device" in logged and "goes on after" in logged and "Traceback" not in logged
 

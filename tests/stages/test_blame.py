@@ -38,7 +38,11 @@ def fill(*folders: Path) -> None:
     raise disk_problem("write to", folders[0], FULL)
 
 
-def test_a_build_whose_task_is_damaged_fails_as_a_whole(stage: Callable[[str], Stage]) -> None:
+@pytest.mark.parametrize("verify", ["true", "false"])
+def test_a_build_whose_task_is_damaged_fails_as_a_whole(
+    workspace: Workspace, stage: Callable[[str], Stage], verify: str
+) -> None:
+    workspace.config.write_text(workspace.config.read_text() + f"[measure]\nverify = {verify}\n")
     loaded = stage("llvm")
     loaded.paths.tasks.mkdir()
     loaded.paths.task(0).write_text("{")
