@@ -101,7 +101,6 @@ def test_no_command_trips_and_the_other_job_is_as_it_was(
         ("spec", "newer", "export 1", 1, "a newer autotune wrote it"),
         ("model", "flipped", "export 1", 1, "model.onnx is damaged; submit the model again"),
         ("model", "missing", "export 1", 1, "model.onnx is missing; submit the model again"),
-        ("trials", "newer", "export 1", 1, "a newer autotune wrote it"),
         ("control", "torn", "release 1", 0, ""),
         ("control", "newer", "release 1", 1, "a newer autotune wrote it"),
         ("state", "zeros", "hold 1", 0, ""),
