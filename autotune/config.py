@@ -108,6 +108,7 @@ class Search:
     strategy: str = _setting("evolutionary", "strategy of jobs that name none")
     sampler: str = _setting("", "greedy or adaptive; empty: the strategy's own", choices=_SAMPLERS)
     synthesis: bool = _setting(True, "whether the adaptive sampler replaces what was measured by a synthesis")
+    prior: bool = _setting(True, "whether a job's cost model starts from the one that comes with autotune")
     population: int = _setting(96, "candidates in one generation", least=1)
     generations: int = _setting(3, "generations bred in one search", least=0)
     init_unmeasured: int = _setting(24, "new random candidates that each search starts from, at least", least=0)

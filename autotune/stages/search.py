@@ -44,6 +44,7 @@ def _propose(
     """Candidates, and what the search tells of itself; `barred` are hashes that nobody may propose."""
     from autotune.tvm_backend.cost_model import CostModel
     from autotune.tvm_backend.evolve import propose
+    from autotune.tvm_backend.prior import prior
     from autotune.tvm_backend.propose import Request
 
     if stage.attempt:
@@ -51,6 +52,8 @@ def _propose(
     if trials and not train.is_intact(stage.paths):
         train.update_model(stage)
     model = CostModel.load(stage.paths.cost_model) if train.is_intact(stage.paths) else None
+    if model is None and stage.config.search.prior:
+        model = prior(stage.spec.target_kind)
     if (stage.spec.strategy, stage.spec.sampler) != ("evolutionary", "greedy"):
         return _on_knobs(stage, Request(trials, pending, stage.count, model, _seed(stage), frozenset(barred)))
     evolution, known = _evolution(stage), {item.hash for item in pending} | set(barred)

@@ -39,6 +39,7 @@ def update_model(stage: Stage) -> int:
     Trials of other jobs for the same kind of device teach what loop nests it likes before this job has many of its own.
     """
     from autotune.tvm_backend.cost_model import CostModel
+    from autotune.tvm_backend.prior import prior
 
     logs = {task: stage.log(task).trials() for task in stage.spec.tunable}
     total = sum(map(len, logs.values()))
@@ -55,7 +56,8 @@ def update_model(stage: Stage) -> int:
         rows += [found for found, _ in usable]
         throughput += [value for _, value in usable]
     if any(throughput):
-        model = CostModel.train(rows, throughput).serialise()
+        start = prior(stage.spec.target_kind) if stage.config.search.prior else None
+        model = CostModel.train(rows, throughput, start).serialise()
         publish_bytes(stage.paths.cost_model, model)
         publish_json(stage.paths.cost_model_meta, *_META, {"trials": total, "crc32": zlib.crc32(model)})
     return total

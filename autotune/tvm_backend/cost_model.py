@@ -28,7 +28,6 @@ _PARAMETERS = {
     "tree_method": "hist",
     "base_score": 0.0,
 }
-_ROUNDS = 120
 FEATURES = 164  # of a store, in TVM's per-store features
 
 
@@ -64,8 +63,13 @@ class CostModel:
         self._booster = booster
 
     @classmethod
-    def train(cls, features: Sequence[Array], throughput: Sequence[float]) -> CostModel:
-        """Fit to relative throughputs in [0, 1], one for each candidate; errors weigh as much as throughput."""
+    def train(
+        cls, features: Sequence[Array], throughput: Sequence[float], start: CostModel | None = None, rounds: int = 120
+    ) -> CostModel:
+        """Fit to relative throughputs in [0, 1], one for each candidate; errors weigh as much as throughput.
+
+        With `start`, what is fitted is what that model leaves unexplained: its trees stay, `rounds` new ones follow.
+        """
         import xgboost
 
         samples = Samples.pack(features)
@@ -77,7 +81,8 @@ class CostModel:
             return residual * weight, weight
 
         matrix = xgboost.DMatrix(samples.rows, nthread=1)
-        return cls(xgboost.train(dict(_PARAMETERS), matrix, num_boost_round=_ROUNDS, obj=squared_error))
+        known = start._booster if start else None
+        return cls(xgboost.train(dict(_PARAMETERS), matrix, rounds, obj=squared_error, xgb_model=known))
 
     @classmethod
     def load(cls, path: Path) -> CostModel | None:
@@ -85,9 +90,16 @@ class CostModel:
         import xgboost
 
         try:
-            return cls(xgboost.Booster({"nthread": 1}, model_file=bytearray(path.read_bytes())))
+            return cls.deserialise(path.read_bytes())
         except (OSError, xgboost.core.XGBoostError):
             return None
+
+    @classmethod
+    def deserialise(cls, data: bytes) -> CostModel:
+        """The model that `serialise` gave. Raises xgboost's XGBoostError for anything else."""
+        import xgboost
+
+        return cls(xgboost.Booster({"nthread": 1}, model_file=bytearray(data)))
 
     def serialise(self) -> bytes:
         return bytes(self._booster.save_raw("ubj"))
