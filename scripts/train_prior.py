@@ -46,9 +46,9 @@ def main() -> None:
     tasks = [task for folder in options.workspaces for task in read(Workspace(folder), options.target)]
     print(f"{len(tasks)} tasks, {sum(len(task.rows) for task in tasks)} trials")
     if not options.no_folds:
-        judge(tasks, options.rounds)
+        judge(tasks)
     if options.output:
-        data = lzma.compress(train(tasks, options.rounds).serialise(), preset=9)
+        data = lzma.compress(train(tasks).serialise(), preset=9)
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_bytes(data)
         print(f"{options.output}: {len(data) / 1e3:.0f} kB")
@@ -58,7 +58,6 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workspaces", type=Path, nargs="+")
     parser.add_argument("--target", default="llvm", help="kind of target of which the trials are taken")
-    parser.add_argument("--rounds", type=int, default=150, help="trees of the model")
     parser.add_argument("--output", type=Path, metavar="FILE.ubj.xz")
     parser.add_argument("--no-folds", action="store_true", help="do not judge it first")
     return parser.parse_args()
@@ -88,15 +87,15 @@ def as_task(name: str, sample: features.Sample) -> Task:
     return Task(name, [sample.rows[index] for index in usable], relative[usable])
 
 
-def train(tasks: Sequence[Task], rounds: int) -> CostModel:
+def train(tasks: Sequence[Task]) -> CostModel:
     rows = [row for task in tasks for row in task.rows]
-    return CostModel.train(rows, np.concatenate([task.throughput for task in tasks]), rounds=rounds)
+    return CostModel.train(rows, np.concatenate([task.throughput for task in tasks]))
 
 
-def judge(tasks: Sequence[Task], rounds: int) -> None:
+def judge(tasks: Sequence[Task]) -> None:
     ranks, firsts, chances = [], [], []
     for fold in range(FOLDS):
-        model = train([task for index, task in enumerate(tasks) if index % FOLDS != fold], rounds)
+        model = train([task for index, task in enumerate(tasks) if index % FOLDS != fold])
         for task in tasks[fold::FOLDS]:
             scores = model.score(task.rows)
             ranks.append(spearmanr(scores, task.throughput).statistic)

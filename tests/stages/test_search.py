@@ -59,10 +59,10 @@ def job(make_job, pooling):
     return publish
 
 
-def searched(workspace, paths, round=0, count=6):
+def searched(workspace, paths, round=0, count=6, config=Config()):  # noqa: B008
     """Run the search of a round; what it says, and the hashes that it published."""
     formats.write(paths.stage(0, round), StageFile(0, round, "search"))
-    stage = Stage.load(workspace, paths, Config(), 0, round, (0,), count)
+    stage = Stage.load(workspace, paths, config, 0, round, (0,), count)
     told = search.run(stage)
     return told, list(formats.read(StageFile, paths.stage(0, round)).candidates)
 
@@ -121,5 +121,12 @@ def test_what_has_no_configuration_is_known_by_its_hash(workspace, job):
     # Such a trial cannot be replayed, so it would stop the training of a cost model, whoever searches.
     with patch.object(search.train, "update_model"):
         told, found = searched(workspace, paths, round=1, count=28)
-    assert told["repeated"] >= 12
+    assert told["repeated"] >= len(strange) > 6
     assert found and not {item.hash for item in found} & {item.hash for item in strange}
+
+
+def test_the_first_batch_is_searched_with_the_prior_unless_it_is_switched_off(workspace, job):
+    paths = job("evolutionary", "greedy")
+    assert searched(workspace, paths)[0]["steps"] > 0
+    without = replace(Config(), search=replace(Config().search, prior=False))
+    assert searched(workspace, paths, config=without)[0]["steps"] == 0
