@@ -166,20 +166,3 @@ def test_held_cancelled_and_retried(user, models):
     assert user.status() == []
     assert user.trials(), "the tuning logs outlive the jobs"
     assert user.ok("submit", models / "mlp.onnx", "-q") == "3\n", "the number of a removed job is not given again"
-
-
-def test_a_job_with_a_damaged_file_is_left_out_and_the_others_go_on(user, models):
-    for name in ("broken", "whole"):
-        user.ok("submit", models / "mlp.onnx", "--name", name, "--trials", 2, "--trials-per-round", 2)
-    (stage,) = user.root.glob("jobs/0001-broken/stages/t000-*")
-    stage.write_bytes(stage.read_bytes()[:20])
-    daemon = user.start("daemon", "run")
-    try:
-        user.ok("wait", "whole", "--timeout", 120)
-        (broken, whole) = user.status()
-    finally:
-        daemon.terminate()
-        assert daemon.wait(60) == 143
-    assert whole["state"] == "done"
-    assert broken["state"] == "waiting"
-    assert str(stage.name) in broken["reason"]
