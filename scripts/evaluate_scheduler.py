@@ -3,6 +3,7 @@
 
     python scripts/evaluate_scheduler.py                         # all three parts: about 45 minutes on two CPUs
     python scripts/evaluate_scheduler.py --part real --trials 16 --models tiny_cnn mlp
+    python scripts/evaluate_scheduler.py --remeasure             # only the best kernels of the last part real, again
     python scripts/evaluate_scheduler.py --render                # from the raw results that are there
 
 real: real models on this machine's CPUs under every policy. devices: the real daemon on simulated devices, beside the
@@ -27,7 +28,9 @@ def main() -> None:
     options = parse()
     options.work.mkdir(parents=True, exist_ok=True)
     options.docs.mkdir(parents=True, exist_ok=True)
-    for part in () if options.render else options.part or PARTS:
+    if options.remeasure:
+        remeasure(options.work)
+    for part in () if options.render or options.remeasure else options.part or PARTS:
         (options.work / f"{part}.json").write_text(json.dumps(run(part, options), indent=1))
     results = {part: json.loads(path.read_text()) for part in PARTS if (path := options.work / f"{part}.json").exists()}
     document.write(options.docs, results)
@@ -38,6 +41,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", action="append", choices=PARTS, help="run only this one; may be given again")
     parser.add_argument("--render", action="store_true", help="run nothing")
+    parser.add_argument("--remeasure", action="store_true", help="measure the best kernels of the real models again")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "evaluation", help="workspaces and raw results")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
     parser.add_argument(
@@ -48,6 +52,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device-trials", type=int, default=160, help="of each job for simulated devices")
     parser.add_argument("--speed", type=float, default=4.0, help="of simulated devices, but for the run that is judged")
     return parser.parse_args()
+
+
+def remeasure(work: Path) -> None:
+    results = work / "real.json"
+    found = real.remeasured((work / "real").resolve(), json.loads(results.read_text()))
+    results.write_text(json.dumps(found, indent=1))
 
 
 def run(part: str, options: argparse.Namespace) -> Any:

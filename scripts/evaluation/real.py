@@ -14,6 +14,7 @@ from typing import Any
 from autotune import config as settings
 from autotune import lending
 from autotune.machine import cpu_model
+from autotune.storage.paths import Workspace
 
 from . import queue
 
@@ -27,9 +28,33 @@ def run(work: Path, models: Sequence[str], trials: int, per_round: int) -> dict[
     made = work / "models"
     subprocess.run([sys.executable, str(_MAKE), *models, "--output", str(made)], check=True, stdout=subprocess.DEVNULL)
     files = [made / f"{name}.onnx" for name in models]
-    rows = [_policy(work / f"real-{policy}", policy, files, trials, per_round) for policy in POLICIES]
+    rows = [_policy(_folder(work, policy), policy, files, trials, per_round) for policy in POLICIES]
     cpus = len(os.sched_getaffinity(0))
-    return {"cpu": cpu_model(), "cpus": cpus, "models": list(models), "trials": trials, "policies": rows}
+    found = {"cpu": cpu_model(), "cpus": cpus, "models": list(models), "trials": trials, "policies": rows}
+    return remeasured(work, found)
+
+
+def _folder(work: Path, policy: str) -> Path:
+    return work / f"real-{policy}"
+
+
+def remeasured(work: Path, found: dict[str, Any]) -> dict[str, Any]:
+    """The results, with each task's best candidate rebuilt and timed again with nothing else running."""
+    print("measuring the best kernels again", flush=True)
+    roots = [_folder(work, row["policy"]) for row in found["policies"]]
+    threads = lending.threads(settings.load(Workspace(roots[0]).config))
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("remeasure.py")), *map(str, roots)],
+        env={**os.environ, "TVM_NUM_THREADS": str(threads)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"measuring again failed: {done.stderr}")
+    tasks = json.loads(done.stdout.splitlines()[-1])
+    rows = [{**row, "tasks": tasks[str(root)]} for row, root in zip(found["policies"], roots, strict=True)]
+    return {**found, "policies": rows}
 
 
 def _policy(root: Path, policy: str, models: Sequence[Path], trials: int, per_round: int) -> dict[str, Any]:
@@ -54,7 +79,6 @@ def _policy(root: Path, policy: str, models: Sequence[Path], trials: int, per_ro
             kind: sum(s.seconds for s in ran if s.kind == kind) for kind in ("search", "build", "measure", "train")
         },
         "latency": {model.stem: _latency(workspace, model.stem) for model in models},
-        "tasks": _remeasure(workspace),
     }
 
 
@@ -67,16 +91,3 @@ def _cpu_seconds() -> float:
 def _latency(workspace: Any, name: str) -> dict[str, float]:
     output = workspace.root / "exported" / name
     return dict(json.loads(queue.call(workspace, "export", name, "--output", output, "--json"))["latency"])
-
-
-def _remeasure(workspace: Any) -> list[dict[str, Any]]:
-    """Each task's best candidate, rebuilt and timed again with nothing else running."""
-    config = settings.load(workspace.config)
-    environment = {**os.environ, "TVM_NUM_THREADS": str(lending.threads(config))}
-    script = Path(__file__).with_name("remeasure.py")
-    done = subprocess.run(
-        [sys.executable, str(script), str(workspace.root)], env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(f"measuring again failed: {done.stderr}")
-    return list(json.loads(done.stdout.splitlines()[-1]))
