@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.errors import StorageError
 from autotune.ledger import Ledger, read_control
+from autotune.storage.atomic import stamp
 from autotune.storage.paths import JobPaths
 
 
@@ -34,10 +34,9 @@ class Archived:
     def wanted_again(self, paths: JobPaths) -> bool:
         """Whether a retry was asked for since. The control file is read only if it has changed."""
         try:
-            status = os.stat(paths.control)
+            seen = stamp(paths.control)
         except OSError:
             return False
-        seen = (status.st_mtime_ns, status.st_ino)
         if seen == self._control_seen:
             return False
         self._control_seen = seen

@@ -40,7 +40,7 @@ from autotune.ledger import read_state
 from autotune.processes import strays
 from autotune.storage import atomic, formats
 from autotune.storage.formats import ENDED, SIMULATED, Control, JobSpec, JobState, StageFile, Trial, from_json
-from autotune.storage.identity import Identity
+from autotune.storage.identity import runs
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT
@@ -199,9 +199,8 @@ class _Job:
                 yield f"{self.paths.stage(task, round)}: candidate {hash} is in the log from round {trial.round}"
 
     def _artifacts(self) -> Iterator[str]:
-        for folder in sorted(self.paths.artifacts.glob("*")):
-            if not (self.paths.stages / f"{folder.name}.json").exists():
-                yield f"{folder} belongs to no stage"
+        for folder in self.paths.orphaned_artifacts():
+            yield f"{folder} belongs to no stage"
 
     def _counts(self, spec: JobSpec, state: JobState) -> Iterator[str]:
         if state.trials_done != sum(task.trials for task in state.tasks):
@@ -219,7 +218,7 @@ class _Job:
 def _leavings(workspace: Workspace) -> Iterator[str]:
     for path in _old(litter(workspace)):
         match = _WRITER.match(path.name)
-        if match is None or not _runs(int(match[1])):
+        if match is None or not runs(int(match[1])):
             yield f"{path} was left by a process that ended"
 
 
@@ -228,10 +227,3 @@ def _old(paths: Iterable[Path]) -> Iterator[Path]:
         with contextlib.suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > LEFT_ALONE_S:
                 yield path
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Identity.of(pid).alive()
-    except ProcessLookupError:
-        return False

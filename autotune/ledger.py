@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import os
 import shutil
 import time
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ from autotune.errors import DamagedFile, StorageError
 from autotune.planning.view import JobView, RunningView, StageId, StageView, TaskView
 from autotune.planning.waiting import waits_for
 from autotune.storage import formats
+from autotune.storage.atomic import stamp
 from autotune.storage.formats import ENDED, Control, JobSpec, JobState, StageFile, State, TaskProgress
 from autotune.storage.job_files import make_folder, read_spec, read_stage, set_aside
 from autotune.storage.paths import JobPaths, Workspace
@@ -94,11 +94,9 @@ class Ledger:
     def obey(self) -> bool:
         """Read what the user wants again, if the file has changed; returns whether it had."""
         try:
-            found = os.stat(self._control_path)
+            seen = stamp(self._control_path)
         except FileNotFoundError:
             return False
-        # A clock tick may be longer than the time between two changes, but each change is a new file.
-        seen = (found.st_mtime_ns, found.st_ino)
         if seen == self._control_seen:
             return False
         self._control_seen = seen
@@ -139,9 +137,8 @@ class Ledger:
 
     def _drop_libraries(self) -> None:
         """Delete libraries of rounds whose stage file is lost: they will not be measured."""
-        for folder in self.paths.artifacts.glob("*"):
-            if not (self.paths.stages / f"{folder.name}.json").exists():
-                shutil.rmtree(folder, ignore_errors=True)
+        for folder in self.paths.orphaned_artifacts():
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _restore_searches(self) -> None:
         for task in set(self.spec.tunable) - {id.task for id in self.stages}:

@@ -38,10 +38,7 @@ def limit_memory(mib: int) -> None:
     if not data:
         return
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    limit = data + mib * _MIB
-    if hard != resource.RLIM_INFINITY:
-        limit = min(limit, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (_below(hard, data + mib * _MIB), hard))
 
 
 def limit_process(pid: int, share: float) -> int:
@@ -52,9 +49,13 @@ def limit_process(pid: int, share: float) -> int:
     limit = int(memory_bytes() * share)
     with contextlib.suppress(AttributeError, ProcessLookupError):
         hard = resource.prlimit(pid, resource.RLIMIT_DATA)[1]
-        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        limit = _below(hard, limit)
         resource.prlimit(pid, resource.RLIMIT_DATA, (limit, limit))
     return limit
+
+
+def _below(hard: int, limit: int) -> int:
+    return limit if hard == resource.RLIM_INFINITY else min(limit, hard)
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from autotune.storage.atomic import TEMPORARY_PREFIX, sweep_temporaries
-from autotune.storage.identity import Identity
+from autotune.storage.atomic import LEFTOVER_AGE_S, TEMPORARY_PREFIX, sweep_temporaries
+from autotune.storage.identity import runs
 from autotune.storage.paths import Workspace
 
 _LOG = logging.getLogger("autotune.daemon")
 
-# As long as `sweep_temporaries` does: far longer than any writer needs, an import of a large model included.
-LEFT_ALONE_S = 3600.0
+# Far longer than any writer needs, an import of a large model included.
+LEFT_ALONE_S = LEFTOVER_AGE_S
 
 
 def sweep(workspace: Workspace, lock_folder: Path) -> list[Path]:
@@ -42,10 +42,7 @@ def abandoned(folder: Path) -> bool:
 
 
 def _runs(pid: str) -> bool:
-    try:
-        return Identity.of(int(pid)).alive()
-    except (ValueError, OverflowError, ProcessLookupError):
-        return False
+    return pid.isdecimal() and runs(int(pid))
 
 
 def litter(workspace: Workspace) -> Iterator[Path]:

@@ -98,18 +98,18 @@ class _Armed:
         return self.record or f"{self.role} {call} torn {kind_of(path, self.roots)}" in self.kills
 
     def count(self, site: str) -> int:
-        path = os.path.join(self.folder, "count-" + re.sub(r"[^A-Za-z0-9.]", "_", site))
-        descriptor = _REAL["open"](path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        _REAL["write"](descriptor, b".")
-        number = os.lseek(descriptor, 0, os.SEEK_CUR)
-        _REAL["close"](descriptor)
-        return number
+        return self._add("count-" + re.sub(r"[^A-Za-z0-9.]", "_", site), b".")
 
     def append(self, name: str, record: dict[str, Any]) -> None:
-        path = os.path.join(self.folder, name)
-        descriptor = _REAL["open"](path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        _REAL["write"](descriptor, json.dumps(record).encode() + b"\n")
+        self._add(name, json.dumps(record).encode() + b"\n")
+
+    def _add(self, name: str, data: bytes) -> int:
+        """Append to a file of the orders' folder; returns where it ends then."""
+        descriptor = _REAL["open"](os.path.join(self.folder, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        _REAL["write"](descriptor, data)
+        end = os.lseek(descriptor, 0, os.SEEK_CUR)
         _REAL["close"](descriptor)
+        return end
 
     def die(self, site: str, occurrence: int, scope: str) -> None:
         self.append(DEATHS, {"site": site, "occurrence": occurrence, "scope": scope, "pid": os.getpid()})

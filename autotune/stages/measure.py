@@ -15,7 +15,7 @@ from autotune.isolate import Ending, Outcome, isolated
 from autotune.stages import reference, simulated
 from autotune.stages.progress import Progress, followed, shut_out
 from autotune.stages.stage import Stage
-from autotune.storage.formats import Candidate, Failure, Quarantined, Trial
+from autotune.storage.formats import Candidate, Failure, Trial
 
 _RETRIED: tuple[Ending, ...] = ("crash", "timeout", "memory", "wrong")
 
@@ -150,11 +150,8 @@ def _outcome_trial(stage: Stage, candidate: Candidate, outcome: Outcome) -> Tria
 
 def _log(stage: Stage, trials: list[Trial]) -> list[Trial]:
     """Log trials, and shut out the harmful ones first: killed in between, they are not run again."""
-    job, target = stage.paths.folder.name, stage.spec.target
     failed = [(trial, trial.failure) for trial in trials if trial.failure is not None]
-    stage.quarantine().add(
-        [Quarantined(trial.hash, target, stage.task.hash, failure, job, trial.at) for trial, failure in failed]
-    )
+    stage.quarantine().add([stage.quarantined(trial.hash, failure, trial.at) for trial, failure in failed])
     return stage.log().add(trials)
 
 

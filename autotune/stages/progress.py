@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from autotune.errors import StorageError
 from autotune.stages.stage import Stage
 from autotune.storage import formats
-from autotune.storage.formats import Candidate, Failure, InProgress, Quarantined, to_json
+from autotune.storage.formats import Candidate, Failure, InProgress, to_json
 from autotune.storage.paths import JobPaths
 
 _DEATHS = 2
@@ -43,8 +43,7 @@ class Progress:
 
     def condemn(self, candidate: Candidate, failure: Failure) -> None:
         """Shut out the candidate at which this stage died, before it is forgotten for the next such one."""
-        job, target, task = self.stage.paths.folder.name, self.stage.spec.target, self.stage.task.hash
-        self.stage.quarantine().add([Quarantined(candidate.hash, target, task, failure, job, time.time())])
+        self.stage.quarantine().add([self.stage.quarantined(candidate.hash, failure, time.time())])
         self.condemned.append(candidate.hash)
 
     def begin(self, candidate: Candidate) -> None:

@@ -49,9 +49,11 @@ def _propose(
 
     if stage.attempt:
         train.forget_model(stage.paths)  # the last attempt may have died of reading it
-    if trials and not train.is_intact(stage.paths):
+    intact = train.is_intact(stage.paths)
+    if trials and not intact:
         train.update_model(stage)
-    model = CostModel.load(stage.paths.cost_model) if train.is_intact(stage.paths) else None
+        intact = train.is_intact(stage.paths)
+    model = CostModel.load(stage.paths.cost_model) if intact else None
     if model is None and stage.config.search.prior:
         model = prior(stage.spec.target_kind)
     if (stage.spec.strategy, stage.spec.sampler) != ("evolutionary", "greedy"):

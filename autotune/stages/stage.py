@@ -12,7 +12,7 @@ from typing import Any
 from autotune.config import Config
 from autotune.errors import DamagedFile
 from autotune.storage import atomic, formats
-from autotune.storage.formats import SIMULATED, Candidate, JobSpec, Kind, StageFile, TaskSpec
+from autotune.storage.formats import SIMULATED, Candidate, Failure, JobSpec, Kind, Quarantined, StageFile, TaskSpec
 from autotune.storage.job_files import read_spec, read_stage
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.quarantine import Quarantine
@@ -76,12 +76,12 @@ class Stage:
     def quarantine(self) -> Quarantine:
         return Quarantine(self.workspace.quarantine)
 
-    def on_its_way(self) -> set[str]:
-        """Hashes of this task's candidates in its other rounds: proposed, and perhaps not in the log yet."""
-        return {item.hash for item in self.pending()}
+    def quarantined(self, hash: str, failure: Failure, at: float) -> Quarantined:
+        """The line of the quarantine for a candidate of this task."""
+        return Quarantined(hash, self.spec.target, self.task.hash, failure, self.paths.folder.name, at)
 
     def pending(self) -> list[Candidate]:
-        """The candidates of `on_its_way`."""
+        """This task's candidates in its other rounds: proposed, and perhaps not in the log yet."""
         found: list[Candidate] = []
         for path in self.paths.stage_files_of(self.file.task):
             # That round has ended since: its candidates are in the log. Or its file is damaged, and they are lost.

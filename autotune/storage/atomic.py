@@ -20,6 +20,7 @@ from typing import Any
 from autotune.errors import DamagedFile, NewerFormat, disk_problem
 
 __all__ = [
+    "LEFTOVER_AGE_S",
     "TEMPORARY_PREFIX",
     "make_folders",
     "publish_bytes",
@@ -27,6 +28,7 @@ __all__ = [
     "publish_json",
     "read_json",
     "remove",
+    "stamp",
     "sweep_temporaries",
     "sync_folder",
     "temporary_name",
@@ -35,7 +37,7 @@ __all__ = [
 
 _LOG = logging.getLogger("autotune.storage")
 TEMPORARY_PREFIX = ".tmp-"
-_LEFTOVER_AGE_S = 3600.0
+LEFTOVER_AGE_S = 3600.0
 
 
 def publish_bytes(path: Path, data: bytes) -> None:
@@ -120,10 +122,17 @@ def publish_folder(temporary: Path, final: Path) -> None:
 
 
 def make_folders(path: Path, mode: int = 0o777) -> None:
-    """Make the folder, of this mode, and those above it that are missing, durably. Raises ``OSError``.
+    """Make the folder, of this mode, and those above it that are missing, durably. Raises ``DiskProblem``.
 
     Without it a power cut could take a new folder away, and with it all that was synced in it.
     """
+    try:
+        _make_folders(path, mode)
+    except OSError as error:
+        raise disk_problem("make", path, error) from error
+
+
+def _make_folders(path: Path, mode: int) -> None:
     missing = []
     while not path.is_dir():
         missing.append(path)
@@ -131,6 +140,15 @@ def make_folders(path: Path, mode: int = 0o777) -> None:
     for folder in reversed(missing):
         folder.mkdir(mode if folder is missing[0] else 0o777, exist_ok=True)
         sync_folder(folder.parent)
+
+
+def stamp(path: str | Path) -> tuple[int, int]:
+    """Which publication of a file is there. Raises ``OSError``.
+
+    A clock tick may be longer than the time between two changes, but each change is a new file.
+    """
+    found = os.stat(path)
+    return found.st_mtime_ns, found.st_ino
 
 
 def remove(path: Path) -> None:
@@ -221,7 +239,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _discard_if_old(entry: os.DirEntry[str]) -> bool:
     try:
-        if time.time() - entry.stat(follow_symlinks=False).st_mtime < _LEFTOVER_AGE_S:
+        if time.time() - entry.stat(follow_symlinks=False).st_mtime < LEFTOVER_AGE_S:
             return False
         if entry.is_dir(follow_symlinks=False):
             import shutil  # slow to import, and hardly ever needed

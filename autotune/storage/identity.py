@@ -15,7 +15,7 @@ from typing import Any
 
 from autotune.errors import DamagedFile
 
-__all__ = ["Identity"]
+__all__ = ["Identity", "runs"]
 
 _PROC = Path("/proc")
 _BOOT_ID = "sys/kernel/random/boot_id"
@@ -78,6 +78,14 @@ class Identity:
         if {type(text) for text in texts} != {str} or {type(n) for n in numbers} != {int}:
             raise DamagedFile(f"not the identity of a process: {value!r}")
         return identity
+
+
+def runs(pid: int) -> bool:
+    """Whether some process of this machine has this id now; a zombie does not run."""
+    try:
+        return Identity.of(pid).alive()
+    except ProcessLookupError:
+        return False
 
 
 def _boot_id() -> str:

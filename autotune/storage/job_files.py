@@ -106,10 +106,7 @@ def make_folder(path: Path) -> None:
     """
     if os.path.lexists(path) and not path.is_dir():
         set_aside(path)
-    try:
-        make_folders(path)
-    except OSError as error:
-        raise disk_problem("make", path, error) from error
+    make_folders(path)
 
 
 def checksum(path: Path) -> tuple[int, int]:

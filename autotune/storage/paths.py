@@ -92,6 +92,12 @@ class JobPaths:
         """Stage files of one task, in order of rounds."""
         return [path for path in self.stage_files() if path.name.startswith(f"t{task:03}-")]
 
+    def orphaned_artifacts(self) -> list[Path]:
+        """Folders of libraries whose stage is gone."""
+        return [
+            folder for folder in sorted(self.artifacts.glob("*")) if not (self.stages / f"{folder.name}.json").exists()
+        ]
+
     def in_progress(self, task: int, round: int) -> Path:
         return self.stages / f".t{task:03}-r{round:04}.now"
 

@@ -67,7 +67,4 @@ def private_folder(path: Path) -> None:
     Raises:
         DiskProblem: it could not be made.
     """
-    try:
-        make_folders(path, 0o700)
-    except OSError as error:
-        raise disk_problem("make", path, error) from error
+    make_folders(path, 0o700)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from autotune.errors import disk_problem
 from autotune.storage.atomic import make_folders
 from autotune.storage.formats import Trial, from_json, to_json
 from autotune.storage.record_log import START, RecordLog
@@ -44,10 +43,7 @@ class TuningLog:
         Raises:
             DiskProblem: nothing was appended.
         """
-        try:
-            make_folders(self.path.parent)
-        except OSError as error:
-            raise disk_problem("make", self.path.parent, error) from error
+        make_folders(self.path.parent)
         with self._log.transaction() as transaction:
             self.trials()
             new: dict[str, Trial] = {}

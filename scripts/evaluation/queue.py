@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from measure_daemon import cpu_s
 
 from autotune.journal import records
 from autotune.storage.paths import Workspace
@@ -61,13 +63,10 @@ def drain(workspace: Workspace, policy: str) -> dict[str, float]:
 
 def _watch(daemon: subprocess.Popen[bytes]) -> float:
     """Wait for a daemon; returns the CPU seconds that it itself used, without its workers."""
-    ticks, used = os.sysconf("SC_CLK_TCK"), 0.0
+    used = 0.0
     while daemon.poll() is None:
-        try:
-            fields = Path(f"/proc/{daemon.pid}/stat").read_text().rpartition(")")[2].split()
-            used = max(used, (int(fields[11]) + int(fields[12])) / ticks)
-        except (OSError, IndexError):
-            pass
+        with contextlib.suppress(OSError, IndexError):
+            used = max(used, cpu_s(daemon.pid))
         time.sleep(0.2)
     return used
 
