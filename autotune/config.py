@@ -88,8 +88,8 @@ class Job:
     """What a job gets unless its submission says otherwise."""
 
     trials: int = _setting(640, "trials a job may spend", least=1)
-    trials_per_round: int = _setting(16, "trials in one round of a task", least=1)
-    patience: int = _setting(5, "rounds without any improvement after which a task is converged; 0: never", least=0)
+    trials_per_round: int = _setting(8, "trials in one round of a task", least=1)
+    patience: int = _setting(8, "rounds without any improvement after which a task is converged; 0: never", least=0)
     min_gain: float = _setting(0.01, "share of a task's time by which a trial must beat it to count as a gain", least=0)
 
 
@@ -105,7 +105,7 @@ class Submit:
 class Search:
     """The search that proposes candidates; population to mutation are those of the evolutionary one."""
 
-    strategy: str = _setting("evolutionary", "strategy of jobs that name none")
+    strategy: str = _setting("beam", "strategy of jobs that name none")
     sampler: str = _setting("", "greedy or adaptive; empty: the strategy's own", choices=_SAMPLERS)
     synthesis: bool = _setting(True, "whether the adaptive sampler replaces what was measured by a synthesis")
     prior: bool = _setting(True, "whether a job's cost model starts from the one that comes with autotune")
@@ -132,7 +132,7 @@ class Measure:
     """Timing candidates on the target device."""
 
     repeats: int = _setting(5, "timings taken of a candidate", least=1)
-    min_repeat_ms: int = _setting(20, "milliseconds that one timing lasts, at least", least=0)
+    min_repeat_ms: int = _setting(10, "milliseconds that one timing lasts, at least", least=0)
     warmup: int = _setting(1, "runs before the first timing", least=0)
     timeout_s: float = _setting(20.0, "seconds before a measurement is killed", least=0.1)
     threads: int = _setting(0, "threads that a candidate runs on; 0: one per CPU slot", least=0)

@@ -256,12 +256,11 @@ class Tuning:
 
 def features(layer: Layer, trials: Sequence[Any], rows: dict[str, Any]) -> None:
     """Adds the features of the trials that have none yet."""
-    from autotune.tvm_backend.cost_model import extract_features
-    from autotune.tvm_backend.space import replay
+    from autotune.tvm_backend.features import Features
 
     missing = [trial for trial in trials if trial.hash not in rows]
     if missing:
-        found = extract_features(layer.knobs.context, replay(missing, layer.program, layer.target))
+        found = Features(layer.program, layer.target).of_trials(missing)
         rows.update({trial.hash: row for trial, row in zip(missing, found, strict=True)})
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import lzma
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +43,7 @@ class Task:
 
 def main() -> None:
     options = parse()
-    tasks = [task for folder in options.workspaces for task in read(Workspace(folder), options.target)]
+    tasks = read([Workspace(folder) for folder in options.workspaces], options.target)
     print(f"{len(tasks)} tasks, {sum(len(task.rows) for task in tasks)} trials")
     if not options.no_folds:
         judge(tasks)
@@ -63,28 +63,36 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def read(workspace: Workspace, kind: str) -> list[Task]:
-    """The tasks of all jobs for a kind of target; features that no job has extracted yet are extracted."""
-    config, seen, found = Config(), set[str](), []
+def read(workspaces: Sequence[Workspace], kind: str) -> list[Task]:
+    """The tasks of all jobs for a kind of target, each with the trials of all workspaces that have it."""
+    names: dict[str, str] = {}
+    found: dict[str, dict[str, tuple[Array, float]]] = {}
+    for workspace in workspaces:
+        for name, task, sample in samples(workspace, kind):
+            names.setdefault(task, name)
+            trials = zip(sample.hashes, sample.rows, sample.times_us, strict=True)
+            found.setdefault(task, {}).update({hash: (rows, time) for hash, rows, time in trials})
+    tasks = (as_task(names[task], trials) for task, trials in found.items())
+    return [task for task in tasks if len(task.rows) >= LEAST and task.throughput.any()]
+
+
+def samples(workspace: Workspace, kind: str) -> Iterator[tuple[str, str, features.Sample]]:
+    """Job, task and trials with their features; features that no job has extracted yet are extracted."""
+    config = Config()
     for paths in workspace.job_list():
         spec = formats.read(JobSpec, paths.spec)
         if spec.target_kind != kind:
             continue
         stage = Stage(workspace, paths, spec, config, StageFile(0, 0, "train"), ())
         for index in spec.tunable:
-            trials = stage.log(index).trials()
-            if spec.tasks[index].hash not in seen and len(trials) >= LEAST and any(trial.best_us for trial in trials):
-                seen.add(spec.tasks[index].hash)
-                found.append(as_task(paths.folder.name, features.sample(stage, index, trials)))
-    return found
+            if trials := stage.log(index).trials():
+                yield paths.folder.name, spec.tasks[index].hash, features.sample(stage, index, trials)
 
 
-def as_task(name: str, sample: features.Sample) -> Task:
-    times = np.array(sample.times_us)
-    best = times[times > 0].min()
-    relative = np.divide(best, times, out=np.zeros_like(times), where=times > 0)
-    usable = [index for index, rows in enumerate(sample.rows) if len(rows)]
-    return Task(name, [sample.rows[index] for index in usable], relative[usable])
+def as_task(name: str, trials: dict[str, tuple[Array, float]]) -> Task:
+    rows, times = zip(*trials.values(), strict=True)
+    usable, throughput = features.Sample(list(trials), rows, times).labelled()
+    return Task(name, usable, np.array(throughput))
 
 
 def train(tasks: Sequence[Task]) -> CostModel:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune import config as settings
-from autotune import submit
+from autotune import strategies, submit
 from autotune.errors import BadInput
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec, from_json, to_json
@@ -24,8 +24,8 @@ def chosen(strategy="", sampler="", search=None):
     )
 
 
-def test_by_default_the_evolutionary_search():
-    assert chosen() == ("evolutionary", "greedy")
+def test_by_default_the_one_that_is_the_default_everywhere():
+    assert chosen() == (strategies.DEFAULT, "greedy")
 
 
 def test_the_command_line_goes_before_the_settings_and_these_before_the_strategys_own():
@@ -36,7 +36,7 @@ def test_the_command_line_goes_before_the_settings_and_these_before_the_strategy
 
 
 @pytest.mark.parametrize(("words", "fault"), [
-    (["--strategy", "anealing"], "[search] strategy: no strategy 'anealing'; there are evolutionary, random"),
+    (["--strategy", "anealing"], "[search] strategy: no strategy 'anealing'; there are evolutionary, beam, random"),
     (["--sampler", "best"], "--sampler 'best': there are greedy, adaptive"),
 ])  # fmt: skip
 def test_what_there_is_not_is_one_line_before_the_model_is_read(tmp_path, words, fault):

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from autotune.planning.gain import open_tasks
 from autotune.planning.view import JobView, RunningView
 
+_FIRST_SHARE = 4
+
 
 def in_flight(job: JobView, running: Sequence[RunningView]) -> int:
     """Trials that rounds on their way will add: searches that run, and batches not yet measured."""
@@ -23,13 +25,18 @@ def next_batch(job: JobView, running: Sequence[RunningView]) -> int:
     return batch(job, in_flight(job, running))
 
 
-def batch(job: JobView, spoken_for: int) -> int:
-    """As `next_batch`, for so many trials in flight."""
+def batch(job: JobView, spoken_for: int, worthwhile: int | None = None) -> int:
+    """As `next_batch`, for so many trials in flight.
+
+    Where a batch of `worthwhile` candidates is worth its search, the first one of a task is no larger than that or
+    a quarter of a round: a model is soon tuned in all its parts, if not well.
+    """
     tunable = [task for task in job.tasks if not task.exhausted and not task.set_aside]
     left = job.trials - job.trials_done - spoken_for
     if any(not task.running_best for task in tunable):
         share = max(1, job.trials // (2 * len(tunable)))
-        return max(0, min(left, job.trials_per_round, share))
+        first = job.trials_per_round if worthwhile is None else max(worthwhile, job.trials_per_round // _FIRST_SHARE)
+        return max(0, min(left, job.trials_per_round, share, first))
     return max(0, min(left, job.trials_per_round))
 
 

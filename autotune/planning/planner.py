@@ -137,7 +137,7 @@ class Planner:
 
     def _start(self, offer: Offer, grant: Grant) -> Start:
         board, stage = self.board, offer.stage
-        count = board.works[offer.job].batch() if offer.step == "begin" else 0
+        count = board.works[offer.job].batch(board.estimates) if offer.step == "begin" else 0
         start = Start(stage, grant.cpus, count, grant.device, self._policy.leases)
         board.begin(RunningView(stage.id, stage.kind, grant.cpus, count, grant.device, board.now))
         return start

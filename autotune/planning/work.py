@@ -14,6 +14,8 @@ from autotune.planning.view import JobView, Kind, Machine, RunningView, StageId,
 
 # Finish what was begun before beginning more: a round in flight holds a task's budget and its news.
 ORDER: dict[Kind, int] = {"train": 0, "measure": 1, "build": 2, "search": 3}
+# A search may take so much less than what it finds takes to build and measure.
+_OVERHEAD = 3.0
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,15 @@ class Work:
         ready = [stage for stage in self._ready["proceed"] if not (training and stage.kind == "train")]
         return min(ready, key=_age, default=None)
 
-    def batch(self) -> int:
-        return batch(self.view, self.in_flight)
+    def batch(self, estimates: Estimates | None = None) -> int:
+        """How many candidates the next search may propose; with `estimates`, no more at first than are worth it."""
+        return batch(self.view, self.in_flight, self._worthwhile(estimates) if estimates else None)
+
+    def _worthwhile(self, estimates: Estimates) -> int:
+        """A batch of which the stages that do not grow with it are no more than a third."""
+        alone = sum(self.seconds(kind, estimates, 1) for kind in ("search", "train"))
+        each = sum(self.seconds(kind, estimates, 1) for kind in ("build", "measure"))
+        return math.ceil(_OVERHEAD * alone / max(each, 1e-6))
 
     def searches(self, rounds_per_task: int) -> list[StageView]:
         """Searches of tasks that more trials could still improve and that have room for another round."""

@@ -32,22 +32,29 @@ class Sample:
     def by_hash(self) -> dict[str, Any]:
         return dict(zip(self.hashes, self.rows, strict=True))
 
+    def labelled(self) -> tuple[list[Any], list[float]]:
+        """The rows of the trials that have some, and the relative throughput of each."""
+        from autotune.tvm_backend.cost_model import relative_throughput
+
+        pairs = zip(self.rows, relative_throughput(self.times_us), strict=True)
+        usable = [(rows, value) for rows, value in pairs if len(rows)]
+        return [rows for rows, _ in usable], [value for _, value in usable]
+
 
 def sample(stage: Stage, task: int, trials: Sequence[Trial]) -> Sample:
     """The trials of a task of this job with their features, from the file beside the log where it has them."""
-    from autotune.tvm_backend.cost_model import extract_features
-    from autotune.tvm_backend.space import replay, tune_context
+    from autotune.tvm_backend.features import Features
 
     path = stage.workspace.tuning_log(stage.spec.target_key, stage.spec.tasks[task].hash).features
     known = read(path).by_hash()
     missing = [trial for trial in trials if trial.hash not in known]
     if missing:
-        program = stage.program_of(task)
-        context = tune_context(program, stage.target)
-        harmless = [trial for trial in missing if not _harmed_the_compiler(trial)]
-        rows = extract_features(context, replay(harmless, program, stage.target))
-        known.update({trial.hash: row for trial, row in zip(harmless, rows, strict=True)})
-        known.update(_carefully(stage, program, [trial for trial in missing if _harmed_the_compiler(trial)]))
+        features = Features(stage.program_of(task), stage.target)
+        harmful = [trial for trial in missing if _harmed_the_compiler(trial) and features.needs_replay(trial)]
+        spared = {trial.hash for trial in harmful}
+        harmless = [trial for trial in missing if trial.hash not in spared]
+        known.update(zip((trial.hash for trial in harmless), features.of_trials(harmless), strict=True))
+        known.update(_carefully(stage, features, harmful))
     hashes = [trial.hash for trial in trials]
     found = Sample(hashes, [known[hash] for hash in hashes], [trial.best_us or 0.0 for trial in trials])
     if missing:
@@ -60,21 +67,18 @@ def _harmed_the_compiler(trial: Trial) -> bool:
     return trial.failure is not None and trial.failure.stage == "build" and trial.failure.kind != "error"
 
 
-def _carefully(stage: Stage, program: Any, trials: Sequence[Trial]) -> dict[str, Any]:
+def _carefully(stage: Stage, features: Any, trials: Sequence[Trial]) -> dict[str, Any]:
     """Features of trials that may crash or hang again, each found in a process of its own; of some there are none."""
     import numpy as np
 
-    from autotune.tvm_backend.cost_model import FEATURES, extract_features
-    from autotune.tvm_backend.space import replay, tune_context
+    from autotune.tvm_backend.features import WIDTH
 
     def rows(trial: Trial) -> list[Any]:
-        context = tune_context(program, stage.target)
-        found = extract_features(context, replay([trial], program, stage.target))[0]
-        return [[float(value) for value in row] for row in found]
+        return [[float(value) for value in row] for row in features.of_trials([trial])[0]]
 
     runs = isolated(trials, lambda: rows, limit_s=stage.config.build.timeout_s)
     found = {trial.hash: outcome.value if outcome.kind == "ok" else [] for trial, outcome in runs}
-    return {hash: np.array(value, np.float32).reshape(len(value), FEATURES) for hash, value in found.items()}
+    return {hash: np.array(value, np.float32).reshape(len(value), WIDTH) for hash, value in found.items()}
 
 
 def borrowed(stage: Stage, most: int) -> list[Sample]:
@@ -102,13 +106,13 @@ def read(path: Path) -> Sample:
     """The sample in a file; an empty one where there is none that can be read."""
     import numpy as np
 
-    from autotune.tvm_backend.cost_model import FEATURES
+    from autotune.tvm_backend.features import WIDTH
 
     try:
         with np.load(path, allow_pickle=False) as stored:
             hashes = json.loads(bytes(stored["hashes"]).decode())
             rows, times = stored["rows"], stored["times_us"]
-            if rows.ndim != 2 or rows.shape[1] != FEATURES or rows.dtype != np.float32 or times.dtype != np.float64:
+            if rows.ndim != 2 or rows.shape[1] != WIDTH or rows.dtype != np.float32 or times.dtype != np.float64:
                 return Sample()
             rows, times = np.split(rows, stored["ends"][:-1]), times.tolist()
     except Exception:  # derived data, which may be damaged in any way

@@ -6,6 +6,8 @@ import zlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from autotune import strategies
+from autotune.errors import WorkerError
 from autotune.stages import simulated, train
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Trial
@@ -56,21 +58,33 @@ def _propose(
     model = CostModel.load(stage.paths.cost_model) if intact else None
     if model is None and stage.config.search.prior:
         model = prior(stage.spec.target_kind)
-    if (stage.spec.strategy, stage.spec.sampler) != ("evolutionary", "greedy"):
-        return _on_knobs(stage, Request(trials, pending, stage.count, model, _seed(stage), frozenset(barred)))
+    knobs = _knobs(stage)
+    if knobs is not None:
+        return _on_knobs(stage, knobs, Request(trials, pending, stage.count, model, _seed(stage), frozenset(barred)))
     evolution, known = _evolution(stage), {item.hash for item in pending} | set(barred)
     found = propose(stage.program, stage.target, trials, stage.count, model, evolution, _seed(stage), known)
     return found, {"steps": evolution.generations if model else 0}
 
 
-def _on_knobs(stage: Stage, request: Any) -> tuple[list[Candidate], dict[str, int]]:
-    from autotune import strategies
+def _knobs(stage: Stage) -> Any:
+    """The knobs that the job's strategy turns; None where TVM's own search is to be used as it is."""
+    from autotune.tvm_backend.knobs import Knobs
+
+    if (stage.spec.strategy, stage.spec.sampler) == ("evolutionary", "greedy"):
+        return None
+    try:
+        return Knobs(stage.program, stage.target)
+    except WorkerError:
+        if stage.spec.strategy != strategies.DEFAULT:
+            raise
+        return None  # nobody has chosen the default, and it has to do for every task
+
+
+def _on_knobs(stage: Stage, knobs: Any, request: Any) -> tuple[list[Candidate], dict[str, int]]:
     from autotune.strategies import samplers
     from autotune.tvm_backend.evolve_knobs import evolutionary
-    from autotune.tvm_backend.knobs import Knobs
     from autotune.tvm_backend.propose import propose
 
-    knobs = Knobs(stage.program, stage.target)
     if stage.spec.strategy == "evolutionary":
         strategy: Any = evolutionary(knobs, request.trials, request.model, _evolution(stage))
     else:

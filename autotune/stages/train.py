@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 import zlib
-from collections.abc import Sequence
 from typing import Any
 
 from autotune.errors import StorageError
@@ -51,10 +50,9 @@ def update_model(stage: Stage) -> int:
     rows: list[Any] = []
     throughput: list[float] = []
     for sample in samples:
-        pairs = zip(sample.rows, _relative(sample.times_us), strict=True)
-        usable = [(found, value) for found, value in pairs if len(found)]
-        rows += [found for found, _ in usable]
-        throughput += [value for _, value in usable]
+        usable, labels = sample.labelled()
+        rows += usable
+        throughput += labels
     if any(throughput):
         start = prior(stage.spec.target_kind) if stage.config.search.prior else None
         model = CostModel.train(rows, throughput, start).serialise()
@@ -97,9 +95,3 @@ def _meta(paths: JobPaths) -> dict[str, Any]:
 def _trained_on(stage: Stage) -> int:
     trials = _meta(stage.paths).get("trials")
     return trials if isinstance(trials, int) else 0
-
-
-def _relative(times_us: Sequence[float]) -> list[float]:
-    """Best time over time: 1 for the best trial, 0 for a failed one."""
-    best = min(filter(None, times_us), default=0.0)
-    return [best / time if time else 0.0 for time in times_us]

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from autotune.strategies.base import Strategy
 
 GROUP = "autotune.strategies"
-DEFAULT = "evolutionary"
+DEFAULT = "beam"
 # To add a strategy, write its file and name it here: it can be chosen, compared and tested from then on.
 STRATEGIES: dict[str, str] = {
+    "beam": "autotune.strategies.beam",
     "random": "autotune.strategies.random",
     "annealing": "autotune.strategies.annealing",
     "genetic": "autotune.strategies.genetic",

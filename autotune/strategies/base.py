@@ -92,6 +92,7 @@ class View:
         settle: for each configuration what would be measured; None for one that is invalid, or whose program was
             measured, is on its way, or was settled before under another configuration. Milliseconds each.
         pending: configurations that are on their way to becoming trials.
+        judges: whether `settle` gives a better estimate than `score`, so that it pays to settle more than needed.
     """
 
     space: Space
@@ -99,6 +100,7 @@ class View:
     score: Score | None
     settle: Settle
     pending: frozenset[Configuration] = frozenset()
+    judges: bool = True
 
     @cached_property
     def taken(self) -> frozenset[Configuration]:

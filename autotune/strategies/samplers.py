@@ -48,7 +48,7 @@ class Greedy(Sampler):
         self, view: View, pool: Sequence[Configuration], count: int, rng: np.random.Generator, modelled: bool
     ) -> list[Configuration]:
         drawn = round(count * self.epsilon) if modelled else 0
-        judged = settle_some(view, pool, count * _JUDGED if modelled else count)
+        judged = settle_some(view, pool, count * _JUDGED if modelled and view.judges else count)
         best = [item.configuration for item in _by_score(judged)[: count - drawn]]
         away = as_tuples(view.space.sample(rng, 8 * drawn))
         return best + [item.configuration for item in settle_some(view, away, drawn, best)]

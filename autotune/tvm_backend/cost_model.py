@@ -1,14 +1,13 @@
 """The cost model: gradient-boosted trees that rank candidates by features of their loop nests.
 
-A candidate is a bag of rows, one for each buffer store of its program (TVM's per-store features). The
-prediction is the sum over its rows; the target is the relative throughput, best time of the task over the
-candidate's time, so that one model serves many tasks (Chen et al., Learning to Optimize Tensor Programs,
-NeurIPS 2018, section 3; Zheng et al., Ansor, OSDI 2020, section 5.2).
+A candidate is a bag of rows (`features.py`). The prediction is the sum over its rows; the target is the relative
+throughput, best time of the task over the candidate's time, so that one model serves many tasks (Chen et al.,
+Learning to Optimize Tensor Programs, NeurIPS 2018, section 3; Zheng et al., Ansor, OSDI 2020, section 5.2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,6 @@ _PARAMETERS = {
     "base_score": 0.0,
 }
 _LEAST_TREES, _MOST_TREES = 25, 150
-FEATURES = 164  # of a store, in TVM's per-store features
 
 
 @dataclass(frozen=True)
@@ -53,12 +51,11 @@ class Samples:
         return np.asarray(np.bincount(self.owner, weights=per_row, minlength=count), dtype=np.float64)
 
 
-def extract_features(context: Any, measure_candidates: Sequence[Any]) -> list[Array]:
-    """Per-store features of schedules, each [stores, 164], float32."""
-    from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
-
-    extracted = PerStoreFeature().extract_from(context, list(measure_candidates))
-    return [np.asarray(item.numpy(), dtype=np.float32) for item in extracted]
+def relative_throughput(times_us: Iterable[float | None]) -> list[float]:
+    """Best time over time: 1 for the best trial, 0 for a failed one, whose time is None or 0."""
+    times = [time or 0.0 for time in times_us]
+    best = min(filter(None, times), default=0.0)
+    return [best / time if time else 0.0 for time in times]
 
 
 class CostModel:
@@ -108,6 +105,10 @@ class CostModel:
 
     def serialise(self) -> bytes:
         return bytes(self._booster.save_raw("ubj"))
+
+    def score_rows(self, rows: Array) -> npt.NDArray[np.float64]:
+        """As `score`, of candidates that have one row each, [n, columns]."""
+        return np.asarray(self._booster.inplace_predict(rows, predict_type="margin"), dtype=np.float64)
 
     def score(self, features: Sequence[Array]) -> npt.NDArray[np.float64]:
         """Predicted relative throughput of each candidate; higher is better."""

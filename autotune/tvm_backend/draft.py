@@ -1,11 +1,14 @@
-"""The draft: boosted trees on knob values, for the inner loop of a search. What survives is judged on features.
+"""The draft: a score of configurations that needs no replay, for the inner loop of a search.
 
-A replay costs milliseconds, a draft of 128 configurations less than one. It knows one task only: the trials of other
-tasks say nothing about this one's knobs.
+A replay costs milliseconds, a draft of 128 configurations about one. Where every sketch of a task is tiled on many
+levels, it is the cost model itself, on features of the loop nest: it knows what the prior and all tasks of the job
+have told. Elsewhere it is boosted trees on the values of the task's own knobs, and what survives is replayed and
+judged by the cost model.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +18,10 @@ import numpy.typing as npt
 
 from autotune.strategies.base import Measured
 from autotune.strategies.space import Floats, Indices, Knob, Space, as_array
+from autotune.tvm_backend.cost_model import CostModel, relative_throughput
+from autotune.tvm_backend.features import widen
+from autotune.tvm_backend.knobs import Knobs
+from autotune.tvm_backend.nest import Nests
 
 _PARAMETERS = {
     "max_depth": 6,
@@ -58,6 +65,36 @@ class Draft:
         return np.concatenate(columns, axis=1)
 
 
+class NestDraft:
+    """The cost model on the loop nests of configurations."""
+
+    def __init__(self, knobs: Knobs, nests: Nests, model: CostModel) -> None:
+        """Raises ValueError for a space with a sketch that `nests` knows nothing of."""
+        self._nests, self._model = nests, model
+        self._values = [_decisions(knob) for knob in knobs.space.knobs]
+        self._sketches = [(nests.sketch(instructions), places) for instructions, places in knobs.sketches()]
+        if any(sketch is None for sketch, _ in self._sketches):
+            raise ValueError("a sketch has no nest that is known")
+
+    def __call__(self, configurations: Indices) -> Floats:
+        """Predicted relative throughput, [n]; higher is better."""
+        scores = np.empty(len(configurations))
+        for index in np.unique(configurations[:, 0]):
+            members = configurations[:, 0] == index
+            sketch, places = self._sketches[index]
+            assert sketch is not None, "the constructor has seen to that"
+            decisions = [self._values[place][configurations[members, place]] for place in places]
+            scores[members] = self._model.score_rows(widen(nest=self._nests.rows(sketch, decisions)))
+        return scores
+
+
+def nest_draft(knobs: Knobs, model: CostModel | None) -> NestDraft | None:
+    """A draft on loop nests, or None where there is no model or a sketch is not tiled."""
+    with contextlib.suppress(ValueError):
+        return NestDraft(knobs, Nests(knobs.program, knobs.target), model) if model else None
+    return None
+
+
 def train_draft(space: Space, trials: Sequence[Measured]) -> Draft | None:
     """A draft, or None while there is too little to learn from."""
     enough = len(trials) >= _LEAST and any(trial.best_us for trial in trials)
@@ -66,8 +103,12 @@ def train_draft(space: Space, trials: Sequence[Measured]) -> Draft | None:
 
 def throughput(trials: Sequence[Measured]) -> Floats:
     """Best time over time: 1 for the best trial, 0 for a failed one."""
-    best = min((trial.best_us for trial in trials if trial.best_us), default=0.0)
-    return np.array([best / trial.best_us if trial.best_us else 0.0 for trial in trials], dtype=np.float64)
+    return np.array(relative_throughput(trial.best_us for trial in trials), dtype=np.float64)
+
+
+def _decisions(knob: Knob) -> npt.NDArray[np.float64]:
+    """The values of a knob as TVM decides them, [values] or [values, factors]."""
+    return np.array(knob.values, dtype=np.float64)
 
 
 def _table(knob: Knob) -> npt.NDArray[np.float32]:

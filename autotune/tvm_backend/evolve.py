@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from autotune.storage.formats import Candidate, Trial
-from autotune.tvm_backend.cost_model import CostModel, extract_features
+from autotune.tvm_backend.cost_model import CostModel
+from autotune.tvm_backend.features import Features
 from autotune.tvm_backend.space import to_candidate, tune_context, tuning_record
 from autotune.tvm_backend.tasks import program_hash
 
@@ -76,7 +77,7 @@ def generate(
     context = tune_context(program, target, strategy=strategy, seed=seed)
     batch = min(wanted, evolution.population * 2)
     database = _database(program, target, trials, int(evolution.population * _PARENTS))
-    context.pre_tuning(batch, batch, None, database, _scorer(model, seed))
+    context.pre_tuning(batch, batch, None, database, _scorer(model, Features(program, target), seed))
     found = context.generate_measure_candidates()
     context.post_tuning()
     return list(found or [])
@@ -93,7 +94,7 @@ def _database(program: Any, target: Any, trials: Sequence[Trial], parents: int) 
     return database
 
 
-def _scorer(model: CostModel | None, seed: int) -> Any:
+def _scorer(model: CostModel | None, features: Features, seed: int) -> Any:
     """TVM's cost model interface over ours. Without a model: seeded random scores."""
     from tvm.ir.utils import derived_object
     from tvm.s_tir.meta_schedule.cost_model import PyCostModel
@@ -105,7 +106,7 @@ def _scorer(model: CostModel | None, seed: int) -> Any:
         def predict(self, context: Any, candidates: Any) -> Any:
             if model is None:
                 return noise.random(len(candidates))
-            return model.score(extract_features(context, candidates))
+            return model.score(features.of_candidates(candidates))
 
     return Scorer()
 

@@ -22,10 +22,12 @@ from typing import Any
 
 from autotune.errors import WorkerError
 from autotune.strategies.space import Configuration, Knob, Space
+from autotune.tvm_backend.nest import Sketch
 from autotune.tvm_backend.space import plain_trace, tune_context
 
-# Replays with decisions drawn anew that look for the deepest loop nest around a consumer.
-_PROBES = 8
+# Replays with decisions drawn anew that look for the deepest loop nest around a consumer. A nest that is tiled on
+# many levels has as many loops whatever the tiles are, and takes long to replay.
+_PROBES, _TILED_PROBES = 8, 1
 
 
 @dataclass(frozen=True)
@@ -105,13 +107,18 @@ class Knobs:
         used = [tuple(at in {0, *sketch.knobs} for at in range(len(knobs))) for sketch in self._sketches]
         return Space(knobs, tuple(used))
 
+    def sketches(self) -> list[tuple[list[Any], tuple[int, ...]]]:
+        """Of each sketch the instructions in JSON form, and which knobs decide its sampling instructions, in order."""
+        return [(json.loads(sketch.key), sketch.knobs) for sketch in self._sketches]
+
     def _probe(self, trace: Any) -> dict[Any, int]:
         """How many loops there are around the consumer of each block whose location is sampled, at most."""
         depths: dict[Any, int] = {}
         if not any(item.kind.name == "SampleComputeLocation" for item in trace.insts):
             return depths
 
-        for seed in range(1, _PROBES + 1):
+        probes = _PROBES if Sketch.read(plain_trace(trace)[0]) is None else _TILED_PROBES
+        for seed in range(1, probes + 1):
             schedule = self._schedule(seed)
 
             def decide(item: Any, inputs: Any, _: Any, decision: Any, schedule: Any = schedule) -> Any:

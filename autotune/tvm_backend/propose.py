@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.storage.formats import Candidate, Trial
-from autotune.strategies.base import Measured, Settled, Strategy, View
+from autotune.strategies.base import Measured, Score, Settled, Strategy, View
 from autotune.strategies.samplers import Sampler
 from autotune.strategies.space import Configuration
-from autotune.tvm_backend.cost_model import CostModel, extract_features
-from autotune.tvm_backend.draft import train_draft
+from autotune.tvm_backend.cost_model import CostModel
+from autotune.tvm_backend.draft import nest_draft, train_draft
+from autotune.tvm_backend.features import Features
 from autotune.tvm_backend.knobs import Applied, Knobs
 from autotune.tvm_backend.space import to_candidate
 from autotune.tvm_backend.tasks import program_hash
@@ -53,17 +54,20 @@ def propose(knobs: Knobs, strategy: Callable[[View, int], Strategy], sampler: Sa
     this space) only counts as known.
     """
     known = {trial.hash for trial in request.trials} | {item.hash for item in request.pending} | request.barred
-    desk = Desk(knobs, request.model, known)
-    search = strategy(_view(knobs, request, desk), request.seed)
+    draft = nest_draft(knobs, request.model)
+    # Where the draft is the cost model, what survives it need not be judged once more.
+    desk = Desk(knobs, None if draft else request.model, known)
+    search = strategy(_view(knobs, request, desk, draft), request.seed)
     picked = [desk.candidate(item) for item in search.propose(request.count, sampler)]
     return Proposal(picked, search.steps, desk.replayed, desk.invalid, desk.repeated)
 
 
-def _view(knobs: Knobs, request: Request, desk: Desk) -> View:
+def _view(knobs: Knobs, request: Request, desk: Desk, draft: Score | None) -> View:
     found = [(knobs.find(trial.trace), trial.best_us) for trial in request.trials]
     measured = tuple(Measured(configuration, best_us) for configuration, best_us in found if configuration is not None)
     pending = frozenset(filter(None, (knobs.find(item.trace) for item in request.pending)))
-    return View(knobs.space, measured, train_draft(knobs.space, measured), desk.settle, pending)
+    score = draft or train_draft(knobs.space, measured)
+    return View(knobs.space, measured, score, desk.settle, pending, judges=desk.model is not None)
 
 
 @dataclass
@@ -115,7 +119,8 @@ class Desk:
         scores: list[float | None] = [None] * len(new)
         if self.model is not None and new:
             items = [self._settled[item][1] for item in new.values()]
-            scores = list(self.model.score(extract_features(self.knobs.context, items)).tolist())
+            features = Features(self.knobs.program, self.knobs.target)
+            scores = list(self.model.score(features.of_candidates(items)).tolist())
         for (asked, settled), score in zip(new.items(), scores, strict=True):
             self._answers[asked] = self._answers[settled] = Settled(settled, score)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.planning.budget import ended, in_flight, next_batch
+from autotune.planning.budget import batch, ended, in_flight, next_batch
 from autotune.planning.view import JobView, Kind, RunningView, StageId, StageView, TaskView
 
 
@@ -61,6 +61,11 @@ class TestNextBatch:
     def test_while_a_task_is_untried_it_leaves_the_others_their_share(self) -> None:
         untried = [task() for _ in range(10)]
         assert next_batch(job(*untried, trials=20), []) * len(untried) <= 20
+
+    def test_while_a_task_is_untried_it_is_a_quarter_of_a_round_if_that_is_worth_a_search(self) -> None:
+        untried = job(task(), task(8), trials=1000)
+        assert [batch(untried, 0, worthwhile) for worthwhile in (1, 3, 100)] == [2, 3, 8]
+        assert batch(job(task(2), task(8), trials=1000), 0, 1) == 8
 
     def test_it_is_at_least_one_while_budget_is_left(self) -> None:
         assert next_batch(job(*[task()] * 10, trials=3), []) == 1

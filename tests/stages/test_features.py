@@ -14,11 +14,11 @@ from autotune.stages import features
 from autotune.stages.features import Sample
 from autotune.stages.stage import Stage
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.tvm_backend.cost_model import FEATURES
+from autotune.tvm_backend.features import WIDTH
 
 
 def sample(*names: str, stores: int = 2) -> Sample:
-    rows = [np.full((stores + index, FEATURES), index, np.float32) for index in range(len(names))]
+    rows = [np.full((stores + index, WIDTH), index, np.float32) for index in range(len(names))]
     return Sample(names, rows, [100.0 / (index + 1) for index in range(len(names))])
 
 
@@ -40,7 +40,7 @@ def test_a_damaged_file_is_an_empty_sample(tmp_path: Path, cut: int) -> None:
 
 def test_a_file_without_times_is_an_empty_sample(tmp_path: Path) -> None:
     path = tmp_path / "task.npz"
-    np.savez(path, hashes=np.frombuffer(b'["a"]', np.uint8), rows=np.zeros((2, FEATURES), np.float32), ends=[2])
+    np.savez(path, hashes=np.frombuffer(b'["a"]', np.uint8), rows=np.zeros((2, WIDTH), np.float32), ends=[2])
     assert features.read(path) == Sample()
 
 

@@ -10,7 +10,9 @@ from unittest.mock import patch
 
 import pytest
 
+from autotune import strategies
 from autotune.config import Config
+from autotune.errors import WorkerError
 from autotune.stages import search
 from autotune.stages.stage import Stage
 from autotune.storage import formats
@@ -19,7 +21,10 @@ from autotune.storage.paths import JobPaths
 from autotune.storage.tuning_log import TuningLog
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "make_models.py"
-WAYS = [("random", "greedy"), ("annealing", "greedy"), ("chameleon", "adaptive"), ("evolutionary", "adaptive")]
+WAYS = [
+    *(("beam", "greedy"), ("random", "greedy"), ("annealing", "greedy")),
+    *(("chameleon", "adaptive"), ("evolutionary", "adaptive")),
+]
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +128,18 @@ def test_what_has_no_configuration_is_known_by_its_hash(workspace, job):
         told, found = searched(workspace, paths, round=1, count=28)
     assert told["repeated"] > 6  # of the measured and of those on their way
     assert found and not {item.hash for item in found} & {item.hash for item in strange}
+
+
+def test_the_default_does_for_a_space_that_strategies_do_not_know_and_a_chosen_one_says_so(workspace, job):
+    def unknown(*_):
+        raise WorkerError("SampleNew is no knob that strategies know")
+
+    paths = job(strategies.DEFAULT, "greedy")
+    with patch("autotune.tvm_backend.knobs._values", unknown):
+        assert searched(workspace, paths)[0]["proposed"] > 0
+        formats.write(paths.spec, replace(formats.read(JobSpec, paths.spec), strategy="annealing"))
+        with pytest.raises(WorkerError, match="SampleNew"):
+            searched(workspace, paths, round=1)
 
 
 def test_the_first_batch_is_searched_with_the_prior_unless_it_is_switched_off(workspace, job):

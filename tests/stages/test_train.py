@@ -14,14 +14,15 @@ from autotune.isolate import isolated
 from autotune.stages import features, train
 from autotune.storage.atomic import publish_json
 from autotune.storage.paths import JobPaths
-from autotune.tvm_backend.cost_model import FEATURES, CostModel
+from autotune.tvm_backend.cost_model import CostModel
+from autotune.tvm_backend.features import WIDTH
 
 
 @pytest.fixture
 def trained(make_job: Callable[..., JobPaths], monkeypatch: pytest.MonkeyPatch) -> JobPaths:
     monkeypatch.setattr(train, "_PUBLISHING_S", 0.0)
     paths = make_job()
-    rows = [np.full((1, FEATURES), value, np.float32) for value in (1.0, 2.0)]
+    rows = [np.full((1, WIDTH), value, np.float32) for value in (1.0, 2.0)]
     model = CostModel.train(rows, [1.0, 0.5]).serialise()
     paths.cost_model.write_bytes(model)
     publish_json(paths.cost_model_meta, *train._META, {"trials": 2, "crc32": zlib.crc32(model)})
@@ -85,7 +86,7 @@ def test_features_are_not_unpickled(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["flipped", "zeros", "empty", "folder", "missing"])
 def test_damaged_features_are_none(tmp_path: Path, how: str) -> None:
     path = tmp_path / "task.npz"
-    features.write(path, features.Sample(["a"], [np.ones((2, FEATURES), np.float32)], [1.0]))
+    features.write(path, features.Sample(["a"], [np.ones((2, WIDTH), np.float32)], [1.0]))
     data = path.read_bytes()
     path.unlink()
     middle = len(data) // 2

@@ -19,7 +19,7 @@ def test_each_goes_with_its_own_sampler():
 
 
 def test_an_unknown_name_is_refused_with_those_there_are():
-    with pytest.raises(ValueError, match="no strategy 'hil'; there are evolutionary, random, .*, hill"):
+    with pytest.raises(ValueError, match="no strategy 'hil'; there are evolutionary, beam, random, .*, hill"):
         strategies.get("hil")
 
 
