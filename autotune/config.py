@@ -152,6 +152,7 @@ class Export:
 
     tolerance: float = _setting(1e-3, "largest difference, absolute or relative, from the original's outputs", least=0)
     repeats: int = _setting(20, "timings taken of the whole model", least=1)
+    contenders: int = _setting(3, "candidates of a task, of the best, that are timed again; 1: none", least=1)
     timeout_s: float = _setting(3600.0, "seconds before an export is killed", least=0.1)
 
 

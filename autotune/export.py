@@ -40,6 +40,7 @@ def export(
         "lock_folder": str(config.machine.lock_folder),
         "tolerance": config.export.tolerance,
         "turns": config.export.repeats,
+        "contenders": config.export.contenders,
     }
     return backend.call("export", request, config.export.timeout_s, progress)
 

@@ -28,6 +28,7 @@ from typing import Any
 SELF = Path(__file__).resolve()
 TOLERANCE = 1e-3
 CHECKPOINTS = 10
+BUILD_LIMIT_S = 180
 GOALS = "goals: 6 times the trials per second; a twentieth of the time to its latency; half its latency at equal time"
 
 
@@ -54,7 +55,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", type=Path, nargs="+")
     parser.add_argument("--trials", type=int, default=320)
-    parser.add_argument("--trials-per-round", type=int, default=16)
+    parser.add_argument("--trials-per-round", type=int, default=16, help="of tune_relax; autotune uses its defaults")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--turns", type=int, default=30, help="turns of the latency comparison")
     parser.add_argument("--equal-time", action="store_true", help="go on with autotune for as long as tune_relax took")
@@ -99,7 +100,7 @@ def run_side(side: str, options: argparse.Namespace, model: Path, folder: Path, 
 def tune_with_autotune(options: argparse.Namespace) -> dict[str, Any]:
     """submit, daemon, export: as a user does it, and timed as a user waits for it, without the export."""
     started, at = time.monotonic(), time.time()
-    autotune(options, "submit", str(options.models[0]), "--trials", str(options.trials), *per_round(options))
+    autotune(options, "submit", str(options.models[0]), "--trials", str(options.trials))
     autotune(options, "daemon", "run", "--drain")
     seconds = time.monotonic() - started
     autotune(options, "export", "last", "--output", str(Path(options.folder) / "autotune"))
@@ -109,8 +110,7 @@ def tune_with_autotune(options: argparse.Namespace) -> dict[str, Any]:
 def go_on_with_autotune(options: argparse.Namespace) -> dict[str, Any]:
     """The same model again, with a budget that will not run out, for some more seconds."""
     started, at, before = time.monotonic(), time.time(), trials_done(options)
-    endless = ["--trials", str(options.trials * 100), *per_round(options)]
-    autotune(options, "submit", str(options.models[0]), *endless)
+    autotune(options, "submit", str(options.models[0]), "--trials", str(options.trials * 100))
     daemon = subprocess.Popen([*program(options), "daemon", "run", "--drain"], stdout=sys.stderr)
     try:
         daemon.wait(max(0.0, options.seconds - (time.monotonic() - started)))
@@ -130,10 +130,6 @@ def program(options: argparse.Namespace) -> list[str]:
 
 def autotune(options: argparse.Namespace, *words: str) -> None:
     subprocess.run([*program(options), *words], check=True, stdout=sys.stderr)
-
-
-def per_round(options: argparse.Namespace) -> list[str]:
-    return ["--trials-per-round", str(options.trials_per_round)]
 
 
 def trials_done(options: argparse.Namespace) -> int:
@@ -175,6 +171,9 @@ def tune_with_tune_relax(options: argparse.Namespace) -> dict[str, Any]:
             str(work),
             max_trials_global=options.trials,
             num_trials_per_iter=options.trials_per_round,
+            # Each of its builders imports all of TVM's intrinsics first, which takes longer than its own limit of 30 s
+            # on a slow machine: it would build nothing at all.
+            builder=ms.builder.LocalBuilder(timeout_sec=BUILD_LIMIT_S),
             seed=1,
         )
         executable = ms.relax_integration.compile_relax(database, simplified, target, {})

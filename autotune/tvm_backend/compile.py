@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from autotune.storage.formats import Trial
+from autotune import strategies
+from autotune.errors import WorkerError
+from autotune.storage.formats import Candidate, Trial
+from autotune.strategies import samplers
+from autotune.tvm_backend import evolve, propose
+from autotune.tvm_backend.evolve import Evolution
+from autotune.tvm_backend.knobs import Knobs
+from autotune.tvm_backend.prior import prior
 from autotune.tvm_backend.space import tuning_record
 from autotune.tvm_backend.tasks import program_hash
 
@@ -59,13 +66,25 @@ def _database(programs: Iterable[Any], best: Mapping[str, Trial], target: Any) -
 
 
 def _drawn(program: Any, target: Any) -> Trial | None:
-    """A valid schedule for a program without trials, the same one every time; None where TVM finds none."""
-    from autotune.tvm_backend.evolve import Evolution, propose
+    """A valid schedule for a program without trials, the same one every time; None where TVM finds none.
 
+    It is the best that the prior knows, where there is a prior for the kind of target.
+    """
     if target.kind.name != "llvm":
         return None  # the default schedules for GPUs are better than a random one
-    tiny = Evolution(population=8, generations=0, init_unmeasured=1, mutation_probability=0.0, epsilon=0.0)
-    found = propose(program, target, [], 1, None, tiny, _DEFAULT_SEED)
-    if not found:
+    found = _by_prior(program, target)
+    if found is None:
+        tiny = Evolution(population=8, generations=0, init_unmeasured=1, mutation_probability=0.0, epsilon=0.0)
+        found = next(iter(evolve.propose(program, target, [], 1, None, tiny, _DEFAULT_SEED)), None)
+    return Trial(found.hash, found.trace, found.args, (1.0,), None, "", 0, 0.0) if found else None
+
+
+def _by_prior(program: Any, target: Any) -> Candidate | None:
+    request = propose.Request((), (), 1, prior(target.kind.name), _DEFAULT_SEED)
+    try:
+        found = propose.propose(
+            Knobs(program, target), strategies.get("beam"), samplers.make("greedy", 0.0, True), request
+        )
+    except WorkerError:  # a space that strategies do not know
         return None
-    return Trial(found[0].hash, found[0].trace, found[0].args, (1.0,), None, "", 0, 0.0)
+    return found.candidates[0] if found.candidates else None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,15 @@ from autotune.storage.atomic import publish_bytes, publish_json
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.tuning_log import TuningLog
+from autotune.tvm_backend import tournament, verify
 from autotune.tvm_backend.load import load_tvm
+from autotune.tvm_backend.run import Runner, Timing, open_device
+from autotune.tvm_backend.tasks import read_program
 
 LIBRARY, REPORT, SCRIPT = "model.so", "report.json", "run.py"
 _REPORT_FORMAT = ("autotune-report", 1)
 _VERIFY_SEED = 2026
+_TURN_MS = 20
 
 _RUN_PY = '''"""Run {name} once on random inputs, with the TVM runtime alone. Made by autotune {version}."""
 import os
@@ -53,6 +58,7 @@ class _Export:
     lock_folder: Path
     tolerance: float
     turns: int
+    contenders: int
 
 
 def run(request: dict[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
@@ -77,6 +83,7 @@ def run(request: dict[str, Any], progress: Callable[[str], None]) -> dict[str, A
         lock_folder=Path(request["lock_folder"]),
         tolerance=float(request["tolerance"]),
         turns=int(request["turns"]),
+        contenders=int(request["contenders"]),
     )
     os.environ["TVM_NUM_THREADS"] = str(export.threads)
     if len(export.measure_cpus) != os.cpu_count():
@@ -86,22 +93,70 @@ def run(request: dict[str, Any], progress: Callable[[str], None]) -> dict[str, A
 
 
 def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
-    progress("waiting for a CPU")
-    with lease_one(export.lock_folder, map(cpu_name, export.cpus)):
-        progress("loading TVM")
-        load_tvm(export.spec.target_kind)
-        _require_device(export.spec)
-        best = best_trials(export.workspace, export.spec)
+    found = tournament.contenders(export.workspace, export.spec, export.contenders)
+    with tempfile.TemporaryDirectory(prefix="autotune-export-") as folder:
+        with _one_cpu(export, progress):
+            progress("loading TVM")
+            load_tvm(export.spec.target_kind)
+            _require_device(export.spec)
+            races = _enter(export, found, Path(folder), progress)
+        again = _play(export, races, progress) if races else {}
+    best = {hash: trials[0] for hash, trials in found.items()} | {hash: item.trial for hash, item in again.items()}
+    with _one_cpu(export, progress):
         progress("compiling the tuned model")
         tuned, untuned = _compile(export, best, progress)
+    with _quiet(export, progress):
+        progress("verifying and comparing")
+        error, latencies = _compare(export, tuned, untuned)
+    report = _report(export, best, again, error, latencies)
+    _write(export, tuned, report)
+    return report
+
+
+@contextlib.contextmanager
+def _one_cpu(export: _Export, progress: Callable[[str], None]) -> Iterator[None]:
+    progress("waiting for a CPU")
+    with lease_one(export.lock_folder, map(cpu_name, export.cpus)):
+        pin(export.cpus)
+        yield
+
+
+@contextlib.contextmanager
+def _quiet(export: _Export, progress: Callable[[str], None]) -> Iterator[None]:
     progress("waiting for the CPUs to measure on")
     with lease(export.lock_folder, _measured_on(export), wait_s=-1):
         pin(export.measure_cpus)
-        progress("verifying and comparing")
-        error, latencies = _compare(export, tuned, untuned)
-    report = _report(export, best, error, latencies)
-    _write(export, tuned, report)
-    return report
+        yield
+
+
+def _enter(
+    export: _Export, found: Mapping[str, Sequence[Trial]], folder: Path, progress: Callable[[str], None]
+) -> dict[str, list[tournament.Entrant]]:
+    """The contenders of each task, built again."""
+    import tvm
+
+    target, races = tvm.target.Target(export.spec.target), {}
+    indices = {task.hash: index for index, task in enumerate(export.spec.tasks)}
+    wanted = tournament.open_races(export.spec, found)
+    for number, hash in enumerate(wanted):
+        progress(f"building the best candidates of each task again ({number + 1} of {len(wanted)} tasks)")
+        program = read_program(export.paths.task(indices[hash]), hash)
+        races[hash] = tournament.build(found[hash], program, target, folder)
+    return races
+
+
+def _play(
+    export: _Export, races: Mapping[str, Sequence[tournament.Entrant]], progress: Callable[[str], None]
+) -> dict[str, tournament.Entrant]:
+    """The winner of each race."""
+    device, logs = open_device(export.spec.target_kind), export.workspace
+    with _quiet(export, progress):
+        progress(f"timing the best candidates of {len(races)} tasks again, in turns")
+        tournament.play(races, Runner(device, Timing(warmup=1, repeats=1, min_repeat_ms=_TURN_MS)))
+        return {
+            hash: tournament.winner(race, verify.load(logs.tuning_log(export.spec.target_key, hash).reference), device)
+            for hash, race in races.items()
+        }
 
 
 def _measured_on(export: _Export) -> list[str]:
@@ -115,17 +170,6 @@ def _require_device(spec: JobSpec) -> None:
 
     if spec.target_kind == "cuda" and not tvm.cuda(0).exist:
         raise BadState("this model is for CUDA and this machine has no CUDA device to verify it on")
-
-
-def best_trials(workspace: Workspace, spec: JobSpec) -> dict[str, Trial]:
-    """The best trial of each task so far, by task hash."""
-    best = {}
-    for task in spec.tasks:
-        trials = TuningLog(workspace.tuning_log(spec.target_key, task.hash).records).trials()
-        timed = [trial for trial in trials if trial.best_us is not None]
-        if timed:
-            best[task.hash] = min(timed, key=lambda trial: trial.best_us or 0.0)
-    return best
 
 
 def _compile(export: _Export, best: Mapping[str, Trial], progress: Callable[[str], None]) -> tuple[Any, Any]:
@@ -151,7 +195,6 @@ def _compile(export: _Export, best: Mapping[str, Trial], progress: Callable[[str
 
 def _compare(export: _Export, tuned: Any, untuned: Any) -> tuple[float, dict[str, float]]:
     from autotune.tvm_backend import compare
-    from autotune.tvm_backend.run import open_device
 
     device = open_device(export.spec.target_kind)
     arrays = compare.random_inputs(export.spec.inputs, _VERIFY_SEED)
@@ -165,12 +208,19 @@ def _compare(export: _Export, tuned: Any, untuned: Any) -> tuple[float, dict[str
     return error, compare.alternate(runners, export.turns)
 
 
-def _report(export: _Export, best: Mapping[str, Trial], error: float, latencies: Mapping[str, float]) -> dict[str, Any]:
+def _report(
+    export: _Export,
+    best: Mapping[str, Trial],
+    again: Mapping[str, tournament.Entrant],
+    error: float,
+    latencies: Mapping[str, float],
+) -> dict[str, Any]:
     spec = export.spec
     tasks = []
     for task in spec.tasks:
-        trial = best.get(task.hash)
-        tasks.append({"name": task.name, "weight": task.weight, "best_us": trial.best_us if trial else None})
+        trial, entrant = best.get(task.hash), again.get(task.hash)
+        times = {"best_us": trial.best_us if trial else None, "again_us": entrant.median_us if entrant else None}
+        tasks.append({"name": task.name, "weight": task.weight, **times})
     return {
         "job": spec.id,
         "name": spec.name,

@@ -43,23 +43,22 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def distortion(tasks: Sequence[dict[str, Any]], time: str = "logged_us") -> tuple[float, float, float]:
-    """Of the logged over the true time of each task's best kernel, less one: the median, that of sizes, the worst."""
-    off = [task[time] / task["again_us"] - 1 for task in tasks]
-    return statistics.median(off), statistics.median(map(abs, off)), max(off, key=abs)
+def distortion(tasks: Sequence[dict[str, Any]], time: str = "logged", of: str = "us") -> tuple[float, float]:
+    """Of the logged over the true time of each task's best kernel, less one: the median, and that of the sizes."""
+    off = [task[f"{time}_{of}"] / task[f"again_{of}"] - 1 for task in tasks]
+    return statistics.median(off), statistics.median(map(abs, off))
 
 
 def _real(found: dict[str, Any]) -> str:
     rows = []
     for row in found["policies"]:
-        middle, size, worst = distortion(row["tasks"])
         latency = [f"{row['latency'][name]['tuned_ms']:.2f}" for name in found["models"]]
         busy = row["cpu_s"] / (found["cpus"] * row["wall_s"])
         cells = [row["policy"], f"{row['wall_s']:.0f}", *latency, f"{busy:.0%}"]
-        control, noise, _ = distortion(row["tasks"], "control_us")
-        rows.append([*cells, f"{middle:+.1%}", f"{size:.1%}", f"{worst:+.1%}", f"{control:+.1%}", f"{noise:.1%}"])
+        offs = [distortion(row["tasks"], time, of) for of in ("us", "least_us") for time in ("logged", "control")]
+        rows.append([*cells, *(f"{middle:+.1%} ({size:.1%})" for middle, size in offs)])
     head = ["policy", "total s", *(f"{name} ms" for name in found["models"]), "CPUs busy"]
-    table = _table([*head, "distortion, median", "its size, median", "worst", "control", "its size"], rows)
+    table = _table([*head, "distortion", "control", "of the least repeats", "control"], rows)
     loads = ", ".join(f"{row['load_before']:.1f}" for row in found["policies"])
     return f"""## Real models
 
@@ -68,9 +67,11 @@ each policy in a fresh workspace with the same seeds, one after another (load of
 
 {table}
 *Distortion* is the logged time of a task's best kernel over the time of the same kernel, rebuilt and measured again
-alone after everything has ended, less one. The best of a batch is picked by its logged time, so a little below zero is
-luck that was picked. The *control* is the same of a second measurement, alone as well, of the same kernels: what this
-machine's own noise amounts to. *CPUs busy* counts CPU seconds of all processes, TVM's threads that wait for each other
+alone after everything has ended, less one: the median over the tasks, and in brackets that of its size. The logged
+time is the median of a trial's repeats; what disturbs a kernel only adds to its time, so the least of the repeats is
+told as well. The best of a batch is picked by its logged time, so a little below zero is luck that was picked. The
+*control* is the same of a second measurement, alone as well, of the same kernels: what this machine's own noise
+amounts to. *CPUs busy* counts CPU seconds of all processes, TVM's threads that wait for each other
 included.
 """
 

@@ -1,7 +1,8 @@
-"""Build the best candidate of every task of some workspaces again, time them twice as they were timed, print JSON.
+"""Build the best candidate of every task of some workspaces again, time them as they were timed, print JSON.
 
-All workspaces are timed in one go, once all is built, so that a machine that is slower for a while is so for each of
-them; and then once more, which tells what a second measurement of one kernel differs by when nothing is wrong.
+Once all is built, all kernels of all workspaces are timed in turns, six times: a machine that is slower for a while is
+so for each of them. Every other turn counts for a second measurement, the control, which tells what two measurements
+of one kernel differ by when nothing is wrong.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from autotune.storage import formats
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import Workspace
 from autotune.tvm_backend.build import build_library
-from autotune.tvm_backend.export import best_trials
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.run import Runner, Timing, open_device
 from autotune.tvm_backend.space import replay
 from autotune.tvm_backend.tasks import read_program
+from autotune.tvm_backend.tournament import contenders
 
-TIMES = 3  # measured so often, of which the median counts: this one is to be right
+TURNS = 6
 
 
 @dataclass(frozen=True)
@@ -47,18 +48,21 @@ def main() -> None:
     measure = config.measure
     runner = Runner(open_device("llvm"), Timing(measure.warmup, measure.repeats, measure.min_repeat_ms))
     with tempfile.TemporaryDirectory() as folder:
-        kernels = {str(root): list(built(Workspace(root), Path(folder) / root.name)) for root in roots}
-        again, control = (
-            {root: [_time(runner, item) for item in found] for root, found in kernels.items()} for _ in "12"
+        kernels = [(root, item) for root in roots for item in built(Workspace(root), Path(folder) / root.name)]
+        turns = [[runner.time(item.library, item.trial.args, None) for _, item in kernels] for _ in range(TURNS)]
+    rows: dict[str, list[dict[str, object]]] = {str(root): [] for root in roots}
+    for (root, item), *times in zip(kernels, *turns, strict=True):
+        logged = {"logged_us": item.trial.best_us, "logged_least_us": min(item.trial.times_us)}
+        rows[str(root)].append(
+            {"name": item.name, **logged, **_times("again", times[::2]), **_times("control", times[1::2])}
         )
-    rows = {
-        root: [
-            {"name": item.name, "logged_us": item.trial.best_us, "again_us": first, "control_us": second}
-            for item, first, second in zip(found, again[root], control[root], strict=True)
-        ]
-        for root, found in kernels.items()
-    }
     print(json.dumps(rows))
+
+
+def _times(name: str, turns: list[list[float]]) -> dict[str, float]:
+    """What several turns say of a kernel: of each its median, and its least, which no disturbance makes less."""
+    middle, least = (statistics.median(map(of, turns)) for of in (statistics.median, min))
+    return {f"{name}_us": middle, f"{name}_least_us": least}
 
 
 def built(workspace: Workspace, folder: Path) -> Iterator[Best]:
@@ -68,19 +72,15 @@ def built(workspace: Workspace, folder: Path) -> Iterator[Best]:
     folder.mkdir()
     for paths in workspace.job_list():
         spec = formats.read(JobSpec, paths.spec)
-        best, target = best_trials(workspace, spec), tvm.target.Target(spec.target)
+        best, target = contenders(workspace, spec, 1), tvm.target.Target(spec.target)
         for index in spec.tunable:
             task = spec.tasks[index]
             library = folder / f"{task.hash}.so"
             if task.hash in best and not library.exists():
-                trial = best[task.hash]
+                (trial,) = best[task.hash]
                 program = read_program(paths.task(index), task.hash)
                 build_library(replay([trial], program, target)[0].sch.mod, target, library)
                 yield Best(task.name, trial, library)
-
-
-def _time(runner: Runner, item: Best) -> float:
-    return statistics.median(statistics.median(runner.time(item.library, item.trial.args, None)) for _ in range(TIMES))
 
 
 if __name__ == "__main__":

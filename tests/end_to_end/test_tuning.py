@@ -54,6 +54,7 @@ class TestExport:
         assert set(report["latency"]) == {"untuned_ms", "tuned_ms", "onnxruntime_ms"}
         assert all(value > 0 for value in report["latency"].values())
         assert report["threads"] == len(os.sched_getaffinity(0))
+        assert all(task["again_us"] is None or task["again_us"] > 0 for task in report["tasks"])
 
     def test_run_py_needs_the_tvm_runtime_alone(self, exported, tmp_path):
         """It runs where autotune, onnx and the workspace are out of reach."""

@@ -1,0 +1,101 @@
+"""The best candidates of each task, timed again in turns, so that noise does not choose what is handed over.
+
+A logged time was taken while the machine was as it was at that moment, and the least of many noisy times is too low. So
+the few that may be the best are built again and timed in turns: what slows the machine for a while slows them all.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autotune.isolate import WrongResult
+from autotune.storage.formats import JobSpec, Trial
+from autotune.storage.paths import Workspace
+from autotune.storage.tuning_log import TuningLog
+from autotune.tvm_backend import verify
+from autotune.tvm_backend.build import build_library
+from autotune.tvm_backend.run import Runner
+from autotune.tvm_backend.space import replay
+
+# Logged times so close to the best may be in the wrong order.
+_CLOSE = 1.15
+# A task with less of the model's time than this is not worth the builds.
+_SHARE = 0.005
+TURNS = 7
+
+
+@dataclass
+class Entrant:
+    """A candidate that was built again; `times_us` has its time in each turn."""
+
+    trial: Trial
+    library: Path
+    times_us: list[float] = field(default_factory=list)
+
+    @property
+    def median_us(self) -> float:
+        return statistics.median(self.times_us)
+
+
+def contenders(workspace: Workspace, spec: JobSpec, most: int) -> dict[str, list[Trial]]:
+    """Of each task that has a time, by its hash, the trials that may be the best, at most `most`, best logged first."""
+    found = {}
+    for task in spec.tasks:
+        trials = TuningLog(workspace.tuning_log(spec.target_key, task.hash).records).trials()
+        timed = sorted((trial for trial in trials if trial.best_us), key=lambda trial: trial.best_us or 0.0)
+        if timed:
+            limit = (timed[0].best_us or 0.0) * _CLOSE
+            found[task.hash] = [trial for trial in timed[:most] if (trial.best_us or 0.0) <= limit]
+    return found
+
+
+def open_races(spec: JobSpec, found: Mapping[str, Sequence[Trial]]) -> list[str]:
+    """The tasks that have more than one contender and matter, by hash."""
+    weights = {task.hash: task.weight for task in spec.tasks}
+    shares = {hash: weights[hash] * (trials[0].best_us or 0.0) for hash, trials in found.items()}
+    least = _SHARE * sum(shares.values())
+    return [hash for hash, trials in found.items() if len(trials) > 1 and shares[hash] >= least]
+
+
+def build(trials: Sequence[Trial], program: Any, target: Any, folder: Path) -> list[Entrant]:
+    """Libraries of a task's contenders in `folder`."""
+    entrants = []
+    for trial in trials:
+        library = folder / f"{trial.hash}.so"
+        build_library(replay([trial], program, target)[0].sch.mod, target, library)
+        entrants.append(Entrant(trial, library))
+    return entrants
+
+
+def play(races: Mapping[str, Sequence[Entrant]], runner: Runner) -> None:
+    """Time all entrants of all races in turns. The machine has to be quiet, and is left warm by a first turn."""
+    for turn in range(TURNS + 1):
+        for race in races.values():
+            for entrant in race:
+                times = runner.time(entrant.library, entrant.trial.args, None)
+                entrant.times_us += [statistics.median(times)] if turn else []
+
+
+def winner(race: Sequence[Entrant], reference: verify.Reference | None, device: Any) -> Entrant:
+    """The fastest entrant that computes what its task says.
+
+    Only a trial that was the best when it was logged has been checked before; the best logged one was.
+    """
+    ranked = sorted(race, key=lambda entrant: entrant.median_us)
+    return next(entrant for entrant in ranked if entrant is race[0] or _is_right(entrant, reference, device))
+
+
+def _is_right(entrant: Entrant, reference: verify.Reference | None, device: Any) -> bool:
+    import tvm
+
+    if reference is None or reference.problem:
+        return True  # nothing is checked in this workspace, or this task cannot be
+    try:
+        verify.Verifier(reference, device).check(tvm.runtime.load_module(str(entrant.library))["main"])
+    except WrongResult:
+        return False
+    return True

@@ -1,0 +1,116 @@
+"""The few that may be the best are timed again in turns; a wrong one never wins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autotune.storage import formats
+from autotune.storage.formats import JobSpec, Trial
+from autotune.storage.tuning_log import TuningLog
+from autotune.tvm_backend import tournament
+from autotune.tvm_backend.build import build_library
+from autotune.tvm_backend.load import load_tvm
+from autotune.tvm_backend.run import open_device
+from autotune.tvm_backend.tournament import Entrant
+from autotune.tvm_backend.verify import Reference, compute
+
+TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
+
+
+def trial(hash: str, *times: float) -> Trial:
+    return Trial(hash, [[], []], [], times, None, "j", 0, 0.0)
+
+
+@pytest.fixture
+def job(workspace, make_job):
+    """Logs times of three tasks, of weights 1, 2 and 3; returns the workspace and the spec."""
+
+    def publish(*times: dict[str, float]):
+        spec = formats.read(JobSpec, make_job(tasks=len(times)).spec)
+        for task, logged in zip(spec.tasks, times, strict=True):
+            log = TuningLog(workspace.tuning_log(spec.target_key, task.hash).records)
+            log.add([trial(hash, time) if time else trial(hash) for hash, time in logged.items()])
+        return workspace, spec
+
+    return publish
+
+
+class TestContenders:
+    def test_they_are_the_best_that_are_close_and_no_more_than_asked_for(self, job):
+        workspace, spec = job({"slow": 116.0, "third": 110.0, "best": 100.0, "second": 105.0, "failed": 0.0}, {})
+        found = tournament.contenders(workspace, spec, 5)
+        assert [item.hash for item in found[spec.tasks[0].hash]] == ["best", "second", "third"]
+        assert spec.tasks[1].hash not in found
+        (only,) = tournament.contenders(workspace, spec, 1)[spec.tasks[0].hash]
+        assert only.hash == "best"
+
+    def test_a_task_that_hardly_counts_is_not_raced_for(self, job):
+        close = {"a": 100.0, "b": 101.0}
+        workspace, spec = job(close, {"a": 0.1, "b": 0.1}, {"alone": 100.0})
+        found = tournament.contenders(workspace, spec, 3)
+        assert tournament.open_races(spec, found) == [spec.tasks[0].hash]
+
+
+class Stopwatch:
+    """Each library's times, one for each turn."""
+
+    def __init__(self, **times):
+        self.times, self.asked = {name: list(values) for name, values in times.items()}, []
+
+    def time(self, library, args, best_us):
+        self.asked.append(library.stem)
+        return [self.times[library.stem].pop(0)]
+
+
+def test_entrants_are_timed_in_turns_and_the_first_turn_does_not_count():
+    race = [Entrant(trial(name), Path(f"{name}.so")) for name in "ab"]
+    slow_then_fast = [900.0, *[50.0] * tournament.TURNS]
+    watch = Stopwatch(a=[1.0, *[60.0] * tournament.TURNS], b=slow_then_fast)
+    tournament.play({"task": race}, watch)
+    assert watch.asked == ["a", "b"] * (tournament.TURNS + 1)
+    assert [entrant.median_us for entrant in race] == [60.0, 50.0]
+    assert tournament.winner(race, None, None) is race[1]
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """Libraries that double, and one that triples; and the reference, which doubles."""
+    load_tvm("llvm")
+    import tvm
+    from tvm import te
+
+    folder, target = tmp_path_factory.mktemp("kernels"), tvm.target.Target(TARGET)
+
+    def program(factor):
+        a = te.placeholder((64,), name="a")
+        function = te.create_prim_func([a, te.compute((64,), lambda i: a[i] * factor, name="b")])
+        return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+
+    for name, factor in (("logged", 2.0), ("right", 2.0), ("wrong", 3.0)):
+        build_library(program(factor), target, folder / f"{name}.so")
+    return folder, compute(program(2.0), TARGET)
+
+
+def race(folder, **medians):
+    return [Entrant(trial(name), folder / f"{name}.so", [median]) for name, median in medians.items()]
+
+
+def test_a_wrong_entrant_does_not_win_however_fast(kernels):
+    folder, reference = kernels
+    found = tournament.winner(race(folder, logged=60.0, wrong=10.0, right=50.0), reference, open_device("llvm"))
+    assert found.trial.hash == "right"
+
+
+def test_the_best_logged_one_is_what_is_left(kernels):
+    folder, reference = kernels
+    found = tournament.winner(race(folder, logged=60.0, wrong=10.0), reference, open_device("llvm"))
+    assert found.trial.hash == "logged"
+
+
+def test_a_task_that_cannot_be_checked_goes_to_the_fastest(kernels):
+    folder, _ = kernels
+    unknown = Reference(outputs={0: np.zeros(1)}, problem="timeout")
+    assert tournament.winner(race(folder, logged=60.0, wrong=10.0), unknown, None).trial.hash == "wrong"
