@@ -39,7 +39,7 @@ LAYERS = {
     "L7": ("resnet18", 256, 256, 3),
     "L8": ("resnet18", 256, 512, 1),
 }
-RECORDED_WITH = ("random", "evolutionary")
+RECORDED_WITH = ("random", "evolutionary", "beam")
 CONVERGED = 1.02
 
 
@@ -73,6 +73,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--trials", type=int, default=128, help="budget of a run, or of the record")
     parser.add_argument("--round", type=int, default=16, help="trials in a round")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--no-prior", action="store_true", help="let no run start from the prior, as in the papers")
     parser.add_argument("--record", action="store_true", help="measure and record, compare nothing")
     options = parser.parse_args()
     if options.strategies is None:
@@ -93,6 +94,7 @@ class Layer:
     log: Any
     threads: int
     folder: Path
+    prior: bool
     known: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -108,7 +110,8 @@ class Layer:
         program = convolution(name, target)
         log = TuningLog(options.folder / f"{name}-{resolved.key}.jsonl")
         known = {trial.hash: trial for trial in log.trials()}
-        return cls(name, program, target, Knobs(program, target), log, options.threads, options.folder, known)
+        knobs, prior = Knobs(program, target), not options.no_prior
+        return cls(name, program, target, knobs, log, options.threads, options.folder, prior, known)
 
     def measure(self, candidates: Sequence[Any]) -> tuple[list[Any], int]:
         """Trials of the candidates, and how many of them were known."""
@@ -229,12 +232,15 @@ class Tuning:
 
     def _model(self) -> Any:
         """The cost model on the trials of this run, as the train stage would have it."""
-        from autotune.tvm_backend.cost_model import CostModel
+        from autotune.tvm_backend.cost_model import CostModel, relative_throughput
+        from autotune.tvm_backend.prior import prior
 
+        start = prior("llvm") if self.layer.prior else None
         if not any(trial.best_us for trial in self.trials):
-            return None
+            return start
         features(self.layer, self.trials, self.rows)
-        return CostModel.train([self.rows[trial.hash] for trial in self.trials], relative(self.trials))
+        labels = relative_throughput(trial.best_us for trial in self.trials)
+        return CostModel.train([self.rows[trial.hash] for trial in self.trials], labels, start)
 
     def summary(self) -> dict[str, Any]:
         best = list(itertools.accumulate((trial.best_us or float("inf") for trial in self.trials), min))
@@ -264,13 +270,8 @@ def features(layer: Layer, trials: Sequence[Any], rows: dict[str, Any]) -> None:
         rows.update({trial.hash: row for trial, row in zip(missing, found, strict=True)})
 
 
-def relative(trials: Sequence[Any]) -> list[float]:
-    best = min((trial.best_us for trial in trials if trial.best_us), default=0.0)
-    return [best / trial.best_us if trial.best_us else 0.0 for trial in trials]
-
-
 def record(layer: Layer, options: argparse.Namespace) -> None:
-    """Fill the log with what random and evolutionary search find, half the budget each."""
+    """Fill the log with what three searches find, a third of the budget each."""
     for strategy in RECORDED_WITH:
         tuning = Tuning(layer, strategy, "greedy", seed=0, size=options.round)
         tuning.spend(options.trials // len(RECORDED_WITH))
@@ -295,8 +296,9 @@ def rank(layer: Layer, options: argparse.Namespace) -> dict[str, Any]:
 
     from autotune.strategies.base import Measured
     from autotune.strategies.space import as_array
-    from autotune.tvm_backend.cost_model import CostModel
+    from autotune.tvm_backend.cost_model import CostModel, relative_throughput
     from autotune.tvm_backend.draft import Draft
+    from autotune.tvm_backend.prior import prior
 
     mapped = [(trial, layer.knobs.find(trial.trace)) for trial in layer.log.trials()]
     pairs = [(trial, configuration) for trial, configuration in mapped if configuration is not None]
@@ -307,12 +309,16 @@ def rank(layer: Layer, options: argparse.Namespace) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     features(layer, [trial for trial, _ in pairs], rows)
     draft = Draft(layer.knobs.space, [Measured(configuration, trial.best_us) for trial, configuration in train])
-    model = CostModel.train([rows[trial.hash] for trial, _ in train], relative([trial for trial, _ in train]))
-    truth = np.array(relative([trial for trial, _ in test]))
+    model = CostModel.train(
+        [rows[trial.hash] for trial, _ in train], relative_throughput(trial.best_us for trial, _ in train)
+    )
+    truth, unseen = np.array(relative_throughput(trial.best_us for trial, _ in test)), [rows[t.hash] for t, _ in test]
     guesses = {
         "draft": draft(as_array((configuration for _, configuration in test), len(layer.knobs.space.knobs))),
-        "features": model.score([rows[trial.hash] for trial, _ in test]),
+        "features": model.score(unseen),
     }
+    if (known := prior("llvm")) is not None:
+        guesses["prior"] = known.score(unseen)
     told: dict[str, Any] = {"layer": layer.name, "trials": len(pairs), "mapped": len(pairs) / max(1, len(mapped))}
     for name, guess in guesses.items():
         told[name] = {"spearman": float(spearmanr(guess, truth).statistic), "top10_recall": recall(guess, truth, 0.1)}
@@ -343,59 +349,39 @@ def table(results: Sequence[dict[str, Any]]) -> str:
 
 
 def rank_table(ranks: Sequence[dict[str, Any]]) -> str:
-    lines = [f"\n{'layer':<6}{'trials':>7}{'draft rho':>11}{'features rho':>14}{'draft top':>11}{'features top':>14}"]
+    kinds = ("draft", "features", "prior")
+    heads = "".join(f"{f'{kind} rho':>14}{'top':>7}" for kind in kinds)
+    lines = [f"\n{'layer':<6}{'trials':>7}{heads}"]
     for item in ranks:
         if "draft" not in item:
             lines.append(f"{item['layer']:<6}{item['trials']:7}  too few to rank")
             continue
-        draft, full = item["draft"], item["features"]
-        lines.append(f"{item['layer']:<6}{item['trials']:7}{draft['spearman']:11.3f}{full['spearman']:14.3f}"
-                     f"{draft['top10_recall']:11.3f}{full['top10_recall']:14.3f}")  # fmt: skip
+        cells = "".join(f"{item[kind]['spearman']:14.3f}{item[kind]['top10_recall']:7.3f}" for kind in kinds)
+        lines.append(f"{item['layer']:<6}{item['trials']:7}{cells}")
     return "\n".join(lines)
 
 
 def plot(results: Sequence[dict[str, Any]], folder: Path) -> None:
-    """Best latency over trials and over seconds of search, every seed a line, as SVG."""
+    """Best latency over trials and over seconds of search as SVG, one for each layer; every seed is a line."""
+    from matplotlib import pyplot
+
     for layer in sorted({run["layer"] for run in results}):
+        figure, axes = pyplot.subplots(1, 2, figsize=(11, 4))
         runs = [run for run in results if run["layer"] == layer]
-        curves = {}
+        names = sorted({run["strategy"] for run in runs})
         for run in runs:
-            rounds = zip(run["search_s_over_rounds"], run["rounds_end"], strict=True)
-            over_time = [(spent, run["best_over_trials"][end - 1]) for spent, end in rounds]
-            over_trials = list(enumerate(run["best_over_trials"], 1))
-            curves.setdefault(f"{run['strategy']}/{run['sampler']}", []).append((over_trials, over_time))
-        panels = [chart(curves, 0, f"{layer}: best us over trials", 0), chart(curves, 1, "over seconds of search", 460)]
-        body = "".join(panels)
-        style = 'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="11"'
-        (folder / f"{layer}.svg").write_text(f'<svg {style} width="1080" height="360">{body}</svg>\n')
-
-
-COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f")
-
-
-def chart(curves: dict[str, Any], which: int, title: str, left: int) -> str:
-    """One panel of lines, a dashed one for the adaptive sampler, and one line for each seed."""
-    every = [point for runs in curves.values() for run in runs for point in run[which] if point[1] < float("inf")]
-    if not every:
-        return ""
-    right, low = max(x for x, _ in every), min(y for _, y in every)
-    high = max(2 * low, sorted(y for _, y in every)[int(0.9 * (len(every) - 1))])
-    parts = [f'<text x="{left + 50}" y="20">{title}</text>',
-             f'<rect x="{left + 50}" y="30" width="380" height="290" fill="none" stroke="#999"/>',
-             f'<text x="{left + 5}" y="320">{low:.0f}</text><text x="{left + 5}" y="40">{high:.0f}</text>',
-             f'<text x="{left + 400}" y="335">{right:.0f}</text>']  # fmt: skip
-    names = sorted({name.split("/")[0] for name in curves})
-    for row, (name, runs) in enumerate(sorted(curves.items())):
-        colour = COLOURS[names.index(name.split("/")[0]) % len(COLOURS)]
-        look = f'fill="none" stroke="{colour}"' + (' stroke-dasharray="4 3"' if name.endswith("adaptive") else "")
-        for run in runs:
-            shown = " ".join(f"{left + 50 + 380 * x / right:.1f},{320 - 290 * (min(y, high) - low) / (high - low):.1f}"
-                             for x, y in run[which])  # fmt: skip
-            parts.append(f'<polyline points="{shown}" {look} stroke-opacity="0.8"/>')
-        if which:
-            y = 40 + 16 * row
-            parts.append(f'<path d="M{left + 445} {y}h20" {look}/><text x="{left + 470}" y="{y + 4}">{name}</text>')
-    return "".join(parts)
+            best = run["best_over_trials"]
+            points = [best[end - 1] for end in run["rounds_end"]]
+            label = f"{run['strategy']}/{run['sampler']}" if run["seed"] == 1 else None
+            style = "--" if run["sampler"] == "adaptive" else "-"
+            look = {"color": f"C{names.index(run['strategy'])}", "linestyle": style, "alpha": 0.7, "label": label}
+            axes[0].plot(range(1, len(best) + 1), best, **look)
+            axes[1].plot(run["search_s_over_rounds"], points, **look)
+        for axis, what in zip(axes, ("trials", "seconds of search"), strict=True):
+            axis.set(title=f"{layer}: best, us", xlabel=what, yscale="log")
+        axes[1].legend(fontsize="x-small", loc="upper right")
+        figure.savefig(folder / f"{layer}.svg", bbox_inches="tight", metadata={"Date": None})
+        pyplot.close(figure)
 
 
 if __name__ == "__main__":

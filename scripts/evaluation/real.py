@@ -60,7 +60,9 @@ def remeasured(work: Path, found: dict[str, Any]) -> dict[str, Any]:
 def _policy(root: Path, policy: str, models: Sequence[Path], trials: int, per_round: int) -> dict[str, Any]:
     print(f"{policy}: {', '.join(model.stem for model in models)}, {trials} trials each", flush=True)
     load = os.getloadavg()[0]
-    workspace = queue.make(root, f'[machine]\nlock_dir = "{root}/locks"\n[job]\npatience = 0\n')
+    # Nothing is timed again before it is exported: what a policy disturbed is to be seen.
+    export = "[export]\ncontenders = 1\nrepeats = 10\n"
+    workspace = queue.make(root, f'[machine]\nlock_dir = "{root}/locks"\n[job]\npatience = 0\n{export}')
     budget = ("--trials", trials, "--trials-per-round", per_round, "--seed", SEED)
     for model in models:
         queue.call(workspace, "submit", model, *budget, "-q")

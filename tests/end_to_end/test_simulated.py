@@ -40,12 +40,14 @@ def test_two_devices_drain_three_jobs_with_every_trial_once(workspace, make_job,
     assert any(a[0] < b[0] < a[1] for a, b in together), "two devices measure at a time"
 
 
-def running(workspace: Workspace) -> set[str]:
-    """The kinds of the stages that run, as the daemon says."""
+def searches_alone(workspace: Workspace) -> bool:
+    """Whether a second search, of a worker that is warm, has run for so long that all of the first round is over."""
     try:
-        return {stage["kind"] for stage in json.loads(workspace.daemon_info.read_text())["running"]}
+        stages = json.loads(workspace.daemon_info.read_text())["running"]
     except (FileNotFoundError, KeyError):
-        return set()
+        return False
+    found = [(stage["kind"], stage["round"] > 0, time.time() - stage["started_at"] > 2.0) for stage in stages]
+    return found == [("search", True, True)]
 
 
 def workers_of(daemon: int) -> list[int]:
@@ -61,7 +63,7 @@ def test_a_worker_that_is_stopped_costs_a_stage_that_is_tried_again(workspace, m
     user = User(workspace.root)
     daemon = user.start("daemon", "run", "--drain")
     try:
-        while not job.journal.exists() or running(workspace) != {"search"}:  # the second: the worker is warm
+        while not searches_alone(workspace):
             assert daemon.poll() is None
             time.sleep(0.02)
         (stopped,) = workers_of(daemon.pid)
