@@ -185,12 +185,15 @@ def tune_with_tune_relax(options: argparse.Namespace) -> dict[str, Any]:
 
 def logged_sums(work: Path) -> Iterator[tuple[float, float]]:
     """What TVM's task scheduler logged: the moment, and milliseconds for all tasks once every task has a time."""
-    when = 0.0
+    when, unknown = 0.0, False
     for line in next(work.glob("logs/*task_scheduler.log")).read_text().splitlines():
-        if match := re.match(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) ", line):
-            when = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").timestamp() + int(match[2]) / 1000
+        unknown = unknown or "N/A" in line  # in a row of the table that comes before each sum
+        if match := re.match(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", line):
+            when = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").timestamp()
         if match := re.match(r"Total latency \(us\): ([\d.e+]+)", line):
-            yield when, float(match[1]) / 1000
+            if not unknown:
+                yield when, float(match[1]) / 1000
+            unknown = False
 
 
 def target_of(options: argparse.Namespace) -> dict[str, Any]:
