@@ -117,6 +117,7 @@ class _Reader:
     _order: list[str] = field(default_factory=list)
     _blocks: dict[str, str] = field(default_factory=dict)
     _loops: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _categories: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def sketch(self) -> Sketch:
         return Sketch(self.block, self.structure, self.tiles, self.unroll, tuple(self.locations), self.fused)
@@ -130,6 +131,8 @@ class _Reader:
     def Annotate(self, inputs: Any, attributes: Any, _: Any) -> None:
         if attributes[0] == "meta_schedule.tiling_structure":
             self.block, self.structure = self._blocks.get(inputs[0], ""), str(inputs[1]).strip('"')
+        elif attributes[0] == "meta_schedule.unroll_explicit":
+            self.unroll = self._categories.get(inputs[1])
 
     def Reorder(self, inputs: Any, *_: Any) -> None:
         self._order = list(inputs)
@@ -144,7 +147,7 @@ class _Reader:
             self.tiles[loop] = self.samples
 
     def SampleCategorical(self, _: Any, attributes: Any, outputs: Any) -> None:
-        self.unroll = (self.samples, tuple(int(value) for value in attributes[0]))
+        self._categories[outputs[0]] = (self.samples, tuple(int(value) for value in attributes[0]))
 
     def SampleComputeLocation(self, *_: Any) -> None:
         self.locations.append(self.samples)

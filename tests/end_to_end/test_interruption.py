@@ -103,7 +103,8 @@ def test_the_first_signal_finishes_what_runs(user, models):
 
 def test_the_second_signal_stops_at_once(user, models):
     user.settle("[daemon]\nstop_grace_s = 600\n[search]\npopulation = 4000\ninit_unmeasured = 4000\n")
-    user.ok("submit", models / "tiny_cnn.onnx", "--trials", 64, "--trials-per-round", 64)
+    budget = ("--trials", 64, "--trials-per-round", 64)
+    user.ok("submit", models / "tiny_cnn.onnx", *budget, "--strategy", "evolutionary")
     daemon = user.start("daemon", "run")
     deadline = time.monotonic() + 60
     while len(processes_of(user.root)) < 3 and time.monotonic() < deadline:
