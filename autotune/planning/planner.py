@@ -137,7 +137,9 @@ class Planner:
 
     def _start(self, offer: Offer, grant: Grant) -> Start:
         board, stage = self.board, offer.stage
-        count = board.works[offer.job].batch(board.estimates) if offer.step == "begin" else 0
+        # Only a policy that goes by times may let them decide: under the others a seed gives one plan on any machine.
+        estimates = board.estimates if self._policy.forecasts else None
+        count = board.works[offer.job].batch(estimates) if offer.step == "begin" else 0
         start = Start(stage, grant.cpus, count, grant.device, self._policy.leases)
         board.begin(RunningView(stage.id, stage.kind, grant.cpus, count, grant.device, board.now))
         return start

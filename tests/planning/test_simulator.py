@@ -137,6 +137,17 @@ class TestKnownOutcomes:
                            get("predictive"))  # fmt: skip
         assert outcome.makespan <= 1.05 * outcome.bound
 
+    @pytest.mark.parametrize(("name", "timed"), [("sequential", False), ("interleave", False), ("predictive", True)])
+    def test_only_a_policy_that_goes_by_times_sizes_batches_by_them(self, name: str, timed: bool) -> None:
+        def counts(build_s: float) -> list[int]:
+            seconds = PLAIN | {"build": Duration(build_s)}
+            alone = Scenario(Machine((0,), ("cpu", "cuda:0")), (job(tasks=6, trials=192, seconds=seconds),))
+            watch = Watch(alone, 2)
+            Simulation(alone, get(name), watch=watch).run()
+            return [start.count for _, start in watch.starts if start.stage.kind == "search"]
+
+        assert (counts(2.0) != counts(500.0)) == timed
+
     def test_devices_that_are_scarce_are_kept_busy(self) -> None:
         jobs = tuple(job(id, tasks=8, trials=640, seconds=_lengths(10, 15, 12)) for id in range(1, 21))
         machine = Machine(tuple(range(32)), ("cpu", *(f"cuda:{n}" for n in range(4))))
