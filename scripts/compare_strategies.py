@@ -128,9 +128,8 @@ class Layer:
 
     def _timer(self) -> Any:
         """Builds and times one candidate, in the process that `isolated` forked."""
-        from autotune.tvm_backend.build import build_library
+        from autotune.tvm_backend.build import build_candidate
         from autotune.tvm_backend.run import Runner, Timing, open_device
-        from autotune.tvm_backend.space import replay
 
         os.environ["TVM_NUM_THREADS"] = str(self.threads)
         runner = Runner(open_device("llvm"), Timing(warmup=1, repeats=5, min_repeat_ms=20))
@@ -138,7 +137,7 @@ class Layer:
 
         def timed(candidate: Any) -> list[float]:
             library.unlink(missing_ok=True)
-            build_library(replay([candidate], self.program, self.target)[0].sch.mod, self.target, library)
+            build_candidate(candidate, self.program, self.target, library)
             return runner.time(library, candidate.args, None)
 
         return timed

@@ -62,14 +62,12 @@ def _build(stage: Stage, progress: Progress, folder: Path) -> list[Candidate]:
 def _builder(stage: Stage, progress: Progress, folder: Path) -> Callable[[Candidate], str]:
     if stage.simulated:
         return simulated.builder(stage, folder)
-    from autotune.tvm_backend.build import build_library
-    from autotune.tvm_backend.space import replay
+    from autotune.tvm_backend.build import build_candidate
 
     def build(candidate: Candidate) -> str:
         progress.begin(candidate)
-        scheduled = replay([candidate], stage.program, stage.target)[0].sch.mod
         name = f"{candidate.hash}.so"
-        build_library(scheduled, stage.target, folder / name)
+        build_candidate(candidate, stage.program, stage.target, folder / name)
         return name
 
     return build

@@ -10,6 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import WorkerError
+from autotune.storage.formats import Candidate, Trial
+from autotune.tvm_backend.space import replay
+
+
+def build_candidate(item: Candidate | Trial, program: Any, target: Any, path: Path) -> None:
+    """Replay a candidate of a program and compile it. Raises what `replay` and `build_library` raise."""
+    build_library(replay([item], program, target)[0].sch.mod, target, path)
 
 
 def build_library(scheduled: Any, target: Any, path: Path) -> None:

@@ -34,8 +34,8 @@ def compile_tuned(prepared: Any, programs: Iterable[Any], best: Mapping[str, Tri
     Args:
         prepared: the module after `prepare`.
         programs: the tensor programs of its tasks.
-        best: the best trial of each task, by the hash of its program; a task without one gets a valid
-            schedule drawn from its space, which is parallel and vectorised where that is possible.
+        best: the best trial of each task, by the hash of its program; a task without one gets the schedule
+            that the prior likes best, or any valid one of its space.
     """
     import tvm
     from tvm import relax

@@ -112,8 +112,5 @@ class CostModel:
 
     def score(self, features: Sequence[Array]) -> npt.NDArray[np.float64]:
         """Predicted relative throughput of each candidate; higher is better."""
-        import xgboost
-
         samples = Samples.pack(features)
-        margin = self._booster.predict(xgboost.DMatrix(samples.rows, nthread=1), output_margin=True)
-        return samples.total(margin, len(features))
+        return samples.total(self.score_rows(samples.rows), len(features))

@@ -7,7 +7,7 @@ kinds have columns of their own, and those of the other kind are missing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,29 +32,27 @@ class Features:
 
     def of_candidates(self, candidates: Sequence[Any]) -> list[Array]:
         """Of MetaSchedule's measure candidates, in order."""
-        return self._of([plain_trace(item.sch.trace) for item in candidates], list(candidates))
+        traces = [plain_trace(item.sch.trace) for item in candidates]
+        return self._of(traces, lambda wanted: [candidates[at] for at in wanted])
 
     def of_trials(self, trials: Sequence[Trial]) -> list[Array]:
         """Of trials; only those are replayed whose traces do not say enough. Milliseconds for each of these."""
-        return self._of([trial.trace for trial in trials], list(trials))
+        traces = [trial.trace for trial in trials]
+        return self._of(traces, lambda wanted: replay([trials[at] for at in wanted], self._program, self._target))
 
     def needs_replay(self, trial: Trial) -> bool:
         """Whether the features of a trial are those of its lowered program."""
         return self.nests.of_traces([trial.trace])[0] is None
 
-    def _of(self, traces: Sequence[Any], items: list[Any]) -> list[Array]:
+    def _of(self, traces: Sequence[Any], measure_candidates: Callable[[list[int]], list[Any]]) -> list[Array]:
         found = self.nests.of_traces(traces)
         lowered = [at for at, row in enumerate(found) if row is None]
-        stores = dict(zip(lowered, self._stores([items[at] for at in lowered]), strict=True))
+        stores = dict(zip(lowered, self._stores(measure_candidates(lowered)) if lowered else [], strict=True))
         return [widen(nest=row) if row is not None else widen(store=stores[at]) for at, row in enumerate(found)]
 
     def _stores(self, items: list[Any]) -> list[Array]:
         from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 
-        if not items:
-            return []
-        if isinstance(items[0], Trial):
-            items = replay(items, self._program, self._target)
         context = tune_context(self._program, self._target)
         return [np.asarray(item.numpy(), dtype=np.float32) for item in PerStoreFeature().extract_from(context, items)]
 

@@ -23,7 +23,7 @@ from typing import Any
 from autotune.errors import WorkerError
 from autotune.strategies.space import Configuration, Knob, Space
 from autotune.tvm_backend.nest import Sketch
-from autotune.tvm_backend.space import plain_trace, tune_context
+from autotune.tvm_backend.space import before_postprocessing, plain_trace, sampled, tune_context
 
 # Replays with decisions drawn anew that look for the deepest loop nest around a consumer. A nest that is tiled on
 # many levels has as many loops whatever the tiles are, and takes long to replay.
@@ -91,10 +91,12 @@ class Knobs:
         traces = [schedule.trace.simplified(True) for schedule in self.context.generate_design_space()]
         merge, sketches = _Merge(), dict[str, _Sketch]()
         for trace in traces:
-            key = _key(plain_trace(trace))
+            plain = plain_trace(trace)
+            key = _key(plain)
             if key not in sketches:
                 samples = tuple(item for item in trace.insts if str(item.kind.name).startswith("Sample"))
-                found = _values(trace, samples, self._probe(trace))
+                probes = _PROBES if Sketch.read(before_postprocessing(plain)) is None else _TILED_PROBES
+                found = _values(trace, samples, self._probe(trace, probes))
                 sketches[key] = _Sketch(list(trace.insts), samples, merge.add(found), key)
         self._sketches = list(sketches.values())
         self._by_key = {sketch.key: index for index, sketch in enumerate(self._sketches)}
@@ -111,13 +113,12 @@ class Knobs:
         """Of each sketch the instructions in JSON form, and which knobs decide its sampling instructions, in order."""
         return [(json.loads(sketch.key), sketch.knobs) for sketch in self._sketches]
 
-    def _probe(self, trace: Any) -> dict[Any, int]:
+    def _probe(self, trace: Any, probes: int) -> dict[Any, int]:
         """How many loops there are around the consumer of each block whose location is sampled, at most."""
         depths: dict[Any, int] = {}
         if not any(item.kind.name == "SampleComputeLocation" for item in trace.insts):
             return depths
 
-        probes = _PROBES if Sketch.read(plain_trace(trace)[0]) is None else _TILED_PROBES
         for seed in range(1, probes + 1):
             schedule = self._schedule(seed)
 
@@ -178,21 +179,15 @@ class Knobs:
         """The configuration of a trace in TVM's JSON form, whoever proposed it; None where the space has it not."""
         try:
             sketch = self._by_key.get(_key(trace))
-            decided = {int(index): decision for index, decision in trace[1]}
-            decisions = [decided[at] for at, item in enumerate(trace[0]) if str(item[0]).startswith("Sample")]
+            decided = sampled(trace)
         except (KeyError, IndexError, TypeError, ValueError):  # not a trace, or of another version
             return None
-        return None if sketch is None else self._configuration(sketch, decisions)
+        return None if sketch is None else self._configuration(sketch, decided)
 
 
 def _key(trace: Any) -> str:
     """The instructions of a trace in JSON, without postprocessing and decisions."""
-    kept = []
-    for item in trace[0]:
-        if item[0] == "EnterPostproc":
-            break
-        kept.append(item)
-    return json.dumps(kept)
+    return json.dumps(before_postprocessing(trace))
 
 
 def _depth(schedule: Any, block: Any) -> int:

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autotune.tvm_backend.space import before_postprocessing, sampled
+
 Rows = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.float64]
 
@@ -81,7 +83,7 @@ class Sketch:
         tiles: for each loop of the block the instruction that tiles it.
         unroll: the instruction that limits unrolling, and what it chooses from.
         locations: instructions that place the producers.
-        fused: the level at which the consumers are computed, counted from outside; -1: not in this nest.
+        fused: the loop at which the consumers are computed, counted from outside; -1: not in this nest.
     """
 
     block: str
@@ -93,11 +95,9 @@ class Sketch:
 
     @classmethod
     def read(cls, instructions: Sequence[Any]) -> Sketch | None:
-        """From the instructions of a trace in JSON form; None where no block is tiled on many levels."""
+        """From instructions in JSON form, without postprocessing; None where no block is tiled on many levels."""
         reader = _Reader()
         for kind, inputs, attributes, outputs in instructions:
-            if kind == "EnterPostproc":
-                break
             getattr(reader, str(kind), lambda *_: None)(inputs, attributes, outputs)
             reader.samples += str(kind).startswith("Sample")
         return reader.sketch() if reader.block and reader.tiles else None
@@ -155,7 +155,7 @@ class _Reader:
 
 @dataclass(frozen=True)
 class _Nest:
-    """Candidates of one sketch. `tiles` is [candidates, loops, parts]; spatial and reduction loops have their own."""
+    """Candidates of one sketch: the tiles of spatial and of reduction loops, each [candidates, loops, parts]."""
 
     einsum: Einsum
     structure: str
@@ -200,11 +200,11 @@ class Nests:
         found: list[Rows | None] = [None] * len(traces)
         groups: dict[int, tuple[Sketch, list[int]]] = {}
         for at, trace in enumerate(traces):
-            sketch = self.sketch(_before_postprocessing(trace[0]))
+            sketch = self.sketch(before_postprocessing(trace))
             if sketch is not None:
                 groups.setdefault(id(sketch), (sketch, []))[1].append(at)
         for sketch, members in groups.values():
-            decided = zip(*(_decisions(traces[at]) for at in members), strict=True)
+            decided = zip(*(sampled(traces[at]) for at in members), strict=True)
             rows = self.rows(sketch, [np.array(column, dtype=np.float64) for column in decided])
             for at, row in zip(members, rows, strict=True):
                 found[at] = row[None]
@@ -224,16 +224,6 @@ class Nests:
         nest = _Nest(einsum, sketch.structure, spatial, reduction)
         columns = [*_levels(nest), *_tiles(nest), *_limits(nest, sketch, decisions, self._cores)]
         return np.stack(columns, axis=1).astype(np.float32)
-
-
-def _before_postprocessing(instructions: Sequence[Any]) -> list[Any]:
-    names = [item[0] for item in instructions]
-    return list(instructions[: names.index("EnterPostproc")] if "EnterPostproc" in names else instructions)
-
-
-def _decisions(trace: Any) -> list[Any]:
-    decided = {int(at): decision for at, decision in trace[1]}
-    return [decided[at] for at, item in enumerate(trace[0]) if str(item[0]).startswith("Sample")]
 
 
 def _log(values: Any) -> Numbers:

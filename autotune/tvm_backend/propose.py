@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from autotune.storage.formats import Candidate, Trial
@@ -84,6 +85,10 @@ class Desk:
     _settled: dict[Configuration, tuple[str, Any]] = field(default_factory=dict)
     _hashes: set[str] = field(default_factory=set)
 
+    @cached_property
+    def _features(self) -> Features:
+        return Features(self.knobs.program, self.knobs.target)
+
     def settle(self, configurations: Sequence[Configuration]) -> list[Settled | None]:
         """See `View.settle`."""
         fresh = [item for item in dict.fromkeys(configurations) if item not in self._answers]
@@ -119,8 +124,7 @@ class Desk:
         scores: list[float | None] = [None] * len(new)
         if self.model is not None and new:
             items = [self._settled[item][1] for item in new.values()]
-            features = Features(self.knobs.program, self.knobs.target)
-            scores = list(self.model.score(features.of_candidates(items)).tolist())
+            scores = list(self.model.score(self._features.of_candidates(items)).tolist())
         for (asked, settled), score in zip(new.items(), scores, strict=True):
             self._answers[asked] = self._answers[settled] = Settled(settled, score)
 

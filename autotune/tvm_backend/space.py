@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -76,6 +77,21 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "__len__"):
         return [_plain(item) for item in value]
     return _plain(value.value)
+
+
+def before_postprocessing(trace: Any) -> list[Any]:
+    """The instructions of a trace in JSON form, up to where its postprocessing begins."""
+    return list(itertools.takewhile(lambda item: item[0] != "EnterPostproc", trace[0]))
+
+
+def sampled(trace: Any) -> list[Any]:
+    """What the sampling instructions of a trace in JSON form decided, in order.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is no trace, or one of its decisions is missing.
+    """
+    decided = {int(index): decision for index, decision in trace[1]}
+    return [decided[at] for at, item in enumerate(trace[0]) if str(item[0]).startswith("Sample")]
 
 
 def to_candidate(measure_candidate: Any, program: Any, hash: str) -> Candidate:

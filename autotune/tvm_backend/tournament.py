@@ -17,9 +17,8 @@ from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import Workspace
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend import verify
-from autotune.tvm_backend.build import build_library
+from autotune.tvm_backend.build import build_candidate
 from autotune.tvm_backend.run import Runner
-from autotune.tvm_backend.space import replay
 
 # Logged times so close to the best may be in the wrong order.
 _CLOSE = 1.15
@@ -66,7 +65,7 @@ def build(trials: Sequence[Trial], program: Any, target: Any, folder: Path) -> l
     entrants = []
     for trial in trials:
         library = folder / f"{trial.hash}.so"
-        build_library(replay([trial], program, target)[0].sch.mod, target, library)
+        build_candidate(trial, program, target, library)
         entrants.append(Entrant(trial, library))
     return entrants
 

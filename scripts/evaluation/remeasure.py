@@ -21,10 +21,9 @@ from autotune.machine import pin
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import Workspace
-from autotune.tvm_backend.build import build_library
+from autotune.tvm_backend.build import build_candidate
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.run import Runner, Timing, open_device
-from autotune.tvm_backend.space import replay
 from autotune.tvm_backend.tasks import read_program
 from autotune.tvm_backend.tournament import contenders
 
@@ -79,7 +78,7 @@ def built(workspace: Workspace, folder: Path) -> Iterator[Best]:
             if task.hash in best and not library.exists():
                 (trial,) = best[task.hash]
                 program = read_program(paths.task(index), task.hash)
-                build_library(replay([trial], program, target)[0].sch.mod, target, library)
+                build_candidate(trial, program, target, library)
                 yield Best(task.name, trial, library)
 
 

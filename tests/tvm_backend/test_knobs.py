@@ -12,18 +12,9 @@ from hypothesis import strategies as st
 
 from autotune.storage.formats import Trial
 from autotune.tvm_backend.knobs import Knobs, factorisations
-from autotune.tvm_backend.load import load_tvm
 
 TASKS = ("conv2d", "matmul", "max_pool2d", "mean")
 QUICK = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-
-
-@pytest.fixture(scope="module")
-def target():
-    load_tvm("llvm")
-    import tvm
-
-    return tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
 
 
 @pytest.fixture(scope="module")

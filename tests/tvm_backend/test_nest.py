@@ -10,7 +10,6 @@ import pytest
 from autotune.tvm_backend.draft import NestDraft, nest_draft
 from autotune.tvm_backend.features import WIDTH, Features
 from autotune.tvm_backend.knobs import Knobs
-from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.nest import WIDTH as NEST
 from autotune.tvm_backend.nest import Einsum, Nests, Sketch
 from autotune.tvm_backend.prior import prior
@@ -20,42 +19,23 @@ SIZE = 64
 
 
 @pytest.fixture(scope="module")
-def target():
-    load_tvm("llvm")
-    import tvm
-
-    return tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
-
-
-def module(*arguments):
-    import tvm
-    from tvm import te
-
-    return tvm.IRModule({"main": te.create_prim_func(arguments).with_attr("global_symbol", "main")})
+def matmul(matmul_of):
+    return matmul_of(SIZE)
 
 
 @pytest.fixture(scope="module")
-def matmul(target):
-    from tvm import te
-
-    a, b = (te.placeholder((SIZE, SIZE), name=name) for name in "ab")
-    k = te.reduce_axis((0, SIZE), "k")
-    return module(a, b, te.compute((SIZE, SIZE), lambda i, j: te.sum(a[i, k] * b[k, j], k), name="c"))
-
-
-@pytest.fixture(scope="module")
-def strided(target):
+def strided(as_program):
     """A convolution in one dimension with a stride of 2."""
     from tvm import te
 
     data, weight = te.placeholder((16, 66), name="data"), te.placeholder((32, 16, 3), name="weight")
     channel, tap = te.reduce_axis((0, 16), "channel"), te.reduce_axis((0, 3), "tap")
     product = lambda f, x: te.sum(data[channel, 2 * x + tap] * weight[f, channel, tap], [channel, tap])  # noqa: E731
-    return module(data, weight, te.compute((32, 32), product, name="c"))
+    return as_program(data, weight, te.compute((32, 32), product, name="c"))
 
 
 @pytest.fixture(scope="module")
-def padded(target):
+def padded(as_program):
     """A convolution whose padding can be computed anywhere in its nest, and a sum that can be fused into it."""
     from tvm import te, tirx
 
@@ -65,7 +45,7 @@ def padded(target):
     channel, tap = te.reduce_axis((0, 16), "channel"), te.reduce_axis((0, 3), "tap")
     product = lambda f, x: te.sum(wide[channel, x + tap] * weight[f, channel, tap], [channel, tap])  # noqa: E731
     conv = te.compute((32, 32), product, name="c")
-    return module(data, weight, te.compute((32, 32), lambda f, x: conv[f, x] + 1.0, name="sum"))
+    return as_program(data, weight, te.compute((32, 32), lambda f, x: conv[f, x] + 1.0, name="sum"))
 
 
 @pytest.fixture(scope="module")
@@ -163,11 +143,11 @@ def test_a_configuration_has_the_features_of_its_trace(request, target, name):
 
 
 @pytest.fixture(scope="module")
-def mean(target):
+def mean(as_program):
     from tvm import te
 
     a, k = te.placeholder((16, 49), name="a"), te.reduce_axis((0, 49), "k")
-    return module(a, te.compute((16,), lambda i: te.sum(a[i, k], k), name="c"))
+    return as_program(a, te.compute((16,), lambda i: te.sum(a[i, k], k), name="c"))
 
 
 class TestWithoutATiledBlock:

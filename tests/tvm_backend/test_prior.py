@@ -11,24 +11,13 @@ from autotune.tvm_backend.prior import prior
 
 
 @pytest.fixture(scope="module")
-def score():
+def score(target, matmul_of):
     """Of tiles of i, j and k of a matrix product of 256 by 256, on the first sketch, unrolled up to 512 steps."""
-    from autotune.tvm_backend.load import load_for_tuning
-
-    load_for_tuning("llvm")
-    import tvm
-    from tvm import te
-
     from autotune.tvm_backend.features import widen
     from autotune.tvm_backend.nest import Nests
     from autotune.tvm_backend.space import design_space, plain_trace
 
-    size = 256
-    a, b = (te.placeholder((size, size), name=name) for name in "ab")
-    k = te.reduce_axis((0, size), "k")
-    product = te.compute((size, size), lambda i, j: te.sum(a[i, k] * b[k, j], k), name="c")
-    module = tvm.IRModule({"main": te.create_prim_func([a, b, product]).with_attr("global_symbol", "main")})
-    target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
+    module = matmul_of(256)
     nests, model = Nests(module, target), prior("llvm")
     sketch = nests.sketch(plain_trace(design_space(module, target)[0].trace)[0])
     assert model is not None and sketch is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from autotune.tvm_backend.build import build_library
-from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.run import Runner, Timing, open_device
 
 BEST = 100.0
@@ -13,15 +12,12 @@ ARGS = [["TENSOR", "float32", [8]]] * 2
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    load_tvm("llvm")
-    import tvm
+def library(tmp_path_factory, target, as_program):
     from tvm import te
 
     a = te.placeholder((8,), name="a")
-    doubled = te.create_prim_func([a, te.compute((8,), lambda i: a[i] * 2.0, name="b")])
     path = tmp_path_factory.mktemp("library") / "kernel.so"
-    build_library(tvm.IRModule({"main": doubled.with_attr("global_symbol", "main")}), tvm.target.Target("llvm"), path)
+    build_library(as_program(a, te.compute((8,), lambda i: a[i] * 2.0, name="b")), target, path)
     return path
 
 

@@ -12,12 +12,9 @@ from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend import tournament
 from autotune.tvm_backend.build import build_library
-from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.run import open_device
 from autotune.tvm_backend.tournament import Entrant
 from autotune.tvm_backend.verify import Reference, compute
-
-TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
 
 
 def trial(hash: str, *times: float) -> Trial:
@@ -76,22 +73,19 @@ def test_entrants_are_timed_in_turns_and_the_first_turn_does_not_count():
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory):
+def kernels(tmp_path_factory, target, as_program):
     """Libraries that double, and one that triples; and the reference, which doubles."""
-    load_tvm("llvm")
-    import tvm
     from tvm import te
 
-    folder, target = tmp_path_factory.mktemp("kernels"), tvm.target.Target(TARGET)
+    folder = tmp_path_factory.mktemp("kernels")
 
     def program(factor):
         a = te.placeholder((64,), name="a")
-        function = te.create_prim_func([a, te.compute((64,), lambda i: a[i] * factor, name="b")])
-        return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+        return as_program(a, te.compute((64,), lambda i: a[i] * factor, name="b"))
 
     for name, factor in (("logged", 2.0), ("right", 2.0), ("wrong", 3.0)):
         build_library(program(factor), target, folder / f"{name}.so")
-    return folder, compute(program(2.0), TARGET)
+    return folder, compute(program(2.0), {"kind": "llvm", "mcpu": "x86-64-v3"})
 
 
 def race(folder, **medians):

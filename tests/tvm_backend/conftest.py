@@ -1,0 +1,38 @@
+"""A target, and programs made of tensor expressions."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.tvm_backend.load import load_tvm
+
+
+@pytest.fixture(scope="session")
+def target():
+    """Two cores with AVX2."""
+    load_tvm("llvm")
+    import tvm
+
+    return tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
+
+
+@pytest.fixture(scope="session")
+def as_program(target):
+    """The program that computes the last of its arguments from the others."""
+    import tvm
+    from tvm import te
+
+    return lambda *arguments: tvm.IRModule({"main": te.create_prim_func(arguments).with_attr("global_symbol", "main")})
+
+
+@pytest.fixture(scope="session")
+def matmul_of(as_program):
+    """The product of two square matrices of a size."""
+    from tvm import te
+
+    def make(size):
+        a, b = (te.placeholder((size, size), name=name) for name in "ab")
+        k = te.reduce_axis((0, size), "k")
+        return as_program(a, b, te.compute((size, size), lambda i, j: te.sum(a[i, k] * b[k, j], k), name="c"))
+
+    return make
