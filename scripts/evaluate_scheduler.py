@@ -31,7 +31,9 @@ def main() -> None:
     if options.remeasure:
         remeasure(options.work)
     for part in () if options.render or options.remeasure else options.part or PARTS:
-        (options.work / f"{part}.json").write_text(json.dumps(run(part, options), indent=1))
+        keep(options.work, part, run(part, options))
+        if part == "real":
+            remeasure(options.work)
     results = {part: json.loads(path.read_text()) for part in PARTS if (path := options.work / f"{part}.json").exists()}
     document.write(options.docs, results)
     print(f"wrote {options.docs}/evaluation.md; raw results in {options.work}")
@@ -55,9 +57,12 @@ def parse() -> argparse.Namespace:
 
 
 def remeasure(work: Path) -> None:
-    results = work / "real.json"
-    found = real.remeasured((work / "real").resolve(), json.loads(results.read_text()))
-    results.write_text(json.dumps(found, indent=1))
+    tuned = json.loads((work / "real.json").read_text())
+    keep(work, "real", real.remeasured((work / "real").resolve(), tuned))
+
+
+def keep(work: Path, part: str, results: Any) -> None:
+    (work / f"{part}.json").write_text(json.dumps(results, indent=1))
 
 
 def run(part: str, options: argparse.Namespace) -> Any:

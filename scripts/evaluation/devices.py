@@ -18,7 +18,7 @@ from autotune.planning.view import Kind, Machine
 from autotune.storage.formats import KINDS, SIMULATED, TaskSpec
 from autotune.storage.paths import Workspace
 
-from . import queue
+from . import workspaces
 
 SEED = 7
 _CPUS = 40
@@ -77,11 +77,11 @@ def measure(root: Path, name: str, scenario: Scenario, policy: str, speed: float
     """Run a scenario with the real daemon and with the simulator. All seconds are those of full speed."""
     devices = len(scenario.machine.devices)
     print(f"{name}: {len(scenario.jobs)} jobs, {devices} devices, {policy}, speed {speed:g}", flush=True)
-    workspace = queue.make(root, _settings(root, scenario, speed))
+    workspace = workspaces.make(root, _settings(root, scenario, speed))
     for job in scenario.jobs:
         _publish(workspace, job)
-    drained = queue.drain(workspace, policy)
-    ran = queue.stages(workspace)
+    drained = workspaces.drain(workspace, policy)
+    ran = workspaces.stages(workspace)
     end = max(stage.begin + stage.seconds for stage in ran)
     working = (end - min(stage.begin for stage in ran)) * speed
     busy = sum(stage.seconds for stage in ran if stage.kind == "measure") * speed
@@ -93,7 +93,7 @@ def measure(root: Path, name: str, scenario: Scenario, policy: str, speed: float
         "cpus": len(scenario.machine.cpus),
         "jobs": len(scenario.jobs),
         "speed": speed,
-        "trials": [job["trials_done"] for job in queue.status(workspace)],
+        "trials": [job["trials_done"] for job in workspaces.status(workspace)],
         "real_s": drained["wall_s"] * speed,
         "working_s": working,
         "utilisation": busy / (devices * drained["wall_s"] * speed),
@@ -128,7 +128,7 @@ def _publish(workspace: Workspace, job: SimulatedJob) -> None:
     submit.publish(workspace, settings.load(workspace.config), asked, found)
 
 
-def _explain(scenario: Scenario, policy: str, ran: Sequence[queue.Ran], speed: float) -> list[dict[str, Any]]:
+def _explain(scenario: Scenario, policy: str, ran: Sequence[workspaces.Ran], speed: float) -> list[dict[str, Any]]:
     """The simulator again, with the stages of one kind after another as long as they really were, on average."""
     jobs = {job.id: job for job in scenario.jobs}
     over: dict[str, list[float]] = {kind: [] for kind in KINDS}

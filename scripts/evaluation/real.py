@@ -16,7 +16,7 @@ from autotune import lending
 from autotune.machine import cpu_model
 from autotune.storage.paths import Workspace
 
-from . import queue
+from . import workspaces
 
 SEED = 11
 POLICIES = ("sequential", "uncoordinated", "interleave", "predictive")
@@ -24,14 +24,13 @@ _MAKE = Path(__file__).parents[1] / "make_models.py"
 
 
 def run(work: Path, models: Sequence[str], trials: int, per_round: int) -> dict[str, Any]:
-    """Tune the models under every policy, each in a fresh workspace with the same seeds."""
+    """Tune the models under every policy, each in a fresh workspace with the same seeds; `remeasured` comes next."""
     made = work / "models"
     subprocess.run([sys.executable, str(_MAKE), *models, "--output", str(made)], check=True, stdout=subprocess.DEVNULL)
     files = [made / f"{name}.onnx" for name in models]
     rows = [_policy(_folder(work, policy), policy, files, trials, per_round) for policy in POLICIES]
     cpus = len(os.sched_getaffinity(0))
-    found = {"cpu": cpu_model(), "cpus": cpus, "models": list(models), "trials": trials, "policies": rows}
-    return remeasured(work, found)
+    return {"cpu": cpu_model(), "cpus": cpus, "models": list(models), "trials": trials, "policies": rows}
 
 
 def _folder(work: Path, policy: str) -> Path:
@@ -62,21 +61,21 @@ def _policy(root: Path, policy: str, models: Sequence[Path], trials: int, per_ro
     load = os.getloadavg()[0]
     # Nothing is timed again before it is exported: what a policy disturbed is to be seen.
     export = "[export]\ncontenders = 1\nrepeats = 10\n"
-    workspace = queue.make(root, f'[machine]\nlock_dir = "{root}/locks"\n[job]\npatience = 0\n{export}')
+    workspace = workspaces.make(root, f'[machine]\nlock_dir = "{root}/locks"\n[job]\npatience = 0\n{export}')
     budget = ("--trials", trials, "--trials-per-round", per_round, "--seed", SEED)
     for model in models:
-        queue.call(workspace, "submit", model, *budget, "-q")
+        workspaces.call(workspace, "submit", model, *budget, "-q")
     before = _cpu_seconds()
-    drained = queue.drain(workspace, policy)
+    drained = workspaces.drain(workspace, policy)
     used = _cpu_seconds() - before
-    ran = queue.stages(workspace)
+    ran = workspaces.stages(workspace)
     return {
         "policy": policy,
         "load_before": load,
         "wall_s": drained["wall_s"],
         "cpu_s": used,
         "daemon_cpu_s": drained["daemon_cpu_s"],
-        "trials": [job["trials_done"] for job in queue.status(workspace)],
+        "trials": [job["trials_done"] for job in workspaces.status(workspace)],
         "stage_s": {
             kind: sum(s.seconds for s in ran if s.kind == kind) for kind in ("search", "build", "measure", "train")
         },
@@ -92,4 +91,4 @@ def _cpu_seconds() -> float:
 
 def _latency(workspace: Any, name: str) -> dict[str, float]:
     output = workspace.root / "exported" / name
-    return dict(json.loads(queue.call(workspace, "export", name, "--output", output, "--json"))["latency"])
+    return dict(json.loads(workspaces.call(workspace, "export", name, "--output", output, "--json"))["latency"])

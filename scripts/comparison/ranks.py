@@ -1,0 +1,60 @@
+"""How well the draft, the cost model and the prior rank the trials of a layer that they have not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .layer import Layer
+from .tuning import features
+
+KINDS = ("draft", "features", "prior")
+
+
+def rank(layer: Layer) -> dict[str, Any]:
+    """Trained on a random half of the layer's log, tested on the other; the prior is not trained on either."""
+    import numpy as np
+    from scipy.stats import spearmanr
+
+    from autotune.tvm_backend.cost_model import relative_throughput
+
+    mapped = [(trial, layer.knobs.find(trial.trace)) for trial in layer.log.trials()]
+    pairs = [(trial, configuration) for trial, configuration in mapped if configuration is not None]
+    if len(pairs) < 20:
+        return {"layer": layer.name, "trials": len(pairs)}
+    order = np.random.default_rng(1).permutation(len(pairs))
+    train, test = ([pairs[at] for at in half] for half in np.array_split(order, 2))
+    truth = np.array(relative_throughput(trial.best_us for trial, _ in test))
+    told: dict[str, Any] = {"layer": layer.name, "trials": len(pairs)}
+    for name, guess in _guesses(layer, train, test).items():
+        told[name] = {"spearman": float(spearmanr(guess, truth).statistic), "top10_recall": recall(guess, truth, 0.1)}
+    return told
+
+
+def _guesses(layer: Layer, train: Sequence[Any], test: Sequence[Any]) -> dict[str, Any]:
+    from autotune.strategies.base import Measured
+    from autotune.strategies.space import as_array
+    from autotune.tvm_backend.cost_model import CostModel, relative_throughput
+    from autotune.tvm_backend.draft import Draft
+    from autotune.tvm_backend.prior import prior
+
+    rows: dict[str, Any] = {}
+    features(layer, [trial for trial, _ in [*train, *test]], rows)
+    draft = Draft(layer.knobs.space, [Measured(configuration, trial.best_us) for trial, configuration in train])
+    seen = [rows[trial.hash] for trial, _ in train]
+    model = CostModel.train(seen, relative_throughput(trial.best_us for trial, _ in train))
+    unseen = [rows[trial.hash] for trial, _ in test]
+    known = prior("llvm")
+    return {
+        "draft": draft(as_array((configuration for _, configuration in test), len(layer.knobs.space.knobs))),
+        "features": model.score(unseen),
+        **({"prior": known.score(unseen)} if known else {}),
+    }
+
+
+def recall(guess: Any, truth: Any, share: float) -> float:
+    """The part of the true best that is among as many guessed best."""
+    import numpy as np
+
+    k = max(1, round(share * len(truth)))
+    return len(set(np.argsort(-guess)[:k].tolist()) & set(np.argsort(-truth)[:k].tolist())) / k

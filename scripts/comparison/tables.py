@@ -1,0 +1,165 @@
+"""What the runs say, as tables in Markdown and as a plot for each layer."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .ranks import KINDS
+from .tuning import Way
+
+Run = dict[str, Any]
+BASELINE = "annealing/greedy"
+NEAR = 1.10
+
+
+def way_of(run: Run) -> str:
+    return Way(**{name: run[name] for name in Way.__dataclass_fields__}).name
+
+
+def write(runs: Sequence[Run], ranks: Sequence[dict[str, Any]], folder: Path) -> str:
+    """All tables; the plots go to the folder."""
+    costs, best = trial_seconds(runs), best_known(runs)
+    parts = [by_layer(runs, best), summary(runs, costs, best), against_baseline(runs, costs), rank_table(ranks)]
+    for layer in best:
+        plot([run for run in runs if run["layer"] == layer], costs[layer], folder / f"{layer}.svg")
+    return "\n\n".join(part for part in parts if part)
+
+
+def best_known(runs: Sequence[Run]) -> dict[str, float]:
+    """The best time of any run of a layer, in microseconds."""
+    return {layer: min(run["best_over_trials"][-1] for run in group) for layer, group in _grouped(runs, _layer).items()}
+
+
+def trial_seconds(runs: Sequence[Run]) -> dict[str, float]:
+    """What building and measuring one candidate of a layer takes, over all that were."""
+    return {
+        layer: sum(run["measure_s"] for run in group) / max(1, sum(run["measured"] for run in group))
+        for layer, group in _grouped(runs, _layer).items()
+    }
+
+
+def by_layer(runs: Sequence[Run], best: dict[str, float]) -> str:
+    """Best time at the end: mean over seeds, and spread."""
+    rows = []
+    for way, group in _grouped(runs, way_of).items():
+        cells = []
+        for layer in best:
+            ends = [run["best_over_trials"][-1] for run in group if run["layer"] == layer]
+            spread = f" ± {statistics.stdev(ends):.0f}" if len(ends) > 1 else ""
+            cells.append(f"{statistics.mean(ends):.0f}{spread}" if ends else "")
+        rows.append([way, *cells])
+    return _markdown(["best, us", *best], [*rows, ["best of all", *(f"{value:.0f}" for value in best.values())]])
+
+
+def summary(runs: Sequence[Run], costs: dict[str, float], best: dict[str, float]) -> str:
+    """Means over layers and seeds. `quality`: the best of all over the run's best; `near`: runs within 10% of it."""
+    rows = []
+    for way, group in _grouped(runs, way_of).items():
+        rounds = [item for run in group for item in run["rounds"]]
+        replayed = max(1, sum(item["replayed"] for item in rounds))
+        ways = [reached(run, NEAR * best[run["layer"]], costs[run["layer"]]) for run in group]
+        rows.append(
+            [
+                way,
+                f"{geomean(best[run['layer']] / run['best_over_trials'][-1] for run in group):.3f}",
+                f"{sum(item[0] for item in ways)} of {len(group)}",
+                f"{geomean(item[1] for item in ways):.0f}",
+                f"{geomean(item[3] for item in ways):.1f}",
+                f"{statistics.mean(len(run['best_over_trials']) for run in group):.0f}",
+                f"{statistics.mean(item['steps'] for item in rounds):.1f}",
+                f"{statistics.mean(item['seconds'] for item in rounds):.2f}",
+                f"{sum(item['invalid'] for item in rounds) / replayed:.1%}",
+                f"{sum(item['repeated'] for item in rounds) / replayed:.1%}",
+                f"{sum(item['known'] for item in rounds) / max(1, sum(item['size'] for item in rounds)):.0%}",
+            ]
+        )
+    heads = ["", "quality", "near", "trials to near", "s to near", "trials", "steps a round", "search s a round"]
+    return _markdown([*heads, "invalid", "repeated", "known"], sorted(rows, key=lambda row: row[1], reverse=True))
+
+
+def against_baseline(runs: Sequence[Run], costs: dict[str, float]) -> str:
+    """What AutoTVM's setting needs to come to where the worst of its seeds ends, over what the others need."""
+    grouped = _grouped(runs, way_of)
+    if BASELINE not in grouped:
+        return ""
+    ends = _grouped(grouped[BASELINE], _layer)
+    goals = {layer: max(run["best_over_trials"][-1] for run in group) for layer, group in ends.items()}
+    base, rows = _needs(grouped[BASELINE], goals, costs), []
+    for way, group in grouped.items():
+        needs = _needs(group, goals, costs)
+        rows.append([way, *(f"{base[at] / needs[at]:.2f}" for at in (1, 2, 3)), f"{needs[0]:.0f} of {len(group)}"])
+    heads = [f"times fewer than {BASELINE}", "measurements", "search steps", "seconds", "runs that came there"]
+    return _markdown(heads, rows)
+
+
+def _needs(group: Sequence[Run], goals: dict[str, float], costs: dict[str, float]) -> list[float]:
+    """How many runs came to the goal, and the geometric means of what it took; those that did not count in full."""
+    ways = [
+        reached(run, goals[run["layer"]], costs[run["layer"]]) for run in group if goals.get(run["layer"]) is not None
+    ]
+    return [sum(item[0] for item in ways), *(geomean(item[at] for item in ways) for at in (1, 2, 3))]
+
+
+def reached(run: Run, goal_us: float, trial_s: float) -> tuple[bool, float, float, float]:
+    """Whether the run came to the goal; the trials, search steps and seconds until then, or until its end."""
+    best = run["best_over_trials"]
+    count = next((at + 1 for at, value in enumerate(best) if value <= goal_us), len(best))
+    seconds, done, steps = 0.0, 0, 0
+    for item in run["rounds"]:
+        size = min(item["size"], count - done)
+        seconds += item["seconds"] + size * trial_s
+        done, steps = done + size, steps + item["steps"]
+        if done >= count:
+            break
+    return best[-1] <= goal_us, float(count), max(1.0, steps), seconds
+
+
+def rank_table(ranks: Sequence[dict[str, Any]]) -> str:
+    rows = []
+    for item in (item for item in ranks if "draft" in item):
+        cells = [(f"{item[kind]['spearman']:.2f}", f"{item[kind]['top10_recall']:.2f}") for kind in KINDS]
+        rows.append([item["layer"], str(item["trials"]), *itertools.chain.from_iterable(cells)])
+    heads = itertools.chain.from_iterable((f"{kind}: rank", "top tenth") for kind in KINDS)
+    return _markdown(["layer", "trials", *heads], rows) if rows else ""
+
+
+def plot(runs: Sequence[Run], trial_s: float, path: Path) -> None:
+    """Best latency over trials and over seconds of searching, building and measuring; every seed is a line."""
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4))
+    for at, (way, group) in enumerate(_grouped(runs, way_of).items()):
+        for number, run in enumerate(group):
+            best = run["best_over_trials"]
+            ends = list(itertools.accumulate(item["size"] for item in run["rounds"]))
+            took = itertools.accumulate(item["seconds"] + item["size"] * trial_s for item in run["rounds"])
+            look = {"color": f"C{at % 10}", "linestyle": "--" if run["sampler"] == "adaptive" else "-", "alpha": 0.7}
+            axes[0].plot(range(1, len(best) + 1), best, **look)
+            axes[1].plot(list(took), [best[end - 1] for end in ends], **look, label=way if number == 0 else None)
+    for axis, what in zip(axes, ("trials", "seconds"), strict=True):
+        axis.set(title=f"{path.stem}: best, us", xlabel=what, yscale="log")
+    axes[1].legend(fontsize="x-small", loc="upper right")
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def geomean(values: Iterable[float]) -> float:
+    return math.exp(statistics.mean(math.log(value) for value in values))
+
+
+def _layer(run: Run) -> str:
+    return str(run["layer"])
+
+
+def _grouped(runs: Iterable[Run], key: Callable[[Run], str]) -> dict[str, list[Run]]:
+    return {name: list(group) for name, group in itertools.groupby(sorted(runs, key=key), key=key)}
+
+
+def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,58 @@
+"""scripts/comparison: what a run needed to come to a goal, and how the tables compare that."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+@pytest.fixture(scope="module")
+def tables() -> Iterator[ModuleType]:
+    sys.path.insert(0, str(SCRIPTS))
+    from comparison import tables
+
+    yield tables
+    sys.path.remove(str(SCRIPTS))
+
+
+def run_of(strategy: str, best: list[float], *, size: int = 2, seed: int = 1, layer: str = "L6") -> dict[str, Any]:
+    """A run whose best times after each trial are given: 10 steps and 3 s of search a round, 5 s for two trials."""
+    counts = [len(best[at : at + size]) for at in range(0, len(best), size)]
+    common = {"replayed": 4, "invalid": 1, "repeated": 0, "known": 0, "steps": 10, "seconds": 3.0}
+    way = {"layer": layer, "strategy": strategy, "sampler": "greedy", "seed": seed}
+    budget = {"prior": False, "trials": len(best), "round": size, "measure_s": 2.5 * len(best), "measured": len(best)}
+    return {**way, **budget, "best_over_trials": best, "rounds": [{**common, "size": count} for count in counts]}
+
+
+def test_a_goal_costs_the_trials_until_it_was_met_and_the_searches_of_their_rounds(tables: ModuleType) -> None:
+    run = run_of("beam", [9.0, 8.0, 5.0, 4.0, 4.0, 4.0])
+    assert tables.reached(run, 5.0, trial_s=2.5) == (True, 3.0, 20, 2 * 3.0 + 3 * 2.5)
+    assert tables.reached(run, 9.0, trial_s=2.5) == (True, 1.0, 10, 3.0 + 2.5)
+
+
+def test_a_goal_that_was_not_met_costs_the_whole_run(tables: ModuleType) -> None:
+    assert tables.reached(run_of("beam", [9.0, 8.0, 5.0, 4.0]), 1.0, trial_s=2.5) == (False, 4.0, 20, 2 * 3.0 + 4 * 2.5)
+
+
+def test_the_baselines_goal_is_where_its_worst_seed_ends(tables: ModuleType) -> None:
+    base = [run_of("annealing", [9.0, 9.0, 9.0, 4.0]), run_of("annealing", [9.0, 9.0, 9.0, 6.0], seed=2)]
+    other = run_of("beam", [6.0, 5.0])
+    text = tables.against_baseline([*base, other], {"L6": 2.5})
+    line = next(line for line in text.splitlines() if line.startswith("| beam/greedy"))
+    assert line == "| beam/greedy | 4.00 | 2.00 | 2.91 | 1 of 1 |"
+
+
+def test_quality_is_the_best_of_all_over_the_runs_best(tables: ModuleType, tmp_path: Path) -> None:
+    runs = [run_of("beam", [8.0, 5.0]), run_of("random", [16.0, 10.0])]
+    text = tables.write(runs, [], tmp_path)
+    lines = {line.split(" | ")[0]: line for line in text.splitlines() if " of 1 | " in line}
+    assert lines["| beam/greedy"].split(" | ")[1:3] == ["1.000", "1 of 1"]
+    assert lines["| random/greedy"].split(" | ")[1:3] == ["0.500", "0 of 1"]
+    assert (tmp_path / "L6.svg").stat().st_size > 1000
