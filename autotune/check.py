@@ -44,7 +44,7 @@ from autotune.storage.identity import runs
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT
-from autotune.sweep import LEFT_ALONE_S, litter
+from autotune.sweep import litter
 
 _SETTLE_S = 1.0
 _WRITER = re.compile(r"^\.(?:tmp|incoming)-(\d+)-")
@@ -225,5 +225,5 @@ def _leavings(workspace: Workspace) -> Iterator[str]:
 def _old(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
-            if time.time() - path.stat().st_mtime > LEFT_ALONE_S:
+            if time.time() - path.stat().st_mtime > atomic.LEFTOVER_AGE_S:
                 yield path

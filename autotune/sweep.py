@@ -15,9 +15,6 @@ from autotune.storage.paths import Workspace
 
 _LOG = logging.getLogger("autotune.daemon")
 
-# Far longer than any writer needs, an import of a large model included.
-LEFT_ALONE_S = LEFTOVER_AGE_S
-
 
 def sweep(workspace: Workspace, lock_folder: Path) -> list[Path]:
     """Delete litter that is over an hour old, and name it. Never raises; what cannot be deleted stays."""
@@ -38,7 +35,7 @@ def abandoned(folder: Path) -> bool:
 
     Both, as the clock may have been put forward while a submission runs. Raises ``OSError``.
     """
-    return time.time() - folder.stat().st_mtime > LEFT_ALONE_S and not _runs(folder.name.split("-")[1])
+    return time.time() - folder.stat().st_mtime > LEFTOVER_AGE_S and not _runs(folder.name.split("-")[1])
 
 
 def _runs(pid: str) -> bool:

@@ -28,10 +28,11 @@ from autotune.chaos.subject import Subject
 from autotune.check import check
 from autotune.ledger import read_state
 from autotune.processes import parent, workers
+from autotune.storage.atomic import LEFTOVER_AGE_S
 from autotune.storage.paths import Workspace
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT
-from autotune.sweep import LEFT_ALONE_S, litter
+from autotune.sweep import litter
 
 HOOK = Path(__file__).parent / "hook"
 _GONE_WITHIN_S = 10.0
@@ -220,7 +221,7 @@ class Round:
             if state != "done":
                 self._problems.append(f"job {name} is {state}: {reason}")
         self._problems += check(self.workspace)
-        long_ago = time.time() - 2 * LEFT_ALONE_S
+        long_ago = time.time() - 2 * LEFTOVER_AGE_S
         for path in litter(self.workspace):
             os.utime(path, (long_ago, long_ago))
         self._serve(time.monotonic() + self.subject.limit_s, armed=False)

@@ -16,18 +16,11 @@ def in_flight(job: JobView, running: Sequence[RunningView]) -> int:
     return searching + sum(stage.candidates for stage in job.live_stages if stage.kind in ("build", "measure"))
 
 
-def next_batch(job: JobView, running: Sequence[RunningView]) -> int:
-    """How many candidates the next search of this job may propose; 0 when its budget is spoken for.
+def batch(job: JobView, spoken_for: int, worthwhile: int | None = None) -> int:
+    """How many candidates the next search may propose with so many trials in flight; 0 when the budget is spoken for.
 
     While there are tasks without any trial, a batch is at most half an equal share of the budget: a small
     budget still reaches every task, and half of it goes where the first results say it pays.
-    """
-    return batch(job, in_flight(job, running))
-
-
-def batch(job: JobView, spoken_for: int, worthwhile: int | None = None) -> int:
-    """As `next_batch`, for so many trials in flight.
-
     Where a batch of `worthwhile` candidates is worth its search, the first one of a task is no larger than that or
     a quarter of a round: a model is soon tuned in all its parts, if not well.
     """

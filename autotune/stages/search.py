@@ -46,6 +46,7 @@ def _propose(
     """Candidates, and what the search tells of itself; `barred` are hashes that nobody may propose."""
     from autotune.tvm_backend.cost_model import CostModel
     from autotune.tvm_backend.evolve import propose
+    from autotune.tvm_backend.features import WIDTH
     from autotune.tvm_backend.prior import prior
     from autotune.tvm_backend.propose import Request
 
@@ -55,7 +56,7 @@ def _propose(
     if trials and not intact:
         train.update_model(stage)
         intact = train.is_intact(stage.paths)
-    model = CostModel.load(stage.paths.cost_model) if intact else None
+    model = CostModel.load(stage.paths.cost_model, WIDTH) if intact else None
     if model is None and stage.config.search.prior:
         model = prior(stage.spec.target_kind)
     knobs = _knobs(stage)

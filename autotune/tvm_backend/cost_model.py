@@ -87,14 +87,15 @@ class CostModel:
         return cls(xgboost.train(dict(_PARAMETERS), matrix, trees, obj=squared_error, xgb_model=known))
 
     @classmethod
-    def load(cls, path: Path) -> CostModel | None:
-        """The model that `serialise` gave, or None where there is none that loads: it can be trained again."""
+    def load(cls, path: Path, columns: int) -> CostModel | None:
+        """The model that `serialise` gave, or None where there is none of so many features: it can be trained again."""
         import xgboost
 
         try:
-            return cls.deserialise(path.read_bytes())
+            model = cls.deserialise(path.read_bytes())
         except (OSError, xgboost.core.XGBoostError):
             return None
+        return model if model._booster.num_features() == columns else None
 
     @classmethod
     def deserialise(cls, data: bytes) -> CostModel:

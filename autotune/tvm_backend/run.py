@@ -41,7 +41,7 @@ class Runner:
         import tvm
 
         module = tvm.runtime.load_module(str(library))
-        tensors = self._tensors(args)
+        tensors = self.arguments(args)
         if self.timing.warmup:
             self._evaluate(module, tensors, number=1, repeats=self.timing.warmup, min_repeat_ms=0)
         first = self._evaluate(module, tensors, number=1, repeats=_FIRST_RUNS, min_repeat_ms=0)
@@ -62,7 +62,8 @@ class Runner:
         )
         return [float(seconds) * 1e6 for seconds in evaluator(*tensors).results]
 
-    def _tensors(self, args: Any) -> list[Any]:
+    def arguments(self, args: Any) -> list[Any]:
+        """Tensors of the shapes that a trial names, the same ones until it is asked for others."""
         key = repr(args)
         if key not in self._arguments:
             self._arguments.clear()

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.isolate import WrongResult
-from autotune.storage.atomic import publish_bytes
+from autotune.storage.atomic import make_folders, publish_bytes
 
 Array = npt.NDArray[Any]
 
@@ -110,7 +110,7 @@ def save(path: Path, reference: Reference) -> None:
     meta.update(indexes=reference.indexes, problem=reference.problem)
     arrays = {f"output{index}": array for index, array in reference.outputs.items()}
     np.savez(buffer, allow_pickle=False, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8), **arrays)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(path.parent)
     publish_bytes(path, buffer.getvalue())
 
 

@@ -53,17 +53,15 @@ def _real(found: dict[str, Any]) -> str:
     rows = []
     for row in found["policies"]:
         latency = [f"{row['latency'][name]['tuned_ms']:.2f}" for name in found["models"]]
-        busy = row["cpu_s"] / (found["cpus"] * row["wall_s"])
-        cells = [row["policy"], f"{row['wall_s']:.0f}", *latency, f"{busy:.0%}"]
+        cells = [row["policy"], f"{row['wall_s']:.0f}", *latency, f"{_held(row, found['cpus']):.0%}"]
         offs = [distortion(row["tasks"], time, of) for of in ("us", "least_us") for time in ("logged", "control")]
         rows.append([*cells, *(f"{middle:+.1%} ({size:.1%})" for middle, size in offs)])
-    head = ["policy", "total s", *(f"{name} ms" for name in found["models"]), "CPUs busy"]
+    head = ["policy", "total s", *(f"{name} ms" for name in found["models"]), "CPUs held"]
     table = _table([*head, "distortion", "control", "of the least repeats", "control"], rows)
-    loads = ", ".join(f"{row['load_before']:.1f}" for row in found["policies"])
     return f"""## Real models
 
 {len(found["models"])} models at {found["trials"]} trials each on {found["cpu"]}, {found["cpus"]} CPUs,
-each policy in a fresh workspace with the same seeds, one after another (load of the machine before each: {loads}).
+each policy in a fresh workspace with the same seeds, one after another.
 
 {table}
 *Distortion* is the logged time of a task's best kernel over the time of the same kernel, rebuilt and measured again
@@ -71,9 +69,16 @@ alone after everything has ended, less one: the median over the tasks, and in br
 time is the median of a trial's repeats; what disturbs a kernel only adds to its time, so the least of the repeats is
 told as well. The best of a batch is picked by its logged time, so a little below zero is luck that was picked. The
 *control* is the same of a second measurement, alone as well, of the same kernels: what this machine's own noise
-amounts to. *CPUs busy* counts CPU seconds of all processes, TVM's threads that wait for each other
-included.
+amounts to. *CPUs held* is the part of the CPUs' time in which a stage held them: one for a search, a build and a
+training, all for a measurement. Without coordination stages hold what others hold already.
 """
+
+
+def _held(row: dict[str, Any], cpus: int) -> float:
+    """The part of all CPUs' time that stages held; measuring takes all of them."""
+    spent = row["stage_s"]
+    alone = sum(seconds for kind, seconds in spent.items() if kind != "measure")
+    return float((alone + cpus * spent["measure"]) / (cpus * row["wall_s"]))
 
 
 def _devices(found: Sequence[dict[str, Any]]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -58,35 +57,23 @@ def remeasured(work: Path, found: dict[str, Any]) -> dict[str, Any]:
 
 def _policy(root: Path, policy: str, models: Sequence[Path], trials: int, per_round: int) -> dict[str, Any]:
     print(f"{policy}: {', '.join(model.stem for model in models)}, {trials} trials each", flush=True)
-    load = os.getloadavg()[0]
     # Nothing is timed again before it is exported: what a policy disturbed is to be seen.
     export = "[export]\ncontenders = 1\nrepeats = 10\n"
     workspace = workspaces.make(root, f'[machine]\nlock_dir = "{root}/locks"\n[job]\npatience = 0\n{export}')
     budget = ("--trials", trials, "--trials-per-round", per_round, "--seed", SEED)
     for model in models:
         workspaces.call(workspace, "submit", model, *budget, "-q")
-    before = _cpu_seconds()
     drained = workspaces.drain(workspace, policy)
-    used = _cpu_seconds() - before
     ran = workspaces.stages(workspace)
     return {
         "policy": policy,
-        "load_before": load,
         "wall_s": drained["wall_s"],
-        "cpu_s": used,
-        "daemon_cpu_s": drained["daemon_cpu_s"],
         "trials": [job["trials_done"] for job in workspaces.status(workspace)],
         "stage_s": {
             kind: sum(s.seconds for s in ran if s.kind == kind) for kind in ("search", "build", "measure", "train")
         },
         "latency": {model.stem: _latency(workspace, model.stem) for model in models},
     }
-
-
-def _cpu_seconds() -> float:
-    """CPU seconds of all processes that this one has started and that have ended, workers of daemons included."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _latency(workspace: Any, name: str) -> dict[str, float]:

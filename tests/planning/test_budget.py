@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.planning.budget import batch, ended, in_flight, next_batch
+from autotune.planning.budget import batch, ended, in_flight
 from autotune.planning.view import JobView, Kind, RunningView, StageId, StageView, TaskView
 
 
@@ -43,24 +43,24 @@ class TestInFlight:
         assert in_flight(job(task(set_aside=True), stages=(stage(0, "build", 3),)), []) == 0
 
 
-class TestNextBatch:
+class TestBatch:
     def test_it_is_a_round(self) -> None:
-        assert next_batch(job(task(8)), []) == 8
+        assert batch(job(task(8)), 0) == 8
 
     def test_it_is_what_is_left_of_the_budget(self) -> None:
-        assert next_batch(job(task(35)), []) == 5
+        assert batch(job(task(35)), 0) == 5
 
     def test_what_is_in_flight_is_spoken_for(self) -> None:
         view = job(task(20), task(8), stages=(stage(0, "measure", 8),))
-        assert next_batch(view, [running(1, "search", 3)]) == 40 - 28 - 8 - 3
-        assert next_batch(view, [running(1, "search", 4)]) == 0
+        assert batch(view, in_flight(view, [running(1, "search", 3)])) == 40 - 28 - 8 - 3
+        assert batch(view, in_flight(view, [running(1, "search", 4)])) == 0
 
     def test_it_is_never_less_than_nothing(self) -> None:
-        assert next_batch(job(task(50)), []) == 0
+        assert batch(job(task(50)), 0) == 0
 
     def test_while_a_task_is_untried_it_leaves_the_others_their_share(self) -> None:
         untried = [task() for _ in range(10)]
-        assert next_batch(job(*untried, trials=20), []) * len(untried) <= 20
+        assert batch(job(*untried, trials=20), 0) * len(untried) <= 20
 
     def test_while_a_task_is_untried_it_is_a_quarter_of_a_round_if_that_is_worth_a_search(self) -> None:
         untried = job(task(), task(8), trials=1000)
@@ -68,11 +68,11 @@ class TestNextBatch:
         assert batch(job(task(2), task(8), trials=1000), 0, 1) == 8
 
     def test_it_is_at_least_one_while_budget_is_left(self) -> None:
-        assert next_batch(job(*[task()] * 10, trials=3), []) == 1
+        assert batch(job(*[task()] * 10, trials=3), 0) == 1
 
     def test_a_task_that_cannot_be_tuned_asks_for_no_share(self) -> None:
-        assert next_batch(job(task(8), task(exhausted=True)), []) == 8
-        assert next_batch(job(task(8), *[task(set_aside=True)] * 9), []) == 8
+        assert batch(job(task(8), task(exhausted=True)), 0) == 8
+        assert batch(job(task(8), *[task(set_aside=True)] * 9), 0) == 8
 
 
 class TestEnded:

@@ -31,7 +31,12 @@ def trained(make_job: Callable[..., JobPaths], monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_was_trained_is_intact_and_loads(trained: JobPaths) -> None:
     assert train.is_intact(trained)
-    assert CostModel.load(trained.cost_model) is not None
+    assert CostModel.load(trained.cost_model, WIDTH) is not None
+
+
+def test_one_of_a_version_with_other_features_is_trained_again(trained: JobPaths) -> None:
+    assert train.is_intact(trained)
+    assert CostModel.load(trained.cost_model, WIDTH + 1) is None
 
 
 @pytest.mark.parametrize("which", ["cost_model", "cost_model_meta"])
@@ -55,7 +60,9 @@ def test_a_crafted_one_with_its_checksum_costs_its_process_at_most_and_is_forgot
     trained.cost_model.write_bytes(data)
     publish_json(trained.cost_model_meta, *train._META, {"trials": 2, "crc32": zlib.crc32(data)})
     assert train.is_intact(trained)
-    ((_, outcome),) = isolated([trained], lambda: lambda paths: CostModel.load(paths.cost_model) is None, limit_s=60)
+    ((_, outcome),) = isolated(
+        [trained], lambda: lambda paths: CostModel.load(paths.cost_model, WIDTH) is None, limit_s=60
+    )
     assert outcome.kind == "crash" or outcome.value is True
     train.forget_model(trained)
     assert not train.is_intact(trained)

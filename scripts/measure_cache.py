@@ -1,0 +1,139 @@
+#!/usr/bin/env python
+"""Which state of the cache tells best what a kernel takes in the whole model, and whether it would choose others.
+
+    python scripts/measure_cache.py --workspace WORKSPACE JOB [--kernels 5]
+
+The best kernels of each task are built again and timed in turns: *warm*, as `measure` times them, and with everything
+but their input *flushed* from the caches before each run, since in the model the weights come from memory. The model is
+then compiled with the winners of each, and timed beside ONNX Runtime. Nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autotune.jobs import select_one
+from autotune.storage.formats import JobSpec, TaskSpec, Trial
+from autotune.storage.job_files import read_spec
+from autotune.storage.paths import JobPaths, Workspace
+
+TURNS, REPEATS, LONGEST_MS = 7, 8, 10
+STATES = ("warm", "flushed")
+
+
+@dataclass
+class Kernel:
+    """A candidate that was built again, and its microseconds in each turn."""
+
+    task: TaskSpec
+    trial: Trial
+    module: Any
+    arguments: Any
+    times: dict[str, list[float]] = field(default_factory=lambda: {state: [] for state in STATES})
+
+    def us(self, state: str) -> float:
+        return statistics.median(self.times[state])
+
+
+def main() -> None:
+    options = parse()
+    os.environ["TVM_NUM_THREADS"] = str(options.threads)
+    workspace = Workspace(options.workspace)
+    paths = select_one(workspace, options.job)
+    spec = read_spec(paths)
+    from autotune.tvm_backend.load import load_for_tuning
+
+    load_for_tuning(spec.target_kind)
+    with tempfile.TemporaryDirectory() as folder:
+        kernels = build(workspace, paths, spec, options.kernels, Path(folder))
+    for _ in range(TURNS):
+        for kernel in kernels:
+            time_once(kernel)
+    chosen = {state: best(kernels, state) for state in STATES}
+    latency = compare(paths, spec, chosen, options.threads)
+    changed = sum(chosen["warm"][hash] is not chosen["flushed"][hash] for hash in chosen["warm"])
+    print(f"{len(kernels)} kernels of {len(chosen['warm'])} tasks; {changed} tasks have another winner when flushed\n")
+    print(f"{'winners':<10}{'sum warm ms':>13}{'sum flushed ms':>16}{'model ms':>10}")
+    for state, winners in chosen.items():
+        sums = (sum(item.task.weight * item.us(each) for item in winners.values()) / 1e3 for each in STATES)
+        print(f"{state:<10}" + "{:13.2f}{:16.2f}".format(*sums) + f"{latency[state]:10.2f}")
+    print(f"ONNX Runtime {latency['onnxruntime']:.2f} ms")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("job", help="id or name of a job for a CPU target that has trials")
+    parser.add_argument("--workspace", type=Path, default=Path())
+    parser.add_argument("--kernels", type=int, default=5, help="of each task, at most")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    return parser.parse_args()
+
+
+def build(workspace: Workspace, paths: JobPaths, spec: JobSpec, most: int, folder: Path) -> list[Kernel]:
+    import tvm
+
+    from autotune.tvm_backend import tournament
+    from autotune.tvm_backend.run import Runner, Timing, open_device
+    from autotune.tvm_backend.tasks import read_program
+
+    found, target = tournament.contenders(workspace, spec, most), tvm.target.Target(spec.target)
+    kernels = []
+    for index, task in enumerate(spec.tasks):
+        if trials := found.get(task.hash):
+            entrants = tournament.build(trials, read_program(paths.task(index), task.hash), target, folder)
+            arguments = Runner(open_device("llvm"), Timing(1, 1, 1)).arguments(trials[0].args)
+            kernels += [Kernel(task, e.trial, tvm.runtime.load_module(str(e.library)), arguments) for e in entrants]
+    return kernels
+
+
+def time_once(kernel: Kernel) -> None:
+    """A turn of a kernel in both states."""
+    import tvm
+
+    ways: dict[str, dict[str, Any]] = {
+        "warm": {"repeat": 1, "min_repeat_ms": LONGEST_MS},
+        "flushed": {"repeat": REPEATS, "f_preproc": "cache_flush_cpu_non_first_arg"},
+    }
+    for state, way in ways.items():
+        timed = kernel.module.time_evaluator("main", tvm.cpu(0), number=1, **way)(*kernel.arguments)
+        kernel.times[state].append(statistics.median(timed.results) * 1e6)
+
+
+def best(kernels: Sequence[Kernel], state: str) -> dict[str, Kernel]:
+    """The fastest kernel of each task, by its hash."""
+    ranked = sorted(kernels, key=lambda item: item.us(state), reverse=True)
+    return {item.task.hash: item for item in ranked}
+
+
+def compare(
+    paths: JobPaths, spec: JobSpec, chosen: Mapping[str, Mapping[str, Kernel]], threads: int
+) -> dict[str, float]:
+    """Milliseconds of the model with the winners of each state, and of ONNX Runtime, in turns."""
+    import tvm
+
+    from autotune.tvm_backend import compare as runs
+    from autotune.tvm_backend.compile import compile_tuned
+    from autotune.tvm_backend.model import read_model
+    from autotune.tvm_backend.prepare import prepare
+    from autotune.tvm_backend.tasks import extract_tasks
+
+    target = tvm.target.Target(spec.target)
+    prepared = prepare(read_model(paths.model, {item.name: item for item in spec.inputs}).module, target)
+    programs = [task.program for task in extract_tasks(prepared, target)]
+    arrays = runs.random_inputs(spec.inputs, 1)
+    runners = {"onnxruntime": runs.onnx_runner(runs.onnx_session(paths.model, threads), spec.inputs, arrays)}
+    for state, winners in chosen.items():
+        trials = {hash: kernel.trial for hash, kernel in winners.items()}
+        runners[state] = runs.vm_runner(compile_tuned(prepared, programs, trials, target), tvm.cpu(0), arrays)
+    return runs.alternate(runners, 40)
+
+
+if __name__ == "__main__":
+    main()
