@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -10,9 +11,10 @@ from autotune import strategies
 from autotune.errors import WorkerError
 from autotune.stages import simulated, train
 from autotune.stages.stage import Stage
-from autotune.storage.formats import Candidate, Trial
+from autotune.storage.formats import Candidate, TaskSpec, Trial
 
 _POPULATION_PER_CANDIDATE = 6
+_HINTS = 2  # of each similar task
 
 
 def run(stage: Stage) -> dict[str, Any]:
@@ -61,10 +63,29 @@ def _propose(
         model = prior(stage.spec.target_kind)
     knobs = _knobs(stage)
     if knobs is not None:
-        return _on_knobs(stage, knobs, Request(trials, pending, stage.count, model, _seed(stage), frozenset(barred)))
+        request = Request(trials, pending, stage.count, model, _seed(stage), frozenset(barred), _hints(stage))
+        return _on_knobs(stage, knobs, request)
     evolution, known = _evolution(stage), {item.hash for item in pending} | set(barred)
     found = propose(stage.program, stage.target, trials, stage.count, model, evolution, _seed(stage), known)
     return found, {"steps": evolution.generations if model else 0}
+
+
+def _hints(stage: Stage) -> tuple[Any, ...]:
+    """Traces of the best trials of the job's similar tasks: the same operator, with something else fused to it."""
+    similar = [
+        index
+        for index, task in enumerate(stage.spec.tasks)
+        if index != stage.file.task and _operator(task) == _operator(stage.task)
+    ]
+    timed = ([trial for trial in stage.log(index).trials() if trial.best_us] for index in similar)
+    best = (sorted(trials, key=lambda trial: trial.best_us or 0.0)[:_HINTS] for trials in timed)
+    return tuple(trial.trace for trial in itertools.chain.from_iterable(best))
+
+
+def _operator(task: TaskSpec) -> tuple[str, ...]:
+    """The shapes of what the first operator of a task reads, as far as two arguments go, and of its result."""
+    shapes = task.shape.split()
+    return (*shapes[:2], shapes[-1])
 
 
 def _knobs(stage: Stage) -> Any:

@@ -184,6 +184,31 @@ class Knobs:
             return None
         return None if sketch is None else self._configuration(sketch, decided)
 
+    def adopt(self, trace: Any) -> Configuration | None:
+        """What a trace of a similar program decides, in the sketch that treats its loops the same way, if there is one.
+
+        The programs may differ in what is fused to the operator. None as well where a decision is no value of its knob.
+        """
+        try:
+            form, decided = _form(before_postprocessing(trace)), sampled(trace)
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError):  # not a trace, or of another version
+            return None
+        alike = (at for at, sketch in enumerate(self._sketches) if _form(json.loads(sketch.key)) == form)
+        return next(filter(None, (self._configuration(at, decided) for at in alike)), None)
+
+
+def _form(instructions: Sequence[Any]) -> list[Any]:
+    """The instructions that sample, or have to do with loops, whatever the blocks are; loops are numbered."""
+    loops: dict[str, int] = {}
+    found = []
+    for kind, inputs, attributes, outputs in instructions:
+        taken = [loops[name] for name in inputs if isinstance(name, str) and name in loops]
+        made = [name for name in outputs if name.startswith("l")]
+        loops.update({name: len(loops) + at for at, name in enumerate(made)})
+        if taken or made or kind.startswith("Sample"):
+            found.append([kind, taken, attributes, len(made)])
+    return found
+
 
 def _key(trace: Any) -> str:
     """The instructions of a trace in JSON, without postprocessing and decisions."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from autotune.storage.formats import Candidate, Trial
-from autotune.strategies.base import Measured, Score, Settled, Strategy, View
+from autotune.strategies.base import Measured, Score, Settled, Strategy, View, settle_some
 from autotune.strategies.samplers import Sampler
 from autotune.strategies.space import Configuration
 from autotune.tvm_backend.cost_model import CostModel
@@ -17,6 +17,9 @@ from autotune.tvm_backend.features import Features
 from autotune.tvm_backend.knobs import Applied, Knobs
 from autotune.tvm_backend.space import to_candidate
 from autotune.tvm_backend.tasks import program_hash
+
+# One part in so many of a batch, and one candidate at least, may be taken over from similar tasks.
+_ADOPTED = 4
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Proposal:
 class Request:
     """What a batch depends on: the trials and the candidates on their way, its size, the job's cost model, a seed.
 
-    `barred` are hashes of programs that nobody may propose.
+    `barred` are hashes of programs that nobody may propose, `hints` traces that did well on similar programs.
     """
 
     trials: Sequence[Trial]
@@ -46,20 +49,26 @@ class Request:
     model: CostModel | None
     seed: int
     barred: frozenset[str] = frozenset()
+    hints: Sequence[Any] = ()
 
 
 def propose(knobs: Knobs, strategy: Callable[[View, int], Strategy], sampler: Sampler, request: Request) -> Proposal:
     """Up to `request.count` new candidates; none has the hash of a trial or of a candidate on its way.
 
     The same arguments give the same candidates. A trial that no configuration stands for (its schedule is none of
-    this space) only counts as known.
+    this space) only counts as known. Up to a quarter of the batch is what hints decide, if it is new here: what is
+    fused to an operator hardly changes how it is tiled best.
     """
     known = {trial.hash for trial in request.trials} | {item.hash for item in request.pending} | request.barred
     draft = nest_draft(knobs, request.model)
     # Where the draft is the cost model, what survives it need not be judged once more.
     desk = Desk(knobs, None if draft else request.model, known)
-    search = strategy(_view(knobs, request, desk, draft), request.seed)
-    picked = [desk.candidate(item) for item in search.propose(request.count, sampler)]
+    view = _view(knobs, request, desk, draft)
+    likely = filter(None, map(knobs.adopt, request.hints))
+    adopted = [item.configuration for item in settle_some(view, likely, max(1, request.count // _ADOPTED))]
+    search = strategy(replace(view, pending=view.pending.union(adopted)), request.seed)
+    found = search.propose(request.count - len(adopted), sampler)
+    picked = [desk.candidate(item) for item in [*adopted, *found]]
     return Proposal(picked, search.steps, desk.replayed, desk.invalid, desk.repeated)
 
 

@@ -72,12 +72,12 @@ def searched(workspace, paths, round=0, count=6, config=Config()):  # noqa: B008
     return told, list(formats.read(StageFile, paths.stage(0, round)).candidates)
 
 
-def log(workspace, paths, candidates):
+def log(workspace, paths, candidates, task=0):
     spec = formats.read(JobSpec, paths.spec)
     trials = [
         Trial(item.hash, item.trace, item.args, (100.0 + at,), None, "j", 0, 0.0) for at, item in enumerate(candidates)
     ]
-    TuningLog(workspace.tuning_log(spec.target_key, spec.tasks[0].hash).records).add(trials)
+    TuningLog(workspace.tuning_log(spec.target_key, spec.tasks[task].hash).records).add(trials)
 
 
 @pytest.mark.parametrize(("strategy", "sampler"), WAYS)
@@ -128,6 +128,19 @@ def test_what_has_no_configuration_is_known_by_its_hash(workspace, job):
         told, found = searched(workspace, paths, round=1, count=28)
     assert told["repeated"] > 6  # of the measured and of those on their way
     assert found and not {item.hash for item in found} & {item.hash for item in strange}
+
+
+@pytest.mark.parametrize(("shape", "taken_over"), [("1x8", True), ("1x9", False)])
+def test_what_did_best_on_a_task_of_the_same_shapes_is_tried_first(workspace, job, shape, taken_over):
+    paths = job("random", "greedy")
+    *others, best = searched(workspace, paths, count=12)[1]
+    spec = formats.read(JobSpec, paths.spec)
+    similar = TaskSpec("pool_relu", "0123456789abcdef", 1, shape, 0.1, True)
+    formats.write(paths.spec, replace(spec, tasks=(*spec.tasks, similar), known_at_submit=(0, 0)))
+    log(workspace, paths, [best, *others], task=1)
+    paths.stage(0, 0).unlink()  # that search never was
+    first = searched(workspace, paths, round=1, count=4)[1][0]
+    assert (first.hash == best.hash) is taken_over
 
 
 def test_the_default_does_for_a_space_that_strategies_do_not_know_and_a_chosen_one_says_so(workspace, job):
