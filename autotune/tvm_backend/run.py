@@ -55,6 +55,23 @@ class Runner:
                 break
         return times
 
+    @property
+    def on_cpu(self) -> bool:
+        return str(self.device.type) == "cpu"
+
+    def time_flushed(self, library: Path, args: Any, runs: int) -> list[float]:
+        """Microseconds of single runs; before each, all but the first argument is flushed from the CPU's caches.
+
+        So a kernel finds its operands in a whole model: the weights come from memory.
+        """
+        import tvm
+
+        tensors = self.arguments(args)
+        evaluator = tvm.runtime.load_module(str(library)).time_evaluator(
+            "main", self.device, number=1, repeat=runs, f_preproc="cache_flush_cpu_non_first_arg"
+        )
+        return [float(seconds) * 1e6 for seconds in evaluator(*tensors).results]
+
     def _evaluate(self, module: Any, tensors: list[Any], number: int, repeats: int, min_repeat_ms: int) -> list[float]:
         self.device.sync()
         evaluator = module.time_evaluator(

@@ -25,6 +25,7 @@ _CLOSE = 1.15
 # A task with less of the model's time than this is not worth the builds.
 _SHARE = 0.005
 TURNS = 7
+_RUNS = 8
 
 
 @dataclass
@@ -71,12 +72,22 @@ def build(trials: Sequence[Trial], program: Any, target: Any, folder: Path) -> l
 
 
 def play(races: Mapping[str, Sequence[Entrant]], runner: Runner) -> None:
-    """Time all entrants of all races in turns. The machine has to be quiet, and is left warm by a first turn."""
+    """Time all entrants of all races in turns, on a quiet machine. A first turn, which does not count, warms it up.
+
+    On a CPU the caches are flushed: the sum of such times is nearer to what the whole model takes than that of logged
+    ones, and their winners make the faster model (scripts/measure_cache.py, docs/performance.md).
+    """
     for turn in range(TURNS + 1):
         for race in races.values():
             for entrant in race:
-                times = runner.time(entrant.library, entrant.trial.args, None)
+                times = _times(entrant, runner)
                 entrant.times_us += [statistics.median(times)] if turn else []
+
+
+def _times(entrant: Entrant, runner: Runner) -> list[float]:
+    if runner.on_cpu:
+        return runner.time_flushed(entrant.library, entrant.trial.args, _RUNS)
+    return runner.time(entrant.library, entrant.trial.args, None)
 
 
 def winner(race: Sequence[Entrant], reference: verify.Reference | None, device: Any) -> Entrant:

@@ -59,3 +59,9 @@ def test_a_disturbed_repeat_ends_nothing_where_a_run_was_fast(library):
 def test_a_real_clock_gives_a_time_for_each_repeat(library):
     times = Runner(open_device("llvm"), Timing(1, 4, 1)).time(library, ARGS, None)
     assert len(times) == 4 and all(0 < time < 1e6 for time in times)
+
+
+def test_flushed_runs_are_timed_one_by_one(library):
+    runner = Runner(open_device("llvm"), Timing(1, 1, 1))
+    times = runner.time_flushed(library, ARGS, 5)
+    assert runner.on_cpu and len(times) == 5 and all(time > 0 for time in times)

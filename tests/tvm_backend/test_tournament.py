@@ -52,20 +52,26 @@ class TestContenders:
 
 
 class Stopwatch:
-    """Each library's times, one for each turn."""
+    """Each library's times, one for each turn; for a CPU with flushed caches only, for others only without."""
 
-    def __init__(self, **times):
+    def __init__(self, on_cpu, **times):
         self.times, self.asked = {name: list(values) for name, values in times.items()}, []
+        self.on_cpu = on_cpu
 
-    def time(self, library, args, best_us):
+    def time(self, library, args, best_us, on_cpu=False):
+        assert self.on_cpu is on_cpu
         self.asked.append(library.stem)
         return [self.times[library.stem].pop(0)]
 
+    def time_flushed(self, library, args, runs):
+        return self.time(library, args, None, on_cpu=True)
 
-def test_entrants_are_timed_in_turns_and_the_first_turn_does_not_count():
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_entrants_are_timed_in_turns_and_the_first_turn_does_not_count(on_cpu):
     race = [Entrant(trial(name), Path(f"{name}.so")) for name in "ab"]
     slow_then_fast = [900.0, *[50.0] * tournament.TURNS]
-    watch = Stopwatch(a=[1.0, *[60.0] * tournament.TURNS], b=slow_then_fast)
+    watch = Stopwatch(on_cpu, a=[1.0, *[60.0] * tournament.TURNS], b=slow_then_fast)
     tournament.play({"task": race}, watch)
     assert watch.asked == ["a", "b"] * (tournament.TURNS + 1)
     assert [entrant.median_us for entrant in race] == [60.0, 50.0]
