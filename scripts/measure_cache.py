@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from autotune.jobs import select_one
 from autotune.storage.formats import JobSpec, TaskSpec, Trial
@@ -34,8 +33,7 @@ class Kernel:
 
     task: TaskSpec
     trial: Trial
-    module: Any
-    arguments: Any
+    library: Path
     times: dict[str, list[float]] = field(default_factory=lambda: {state: [] for state in STATES})
 
     def us(self, state: str) -> float:
@@ -53,9 +51,7 @@ def main() -> None:
     load_for_tuning(spec.target_kind)
     with tempfile.TemporaryDirectory() as folder:
         kernels = build(workspace, paths, spec, options.kernels, Path(folder))
-    for _ in range(TURNS):
-        for kernel in kernels:
-            time_once(kernel)
+        time_in_turns(kernels)
     chosen = {state: best(kernels, state) for state in STATES}
     latency = compare(paths, spec, chosen, options.threads)
     changed = sum(chosen["warm"][hash] is not chosen["flushed"][hash] for hash in chosen["warm"])
@@ -80,30 +76,31 @@ def build(workspace: Workspace, paths: JobPaths, spec: JobSpec, most: int, folde
     import tvm
 
     from autotune.tvm_backend import tournament
-    from autotune.tvm_backend.run import Runner, Timing, open_device
     from autotune.tvm_backend.tasks import read_program
 
     found, target = tournament.contenders(workspace, spec, most), tvm.target.Target(spec.target)
     kernels = []
     for index, task in enumerate(spec.tasks):
         if trials := found.get(task.hash):
-            entrants = tournament.build(trials, read_program(paths.task(index), task.hash), target, folder)
-            arguments = Runner(open_device("llvm"), Timing(1, 1, 1)).arguments(trials[0].args)
-            kernels += [Kernel(task, e.trial, tvm.runtime.load_module(str(e.library)), arguments) for e in entrants]
+            program = read_program(paths.task(index), task.hash)
+            entrants = tournament.build(trials, program, target, folder)
+            kernels += [Kernel(task, entrant.trial, entrant.library) for entrant in entrants]
     return kernels
 
 
-def time_once(kernel: Kernel) -> None:
-    """A turn of a kernel in both states."""
-    import tvm
+def time_in_turns(kernels: Sequence[Kernel]) -> None:
+    """All kernels in both states, turn by turn."""
+    from autotune.tvm_backend.run import Runner, Timing, open_device
 
-    ways: dict[str, dict[str, Any]] = {
-        "warm": {"repeat": 1, "min_repeat_ms": LONGEST_MS},
-        "flushed": {"repeat": REPEATS, "f_preproc": "cache_flush_cpu_non_first_arg"},
-    }
-    for state, way in ways.items():
-        timed = kernel.module.time_evaluator("main", tvm.cpu(0), number=1, **way)(*kernel.arguments)
-        kernel.times[state].append(statistics.median(timed.results) * 1e6)
+    runner = Runner(open_device("llvm"), Timing(warmup=1, repeats=1, min_repeat_ms=LONGEST_MS))
+    for _ in range(TURNS):
+        for kernel in kernels:
+            args = kernel.trial.args
+            for state, times in (
+                ("warm", runner.time(kernel.library, args, None)),
+                ("flushed", runner.time_flushed(kernel.library, args, REPEATS)),
+            ):
+                kernel.times[state].append(statistics.median(times))
 
 
 def best(kernels: Sequence[Kernel], state: str) -> dict[str, Kernel]:

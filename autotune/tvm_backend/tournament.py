@@ -75,7 +75,7 @@ def play(races: Mapping[str, Sequence[Entrant]], runner: Runner) -> None:
     """Time all entrants of all races in turns, on a quiet machine. A first turn, which does not count, warms it up.
 
     On a CPU the caches are flushed: the sum of such times is nearer to what the whole model takes than that of logged
-    ones, and their winners make the faster model (scripts/measure_cache.py, docs/performance.md).
+    ones (scripts/measure_cache.py, docs/performance.md).
     """
     for turn in range(TURNS + 1):
         for race in races.values():
