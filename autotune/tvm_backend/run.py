@@ -41,7 +41,7 @@ class Runner:
         import tvm
 
         module = tvm.runtime.load_module(str(library))
-        tensors = self.arguments(args)
+        tensors = self._tensors(args)
         if self.timing.warmup:
             self._evaluate(module, tensors, number=1, repeats=self.timing.warmup, min_repeat_ms=0)
         first = self._evaluate(module, tensors, number=1, repeats=_FIRST_RUNS, min_repeat_ms=0)
@@ -66,21 +66,19 @@ class Runner:
         """
         import tvm
 
-        tensors = self.arguments(args)
-        evaluator = tvm.runtime.load_module(str(library)).time_evaluator(
-            "main", self.device, number=1, repeat=runs, f_preproc="cache_flush_cpu_non_first_arg"
-        )
-        return [float(seconds) * 1e6 for seconds in evaluator(*tensors).results]
+        module = tvm.runtime.load_module(str(library))
+        return self._evaluate(module, self._tensors(args), 1, runs, 0, before="cache_flush_cpu_non_first_arg")
 
-    def _evaluate(self, module: Any, tensors: list[Any], number: int, repeats: int, min_repeat_ms: int) -> list[float]:
+    def _evaluate(
+        self, module: Any, tensors: list[Any], number: int, repeats: int, min_repeat_ms: int, before: str = ""
+    ) -> list[float]:
         self.device.sync()
         evaluator = module.time_evaluator(
-            "main", self.device, number=number, repeat=repeats, min_repeat_ms=min_repeat_ms
+            "main", self.device, number=number, repeat=repeats, min_repeat_ms=min_repeat_ms, f_preproc=before
         )
         return [float(seconds) * 1e6 for seconds in evaluator(*tensors).results]
 
-    def arguments(self, args: Any) -> list[Any]:
-        """Tensors of the shapes that a trial names, the same ones until it is asked for others."""
+    def _tensors(self, args: Any) -> list[Any]:
         key = repr(args)
         if key not in self._arguments:
             self._arguments.clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -130,12 +129,10 @@ def convolution(name: str, target: Any) -> Any:
     from autotune.tvm_backend.prepare import prepare
 
     network, *_ = LAYERS[name]
-    folder = Path(tempfile.mkdtemp())
-    try:
-        onnx.save(make_models.build(network), str(folder / "model.onnx"))
-        prepared = prepare(read_model(folder / "model.onnx", {}).module, target)
-    finally:
-        shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        onnx.save(make_models.build(network), str(path))
+        prepared = prepare(read_model(path, {}).module, target)
     found = [item.dispatched[0] for item in ms.relax_integration.extract_tasks(prepared, target)]
     return min((program for program in found if is_layer(program, name)), key=lambda item: len(arguments(item)))
 
