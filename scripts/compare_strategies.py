@@ -4,7 +4,7 @@
     python scripts/compare_strategies.py                       # all strategies x both samplers x three seeds: hours
     python scripts/compare_strategies.py --layers L6 L8 --ways beam/greedy annealing/greedy --trials 32
     python scripts/compare_strategies.py --prior --ways beam/greedy evolutionary/greedy
-    python scripts/compare_strategies.py --report              # tables and plots of all runs in the folder
+    python scripts/compare_strategies.py --prior --report      # the tables and plots of these runs again
 
 A run that ended is kept in the folder's runs.jsonl and not made again, so a comparison that was interrupted goes on;
 what any run has measured, the layer's log answers. All layers and ways have one seed before any has the next.
@@ -19,7 +19,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +37,15 @@ def main() -> None:
 
     load_for_tuning("llvm")
     layers = {name: Layer.open(name, options.folder, options.threads) for name in options.layers}
-    kept = options.folder / "runs.jsonl"
+    kept, wanted = options.folder / "runs.jsonl", list(ways(options))
     if not options.report:
-        compare(layers, list(ways(options)), kept)
-    runs = [run for run in read(kept) if run["layer"] in layers]
+        compare(layers, wanted, kept)
+    runs = [run for run in read(kept) if Way.of(run) in wanted]
     if not runs:
-        raise SystemExit(f"{kept} has no runs of these layers")
-    print(write(runs, [rank(layer) for layer in layers.values()], options.folder))
-    print(f"\n{len(runs)} runs in {kept}; a plot of each layer beside it")
+        raise SystemExit(f"{kept} has none of these runs")
+    best = {name: layer.best_us for name, layer in layers.items()}
+    print(write(runs, best, [rank(layer) for layer in layers.values()], options.folder))
+    print(f"\n{len(runs)} runs of {kept}; the plots are beside it")
 
 
 def parse() -> argparse.Namespace:
@@ -73,8 +73,8 @@ def ways(options: argparse.Namespace) -> Iterator[Way]:
 
 def compare(layers: dict[str, Layer], wanted: list[Way], kept: Path) -> None:
     """Make the runs that are not there yet."""
-    there = {tuple(run[name] for name in Way.__dataclass_fields__) for run in read(kept)}
-    missing = [way for way in wanted if tuple(asdict(way).values()) not in there]
+    there = {Way.of(run) for run in read(kept)}
+    missing = [way for way in wanted if way not in there]
     for number, way in enumerate(missing, 1):
         layer = layers[way.layer]
         spent, measured = layer.spent_s, layer.measured

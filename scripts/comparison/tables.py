@@ -1,11 +1,11 @@
-"""What the runs say, as tables in Markdown and as a plot for each layer."""
+"""What the runs say, as tables in Markdown and as plots."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,17 @@ NEAR = 1.10
 
 
 def way_of(run: Run) -> str:
-    return Way(**{name: run[name] for name in Way.__dataclass_fields__}).name
+    return Way.of(run).name
 
 
-def write(runs: Sequence[Run], ranks: Sequence[dict[str, Any]], folder: Path) -> str:
-    """All tables; the plots go to the folder."""
-    costs, best = trial_seconds(runs), best_known(runs)
+def write(runs: Sequence[Run], best: dict[str, float], ranks: Sequence[dict[str, Any]], folder: Path) -> str:
+    """All tables; the plots go to the folder. `best` has the best time that is known of each layer, in microseconds."""
+    costs = trial_seconds(runs)
     parts = [by_layer(runs, best), summary(runs, costs, best), against_baseline(runs, costs), rank_table(ranks)]
-    for layer in best:
+    for layer in costs:
         plot([run for run in runs if run["layer"] == layer], costs[layer], folder / f"{layer}.svg")
+    plot_quality(runs, costs, best, folder / "quality.svg")
     return "\n\n".join(part for part in parts if part)
-
-
-def best_known(runs: Sequence[Run]) -> dict[str, float]:
-    """The best time of any run of a layer, in microseconds."""
-    return {layer: min(run["best_over_trials"][-1] for run in group) for layer, group in _grouped(runs, _layer).items()}
 
 
 def trial_seconds(runs: Sequence[Run]) -> dict[str, float]:
@@ -53,11 +49,11 @@ def by_layer(runs: Sequence[Run], best: dict[str, float]) -> str:
             spread = f" ± {statistics.stdev(ends):.0f}" if len(ends) > 1 else ""
             cells.append(f"{statistics.mean(ends):.0f}{spread}" if ends else "")
         rows.append([way, *cells])
-    return _markdown(["best, us", *best], [*rows, ["best of all", *(f"{value:.0f}" for value in best.values())]])
+    return markdown(["best, us", *best], [*rows, ["best known", *(f"{value:.0f}" for value in best.values())]])
 
 
 def summary(runs: Sequence[Run], costs: dict[str, float], best: dict[str, float]) -> str:
-    """Means over layers and seeds. `quality`: the best of all over the run's best; `near`: runs within 10% of it."""
+    """Means over layers and seeds. `quality`: the best known over the run's best; `near`: runs within 10% of it."""
     rows = []
     for way, group in _grouped(runs, way_of).items():
         rounds = [item for run in group for item in run["rounds"]]
@@ -79,7 +75,7 @@ def summary(runs: Sequence[Run], costs: dict[str, float], best: dict[str, float]
             ]
         )
     heads = ["", "quality", "near", "trials to near", "s to near", "trials", "steps a round", "search s a round"]
-    return _markdown([*heads, "invalid", "repeated", "known"], sorted(rows, key=lambda row: row[1], reverse=True))
+    return markdown([*heads, "invalid", "repeated", "known"], sorted(rows, key=lambda row: row[1], reverse=True))
 
 
 def against_baseline(runs: Sequence[Run], costs: dict[str, float]) -> str:
@@ -89,19 +85,20 @@ def against_baseline(runs: Sequence[Run], costs: dict[str, float]) -> str:
         return ""
     ends = _grouped(grouped[BASELINE], _layer)
     goals = {layer: max(run["best_over_trials"][-1] for run in group) for layer, group in ends.items()}
-    base, rows = _needs(grouped[BASELINE], goals, costs), []
-    for way, group in grouped.items():
-        needs = _needs(group, goals, costs)
-        rows.append([way, *(f"{base[at] / needs[at]:.2f}" for at in (1, 2, 3)), f"{needs[0]:.0f} of {len(group)}"])
+    rows = []
+    for way, runs_of_way in grouped.items():
+        group = [run for run in runs_of_way if run["layer"] in goals]
+        if group:
+            needs = _needs(group, goals, costs)
+            base = _needs([run for name in _grouped(group, _layer) for run in ends[name]], goals, costs)
+            rows.append([way, *(f"{base[at] / needs[at]:.2f}" for at in (1, 2, 3)), f"{needs[0]:.0f} of {len(group)}"])
     heads = [f"times fewer than {BASELINE}", "measurements", "search steps", "seconds", "runs that came there"]
-    return _markdown(heads, rows)
+    return markdown(heads, rows)
 
 
 def _needs(group: Sequence[Run], goals: dict[str, float], costs: dict[str, float]) -> list[float]:
     """How many runs came to the goal, and the geometric means of what it took; those that did not count in full."""
-    ways = [
-        reached(run, goals[run["layer"]], costs[run["layer"]]) for run in group if goals.get(run["layer"]) is not None
-    ]
+    ways = [reached(run, goals[run["layer"]], costs[run["layer"]]) for run in group]
     return [sum(item[0] for item in ways), *(geomean(item[at] for item in ways) for at in (1, 2, 3))]
 
 
@@ -125,7 +122,7 @@ def rank_table(ranks: Sequence[dict[str, Any]]) -> str:
         cells = [(f"{item[kind]['spearman']:.2f}", f"{item[kind]['top10_recall']:.2f}") for kind in KINDS]
         rows.append([item["layer"], str(item["trials"]), *itertools.chain.from_iterable(cells)])
     heads = itertools.chain.from_iterable((f"{kind}: rank", "top tenth") for kind in KINDS)
-    return _markdown(["layer", "trials", *heads], rows) if rows else ""
+    return markdown(["layer", "trials", *heads], rows) if rows else ""
 
 
 def plot(runs: Sequence[Run], trial_s: float, path: Path) -> None:
@@ -136,16 +133,46 @@ def plot(runs: Sequence[Run], trial_s: float, path: Path) -> None:
     for at, (way, group) in enumerate(_grouped(runs, way_of).items()):
         for number, run in enumerate(group):
             best = run["best_over_trials"]
-            ends = list(itertools.accumulate(item["size"] for item in run["rounds"]))
-            took = itertools.accumulate(item["seconds"] + item["size"] * trial_s for item in run["rounds"])
+            _, took, then = zip(*round_ends(run, trial_s), strict=True)
             look = {"color": f"C{at % 10}", "linestyle": "--" if run["sampler"] == "adaptive" else "-", "alpha": 0.7}
             axes[0].plot(range(1, len(best) + 1), best, **look)
-            axes[1].plot(list(took), [best[end - 1] for end in ends], **look, label=way if number == 0 else None)
+            axes[1].plot(took, then, **look, label=way if number == 0 else None)
     for axis, what in zip(axes, ("trials", "seconds"), strict=True):
         axis.set(title=f"{path.stem}: best, us", xlabel=what, yscale="log")
     axes[1].legend(fontsize="x-small", loc="upper right")
     figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
     pyplot.close(figure)
+
+
+def plot_quality(runs: Sequence[Run], costs: dict[str, float], best: dict[str, float], path: Path) -> None:
+    """Quality over trials and over seconds, the mean of all layers and seeds; 0 before the first measurement."""
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4), sharey=True)
+    for way, group in _grouped(runs, way_of).items():
+        steps = [(list(round_ends(run, costs[run["layer"]])), best[run["layer"]]) for run in group]
+        for axis, at in zip(axes, (0, 1), strict=True):
+            marks = sorted({item[at] for items, _ in steps for item in items})
+            means = [statistics.mean(_quality_at(mark, at, *item) for item in steps) for mark in marks]
+            look = "--" if group[0]["sampler"] == "adaptive" else "-"
+            axis.step(marks, means, look, where="post", label=way)
+    for axis, what in zip(axes, ("trials", "seconds of searching, building and measuring"), strict=True):
+        axis.set(xlabel=what, ylabel="best known time over best so far")
+    axes[0].legend(fontsize="small", loc="lower right")
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def round_ends(run: Run, trial_s: float) -> Iterator[tuple[float, float, float]]:
+    """Of each round of a run: the trials and the seconds until its end, and the best time then."""
+    done, seconds = 0, 0.0
+    for item in run["rounds"]:
+        done, seconds = done + item["size"], seconds + item["seconds"] + item["size"] * trial_s
+        yield done, seconds, run["best_over_trials"][done - 1]
+
+
+def _quality_at(mark: float, at: int, rounds: Sequence[tuple[float, ...]], best_us: float) -> float:
+    return max((best_us / item[2] for item in rounds if item[at] <= mark), default=0.0)
 
 
 def geomean(values: Iterable[float]) -> float:
@@ -160,6 +187,6 @@ def _grouped(runs: Iterable[Run], key: Callable[[Run], str]) -> dict[str, list[R
     return {name: list(group) for name, group in itertools.groupby(sorted(runs, key=key), key=key)}
 
 
-def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
