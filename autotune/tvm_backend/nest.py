@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.tvm_backend.space import before_postprocessing, sampled
+from autotune.tvm_backend.target import vector_registers
 
 Rows = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.float64]
@@ -31,7 +32,7 @@ _LOCATIONS = 2
 _PER_LEVEL = 12
 # A loop nest is run in parallel by its outermost loops, until these make more than so many pieces for each core.
 _PIECES_PER_CORE = 16
-WIDTH = _LEVELS * _PER_LEVEL + _LOOPS * _PARTS + 17 + _LOCATIONS * 2
+WIDTH = _LEVELS * _PER_LEVEL + _LOOPS * _PARTS + 18 + _LOCATIONS * 2
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,7 @@ class Nests:
     def __init__(self, program: Any, target: Any) -> None:
         self._program = program
         self._cores = max(int(target.attrs.get("num-cores", 1) or 1), 1)
+        self._vectors = vector_registers(target)
         self._sketches: dict[str, Sketch | None] = {}
         self._einsums: dict[str, Einsum] = {}
 
@@ -223,6 +225,7 @@ class Nests:
             reduction = np.ones((len(spatial), 0, sketch.structure.count("R")))
         nest = _Nest(einsum, sketch.structure, spatial, reduction)
         columns = [*_levels(nest), *_tiles(nest), *_limits(nest, sketch, decisions, self._cores)]
+        columns.append(_log(_registers(nest, *self._vectors)))
         return np.stack(columns, axis=1).astype(np.float32)
 
 
@@ -289,6 +292,16 @@ def _limits(nest: _Nest, sketch: Sketch, decisions: Sequence[Numbers], cores: in
         *(np.full(count, float(fact)) for fact in facts),
         *_locations(sketch, decisions, per_level, count),
     ]
+
+
+def _registers(nest: _Nest, lanes: int, registers: int) -> Numbers:
+    """The vector registers that the innermost tile asks for, over those that there are: beyond 1 some are spilled.
+
+    Its results stay in registers; beside them are a row of the operand that is loaded as vectors, and a broadcast.
+    """
+    inner = nest.spatial[:, :, -1]
+    row = np.ceil(inner[:, -1] / lanes)
+    return np.asarray((inner[:, :-1].prod(axis=1) * row + row + 1) / registers, dtype=np.float64)
 
 
 def _pieces(nest: _Nest, sketch: Sketch, decisions: Sequence[Numbers], cores: int) -> Numbers:

@@ -99,6 +99,18 @@ def _cpu(given: dict[str, Any], threads: int) -> dict[str, Any]:
     return {"mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": threads, **given}
 
 
+def vector_registers(target: Any) -> tuple[int, int]:
+    """32-bit elements of a vector register, and how many such registers a core has; (1, 255) of a GPU's thread."""
+    from tvm.target import codegen
+
+    if str(target.kind) != "llvm":
+        return 1, 255
+    if "aarch64" in str(target.attrs.get("mtriple", "")):
+        return 4, 32
+    widths = (("avx512f", (16, 32)), ("avx", (8, 16)))
+    return next((found for name, found in widths if codegen.llvm_cpu_has_features(name, target)), (4, 16))
+
+
 def _cuda(given: dict[str, Any], threads: int) -> dict[str, Any]:
     devices = cuda_devices()
     arch = devices[0].arch if devices else DEFAULT_CUDA_ARCH

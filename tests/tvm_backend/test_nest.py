@@ -94,6 +94,15 @@ def test_what_is_unrolled_counts_from_inside(knobs, target):
     assert [2**value for value in unroll[1:]] == [16, 64, 512] and unroll[0] < -9
 
 
+@pytest.mark.parametrize(("mcpu", "row", "there"), [("znver3", 2, 16), ("skylake-avx512", 1, 32)])
+def test_a_tile_asks_for_registers_for_its_results_a_row_and_a_broadcast(knobs, mcpu, row, there):
+    import tvm
+
+    target = tvm.target.Target({"kind": "llvm", "mcpu": mcpu})
+    asked = tiled(knobs, target, [1, 1, 16, 4], [1, 1, 4, 16], [64, 1])[-1]
+    assert 2**asked == pytest.approx((4 * row + row + 1) / there)
+
+
 @pytest.mark.parametrize("name", ["matmul", "padded"])
 def test_the_pieces_are_those_of_the_scheduled_program(request, target, name):
     """TVM decides itself which loops it runs in parallel."""
@@ -167,10 +176,9 @@ class TestWithoutATiledBlock:
         assert np.isnan(rows[:, :NEST]).all() and np.isfinite(rows[:, NEST:]).all()
 
 
-def test_a_block_whose_loops_are_not_all_tiled_is_not_understood(knobs):
+def test_a_block_whose_loops_are_not_all_tiled_is_not_understood(knobs, target):
     instructions, _ = knobs.sketches()[0]
     first = next(at for at, item in enumerate(instructions) if item[0] == "SamplePerfectTile")
     sketch = Sketch.read(instructions[:first] + instructions[first + 1 :])
     assert sketch is not None and set(sketch.tiles) == {1, 2}
-    target = type("Target", (), {"attrs": {}})
     assert Nests(knobs.program, target).sketch(instructions[:first] + instructions[first + 1 :]) is None
