@@ -97,6 +97,9 @@ def submit(
     ] = "",
     strategy: Annotated[str, typer.Option(help="Search strategy; by default as in autotune.toml.")] = "",
     sampler: Annotated[str, typer.Option(help="greedy or adaptive; by default the strategy's own.")] = "",
+    winograd: Annotated[
+        bool, typer.Option(help="Winograd's algorithm for 3x3 convolutions where it is faster; it rounds more.")
+    ] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the tasks and write nothing.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only the job's id.")] = False,
     as_json: Json = False,
@@ -111,7 +114,7 @@ def submit(
     inputs = submitting.parse_inputs(input or [])
     due = submitting.parse_deadline(deadline, time.time()) if deadline else None
     request = submitting.Submission(
-        model, target, name, trials, trials_per_round, inputs, priority, seed, fresh, due, strategy, sampler
+        model, target, name, trials, trials_per_round, inputs, priority, seed, fresh, due, strategy, sampler, winograd
     )
     with _steps(quiet) as step:
         if dry_run:

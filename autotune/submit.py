@@ -47,6 +47,7 @@ class Submission:
     deadline: float | None = None
     strategy: str = ""
     sampler: str = ""
+    winograd: bool = True
 
 
 @dataclass(frozen=True)
@@ -221,6 +222,7 @@ def _import(submission: Submission, config: Config, folder: Path | None, progres
         "cpus": list(lending.cpus(config).shared_cpus),
         "lock_folder": str(config.machine.lock_folder),
         "inputs": {name: to_json(item) for name, item in submission.inputs.items()},
+        "winograd": submission.winograd,
         "folder": None if folder is None else str(folder.absolute()),
     }
     limits = config.submit
@@ -290,6 +292,7 @@ def _spec(
         sampler=sampler,
         model_size=imported.model_size,
         model_crc32=imported.model_crc32,
+        winograd=submission.winograd,
     )
 
 

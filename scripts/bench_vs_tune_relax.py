@@ -252,7 +252,7 @@ def checkpoints(options: argparse.Namespace) -> Iterator[tuple[float, Any]]:
     workspace = Workspace(folder / "workspace")
     spec = formats.read(JobSpec, workspace.job_list()[0].spec)
     target = tvm.target.Target(spec.target)
-    prepared = prepare(read_model(options.models[0], {}).module, target)
+    prepared = prepare(read_model(options.models[0], {}).module, target, winograd=spec.winograd)
     programs = [task.program for task in extract_tasks(prepared, target)]
     logs = {task.hash: TuningLog(workspace.tuning_log(spec.target_key, task.hash).records) for task in spec.tasks}
     trials = {hash: [trial for trial in log.trials() if trial.best_us] for hash, log in logs.items()}

@@ -122,7 +122,9 @@ def compare(
     from autotune.tvm_backend.tasks import extract_tasks
 
     target = tvm.target.Target(spec.target)
-    prepared = prepare(read_model(paths.model, {item.name: item for item in spec.inputs}).module, target)
+    prepared = prepare(
+        read_model(paths.model, {item.name: item for item in spec.inputs}).module, target, winograd=spec.winograd
+    )
     programs = [task.program for task in extract_tasks(prepared, target)]
     arrays = runs.random_inputs(spec.inputs, 1)
     runners = {"onnxruntime": runs.onnx_runner(runs.onnx_session(paths.model, threads), spec.inputs, arrays)}

@@ -72,6 +72,7 @@ class JobSpec:
     sampler: str = "greedy"
     model_size: int = 0
     model_crc32: int = 0
+    winograd: bool = False
 
     @property
     def tunable(self) -> tuple[int, ...]:

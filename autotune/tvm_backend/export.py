@@ -183,7 +183,7 @@ def _compile(export: _Export, best: Mapping[str, Trial], progress: Callable[[str
     target = tvm.target.Target(export.spec.target)
     overrides = {item.name: item for item in export.spec.inputs}
     module = read_model(export.paths.model, overrides).module
-    prepared = prepare(module, target)
+    prepared = prepare(module, target, winograd=export.spec.winograd)
     tasks = extract_tasks(prepared, target)
     lost = {task.spec.hash for task in tasks} ^ {task.hash for task in export.spec.tasks}
     if lost:

@@ -50,7 +50,7 @@ def _ingest(request: dict[str, Any], progress: Callable[[str], None]) -> dict[st
     model = read_model(path, overrides, proto)
     progress("folding, choosing layouts and fusing")
     tvm_target = tvm.target.Target(target.lowered_for)
-    prepared = _guarded(path, lambda: prepare(model.module, tvm_target))
+    prepared = _guarded(path, lambda: prepare(model.module, tvm_target, winograd=bool(request["winograd"])))
     progress("extracting tasks")
     tasks = _guarded(path, lambda: extract_tasks(prepared, tvm_target))
     size, crc = 0, 0

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tvm import relax, te, tirx, topi
+from tvm import relax, te, tirx
 
+from autotune.tvm_backend.convolution import PLAIN, Window, pack_channels, pack_weight, te_conv, te_depthwise
 from autotune.tvm_backend.rewrite import (
     Expr,
     Rewriter,
@@ -26,14 +27,16 @@ from autotune.tvm_backend.rewrite import (
     rewrite,
     static_shape,
 )
+from autotune.tvm_backend.winograd import te_winograd, transform_weight, winograd_pays
 
 Array = npt.NDArray[Any]
 
-PLAIN = 0  # the block of a tensor that is not packed
 _MOST_FILLING = 1.25
+# TVM's number for an operator with which elementwise ones that follow are fused. It does not see that of several loops.
+_OUT_ELEMENTWISE_FUSABLE = 4
 
 
-def pack_layouts(mod: Any, *, lanes: int = 16) -> Any:
+def pack_layouts(mod: Any, *, lanes: int = 16, winograd: bool = False) -> Any:
     """Rewrite `main` so that convolutions with constant weights, and what is around, work on packed tensors.
 
     What cannot be packed gets plain operands, so the function computes the same as before. Inputs and outputs
@@ -42,8 +45,9 @@ def pack_layouts(mod: Any, *, lanes: int = 16) -> Any:
     Args:
         mod: a module before LegalizeOps, its constants folded; parameters of layers are relax constants.
         lanes: the largest block; the elements of a vector register, or twice that.
+        winograd: compute 3x3 convolutions by that algorithm where it is expected to be faster.
     """
-    packed = rewrite(mod, lambda module: _Packer(module, lanes))
+    packed = rewrite(mod, lambda module: _Packer(module, lanes, winograd))
     if packed is mod:
         return mod
     return relax.transform.DeadCodeElimination(["main"])(relax.transform.CanonicalizeBindings()(packed))
@@ -81,9 +85,10 @@ class _Form:
 class _Packer(Rewriter):
     """Keeps the forms that each old variable has in the new function; makes others when asked for."""
 
-    def __init__(self, mod: Any, lanes: int) -> None:
+    def __init__(self, mod: Any, lanes: int, winograd: bool) -> None:
         super().__init__(mod)
         self.lanes = lanes
+        self.winograd = winograd
         self.values: dict[Any, Expr] = {}
         self._forms: dict[Any, dict[int, Expr]] = {param: {PLAIN: param} for param in self.function.params}
 
@@ -171,8 +176,21 @@ def _conv2d(packer: _Packer, call: Any) -> _Form | None:
     block_out = choose_block(outputs // groups, packer.lanes, exact=exact)
     if block_out == PLAIN or (exact and block_in == PLAIN):
         return None
-    weight = _pack_weight(call.args[1].value.numpy(), block_in, block_out)
+    if packer.winograd and block_in != PLAIN and winograd_pays(call):
+        return _Form(block_out, _call_winograd(packer, call, block_in, block_out))
+    weight = pack_weight(call.args[1].value.numpy(), block_in, block_out)
     return _Form(block_out, _call_window(packer, call, block_in, weight))
+
+
+def _call_winograd(packer: _Packer, call: Any, block_in: int, block_out: int) -> Expr:
+    weight = transform_weight(call.args[1].value.numpy(), block_in, block_out)
+    return packer.builder.call_te(
+        lambda x, k: te_winograd(x, k, Window.of(call)),
+        packer.form(call.args[0], block_in),
+        _constant(weight, call),
+        primfunc_name_hint="winograd_conv2d_NCHWc",
+        primfunc_attrs={"op_pattern": _OUT_ELEMENTWISE_FUSABLE},
+    )
 
 
 def _depthwise(packer: _Packer, call: Any) -> _Form | None:
@@ -180,14 +198,14 @@ def _depthwise(packer: _Packer, call: Any) -> _Form | None:
     block = packer.block_of(call.args[0])
     if block == PLAIN:
         return None
-    weight = _pack_channels(call.args[1].value.numpy().transpose(1, 0, 2, 3), block)[0]
+    weight = pack_channels(call.args[1].value.numpy().transpose(1, 0, 2, 3), block)[0]
     return _Form(block, _call_window(packer, call, block, weight))
 
 
 def _call_window(packer: _Packer, call: Any, block: int, weight: Array) -> Expr:
     """The convolution with its input in form `block`; packed weights with 4 axes are depthwise ones."""
-    window, depthwise = _Window.of(call), weight.ndim == 4
-    compute = _te_depthwise if depthwise else _te_conv
+    window, depthwise = Window.of(call), weight.ndim == 4
+    compute = te_depthwise if depthwise else te_conv
     hint = ("depthwise_" if depthwise else "group_" if call.attrs.groups > 1 else "") + "conv2d_NCHWc"
     operands = packer.form(call.args[0], block), _constant(weight, call)
     return packer.builder.call_te(lambda x, k: compute(x, k, window), *operands, primfunc_name_hint=hint)
@@ -291,61 +309,16 @@ def _packable(expr: Expr, channels: int) -> bool:
     return len(shape) == 4 and shape[1] == channels
 
 
-def _pack_channels(value: Array, block: int) -> Array:
-    """(N, C, H, W) as (N, ceil(C / b), H, W, b), filled up with zeros."""
-    batch, channels, height, width = value.shape
-    filled = np.pad(value, ((0, 0), (0, -channels % block), (0, 0), (0, 0)))
-    return np.transpose(filled.reshape(batch, -1, block, height, width), (0, 1, 3, 4, 2))
-
-
 def _pack_constant(expr: Expr, block: int) -> Expr:
     """A packable constant: a number as (), else its last three dimensions (C, H, W) packed."""
     value = expr.value.numpy()
     if value.size == 1:
         return _constant(value.reshape(()), expr)
-    return _constant(_pack_channels(value.reshape((1,) * (4 - value.ndim) + value.shape), block), expr)
-
-
-def _pack_weight(value: Array, block_in: int, block_out: int) -> Array:
-    """(O, I, KH, KW) as (OC, IC, KH, KW, bi, bo), filled up with zeros, or as (OC, I, KH, KW, bo)."""
-    rows = _pack_channels(value.transpose(1, 0, 2, 3), block_out)  # (I, OC, KH, KW, bo)
-    if block_in == PLAIN:
-        return np.transpose(rows, (1, 0, 2, 3, 4))
-    inputs, *rest = rows.shape
-    packed = _pack_channels(rows.reshape(1, inputs, 1, -1), block_in)  # (1, IC, 1, OC * KH * KW * bo, bi)
-    return np.transpose(packed.reshape((-1, *rest, block_in)), (1, 0, 2, 3, 5, 4))
+    return _constant(pack_channels(value.reshape((1,) * (4 - value.ndim) + value.shape), block), expr)
 
 
 def _constant(value: Array, like: Expr) -> Expr:
     return relax.const(np.ascontiguousarray(value), str(like.ty.dtype))
-
-
-@dataclass(frozen=True)
-class _Window:
-    """Output height and width, strides, padding (top, left, bottom, right) and dilation of a convolution."""
-
-    size: tuple[int, ...]
-    strides: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-
-    @classmethod
-    def of(cls, call: Any) -> _Window:
-        attrs = (call.attrs.strides, call.attrs.padding, call.attrs.dilation)
-        return cls(static_shape(call)[2:], *(tuple(int(item) for item in values) for values in attrs))
-
-    def padded(self, data: Any) -> Any:
-        """(N, C, H, W, ...) with zeros around height and width."""
-        if not any(self.padding):
-            return data
-        top, left, bottom, right = self.padding
-        more = [0] * (len(data.shape) - 4)
-        return topi.nn.pad(data, [0, 0, top, left, *more], [0, 0, bottom, right, *more], name="data_pad")
-
-    def at(self, height: Any, width: Any, down: Any, right: Any) -> tuple[Any, Any]:
-        """Where in the padded input the output at (height, width) meets the kernel at (down, right)."""
-        (step_y, step_x), (gap_y, gap_x) = self.strides, self.dilation
-        return height * step_y + down * gap_y, width * step_x + right * gap_x
 
 
 def _te_convert(data: Any, channels: int, source: int, wanted: int) -> Any:
@@ -363,36 +336,3 @@ def _te_convert(data: Any, channels: int, source: int, wanted: int) -> Any:
     if wanted == PLAIN:
         return te.compute((batch, channels, height, width), read, name="unpack")
     return te.compute((batch, -(-channels // wanted), height, width, wanted), write, name="pack")
-
-
-def _te_conv(data: Any, kernel: Any, window: _Window) -> Any:
-    """data (N, G * IC, H, W, bi) and kernel (OC, IC, KH, KW, bi, bo) give (N, OC, OH, OW, bo).
-
-    Plain data (N, I, H, W) goes with a kernel (OC, I, KH, KW, bo).
-    """
-    padded, inner = window.padded(data), kernel.shape[1]
-    groups = int(data.shape[1]) // int(inner)
-    per_group = int(kernel.shape[0]) // groups
-    axes = [te.reduce_axis((0, size)) for size in kernel.shape[1:-1]]
-    chunk, down, right, *lane = axes
-
-    def element(n: Any, oc: Any, h: Any, w: Any, o: Any) -> Any:
-        first = oc // per_group * inner if groups > 1 else 0
-        at, tap = (n, first + chunk, *window.at(h, w, down, right), *lane), (oc, *axes, o)
-        return te.sum(padded[at] * kernel[tap], axis=axes)
-
-    shape = (data.shape[0], kernel.shape[0], *window.size, kernel.shape[-1])
-    return te.compute(shape, element, name="conv2d_NCHWc", tag="conv2d_NCHWc")
-
-
-def _te_depthwise(data: Any, kernel: Any, window: _Window) -> Any:
-    """data (N, CC, H, W, b) and kernel (CC, KH, KW, b) give (N, CC, OH, OW, b)."""
-    padded = window.padded(data)
-    down, right = axes = [te.reduce_axis((0, size)) for size in kernel.shape[1:-1]]
-
-    def element(n: Any, chunk: Any, h: Any, w: Any, lane: Any) -> Any:
-        at, tap = (n, chunk, *window.at(h, w, down, right), lane), (chunk, *axes, lane)
-        return te.sum(padded[at] * kernel[tap], axis=axes)
-
-    shape = (*data.shape[:2], *window.size, data.shape[4])
-    return te.compute(shape, element, name="depthwise_conv2d_NCHWc", tag="depthwise_conv2d_NCHWc")

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 
-def prepare(module: Any, target: Any) -> Any:
+def prepare(module: Any, target: Any, *, winograd: bool = False) -> Any:
     """Fold constants and batch normalisation, choose layouts, lower to TIR and fuse.
 
     The result's tensor programs are what tasks are extracted from and what schedules are applied to, so
     this has to be deterministic: the same model and target give structurally equal programs.
+
+    Args:
+        winograd: compute 3x3 convolutions by that algorithm where it is expected to be faster; on CPUs only.
     """
     import tvm
     from tvm import relax
@@ -22,7 +25,7 @@ def prepare(module: Any, target: Any) -> Any:
         simplify = [passes.DecomposeOpsForInference(), passes.CanonicalizeBindings(), passes.FoldConstant()]
         module = tvm.transform.Sequential([*_dispatch(target), *simplify])(module)
         if target.kind.name == "llvm":
-            module = pack_layouts(fold_scales(module))
+            module = pack_layouts(fold_scales(module), winograd=winograd)
         lower = [
             passes.LegalizeOps(),
             passes.AnnotateTIROpPattern(),

@@ -21,6 +21,8 @@ def tune_context(program: Any, target: Any, *, strategy: Any = None, seed: int =
     """A TuneContext with MetaSchedule's default rules for the target. Costs about 3 ms."""
     from tvm.s_tir import meta_schedule as ms
 
+    from autotune.tvm_backend import winograd  # noqa: F401  some blocks name its schedule rules
+
     return ms.TuneContext(
         program,
         target=target,
