@@ -94,3 +94,40 @@ def _spec(id: int, name: str, tasks: tuple[TaskSpec, ...], target: dict[str, Any
         "submitted_at": 1_700_000_000.0,
     }
     return JobSpec(id=id, name=name, target=target, tasks=tasks, **{**values, **given})
+
+
+@pytest.fixture(scope="session")
+def convolution() -> Callable[..., Path]:
+    """Writes an ONNX file with one convolution."""
+    return write_convolution
+
+
+def write_convolution(
+    path: Path,
+    shape: tuple[int, ...],
+    outputs: int,
+    *,
+    kernel: int = 3,
+    element: int = 1,
+    tail: bool = False,
+    **attributes: Any,
+) -> Path:
+    """An ONNX file with one convolution of `x`; with `tail`, a bias, a sum with another input and a ReLU after it."""
+    import numpy as np
+    import onnx
+    from onnx import helper, numpy_helper
+
+    inputs = shape[1] // attributes.get("group", 1)
+    dtype = helper.tensor_dtype_to_np_dtype(element)
+    draw = np.random.default_rng(0).standard_normal
+    weights = {"w": draw((outputs, inputs, kernel, kernel)) / np.sqrt(inputs * kernel**2), "b": draw(outputs)}
+    attributes.setdefault("pads", [kernel // 2] * 4)
+    nodes = [helper.make_node("Conv", ["x", "w", "b"] if tail else ["x", "w"], ["c"], **attributes)]
+    nodes += [helper.make_node("Add", ["c", "r"], ["s"]), helper.make_node("Relu", ["s"], ["y"])] if tail else []
+    given = [helper.make_tensor_value_info("x", element, shape)]
+    given += [helper.make_tensor_value_info("r", element, (shape[0], outputs, *shape[2:]))] if tail else []
+    made = [helper.make_tensor_value_info("y" if tail else "c", element, None)]
+    constants = [numpy_helper.from_array(value.astype(dtype), name) for name, value in weights.items()]
+    graph = helper.make_graph(nodes, "net", given, made, constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path

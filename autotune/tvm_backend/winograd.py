@@ -2,8 +2,8 @@
 
 F(4x4, 3x3) of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016), section 4.3: tiles of
 6x6 of the input become 36 numbers each, which are multiplied with 36 transformed weights and summed over the channels,
-36 matrix products in all, and give tiles of 4x4 of the output. Rounding errors are about ten times those of the
-direct sum. The products are tuned as any matrix product is; what comes before and after is scheduled here, by two rules
+36 matrix products in all, and give tiles of 4x4 of the output. Results are off by some 1e-5 of the largest, where a
+direct sum is off by 1e-6. The products are tuned as any matrix product is; what comes before and after is scheduled here, by two rules
 that MetaSchedule finds by name.
 """
 

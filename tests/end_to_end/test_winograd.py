@@ -1,0 +1,38 @@
+"""A convolution computed by Winograd's algorithm, from the command line to the exported library."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from autotune.storage import formats
+from autotune.storage.formats import JobSpec, from_json, to_json
+
+
+@pytest.fixture
+def model(convolution, tmp_path):
+    return convolution(tmp_path / "layer.onnx", (1, 32, 24, 24), 32, tail=True)
+
+
+def test_it_is_tuned_verified_and_handed_over(user, model, tmp_path):
+    user.ok("submit", model, "--trials", 4, "--trials-per-round", 4)
+    user.ok("daemon", "run", "--drain")
+    (job,) = user.status()
+    assert (job["state"], job["trials_done"]) == ("done", 4)
+    (task,) = (task for task in job["tasks"] if task["name"].startswith("winograd"))
+    assert task["best_us"] > 0
+    found = json.loads(user.ok("export", "last", "--output", tmp_path / "out", "--json"))
+    assert found["largest_relative_error"] < 1e-4
+
+
+def test_it_is_left_out_where_the_user_says_so(user, model):
+    assert "winograd" in user.ok("submit", model, "--dry-run")
+    user.ok("submit", model, "--no-winograd", "-q")
+    (job,) = user.status()
+    assert job["tasks"] and not any("winograd" in task["name"] for task in job["tasks"])
+
+
+def test_a_job_from_before_there_was_any_is_exported_as_it_was(make_job):
+    job = to_json(formats.read(JobSpec, make_job(winograd=True).spec))
+    assert not from_json(JobSpec, {key: value for key, value in job.items() if key != "winograd"}).winograd
