@@ -1,0 +1,155 @@
+#!/usr/bin/env python
+"""Measure single 3x3 convolutions computed directly and by Winograd's algorithm, and say which of them autotune takes.
+
+    python scripts/measure_winograd.py                     # what `winograd_pays` was calibrated on: 10 minutes
+    python scripts/measure_winograd.py 64,64,56 16,64,55   # input channels, output channels, height and width
+
+For each way the best of `--candidates` that the prior proposes is told, in microseconds with warm caches and with
+flushed ones: a whole model finds its weights in memory. Nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from comparison.layer import Layer
+from comparison.tables import markdown
+
+LAYERS = """64,64,56 128,128,28 256,256,14 512,512,7 64,64,112 256,256,28 512,512,14 384,256,13 32,32,112 32,32,56
+    32,32,28 48,192,27 32,128,27 64,256,13 16,64,112 16,64,55 24,24,56 48,48,14 32,64,14 96,96,7 160,160,7 16,16,28"""
+AGAIN = 3
+FLUSHED_RUNS = 20
+LIMIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Times:
+    """Microseconds of the best candidate of a layer."""
+
+    warm: float
+    flushed: float
+
+
+def main() -> None:
+    options = parse()
+    os.environ["TVM_NUM_THREADS"] = str(options.threads)
+    from autotune.tvm_backend.load import load_for_tuning
+
+    load_for_tuning("llvm")
+    rows, heads = [], ["layer", "direct", "flushed", "Winograd", "flushed", "times as fast", "flushed", "taken"]
+    for text in options.layers:
+        inputs, outputs, side = map(int, text.split(","))
+        with tempfile.TemporaryDirectory() as folder:
+            model = write(Path(folder) / "layer.onnx", inputs, outputs, side)
+            direct, fast = (best(model, options, winograd) for winograd in (False, True))
+            taken = "winograd" in str(program(model, options.threads, winograd=True))
+        pairs = ((direct.warm, fast.warm), (direct.flushed, fast.flushed))
+        cells = [f"{time:.0f}" for times in (direct, fast) for time in (times.warm, times.flushed)]
+        rows.append([text, *cells, *(f"{one / other:.2f}" for one, other in pairs), "yes" if taken else "no"])
+        print(f"{len(rows)} of {len(options.layers)}: {' '.join(rows[-1])}", file=sys.stderr, flush=True)
+    print(markdown(heads, rows))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("layers", nargs="*", default=LAYERS.split(), metavar="INPUTS,OUTPUTS,SIDE")
+    parser.add_argument("--candidates", type=int, default=12)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    return parser.parse_args()
+
+
+def write(path: Path, inputs: int, outputs: int, side: int) -> Path:
+    """The layer as an ONNX file."""
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    weight = np.random.default_rng(0).standard_normal((outputs, inputs, 3, 3)).astype(np.float32)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, inputs, side, side))
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, outputs, side, side))
+    graph = helper.make_graph([node], "layer", [given], [made], [numpy_helper.from_array(weight, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+def program(model: Path, threads: int, *, winograd: bool) -> Any:
+    """The tensor program of the model's convolution, by far its largest."""
+    from autotune.tvm_backend.model import read_model
+    from autotune.tvm_backend.prepare import prepare
+    from autotune.tvm_backend.tasks import extract_tasks
+
+    made = target(threads)
+    prepared = prepare(read_model(model, {}).module, made, winograd=winograd)
+    return max(extract_tasks(prepared, made), key=lambda task: task.spec.gflop).program
+
+
+def target(threads: int) -> Any:
+    import tvm
+
+    from autotune.tvm_backend.target import resolve_target
+
+    return tvm.target.Target(resolve_target("llvm", threads).description)
+
+
+def best(model: Path, options: argparse.Namespace, winograd: bool) -> Times:
+    """That of one way, whether or not autotune would take it."""
+    from autotune.storage.tuning_log import TuningLog
+    from autotune.tvm_backend.knobs import Knobs
+
+    with patch("autotune.tvm_backend.layout.winograd_pays", return_value=True):
+        found = program(model, options.threads, winograd=winograd)
+    made, log = target(options.threads), TuningLog(model.with_name(f"{winograd}.jsonl"))
+    layer = Layer("", found, made, Knobs(found, made), log, options.threads)
+    candidates = proposed(layer, options.candidates)
+    trials, _ = layer.measure(candidates)
+    order = sorted((trial.best_us, trial.hash) for trial in trials if trial.best_us)
+    again = [item for item in candidates if item.hash in [hash for _, hash in order[:AGAIN]]]
+    return Times(order[0][0], min(flushed(layer, again)))
+
+
+def proposed(layer: Layer, count: int) -> Sequence[Any]:
+    from autotune import strategies
+    from autotune.strategies import samplers
+    from autotune.tvm_backend.prior import prior
+    from autotune.tvm_backend.propose import Request, propose
+
+    request = Request((), (), count, prior("llvm"), 1)
+    return propose(layer.knobs, strategies.get("beam"), samplers.make("greedy", 0.05, True), request).candidates
+
+
+def flushed(layer: Layer, candidates: Sequence[Any]) -> list[float]:
+    """The median of each in microseconds, its weights in memory before every run."""
+    from autotune.config import Measure
+    from autotune.isolate import isolated
+    from autotune.tvm_backend.build import build_candidate
+    from autotune.tvm_backend.run import Runner, Timing, open_device
+
+    with tempfile.TemporaryDirectory() as folder:
+
+        def timer() -> Callable[[Any], list[float]]:
+            usual = Measure()
+            runner = Runner(open_device("llvm"), Timing(usual.warmup, usual.repeats, usual.min_repeat_ms))
+
+            def run(item: Any) -> list[float]:
+                path = Path(folder) / f"{item.hash}.so"
+                build_candidate(item, layer.program, layer.target, path)
+                return runner.time_flushed(path, item.args, FLUSHED_RUNS)
+
+            return run
+
+        outcomes = [outcome for _, outcome in isolated(candidates, timer, limit_s=LIMIT_S)]
+    return [statistics.median(outcome.value) for outcome in outcomes if outcome.kind == "ok"]
+
+
+if __name__ == "__main__":
+    main()
