@@ -5,9 +5,9 @@
     python scripts/compare_networks.py --networks resnet18 --trials 320 --seeds 3
     python scripts/compare_networks.py --report           # the tables again, without a run
 
-Every run is a job as users have it: `submit`, a daemon, `export`, in a fresh workspace, from autotune's prior. A run
-that ended is kept in the folder's runs.jsonl and not made again. At the end all models of a network and ONNX Runtime
-are timed in turns, in one process. Nothing else should run on the machine.
+Every run is a job as users have it: `submit` and a daemon, in a fresh workspace, from autotune's prior. A run that
+ended is kept in the folder's runs.jsonl and not made again. At the end all models of a network and ONNX Runtime are
+timed in turns, in one process. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from autotune.storage.tuning_log import TuningLog
 
 SELF = Path(__file__).resolve()
 WAYS = ("beam/greedy", BASELINE, "chameleon/greedy", "annealing/adaptive", "chameleon/adaptive")
+TOLERANCE = 1e-3
 KINDS = ("search", "build", "measure", "train")
 
 
@@ -107,7 +108,6 @@ def tune(job: Job, root: Path) -> dict[str, Any]:
     budget = ("--trials", job.trials, "--seed", job.seed)
     workspaces.call(workspace, "submit", made(job.network, root), *way, *budget, "--quiet")
     drained = workspaces.drain(workspace, "predictive")
-    workspaces.call(workspace, "export", "last", "--output", folder / "exported")
     searches = [item for item in stages(workspace) if item["kind"] == "search"]
     return {
         "seconds": drained["wall_s"],
@@ -136,10 +136,9 @@ def stages(workspace: Workspace) -> list[dict[str, Any]]:
 def curve(workspace: Workspace, begun: float) -> list[tuple[float, float]]:
     """Seconds since the daemon began, and the sum of the tasks' best times in milliseconds, once all have one."""
     spec = formats.read(JobSpec, workspace.job_list()[-1].spec)
-    tasks = [spec.tasks[index] for index in spec.tunable]
-    logs = {task.hash: TuningLog(workspace.tuning_log(spec.target_key, task.hash).records) for task in tasks}
-    weights = {task.hash: task.weight for task in tasks}
-    times = [(trial.at, hash, trial.best_us) for hash, log in logs.items() for trial in log.trials() if trial.best_us]
+    weights = {spec.tasks[index].hash: spec.tasks[index].weight for index in spec.tunable}
+    found = ((hash, trial) for hash, log in logs(workspace, spec).items() for trial in log.trials())
+    times = [(trial.at, hash, trial.best_us) for hash, trial in found if trial.best_us]
     return list(sums(sorted(times), weights, begun))
 
 
@@ -166,19 +165,48 @@ def timed(options: argparse.Namespace, network: str, runs: Sequence[dict[str, An
 
 
 def latencies(paths: Sequence[Path], threads: int) -> dict[str, float]:
-    """`paths`: the model, and the workspaces that exported it."""
+    """`paths`: the model, and the workspaces that tuned it."""
     import tvm
 
     from autotune.tvm_backend import compare
+    from autotune.tvm_backend.load import load_tvm
     from autotune.tvm_backend.model import read_model
 
-    model, *folders = paths
-    inputs = read_model(model, {}).inputs
-    arrays = compare.random_inputs(inputs, seed=1)
-    libraries = {folder.name: tvm.runtime.load_module(str(folder / "exported/model.so")) for folder in folders}
-    runners = {name: compare.vm_runner(library, tvm.cpu(0), arrays) for name, library in libraries.items()}
-    runners["onnxruntime"] = compare.onnx_runner(compare.onnx_session(model, threads), inputs, arrays)
+    load_tvm("llvm")
+    path, *folders = paths
+    model = read_model(path, {})
+    arrays = compare.random_inputs(model.inputs, seed=1)
+    runners = {"onnxruntime": compare.onnx_runner(compare.onnx_session(path, threads), model.inputs, arrays)}
+    for folder in folders:
+        runners[folder.name] = compare.vm_runner(compiled(Workspace(folder), model.module), tvm.cpu(0), arrays)
+        compare.check(runners[folder.name](), runners["onnxruntime"](), TOLERANCE)
     return compare.alternate(runners, 30)
+
+
+def compiled(workspace: Workspace, module: Any) -> Any:
+    """The model with the best trial of each task, as `export` would have it but for the last comparison of the best."""
+    import tvm
+
+    from autotune.tvm_backend.compile import compile_tuned
+    from autotune.tvm_backend.prepare import prepare
+    from autotune.tvm_backend.tasks import extract_tasks
+
+    spec = formats.read(JobSpec, workspace.job_list()[-1].spec)
+    target = tvm.target.Target(spec.target)
+    prepared = prepare(module, target, winograd=spec.winograd)
+    programs = [task.program for task in extract_tasks(prepared, target)]
+    best = {
+        hash: min(timed, key=lambda trial: trial.best_us)
+        for hash, log in logs(workspace, spec).items()
+        if (timed := [trial for trial in log.trials() if trial.best_us])
+    }
+    return compile_tuned(prepared, programs, best, target)
+
+
+def logs(workspace: Workspace, spec: JobSpec) -> dict[str, TuningLog]:
+    """The tuning logs of a job's tasks, by their hashes."""
+    tasks = (spec.tasks[index] for index in spec.tunable)
+    return {task.hash: TuningLog(workspace.tuning_log(spec.target_key, task.hash).records) for task in tasks}
 
 
 def table(network: str, runs: Sequence[dict[str, Any]], ms: dict[str, float]) -> str:
