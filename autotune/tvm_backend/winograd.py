@@ -3,8 +3,8 @@
 F(4x4, 3x3) of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016), section 4.3: tiles of
 6x6 of the input become 36 numbers each, which are multiplied with 36 transformed weights and summed over the channels,
 36 matrix products in all, and give tiles of 4x4 of the output. Results are off by some 1e-5 of the largest, where a
-direct sum is off by 1e-6. The products are tuned as any matrix product is; what comes before and after is scheduled here, by two rules
-that MetaSchedule finds by name.
+direct sum is off by 1e-6. The products are tuned as any matrix product is; what comes before and after is scheduled
+here, by two rules that MetaSchedule finds by name.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ _OUTPUT = (
 # In multiplications and additions: reading a weight from memory, as in a whole model, and transforming a number.
 _WEIGHT_COST = 9
 _TRANSFORM_COST = 40
+# Of what is kept between the transforms, which is 2.25 times as large as the input and the output.
+_MOST_BYTES = 2**28
 
 
 def winograd_pays(call: Any) -> bool:
@@ -60,8 +62,9 @@ def winograd_pays(call: Any) -> bool:
     (outputs, inputs), (batch, _, height, width) = kernel[:2], static_shape(call)
     tiles = batch * -(-height // _TILE) * -(-width // _TILE)
     direct = 9 * outputs * inputs * (batch * height * width + _WEIGHT_COST)
-    transforms = _PATCH**2 * tiles * (inputs + outputs) * _TRANSFORM_COST
-    return _PATCH**2 * outputs * inputs * (tiles + _WEIGHT_COST) + transforms < direct
+    between = _PATCH**2 * tiles * (inputs + outputs)
+    fast = _PATCH**2 * outputs * inputs * (tiles + _WEIGHT_COST) + between * _TRANSFORM_COST
+    return fast < direct and between * 4 <= _MOST_BYTES
 
 
 def transform_weight(weight: Array, block_in: int, block_out: int) -> Array:

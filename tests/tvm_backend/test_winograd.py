@@ -95,6 +95,7 @@ def test_what_is_fused_to_it_is_computed_where_its_results_are_written(convoluti
         ((1, 64, 28, 28), 64, {"kernel": 5}),
         ((1, 64, 28, 28), 64, {"element": TensorProto.DOUBLE}),
         ((1, 3, 112, 112), 64, {}),  # hardly any work for what comes before and after
+        ((1, 64, 1024, 1024), 64, {}),  # a gigabyte between the transforms
         ((1, 96, 7, 7), 96, {}),  # four times the weights to read for a few pixels
     ],
 )
