@@ -98,7 +98,10 @@ def submit(
     strategy: Annotated[str, typer.Option(help="Search strategy; by default as in autotune.toml.")] = "",
     sampler: Annotated[str, typer.Option(help="greedy or adaptive; by default the strategy's own.")] = "",
     winograd: Annotated[
-        bool, typer.Option(help="Winograd's algorithm for 3x3 convolutions where it is faster; it rounds more.")
+        bool,
+        typer.Option(
+            help="On CPUs, Winograd's algorithm for 3x3 convolutions where it should be faster; it rounds more."
+        ),
     ] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the tasks and write nothing.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only the job's id.")] = False,

@@ -3,7 +3,7 @@
 
     python scripts/compare_networks.py                    # AlexNet, VGG-16, ResNet-18; the paper's four ways and ours
     python scripts/compare_networks.py --networks resnet18 --trials 320 --seeds 3
-    python scripts/compare_networks.py --report           # the tables again, without a run
+    python scripts/compare_networks.py --report           # the tables again: compiles and times, but tunes nothing
 
 Every run is a job as users have it: `submit` and a daemon, in a fresh workspace, from autotune's prior. A run that
 ended is kept in the folder's runs.jsonl and not made again. At the end all models of a network and ONNX Runtime are
@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from comparison.tables import BASELINE, geomean, markdown
+from comparison.tables import BASELINE, markdown, read
 from evaluation import workspaces
 
 from autotune.journal import records
@@ -48,6 +48,7 @@ class Job:
     way: str
     seed: int
     trials: int
+    threads: int
 
     @classmethod
     def of(cls, run: dict[str, Any]) -> Job:
@@ -55,7 +56,7 @@ class Job:
         return cls(**{name: run[name] for name in cls.__dataclass_fields__})
 
     def folder(self, root: Path) -> Path:
-        return root / f"{self.network}-{self.way.replace('/', '-')}-{self.seed}-{self.trials}"
+        return root / f"{self.network}-{self.way.replace('/', '-')}-{self.seed}-{self.trials}-{self.threads}"
 
 
 def main() -> None:
@@ -64,11 +65,11 @@ def main() -> None:
         print(json.dumps(latencies(options.time, options.threads)))
         return
     options.folder.mkdir(parents=True, exist_ok=True)
-    kept = options.folder / "runs.jsonl"
+    kept, wanted = options.folder / "runs.jsonl", jobs(options)
     if not options.report:
-        tune_missing(options, kept)
+        tune_missing(wanted, options.folder, kept)
     for network in options.networks:
-        runs = [run for run in read(kept) if run["network"] == network]
+        runs = [run for run in read(kept) if run["network"] == network and Job.of(run) in wanted]
         if runs:
             print(table(network, runs, timed(options, network, runs)) + "\n")
 
@@ -86,15 +87,19 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def tune_missing(options: argparse.Namespace, kept: Path) -> None:
-    """Make the runs that are not there yet; all networks and ways have one seed before any has the next."""
+def jobs(options: argparse.Namespace) -> list[Job]:
+    """All networks and ways have one seed before any has the next."""
     wanted = itertools.product(range(1, options.seeds + 1), options.networks, options.ways)
-    jobs = [Job(network, way, seed, options.trials) for seed, network, way in wanted]
+    return [Job(network, way, seed, options.trials, options.threads) for seed, network, way in wanted]
+
+
+def tune_missing(wanted: Sequence[Job], root: Path, kept: Path) -> None:
+    """Make the runs that are not there yet."""
     there = {Job.of(run) for run in read(kept)}
-    missing = [job for job in jobs if job not in there]
+    missing = [job for job in wanted if job not in there]
     for number, job in enumerate(missing, 1):
         print(f"{number} of {len(missing)}: {job.network} {job.way} seed {job.seed}", file=sys.stderr, flush=True)
-        found = tune(job, options.folder)
+        found = tune(job, root)
         with kept.open("a") as file:
             file.write(json.dumps({**asdict(job), **found}) + "\n")
 
@@ -102,7 +107,8 @@ def tune_missing(options: argparse.Namespace, kept: Path) -> None:
 def tune(job: Job, root: Path) -> dict[str, Any]:
     folder = job.folder(root)
     shutil.rmtree(folder, ignore_errors=True)  # of a run that was cut off
-    workspace = workspaces.make(folder, f'[machine]\nlock_dir = "{folder.resolve()}/locks"\n[job]\npatience = 0\n')
+    settings = f'[machine]\nlock_dir = "{folder.resolve()}/locks"\n[job]\npatience = 0\n'
+    workspace = workspaces.make(folder, f"{settings}[measure]\nthreads = {job.threads}\n")
     strategy, _, sampler = job.way.partition("/")
     way = ("--strategy", strategy, "--sampler", sampler)
     budget = ("--trials", job.trials, "--seed", job.seed)
@@ -160,7 +166,9 @@ def timed(options: argparse.Namespace, network: str, runs: Sequence[dict[str, An
     command = [sys.executable, str(SELF), "--threads", str(options.threads)]
     command += ["--time", str(made(network, options.folder)), *map(str, folders)]
     environment = {**os.environ, "TVM_NUM_THREADS": str(options.threads)}
-    answer = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if answer.returncode:
+        raise SystemExit(f"{network} could not be timed: {answer.stderr.strip().splitlines()[-1]}")
     return dict(json.loads(answer.stdout.splitlines()[-1]))
 
 
@@ -211,7 +219,8 @@ def logs(workspace: Workspace, spec: JobSpec) -> dict[str, TuningLog]:
 
 def table(network: str, runs: Sequence[dict[str, Any]], ms: dict[str, float]) -> str:
     """Means over seeds; the baseline's end is the sum of the tasks of its worst seed."""
-    bases = [run["curve"][-1][1] for run in runs if run["way"] == BASELINE and run["curve"]]
+    runs = [run for run in runs if run["curve"]]  # else a task has no time
+    bases = [run["curve"][-1][1] for run in runs if run["way"] == BASELINE]
     rows = []
     for way in dict.fromkeys(run["way"] for run in runs):
         group = [run for run in runs if run["way"] == way]
@@ -247,13 +256,9 @@ def mean(group: Sequence[dict[str, Any]], name: str) -> float:
 def came(group: Sequence[dict[str, Any]], goal: float) -> str:
     """Seconds until the sum of the tasks was down to the goal; a run that never came there counts in full."""
     reached = [next((at for at, total in run["curve"] if total <= goal), None) for run in group]
-    seconds = geomean(run["seconds"] if at is None else at for at, run in zip(reached, group, strict=True))
+    seconds = statistics.mean(run["seconds"] if at is None else at for at, run in zip(reached, group, strict=True))
     never = reached.count(None)
     return f"{seconds:.0f}" + (f" ({never} of {len(group)} never)" if never else "")
-
-
-def read(kept: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
 
 
 if __name__ == "__main__":

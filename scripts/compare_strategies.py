@@ -20,11 +20,10 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from comparison.layer import LAYERS, Layer
 from comparison.ranks import rank
-from comparison.tables import write
+from comparison.tables import read, write
 from comparison.tuning import Tuning, Way
 
 os.environ.update({name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")})
@@ -86,10 +85,6 @@ def compare(layers: dict[str, Layer], wanted: list[Way], kept: Path) -> None:
             file.write(json.dumps(found) + "\n")
         say = f"best {found['best_over_trials'][-1]:.1f} us after {len(tuning.trials)} trials"
         print(f"{number} of {len(missing)}: {way.layer} {way.name} seed {way.seed}: {say}", file=sys.stderr, flush=True)
-
-
-def read(kept: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
 
 
 if __name__ == "__main__":

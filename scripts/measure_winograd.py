@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from comparison.layer import Layer
+from comparison.layer import LIMIT_S, Layer, open_runner
 from comparison.tables import markdown
 
 LAYERS = """64,64,56 128,128,28 256,256,14 512,512,7 64,64,112 256,256,28 512,512,14 384,256,13 32,32,112 32,32,56
     32,32,28 48,192,27 32,128,27 64,256,13 16,64,112 16,64,55 24,24,56 48,48,14 32,64,14 96,96,7 160,160,7 16,16,28"""
 AGAIN = 3
 FLUSHED_RUNS = 20
-LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class Times:
 
 def main() -> None:
     options = parse()
-    os.environ["TVM_NUM_THREADS"] = str(options.threads)
     from autotune.tvm_backend.load import load_for_tuning
 
     load_for_tuning("llvm")
@@ -129,21 +127,18 @@ def proposed(layer: Layer, count: int) -> Sequence[Any]:
 
 def flushed(layer: Layer, candidates: Sequence[Any]) -> list[float]:
     """The median of each in microseconds, its weights in memory before every run."""
-    from autotune.config import Measure
     from autotune.isolate import isolated
     from autotune.tvm_backend.build import build_candidate
-    from autotune.tvm_backend.run import Runner, Timing, open_device
 
     with tempfile.TemporaryDirectory() as folder:
 
         def timer() -> Callable[[Any], list[float]]:
-            usual = Measure()
-            runner = Runner(open_device("llvm"), Timing(usual.warmup, usual.repeats, usual.min_repeat_ms))
+            runner = open_runner(layer.threads)
 
             def run(item: Any) -> list[float]:
                 path = Path(folder) / f"{item.hash}.so"
                 build_candidate(item, layer.program, layer.target, path)
-                return runner.time_flushed(path, item.args, FLUSHED_RUNS)
+                return list(runner.time_flushed(path, item.args, FLUSHED_RUNS))
 
             return run
 

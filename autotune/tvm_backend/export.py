@@ -25,6 +25,7 @@ from autotune.tvm_backend.tasks import read_program
 
 LIBRARY, REPORT, SCRIPT = "model.so", "report.json", "run.py"
 _REPORT_FORMAT = ("autotune-report", 1)
+_ROUNDS_LESS = "; submit it with --no-winograd, which rounds less"
 _VERIFY_SEED = 2026
 _TURN_MS = 20
 
@@ -204,7 +205,11 @@ def _compare(export: _Export, tuned: Any, untuned: Any) -> tuple[float, dict[str
         "tuned_ms": compare.vm_runner(tuned, device, arrays),
         "onnxruntime_ms": compare.onnx_runner(session, export.spec.inputs, arrays),
     }
-    error = compare.check(runners["tuned_ms"](), runners["onnxruntime_ms"](), export.tolerance)
+    try:
+        error = compare.check(runners["tuned_ms"](), runners["onnxruntime_ms"](), export.tolerance)
+    except VerificationError as failure:
+        rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
+        raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
     return error, compare.alternate(runners, export.turns)
 
 

@@ -21,7 +21,7 @@ def run(request: dict[str, Any], progress: Callable[[str], None]) -> dict[str, A
     """Import the model, extract its tasks and, unless `folder` is null, write snapshot and programs there.
 
     The request has `model` (path), `target` (text), `threads`, `cpus` and `lock_folder` (whose slot to
-    work in), `inputs` (name to input) and `folder`. The answer has `target`, `target_key`, `inputs` and
+    work in), `inputs` (name to input), `winograd` and `folder`. The answer has `target`, `target_key`, `inputs` and
     `tasks`, each with its `space`; and `model_size` and `model_crc32` of the snapshot.
 
     Raises:

@@ -9,7 +9,7 @@ def prepare(module: Any, target: Any, *, winograd: bool = False) -> Any:
     """Fold constants and batch normalisation, choose layouts, lower to TIR and fuse.
 
     The result's tensor programs are what tasks are extracted from and what schedules are applied to, so
-    this has to be deterministic: the same model and target give structurally equal programs.
+    this has to be deterministic: the same model, target and options give structurally equal programs.
 
     Args:
         winograd: compute 3x3 convolutions by that algorithm where it is expected to be faster; on CPUs only.

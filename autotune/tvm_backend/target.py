@@ -105,7 +105,8 @@ def vector_registers(target: Any) -> tuple[int, int]:
 
     if str(target.kind) != "llvm":
         return 1, 255
-    if "aarch64" in str(target.attrs.get("mtriple", "")):
+    triple = str(target.attrs.get("mtriple") or codegen.llvm_get_system_triple())
+    if triple.startswith(("aarch64", "arm64")):
         return 4, 32
     widths = (("avx512f", (16, 32)), ("avx", (8, 16)))
     return next((found for name, found in widths if codegen.llvm_cpu_has_features(name, target)), (4, 16))

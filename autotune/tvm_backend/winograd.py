@@ -166,11 +166,11 @@ def _schedule_input(schedule: Any, block: Any) -> list[Any]:
     schedule.reorder(chunk, line, x, outer, inner, lane)
     piece = schedule.fuse(chunk, line)
     schedule.parallel(piece)
-    _unroll(schedule, inner, lane)
+    _unroll_and_vectorize(schedule, inner, lane)
     schedule.compute_at(rows, x)
     *_, i, w, lane = schedule.get_loops(rows)
     schedule.reorder(w, i, lane)
-    _unroll(schedule, i, lane)
+    _unroll_and_vectorize(schedule, i, lane)
     schedule.compute_at(pad, piece)
     schedule.vectorize(schedule.get_loops(pad)[-1])
     return [schedule]
@@ -188,28 +188,34 @@ def _schedule_output(schedule: Any, block: Any) -> list[Any]:
     x, w = schedule.split(width, [None, _TILE])
     schedule.reorder(batch, chunk, y, x, h, w, lane)
     schedule.parallel(schedule.fuse(batch, chunk, y))
-    _unroll(schedule, w, lane)
+    _unroll_and_vectorize(schedule, w, lane)
     schedule.compute_at(columns, x)
     *_, i, b, lane = schedule.get_loops(columns)
     schedule.reorder(b, i, lane)
-    _unroll(schedule, i, lane)
+    _unroll_and_vectorize(schedule, i, lane)
     return [schedule]
 
 
 def _inline_consumers(schedule: Any, block: Any) -> None:
-    """Elementwise consumers, one after the other, up to the first that is none."""
+    """Elementwise consumers, one after the other, up to the first that is none; x * sigmoid(x) counts as one."""
     from tvm.s_tir import ScheduleError
 
-    while len(consumers := schedule.get_consumers(block)) == 1:
+    while consumers := schedule.get_consumers(block):
+        inner = [item for item in consumers if schedule.get_consumers(item)]
         try:
-            schedule.reverse_compute_inline(consumers[0])
+            if len(consumers) == 1:
+                schedule.reverse_compute_inline(consumers[0])
+            elif inner:
+                schedule.compute_inline(inner[0])
+            else:
+                return
         except ScheduleError:
             return
 
 
-def _unroll(schedule: Any, loop: Any, lane: Any) -> None:
-    schedule.unroll(loop)
-    schedule.vectorize(lane)
+def _unroll_and_vectorize(schedule: Any, unrolled: Any, vectorized: Any) -> None:
+    schedule.unroll(unrolled)
+    schedule.vectorize(vectorized)
 
 
 tvm.register_global_func("s_tir.meta_schedule.cpu.winograd_input", _schedule_input, override=True)

@@ -24,7 +24,7 @@ LAYERS = {
     "L7": ("resnet18", 256, 256, 3),
     "L8": ("resnet18", 256, 512, 1),
 }
-_LIMIT_S = 60.0
+LIMIT_S = 60.0
 
 
 @dataclass
@@ -84,18 +84,15 @@ class Layer:
 
     def _timed(self, candidates: Sequence[Any], folder: Path) -> Iterator[tuple[Any, Any]]:
         """Times what was built as a daemon with its default settings would, one after another."""
-        from autotune.config import Measure
         from autotune.isolate import isolated
-        from autotune.tvm_backend.run import Runner, Timing, open_device
 
-        best, usual = self.best_us, Measure()
+        best = self.best_us
 
         def timer() -> Callable[[Any], list[float]]:
-            os.environ["TVM_NUM_THREADS"] = str(self.threads)
-            runner = Runner(open_device("llvm"), Timing(usual.warmup, usual.repeats, usual.min_repeat_ms))
+            runner = open_runner(self.threads)
             return lambda item: runner.time(folder / f"{item.hash}.so", item.args, best if best < math.inf else None)
 
-        return isolated(candidates, timer, limit_s=_LIMIT_S)
+        return isolated(candidates, timer, limit_s=LIMIT_S)
 
     def _record(self, stage: str, ended: Sequence[tuple[Any, Any]]) -> None:
         from autotune.storage.formats import Failure, Trial
@@ -108,13 +105,23 @@ class Layer:
             self.known[trial.hash] = trial
 
 
+def open_runner(threads: int) -> Any:
+    """What times libraries as a daemon with its default settings would."""
+    from autotune.config import Measure
+    from autotune.tvm_backend.run import Runner, Timing, open_device
+
+    os.environ["TVM_NUM_THREADS"] = str(threads)
+    usual = Measure()
+    return Runner(open_device("llvm"), Timing(usual.warmup, usual.repeats, usual.min_repeat_ms))
+
+
 def _built(candidates: Sequence[Any], builder: Callable[[], Callable[[Any], None]]) -> Iterator[tuple[Any, Any]]:
     """Every candidate with what became of its build; as many are built at once as there are CPUs."""
     from autotune.isolate import isolated
 
     width = len(os.sched_getaffinity(0))
     # A child works ahead of who reads from it, so that taking turns at reading keeps all of them busy.
-    ways = [isolated(candidates[at::width], builder, limit_s=_LIMIT_S) for at in range(width)]
+    ways = [isolated(candidates[at::width], builder, limit_s=LIMIT_S) for at in range(width)]
     for turn in itertools.zip_longest(*ways):
         yield from filter(None, turn)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -79,27 +80,38 @@ def summary(runs: Sequence[Run], costs: dict[str, float], best: dict[str, float]
 
 
 def against_baseline(runs: Sequence[Run], costs: dict[str, float]) -> str:
-    """What AutoTVM's setting needs to come to where the worst of its seeds ends, over what the others need."""
-    grouped = _grouped(runs, way_of)
-    if BASELINE not in grouped:
+    """What AutoTVM's setting needs to come to where the worst of its seeds ends, over what the others need.
+
+    Those that started from the prior are compared with AutoTVM's setting from the prior.
+    """
+    grouped = _grouped(runs, lambda run: bool(run["prior"]))
+    return "\n\n".join(table for group in grouped.values() if (table := _against_baseline(group, costs)))
+
+
+def _against_baseline(runs: Sequence[Run], costs: dict[str, float]) -> str:
+    base = [run for run in runs if f"{run['strategy']}/{run['sampler']}" == BASELINE]
+    if not base:
         return ""
-    ends = _grouped(grouped[BASELINE], _layer)
-    goals = {layer: max(run["best_over_trials"][-1] for run in group) for layer, group in ends.items()}
-    rows = []
-    for way, runs_of_way in grouped.items():
-        group = [run for run in runs_of_way if run["layer"] in goals]
-        if group:
-            needs = _needs(group, goals, costs)
-            base = _needs([run for name in _grouped(group, _layer) for run in ends[name]], goals, costs)
-            rows.append([way, *(f"{base[at] / needs[at]:.2f}" for at in (1, 2, 3)), f"{needs[0]:.0f} of {len(group)}"])
-    heads = [f"times fewer than {BASELINE}", "measurements", "search steps", "seconds", "runs that came there"]
+    goals = {
+        layer: max(run["best_over_trials"][-1] for run in group) for layer, group in _grouped(base, _layer).items()
+    }
+    least, rows = _needs(base, goals, costs), []
+    for way, group in _grouped([run for run in runs if run["layer"] in goals], way_of).items():
+        needs = _needs(group, goals, costs)
+        ratios = (geomean(least[layer][at] / needs[layer][at] for layer in needs) for at in (0, 1, 2))
+        came = sum(run["best_over_trials"][-1] <= goals[run["layer"]] for run in group)
+        rows.append([way, *(f"{ratio:.2f}" for ratio in ratios), f"{came} of {len(group)}"])
+    heads = [f"times fewer than {way_of(base[0])}", "measurements", "search steps", "seconds", "runs that came there"]
     return markdown(heads, rows)
 
 
-def _needs(group: Sequence[Run], goals: dict[str, float], costs: dict[str, float]) -> list[float]:
-    """How many runs came to the goal, and the geometric means of what it took; those that did not count in full."""
-    ways = [reached(run, goals[run["layer"]], costs[run["layer"]]) for run in group]
-    return [sum(item[0] for item in ways), *(geomean(item[at] for item in ways) for at in (1, 2, 3))]
+def _needs(runs: Sequence[Run], goals: dict[str, float], costs: dict[str, float]) -> dict[str, list[float]]:
+    """Of each layer the geometric means of trials, steps and seconds; runs that did not come there count in full."""
+    needs = {}
+    for layer, group in _grouped(runs, _layer).items():
+        ways = [reached(run, goals[layer], costs[layer]) for run in group]
+        needs[layer] = [geomean(item[at] for item in ways) for at in (1, 2, 3)]
+    return needs
 
 
 def reached(run: Run, goal_us: float, trial_s: float) -> tuple[bool, float, float, float]:
@@ -157,7 +169,7 @@ def plot_quality(runs: Sequence[Run], costs: dict[str, float], best: dict[str, f
             look = "--" if group[0]["sampler"] == "adaptive" else "-"
             axis.step(marks, means, look, where="post", label=way)
     for axis, what in zip(axes, ("trials", "seconds of searching, building and measuring"), strict=True):
-        axis.set(xlabel=what, ylabel="best known time over best so far")
+        axis.set(xlabel=what, ylabel="best known time over best so far, mean")
     axes[0].legend(fontsize="small", loc="lower right")
     figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
     pyplot.close(figure)
@@ -173,6 +185,11 @@ def round_ends(run: Run, trial_s: float) -> Iterator[tuple[float, float, float]]
 
 def _quality_at(mark: float, at: int, rounds: Sequence[tuple[float, ...]], best_us: float) -> float:
     return max((best_us / item[2] for item in rounds if item[at] <= mark), default=0.0)
+
+
+def read(kept: Path) -> list[Run]:
+    """The runs that a file has."""
+    return [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
 
 
 def geomean(values: Iterable[float]) -> float:

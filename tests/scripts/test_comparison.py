@@ -58,7 +58,7 @@ def test_the_baselines_goal_is_where_its_worst_seed_ends(tables: ModuleType) -> 
     assert line == "| beam/greedy | 4.00 | 2.00 | 2.91 | 1 of 1 |"
 
 
-def test_quality_is_the_best_of_all_over_the_runs_best(tables: ModuleType, tmp_path: Path) -> None:
+def test_quality_is_the_best_known_over_the_runs_best(tables: ModuleType, tmp_path: Path) -> None:
     runs = [run_of("beam", [8.0, 5.0]), run_of("random", [16.0, 10.0])]
     text = tables.write(runs, {"L6": 5.0}, [], tmp_path)
     lines = {line.split(" | ")[0]: line for line in text.splitlines() if " of 1 | " in line}
@@ -89,5 +89,24 @@ def test_a_network_has_a_sum_once_all_its_tasks_have_a_time(networks: ModuleType
 
 def test_a_network_that_never_came_to_a_goal_counts_in_full_and_is_told(networks: ModuleType) -> None:
     runs = [{"curve": [(5.0, 4.0), (20.0, 3.0)], "seconds": 30.0}, {"curve": [(5.0, 4.0)], "seconds": 45.0}]
-    assert networks.came(runs, 3.0) == "30 (1 of 2 never)"
+    assert networks.came(runs, 3.0) == "32 (1 of 2 never)"
     assert networks.came(runs, 4.0) == "5"
+
+
+def test_what_started_from_the_prior_is_compared_with_its_own_kind(tables: ModuleType) -> None:
+    runs = [run_of("annealing", [9.0, 4.0]), run_of("beam", [4.0, 4.0])]
+    text = tables.against_baseline([*runs, *({**run, "prior": True} for run in runs)], {"L6": 2.5})
+    lines = [line for line in text.splitlines() if line.startswith("| times fewer")]
+    assert [line.split(" | ")[0] for line in lines] == [
+        "| times fewer than annealing/greedy",
+        "| times fewer than annealing/greedy + prior",
+    ]
+    assert text.count("| 2.00 |") == 2
+
+
+def test_a_layer_counts_once_however_many_seeds_it_has(tables: ModuleType) -> None:
+    base = [run_of("annealing", [9.0, 9.0, 9.0, 4.0]), run_of("annealing", [9.0, 4.0], layer="L7")]
+    more = [run_of("beam", [4.0, 4.0], seed=seed) for seed in (1, 2, 3)] + [run_of("beam", [9.0, 4.0], layer="L7")]
+    text = tables.against_baseline([*base, *more], {"L6": 2.5, "L7": 2.5})
+    line = next(line for line in text.splitlines() if line.startswith("| beam/greedy"))
+    assert line.split(" | ")[1] == "2.00"  # 4 times on one layer, as often on the other

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import tvm
@@ -77,12 +78,24 @@ def outputs_of(library: Path, program: Any) -> Any:
     return tensors[-1].numpy()
 
 
-def test_what_is_fused_to_it_is_computed_where_its_results_are_written(convolution, tmp_path, target):
-    (task,) = programs(convolution(tmp_path / "m.onnx", (1, 32, 24, 24), 32, tail=True), target)
+def silu(path: Path) -> Path:
+    """The model with x * sigmoid(x) after its convolution."""
+    model = onnx.load(str(path))
+    model.graph.node.append(onnx.helper.make_node("Sigmoid", ["c"], ["s"]))
+    model.graph.node.append(onnx.helper.make_node("Mul", ["c", "s"], ["y"]))
+    model.graph.output[0].name = "y"
+    onnx.save(model, str(path))
+    return path
+
+
+@pytest.mark.parametrize(("tail", "last"), [("relu", "T.max"), ("silu", "T.sigmoid")])
+def test_what_is_fused_to_it_is_computed_where_its_results_are_written(convolution, tmp_path, target, tail, last):
+    path = convolution(tmp_path / "m.onnx", (1, 32, 24, 24), 32, tail=tail == "relu")
+    (task,) = programs(silu(path) if tail == "silu" else path, target)
     (schedule, *_) = Knobs(task.program, target).context.generate_design_space()
-    last = schedule.get_child_blocks(schedule.get_sblock("root"))[-1]
-    assert schedule.get(last).name_hint == "winograd_output"
-    assert "T.max" in schedule.get(last).script()
+    blocks = [schedule.get(block) for block in schedule.get_child_blocks(schedule.get_sblock("root"))]
+    assert blocks[-1].name_hint == "winograd_output"
+    assert last in blocks[-1].script()
 
 
 @pytest.mark.parametrize(
