@@ -159,7 +159,17 @@ class Daemon:
         if self._stop_by is not None:
             late = time.monotonic() >= self._stop_by or len(self._interrupts.received) > 1
             return late or not self._running
-        return self.drain and self._stalled and not self._pause.trouble
+        return self.drain and self._stalled and not self._pause.trouble and not self._mended()
+
+    def _mended(self) -> bool:
+        """Whether a job that was left out goes on after all: asked once more before the queue counts as drained."""
+        before, self._look_again_at = set(self._left_out), 0.0
+        try:
+            self._load_jobs()
+        except DiskProblem as problem:
+            self._hold_back(str(problem))
+            return True
+        return bool(before - set(self._left_out))
 
     def _sweep(self) -> None:
         if time.monotonic() >= self._sweep_at:

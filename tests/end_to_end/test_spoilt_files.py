@@ -94,11 +94,12 @@ def test_damaged_jobs_keep_nobody_from_ending_and_go_on_when_they_are_mended(
 @pytest.fixture
 def daemon(user: User, workspace: Workspace, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts a daemon, by default one that drains, whose writes fail while there is a file `refuse`."""
-    env = {**os.environ, "REFUSE": str(workspace.root), "REFUSE_WHILE": str(tmp_path / "refuse")}
+    env = {**os.environ, "REFUSE_WHILE": str(tmp_path / "refuse")}
     env["PYTHONPATH"] = f"{HOOK}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     started: list[subprocess.Popen[str]] = []
 
-    def start(*words: str) -> subprocess.Popen[str]:
+    def start(*words: str, below: Path = workspace.root) -> subprocess.Popen[str]:
+        env["REFUSE"] = str(below)
         with (tmp_path / "daemon.log").open("w") as log:
             command = user.command(*(words or ("daemon", "run", "--drain")))
             started.append(subprocess.Popen(command, stderr=log, env=env, text=True))
@@ -140,6 +141,22 @@ def test_a_daemon_whose_writes_are_refused_pauses_and_goes_on(
     assert states(user) == dict.fromkeys((1, 2), ("done", TRIALS)), log.read_text()
     assert sorted(user.trials().values()) == [1] * 2 * TRIALS
     assert "stage failed" not in journals(workspace), "it is no stage's fault"
+
+
+def test_a_job_that_was_left_out_is_looked_at_again_before_a_queue_counts_as_drained(
+    user: User,
+    queue: Callable[[int], list[JobPaths]],
+    daemon: Callable[..., subprocess.Popen[str]],
+    tmp_path: Path,
+) -> None:
+    _, refusing = queue(2)
+    flag, log = tmp_path / "refuse", tmp_path / "daemon.log"
+    flag.write_text("EACCES")
+    process = daemon(below=refusing.folder)
+    until(lambda: "leaving out job 2" in log.read_text(), tmp_path)
+    flag.unlink()
+    assert process.wait(120) == 0, log.read_text()
+    assert states(user) == dict.fromkeys((1, 2), ("done", TRIALS)), log.read_text()
 
 
 def test_settings_that_become_wrong_pause_the_daemon_until_they_are_mended(
