@@ -71,6 +71,8 @@ def apply(workspace: Workspace, verb: str, jobs: list[JobPaths]) -> list[str]:
     with locks.exclusive(workspace.queue_lock):
         changes = {}
         for job in jobs:
+            if not job.folder.exists():  # `clean` took it since it was looked up
+                raise BadState(f"cannot {verb} job {job.id}: it was removed meanwhile")
             following = rule.change(read_control(job), read_state(job))
             if isinstance(following, str):
                 raise BadState(f"cannot {verb} job {job.id}: {following}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -121,6 +122,15 @@ class TestRefusals:
             control.apply(workspace, verb, [job])
         except BadState as error:
             assert f"it is {shown}" in str(error) or str(error).endswith("it is not held")
+
+
+def test_a_job_that_was_removed_meanwhile_is_said_to_be_and_the_others_stay(
+    workspace: Workspace, make_job: Make
+) -> None:
+    there, gone = make_job(1), make_job(2)
+    shutil.rmtree(gone.folder)
+    assert refusal(workspace, "hold", there, gone) == "cannot hold job 2: it was removed meanwhile"
+    assert read_control(there) == Control()
 
 
 def test_jobs_change_under_the_lock_of_the_queue(
