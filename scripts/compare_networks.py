@@ -28,16 +28,14 @@ from typing import Any
 from comparison.tables import BASELINE, markdown, read
 from evaluation import workspaces
 
-from autotune.journal import records
 from autotune.storage import formats
-from autotune.storage.formats import JobSpec
+from autotune.storage.formats import JobSpec, from_json
 from autotune.storage.paths import Workspace
 from autotune.storage.tuning_log import TuningLog
 
 SELF = Path(__file__).resolve()
 WAYS = ("beam/greedy", BASELINE, "chameleon/greedy", "annealing/adaptive", "chameleon/adaptive")
 TOLERANCE = 1e-3
-KINDS = ("search", "build", "measure", "train")
 
 
 @dataclass(frozen=True)
@@ -49,11 +47,6 @@ class Job:
     seed: int
     trials: int
     threads: int
-
-    @classmethod
-    def of(cls, run: dict[str, Any]) -> Job:
-        """That of a run that was kept."""
-        return cls(**{name: run[name] for name in cls.__dataclass_fields__})
 
     def folder(self, root: Path) -> Path:
         return root / f"{self.network}-{self.way.replace('/', '-')}-{self.seed}-{self.trials}-{self.threads}"
@@ -69,7 +62,7 @@ def main() -> None:
     if not options.report:
         tune_missing(wanted, options.folder, kept)
     for network in options.networks:
-        runs = [run for run in read(kept) if run["network"] == network and Job.of(run) in wanted]
+        runs = [run for run in read(kept) if run["network"] == network and from_json(Job, run) in wanted]
         if runs:
             print(table(network, runs, timed(options, network, runs)) + "\n")
 
@@ -95,7 +88,7 @@ def jobs(options: argparse.Namespace) -> list[Job]:
 
 def tune_missing(wanted: Sequence[Job], root: Path, kept: Path) -> None:
     """Make the runs that are not there yet."""
-    there = {Job.of(run) for run in read(kept)}
+    there = {from_json(Job, run) for run in read(kept)}
     missing = [job for job in wanted if job not in there]
     for number, job in enumerate(missing, 1):
         print(f"{number} of {len(missing)}: {job.network} {job.way} seed {job.seed}", file=sys.stderr, flush=True)
@@ -114,13 +107,14 @@ def tune(job: Job, root: Path) -> dict[str, Any]:
     budget = ("--trials", job.trials, "--seed", job.seed)
     workspaces.call(workspace, "submit", made(job.network, root), *way, *budget, "--quiet")
     drained = workspaces.drain(workspace, "predictive")
-    searches = [item for item in stages(workspace) if item["kind"] == "search"]
+    ran = workspaces.stages(workspace)
+    searches = [stage for stage in ran if stage.kind == "search"]
     return {
         "seconds": drained["wall_s"],
         "measured": workspaces.status(workspace)[-1]["trials_done"],
-        "stages": {kind: sum(item["seconds"] for item in stages(workspace) if item["kind"] == kind) for kind in KINDS},
+        "searching": sum(stage.seconds for stage in searches),
         "searches": len(searches),
-        "steps": sum(item.get("steps") or 0 for item in searches),
+        "steps": sum(stage.steps for stage in searches),
         "curve": curve(workspace, drained["begun"]),
     }
 
@@ -134,17 +128,12 @@ def made(network: str, root: Path) -> Path:
     return path
 
 
-def stages(workspace: Workspace) -> list[dict[str, Any]]:
-    found = records(workspace, workspace.job_list()[-1], follow=False)
-    return [record for record in found if record["event"] == "stage"]
-
-
 def curve(workspace: Workspace, begun: float) -> list[tuple[float, float]]:
     """Seconds since the daemon began, and the sum of the tasks' best times in milliseconds, once all have one."""
     spec = formats.read(JobSpec, workspace.job_list()[-1].spec)
     weights = {spec.tasks[index].hash: spec.tasks[index].weight for index in spec.tunable}
-    found = ((hash, trial) for hash, log in logs(workspace, spec).items() for trial in log.trials())
-    times = [(trial.at, hash, trial.best_us) for hash, trial in found if trial.best_us]
+    logs = {hash: TuningLog(workspace.tuning_log(spec.target_key, hash).records) for hash in weights}
+    times = [(trial.at, hash, trial.best_us) for hash, log in logs.items() for trial in log.trials() if trial.best_us]
     return list(sums(sorted(times), weights, begun))
 
 
@@ -162,7 +151,7 @@ def sums(
 
 def timed(options: argparse.Namespace, network: str, runs: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Milliseconds of each run's model, by its folder, and of ONNX Runtime, all timed in turns."""
-    folders = [Job.of(run).folder(options.folder) for run in runs]
+    folders = [from_json(Job, run).folder(options.folder) for run in runs]
     command = [sys.executable, str(SELF), "--threads", str(options.threads)]
     command += ["--time", str(made(network, options.folder)), *map(str, folders)]
     environment = {**os.environ, "TVM_NUM_THREADS": str(options.threads)}
@@ -195,6 +184,7 @@ def compiled(workspace: Workspace, module: Any) -> Any:
     """The model with the best trial of each task, as `export` would have it but for the last comparison of the best."""
     import tvm
 
+    from autotune.tvm_backend import tournament
     from autotune.tvm_backend.compile import compile_tuned
     from autotune.tvm_backend.prepare import prepare
     from autotune.tvm_backend.tasks import extract_tasks
@@ -203,18 +193,8 @@ def compiled(workspace: Workspace, module: Any) -> Any:
     target = tvm.target.Target(spec.target)
     prepared = prepare(module, target, winograd=spec.winograd)
     programs = [task.program for task in extract_tasks(prepared, target)]
-    best = {
-        hash: min(timed, key=lambda trial: trial.best_us)
-        for hash, log in logs(workspace, spec).items()
-        if (timed := [trial for trial in log.trials() if trial.best_us])
-    }
+    best = {hash: trials[0] for hash, trials in tournament.contenders(workspace, spec, most=1).items()}
     return compile_tuned(prepared, programs, best, target)
-
-
-def logs(workspace: Workspace, spec: JobSpec) -> dict[str, TuningLog]:
-    """The tuning logs of a job's tasks, by their hashes."""
-    tasks = (spec.tasks[index] for index in spec.tunable)
-    return {task.hash: TuningLog(workspace.tuning_log(spec.target_key, task.hash).records) for task in tasks}
 
 
 def table(network: str, runs: Sequence[dict[str, Any]], ms: dict[str, float]) -> str:
@@ -224,13 +204,13 @@ def table(network: str, runs: Sequence[dict[str, Any]], ms: dict[str, float]) ->
     rows = []
     for way in dict.fromkeys(run["way"] for run in runs):
         group = [run for run in runs if run["way"] == way]
-        models = [ms[Job.of(run).folder(Path()).name] for run in group]
+        models = [ms[from_json(Job, run).folder(Path()).name] for run in group]
         rows.append(
             [
                 way,
                 f"{mean(group, 'seconds'):.0f}",
                 f"{mean(group, 'measured'):.0f}",
-                f"{statistics.mean(run['stages']['search'] for run in group):.0f}",
+                f"{mean(group, 'searching'):.0f}",
                 f"{statistics.mean(run['steps'] / max(1, run['searches']) for run in group):.0f}",
                 came(group, max(bases)) if bases else "",
                 f"{statistics.mean(run['curve'][-1][1] for run in group):.2f}",

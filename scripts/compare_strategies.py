@@ -26,6 +26,8 @@ from comparison.ranks import rank
 from comparison.tables import read, write
 from comparison.tuning import Tuning, Way
 
+from autotune.storage.formats import from_json
+
 os.environ.update({name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")})
 
 
@@ -39,7 +41,7 @@ def main() -> None:
     kept, wanted = options.folder / "runs.jsonl", list(ways(options))
     if not options.report:
         compare(layers, wanted, kept)
-    runs = [run for run in read(kept) if Way.of(run) in wanted]
+    runs = [run for run in read(kept) if from_json(Way, run) in wanted]
     if not runs:
         raise SystemExit(f"{kept} has none of these runs")
     best = {name: layer.best_us for name, layer in layers.items()}
@@ -72,7 +74,7 @@ def ways(options: argparse.Namespace) -> Iterator[Way]:
 
 def compare(layers: dict[str, Layer], wanted: list[Way], kept: Path) -> None:
     """Make the runs that are not there yet."""
-    there = {Way.of(run) for run in read(kept)}
+    there = {from_json(Way, run) for run in read(kept)}
     missing = [way for way in wanted if way not in there]
     for number, way in enumerate(missing, 1):
         layer = layers[way.layer]

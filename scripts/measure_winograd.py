@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import statistics
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import random_layers
 from comparison.layer import LIMIT_S, Layer, open_runner
 from comparison.tables import markdown
 
@@ -67,16 +69,9 @@ def parse() -> argparse.Namespace:
 
 def write(path: Path, inputs: int, outputs: int, side: int) -> Path:
     """The layer as an ONNX file."""
-    import numpy as np
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    weight = np.random.default_rng(0).standard_normal((outputs, inputs, 3, 3)).astype(np.float32)
-    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)
-    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, inputs, side, side))
-    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, outputs, side, side))
-    graph = helper.make_graph([node], "layer", [given], [made], [numpy_helper.from_array(weight, "w")])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    layer = random_layers.Layer(random.Random(0), inputs=[("x", (1, inputs, side, side))])
+    layer.node("Conv", ["x", layer.weight("w", outputs, inputs, 3, 3)], "y", pads=[1] * 4)
+    layer.save(path)
     return path
 
 

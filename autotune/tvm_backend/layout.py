@@ -13,10 +13,9 @@ from math import gcd
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from tvm import relax, te, tirx
 
-from autotune.tvm_backend.convolution import PLAIN, Window, pack_channels, pack_weight, te_conv, te_depthwise
+from autotune.tvm_backend.convolution import PLAIN, Array, Window, pack_channels, pack_weight, te_conv, te_depthwise
 from autotune.tvm_backend.rewrite import (
     Expr,
     Rewriter,
@@ -28,8 +27,6 @@ from autotune.tvm_backend.rewrite import (
     static_shape,
 )
 from autotune.tvm_backend.winograd import te_winograd, transform_weight, winograd_pays
-
-Array = npt.NDArray[Any]
 
 _MOST_FILLING = 1.25
 # TVM's number for an operator with which elementwise ones that follow are fused. It does not see that of several loops.

@@ -13,14 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tvm
 from tvm import te, tirx
 
-from autotune.tvm_backend.convolution import Window, pack_weight
+from autotune.tvm_backend.convolution import Array, Window, pack_weight
 from autotune.tvm_backend.rewrite import float_dtype, static_shape
-
-Array = npt.NDArray[Any]
 
 _TILE = 4  # of the output, both ways
 _PATCH = _TILE + 2  # of the input
@@ -51,6 +48,7 @@ _WEIGHT_COST = 9
 _TRANSFORM_COST = 40
 # Of what is kept between the transforms, which is 2.25 times as large as the input and the output.
 _MOST_BYTES = 2**28
+_LEFT_ALONE = {"schedule_rule": "None"}  # by MetaSchedule; the rule of a later block does what is to be done
 
 
 def winograd_pays(call: Any) -> bool:
@@ -97,9 +95,6 @@ def te_winograd(data: Any, kernel: Any, window: Window) -> Any:
 
     results = (batch, outer, height, width, lanes)
     return te.compute(results, element, name="winograd_output", attrs={"schedule_rule": "winograd_output"})
-
-
-_LEFT_ALONE = {"schedule_rule": "None"}
 
 
 def _te_input(data: Any, window: Window, down: int, across: int) -> Any:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from autotune.storage.formats import from_json
+
 from .ranks import KINDS
 from .tuning import Way
 
@@ -19,7 +21,7 @@ NEAR = 1.10
 
 
 def way_of(run: Run) -> str:
-    return Way.of(run).name
+    return from_json(Way, run).name
 
 
 def write(runs: Sequence[Run], best: dict[str, float], ranks: Sequence[dict[str, Any]], folder: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -22,11 +22,6 @@ class Way:
     prior: bool
     trials: int
     round: int
-
-    @classmethod
-    def of(cls, run: Mapping[str, Any]) -> Way:
-        """That of a run that was kept."""
-        return cls(**{name: run[name] for name in cls.__dataclass_fields__})
 
     @property
     def name(self) -> str:

@@ -19,7 +19,10 @@ from autotune.storage.paths import Workspace
 
 @dataclass(frozen=True)
 class Ran:
-    """A stage that ended: what it was, when it began (epoch seconds) and how long it took; `count` candidates."""
+    """A stage that ended: what it was, when it began (epoch seconds), how long it took, its candidates (`count`).
+
+    A search's `steps` are the configurations that it scored.
+    """
 
     job: int
     kind: str
@@ -28,6 +31,7 @@ class Ran:
     begin: float
     seconds: float
     count: int
+    steps: int
 
 
 def make(root: Path, settings: str) -> Workspace:
@@ -79,7 +83,8 @@ def stages(workspace: Workspace) -> list[Ran]:
             if record["event"] == "stage":
                 count = sum(int(record.get(key) or 0) for key in ("built", "measured", "failed"))
                 begin, seconds = record["at"] - record["seconds"], float(record["seconds"])
-                found.append(Ran(paths.id, record["kind"], record["task"], record["round"], begin, seconds, count))
+                which = (paths.id, record["kind"], record["task"], record["round"])
+                found.append(Ran(*which, begin, seconds, count, int(record.get("steps") or 0)))
     return sorted(found, key=lambda ran: ran.begin)
 
 
