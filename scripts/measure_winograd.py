@@ -99,7 +99,7 @@ def best(model: Path, options: argparse.Namespace, winograd: bool) -> Times:
     from autotune.storage.tuning_log import TuningLog
     from autotune.tvm_backend.knobs import Knobs
 
-    with patch("autotune.tvm_backend.layout.winograd_pays", return_value=True):
+    with patch("autotune.tvm_backend.winograd.winograd_pays", return_value=True):
         found = program(model, options.threads, winograd=winograd)
     made, log = target(options.threads), TuningLog(model.with_name(f"{winograd}.jsonl"))
     layer = Layer("", found, made, Knobs(found, made), log, options.threads)

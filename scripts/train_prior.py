@@ -86,7 +86,8 @@ def samples(workspace: Workspace, kind: str) -> Iterator[tuple[str, str, feature
         stage = Stage(workspace, paths, spec, config, StageFile(0, 0, "train"), ())
         for index in spec.tunable:
             if trials := stage.log(index).trials():
-                yield paths.folder.name, spec.tasks[index].hash, features.sample(stage, index, trials)
+                task = f"{spec.target_key}/{spec.tasks[index].hash}"
+                yield paths.folder.name, task, features.sample(stage, index, trials)
 
 
 def as_task(name: str, trials: dict[str, tuple[Array, float]]) -> Task:

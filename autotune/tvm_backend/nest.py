@@ -32,7 +32,7 @@ _LOCATIONS = 2
 _PER_LEVEL = 12
 # A loop nest is run in parallel by its outermost loops, until these make more than so many pieces for each core.
 _PIECES_PER_CORE = 16
-WIDTH = _LEVELS * _PER_LEVEL + _LOOPS * _PARTS + 18 + _LOCATIONS * 2
+WIDTH = _LEVELS * _PER_LEVEL + _LOOPS * _PARTS + 19 + _LOCATIONS * 2
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class Nests:
             reduction = np.ones((len(spatial), 0, sketch.structure.count("R")))
         nest = _Nest(einsum, sketch.structure, spatial, reduction)
         columns = [*_levels(nest), *_tiles(nest), *_limits(nest, sketch, decisions, self._cores)]
-        columns.append(_log(_registers(nest, *self._vectors)))
+        columns += [_log(column) for column in _registers(nest, *self._vectors)]
         return np.stack(columns, axis=1).astype(np.float32)
 
 
@@ -294,14 +294,17 @@ def _limits(nest: _Nest, sketch: Sketch, decisions: Sequence[Numbers], cores: in
     ]
 
 
-def _registers(nest: _Nest, lanes: int, registers: int) -> Numbers:
-    """The vector registers that the innermost tile asks for, over those that there are: beyond 1 some are spilled.
+def _registers(nest: _Nest, lanes: int, registers: int) -> tuple[Numbers, Numbers]:
+    """Vector registers with results of the innermost tile, and all that it asks for over those that there are.
 
-    Its results stay in registers; beside them are a row of the operand that is loaded as vectors, and a broadcast.
+    The sums in results are independent of each other: with fewer than a core has multiply-adds in flight, some 8 to
+    10 of today's, it waits for them. Beside results are a row of the operand that is loaded as vectors, and a
+    broadcast; where all ask for more than there are, some are spilled.
     """
     inner = nest.spatial[:, :, -1]
     row = np.ceil(inner[:, -1] / lanes)
-    return np.asarray((inner[:, :-1].prod(axis=1) * row + row + 1) / registers, dtype=np.float64)
+    results = inner[:, :-1].prod(axis=1) * row
+    return results, (results + row + 1) / registers
 
 
 def _pieces(nest: _Nest, sketch: Sketch, decisions: Sequence[Numbers], cores: int) -> Numbers:

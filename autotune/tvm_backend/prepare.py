@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 
@@ -19,13 +20,16 @@ def prepare(module: Any, target: Any, *, winograd: bool = False) -> Any:
 
     from autotune.tvm_backend.fold_scale import fold_scales
     from autotune.tvm_backend.layout import pack_layouts
+    from autotune.tvm_backend.target import vector_registers
+    from autotune.tvm_backend.winograd import winograd_pays
 
     passes = relax.transform
     with target, tvm.transform.PassContext(opt_level=3):
         simplify = [passes.DecomposeOpsForInference(), passes.CanonicalizeBindings(), passes.FoldConstant()]
         module = tvm.transform.Sequential([*_dispatch(target), *simplify])(module)
         if target.kind.name == "llvm":
-            module = pack_layouts(fold_scales(module), winograd=winograd)
+            pays = partial(winograd_pays, vector=vector_registers(target)[0]) if winograd else lambda _: False
+            module = pack_layouts(fold_scales(module), winograd=pays)
         lower = [
             passes.LegalizeOps(),
             passes.AnnotateTIROpPattern(),

@@ -43,25 +43,30 @@ _OUTPUT = (
     (0, 1, 1, 4, 4, 0),
     (0, 1, -1, 8, -8, 1),
 )
-# In multiplications and additions: reading a weight from memory, as in a whole model, and transforming a number.
-_WEIGHT_COST = 9
-_TRANSFORM_COST = 40
+# In vector multiply-adds, whatever the lanes: reading a weight from memory, as in a whole model, and transforming a
+# number. Wider vectors make only the multiplications cheaper (`scripts/measure_winograd.py`).
+_WEIGHT_COST = 1.5
+_TRANSFORM_COST = 5
 # Of what is kept between the transforms, which is 2.25 times as large as the input and the output.
 _MOST_BYTES = 2**28
 _LEFT_ALONE = {"schedule_rule": "None"}  # by MetaSchedule; the rule of a later block does what is to be done
 
 
-def winograd_pays(call: Any) -> bool:
-    """Whether a packed convolution in float32 is one for this algorithm, and expected to take less time so."""
+def winograd_pays(call: Any, vector: int) -> bool:
+    """Whether a packed convolution in float32 is one for this algorithm, and expected to take less time so.
+
+    Args:
+        vector: elements of a vector register.
+    """
     attrs, kernel = call.attrs, static_shape(call.args[1])
     ones = [int(item) for item in (*attrs.strides, *attrs.dilation, attrs.groups)]
     if kernel[2:] != (3, 3) or set(ones) != {1} or float_dtype(call) != "float32":
         return False
     (outputs, inputs), (batch, _, height, width) = kernel[:2], static_shape(call)
     tiles = batch * -(-height // _TILE) * -(-width // _TILE)
-    direct = 9 * outputs * inputs * (batch * height * width + _WEIGHT_COST)
+    direct = 9 * outputs * inputs * (batch * height * width + _WEIGHT_COST * vector)
     between = _PATCH**2 * tiles * (inputs + outputs)
-    fast = _PATCH**2 * outputs * inputs * (tiles + _WEIGHT_COST) + between * _TRANSFORM_COST
+    fast = _PATCH**2 * outputs * inputs * (tiles + _WEIGHT_COST * vector) + between * _TRANSFORM_COST * vector
     return fast < direct and between * 4 <= _MOST_BYTES
 
 

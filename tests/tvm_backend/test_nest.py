@@ -99,7 +99,8 @@ def test_a_tile_asks_for_registers_for_its_results_a_row_and_a_broadcast(knobs, 
     import tvm
 
     target = tvm.target.Target({"kind": "llvm", "mcpu": mcpu})
-    asked = tiled(knobs, target, [1, 1, 16, 4], [1, 1, 4, 16], [64, 1])[-1]
+    results, asked = tiled(knobs, target, [1, 1, 16, 4], [1, 1, 4, 16], [64, 1])[-2:]
+    assert 2**results == pytest.approx(4 * row)
     assert 2**asked == pytest.approx((4 * row + row + 1) / there)
 
 
