@@ -43,10 +43,10 @@ _OUTPUT = (
     (0, 1, 1, 4, 4, 0),
     (0, 1, -1, 8, -8, 1),
 )
-# In vector multiply-adds, whatever the lanes: reading a weight from memory, as in a whole model, and transforming a
-# number. Wider vectors make only the multiplications cheaper (`scripts/measure_winograd.py`).
-_WEIGHT_COST = 1.5
-_TRANSFORM_COST = 5
+# In multiplications and additions: transforming a number, and reading a weight from memory, as in a whole model. That
+# one is for each element of a vector, as wider vectors do not read faster (`scripts/measure_winograd.py`).
+_TRANSFORM_COST = 40
+_WEIGHT_COST = 1.4
 # Of what is kept between the transforms, which is 2.25 times as large as the input and the output.
 _MOST_BYTES = 2**28
 _LEFT_ALONE = {"schedule_rule": "None"}  # by MetaSchedule; the rule of a later block does what is to be done
@@ -64,9 +64,10 @@ def winograd_pays(call: Any, vector: int) -> bool:
         return False
     (outputs, inputs), (batch, _, height, width) = kernel[:2], static_shape(call)
     tiles = batch * -(-height // _TILE) * -(-width // _TILE)
-    direct = 9 * outputs * inputs * (batch * height * width + _WEIGHT_COST * vector)
+    reading = _WEIGHT_COST * vector
+    direct = 9 * outputs * inputs * (batch * height * width + reading)
     between = _PATCH**2 * tiles * (inputs + outputs)
-    fast = _PATCH**2 * outputs * inputs * (tiles + _WEIGHT_COST * vector) + between * _TRANSFORM_COST * vector
+    fast = _PATCH**2 * outputs * inputs * (tiles + reading) + between * _TRANSFORM_COST
     return fast < direct and between * 4 <= _MOST_BYTES
 
 
