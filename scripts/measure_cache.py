@@ -5,7 +5,8 @@
 
 The best kernels of each task are built again and timed in turns: *warm*, as `measure` times them, and with everything
 but their input *flushed* from the caches before each run, since in the model the weights come from memory. The model is
-then compiled with the winners of each, and timed beside ONNX Runtime. Nothing else should run on the machine.
+then compiled with the winners of each, and timed beside ONNX Runtime. At last the warm times of the kernels that were
+logged as the best are held against the logged ones. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def main() -> None:
         kernels = build(workspace, paths, spec, options.kernels, Path(folder))
         time_in_turns(kernels)
     chosen = {state: best(kernels, state) for state in STATES}
+    first_logged = {kernel.task.hash: kernel for kernel in reversed(kernels)}
     latency = compare(paths, spec, chosen, options.threads)
     changed = sum(chosen["warm"][hash] is not chosen["flushed"][hash] for hash in chosen["warm"])
     print(f"{len(kernels)} kernels of {len(chosen['warm'])} tasks; {changed} tasks have another winner when flushed\n")
@@ -61,6 +63,7 @@ def main() -> None:
         sums = (sum(item.task.weight * item.us(each) for item in winners.values()) / 1e3 for each in STATES)
         print(f"{state:<10}" + "{:13.2f}{:16.2f}".format(*sums) + f"{latency[state]:10.2f}")
     print(f"ONNX Runtime {latency['onnxruntime']:.2f} ms")
+    print(drift([kernel for kernel in kernels if kernel is first_logged[kernel.task.hash]]))
 
 
 def parse() -> argparse.Namespace:
@@ -107,6 +110,17 @@ def best(kernels: Sequence[Kernel], state: str) -> dict[str, Kernel]:
     """The fastest kernel of each task, by its hash."""
     ranked = sorted(kernels, key=lambda item: item.us(state), reverse=True)
     return {item.task.hash: item for item in ranked}
+
+
+def drift(kernels: Sequence[Kernel]) -> str:
+    """How the warm times of kernels differ from their logged ones."""
+    logged = [item.trial.best_us or 0.0 for item in kernels]
+    found = sorted(item.us("warm") / time - 1 for item, time in zip(kernels, logged, strict=True))
+    low, middle, high = statistics.quantiles(found, n=4)
+    sums = [sum(item.task.weight * time for item, time in zip(kernels, times, strict=True)) for times in
+            ([item.us("warm") for item in kernels], logged)]  # fmt: skip
+    return (f"the best logged of {len(kernels)} tasks take {middle:+.1%} of what was logged (half of them {low:+.1%} to"
+            f" {high:+.1%}), their sum {sums[0] / sums[1] - 1:+.1%}")  # fmt: skip
 
 
 def compare(

@@ -12,12 +12,23 @@ from autotune.tvm_backend.prior import prior
 
 @pytest.fixture(scope="module")
 def score(target, matmul_of):
+    return scorer(target, matmul_of(256))
+
+
+@pytest.fixture(scope="module")
+def wide_score(target, matmul_of):
+    """With twice as wide vectors, and twice as many."""
+    import tvm
+
+    return scorer(tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 2}), matmul_of(256))
+
+
+def scorer(target, module):
     """Of tiles of i, j and k of a matrix product of 256 by 256, on the first sketch, unrolled up to 512 steps."""
     from autotune.tvm_backend.features import widen
     from autotune.tvm_backend.nest import Nests
     from autotune.tvm_backend.space import design_space, plain_trace
 
-    module = matmul_of(256)
     nests, model = Nests(module, target), prior("llvm")
     sketch = nests.sketch(plain_trace(design_space(module, target)[0].trace)[0])
     assert model is not None and sketch is not None
@@ -42,6 +53,12 @@ def test_two_cores_are_better_than_one(score):
 
 def test_a_block_that_fits_the_registers_is_better_than_one_that_does_not(score):
     assert score(*BLOCKED) > 1.2 * score([4, 1, 1, 64], [2, 2, 1, 64], [64, 4])
+
+
+def test_wider_vectors_need_more_rows_for_as_many_independent_sums(score, wide_score):
+    few, many = ([16, 1, 8, 2], [2, 8, 1, 16], [64, 4]), ([4, 1, 8, 8], [2, 8, 1, 16], [64, 4])
+    gain = {name: found(*many) / found(*few) for name, found in (("narrow", score), ("wide", wide_score))}
+    assert gain["wide"] > 1.1 * gain["narrow"]
 
 
 def test_a_kind_without_one_has_none():
