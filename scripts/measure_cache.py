@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from autotune.jobs import select_one
 from autotune.storage.formats import JobSpec, TaskSpec, Trial
 from autotune.storage.job_files import read_spec
@@ -115,8 +117,8 @@ def best(kernels: Sequence[Kernel], state: str) -> dict[str, Kernel]:
 def drift(kernels: Sequence[Kernel]) -> str:
     """How the warm times of kernels differ from their logged ones."""
     logged = [item.trial.best_us or 0.0 for item in kernels]
-    found = sorted(item.us("warm") / time - 1 for item, time in zip(kernels, logged, strict=True))
-    low, middle, high = statistics.quantiles(found, n=4)
+    found = [item.us("warm") / time - 1 for item, time in zip(kernels, logged, strict=True)]
+    low, middle, high = np.percentile(found, (25, 50, 75))
     sums = [sum(item.task.weight * time for item, time in zip(kernels, times, strict=True)) for times in
             ([item.us("warm") for item in kernels], logged)]  # fmt: skip
     return (f"the best logged of {len(kernels)} tasks take {middle:+.1%} of what was logged (half of them {low:+.1%} to"
