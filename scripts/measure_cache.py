@@ -65,7 +65,7 @@ def main() -> None:
         sums = (sum(item.task.weight * item.us(each) for item in winners.values()) / 1e3 for each in STATES)
         print(f"{state:<10}" + "{:13.2f}{:16.2f}".format(*sums) + f"{latency[state]:10.2f}")
     print(f"ONNX Runtime {latency['onnxruntime']:.2f} ms")
-    print(drift([kernel for kernel in kernels if kernel is first_logged[kernel.task.hash]]))
+    print(drift(list(first_logged.values())))
 
 
 def parse() -> argparse.Namespace:
@@ -116,13 +116,11 @@ def best(kernels: Sequence[Kernel], state: str) -> dict[str, Kernel]:
 
 def drift(kernels: Sequence[Kernel]) -> str:
     """How the warm times of kernels differ from their logged ones."""
-    logged = [item.trial.best_us or 0.0 for item in kernels]
-    found = [item.us("warm") / time - 1 for item, time in zip(kernels, logged, strict=True)]
-    low, middle, high = np.percentile(found, (25, 50, 75))
-    sums = [sum(item.task.weight * time for item, time in zip(kernels, times, strict=True)) for times in
-            ([item.us("warm") for item in kernels], logged)]  # fmt: skip
+    weights = np.array([item.task.weight for item in kernels])
+    warm, logged = np.array([(item.us("warm"), item.trial.best_us) for item in kernels]).T
+    low, middle, high = np.percentile(warm / logged - 1, (25, 50, 75))
     return (f"the best logged of {len(kernels)} tasks take {middle:+.1%} of what was logged (half of them {low:+.1%} to"
-            f" {high:+.1%}), their sum {sums[0] / sums[1] - 1:+.1%}")  # fmt: skip
+            f" {high:+.1%}), their sum {weights @ warm / (weights @ logged) - 1:+.1%}")  # fmt: skip
 
 
 def compare(

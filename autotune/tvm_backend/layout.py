@@ -33,7 +33,7 @@ _MOST_FILLING = 1.25
 _OUT_ELEMENTWISE_FUSABLE = 4
 
 
-def pack_layouts(mod: Any, *, lanes: int = 16, winograd: Callable[[Expr], bool] = lambda _: False) -> Any:
+def pack_layouts(mod: Any, *, lanes: int = 16, winograd: Callable[[Expr], bool] | None = None) -> Any:
     """Rewrite `main` so that convolutions with constant weights, and what is around, work on packed tensors.
 
     What cannot be packed gets plain operands, so the function computes the same as before. Inputs and outputs
@@ -42,7 +42,7 @@ def pack_layouts(mod: Any, *, lanes: int = 16, winograd: Callable[[Expr], bool] 
     Args:
         mod: a module before LegalizeOps, its constants folded; parameters of layers are relax constants.
         lanes: the largest block; the elements of a vector register, or twice that.
-        winograd: whether to compute a convolution by that algorithm; asked only about those that are packed.
+        winograd: whether to compute a packed convolution by that algorithm; None: never.
     """
     packed = rewrite(mod, lambda module: _Packer(module, lanes, winograd))
     if packed is mod:
@@ -82,7 +82,7 @@ class _Form:
 class _Packer(Rewriter):
     """Keeps the forms that each old variable has in the new function; makes others when asked for."""
 
-    def __init__(self, mod: Any, lanes: int, winograd: Callable[[Expr], bool]) -> None:
+    def __init__(self, mod: Any, lanes: int, winograd: Callable[[Expr], bool] | None) -> None:
         super().__init__(mod)
         self.lanes = lanes
         self.winograd = winograd
@@ -173,7 +173,7 @@ def _conv2d(packer: _Packer, call: Any) -> _Form | None:
     block_out = choose_block(outputs // groups, packer.lanes, exact=exact)
     if block_out == PLAIN or (exact and block_in == PLAIN):
         return None
-    if block_in != PLAIN and packer.winograd(call):
+    if packer.winograd and block_in != PLAIN and packer.winograd(call):
         return _Form(block_out, _call_winograd(packer, call, block_in, block_out))
     weight = pack_weight(call.args[1].value.numpy(), block_in, block_out)
     return _Form(block_out, _call_window(packer, call, block_in, weight))

@@ -169,6 +169,11 @@ class _Nest:
         parts = {"S": iter(np.moveaxis(self.spatial, 2, 0)), "R": iter(np.moveaxis(self.reduction, 2, 0))}
         return [next(parts[kind]) for kind in self.structure]
 
+    @cached_property
+    def rows(self) -> Numbers:
+        """How often the innermost spatial tile runs its last loop, the vectorised one: [candidates]."""
+        return np.asarray(self.spatial[:, :-1, -1].prod(axis=1))
+
 
 class Nests:
     """The nests of a program's candidates on a target."""
@@ -278,7 +283,7 @@ def _limits(nest: _Nest, sketch: Sketch, decisions: Sequence[Numbers], cores: in
     unroll = np.zeros(count)
     if sketch.unroll is not None:
         unroll = np.array(sketch.unroll[1], dtype=np.float64)[decisions[sketch.unroll[0]].astype(int)]
-    bodies = np.cumprod([inner[:, :-1].prod(axis=1), *(size.prod(axis=1) for size in nest.sizes[-2:-5:-1])], axis=0)
+    bodies = np.cumprod([nest.rows, *(size.prod(axis=1) for size in nest.sizes[-2:-5:-1])], axis=0)
     unrolled = [np.where(unroll > 0, _log(unroll / body), -12.0) for body in bodies]
     pieces = _pieces(nest, sketch, decisions, cores)
     reduced = nest.reduction[:, :, -1] if nest.einsum.reduction else np.ones((count, 1))
@@ -287,7 +292,7 @@ def _limits(nest: _Nest, sketch: Sketch, decisions: Sequence[Numbers], cores: in
     facts = (*work, _level_of(sketch.fused, per_level), len(sketch.locations), len(extents))
     return [
         *(_log(unroll), *unrolled),
-        *(_log(inner.prod(axis=1)), _log(inner[:, :-1].prod(axis=1)), _log(reduced[:, 0]), _log(reduced[:, -1])),
+        *(_log(inner.prod(axis=1)), _log(nest.rows), _log(reduced[:, 0]), _log(reduced[:, -1])),
         *(_log(pieces), pieces / (np.ceil(pieces / cores) * cores), _log(nest.sizes[0].prod(axis=1))),
         *(np.full(count, float(fact)) for fact in facts),
         *_locations(sketch, decisions, per_level, count),
@@ -301,9 +306,8 @@ def _registers(nest: _Nest, lanes: int, registers: int) -> tuple[Numbers, Number
     10 of today's, it waits for them. Beside results are a row of the operand that is loaded as vectors, and a
     broadcast; where all ask for more than there are, some are spilled.
     """
-    inner = nest.spatial[:, :, -1]
-    row = np.ceil(inner[:, -1] / lanes)
-    results = inner[:, :-1].prod(axis=1) * row
+    row = np.ceil(nest.spatial[:, -1, -1] / lanes)
+    results = nest.rows * row
     return results, (results + row + 1) / registers
 
 

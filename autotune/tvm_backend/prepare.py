@@ -28,7 +28,7 @@ def prepare(module: Any, target: Any, *, winograd: bool = False) -> Any:
         simplify = [passes.DecomposeOpsForInference(), passes.CanonicalizeBindings(), passes.FoldConstant()]
         module = tvm.transform.Sequential([*_dispatch(target), *simplify])(module)
         if target.kind.name == "llvm":
-            pays = partial(winograd_pays, vector=vector_registers(target)[0]) if winograd else lambda _: False
+            pays = partial(winograd_pays, vector=vector_registers(target)[0]) if winograd else None
             module = pack_layouts(fold_scales(module), winograd=pays)
         lower = [
             passes.LegalizeOps(),

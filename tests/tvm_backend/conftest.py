@@ -17,6 +17,14 @@ def target():
 
 
 @pytest.fixture(scope="session")
+def wide_target(target):
+    """Two cores with AVX-512: vectors that are twice as wide, and twice as many."""
+    import tvm
+
+    return tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 2})
+
+
+@pytest.fixture(scope="session")
 def as_program(target):
     """The program that computes the last of its arguments from the others."""
     import tvm

@@ -16,11 +16,8 @@ def score(target, matmul_of):
 
 
 @pytest.fixture(scope="module")
-def wide_score(target, matmul_of):
-    """With twice as wide vectors, and twice as many."""
-    import tvm
-
-    return scorer(tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 2}), matmul_of(256))
+def wide_score(wide_target, matmul_of):
+    return scorer(wide_target, matmul_of(256))
 
 
 def scorer(target, module):
