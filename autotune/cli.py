@@ -15,14 +15,14 @@ from typing import Annotated, Any, NoReturn, cast
 import typer
 
 from autotune import config as settings
-from autotune.arguments import hoist_workspace
-from autotune.daemon_commands import app as daemon_app
+from autotune.commands.arguments import hoist_workspace
+from autotune.commands.daemon import app as daemon_app
+from autotune.commands.terminal import Json
+from autotune.commands.terminal import say as _say
+from autotune.commands.terminal import show as _print
+from autotune.commands.terminal import workspace_of as _workspace
 from autotune.errors import AutotuneError, BadInput, one_line
 from autotune.storage.paths import Workspace
-from autotune.terminal import Json
-from autotune.terminal import say as _say
-from autotune.terminal import show as _print
-from autotune.terminal import workspace_of as _workspace
 
 app = typer.Typer(
     help="Tune neural networks for the hardware they run on: submit models, run the daemon, export libraries.",
@@ -108,8 +108,8 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Read a model, extract its tuning tasks and put a job into the queue."""
-    from autotune import render
-    from autotune import submit as submitting
+    from autotune.commands import render
+    from autotune.commands import submit as submitting
     from autotune.storage.formats import to_json
 
     workspace = _workspace(context)
@@ -144,9 +144,10 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show the queue: what runs, how far it is, and why each waiting job waits."""
-    from autotune import render
-    from autotune import status as reading
-    from autotune.jobs import select
+    from autotune.commands import render
+    from autotune.commands import status as reading
+    from autotune.commands.jobs import select
+    from autotune.storage.daemon_info import running_daemon
 
     workspace = _workspace(context)
     if not watch:
@@ -157,7 +158,7 @@ def status(
         found = reading.snapshot(workspace, chosen)
         if as_json:
             return [json.dumps(reading.to_json(found))]
-        shown = [render.queue(found, reading.running_daemon(workspace))]
+        shown = [render.queue(found, running_daemon(workspace))]
         return [*shown, "", render.tasks(found[0])] if jobs and len(found) == 1 else shown
 
     if watch and sys.stdout.isatty():
@@ -182,18 +183,18 @@ def logs(
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job has ended.")] = False,
 ) -> None:
     """Print what happened to a job, stage by stage."""
-    from autotune import journal, render
-    from autotune.jobs import select_one
+    from autotune.commands import logs, render
+    from autotune.commands.jobs import select_one
 
     workspace = _workspace(context)
-    for record in journal.records(workspace, select_one(workspace, job), follow):
+    for record in logs.records(workspace, select_one(workspace, job), follow):
         typer.echo(render.journal_line(record))
 
 
 def _control(verb: str) -> Callable[..., None]:
     def command(context: typer.Context, jobs: Jobs) -> None:
-        from autotune import control
-        from autotune.jobs import select
+        from autotune.commands import control
+        from autotune.commands.jobs import select
 
         workspace = _workspace(context)
         for line in control.apply(workspace, verb, select(workspace, jobs)):
@@ -217,8 +218,8 @@ def wait(
     ] = None,
 ) -> None:
     """Block until jobs have ended. Exit code 1 when one of them failed or was cancelled."""
-    from autotune import wait as waiting
-    from autotune.jobs import select
+    from autotune.commands import wait as waiting
+    from autotune.commands.jobs import select
 
     workspace = _workspace(context)
     found = waiting.wait(workspace, select(workspace, jobs), timeout)
@@ -236,9 +237,9 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Hand over the best so far: compile, verify against ONNX Runtime, compare, write the library."""
-    from autotune import export as exporting
-    from autotune import render
-    from autotune.jobs import select_one
+    from autotune.commands import export as exporting
+    from autotune.commands import render
+    from autotune.commands.jobs import select_one
 
     workspace = _workspace(context)
     config = settings.load(workspace.config)
@@ -255,9 +256,9 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Say where the time of jobs went: in stages, waiting, or without a daemon."""
-    from autotune import render
-    from autotune import report as reporting
-    from autotune.jobs import select
+    from autotune.commands import render
+    from autotune.commands import report as reporting
+    from autotune.commands.jobs import select
 
     workspace = _workspace(context)
     if bool(jobs) == every:
@@ -273,7 +274,7 @@ def clean(
     older_than: Annotated[str, typer.Option(metavar="AGE", help="... at least so long ago: 7d, 12h.")] = "",
 ) -> None:
     """Remove jobs that have ended. Tuning logs are kept."""
-    from autotune import clean as cleaning
+    from autotune.commands import clean as cleaning
 
     if not finished and not older_than:
         raise BadInput("give --finished, or --older-than 7d")
@@ -294,9 +295,9 @@ def simulate(
     as_json: Json = False,
 ) -> None:
     """Play jobs on a described machine under scheduling policies, and compare what they make of it."""
-    from autotune import gantt as drawing
-    from autotune import render
-    from autotune import simulate as simulating
+    from autotune.commands import gantt as drawing
+    from autotune.commands import render
+    from autotune.commands import simulate as simulating
 
     if gantt is not None:
         drawing.check(gantt)
@@ -310,7 +311,7 @@ def simulate(
 @app.command()
 def doctor(context: typer.Context) -> None:
     """Say what this machine has, and what would go wrong. Exit code 1 when something would."""
-    from autotune import doctor as checking
+    from autotune.commands import doctor as checking
 
     findings = checking.examine(_workspace(context))
     for finding in findings:
@@ -322,7 +323,7 @@ def doctor(context: typer.Context) -> None:
 @app.command()
 def check(context: typer.Context) -> None:
     """Verify that nothing in the workspace is lost, doubled or stuck. Exit code 1 when something is."""
-    from autotune.check import check as examine
+    from autotune.commands.check import check as examine
 
     problems = examine(_workspace(context))
     for line in problems:
@@ -345,7 +346,7 @@ def selftest(
 
     Works in a temporary folder in the workspace, and needs no model. Exit code 1 when something was lost.
     """
-    from autotune import selftest as testing
+    from autotune.commands.selftest import selftest as testing
 
     count = rounds if rounds is not None else testing.CHAOS_ROUNDS if chaos else testing.QUICK_ROUNDS
     with _bar() as progress:

@@ -12,10 +12,11 @@
         │   ├── DamagedFile            not what was once written
         │   ├── NewerFormat            written by a later autotune
         │   ├── DiskProblem            disk full, read-only, no permission
-        │   └── (Busy)                 a lock is held elsewhere; lives in autotune.storage.locks
+        │   └── Busy                   a lock is held by someone else
         ├── WorkerError           1    a stage did not come back with a result
         │   ├── WorkerCrashed          its process died
-        │   └── StageTimeout           it ran past its time limit and was killed
+        │   ├── StageTimeout           it ran past its time limit and was killed
+        │   └── WrongResult            a kernel computes something else than its task
         ├── VerificationError     1    a compiled model computes something else than the original
         ├── UnsupportedVersion    1    a library of a version that was never tested
         ├── DaemonRunning         75   another daemon serves this workspace (EX_TEMPFAIL: try again later)
@@ -35,6 +36,7 @@ __all__ = [
     "BadInput",
     "BadState",
     "BadTarget",
+    "Busy",
     "ConfigError",
     "DaemonRunning",
     "DamagedFile",
@@ -49,6 +51,7 @@ __all__ = [
     "VerificationError",
     "WorkerCrashed",
     "WorkerError",
+    "WrongResult",
     "disk_problem",
 ]
 
@@ -97,6 +100,10 @@ class NewerFormat(StorageError):
     """A file was written by a later autotune, in a format this one cannot know."""
 
 
+class Busy(StorageError):
+    """A lock is held by someone else."""
+
+
 class DiskProblem(StorageError):
     """The operating system refused to read or write. Its ``OSError`` is the ``__cause__``.
 
@@ -116,6 +123,10 @@ class WorkerCrashed(WorkerError):
 
 class StageTimeout(WorkerError):
     """A stage ran past its time limit, and its process group was killed."""
+
+
+class WrongResult(WorkerError):
+    """The work on a candidate was done, and its result is wrong."""
 
 
 class VerificationError(AutotuneError):

@@ -139,12 +139,12 @@ def trials_done(options: argparse.Namespace) -> int:
 
 def stage_seconds(options: argparse.Namespace) -> dict[str, float]:
     """Seconds that the stages of each kind took; those that only compute ran side by side."""
-    from autotune import journal
+    from autotune.commands import logs
     from autotune.storage.paths import Workspace
 
     workspace = Workspace(Path(options.folder) / "workspace")
     found: dict[str, float] = {}
-    for record in journal.records(workspace, workspace.job_list()[-1], follow=False):
+    for record in logs.records(workspace, workspace.job_list()[-1], follow=False):
         if record["event"] == "stage":
             found[record["kind"]] = found.get(record["kind"], 0.0) + record["seconds"]
     return found
@@ -203,7 +203,7 @@ def target_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def imported(options: argparse.Namespace) -> Any:
-    from autotune.tvm_backend.model import read_model
+    from autotune.tvm_backend.graph.model import read_model
 
     return read_model(options.models[0], {}).module
 
@@ -212,9 +212,9 @@ def compare_latency(options: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds of all, in turns; `at` has those of what autotune would have exported after so many seconds."""
     import tvm
 
-    from autotune.tvm_backend import compare
-    from autotune.tvm_backend.compile import compile_untuned
-    from autotune.tvm_backend.model import read_model
+    from autotune.tvm_backend.export import compare
+    from autotune.tvm_backend.export.compile import compile_untuned
+    from autotune.tvm_backend.graph.model import read_model
 
     folder, device = Path(options.folder), tvm.cpu(0)
     model = read_model(options.models[0], {})
@@ -243,10 +243,10 @@ def checkpoints(options: argparse.Namespace) -> Iterator[tuple[float, Any]]:
     from autotune.storage.formats import JobSpec
     from autotune.storage.paths import Workspace
     from autotune.storage.tuning_log import TuningLog
-    from autotune.tvm_backend.compile import compile_tuned
-    from autotune.tvm_backend.model import read_model
-    from autotune.tvm_backend.prepare import prepare
-    from autotune.tvm_backend.tasks import extract_tasks
+    from autotune.tvm_backend.export.compile import compile_tuned
+    from autotune.tvm_backend.graph.model import read_model
+    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.search.tasks import extract_tasks
 
     folder = Path(options.folder)
     workspace = Workspace(folder / "workspace")

@@ -165,9 +165,9 @@ def latencies(paths: Sequence[Path], threads: int) -> dict[str, float]:
     """`paths`: the model, and the workspaces that tuned it."""
     import tvm
 
-    from autotune.tvm_backend import compare
+    from autotune.tvm_backend.export import compare
+    from autotune.tvm_backend.graph.model import read_model
     from autotune.tvm_backend.load import load_tvm
-    from autotune.tvm_backend.model import read_model
 
     load_tvm("llvm")
     path, *folders = paths
@@ -184,16 +184,16 @@ def compiled(workspace: Workspace, module: Any) -> Any:
     """The model with the best trial of each task, as `export` would have it but for the last comparison of the best."""
     import tvm
 
-    from autotune.tvm_backend import tournament
-    from autotune.tvm_backend.compile import compile_tuned
-    from autotune.tvm_backend.prepare import prepare
-    from autotune.tvm_backend.tasks import extract_tasks
+    from autotune.tvm_backend.export import retiming
+    from autotune.tvm_backend.export.compile import compile_tuned
+    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.search.tasks import extract_tasks
 
     spec = formats.read(JobSpec, workspace.job_list()[-1].spec)
     target = tvm.target.Target(spec.target)
     prepared = prepare(module, target, winograd=spec.winograd)
     programs = [task.program for task in extract_tasks(prepared, target)]
-    best = {hash: trials[0] for hash, trials in tournament.contenders(workspace, spec, most=1).items()}
+    best = {hash: trials[0] for hash, trials in retiming.contenders(workspace, spec, most=1).items()}
     return compile_tuned(prepared, programs, best, target)
 
 

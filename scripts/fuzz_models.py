@@ -4,7 +4,7 @@
     python scripts/fuzz_models.py --count 40 --seed 1 --command      # each through `autotune submit` itself
 
 Mutants are small models with fields of their graph changed, or with bytes of the file changed. They go through
-`autotune.submit`, with everything that it does; only the importer's process is forked from one that has TVM
+`autotune.commands.submit`, with everything that it does; only the importer's process is forked from one that has TVM
 loaded instead of started anew. Exit code 1 when a mutant brought a traceback, a hang or a half-published job.
 """
 
@@ -26,20 +26,20 @@ from typing import Any
 import numpy as np
 from mutate_onnx import mutant, seeds
 
-from autotune import backend
-from autotune import submit as submitting
+from autotune.commands import submit as submitting
 from autotune.config import Config, Machine, Submit, load
 from autotune.errors import AutotuneError, BadInput, StageTimeout, WorkerCrashed
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec
 from autotune.storage.paths import Workspace
+from autotune.workers import oneshot
 
 _GRACE_S = 10.0
 _BAD = ("traceback", "hang", "half-published", "unclear")
 
 
 class Forked:
-    """The importer's process, forked from this one: what `backend.call` uses of a `subprocess.Popen`."""
+    """The importer's process, forked from this one: what `oneshot.call` uses of a `subprocess.Popen`."""
 
     def __init__(self, work: str, noise: Any) -> None:
         request, self._writer = os.pipe()
@@ -58,7 +58,7 @@ class Forked:
             os.close(self._reader)
             os.dup2(noise.fileno(), 1)
             os.dup2(noise.fileno(), 2)
-            backend.serve(work, os.fdopen(request), answer)
+            oneshot.serve(work, os.fdopen(request), answer)
         finally:
             os._exit(0)
 
@@ -185,13 +185,13 @@ def _warm() -> None:
     """Load what the importer loads, so that a forked process has it."""
     from autotune.tvm_backend.load import load_tvm
 
-    os.environ.update(backend.SINGLE_THREADED)
+    os.environ.update(oneshot.SINGLE_THREADED)
     load_tvm("llvm")
     import onnx
     import tvm.relax.frontend.onnx
 
     assert onnx and tvm and Machine
-    backend._spawn = Forked  # type: ignore[assignment]
+    oneshot._spawn = Forked  # type: ignore[assignment]
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.jobs import select_one
+from autotune.commands.jobs import select_one
 from autotune.storage.formats import JobSpec, TaskSpec, Trial
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
@@ -80,22 +80,22 @@ def parse() -> argparse.Namespace:
 def build(workspace: Workspace, paths: JobPaths, spec: JobSpec, most: int, folder: Path) -> list[Kernel]:
     import tvm
 
-    from autotune.tvm_backend import tournament
-    from autotune.tvm_backend.tasks import read_program
+    from autotune.tvm_backend.export import retiming
+    from autotune.tvm_backend.search.tasks import read_program
 
-    found, target = tournament.contenders(workspace, spec, most), tvm.target.Target(spec.target)
+    found, target = retiming.contenders(workspace, spec, most), tvm.target.Target(spec.target)
     kernels = []
     for index, task in enumerate(spec.tasks):
         if trials := found.get(task.hash):
             program = read_program(paths.task(index), task.hash)
-            entrants = tournament.build(trials, program, target, folder)
+            entrants = retiming.build(trials, program, target, folder)
             kernels += [Kernel(task, entrant.trial, entrant.library) for entrant in entrants]
     return kernels
 
 
 def time_in_turns(kernels: Sequence[Kernel]) -> None:
     """All kernels in both states, turn by turn."""
-    from autotune.tvm_backend.run import Runner, Timing, open_device
+    from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 
     runner = Runner(open_device("llvm"), Timing(warmup=1, repeats=1, min_repeat_ms=LONGEST_MS))
     for _ in range(TURNS):
@@ -129,11 +129,11 @@ def compare(
     """Milliseconds of the model with the winners of each state, and of ONNX Runtime, in turns."""
     import tvm
 
-    from autotune.tvm_backend import compare as runs
-    from autotune.tvm_backend.compile import compile_tuned
-    from autotune.tvm_backend.model import read_model
-    from autotune.tvm_backend.prepare import prepare
-    from autotune.tvm_backend.tasks import extract_tasks
+    from autotune.tvm_backend.export import compare as runs
+    from autotune.tvm_backend.export.compile import compile_tuned
+    from autotune.tvm_backend.graph.model import read_model
+    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.search.tasks import extract_tasks
 
     target = tvm.target.Target(spec.target)
     prepared = prepare(

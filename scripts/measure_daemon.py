@@ -20,8 +20,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.status import running_daemon, snapshot
+from autotune.commands.status import snapshot
 from autotune.storage import formats
+from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import Control, JobSpec
 from autotune.storage.paths import JobPaths, Workspace
 

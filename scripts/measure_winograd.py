@@ -77,9 +77,9 @@ def write(path: Path, inputs: int, outputs: int, side: int) -> Path:
 
 def program(model: Path, threads: int, *, winograd: bool) -> Any:
     """The tensor program of the model's convolution, by far its largest."""
-    from autotune.tvm_backend.model import read_model
-    from autotune.tvm_backend.prepare import prepare
-    from autotune.tvm_backend.tasks import extract_tasks
+    from autotune.tvm_backend.graph.model import read_model
+    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.search.tasks import extract_tasks
 
     made = target(threads)
     prepared = prepare(read_model(model, {}).module, made, winograd=winograd)
@@ -97,9 +97,9 @@ def target(threads: int) -> Any:
 def best(model: Path, options: argparse.Namespace, winograd: bool) -> Times:
     """That of one way, whether or not autotune would take it."""
     from autotune.storage.tuning_log import TuningLog
-    from autotune.tvm_backend.knobs import Knobs
+    from autotune.tvm_backend.search.knobs import Knobs
 
-    with patch("autotune.tvm_backend.winograd.winograd_pays", return_value=True):
+    with patch("autotune.tvm_backend.graph.winograd.winograd_pays", return_value=True):
         found = program(model, options.threads, winograd=winograd)
     made, log = target(options.threads), TuningLog(model.with_name(f"{winograd}.jsonl"))
     layer = Layer("", found, made, Knobs(found, made), log, options.threads)
@@ -113,8 +113,8 @@ def best(model: Path, options: argparse.Namespace, winograd: bool) -> Times:
 def proposed(layer: Layer, count: int) -> Sequence[Any]:
     from autotune import strategies
     from autotune.strategies import samplers
-    from autotune.tvm_backend.prior import prior
-    from autotune.tvm_backend.propose import Request, propose
+    from autotune.tvm_backend.search.prior import prior
+    from autotune.tvm_backend.search.propose import Request, propose
 
     request = Request((), (), count, prior("llvm"), 1)
     return propose(layer.knobs, strategies.get("beam"), samplers.make("greedy", 0.05, True), request).candidates
@@ -122,8 +122,8 @@ def proposed(layer: Layer, count: int) -> Sequence[Any]:
 
 def flushed(layer: Layer, candidates: Sequence[Any]) -> list[float]:
     """The median of each in microseconds, its weights in memory before every run."""
-    from autotune.isolate import isolated
-    from autotune.tvm_backend.build import build_candidate
+    from autotune.processes.isolate import isolated
+    from autotune.tvm_backend.kernels.build import build_candidate
 
     with tempfile.TemporaryDirectory() as folder:
 

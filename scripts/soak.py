@@ -232,7 +232,7 @@ def role_of(pid: int) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return ""
-    return f"{words[words.index('--kind') + 1]} worker" if "autotune.worker" in words else ""
+    return f"{words[words.index('--kind') + 1]} worker" if "autotune.workers.worker" in words else ""
 
 
 def judge(samples: Sequence[Sample]) -> bool:

@@ -25,7 +25,7 @@ from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec, StageFile
 from autotune.storage.paths import Workspace
-from autotune.tvm_backend.cost_model import Array, CostModel
+from autotune.tvm_backend.search.cost_model import Array, CostModel
 
 FOLDS = 5
 FIRST = 4

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune import submit
 from autotune.cli import _run
+from autotune.commands import submit
 from autotune.config import Config
+from autotune.daemon.queued_job import QueuedJob
 from autotune.errors import DamagedFile, NewerFormat, StorageError
-from autotune.ledger import Ledger
 from autotune.storage import atomic, formats
 from autotune.storage.formats import Candidate, JobState, StageFile, Trial
 from autotune.storage.job_files import check_model, read_spec, read_stage
@@ -54,7 +54,7 @@ def queue(workspace: Workspace, make_job: Make) -> tuple[JobPaths, JobPaths]:
     first, second = make_job(1, "net", state=JobState("running"), tasks=2, **checked), make_job(2, "other")
     first.model.write_bytes(MODEL)
     log(workspace).add([Trial("a", [], [], (5.0,), None, "0001-net", 3, 0.0)])
-    Ledger.open(workspace, first, Config()).note("stage", kind="search", task=0, round=0, seconds=1.0)
+    QueuedJob.open(workspace, first, Config()).note("stage", kind="search", task=0, round=0, seconds=1.0)
     atomic.publish_json(workspace.last_id, "autotune-last-id", 1, {"id": 2})
     workspace.daemon_info.write_bytes((DATA / "daemon.json").read_bytes())
     return first, second
@@ -89,7 +89,7 @@ def test_no_command_trips_and_the_other_job_is_as_it_was(
         said = capfd.readouterr()
         assert code in (0, 1, 2, 124) and "Traceback" not in said.err + said.out, (words, said.err)
         assert len(said.err.splitlines()) <= (1 if code else 0), (words, said.err)
-    other = Ledger.open(workspace, queue[1], Config())
+    other = QueuedJob.open(workspace, queue[1], Config())
     assert other.active and len(other.stages) == 2
 
 
@@ -161,7 +161,7 @@ class TestTheLedger:
         path, libraries = queue[0].stage(0, 0), queue[0].artifacts_of(0, 0)
         libraries.mkdir(parents=True)
         spoil(path, how)
-        ledger = Ledger.open(workspace, queue[0], Config())
+        ledger = QueuedJob.open(workspace, queue[0], Config())
         assert {(id.task, id.round) for id in ledger.stages} == {(0, 4), (1, 0)}  # round 3 of task 0 is in the log
         assert os.path.lexists(path.with_name(f"{path.name}.damaged")) == (how != "missing")
         assert not libraries.exists(), "they belong to no stage"
@@ -170,7 +170,7 @@ class TestTheLedger:
     def test_a_spoilt_stage_is_found_while_it_runs_too(
         self, workspace: Workspace, queue: tuple[JobPaths, JobPaths], how: str
     ) -> None:
-        ledger = Ledger.open(workspace, queue[0], Config())
+        ledger = QueuedJob.open(workspace, queue[0], Config())
         spoil(queue[0].stage(1, 0), how)
         ledger.refresh(1)
         assert {id.task for id in ledger.stages} == {0, 1}
@@ -179,21 +179,21 @@ class TestTheLedger:
         self, workspace: Workspace, queue: tuple[JobPaths, JobPaths], how: str
     ) -> None:
         spoil(queue[0].state, how)
-        Ledger.open(workspace, queue[0], Config()).publish("running", "")
+        QueuedJob.open(workspace, queue[0], Config()).publish("running", "")
         assert formats.read(JobState, queue[0].state).trials_done == 1
 
     def test_a_spoilt_control_holds_the_job(
         self, workspace: Workspace, queue: tuple[JobPaths, JobPaths], how: str
     ) -> None:
         spoil(queue[0].control, how)
-        assert not Ledger.open(workspace, queue[0], Config()).active
+        assert not QueuedJob.open(workspace, queue[0], Config()).active
         assert _run(["--workspace", str(workspace.root), "release", "1"]) == 0
-        assert Ledger.open(workspace, queue[0], Config()).active
+        assert QueuedJob.open(workspace, queue[0], Config()).active
 
     def test_a_spoilt_spec_is_named(self, workspace: Workspace, queue: tuple[JobPaths, JobPaths], how: str) -> None:
         spoil(queue[0].spec, how)
         with pytest.raises(DamagedFile, match="spec.json"):
-            Ledger.open(workspace, queue[0], Config())
+            QueuedJob.open(workspace, queue[0], Config())
 
     def test_a_spoilt_tuning_log_takes_trials_again(
         self, workspace: Workspace, queue: tuple[JobPaths, JobPaths], how: str
@@ -206,7 +206,7 @@ class TestTheLedger:
 def test_a_stage_of_a_newer_version_stays_where_it_is(workspace: Workspace, queue: tuple[JobPaths, JobPaths]) -> None:
     spoil(queue[0].stage(0, 0), "newer")
     with pytest.raises(NewerFormat, match="newer autotune"):
-        Ledger.open(workspace, queue[0], Config())
+        QueuedJob.open(workspace, queue[0], Config())
     assert queue[0].stage(0, 0).exists()
 
 
@@ -216,10 +216,10 @@ def test_a_folder_of_the_job_that_is_gone_or_a_file_comes_back(
 ) -> None:
     place = queue[0].folder / folder
     place.rename(queue[0].folder / "elsewhere")
-    assert len(Ledger.open(workspace, queue[0], Config()).stages) == 2
+    assert len(QueuedJob.open(workspace, queue[0], Config()).stages) == 2
     place.rename(queue[0].folder / "elsewhere2")
     place.write_text("in the way")
-    assert len(Ledger.open(workspace, queue[0], Config()).stages) == 2
+    assert len(QueuedJob.open(workspace, queue[0], Config()).stages) == 2
     assert place.with_name(f"{folder}.damaged").read_text() == "in the way"
 
 
@@ -228,7 +228,7 @@ def test_stray_files_disturb_nobody(workspace: Workspace, queue: tuple[JobPaths,
     (queue[0].stages / "t000-r0000.json.swp").write_text("")
     (queue[0].folder / "notes.txt").write_text("")
     assert [job.id for job in workspace.job_list()] == [1, 2]
-    assert len(Ledger.open(workspace, queue[0], Config()).stages) == 2
+    assert len(QueuedJob.open(workspace, queue[0], Config()).stages) == 2
 
 
 class TestNothingLeadsOutOfTheWorkspace:

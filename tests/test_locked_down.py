@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune import submit
+from autotune.commands import submit
 from autotune.config import Config
 from autotune.errors import BadInput
 from autotune.storage.job_files import read_spec

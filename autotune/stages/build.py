@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
-from autotune.isolate import Outcome, isolated
+from autotune.processes.isolate import Outcome, isolated
 from autotune.stages import reference, simulated
 from autotune.stages.progress import Progress, followed, shut_out
 from autotune.stages.stage import Stage
@@ -62,7 +62,7 @@ def _build(stage: Stage, progress: Progress, folder: Path) -> list[Candidate]:
 def _builder(stage: Stage, progress: Progress, folder: Path) -> Callable[[Candidate], str]:
     if stage.simulated:
         return simulated.builder(stage, folder)
-    from autotune.tvm_backend.build import build_candidate
+    from autotune.tvm_backend.kernels.build import build_candidate
 
     def build(candidate: Candidate) -> str:
         progress.begin(candidate)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.isolate import isolated
+from autotune.processes.isolate import isolated
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import Trial
@@ -34,7 +34,7 @@ class Sample:
 
     def labelled(self) -> tuple[list[Any], list[float]]:
         """The rows of the trials that have some, and the relative throughput of each."""
-        from autotune.tvm_backend.cost_model import relative_throughput
+        from autotune.tvm_backend.search.cost_model import relative_throughput
 
         pairs = zip(self.rows, relative_throughput(self.times_us), strict=True)
         usable = [(rows, value) for rows, value in pairs if len(rows)]
@@ -43,7 +43,7 @@ class Sample:
 
 def sample(stage: Stage, task: int, trials: Sequence[Trial]) -> Sample:
     """The trials of a task of this job with their features, from the file beside the log where it has them."""
-    from autotune.tvm_backend.features import Features
+    from autotune.tvm_backend.search.features import Features
 
     path = stage.workspace.tuning_log(stage.spec.target_key, stage.spec.tasks[task].hash).features
     known = read(path).by_hash()
@@ -71,7 +71,7 @@ def _carefully(stage: Stage, features: Any, trials: Sequence[Trial]) -> dict[str
     """Features of trials that may crash or hang again, each found in a process of its own; of some there are none."""
     import numpy as np
 
-    from autotune.tvm_backend.features import WIDTH
+    from autotune.tvm_backend.search.features import WIDTH
 
     def rows(trial: Trial) -> list[Any]:
         return [[float(value) for value in row] for row in features.of_trials([trial])[0]]
@@ -106,7 +106,7 @@ def read(path: Path) -> Sample:
     """The sample in a file; an empty one where there is none that can be read."""
     import numpy as np
 
-    from autotune.tvm_backend.features import WIDTH
+    from autotune.tvm_backend.search.features import WIDTH
 
     try:
         with np.load(path, allow_pickle=False) as stored:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from autotune.isolate import Ending, Outcome, isolated
+from autotune.processes.isolate import Ending, Outcome, isolated
 from autotune.stages import reference, simulated
 from autotune.stages.progress import Progress, followed, shut_out
 from autotune.stages.stage import Stage
@@ -92,8 +92,8 @@ def _timer(
     if stage.simulated:
         times_of = simulated.timer(stage)
         return lambda candidate: {"times": times_of(candidate), "checked": 0.0}
-    from autotune.tvm_backend.run import Runner, Timing, open_device
-    from autotune.tvm_backend.verify import Verifier
+    from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
+    from autotune.tvm_backend.kernels.verify import Verifier
 
     measure = stage.config.measure
     _configure_threads(stage)
@@ -120,10 +120,8 @@ def _verify(verifier: Any, library: Path) -> float:
     """Check a kernel; returns the seconds that it took."""
     if verifier is None:
         return 0.0
-    import tvm
-
     started = time.perf_counter()
-    verifier.check(tvm.runtime.load_module(str(library))["main"])
+    verifier.check_library(library)
     return time.perf_counter() - started
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from autotune.isolate import isolated
+from autotune.processes.isolate import isolated
 from autotune.stages.stage import Stage
 from autotune.storage.room import check_room
 
@@ -23,7 +23,7 @@ def ensure(stage: Stage) -> tuple[Any, float]:
     """
     if stage.simulated or not stage.config.measure.verify:
         return None, 0.0
-    from autotune.tvm_backend import verify
+    from autotune.tvm_backend.kernels import verify
 
     started = time.monotonic()
     path = stage.workspace.tuning_log(stage.spec.target_key, stage.task.hash).reference

@@ -46,11 +46,11 @@ def _propose(
     stage: Stage, trials: Sequence[Trial], pending: Sequence[Candidate], barred: Collection[str]
 ) -> tuple[list[Candidate], dict[str, int]]:
     """Candidates, and what the search tells of itself; `barred` are hashes that nobody may propose."""
-    from autotune.tvm_backend.cost_model import CostModel
-    from autotune.tvm_backend.evolve import propose
-    from autotune.tvm_backend.features import WIDTH
-    from autotune.tvm_backend.prior import prior
-    from autotune.tvm_backend.propose import Request
+    from autotune.tvm_backend.search.cost_model import CostModel
+    from autotune.tvm_backend.search.evolve import propose
+    from autotune.tvm_backend.search.features import WIDTH
+    from autotune.tvm_backend.search.prior import prior
+    from autotune.tvm_backend.search.propose import Request
 
     if stage.attempt:
         train.forget_model(stage.paths)  # the last attempt may have died of reading it
@@ -90,7 +90,7 @@ def _operator(task: TaskSpec) -> tuple[str, ...]:
 
 def _knobs(stage: Stage) -> Any:
     """The knobs that the job's strategy turns; None where TVM's own search is to be used as it is."""
-    from autotune.tvm_backend.knobs import Knobs
+    from autotune.tvm_backend.search.knobs import Knobs
 
     if (stage.spec.strategy, stage.spec.sampler) == ("evolutionary", "greedy"):
         return None
@@ -104,8 +104,8 @@ def _knobs(stage: Stage) -> Any:
 
 def _on_knobs(stage: Stage, knobs: Any, request: Any) -> tuple[list[Candidate], dict[str, int]]:
     from autotune.strategies import samplers
-    from autotune.tvm_backend.evolve_knobs import evolutionary
-    from autotune.tvm_backend.propose import propose
+    from autotune.tvm_backend.search.evolve_knobs import evolutionary
+    from autotune.tvm_backend.search.propose import propose
 
     if stage.spec.strategy == "evolutionary":
         strategy: Any = evolutionary(knobs, request.trials, request.model, _evolution(stage))
@@ -120,7 +120,7 @@ def _on_knobs(stage: Stage, knobs: Any, request: Any) -> tuple[list[Candidate], 
 
 def _evolution(stage: Stage) -> Any:
     """The settings, with a smaller population for a smaller batch: it is the larger part of a search's time."""
-    from autotune.tvm_backend.evolve import Evolution
+    from autotune.tvm_backend.search.evolve import Evolution
 
     search = stage.config.search
     enough = max(search.init_unmeasured, _POPULATION_PER_CANDIDATE * stage.count)

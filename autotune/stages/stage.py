@@ -109,15 +109,15 @@ class Stage:
 
     def program_of(self, task: int) -> Any:
         """The tensor program of a task of this job."""
-        from autotune.tvm_backend.tasks import read_program
+        from autotune.tvm_backend.search.tasks import read_program
 
         return read_program(self.paths.task(task), self.spec.tasks[task].hash)
 
     @cached_property
     def target(self) -> Any:
-        import tvm
+        from autotune.tvm_backend.target import tvm_target
 
-        return tvm.target.Target(self.spec.target)
+        return tvm_target(self.spec.target)
 
     def advance(self, kind: Kind, candidates: Sequence[Candidate] = ()) -> None:
         """Publish the next step of this round: the commit point of a stage."""

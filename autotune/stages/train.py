@@ -37,8 +37,8 @@ def update_model(stage: Stage) -> int:
 
     Trials of other jobs for the same kind of device teach what loop nests it likes before this job has many of its own.
     """
-    from autotune.tvm_backend.cost_model import CostModel
-    from autotune.tvm_backend.prior import prior
+    from autotune.tvm_backend.search.cost_model import CostModel
+    from autotune.tvm_backend.search.prior import prior
 
     logs = {task: stage.log(task).trials() for task in stage.spec.tunable}
     total = sum(map(len, logs.values()))

@@ -17,7 +17,7 @@ from typing import Any
 from autotune.errors import DamagedFile, disk_problem
 from autotune.storage import formats
 from autotune.storage.atomic import make_folders
-from autotune.storage.formats import Candidate, JobSpec, StageFile
+from autotune.storage.formats import Candidate, Control, JobSpec, JobState, StageFile
 from autotune.storage.paths import JobPaths
 
 _LOG = logging.getLogger("autotune.storage")
@@ -55,6 +55,31 @@ def _spec_fault(paths: JobPaths, spec: JobSpec) -> str:
     if len(spec.known_at_submit) != len(spec.tasks) or not all(map(math.isfinite, numbers)):
         return "its numbers do not fit together"
     return "its numbers are out of range" if spec.trials < 1 or spec.trials_per_round < 1 else ""
+
+
+def read_control(paths: JobPaths) -> Control:
+    """What the user wants of a job. Where that was lost, it is held: one that was to be held must not start by damage.
+
+    Raises:
+        StorageError: it cannot be read, or a newer autotune wrote it.
+    """
+    try:
+        return formats.read(Control, paths.control)
+    except (FileNotFoundError, DamagedFile) as error:
+        what = "missing" if isinstance(error, FileNotFoundError) else "damaged"
+        return Control("hold", reason=f"held: {paths.control} is {what}; `autotune release` lets the job go on")
+
+
+def read_state(paths: JobPaths) -> JobState:
+    """How far a job is. A damaged state is as good as none: it follows from the logs.
+
+    Raises:
+        StorageError: it cannot be read, or a newer autotune wrote it.
+    """
+    try:
+        return formats.read(JobState, paths.state)
+    except (FileNotFoundError, DamagedFile):
+        return JobState()
 
 
 def read_stage(paths: JobPaths, path: Path, spec: JobSpec) -> StageFile:

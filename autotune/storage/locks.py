@@ -19,19 +19,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from autotune.errors import StorageError, disk_problem
+from autotune.errors import Busy, StorageError, disk_problem
 from autotune.storage.atomic import temporary_name
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-__all__ = ["Busy", "Lease", "acquire_all", "ensure_lock_folder", "exclusive", "try_lock"]
+__all__ = ["Lease", "acquire_all", "ensure_lock_folder", "exclusive", "try_lock"]
 
 _POLL_S = 0.01
-
-
-class Busy(StorageError):
-    """A lock is held by someone else."""
 
 
 @final

@@ -184,7 +184,7 @@ class Workspace:
         return self.logs / "daemon.log"
 
     @property
-    def attendance(self) -> Path:
+    def uptime(self) -> Path:
         return self.logs / "daemon.jsonl"
 
     @property

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from autotune.config import job_device
 from autotune.errors import BadTarget
-from autotune.machine import cpu_model, cuda_devices
+from autotune.machine.hardware import cpu_model, cuda_devices
 from autotune.storage.formats import SIMULATED
 from autotune.toml_file import Wrong
 from autotune.tvm_backend.load import TESTED
@@ -74,6 +75,13 @@ def resolve_target(text: str, threads: int) -> ResolvedTarget:
     except (ValueError, TypeError, tvm.error.InternalError) as error:
         raise BadTarget(f"target {text!r}: {str(error).splitlines()[0]}") from error
     return ResolvedTarget(complete, _key(complete), complete)
+
+
+def tvm_target(description: Mapping[str, Any]) -> Any:
+    """TVM's object for the description of a target."""
+    import tvm
+
+    return tvm.target.Target(dict(description))
 
 
 def _check_simulated(text: str, given: dict[str, Any]) -> None:

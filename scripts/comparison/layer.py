@@ -46,7 +46,7 @@ class Layer:
         import tvm
 
         from autotune.storage.tuning_log import TuningLog
-        from autotune.tvm_backend.knobs import Knobs
+        from autotune.tvm_backend.search.knobs import Knobs
         from autotune.tvm_backend.target import resolve_target
 
         resolved = resolve_target("llvm", threads)
@@ -78,13 +78,13 @@ class Layer:
 
     def _builder(self, folder: Path) -> Callable[[], Callable[[Any], None]]:
         """Prepares to build candidates, in a process that `isolated` forked."""
-        from autotune.tvm_backend.build import build_candidate
+        from autotune.tvm_backend.kernels.build import build_candidate
 
         return lambda: lambda item: build_candidate(item, self.program, self.target, folder / f"{item.hash}.so")
 
     def _timed(self, candidates: Sequence[Any], folder: Path) -> Iterator[tuple[Any, Any]]:
         """Times what was built as a daemon with its default settings would, one after another."""
-        from autotune.isolate import isolated
+        from autotune.processes.isolate import isolated
 
         best = self.best_us
 
@@ -108,7 +108,7 @@ class Layer:
 def open_runner(threads: int) -> Any:
     """What times libraries as a daemon with its default settings would."""
     from autotune.config import Measure
-    from autotune.tvm_backend.run import Runner, Timing, open_device
+    from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 
     os.environ["TVM_NUM_THREADS"] = str(threads)
     usual = Measure()
@@ -117,7 +117,7 @@ def open_runner(threads: int) -> Any:
 
 def _built(candidates: Sequence[Any], builder: Callable[[], Callable[[Any], None]]) -> Iterator[tuple[Any, Any]]:
     """Every candidate with what became of its build; as many are built at once as there are CPUs."""
-    from autotune.isolate import isolated
+    from autotune.processes.isolate import isolated
 
     width = len(os.sched_getaffinity(0))
     # A child works ahead of who reads from it, so that taking turns at reading keeps all of them busy.
@@ -132,8 +132,8 @@ def convolution(name: str, target: Any) -> Any:
     import onnx
     from tvm.s_tir import meta_schedule as ms
 
-    from autotune.tvm_backend.model import read_model
-    from autotune.tvm_backend.prepare import prepare
+    from autotune.tvm_backend.graph.model import read_model
+    from autotune.tvm_backend.graph.prepare import prepare
 
     network, *_ = LAYERS[name]
     with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,7 @@ def rank(layer: Layer) -> dict[str, Any]:
     import numpy as np
     from scipy.stats import spearmanr
 
-    from autotune.tvm_backend.cost_model import relative_throughput
+    from autotune.tvm_backend.search.cost_model import relative_throughput
 
     mapped = [(trial, layer.knobs.find(trial.trace)) for trial in layer.log.trials()]
     pairs = [(trial, configuration) for trial, configuration in mapped if configuration is not None]
@@ -34,9 +34,9 @@ def rank(layer: Layer) -> dict[str, Any]:
 def _guesses(layer: Layer, train: Sequence[Any], test: Sequence[Any]) -> dict[str, Any]:
     from autotune.strategies.base import Measured
     from autotune.strategies.space import as_array
-    from autotune.tvm_backend.cost_model import CostModel, relative_throughput
-    from autotune.tvm_backend.draft import Draft
-    from autotune.tvm_backend.prior import prior
+    from autotune.tvm_backend.search.cost_model import CostModel, relative_throughput
+    from autotune.tvm_backend.search.draft import Draft
+    from autotune.tvm_backend.search.prior import prior
 
     rows: dict[str, Any] = {}
     features(layer, [trial for trial, _ in [*train, *test]], rows)

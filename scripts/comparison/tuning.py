@@ -56,9 +56,9 @@ class Tuning:
     def _propose(self, count: int) -> Any:
         from autotune import strategies
         from autotune.strategies import samplers
-        from autotune.tvm_backend import evolve
-        from autotune.tvm_backend.evolve_knobs import evolutionary
-        from autotune.tvm_backend.propose import Proposal, Request, propose
+        from autotune.tvm_backend.search import evolve
+        from autotune.tvm_backend.search.evolve_knobs import evolutionary
+        from autotune.tvm_backend.search.propose import Proposal, Request, propose
 
         way, layer, knobs = self.way, self.layer, self.layer.knobs
         model, seed = self._model(), 1000 * way.seed + len(self.rounds) + 1
@@ -73,8 +73,8 @@ class Tuning:
 
     def _model(self) -> Any:
         """The cost model on the trials of this run, as the train stage would have it."""
-        from autotune.tvm_backend.cost_model import CostModel, relative_throughput
-        from autotune.tvm_backend.prior import prior
+        from autotune.tvm_backend.search.cost_model import CostModel, relative_throughput
+        from autotune.tvm_backend.search.prior import prior
 
         start = prior("llvm") if self.way.prior else None
         if not any(trial.best_us for trial in self.trials):
@@ -96,7 +96,7 @@ class Tuning:
 
 def features(layer: Layer, trials: Sequence[Any], rows: dict[str, Any]) -> None:
     """Adds the features of the trials that have none yet."""
-    from autotune.tvm_backend.features import Features
+    from autotune.tvm_backend.search.features import Features
 
     missing = [trial for trial in trials if trial.hash not in rows]
     if missing:

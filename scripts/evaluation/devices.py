@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune import config as settings
-from autotune import submit
+from autotune.commands import submit
 from autotune.planning import policies
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
 from autotune.planning.simulator import simulate

@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune import config as settings
-from autotune.lending import cpus
-from autotune.machine import pin
+from autotune.daemon.capacity import cpus
+from autotune.machine.hardware import pin
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import Workspace
-from autotune.tvm_backend.build import build_candidate
+from autotune.tvm_backend.export.retiming import contenders
+from autotune.tvm_backend.kernels.build import build_candidate
+from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 from autotune.tvm_backend.load import load_tvm
-from autotune.tvm_backend.run import Runner, Timing, open_device
-from autotune.tvm_backend.tasks import read_program
-from autotune.tvm_backend.tournament import contenders
+from autotune.tvm_backend.search.tasks import read_program
 
 TURNS = 6
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from measure_daemon import cpu_s
 
-from autotune.journal import records
+from autotune.commands.logs import records
 from autotune.storage.paths import Workspace
 
 

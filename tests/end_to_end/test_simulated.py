@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from autotune.journal import records
+from autotune.commands.logs import records
 from autotune.storage.paths import JobPaths, Workspace
 
 from .conftest import User
@@ -52,7 +52,7 @@ def searches_alone(workspace: Workspace) -> bool:
 
 def workers_of(daemon: int) -> list[int]:
     children = Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split()
-    return [int(pid) for pid in children if b"autotune.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [int(pid) for pid in children if b"autotune.workers.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def test_a_worker_that_is_stopped_costs_a_stage_that_is_tried_again(workspace, make_job, simulate):

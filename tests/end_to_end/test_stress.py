@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.chaos.subject import simulated
-from autotune.check import check
-from autotune.status import running_daemon
+from autotune.commands.check import check
+from autotune.commands.selftest.subject import simulated
+from autotune.storage.daemon_info import running_daemon
 from autotune.storage.paths import Workspace
 
 from .conftest import User
@@ -47,7 +47,7 @@ def queue(tmp_path: Path, seed: int) -> Iterator[User]:
 
 def enqueue(user: User, name: str) -> subprocess.CompletedProcess[str]:
     words = ["--workspace", str(user.root), name, "1", "12", f"own-{name}", "shared"]
-    command = [sys.executable, "-m", "autotune.chaos.enqueue", *words]
+    command = [sys.executable, "-m", "autotune.commands.selftest.enqueue", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 

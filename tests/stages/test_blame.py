@@ -9,7 +9,7 @@ import pytest
 
 from autotune import config as settings
 from autotune.errors import DamagedFile, DiskProblem, disk_problem
-from autotune.isolate import Outcome
+from autotune.processes.isolate import Outcome
 from autotune.stages import build, reference
 from autotune.stages.progress import Progress
 from autotune.stages.stage import Stage

@@ -14,7 +14,7 @@ from autotune.stages import features
 from autotune.stages.features import Sample
 from autotune.stages.stage import Stage
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.tvm_backend.features import WIDTH
+from autotune.tvm_backend.search.features import WIDTH
 
 
 def sample(*names: str, stores: int = 2) -> Sample:

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.fleet import Fleet
-from autotune.isolate import die_with_parent
-from autotune.limits import limit_memory
+from autotune.processes.isolate import die_with_parent
+from autotune.processes.memory import limit_memory
 from autotune.stages import build, features, measure, search
 from autotune.stages.progress import pardoned
 from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.formats import Candidate, Failure, InProgress, JobSpec, Quarantined, StageFile, Trial
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.workers.pool import WorkerPool
 
 _spec = importlib.util.spec_from_file_location("hostile", Path(__file__).parents[1] / "hostile.py")
 assert _spec is not None and _spec.loader is not None
@@ -95,7 +95,7 @@ class Job:
         in_a_child(lambda: self.write_task(hostile.program("good")))
 
     def write_task(self, program: Any) -> None:
-        from autotune.tvm_backend.tasks import program_hash, write_program
+        from autotune.tvm_backend.search.tasks import program_hash, write_program
 
         spec = formats.read(JobSpec, self.paths.spec)
         write_program(self.paths.task(0), program)
@@ -281,7 +281,7 @@ def test_a_worker_gives_its_stages_the_memory_of_the_settings(job: Job) -> None:
     settings = job.workspace.config.read_text().replace("[machine]", "[machine]\nmemory_limit_mb = 128")
     job.workspace.config.write_text(settings)
     job.put("glutton", "good", "eater")
-    fleet = Fleet(job.workspace, 1.0)
+    fleet = WorkerPool(job.workspace, 1.0)
     place = {"job": job.paths.folder.name, "task": 0, "round": 0, "kind": "measure"}
     try:
         fleet.run("llvm", {"id": 1, **place, "resources": [], "cpus": [0], "count": 0, "device": "", "limit_s": 100})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.config import Config
-from autotune.ledger import Ledger
+from autotune.daemon.queued_job import QueuedJob
 from autotune.planning.view import StageId
 from autotune.stages import build
 from autotune.stages.stage import Stage
@@ -115,7 +115,7 @@ def test_a_ledger_reads_on_where_a_round_ends_meanwhile(
     workspace: Workspace, make_job: Callable[..., JobPaths], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = make_job(tasks=1)
-    ledger = Ledger.open(workspace, paths, Config())
+    ledger = QueuedJob.open(workspace, paths, Config())
     monkeypatch.setattr(JobPaths, "stage_files_of", lambda *_: [paths.stage(0, 0), paths.stage(0, 7)])
     ledger.refresh(0)
     assert list(ledger.stages) == [StageId(1, 0, 0)]

@@ -35,9 +35,9 @@ def pooling(tmp_path_factory):
     load_for_tuning("llvm")
     import tvm
 
-    from autotune.tvm_backend.model import read_model
-    from autotune.tvm_backend.prepare import prepare
-    from autotune.tvm_backend.tasks import extract_tasks
+    from autotune.tvm_backend.graph.model import read_model
+    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.search.tasks import extract_tasks
 
     folder = tmp_path_factory.mktemp("model")
     subprocess.run([sys.executable, str(SCRIPT), "tiny_cnn", "--output", str(folder)], check=True, capture_output=True)
@@ -50,7 +50,7 @@ def pooling(tmp_path_factory):
 @pytest.fixture
 def job(make_job, pooling):
     """Publishes a job with that one task."""
-    from autotune.tvm_backend.tasks import program_hash, write_program
+    from autotune.tvm_backend.search.tasks import program_hash, write_program
 
     def publish(strategy: str, sampler: str) -> JobPaths:
         program, target = pooling
@@ -148,7 +148,7 @@ def test_the_default_does_for_a_space_that_strategies_do_not_know_and_a_chosen_o
         raise WorkerError("SampleNew is no knob that strategies know")
 
     paths = job(strategies.DEFAULT, "greedy")
-    with patch("autotune.tvm_backend.knobs._values", unknown):
+    with patch("autotune.tvm_backend.search.knobs._values", unknown):
         assert searched(workspace, paths)[0]["proposed"] > 0
         formats.write(paths.spec, replace(formats.read(JobSpec, paths.spec), strategy="annealing"))
         with pytest.raises(WorkerError, match="SampleNew"):

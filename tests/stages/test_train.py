@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.isolate import isolated
+from autotune.processes.isolate import isolated
 from autotune.stages import features, train
 from autotune.storage.atomic import publish_json
 from autotune.storage.paths import JobPaths
-from autotune.tvm_backend.cost_model import CostModel
-from autotune.tvm_backend.features import WIDTH
+from autotune.tvm_backend.search.cost_model import CostModel
+from autotune.tvm_backend.search.features import WIDTH
 
 
 @pytest.fixture

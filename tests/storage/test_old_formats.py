@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import NewerFormat
-from autotune.ledger import JOURNAL
 from autotune.stages import features
 from autotune.storage import atomic, formats
 from autotune.storage.formats import Control, DaemonInfo, JobSpec, JobState, StageFile
+from autotune.storage.journal import FORMAT as JOURNAL
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT, TuningLog
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.config import Config
-from autotune.daemon import Daemon
+from autotune.daemon.loop import Daemon
 from autotune.errors import NewerFormat
 from autotune.storage.formats import Failure, Quarantined, from_json, to_json
 from autotune.storage.paths import Workspace

@@ -1,0 +1,74 @@
+"""Start and stop the daemon in the background."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from autotune.errors import DaemonRunning, TimedOut, WorkerCrashed, disk_problem
+from autotune.storage.daemon_info import running_daemon
+from autotune.storage.identity import Identity
+from autotune.storage.paths import Workspace
+from autotune.storage.room import private_folder
+
+_START_LIMIT_S = 20.0
+_POLL_S = 0.05
+
+
+def start(workspace: Workspace, options: Sequence[str] = ()) -> int:
+    """Start a daemon that outlives this process, with options of `daemon run`; returns its pid once it serves.
+
+    Raises:
+        DaemonRunning: there is one already.
+        WorkerCrashed: it ended at once; names its log.
+    """
+    if (info := running_daemon(workspace)) is not None:
+        raise DaemonRunning(f"a daemon already serves {workspace.root} (pid {info.identity['pid']})")
+    try:
+        private_folder(workspace.logs)
+        log = workspace.daemon_log.open("ab")
+    except OSError as error:
+        raise disk_problem("write", workspace.daemon_log, error) from error
+    command = [
+        sys.executable,
+        "-m",
+        "autotune",
+        "--workspace",
+        str(workspace.root.absolute()),
+        "daemon",
+        "run",
+        *options,
+    ]
+    with log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    deadline = time.monotonic() + _START_LIMIT_S
+    while time.monotonic() < deadline:
+        if (info := running_daemon(workspace)) is not None:
+            return int(info.identity["pid"])
+        if process.poll() is not None:
+            break
+        time.sleep(_POLL_S)
+    raise WorkerCrashed(f"the daemon did not start; see {workspace.daemon_log}")
+
+
+def stop(workspace: Workspace, limit_s: float) -> int | None:
+    """Tell the daemon to stop and wait until it has; returns its pid, or None when there was none.
+
+    Raises:
+        TimedOut: it still runs after `limit_s`.
+    """
+    info = running_daemon(workspace)
+    if info is None:
+        return None
+    identity = Identity.from_json(info.identity)
+    os.kill(identity.pid, signal.SIGTERM)
+    deadline = time.monotonic() + limit_s
+    while identity.alive():
+        if time.monotonic() >= deadline:
+            raise TimedOut(f"the daemon (pid {identity.pid}) still runs after {limit_s:g} s; kill it if it must go")
+        time.sleep(_POLL_S)
+    return identity.pid

@@ -1,0 +1,229 @@
+"""Check that a workspace is what it should be: nothing lost, nothing doubled, nothing stuck.
+
+The invariants, which hold at every moment, also right after any process was killed:
+
+Jobs
+  - A folder with a job's name is a whole job: a readable spec of the same id and name, a control file, and, unless its
+    device is simulated, the model and a program for every task. No two jobs share an id or a name, and no id is
+    above the last one given.
+  - The counts and best times in the state of a job that has ended follow from the tuning logs.
+Stages
+  - A stage file says the task and the round of its name, and the task is one that can be tuned.
+  - A task of a job that has not ended has a stage file. Its rounds follow each other without a gap.
+  - A search has no candidates, a build or a measurement has some, and none of them is in two rounds of its task
+    or in the log from another round of the same job.
+  - Every folder of libraries belongs to a stage file.
+Logs
+  - Every line of a tuning log is whole (but for a torn tail, which the next writer cuts off) and a valid trial.
+    No candidate is in a log twice. Nothing was set aside as damaged.
+Leavings
+  - No temporary file, folder or half-written job is left by a process that ended over an hour ago; younger
+    ones are the next sweep's.
+  - No worker runs that does not descend from the daemon of the workspace.
+
+What other processes do meanwhile may look wrong at one glance. So only what two looks agree on is reported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from autotune.daemon.leftovers import litter
+from autotune.daemon.worker_processes import strays
+from autotune.errors import AutotuneError
+from autotune.storage import atomic, formats
+from autotune.storage.formats import ENDED, SIMULATED, Control, JobSpec, JobState, StageFile, Trial, from_json
+from autotune.storage.identity import runs
+from autotune.storage.job_files import read_state
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.record_log import RecordLog
+from autotune.storage.tuning_log import FORMAT
+
+_SETTLE_S = 1.0
+_WRITER = re.compile(r"^\.(?:tmp|incoming)-(\d+)-")
+
+
+def check(workspace: Workspace) -> list[str]:
+    """What is wrong, a line each; empty when every invariant holds. Changes nothing; takes no lock."""
+    found = _look(workspace)
+    if found:
+        time.sleep(_SETTLE_S)
+        again = set(_look(workspace))
+        found = [line for line in found if line in again]
+    return found
+
+
+def _look(workspace: Workspace) -> list[str]:
+    logs = {path: _Log(path) for path in sorted(workspace.logs.glob("tuning/*/*.jsonl"))}
+    lines = [line for log in logs.values() for line in log.problems()]
+    jobs = workspace.job_list()
+    lines += _identities(workspace, jobs)
+    for paths in jobs:
+        lines += _Job(workspace, paths, logs).problems()
+    lines += _leavings(workspace)
+    return [*lines, *(f"process {pid} is a worker without a daemon" for pid in strays(workspace))]
+
+
+def _identities(workspace: Workspace, jobs: list[JobPaths]) -> Iterator[str]:
+    ids = Counter(job.id for job in jobs)
+    names = Counter(job.folder.name.split("-", 1)[1] for job in jobs)
+    for what, counts in (("id", ids), ("name", names)):
+        for value, count in counts.items():
+            if count > 1:
+                yield f"{workspace.jobs}: {count} jobs have the {what} {value}"
+    if jobs:
+        try:
+            last = int(atomic.read_json(workspace.last_id, "autotune-last-id", 1)["id"])
+        except (FileNotFoundError, AutotuneError, KeyError, ValueError) as error:
+            yield f"{workspace.last_id}: {error}"
+        else:
+            if last < max(ids):
+                yield f"{workspace.last_id} says {last}, but there is a job {max(ids)}"
+
+
+class _Log:
+    """One tuning log."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def records(self) -> list[dict[str, object]]:
+        return RecordLog(self.path, *FORMAT).read()
+
+    @cached_property
+    def trials(self) -> dict[str, Trial]:
+        found: dict[str, Trial] = {}
+        for record in self.records:
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                trial = from_json(Trial, record)
+                found.setdefault(trial.hash, trial)
+        return found
+
+    def problems(self) -> Iterator[str]:
+        try:
+            lines = self.path.read_bytes().count(b"\n")
+            self.records  # noqa: B018  whether they can be read
+        except (OSError, AutotuneError) as error:
+            yield f"{self.path}: {error}"
+            return
+        if lines - 1 != len(self.records):
+            yield f"{self.path}: {abs(lines - 1 - len(self.records))} of {lines} lines are damaged"
+        for hash, count in Counter(record.get("hash") for record in self.records).items():
+            if count > 1:
+                yield f"{self.path}: candidate {hash} is there {count} times"
+            if hash not in self.trials:
+                yield f"{self.path}: a record ({hash}) is no trial"
+        if (damaged := self.path.with_name(self.path.name + ".damaged")).exists():
+            yield f"{damaged}: lines of {self.path.name} were set aside; delete it once you have looked"
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One published job."""
+
+    workspace: Workspace
+    paths: JobPaths
+    logs: dict[Path, _Log]
+
+    def problems(self) -> Iterator[str]:
+        try:
+            spec = formats.read(JobSpec, self.paths.spec)
+            state = read_state(self.paths)
+            formats.read(Control, self.paths.control)
+        except (FileNotFoundError, AutotuneError) as error:
+            yield f"{self.paths.folder}: {error}"
+            return
+        yield from self._whole(spec)
+        for aside in sorted([*self.paths.folder.glob("*.damaged*"), *self.paths.stages.glob("*.damaged*")]):
+            yield f"{aside} is damaged and was set aside; delete it once you have looked"
+        yield from self._stages(spec, state)
+        if state.state in ENDED:
+            yield from self._counts(spec, state)
+
+    def _whole(self, spec: JobSpec) -> Iterator[str]:
+        folder = self.paths.folder
+        if folder != self.workspace.job(spec.id, spec.name).folder:
+            yield f"{folder}: its spec is that of job {spec.id} ({spec.name})"
+        if len(spec.known_at_submit) != len(spec.tasks):
+            yield f"{self.paths.spec}: {len(spec.tasks)} tasks, but known trials of {len(spec.known_at_submit)}"
+        wanted = [self.paths.stages]
+        if spec.target_kind != SIMULATED:
+            wanted += [self.paths.model, *(self.paths.task(task) for task in range(len(spec.tasks)))]
+        for path in wanted:
+            if not path.exists():
+                yield f"{path} is missing"
+
+    def _stages(self, spec: JobSpec, state: JobState) -> Iterator[str]:
+        files: dict[int, list[StageFile]] = {task: [] for task in spec.tunable}
+        for path in self.paths.stage_files():
+            try:
+                file = formats.read(StageFile, path)
+            except FileNotFoundError:
+                continue
+            except AutotuneError as error:
+                yield f"{path}: {error}"
+                continue
+            if path != self.paths.stage(file.task, file.round) or file.task not in files:
+                yield f"{path}: says task {file.task}, round {file.round}"
+            else:
+                files[file.task].append(file)
+        for task, rounds in files.items():
+            yield from self._rounds(spec, task, rounds)
+            if not rounds and state.state not in ENDED:
+                yield f"{self.paths.stages}: task {task} has no stage"
+        yield from self._artifacts()
+
+    def _rounds(self, spec: JobSpec, task: int, files: list[StageFile]) -> Iterator[str]:
+        numbers = [file.round for file in files]
+        if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+            yield f"{self.paths.stages}: rounds {numbers} of task {task} do not follow each other"
+        for file in files:
+            if (file.kind in ("build", "measure")) != bool(file.candidates):
+                yield f"{self.paths.stage(task, file.round)}: a {file.kind} of {len(file.candidates)} candidates"
+        waiting = [(item.hash, file.round) for file in files for item in file.candidates]
+        for hash, count in Counter(hash for hash, _ in waiting).items():
+            if count > 1:
+                yield f"{self.paths.stages}: candidate {hash} of task {task} waits {count} times"
+        log = self.logs.get(self.workspace.tuning_log(spec.target_key, spec.tasks[task].hash).records)
+        for hash, round in waiting:
+            trial = log.trials.get(hash) if log else None
+            if trial and trial.job == self.paths.folder.name and trial.round != round:
+                yield f"{self.paths.stage(task, round)}: candidate {hash} is in the log from round {trial.round}"
+
+    def _artifacts(self) -> Iterator[str]:
+        for folder in self.paths.orphaned_artifacts():
+            yield f"{folder} belongs to no stage"
+
+    def _counts(self, spec: JobSpec, state: JobState) -> Iterator[str]:
+        if state.trials_done != sum(task.trials for task in state.tasks):
+            yield f"{self.paths.state}: {state.trials_done} trials are not the sum of its tasks'"
+        for index, task in enumerate(state.tasks[: len(spec.tasks)]):
+            log = self.logs.get(self.workspace.tuning_log(spec.target_key, spec.tasks[index].hash).records)
+            trials = list(log.trials.values()) if log else []
+            if task.trials > len(trials) - (spec.known_at_submit[index] if spec.fresh else 0):
+                yield f"{self.paths.state}: {task.trials} trials of task {index}, but {len(trials)} are in its log"
+            times = {round(trial.best_us, 4) for trial in trials if trial.best_us is not None}
+            if task.best_us is not None and task.best_us not in times:
+                yield f"{self.paths.state}: the best of task {index}, {task.best_us:g} us, is not in its log"
+
+
+def _leavings(workspace: Workspace) -> Iterator[str]:
+    for path in _old(litter(workspace)):
+        match = _WRITER.match(path.name)
+        if match is None or not runs(int(match[1])):
+            yield f"{path} was left by a process that ended"
+
+
+def _old(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > atomic.LEFTOVER_AGE_S:
+                yield path

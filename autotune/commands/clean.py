@@ -1,0 +1,76 @@
+"""Remove jobs that have ended. Tuning logs stay: later jobs start from them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+from uuid import uuid4
+
+from autotune.commands.status import JobStatus, snapshot
+from autotune.daemon.leftovers import abandoned
+from autotune.errors import BadInput, disk_problem
+from autotune.storage import locks
+from autotune.storage.paths import JobPaths, Workspace
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_AGE = re.compile(r"^(\d+)([smhdw])$")
+_TRASH = "removed-"
+
+
+def parse_age(text: str) -> float:
+    """`7d`, `12h`, `30m`, as seconds.
+
+    Raises:
+        BadInput: it is not of that form.
+    """
+    match = _AGE.match(text)
+    if match is None:
+        raise BadInput(f"--older-than {text!r}: give a number and s, m, h, d or w, such as 7d")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def clean(workspace: Workspace, older_than_s: float) -> list[JobPaths]:
+    """Remove the jobs that ended at least so long ago, and what killed submissions left behind.
+
+    Raises:
+        DiskProblem: a folder could not be removed.
+    """
+    now = time.time()
+    with locks.exclusive(workspace.queue_lock):
+        ended = {job.id for job in snapshot(workspace) if _ended_for(job, older_than_s, now)}
+        gone = [paths for paths in workspace.job_list() if paths.id in ended]
+        for paths in gone:
+            _remove(workspace, paths)
+        for folder in workspace.jobs.glob(workspace.incoming("*").name):
+            if _abandoned(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+    return gone
+
+
+def _abandoned(folder: Path) -> bool:
+    """Whether it is what a killed submission, or a killed `clean`, left behind."""
+    try:
+        return _TRASH in folder.name or abandoned(folder)
+    except FileNotFoundError:  # a submission that failed took it away itself
+        return False
+
+
+def _ended_for(job: JobStatus, seconds: float, now: float) -> bool:
+    """A job that cannot be read is shown as failed, but nobody has said that it ended: it may be a newer autotune's."""
+    if job.finished_at is None:
+        return job.state == "cancelled" and seconds == 0
+    # A job that ended in the future, by a clock that has been put back since, ended just now.
+    return job.ended and max(0.0, now - job.finished_at) >= seconds
+
+
+def _remove(workspace: Workspace, paths: JobPaths) -> None:
+    """Out of the queue in one rename; then file by file."""
+    trash = workspace.incoming(f"{_TRASH}{paths.folder.name}-{uuid4().hex[:8]}")
+    try:
+        os.rename(paths.folder, trash)
+        shutil.rmtree(trash)
+    except OSError as error:
+        raise disk_problem("remove", paths.folder, error) from error

@@ -1,0 +1,101 @@
+"""The commands below `autotune daemon`: parse, call, print, exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from autotune import config as settings
+from autotune.commands.terminal import Json, show, workspace_of
+from autotune.config import Config
+from autotune.errors import BadInput
+
+app = typer.Typer(help="The process that runs the queue.", no_args_is_help=True)
+
+Drain = Annotated[bool, typer.Option("--drain", help="Leave when nothing is left to do.")]
+Until = Annotated[str, typer.Option(metavar="HH:MM", help="Leave at this time of day.")]
+Policy = Annotated[str, typer.Option(help="How to pick stages; by default as set.")]
+Hours = Annotated[
+    str, typer.Option("--window", metavar="HH:MM-HH:MM", help="Start stages in these hours only; by default as set.")
+]
+
+
+def _check(config: Config, until: str, policy: str, window: str) -> float | None:
+    """When to leave, as an epoch second. Raises `BadInput` for an option that is wrong."""
+    from autotune.planning.policies import get
+    from autotune.planning.windows import next_moment, parse_window
+
+    option = "--until"
+    try:
+        end = next_moment(until, time.time()) if until else None
+        option = "--policy"
+        get(policy or config.daemon.policy)
+        option = "--window"
+        if window:
+            parse_window(window)
+    except ValueError as error:
+        raise BadInput(f"{option}: {error}") from error
+    return end
+
+
+@app.command("run")
+def run(
+    context: typer.Context, drain: Drain = False, until: Until = "", policy: Policy = "", window: Hours = ""
+) -> None:
+    """Run the queue in the foreground. The first Ctrl-C stops at the next safe point, the second at once."""
+    import logging
+
+    from autotune.daemon.loop import Daemon
+
+    workspace = workspace_of(context)
+    config = settings.load(workspace.config)
+    end = _check(config, until, policy, window)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    raise typer.Exit(Daemon(workspace, config, drain, end, policy, window).run())
+
+
+@app.command("start")
+def start(
+    context: typer.Context, drain: Drain = False, until: Until = "", policy: Policy = "", window: Hours = ""
+) -> None:
+    """Run the queue in the background; its output goes to logs/daemon.log."""
+    from autotune.commands import background
+
+    workspace = workspace_of(context)
+    _check(settings.load(workspace.config), until, policy, window)
+    given = {"--until": until, "--policy": policy, "--window": window}
+    words = [word for option, value in given.items() if value for word in (option, value)]
+    typer.echo(f"daemon started, pid {background.start(workspace, [*words, *(['--drain'] if drain else [])])}")
+
+
+@app.command("stop")
+def stop(context: typer.Context) -> None:
+    """Stop the daemon at its next safe point."""
+    from autotune.commands import background
+
+    workspace = workspace_of(context)
+    limit = settings.load(workspace.config).daemon.stop_grace_s + 10
+    pid = background.stop(workspace, limit)
+    typer.echo("no daemon is running" if pid is None else f"daemon stopped, pid {pid}")
+
+
+@app.command("status")
+def status(context: typer.Context, as_json: Json = False) -> None:
+    """Say whether a daemon serves this workspace, and what each resource does. Exit code 1 when none does."""
+    from autotune.commands import render
+    from autotune.commands.status import daemon_json
+    from autotune.storage.daemon_info import running_daemon
+
+    info = running_daemon(workspace_of(context))
+    if info is None:
+        typer.echo("null" if as_json else "no daemon is running")
+        raise typer.Exit(1)
+    if as_json:
+        typer.echo(json.dumps(daemon_json(info)))
+        return
+    typer.echo(render.daemon(info))
+    show(render.resources(info)) if info.cpus else None

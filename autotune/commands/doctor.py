@@ -1,0 +1,130 @@
+"""Examine the machine: what it has, and what would go wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from importlib import metadata
+
+from autotune import config as settings
+from autotune.errors import AutotuneError, UnsupportedVersion
+from autotune.machine.hardware import cpu_model, cuda_devices
+from autotune.storage import locks
+from autotune.storage.daemon_info import running_daemon
+from autotune.storage.formats import SIMULATED
+from autotune.storage.paths import Workspace
+from autotune.tvm_backend.load import check_versions
+
+_LOW_SPACE = 2 * 1024**3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of `doctor`. One that is neither ok nor fatal is for information."""
+
+    ok: bool
+    fatal: bool
+    text: str
+
+
+def examine(workspace: Workspace) -> list[Finding]:
+    """Everything that tuning needs, in the order in which it would be missed."""
+    return [
+        _versions(),
+        _library("xgboost"),
+        _library("onnxruntime"),
+        _linker(),
+        _settings(workspace),
+        _writable(workspace),
+        _space(workspace),
+        _lock_folder(workspace),
+        _cpus(workspace),
+        *_cuda(),
+        *_simulated(workspace),
+        _daemon(workspace),
+    ]
+
+
+def _versions() -> Finding:
+    try:
+        check_versions()
+    except UnsupportedVersion as error:
+        return Finding(False, True, str(error))
+    return Finding(True, True, "TVM and its foreign-function library are the tested pair")
+
+
+def _library(name: str) -> Finding:
+    try:
+        return Finding(True, True, f"{name} {metadata.version(name)}")
+    except metadata.PackageNotFoundError:
+        return Finding(False, True, f"{name} is missing; run: pip install {name}")
+
+
+def _linker() -> Finding:
+    found = shutil.which("ld") or shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
+    return Finding(bool(found), True, f"linker {found}" if found else "no linker; install binutils or gcc")
+
+
+def _settings(workspace: Workspace) -> Finding:
+    try:
+        settings.load(workspace.config)
+    except AutotuneError as error:
+        return Finding(False, True, str(error))
+    exists = workspace.config.exists()
+    return Finding(True, True, f"settings: {workspace.config if exists else 'defaults, no autotune.toml'}")
+
+
+def _writable(workspace: Workspace) -> Finding:
+    ok = os.access(workspace.root, os.W_OK | os.X_OK)
+    where = workspace.root.absolute()
+    return Finding(ok, True, f"workspace {where}" if ok else f"the workspace {where} cannot be written to")
+
+
+def _space(workspace: Workspace) -> Finding:
+    free = shutil.disk_usage(workspace.root).free
+    return Finding(free >= _LOW_SPACE, False, f"{free / 1024**3:.1f} GiB free on the workspace's disk")
+
+
+def _lock_folder(workspace: Workspace) -> Finding:
+    try:
+        folder = settings.load(workspace.config).machine.lock_folder
+        locks.ensure_lock_folder(folder)
+    except AutotuneError as error:
+        return Finding(False, True, str(error))
+    return Finding(True, True, f"locks for this machine in {folder}")
+
+
+def _cpus(workspace: Workspace) -> Finding:
+    try:
+        machine = settings.load(workspace.config).machine
+    except AutotuneError:
+        machine = settings.Machine()
+    kept = f", {machine.measure_cpus} of them for measurements only" if machine.measure_cpus else ""
+    load = os.getloadavg()[0]
+    busy = f"; other programs keep {load:.1f} of them busy, which disturbs measurements" if load > 0.5 else ""
+    return Finding(not busy, False, f"{cpu_model()}, {machine.usable_cpus} CPU slots{kept}{busy}")
+
+
+def _cuda() -> list[Finding]:
+    compiler = shutil.which("nvcc")
+    devices = [Finding(True, False, f"cuda:{gpu.index} {gpu.name} ({gpu.arch})") for gpu in cuda_devices()]
+    nvcc = f"nvcc {compiler}" if compiler else "no nvcc: jobs for cuda cannot be built here"
+    none = Finding(False, False, "no CUDA device: jobs for cuda are searched and built, and wait to be measured")
+    return [Finding(bool(compiler), False, nvcc), *(devices or [none])]
+
+
+def _simulated(workspace: Workspace) -> list[Finding]:
+    try:
+        config = settings.load(workspace.config)
+    except AutotuneError:
+        return []
+    real = "the real CPUs" if not config.machine.simulated_cpus else f"{config.machine.simulated_cpus} simulated CPUs"
+    return [Finding(True, False, f"{SIMULATED}:{name}, which does not exist, with {real}") for name in config.devices]
+
+
+def _daemon(workspace: Workspace) -> Finding:
+    info = running_daemon(workspace)
+    if info is None:
+        return Finding(False, False, "no daemon is running here; start one with `autotune daemon start`")
+    return Finding(True, False, f"the daemon runs, pid {info.identity['pid']}")

@@ -1,0 +1,59 @@
+"""Export: hand over the best so far of a job as a verified library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from autotune.config import Config
+from autotune.daemon import capacity
+from autotune.errors import BadInput, BadState, disk_problem
+from autotune.storage.formats import SIMULATED
+from autotune.storage.job_files import read_spec
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.workers import oneshot
+
+
+def export(
+    workspace: Workspace, config: Config, paths: JobPaths, output: Path, progress: oneshot.Progress
+) -> dict[str, Any]:
+    """Compile, verify against ONNX Runtime, compare latencies, and write the library to `output`.
+
+    Returns:
+        The report, as in `output/report.json`.
+
+    Raises:
+        VerificationError: the outputs differ; nothing was written.
+        BadState: the job is for a simulated device.
+        BadInput: `output` is no folder that can be written to.
+    """
+    if read_spec(paths).target_kind == SIMULATED:
+        raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
+    _check_output(output)
+    lent = capacity.cpus(config)
+    request = {
+        "workspace": str(workspace.root.absolute()),
+        "job": paths.folder.name,
+        "output": str(output.absolute()),
+        "cpus": list(lent.shared_cpus),
+        "measure_cpus": list(lent.cpu_device),
+        "threads": capacity.threads(config),
+        "lock_folder": str(config.machine.lock_folder),
+        "tolerance": config.export.tolerance,
+        "turns": config.export.repeats,
+        "contenders": config.export.contenders,
+    }
+    return oneshot.call("export", request, config.export.timeout_s, progress)
+
+
+def _check_output(output: Path) -> None:
+    """Find a folder that cannot be written before minutes of compiling."""
+    if output.exists() and not output.is_dir():
+        raise BadInput(f"--output {output} is a file; give a folder")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        probe = output / ".tmp-probe"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise disk_problem("write to", output, error) from error

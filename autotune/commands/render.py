@@ -1,0 +1,224 @@
+"""How things look on a terminal: tables, durations, journal lines. Returns Rich renderables and text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from autotune.commands import status
+from autotune.commands.status import JobStatus
+from autotune.errors import one_line
+from autotune.storage.formats import DaemonInfo
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+    from autotune.commands.report import Times
+    from autotune.commands.submit import Preview
+    from autotune.planning.simulator import Outcome
+
+_COLOURS = {"running": "cyan", "done": "green", "failed": "red", "held": "yellow", "cancelled": "yellow"}
+
+
+def duration(seconds: float | None) -> str:
+    """`3 s`, `4:05`, `2:03:10`; a dash for None."""
+    if seconds is None:
+        return "-"
+    whole = max(0, round(seconds))  # the clock may have been put back meanwhile
+    if whole < 60:
+        return f"{whole} s"
+    hours, rest = divmod(whole, 3600)
+    minutes, left = divmod(rest, 60)
+    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
+
+
+def _table(*columns: str, right: Sequence[str] = ()) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return table
+
+
+def _row(table: Table, *cells: str | Text) -> None:
+    """Add a row as it is: text is never taken for markup, nor parsed for any."""
+    from rich.text import Text
+
+    table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+
+
+def queue(jobs: Sequence[JobStatus], daemon: DaemonInfo | None) -> RenderableType:
+    """The table of `status`, with what every resource is doing below it."""
+    from rich.console import Group
+    from rich.text import Text
+
+    pressed = any(job.deadline is not None for job in jobs)
+    columns = ("ID", "NAME", "TARGET", "STATE", "TRIALS", "TASKS SUM", "ETA", *(["DEADLINE"] if pressed else []), "WHY")
+    table = _table(*columns, right=("ID", "TRIALS", "ETA"))
+    for job in jobs:
+        latency = f"{job.latency_ms:.3f} ms" if job.latency_ms is not None else "-"
+        colour = _COLOURS.get(job.state, "default")
+        eta = duration(job.eta_seconds) if not job.ended else "-"
+        _row(table,
+            str(job.id), job.name, job.target, Text(job.state, colour),
+            f"{job.trials_done}/{job.trials_total}", latency, eta, *([_deadline(job)] if pressed else []), _why(job),
+        )  # fmt: skip
+    if daemon is None or not daemon.cpus:
+        return table
+    return Group(table, "", resources(daemon))
+
+
+def _deadline(job: JobStatus) -> str:
+    if job.deadline is None:
+        return "-"
+    at = time.localtime(job.deadline)
+    return time.strftime("%H:%M" if at[:3] == time.localtime()[:3] else "%Y-%m-%d %H:%M", at)
+
+
+def _why(job: JobStatus) -> str:
+    if not job.misses_deadline or job.deadline is None:
+        return job.reason
+    late = (job.finished_at if job.ended and job.finished_at else time.time() + (job.eta_seconds or 0)) - job.deadline
+    said = f"missed its deadline by {duration(late)}" if job.ended else f"will miss its deadline by {duration(late)}"
+    return f"{job.reason}; {said}" if job.reason else said
+
+
+def outcomes(found: Sequence[Outcome]) -> RenderableType:
+    """The table of `simulate`: a row for each policy, and below it where the idle time went."""
+    from rich.console import Group
+
+    resources = list(found[0].counts) if found else []
+    numbers = ("MAKESPAN", "OVER BOUND", "MEAN END", "WORST END", *(f"{name} BUSY" for name in resources))
+    table, idle = _table("POLICY", *numbers, right=numbers), list[str]()
+    for outcome in found:
+        ends = outcome.completions.values()
+        over = f"{outcome.makespan / outcome.bound:.3f}" if outcome.bound else "-"
+        mean, worst = sum(ends) / max(1, len(ends)), max(ends, default=0.0)
+        shares = [f"{outcome.utilisation(name):.1%}" for name in resources]
+        _row(table, outcome.policy, duration(outcome.makespan), over, duration(mean), duration(worst), *shares)
+        idle += [line for name in resources if (line := _idle(outcome, name))]
+    bound = f"lower bound {duration(max((outcome.bound for outcome in found), default=0.0))}"
+    return Group(table, "", bound, *idle)
+
+
+def _idle(outcome: Outcome, resource: str) -> str:
+    """Why a resource was idle, as shares of its time."""
+    whole = outcome.counts[resource] * outcome.makespan
+    causes = sorted(outcome.idle.get(resource, {}).items(), key=lambda item: -item[1])
+    shares = ", ".join(
+        f"{cause} {seconds / whole:.1%}" for cause, seconds in causes if whole and seconds / whole > 1e-3
+    )
+    return f"{outcome.policy}: {resource} idle: {shares}" if shares else ""
+
+
+def daemon(info: DaemonInfo) -> str:
+    """The first line of `daemon status`."""
+    since, hours = duration(time.time() - info.started_at), f", {info.window} only" if info.window else ""
+    stopping = ", stopping" if info.stopping else ""
+    paused = f"; paused: {info.trouble}" if info.trouble else ""
+    return f"pid {info.identity['pid']}, {info.policy}{hours}, running for {since}{stopping}{paused}"
+
+
+def resources(daemon: DaemonInfo) -> Table:
+    """What every CPU and device is doing; the CPUs of one stage, and the idle ones, in one row."""
+    table = _table("RESOURCE", "JOB", "TASK", "ROUND", "STAGE", "FOR", right=("JOB", "TASK", "ROUND", "FOR"))
+    now, rows = time.time(), dict[tuple[Any, ...], list[str]]()
+    for item in status.resources(daemon):
+        doing = (item.job, item.task, item.round, item.stage, item.since)
+        kind = "cpu" if item.resource.startswith("cpu ") else item.resource
+        rows.setdefault((kind, *doing), []).append(item.resource.removeprefix("cpu "))
+    for (kind, job, task, round, stage, since), names in rows.items():
+        name = f"cpu {_ranges([int(name) for name in names])}" if kind == "cpu" else kind
+        numbers = ("" if number is None else str(number) for number in (job, task, round))
+        _row(table, name, *numbers, stage or "idle", "" if since is None else duration(now - since))
+    return table
+
+
+def _ranges(numbers: list[int]) -> str:
+    """`0-3,6` for 0, 1, 2, 3, 6."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+
+
+def times(found: Sequence[Times]) -> Table:
+    """The table of `report`: the wall time of each job, and its parts with their share of it."""
+    names = [name for name in (found[0].parts if found else ()) if any(job.parts[name] >= 0.05 for job in found)]
+    table = _table("ID", "NAME", "STATE", "WALL", *(name.upper() for name in names), right=("ID", "WALL"))
+    for job in found:
+        parts = [f"{duration(job.parts[name])} {job.parts[name] / max(job.wall_s, 1e-9):.0%}" for name in names]
+        _row(table, str(job.id), job.name, job.state, duration(job.wall_s), *parts)
+    return table
+
+
+def tasks(job: JobStatus) -> Table:
+    """The tasks of one job, for `status JOB`."""
+    table = _table("TASK", "NAME", "WEIGHT", "TRIALS", "BEST", right=("TASK", "WEIGHT", "TRIALS", "BEST"))
+    for index, task in enumerate(job.tasks):
+        best = f"{task.best_us:.1f} us" if task.best_us is not None else "-"
+        _row(table, str(index), task.name, str(task.weight), str(task.trials), best)
+    return table
+
+
+def preview(found: Preview) -> Table:
+    """The tasks that a submission would tune."""
+    table = _table("TASK", "NAME", "SHAPE", "WEIGHT", "GFLOP", "SPACE", right=("TASK", "WEIGHT", "GFLOP", "SPACE"))
+    for index, (task, space) in enumerate(zip(found.tasks, found.spaces, strict=True)):
+        size = f"{space:.1e}" if space > 99999 else str(space)
+        _row(table,
+            str(index), task.name, task.shape, str(task.weight), f"{task.gflop:.4f}",
+            size if task.tunable else "nothing to tune",
+        )  # fmt: skip
+    return table
+
+
+def report(found: dict[str, Any], output: str) -> str:
+    """What `export` says when it is done."""
+    latency = found["latency"]
+    lines = [
+        f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning",
+        f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms   {_times(latency, 'untuned_ms')} as fast as untuned",
+        f"{'ONNX Runtime':>12}  {latency['onnxruntime_ms']:10.3f} ms   tuned takes {_share(latency)} of it",
+        f"verified: largest relative error {found['largest_relative_error']:.2g}, {found['threads']} threads each",
+        f"wrote {output}: model.so, report.json, run.py",
+    ]
+    return "\n".join(lines)
+
+
+def _times(latency: dict[str, float], other: str) -> str:
+    return f"{latency[other] / latency['tuned_ms']:.1f} times"
+
+
+def _share(latency: dict[str, float]) -> str:
+    return f"{latency['tuned_ms'] / latency['onnxruntime_ms']:.2f}"
+
+
+def journal_line(record: dict[str, Any]) -> str:
+    """One line of `logs`, whatever a record holds."""
+    try:
+        return one_line(_journal_line(record))
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, OSError):
+        return one_line(record)
+
+
+def _journal_line(record: dict[str, Any]) -> str:
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.get("at", 0)))
+    event = record.get("event", "?")
+    known = {"at", "event", "kind", "task", "round", "seconds", "began", "cpus", "device", "about"}
+    if event == "waits":
+        return f"{at}  {record.get('reason', event)}"
+    details = ", ".join(f"{key} {value}" for key, value in record.items() if key not in known and value is not None)
+    if event.startswith("stage"):
+        where = f"{record['kind']:<7} task {record['task']} round {record['round']}"
+        failed = "FAILED " if event == "stage failed" else ""
+        return f"{at}  {where}  {record['seconds']:.2f} s  {failed}{details}"
+    task = f" task {record['task']}" if "task" in record else ""
+    return f"{at}  {event}{task}{': ' + details if details else ''}"

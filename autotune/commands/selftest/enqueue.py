@@ -1,0 +1,61 @@
+"""Submit a job for a simulated device: what `autotune submit` does, less reading a model. For `autotune selftest`.
+
+    python -m autotune.commands.selftest.enqueue --workspace DIR NAME SEED TRIALS TASK...
+
+Prints the id once the job is published. Tasks of the same name are the same task, with one tuning log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from pathlib import Path
+
+from autotune import config as settings
+from autotune.commands import submit
+from autotune.errors import AutotuneError
+from autotune.storage.formats import InputSpec, TaskSpec
+from autotune.storage.paths import Workspace
+
+ROUND_TRIALS = 4
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="autotune.commands.selftest.enqueue")
+    parser.add_argument("--workspace", type=Path, required=True)
+    parser.add_argument("name")
+    parser.add_argument("seed", type=int)
+    parser.add_argument("trials", type=int)
+    parser.add_argument("tasks", nargs="+")
+    options = parser.parse_args()
+    workspace = Workspace(options.workspace)
+    request = submit.Submission(
+        model=Path(f"{options.name}.onnx"),
+        target="simulated",
+        name=options.name,
+        trials=options.trials,
+        trials_per_round=ROUND_TRIALS,
+        seed=options.seed,
+    )
+    tasks = tuple(
+        TaskSpec(name, hashlib.sha256(name.encode()).hexdigest()[:16], weight + 1, "1x8", 0.5, True)
+        for weight, name in enumerate(options.tasks)
+    )
+    known = submit.Preview(
+        {"kind": "simulated"},
+        "simulated-selftest",
+        (InputSpec("x", (1, 8), "float32"),),
+        tasks,
+        (1 << 20,) * len(tasks),
+    )
+    try:
+        spec = submit.publish(workspace, settings.load(workspace.config), request, known)
+    except AutotuneError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(error.exit_code)
+    sys.stdout.write(f"{spec.id}\n")
+
+
+if __name__ == "__main__":
+    main()

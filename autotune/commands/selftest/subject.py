@@ -1,0 +1,69 @@
+"""The queues that are broken on purpose: what is submitted, and under which settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+_SIMULATED = """
+[machine]
+lock_dir = "{locks}"
+simulated_cpus = 3
+[devices.one]
+kind = "simulated"
+search_s = {second}
+build_s = {second}
+measure_s = {second}
+train_s = {second}
+[daemon]
+policy = "{policy}"
+poll_s = 0.05
+attempts = 1000
+stop_grace_s = 5.0
+"""
+_REAL = """
+[machine]
+lock_dir = "{locks}"
+[measure]
+min_repeat_ms = 1
+[daemon]
+poll_s = 0.05
+attempts = 1000
+"""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A queue. `submissions` are a name each, and the words after `python -m` that submit it.
+
+    `steady` says that what is measured depends on the seed alone, whatever happens meanwhile.
+    """
+
+    settings: str
+    submissions: Callable[[Path], list[tuple[str, list[str]]]]
+    steady: bool
+    limit_s: float
+
+
+def simulated(seed: int, policy: str, second: float = 0.02) -> Subject:
+    """Three jobs for a device that does not exist. The second and third share a task and its log."""
+    queue = {"one": ["conv", "dense"], "two": ["pool", "shared"], "three": ["shared", "norm"]}
+
+    def submissions(root: Path) -> list[tuple[str, list[str]]]:
+        words = ["autotune.commands.selftest.enqueue", "--workspace", str(root)]
+        return [(name, [*words, name, str(seed), "16", *tasks]) for name, tasks in queue.items()]
+
+    settings = _SIMULATED.replace("{second}", str(second)).replace("{policy}", policy)
+    return Subject(settings, submissions, steady=policy == "sequential", limit_s=120.0)
+
+
+def real(model: Path, jobs: int = 2, trials: int = 12) -> Subject:
+    """A real model for the CPU of this machine, submitted a few times under different names."""
+
+    def submissions(root: Path) -> list[tuple[str, list[str]]]:
+        words = ["autotune", "--workspace", str(root), "submit", str(model), "-q", "--trials-per-round", "4"]
+        names = [f"real{number}" for number in range(1, jobs + 1)]
+        return [(name, [*words, "--name", name, "--trials", str(trials * (at + 1))]) for at, name in enumerate(names)]
+
+    return Subject(_REAL, submissions, steady=False, limit_s=600.0)

@@ -1,0 +1,177 @@
+"""A read-only picture of the queue: what `status` prints and `wait` waits on. Reads small files only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.errors import AutotuneError
+from autotune.planning.urgency import misses
+from autotune.storage import formats
+from autotune.storage.daemon_info import running_daemon
+from autotune.storage.formats import ENDED, Control, DaemonInfo, JobSpec, JobState, RunningStage, State, TaskProgress
+from autotune.storage.job_files import read_control, read_spec, read_state
+from autotune.storage.paths import JobPaths, Workspace
+
+
+@dataclass(frozen=True)
+class TaskStatus:
+    """One task of a job, as shown."""
+
+    name: str
+    weight: int
+    trials: int
+    best_us: float | None
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """One job, as shown. `reason` says why a waiting job waits and why a failed one failed.
+
+    `eta_seconds` is what the daemon expects; None where it cannot say. `misses_deadline`: it has, or it is expected to.
+    """
+
+    id: int
+    name: str
+    model: str
+    target: str
+    state: State
+    reason: str
+    trials_done: int
+    trials_total: int
+    tasks: tuple[TaskStatus, ...]
+    eta_seconds: float | None
+    submitted_at: float
+    finished_at: float | None
+    deadline: float | None = None
+    misses_deadline: bool = False
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def latency_ms(self) -> float | None:
+        """The sum of the best times of its tasks; None while one that can be tuned has none."""
+        times = [(task.best_us, task.weight) for task in self.tasks]
+        known = [best * weight for best, weight in times if best is not None]
+        return sum(known) / 1e3 if known else None
+
+
+def snapshot(workspace: Workspace, jobs: Sequence[JobPaths] | None = None) -> list[JobStatus]:
+    """The status of these jobs, or of all. A job whose files cannot be read is shown as failed."""
+    daemon = running_daemon(workspace)
+    return [_job(paths, daemon) for paths in (workspace.job_list() if jobs is None else jobs)]
+
+
+def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
+    try:
+        spec, control, state = read_spec(paths), read_control(paths), read_state(paths)
+    except AutotuneError as error:
+        return _unreadable(paths, str(error))
+    shown, reason = _state(spec, control, state, daemon)
+    now = time.time()
+    eta = _eta(spec.id, shown, daemon, now)
+    end = state.finished_at if shown in ENDED and state.finished_at else now
+    return JobStatus(
+        id=spec.id,
+        name=spec.name,
+        model=spec.model,
+        target=spec.target_kind,
+        state=shown,
+        reason=reason,
+        trials_done=state.trials_done,
+        trials_total=spec.trials,
+        tasks=tuple(_tasks(spec, state)),
+        eta_seconds=eta,
+        submitted_at=spec.submitted_at,
+        finished_at=state.finished_at,
+        deadline=spec.deadline,
+        misses_deadline=misses(spec.deadline, eta or 0.0, end),
+    )
+
+
+def _eta(job: int, shown: State, daemon: DaemonInfo | None, now: float) -> float | None:
+    if daemon is None or shown not in ("running", "waiting") or str(job) not in daemon.ends:
+        return None
+    return max(0.0, round(daemon.ends[str(job)] - now))
+
+
+@dataclass(frozen=True)
+class ResourceStatus:
+    """A CPU or a device, and a stage that runs on it, if one does; `since` in epoch seconds."""
+
+    resource: str
+    job: int | None = None
+    task: int | None = None
+    round: int | None = None
+    stage: str = ""
+    since: float | None = None
+
+
+def resources(daemon: DaemonInfo) -> list[ResourceStatus]:
+    """What each CPU and each device does. A policy that leases nothing may have several stages on one."""
+    found = []
+    for name in [*(f"cpu {cpu}" for cpu in daemon.cpus), *(device for device in daemon.devices if device != "cpu")]:
+        users = [stage for stage in daemon.running if name in _uses(stage)]
+        found += [ResourceStatus(name, it.job, it.task, it.round, it.kind, it.started_at) for it in users]
+        found += [] if users else [ResourceStatus(name)]
+    return found
+
+
+def _uses(stage: RunningStage) -> set[str]:
+    return {f"cpu {cpu}" for cpu in stage.cpus} | {stage.device}
+
+
+def _tasks(spec: JobSpec, state: JobState) -> list[TaskStatus]:
+    progress = state.tasks or tuple(TaskProgress() for _ in spec.tasks)
+    return [
+        TaskStatus(task.name, task.weight, done.trials, done.best_us)
+        for task, done in zip(spec.tasks, progress, strict=False)
+    ]
+
+
+def _state(spec: JobSpec, control: Control, state: JobState, daemon: DaemonInfo | None) -> tuple[State, str]:
+    """What holds now: the daemon's word, corrected by what the user has asked for since."""
+    retried = control.retries > state.retries_seen
+    if state.state in ENDED and not retried:
+        return state.state, state.reason
+    if control.wanted == "cancel":
+        return "cancelled", "cancelled"
+    if control.wanted == "hold":
+        return "held", control.reason or "held; `autotune release` lets it go on"
+    if daemon is None:
+        return "waiting", "no daemon is running; start one with `autotune daemon start`"
+    if daemon.trouble:
+        return "waiting", f"the daemon pauses: {daemon.trouble}"
+    if any(running.job == spec.id for running in daemon.running):
+        return "running", ""
+    waits = daemon.waits.get(str(spec.id), "") or state.reason
+    return "waiting", waits or "waits for its turn"
+
+
+def _unreadable(paths: JobPaths, reason: str) -> JobStatus:
+    name = paths.folder.name.split("-", 1)[1]
+    return JobStatus(paths.id, name, "", "", "failed", reason, 0, 0, (), None, 0.0, None)
+
+
+def daemon_json(daemon: DaemonInfo) -> dict[str, Any]:
+    """The documented form of `daemon status --json`."""
+    return {
+        "version": 1,
+        "pid": daemon.identity["pid"],
+        "started_at": daemon.started_at,
+        "policy": daemon.policy,
+        "window": daemon.window,
+        "stopping": daemon.stopping,
+        "trouble": daemon.trouble,
+        "resources": [formats.to_json(item) for item in resources(daemon)],
+        "waits": daemon.waits,
+    }
+
+
+def to_json(jobs: Sequence[JobStatus]) -> dict[str, Any]:
+    """The documented form of `status --json`."""
+    return {"version": 1, "jobs": [formats.to_json(job) for job in jobs]}

@@ -1,0 +1,306 @@
+"""Submit: from a model file to a published job. Nothing is in the queue before everything of it is."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from autotune import strategies
+from autotune.config import Config
+from autotune.daemon import capacity
+from autotune.errors import BadInput, BadTarget, DamagedFile, ModelError, StageTimeout, disk_problem
+from autotune.planning.windows import next_moment
+from autotune.storage import atomic, formats, locks
+from autotune.storage.formats import SIMULATED, Control, InputSpec, JobSpec, StageFile, TaskSpec, from_json, to_json
+from autotune.storage.job_files import make_folder
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.room import private_folder
+from autotune.storage.tuning_log import TuningLog
+from autotune.tvm_backend.target import target_kind
+from autotune.workers import oneshot
+
+_INPUT = re.compile(r"^(?P<name>.+?)=(?P<shape>\d+(x\d+)*|scalar)(:(?P<dtype>[a-z]+\d*))?$")
+_LAST_ID = ("autotune-last-id", 1)
+_RESERVED = re.compile(r"^(all|last|\d+|\d+-\d+)$")
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What the user asked for. Zero trials stand for the default of the workspace."""
+
+    model: Path
+    target: str = "llvm"
+    name: str = ""
+    trials: int = 0
+    trials_per_round: int = 0
+    inputs: Mapping[str, InputSpec] = field(default_factory=dict)
+    priority: int = 0
+    seed: int = 0
+    fresh: bool = False
+    deadline: float | None = None
+    strategy: str = ""
+    sampler: str = ""
+    winograd: bool = True
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a submission would tune. `spaces` are the sizes of the tasks' design spaces."""
+
+    target: dict[str, Any]
+    target_key: str
+    inputs: tuple[InputSpec, ...]
+    tasks: tuple[TaskSpec, ...]
+    spaces: tuple[int, ...]
+    model_size: int = 0
+    model_crc32: int = 0
+
+
+def parse_inputs(texts: list[str]) -> dict[str, InputSpec]:
+    """`NAME=1x3x224x224[:float32]`, by name.
+
+    Raises:
+        BadInput: one of them is not of that form.
+    """
+    found = {}
+    for text in texts:
+        match = _INPUT.match(text)
+        if match is None:
+            raise BadInput(f"--input {text!r} is not of the form NAME=1x3x224x224 or NAME=1x128:int64")
+        dims = () if match["shape"] == "scalar" else tuple(int(dim) for dim in match["shape"].split("x"))
+        if 0 in dims:
+            raise BadInput(f"--input {text!r} has a dimension of zero")
+        found[match["name"]] = InputSpec(match["name"], dims, match["dtype"] or "")
+    return found
+
+
+def parse_deadline(text: str, now: float) -> float:
+    """`07:00`, the next time it is that late, or a date and time; as an epoch second.
+
+    Raises:
+        BadInput: it is neither, or is past.
+    """
+    try:
+        moment = next_moment(text, now)
+    except (ValueError, OverflowError, OSError) as error:
+        raise BadInput(f"--deadline: {error}") from error
+    if moment <= now:
+        raise BadInput(f"--deadline {text!r} is past; give a moment to come")
+    return moment
+
+
+def preview(submission: Submission, config: Config, progress: oneshot.Progress) -> Preview:
+    """Read the model and extract its tasks; writes nothing.
+
+    Raises:
+        BadInput: the file, the target, an input or the strategy is wrong.
+    """
+    _search(submission, config)
+    return _import(submission, config, None, progress)
+
+
+def submit(workspace: Workspace, config: Config, submission: Submission, progress: oneshot.Progress) -> JobSpec:
+    """Publish a job, whole or not at all, and return its spec.
+
+    Raises:
+        BadInput: the file, the target, an input, the strategy or the name is wrong.
+        DiskProblem: the workspace cannot be written.
+    """
+    name = _name(submission)
+    _search(submission, config)
+    _check_free(workspace, name if submission.name else "")
+    with _incoming(workspace) as incoming:
+        imported = _import(submission, config, incoming.folder, progress)
+        return _publish(workspace, config, submission, imported, incoming)
+
+
+def publish(workspace: Workspace, config: Config, submission: Submission, imported: Preview) -> JobSpec:
+    """Publish a job whose tasks are known, without reading a model: a simulated device needs no more.
+
+    Raises:
+        BadInput: the name is wrong.
+        DiskProblem: the workspace cannot be written.
+    """
+    with _incoming(workspace) as incoming:
+        return _publish(workspace, config, submission, imported, incoming)
+
+
+def _publish(
+    workspace: Workspace, config: Config, submission: Submission, imported: Preview, incoming: JobPaths
+) -> JobSpec:
+    with locks.exclusive(workspace.queue_lock):
+        id = _next_id(workspace)
+        name = _free_name(workspace, _name(submission), submission)
+        spec = _spec(workspace, config, submission, imported, id, name)
+        _write(incoming, spec)
+        atomic.publish_folder(incoming.folder, workspace.job(id, spec.name).folder)
+    return spec
+
+
+def _check_target(target: str, config: Config) -> None:
+    """A queue whose CPUs do not exist has nothing to measure a real program on."""
+    if target_kind(target) != SIMULATED and config.machine.simulated_cpus:
+        raise BadTarget(
+            f"target {target!r}: the CPUs of this workspace are simulated ([machine] simulated_cpus),"
+            " so it takes jobs for --target simulated only"
+        )
+
+
+def _name(submission: Submission) -> str:
+    if submission.name and not _NAME.match(submission.name):
+        raise BadInput(f"--name {submission.name!r}: use up to 64 letters, digits, dots, dashes and underscores")
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", submission.model.stem).strip("._-")[:48] or "model"
+    if submission.name and _RESERVED.match(submission.name):
+        raise BadInput(f"--name {submission.name!r} means other jobs on a command line; give another")
+    return submission.name or (f"model-{plain}" if _RESERVED.match(plain) else plain)
+
+
+def _search(submission: Submission, config: Config) -> tuple[str, str]:
+    """Strategy and sampler of the job."""
+    strategy = submission.strategy or config.search.strategy
+    sampler = submission.sampler or config.search.sampler
+    try:
+        own = strategies.default_sampler(strategy)
+    except ValueError as error:
+        raise BadInput(f"--strategy or [search] strategy: {error}") from error
+    if sampler not in ("", *strategies.SAMPLERS):
+        raise BadInput(f"--sampler {sampler!r}: there are {', '.join(strategies.SAMPLERS)}")
+    return strategy, sampler or own
+
+
+def _names(workspace: Workspace) -> set[str]:
+    return {job.folder.name.split("-", 1)[1] for job in workspace.job_list()}
+
+
+def _check_free(workspace: Workspace, name: str) -> None:
+    """A name that was asked for must be free; so say so before the model is read."""
+    if name and name in _names(workspace):
+        raise BadInput(f"there is a job named {name!r} already; give another --name")
+
+
+def _free_name(workspace: Workspace, name: str, submission: Submission) -> str:
+    """A name taken from the file gets a number where it is taken."""
+    taken = _names(workspace)
+    if submission.name:
+        _check_free(workspace, name)
+    number = 2
+    free = name
+    while free in taken:
+        free, number = f"{name}-{number}", number + 1
+    return free
+
+
+@contextmanager
+def _incoming(workspace: Workspace) -> Iterator[JobPaths]:
+    folder = workspace.incoming(f"{os.getpid()}-{uuid4().hex[:8]}")
+    try:
+        private_folder(workspace.jobs)
+        private_folder(workspace.logs)
+        folder.mkdir()
+    except OSError as error:
+        raise disk_problem("make", folder, error) from error
+    try:
+        yield JobPaths(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _import(submission: Submission, config: Config, folder: Path | None, progress: oneshot.Progress) -> Preview:
+    _check_file(submission.model)
+    _check_target(submission.target, config)
+    request = {
+        "model": str(submission.model.absolute()),
+        "target": submission.target,
+        "threads": capacity.threads(config),
+        "cpus": list(capacity.cpus(config).shared_cpus),
+        "lock_folder": str(config.machine.lock_folder),
+        "inputs": {name: to_json(item) for name, item in submission.inputs.items()},
+        "winograd": submission.winograd,
+        "folder": None if folder is None else str(folder.absolute()),
+    }
+    limits = config.submit
+    try:
+        answer = oneshot.call("import", request, limits.timeout_s, progress, limits.memory_share)
+    except StageTimeout as error:
+        raise StageTimeout(
+            f"reading {submission.model} took more than {limits.timeout_s:g} s and was ended;"
+            " [submit] timeout_s in autotune.toml allows more"
+        ) from error
+    return Preview(
+        answer["target"],
+        answer["target_key"],
+        tuple(from_json(InputSpec, item) for item in answer["inputs"]),
+        tuple(from_json(TaskSpec, item) for item in answer["tasks"]),
+        tuple(item["space"] for item in answer["tasks"]),
+        int(answer["model_size"]),
+        int(answer["model_crc32"]),
+    )
+
+
+def _check_file(path: Path) -> None:
+    """The commonest mistakes are found before two seconds of loading TVM."""
+    if path.is_dir():
+        raise ModelError(f"{path} is a folder; give the ONNX file in it")
+    try:
+        with path.open("rb") as file:
+            if not file.read(1):
+                raise ModelError(f"{path} is empty")
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _next_id(workspace: Workspace) -> int:
+    """A number that no job of this workspace has had, removed ones included; the queue's lock is held."""
+    try:
+        last = int(atomic.read_json(workspace.last_id, *_LAST_ID)["id"])
+    except (FileNotFoundError, DamagedFile, KeyError, TypeError, ValueError):
+        last = 0  # what the folders say has to do; the file is written anew
+    id = 1 + max([last, *(job.id for job in workspace.job_list())])
+    atomic.publish_json(workspace.last_id, *_LAST_ID, {"id": id})
+    return id
+
+
+def _spec(
+    workspace: Workspace, config: Config, submission: Submission, imported: Preview, id: int, name: str
+) -> JobSpec:
+    logs = [workspace.tuning_log(imported.target_key, task.hash).records for task in imported.tasks]
+    strategy, sampler = _search(submission, config)
+    return JobSpec(
+        id=id,
+        name=name,
+        model=str(submission.model),
+        target=imported.target,
+        target_key=imported.target_key,
+        inputs=imported.inputs,
+        tasks=imported.tasks,
+        trials=submission.trials or config.job.trials,
+        trials_per_round=submission.trials_per_round or config.job.trials_per_round,
+        priority=submission.priority,
+        seed=submission.seed,
+        fresh=submission.fresh,
+        known_at_submit=tuple(len(TuningLog(log).trials()) for log in logs),
+        submitted_at=time.time(),
+        deadline=submission.deadline,
+        strategy=strategy,
+        sampler=sampler,
+        model_size=imported.model_size,
+        model_crc32=imported.model_crc32,
+        winograd=submission.winograd,
+    )
+
+
+def _write(incoming: JobPaths, spec: JobSpec) -> None:
+    make_folder(incoming.stages)
+    for task in spec.tunable:
+        formats.write(incoming.stage(task, 0), StageFile(task, 0, "search"))
+    formats.write(incoming.control, Control())
+    formats.write(incoming.spec, spec)

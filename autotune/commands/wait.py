@@ -1,0 +1,35 @@
+"""Wait until jobs have ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from autotune.commands.status import JobStatus, snapshot
+from autotune.errors import TimedOut
+from autotune.storage.paths import JobPaths, Workspace
+
+_POLL_S = 0.5
+
+
+def wait(
+    workspace: Workspace,
+    jobs: Sequence[JobPaths],
+    timeout_s: float | None,
+    progress: Callable[[Sequence[JobStatus]], None] = lambda jobs: None,
+) -> list[JobStatus]:
+    """Block until all of the jobs have ended and return how.
+
+    Raises:
+        TimedOut: they had not after `timeout_s`.
+    """
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        found = snapshot(workspace, jobs)
+        progress(found)
+        left = [job for job in found if not job.ended]
+        if not left:
+            return found
+        if deadline is not None and time.monotonic() >= deadline:
+            raise TimedOut(f"{len(left)} of {len(found)} jobs have not ended after {timeout_s:g} s")
+        time.sleep(_POLL_S if deadline is None else min(_POLL_S, max(0.0, deadline - time.monotonic())))

@@ -1,0 +1,1 @@
+"""The daemon: it decides which stage runs next, and remembers how far each job is."""

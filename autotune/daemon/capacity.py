@@ -1,0 +1,60 @@
+"""What tuning may use of this machine, as the planner sees it, under which names stages lease it, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from autotune.config import Config
+from autotune.machine.hardware import cuda_devices, lent_cpus
+from autotune.machine.leases import cpu_name
+from autotune.planning.view import Kind, Machine
+from autotune.storage.formats import SIMULATED
+
+_LIMIT_FACTOR = 2.0
+
+
+def machine(config: Config) -> Machine:
+    """The CPUs and devices that the settings lend.
+
+    With simulated CPUs nothing that is real is lent: what shares no CPU with the rest of the machine must not
+    measure on it.
+    """
+    devices = tuple(f"{SIMULATED}:{name}" for name in config.devices)
+    if config.machine.simulated_cpus:
+        return Machine(tuple(range(config.machine.simulated_cpus)), devices)
+    cuda = tuple(f"cuda:{device.index}" for device in cuda_devices())
+    return replace(cpus(config), devices=("cpu", *cuda, *devices))
+
+
+def cpus(config: Config) -> Machine:
+    """The real CPUs that are lent, and which of them are kept for measurements: the last ones."""
+    lent = lent_cpus(config.machine.cpu_slots)
+    return Machine(lent, ("cpu",), lent[len(lent) - config.machine.measure_cpus :])
+
+
+def threads(config: Config) -> int:
+    """The threads that candidates are measured on, and so what a model is compiled for and compared on."""
+    return config.measure.threads or len(cpus(config).cpu_device)
+
+
+def lease_names(config: Config, cpus: Iterable[int], device: str) -> list[str]:
+    """The resources that a stage on these CPUs leases, and a measurement on this device. `cpu` is its CPUs."""
+    name = simulated_cpu_name if config.machine.simulated_cpus else cpu_name
+    return [*map(name, cpus), *([device] if device not in ("", "cpu") else [])]
+
+
+def simulated_cpu_name(cpu: int) -> str:
+    """The resource name of a CPU slot that does not exist."""
+    return f"simcpu-{cpu}"
+
+
+def limit_s(config: Config, kind: Kind, candidates: int) -> float:
+    """Seconds after which a stage as a whole is killed; its candidates have limits of their own."""
+    each = _LIMIT_FACTOR * max(1, candidates)
+    return {
+        "search": config.search.timeout_s,
+        "build": 60 + each * config.build.timeout_s,
+        "measure": 60 + each * config.measure.timeout_s,
+        "train": config.train.timeout_s,
+    }[kind]

@@ -1,0 +1,71 @@
+"""How long stages took in this workspace, from one daemon to the next: `logs/estimates.json`.
+
+It is derived and may be lost: a file that is missing or damaged is begun anew, and the log of the daemon says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.errors import AutotuneError
+from autotune.planning.estimates import Estimates
+from autotune.planning.view import JobView, RunningView
+from autotune.storage import formats
+from autotune.storage.formats import EstimatesFile
+from autotune.storage.paths import Workspace
+
+_LOG = logging.getLogger("autotune.daemon")
+_SAVE_EVERY_S = 30.0
+# Tasks kept of each kind of stage and device: some hundred kilobytes in all.
+_MOST_TASKS = 2000
+
+
+@dataclass
+class StageTimes:
+    """The estimates of a workspace, and when they were last written."""
+
+    workspace: Workspace
+    estimates: Estimates
+    _new: bool = False
+    _saved_at: float = 0.0
+
+    @classmethod
+    def load(cls, workspace: Workspace) -> StageTimes:
+        """What earlier daemons learnt, or nothing."""
+        try:
+            means = formats.read(EstimatesFile, workspace.estimates).means
+            return cls(workspace, Estimates.from_json({"means": means}))
+        except FileNotFoundError:
+            _LOG.info("no stage has been timed in this workspace yet: the first forecasts are guesses")
+        except (AutotuneError, KeyError, TypeError, ValueError) as error:
+            _LOG.warning("learning anew how long stages take: %s cannot be used: %s", workspace.estimates, error)
+        return cls(workspace, Estimates())
+
+    def learn(self, view: JobView, stage: RunningView, summary: dict[str, Any], seconds: float) -> None:
+        """Take in a stage that ended well."""
+        if not seconds:
+            return
+        count = int(summary.get("built", 0) or summary.get("measured", 0) or 0) + int(summary.get("failed", 0) or 0)
+        subjects = (str(view.id), view.tasks[stage.id.task].key)
+        self.estimates.add(stage.kind, view.device, subjects, count, seconds)
+        self._new = True
+
+    def forget(self, job: int) -> None:
+        """A job has ended: what is known of its tasks, and of all, stays."""
+        self.estimates.forget(str(job))
+
+    def save(self, last: bool = False) -> None:
+        """Write what is new, at most every 30 s unless it is the last time. A full disk costs the estimates only."""
+        now = time.monotonic()
+        if not self._new or (now - self._saved_at < _SAVE_EVERY_S and not last):
+            return
+        self._saved_at = now
+        try:
+            means = self.estimates.lasting(_MOST_TASKS).to_json()["means"]
+            formats.write(self.workspace.estimates, EstimatesFile(tuple(means)))
+            self._new = False
+        except AutotuneError as error:
+            _LOG.warning("could not keep how long stages take: %s", error)

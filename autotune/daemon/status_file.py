@@ -1,0 +1,76 @@
+"""What the daemon tells `status` of itself, in `jobs/.daemon.json`: what runs where, why jobs wait, when they end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from autotune.daemon.hours import Hours
+from autotune.planning.board import Board
+from autotune.planning.outlook import ends_in
+from autotune.planning.view import RunningView
+from autotune.storage import formats
+from autotune.storage.formats import DaemonInfo, RunningStage
+from autotune.storage.identity import Identity
+from autotune.storage.paths import Workspace
+
+_FORESEE_EVERY_S = 5.0
+
+
+@dataclass
+class StatusFile:
+    """The daemon's picture of itself, and the file with it, which is written only when something has changed."""
+
+    workspace: Workspace
+    hours: Hours
+    info: DaemonInfo
+    _foreseen_at: float = 0.0
+    _active: frozenset[int] = field(default_factory=frozenset)
+
+    @classmethod
+    def begin(cls, workspace: Workspace, hours: Hours, policy: str, window: str) -> StatusFile:
+        """Tell `status` who serves this workspace.
+
+        Raises:
+            DiskProblem: the file cannot be written.
+        """
+        info = DaemonInfo(Identity.current().to_json(), time.time(), policy, window=window)
+        formats.write(workspace.daemon_info, info)
+        return cls(workspace, hours, info)
+
+    def publish(
+        self,
+        board: Board | None,
+        running: Sequence[RunningView],
+        waits: Mapping[int, str],
+        stopping: bool,
+        trouble: str,
+    ) -> None:
+        """Write what has changed; `trouble` is why the daemon pauses.
+
+        Raises:
+            DiskProblem: the file could not be written; what it should say is kept for the next time.
+        """
+        stages = tuple(RunningStage(*item.id, item.kind, item.cpus, item.started_at, item.device) for item in running)
+        said = {str(job): reason for job, reason in waits.items()}
+        info = replace(self.info, stopping=stopping, running=stages, waits=said, trouble=trouble)
+        if board is not None:
+            machine = board.machine
+            info = replace(info, cpus=machine.cpus, devices=machine.devices, ends=self._ends(board, running))
+        if info != self.info:
+            formats.write(self.workspace.daemon_info, info)
+            self.info = info
+
+    def _ends(self, board: Board, running: Sequence[RunningView]) -> dict[str, float]:
+        """When the jobs are expected to end: worked out every few seconds, and when a job has come or gone."""
+        active, clock = frozenset(board.works), time.monotonic()
+        if active == self._active and clock - self._foreseen_at < _FORESEE_EVERY_S:
+            return self.info.ends
+        self._active, self._foreseen_at, now = active, clock, time.time()
+        board.now = now
+        for item in running:
+            if item.id not in board.running:  # started by the last plan
+                board.begin(item)
+        board.refresh()
+        return {str(job): round(self.hours.after(now, left)) for job, left in sorted(ends_in(board).items())}

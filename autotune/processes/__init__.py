@@ -1,0 +1,1 @@
+"""Child processes: isolation, memory limits and signals."""

@@ -1,0 +1,1 @@
+"""Compile, verify and compare a whole model."""

@@ -1,0 +1,90 @@
+"""Compile a whole model, with the best schedule of every task or with none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from autotune import strategies
+from autotune.errors import WorkerError
+from autotune.storage.formats import Candidate, Trial
+from autotune.strategies import samplers
+from autotune.tvm_backend.search import evolve, propose
+from autotune.tvm_backend.search.evolve import Evolution
+from autotune.tvm_backend.search.knobs import Knobs
+from autotune.tvm_backend.search.prior import prior
+from autotune.tvm_backend.search.space import tuning_record
+from autotune.tvm_backend.search.tasks import program_hash
+
+_DEFAULT_SEED = 1
+
+
+def compile_untuned(module: Any, target: Any) -> Any:
+    """The executable that TVM's own default pipeline gives for an imported model."""
+    import tvm
+    from tvm import relax
+
+    with target, tvm.transform.PassContext(opt_level=3):
+        return relax.build(module, target=target)
+
+
+def compile_tuned(prepared: Any, programs: Iterable[Any], best: Mapping[str, Trial], target: Any) -> Any:
+    """The executable of a prepared model.
+
+    Args:
+        prepared: the module after `prepare`.
+        programs: the tensor programs of its tasks.
+        best: the best trial of each task, by the hash of its program; a task without one gets the schedule
+            that the prior likes best, or any valid one of its space.
+    """
+    import tvm
+    from tvm import relax
+    from tvm.s_tir import dlight
+
+    from autotune.tvm_backend.graph.prepare import finish
+
+    database = _database(programs, best, target)
+    with target, database, tvm.transform.PassContext(opt_level=3):
+        scheduled = relax.transform.MetaScheduleApplyDatabase()(prepared)
+        if target.kind.name != "llvm":
+            rules = [dlight.gpu.Matmul(), dlight.gpu.GEMV(), dlight.gpu.Reduction()]
+            rules += [dlight.gpu.GeneralReduction(), dlight.gpu.Fallback()]
+            scheduled = dlight.ApplyDefaultSchedule(*rules)(scheduled)
+    return relax.build(finish(scheduled, target), target=target, relax_pipeline=None)
+
+
+def _database(programs: Iterable[Any], best: Mapping[str, Trial], target: Any) -> Any:
+    from tvm.s_tir.meta_schedule.database import MemoryDatabase
+
+    database = MemoryDatabase()
+    for program in programs:
+        trial = best.get(program_hash(program)) or _drawn(program, target)
+        if trial is not None:
+            workload = database.commit_workload(program)
+            database.commit_tuning_record(tuning_record(trial, workload, target))
+    return database
+
+
+def _drawn(program: Any, target: Any) -> Trial | None:
+    """A valid schedule for a program without trials, the same one every time; None where TVM finds none.
+
+    It is the best that the prior knows, where there is a prior for the kind of target.
+    """
+    if target.kind.name != "llvm":
+        return None  # the default schedules for GPUs are better than a random one
+    found = _by_prior(program, target)
+    if found is None:
+        tiny = Evolution(population=8, generations=0, init_unmeasured=1, mutation_probability=0.0, epsilon=0.0)
+        found = next(iter(evolve.propose(program, target, [], 1, None, tiny, _DEFAULT_SEED)), None)
+    return Trial(found.hash, found.trace, found.args, (1.0,), None, "", 0, 0.0) if found else None
+
+
+def _by_prior(program: Any, target: Any) -> Candidate | None:
+    request = propose.Request((), (), 1, prior(target.kind.name), _DEFAULT_SEED)
+    try:
+        found = propose.propose(
+            Knobs(program, target), strategies.get("beam"), samplers.make("greedy", 0.0, True), request
+        )
+    except WorkerError:  # a space that strategies do not know
+        return None
+    return found.candidates[0] if found.candidates else None

@@ -1,0 +1,263 @@
+"""The TVM side of `export`: compile, verify, compare, and write the folder that is handed over."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import BadState, VerificationError
+from autotune.machine.hardware import pin
+from autotune.machine.leases import cpu_name, lease, lease_one
+from autotune.storage.atomic import publish_bytes, publish_json
+from autotune.storage.formats import JobSpec, Trial
+from autotune.storage.job_files import check_model, read_spec
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.tvm_backend.export import retiming
+from autotune.tvm_backend.kernels import verify
+from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
+from autotune.tvm_backend.load import load_tvm
+from autotune.tvm_backend.search.tasks import read_program
+
+LIBRARY, REPORT, SCRIPT = "model.so", "report.json", "run.py"
+_REPORT_FORMAT = ("autotune-report", 1)
+_ROUNDS_LESS = "; submit it with --no-winograd, which rounds less"
+_VERIFY_SEED = 2026
+_TURN_MS = 20
+
+_RUN_PY = '''"""Run {name} once on random inputs, with the TVM runtime alone. Made by autotune {version}."""
+import os
+
+os.environ.setdefault("TVM_NUM_THREADS", "{threads}")  # TVM's own default is half of the CPUs
+from pathlib import Path
+import numpy, tvm
+from tvm import relax
+
+model = relax.VirtualMachine(tvm.runtime.load_module(str(Path(__file__).parent / "{library}")), tvm.{device}(0))
+inputs = [numpy.random.rand(*shape).astype(dtype) for shape, dtype in {inputs}]
+outputs = model["main"](*[tvm.runtime.tensor(array, device=tvm.{device}(0)) for array in inputs])
+for output in [outputs] if hasattr(outputs, "numpy") else outputs:
+    print(output.shape, output.dtype, output.numpy().ravel()[:4])
+'''
+
+
+@dataclass(frozen=True)
+class _Export:
+    """One export: what to compile, where to, on which CPUs, and on which to compare."""
+
+    workspace: Workspace
+    paths: JobPaths
+    spec: JobSpec
+    output: Path
+    cpus: tuple[int, ...]
+    measure_cpus: tuple[int, ...]
+    threads: int
+    lock_folder: Path
+    tolerance: float
+    turns: int
+    contenders: int
+
+
+def run(request: dict[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
+    """Export a job's best so far and return the report.
+
+    Raises:
+        VerificationError: the compiled model computes something else than ONNX Runtime.
+        BadState: the target's device is not on this machine.
+    """
+    root, folder = Path(request["workspace"]), request["job"]
+    paths = JobPaths(Workspace(root).jobs / folder)
+    spec = read_spec(paths)
+    check_model(paths, spec)
+    export = _Export(
+        workspace=Workspace(root),
+        paths=paths,
+        spec=spec,
+        output=Path(request["output"]),
+        cpus=tuple(request["cpus"]),
+        measure_cpus=tuple(request["measure_cpus"]),
+        threads=int(request["threads"]),
+        lock_folder=Path(request["lock_folder"]),
+        tolerance=float(request["tolerance"]),
+        turns=int(request["turns"]),
+        contenders=int(request["contenders"]),
+    )
+    os.environ["TVM_NUM_THREADS"] = str(export.threads)
+    if len(export.measure_cpus) != os.cpu_count():
+        os.environ["TVM_BIND_THREADS"] = "0"
+    pin(export.cpus)
+    return _export(export, progress)
+
+
+def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
+    found = retiming.contenders(export.workspace, export.spec, export.contenders)
+    with tempfile.TemporaryDirectory(prefix="autotune-export-") as folder:
+        with _one_cpu(export, progress):
+            progress("loading TVM")
+            load_tvm(export.spec.target_kind)
+            _require_device(export.spec)
+            races = _enter(export, found, Path(folder), progress)
+        again = _play(export, races, progress) if races else {}
+    best = {hash: trials[0] for hash, trials in found.items()} | {hash: item.trial for hash, item in again.items()}
+    with _one_cpu(export, progress):
+        progress("compiling the tuned model")
+        tuned, untuned = _compile(export, best, progress)
+    with _quiet(export, progress):
+        progress("verifying and comparing")
+        error, latencies = _compare(export, tuned, untuned)
+    report = _report(export, best, again, error, latencies)
+    _write(export, tuned, report)
+    return report
+
+
+@contextlib.contextmanager
+def _one_cpu(export: _Export, progress: Callable[[str], None]) -> Iterator[None]:
+    progress("waiting for a CPU")
+    with lease_one(export.lock_folder, map(cpu_name, export.cpus)):
+        pin(export.cpus)
+        yield
+
+
+@contextlib.contextmanager
+def _quiet(export: _Export, progress: Callable[[str], None]) -> Iterator[None]:
+    progress("waiting for the CPUs to measure on")
+    with lease(export.lock_folder, _measured_on(export), wait_s=-1):
+        pin(export.measure_cpus)
+        yield
+
+
+def _enter(
+    export: _Export, found: Mapping[str, Sequence[Trial]], folder: Path, progress: Callable[[str], None]
+) -> dict[str, list[retiming.Entrant]]:
+    """The contenders of each task, built again."""
+    import tvm
+
+    target, races = tvm.target.Target(export.spec.target), {}
+    indices = {task.hash: index for index, task in enumerate(export.spec.tasks)}
+    wanted = retiming.open_races(export.spec, found)
+    for number, hash in enumerate(wanted):
+        progress(f"building the best candidates of each task again ({number + 1} of {len(wanted)} tasks)")
+        program = read_program(export.paths.task(indices[hash]), hash)
+        races[hash] = retiming.build(found[hash], program, target, folder)
+    return races
+
+
+def _play(
+    export: _Export, races: Mapping[str, Sequence[retiming.Entrant]], progress: Callable[[str], None]
+) -> dict[str, retiming.Entrant]:
+    """The winner of each race."""
+    device, logs = open_device(export.spec.target_kind), export.workspace
+    with _quiet(export, progress):
+        progress(f"timing the best candidates of {len(races)} tasks again, in turns")
+        retiming.play(races, Runner(device, Timing(warmup=1, repeats=1, min_repeat_ms=_TURN_MS)))
+        return {
+            hash: retiming.winner(race, verify.load(logs.tuning_log(export.spec.target_key, hash).reference), device)
+            for hash, race in races.items()
+        }
+
+
+def _measured_on(export: _Export) -> list[str]:
+    """What a measure stage of this target would lease, and the CPUs that ONNX Runtime runs on."""
+    device = [f"{export.spec.target_kind}:0"] if export.spec.target_kind != "llvm" else []
+    return [*map(cpu_name, export.measure_cpus), *device]
+
+
+def _require_device(spec: JobSpec) -> None:
+    import tvm
+
+    if spec.target_kind == "cuda" and not tvm.cuda(0).exist:
+        raise BadState("this model is for CUDA and this machine has no CUDA device to verify it on")
+
+
+def _compile(export: _Export, best: Mapping[str, Trial], progress: Callable[[str], None]) -> tuple[Any, Any]:
+    import tvm
+
+    from autotune.tvm_backend.export.compile import compile_tuned, compile_untuned
+    from autotune.tvm_backend.graph.model import read_model
+    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.search.tasks import extract_tasks
+
+    target = tvm.target.Target(export.spec.target)
+    overrides = {item.name: item for item in export.spec.inputs}
+    module = read_model(export.paths.model, overrides).module
+    prepared = prepare(module, target, winograd=export.spec.winograd)
+    tasks = extract_tasks(prepared, target)
+    lost = {task.spec.hash for task in tasks} ^ {task.hash for task in export.spec.tasks}
+    if lost:
+        raise VerificationError(f"the model lowers to other tasks than when it was submitted ({len(lost)} differ)")
+    tuned = compile_tuned(prepared, [task.program for task in tasks], best, target)
+    progress("compiling the untuned model, to compare with")
+    return tuned, compile_untuned(module, target)
+
+
+def _compare(export: _Export, tuned: Any, untuned: Any) -> tuple[float, dict[str, float]]:
+    from autotune.tvm_backend.export import compare
+
+    device = open_device(export.spec.target_kind)
+    arrays = compare.random_inputs(export.spec.inputs, _VERIFY_SEED)
+    session = compare.onnx_session(export.paths.model, export.threads)
+    runners = {
+        "untuned_ms": compare.vm_runner(untuned, device, arrays),
+        "tuned_ms": compare.vm_runner(tuned, device, arrays),
+        "onnxruntime_ms": compare.onnx_runner(session, export.spec.inputs, arrays),
+    }
+    try:
+        error = compare.check(runners["tuned_ms"](), runners["onnxruntime_ms"](), export.tolerance)
+    except VerificationError as failure:
+        rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
+        raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
+    return error, compare.alternate(runners, export.turns)
+
+
+def _report(
+    export: _Export,
+    best: Mapping[str, Trial],
+    again: Mapping[str, retiming.Entrant],
+    error: float,
+    latencies: Mapping[str, float],
+) -> dict[str, Any]:
+    spec = export.spec
+    tasks = []
+    for task in spec.tasks:
+        trial, entrant = best.get(task.hash), again.get(task.hash)
+        times = {"best_us": trial.best_us if trial else None, "again_us": entrant.median_us if entrant else None}
+        tasks.append({"name": task.name, "weight": task.weight, **times})
+    return {
+        "job": spec.id,
+        "name": spec.name,
+        "model": spec.model,
+        "target": spec.target,
+        "inputs": [asdict(item) for item in spec.inputs],
+        "threads": export.threads,
+        "largest_relative_error": error,
+        "tolerance": export.tolerance,
+        "latency": {name: round(value, 4) for name, value in latencies.items()},
+        "tasks": tasks,
+        "exported_at": time.time(),
+    }
+
+
+def _write(export: _Export, tuned: Any, report: Mapping[str, Any]) -> None:
+    """Each file appears whole: the library first, the report, which says that all is well, last."""
+    from autotune import __version__
+    from autotune.tvm_backend.kernels.build import link_shared
+
+    export.output.mkdir(parents=True, exist_ok=True)
+    temporary = export.output / f".tmp-{os.getpid()}.so"
+    tuned.export_library(str(temporary), fcompile=link_shared)
+    os.replace(temporary, export.output / LIBRARY)
+    script = _RUN_PY.format(
+        name=export.spec.name,
+        version=__version__,
+        threads=export.threads,
+        library=LIBRARY,
+        device="cuda" if export.spec.target_kind == "cuda" else "cpu",
+        inputs=[(item.shape, item.dtype) for item in export.spec.inputs],
+    )
+    publish_bytes(export.output / SCRIPT, script.encode())
+    publish_json(export.output / REPORT, *_REPORT_FORMAT, dict(report))

@@ -1,0 +1,178 @@
+"""Fold per-channel scales into the weights of the convolution before them: batch normalisation costs one add."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax
+
+from autotune.tvm_backend.graph.rewrite import (
+    Expr,
+    Rewriter,
+    float_dtype,
+    is_tensor_constant,
+    op_name,
+    plain_convolution,
+    rewrite,
+    static_shape,
+)
+
+Array = npt.NDArray[np.float64]
+
+
+def fold_scales(mod: Any) -> Any:
+    """Merge each run of additions and multiplications by per-channel constants in `main`.
+
+    A run after a convolution with constant weights becomes scaled weights and one addition; elsewhere it
+    becomes one multiplication and one addition. A run ends where a value has several uses.
+
+    Args:
+        mod: a module whose batch normalisations are decomposed and whose constants are folded.
+    """
+    return rewrite(mod, _Folder)
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """`base * scale + shift`, not emitted yet.
+
+    base is a new variable or a call of a convolution (N, C, H, W); scale and shift are () or (C, 1, 1).
+    """
+
+    base: Expr
+    scale: Array
+    shift: Array
+
+
+_ONE, _ZERO = np.ones(()), np.zeros(())
+
+# What `value op constant`, and for some operators `constant op value`, makes of (scale, shift).
+_Step = Callable[[Array, Array, Array], tuple[Array, Array]]
+_AFTER: dict[str, _Step] = {
+    "relax.add": lambda scale, shift, const: (scale, shift + const),
+    "relax.subtract": lambda scale, shift, const: (scale, shift - const),
+    "relax.multiply": lambda scale, shift, const: (scale * const, shift * const),
+    "relax.divide": lambda scale, shift, const: (scale / const, shift / const),
+}
+_BEFORE: dict[str, _Step] = {
+    "relax.add": _AFTER["relax.add"],
+    "relax.multiply": _AFTER["relax.multiply"],
+    "relax.subtract": lambda scale, shift, const: (-scale, const - shift),
+}
+
+
+class _Folder(Rewriter):
+    """Holds convolutions and runs of affine steps back until something else needs their value."""
+
+    def __init__(self, mod: Any) -> None:
+        super().__init__(mod)
+        self._uses = _count_uses(self.function)
+        self._made: dict[Any, Expr] = {}
+        self._pending: dict[Any, _Affine] = {}
+
+    def visit(self, var: Expr, value: Expr) -> None:
+        pending = _Affine(self.rebuild(value), _ONE, _ZERO) if plain_convolution(value) else self._step(value)
+        if pending is None:
+            self._made[var] = self.builder.emit(self.rebuild(value), var.name)
+        else:
+            self._pending[var] = pending
+
+    def plain(self, var: Expr) -> Expr:
+        if var in self._pending:
+            self._made[var] = self._emit(self._pending.pop(var), var.name)
+        return self._made.get(var, var)
+
+    def bind(self, var: Expr, expr: Expr) -> None:
+        self._made[var] = expr
+
+    def _step(self, value: Expr) -> _Affine | None:
+        """The value as an affine function, joined to a run of such that ends in its operand."""
+        found = _affine_operands(value)
+        if found is None:
+            return None
+        step, operand, const = found
+        inner = isinstance(operand, relax.DataflowVar) and self._uses[operand] == 1
+        joined = inner and operand in self._pending
+        run = self._pending[operand] if joined else _Affine(operand, _ONE, _ZERO)
+        with np.errstate(all="ignore"):
+            scale, shift = step(run.scale, run.shift, const)
+        if not (np.isfinite(scale).all() and np.isfinite(shift).all()):
+            return None
+        if joined:
+            del self._pending[operand]
+        return _Affine(run.base if joined else self.plain(operand), scale, shift)
+
+    def _emit(self, run: _Affine, name: str) -> Expr:
+        expr, scale = run.base, run.scale
+        if isinstance(expr, relax.Call):
+            expr, scale = self.builder.emit(_scale_weights(expr, scale), name), _ONE
+        if (scale != 1).any():
+            expr = self.builder.emit(relax.op.multiply(expr, _constant(scale, expr)), name)
+        if (run.shift != 0).any():
+            expr = self.builder.emit(relax.op.add(expr, _constant(run.shift, expr)), name)
+        return expr
+
+
+def _affine_operands(value: Expr) -> tuple[_Step, Expr, Array] | None:
+    """The step, the variable (N, C, H, W) and the constant (C, 1, 1) or () of an arithmetic call."""
+    name = op_name(value)
+    if name not in _AFTER:
+        return None
+    left, right = value.args
+    table, operand, other = (_AFTER, left, right) if is_tensor_constant(right) else (_BEFORE, right, left)
+    if name not in table or not isinstance(operand, relax.Var) or not is_tensor_constant(other):
+        return None
+    shape = static_shape(operand)
+    if len(shape) != 4 or shape != static_shape(value) or float_dtype(operand) is None:
+        return None
+    const = _per_channel(other.value.numpy(), shape[1])
+    return None if const is None else (table[name], operand, const)
+
+
+def _per_channel(value: npt.NDArray[Any], channels: int) -> Array | None:
+    """A constant for each channel of (N, C, H, W), as float64 () or (C, 1, 1); None for any other."""
+    if value.size == 1:
+        return value.astype(np.float64).reshape(())
+    if value.shape[-3:] != (channels, 1, 1) or value.size != channels:
+        return None
+    return value.astype(np.float64).reshape(channels, 1, 1)
+
+
+def _scale_weights(call: Expr, scale: Array) -> Expr:
+    """The convolution with its weights (O, I, KH, KW) multiplied by scale () or (O, 1, 1)."""
+    if (scale == 1).all():
+        return call
+    data, weight = call.args
+    scaled = weight.value.numpy().astype(np.float64) * scale.reshape(-1, 1, 1, 1)
+    return relax.Call(call.op, [data, _as_constant(scaled, weight)], call.attrs, call.ty_args)
+
+
+def _constant(value: Array, like: Expr) -> Expr:
+    """() as it is, (C, 1, 1) as (1, C, 1, 1), of the element type of `like`."""
+    return _as_constant(value if value.ndim == 0 else value[None], like)
+
+
+def _as_constant(value: Array, like: Expr) -> Expr:
+    dtype = str(like.ty.dtype)
+    return relax.const(value.astype(dtype), dtype)
+
+
+def _count_uses(function: Any) -> Counter[Any]:
+    bindings = [binding for block in function.body.blocks for binding in block.bindings]
+    expressions = [*(binding.value for binding in bindings), function.body.body]
+    return Counter(var for expr in expressions for var in _variables(expr))
+
+
+def _variables(expr: Expr) -> Iterator[Expr]:
+    if isinstance(expr, relax.Var):
+        yield expr
+    elif isinstance(expr, relax.TupleGetItem):
+        yield from _variables(expr.tuple_value)
+    elif isinstance(expr, relax.Call | relax.Tuple):
+        for item in expr.args if isinstance(expr, relax.Call) else expr.fields:
+            yield from _variables(item)

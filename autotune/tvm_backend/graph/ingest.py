@@ -1,0 +1,98 @@
+"""The TVM side of `submit`: from a model file to tasks, in a folder that is not yet a job."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import ModelError
+from autotune.machine.hardware import pin
+from autotune.machine.leases import cpu_name, lease_one
+from autotune.storage.formats import InputSpec, from_json, to_json
+from autotune.storage.job_files import make_folder
+from autotune.storage.paths import JobPaths
+from autotune.tvm_backend.load import load_tvm
+from autotune.tvm_backend.target import resolve_target, target_kind
+
+
+def run(request: dict[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
+    """Import the model, extract its tasks and, unless `folder` is null, write snapshot and programs there.
+
+    The request has `model` (path), `target` (text), `threads`, `cpus` and `lock_folder` (whose slot to
+    work in), `inputs` (name to input), `winograd` and `folder`. The answer has `target`, `target_key`, `inputs` and
+    `tasks`, each with its `space`; and `model_size` and `model_crc32` of the snapshot.
+
+    Raises:
+        ModelError, BadTarget, UnsupportedVersion, DiskProblem
+    """
+    progress("waiting for a CPU")
+    pin(request["cpus"])
+    with lease_one(Path(request["lock_folder"]), map(cpu_name, request["cpus"])):
+        progress("loading TVM")
+        load_tvm(target_kind(request["target"]))
+        return _ingest(request, progress)
+
+
+def _ingest(request: dict[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
+    import tvm
+
+    from autotune.tvm_backend.graph.model import parse_file, read_model
+    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.search.tasks import extract_tasks
+
+    target = resolve_target(request["target"], int(request["threads"]))
+    progress("reading the model")
+    path = Path(request["model"])
+    overrides = {name: from_json(InputSpec, item) for name, item in request["inputs"].items()}
+    proto = parse_file(path)
+    model = read_model(path, overrides, proto)
+    progress("folding, choosing layouts and fusing")
+    tvm_target = tvm.target.Target(target.lowered_for)
+    prepared = _guarded(path, lambda: prepare(model.module, tvm_target, winograd=bool(request["winograd"])))
+    progress("extracting tasks")
+    tasks = _guarded(path, lambda: extract_tasks(prepared, tvm_target))
+    size, crc = 0, 0
+    if request["folder"] is not None:
+        size, crc = _write(JobPaths(Path(request["folder"])), proto, [task.program for task in tasks])
+    return {
+        "target": target.description,
+        "target_key": target.key,
+        "inputs": [to_json(item) for item in model.inputs],
+        "model_size": size,
+        "model_crc32": crc,
+        "tasks": [{**to_json(task.spec), "space": task.space} for task in tasks],
+    }
+
+
+def _guarded(path: Path, step: Callable[[], Any]) -> Any:
+    """Map what TVM's passes raise to an error about the model."""
+    try:
+        return step()
+    except Exception as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        raise ModelError(f"TVM cannot lower {path}: {lines[-1].strip() if lines else error!r}") from error
+
+
+def _write(paths: JobPaths, proto: Any, programs: list[Any]) -> tuple[int, int]:
+    """Write snapshot and programs; returns size and CRC-32 of the snapshot."""
+    from autotune.storage.atomic import publish_bytes
+    from autotune.tvm_backend.search.tasks import write_program
+
+    model = _serialised(proto)
+    publish_bytes(paths.model, model)
+    make_folder(paths.tasks)
+    for index, program in enumerate(programs):
+        write_program(paths.task(index), program)
+    return len(model), zlib.crc32(model)
+
+
+def _serialised(proto: Any) -> bytes:
+    """The model as one file, with the weights that it kept in others."""
+    from google.protobuf.message import EncodeError
+
+    try:
+        return bytes(proto.SerializeToString())
+    except (EncodeError, ValueError) as error:
+        raise ModelError(f"the model cannot be kept as one ONNX file, which may have 2 GiB: {error}") from error

@@ -1,0 +1,73 @@
+"""The passes from an imported model to fused tensor programs; submit and export run exactly the same ones."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+
+def prepare(module: Any, target: Any, *, winograd: bool = False) -> Any:
+    """Fold constants and batch normalisation, choose layouts, lower to TIR and fuse.
+
+    The result's tensor programs are what tasks are extracted from and what schedules are applied to, so
+    this has to be deterministic: the same model, target and options give structurally equal programs.
+
+    Args:
+        winograd: compute 3x3 convolutions by that algorithm where it is expected to be faster; on CPUs only.
+    """
+    import tvm
+    from tvm import relax
+
+    from autotune.tvm_backend.graph.fold_scale import fold_scales
+    from autotune.tvm_backend.graph.layout import pack_layouts
+    from autotune.tvm_backend.graph.winograd import winograd_pays
+    from autotune.tvm_backend.target import vector_registers
+
+    passes = relax.transform
+    with target, tvm.transform.PassContext(opt_level=3):
+        simplify = [passes.DecomposeOpsForInference(), passes.CanonicalizeBindings(), passes.FoldConstant()]
+        module = tvm.transform.Sequential([*_dispatch(target), *simplify])(module)
+        if target.kind.name == "llvm":
+            pays = partial(winograd_pays, vector=vector_registers(target)[0]) if winograd else None
+            module = pack_layouts(fold_scales(module), winograd=pays)
+        lower = [
+            passes.LegalizeOps(),
+            passes.AnnotateTIROpPattern(),
+            passes.FoldConstant(),
+            passes.FuseOps(),
+            passes.FuseTIR(),
+            passes.DeadCodeElimination(["main"]),
+        ]
+        return tvm.transform.Sequential(lower)(module)
+
+
+def finish(module: Any, target: Any) -> Any:
+    """Lower a module whose tensor programs are scheduled to what the virtual machine runs."""
+    import tvm
+    from tvm import relax
+
+    passes = relax.transform
+    lower = [
+        passes.RewriteDataflowReshape(),
+        passes.ToNonDataflow(),
+        passes.RemovePurityChecking(),
+        passes.CallTIRRewrite(),
+        passes.StaticPlanBlockMemory(),
+        passes.LowerAllocTensor(),
+        passes.KillAfterLastUse(),
+        passes.LowerRuntimeBuiltin(),
+        passes.ComputePrimValue(),
+        passes.VMShapeLower(),
+        passes.AttachGlobalSymbol(),
+    ]
+    with target, tvm.transform.PassContext(opt_level=3):
+        return tvm.transform.Sequential(lower)(module)
+
+
+def _dispatch(target: Any) -> list[Any]:
+    from tvm import relax
+
+    try:
+        return list(relax.pipeline.library_dispatch_passes(target))
+    except (ValueError, AttributeError):
+        return []

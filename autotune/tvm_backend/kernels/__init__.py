@@ -1,0 +1,1 @@
+"""Build, time and verify one scheduled tensor program."""

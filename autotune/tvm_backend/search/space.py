@@ -1,0 +1,105 @@
+"""The design space of a task: its sketches, and schedules rebuilt from recorded traces."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from autotune.errors import DamagedFile
+from autotune.storage.formats import Candidate, Trial
+from autotune.tvm_backend.sanitize import check_trace
+
+_QUIET = logging.getLogger("autotune.tvm")
+_QUIET.addHandler(logging.NullHandler())
+_QUIET.propagate = False
+_QUIET.setLevel(logging.CRITICAL)
+
+
+def tune_context(program: Any, target: Any, *, strategy: Any = None, seed: int = 1, threads: int = 1) -> Any:
+    """A TuneContext with MetaSchedule's default rules for the target. Costs about 3 ms."""
+    from tvm.s_tir import meta_schedule as ms
+
+    from autotune.tvm_backend.search import winograd_rules  # noqa: F401  some blocks name its schedule rules
+
+    return ms.TuneContext(
+        program,
+        target=target,
+        space_generator="post-order-apply",
+        search_strategy=strategy,
+        rand_state=seed,
+        num_threads=threads,
+        logger=_QUIET,
+    )
+
+
+def design_space(program: Any, target: Any) -> list[Any]:
+    """The sketches of a program: schedules whose sampling instructions are the knobs."""
+    return list(tune_context(program, target).generate_design_space())
+
+
+def tuning_record(item: Candidate | Trial, workload: Any, target: Any) -> Any:
+    """TVM's tuning record of a candidate or a trial. A failed trial costs 1e10 seconds, as in TVM.
+
+    Raises:
+        DamagedFile: its trace is more than a schedule.
+    """
+    from tvm.s_tir.meta_schedule.database import TuningRecord
+
+    try:
+        check_trace(item.trace)
+    except ValueError as error:
+        raise DamagedFile(f"the trace of candidate {item.hash} is refused: {error}") from error
+    seconds: list[float] = []
+    if isinstance(item, Trial):
+        seconds = [time / 1e6 for time in item.times_us] or [1e10]
+    trace = TuningRecord.from_json([item.trace, seconds, None, item.args], workload).trace
+    return TuningRecord(trace, workload, seconds or None, target, None)
+
+
+def replay(items: Sequence[Candidate | Trial], program: Any, target: Any) -> list[Any]:
+    """Measure candidates (schedule and argument shapes) rebuilt from traces, about 1.4 ms each."""
+    from tvm.s_tir.meta_schedule.database import Workload
+
+    workload = Workload(program)
+    return [tuning_record(item, workload, target).as_measure_candidate() for item in items]
+
+
+def plain_trace(trace: Any) -> Any:
+    """A trace without postprocessing in TVM's JSON form, with nothing but Python's containers and numbers."""
+    return _plain(trace.as_json(True))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (str, int, float)) or value is None:
+        return value
+    if hasattr(value, "items"):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if hasattr(value, "__len__"):
+        return [_plain(item) for item in value]
+    return _plain(value.value)
+
+
+def before_postprocessing(trace: Any) -> list[Any]:
+    """The instructions of a trace in JSON form, up to where its postprocessing begins."""
+    return list(itertools.takewhile(lambda item: item[0] != "EnterPostproc", trace[0]))
+
+
+def sampled(trace: Any) -> list[Any]:
+    """What the sampling instructions of a trace in JSON form decided, in order.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is no trace, or one of its decisions is missing.
+    """
+    decided = {int(index): decision for index, decision in trace[1]}
+    return [decided[at] for at, item in enumerate(trace[0]) if str(item[0]).startswith("Sample")]
+
+
+def to_candidate(measure_candidate: Any, program: Any, hash: str) -> Candidate:
+    """The JSON form of a schedule that the search proposed."""
+    from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
+
+    trace, args = measure_candidate.sch.trace, measure_candidate.args_info
+    trace_json, _, _, args_json = TuningRecord(trace, Workload(program), None, None, args).as_json()
+    return Candidate(hash, trace_json, args_json)

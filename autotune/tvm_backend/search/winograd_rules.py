@@ -1,0 +1,77 @@
+"""How the transforms of Winograd's algorithm are scheduled: two rules that MetaSchedule finds by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+
+TILE = 4  # of the output, both ways
+PATCH = TILE + 2  # of the input
+
+
+def _schedule_input(schedule: Any, block: Any) -> list[Any]:
+    """A row of tiles of some channels is a piece of work; its input, padded, and a tile's rows stay in the caches."""
+    (rows,) = schedule.get_producers(block)
+    (pad,) = schedule.get_producers(rows)
+    across = schedule.get(schedule.get_loops(rows)[3]).extent
+    at, chunk, tile, lane = schedule.get_loops(block)
+    outer, inner = schedule.split(at, [PATCH, PATCH])
+    line, x = schedule.split(tile, [None, across])
+    schedule.reorder(chunk, line, x, outer, inner, lane)
+    piece = schedule.fuse(chunk, line)
+    schedule.parallel(piece)
+    _unroll_and_vectorize(schedule, inner, lane)
+    schedule.compute_at(rows, x)
+    *_, i, w, lane = schedule.get_loops(rows)
+    schedule.reorder(w, i, lane)
+    _unroll_and_vectorize(schedule, i, lane)
+    schedule.compute_at(pad, piece)
+    schedule.vectorize(schedule.get_loops(pad)[-1])
+    return [schedule]
+
+
+def _schedule_output(schedule: Any, block: Any) -> list[Any]:
+    """A row of tiles of some channels is a piece of work; a tile's columns stay in the caches.
+
+    What is fused to the convolution is computed where its results are written.
+    """
+    _inline_consumers(schedule, block)
+    (columns,) = schedule.get_producers(block)
+    batch, chunk, height, width, lane = schedule.get_loops(block)
+    y, h = schedule.split(height, [None, TILE])
+    x, w = schedule.split(width, [None, TILE])
+    schedule.reorder(batch, chunk, y, x, h, w, lane)
+    schedule.parallel(schedule.fuse(batch, chunk, y))
+    _unroll_and_vectorize(schedule, w, lane)
+    schedule.compute_at(columns, x)
+    *_, i, b, lane = schedule.get_loops(columns)
+    schedule.reorder(b, i, lane)
+    _unroll_and_vectorize(schedule, i, lane)
+    return [schedule]
+
+
+def _inline_consumers(schedule: Any, block: Any) -> None:
+    """Elementwise consumers, one after the other, up to the first that is none; x * sigmoid(x) counts as one."""
+    from tvm.s_tir import ScheduleError
+
+    while consumers := schedule.get_consumers(block):
+        inner = [item for item in consumers if schedule.get_consumers(item)]
+        try:
+            if len(consumers) == 1:
+                schedule.reverse_compute_inline(consumers[0])
+            elif inner:
+                schedule.compute_inline(inner[0])
+            else:
+                return
+        except ScheduleError:
+            return
+
+
+def _unroll_and_vectorize(schedule: Any, unrolled: Any, vectorized: Any) -> None:
+    schedule.unroll(unrolled)
+    schedule.vectorize(vectorized)
+
+
+tvm.register_global_func("s_tir.meta_schedule.cpu.winograd_input", _schedule_input, override=True)
+tvm.register_global_func("s_tir.meta_schedule.cpu.winograd_output", _schedule_output, override=True)

@@ -1,0 +1,193 @@
+"""`check` says what is wrong with a workspace, and nothing of one that is right."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.commands import check as checking
+from autotune.commands.check import check
+from autotune.storage import atomic, formats
+from autotune.storage.formats import Candidate, JobState, StageFile, TaskProgress, Trial
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.record_log import RecordLog
+from autotune.storage.tuning_log import FORMAT, TuningLog
+
+HASH = f"{0:016x}"
+
+
+def trial(hash: str, round: int = 0, job: str = "0001-net", us: float = 5.0) -> Trial:
+    return Trial(hash, {}, [], (us,), None, job, round, 0.0)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "_SETTLE_S", 0.0)
+
+
+@pytest.fixture
+def job(workspace: Workspace, make_job: Callable[..., JobPaths]) -> JobPaths:
+    """A whole job of one task."""
+    paths = make_job(tasks=1)
+    paths.model.write_bytes(b"model")
+    paths.tasks.mkdir()
+    paths.task(0).write_bytes(b"program")
+    atomic.publish_json(workspace.last_id, "autotune-last-id", 1, {"id": 1})
+    return paths
+
+
+@pytest.fixture
+def log(workspace: Workspace) -> TuningLog:
+    return TuningLog(workspace.tuning_log("llvm-test", HASH).records)
+
+
+def only(workspace: Workspace) -> str:
+    (line,) = check(workspace)
+    return line
+
+
+def test_a_whole_workspace_has_nothing_wrong(workspace: Workspace, job: JobPaths, log: TuningLog) -> None:
+    log.add([trial("a"), trial("b", us=3.0)])
+    formats.write(job.state, JobState("done", trials_done=2, tasks=(TaskProgress(2, 3.0),), finished_at=1.0))
+    assert check(workspace) == []
+
+
+@pytest.mark.parametrize("missing", ["spec.json", "control.json", "model.onnx", "tasks/000.json"])
+def test_a_file_of_a_job_is_missing(workspace: Workspace, job: JobPaths, missing: str) -> None:
+    (job.folder / missing).unlink()
+    assert missing in only(workspace)
+
+
+def test_two_jobs_with_one_id(workspace: Workspace, job: JobPaths) -> None:
+    shutil.copytree(job.folder, workspace.jobs / "0001-other")
+    assert any("2 jobs have the id 1" in line for line in check(workspace))
+
+
+def test_an_id_that_could_be_given_again(workspace: Workspace, job: JobPaths) -> None:
+    atomic.publish_json(workspace.last_id, "autotune-last-id", 1, {"id": 0})
+    assert "says 0, but there is a job 1" in only(workspace)
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (StageFile(0, 0, "search", (Candidate("a", {}, []),)), "a search of 1 candidates"),
+        (StageFile(0, 0, "measure"), "a measure of 0 candidates"),
+        (StageFile(0, 3, "search"), "says task 0, round 3"),
+        (StageFile(0, 0, "build", (Candidate("a", {}, []), Candidate("a", {}, []))), "waits 2 times"),
+    ],
+)
+def test_a_stage_that_makes_no_sense(workspace: Workspace, job: JobPaths, file: StageFile, words: str) -> None:
+    formats.write(job.stage(0, 0), file)
+    assert words in "\n".join(check(workspace))
+
+
+def test_a_gap_between_rounds(workspace: Workspace, job: JobPaths) -> None:
+    formats.write(job.stage(0, 2), StageFile(0, 2, "search"))
+    assert "[0, 2] of task 0 do not follow each other" in only(workspace)
+
+
+def test_a_task_without_a_stage(workspace: Workspace, job: JobPaths) -> None:
+    job.stage(0, 0).unlink()
+    assert "task 0 has no stage" in only(workspace)
+
+
+def test_a_candidate_proposed_again(workspace: Workspace, job: JobPaths, log: TuningLog) -> None:
+    log.add([trial("a", round=0)])
+    job.stage(0, 0).unlink()
+    formats.write(job.stage(0, 1), StageFile(0, 1, "build", (Candidate("a", {}, []),)))
+    assert "is in the log from round 0" in only(workspace)
+
+
+def test_one_that_another_job_measured_meanwhile_is_fine(workspace: Workspace, job: JobPaths, log: TuningLog) -> None:
+    log.add([trial("a", job="0002-other")])
+    formats.write(job.stage(0, 0), StageFile(0, 0, "build", (Candidate("a", {}, []),)))
+    assert check(workspace) == []
+
+
+def test_libraries_of_no_stage(workspace: Workspace, job: JobPaths) -> None:
+    job.artifacts_of(0, 0).mkdir(parents=True)
+    assert check(workspace) == []
+    job.artifacts_of(0, 7).mkdir()
+    assert "t000-r0007 belongs to no stage" in only(workspace)
+
+
+def test_a_file_that_was_set_aside(workspace: Workspace, job: JobPaths) -> None:
+    job.stage(0, 0).with_name("t000-r0007.json.damaged").touch()
+    assert "t000-r0007.json.damaged is damaged and was set aside" in only(workspace)
+
+
+@pytest.mark.parametrize(
+    ("progress", "words"),
+    [(TaskProgress(3, 5.0), "3 trials of task 0, but 1"), (TaskProgress(1, 4.0), "4 us, is not in its log")],
+)
+def test_a_state_that_the_log_contradicts(
+    workspace: Workspace, job: JobPaths, log: TuningLog, progress: TaskProgress, words: str
+) -> None:
+    log.add([trial("a")])
+    state = JobState("done", trials_done=progress.trials, tasks=(progress,), finished_at=1.0)
+    formats.write(job.state, state)
+    assert words in only(workspace)
+
+
+class TestLogs:
+    def test_a_candidate_is_there_twice(self, workspace: Workspace, log: TuningLog) -> None:
+        log.add([trial("a")])
+        RecordLog(log.path, *FORMAT).append([formats.to_json(trial("a"))])
+        assert "candidate a is there 2 times" in only(workspace)
+
+    def test_a_record_is_no_trial(self, workspace: Workspace, log: TuningLog) -> None:
+        log.add([trial("a")])
+        RecordLog(log.path, *FORMAT).append([{"hash": "b"}])
+        assert "a record (b) is no trial" in only(workspace)
+
+    def test_a_line_is_damaged(self, workspace: Workspace, log: TuningLog) -> None:
+        log.add([trial("a"), trial("b")])
+        data = log.path.read_bytes()
+        log.path.write_bytes(data.replace(b'"hash":"a"', b'"hash":"x"'))
+        assert "1 of 3 lines are damaged" in only(workspace)
+
+    def test_a_torn_tail_is_the_next_writers(self, workspace: Workspace, log: TuningLog) -> None:
+        log.add([trial("a")])
+        with log.path.open("ab") as file:
+            file.write(b"0123abcd {half")
+        assert check(workspace) == []
+
+    def test_lines_were_set_aside(self, workspace: Workspace, log: TuningLog) -> None:
+        log.add([trial("a")])
+        Path(f"{log.path}.damaged").write_bytes(b"x\n")
+        assert "were set aside" in only(workspace)
+
+
+class TestLeavings:
+    def leave(self, workspace: Workspace, name: str, hours: float) -> None:
+        path = workspace.jobs / name
+        path.touch()
+        os.utime(path, (time.time() - 3600 * hours,) * 2)
+
+    def test_of_a_dead_process_after_an_hour(self, workspace: Workspace) -> None:
+        self.leave(workspace, f".tmp-{2**22 + 1}-ab", hours=1.1)
+        assert "was left by a process that ended" in only(workspace)
+
+    def test_not_of_a_living_one_nor_within_the_hour(self, workspace: Workspace) -> None:
+        self.leave(workspace, f".tmp-{os.getpid()}-ab", hours=1.1)
+        self.leave(workspace, f".incoming-{2**22 + 1}-ab", hours=0.5)
+        assert check(workspace) == []
+
+
+def test_what_two_looks_do_not_agree_on_is_not_said(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[list[str]] = [["a", "b"], ["b", "c"]]
+    monkeypatch.setattr(checking, "_look", lambda _: looks.pop(0))
+    assert check(workspace) == ["b"]
+
+
+def test_a_stray_worker(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    strays: Callable[[Any], list[int]] = lambda _: [12]  # noqa: E731
+    monkeypatch.setattr(checking, "strays", strays)
+    assert only(workspace) == "process 12 is a worker without a daemon"

@@ -1,0 +1,154 @@
+"""What the user wants of jobs is written down for the daemon, for all of them or for none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from autotune.commands import control, logs
+from autotune.commands.status import snapshot
+from autotune.daemon.watch import FolderWatch
+from autotune.errors import BadState
+from autotune.storage import formats, locks
+from autotune.storage.formats import Control, JobState, State, TaskProgress
+from autotune.storage.job_files import read_control
+from autotune.storage.paths import JobPaths, Workspace
+
+Make = Callable[..., JobPaths]
+ASIDE = (TaskProgress(3, None, "build: crashed"),)
+
+
+def refusal(workspace: Workspace, verb: str, *jobs: JobPaths) -> str:
+    with pytest.raises(BadState) as caught:
+        control.apply(workspace, verb, list(jobs))
+    return str(caught.value)
+
+
+class TestVerbs:
+    @pytest.mark.parametrize(
+        ("verb", "before", "after", "past"),
+        [
+            ("cancel", Control(), Control("cancel"), "cancelled"),
+            ("cancel", Control("hold"), Control("cancel"), "cancelled"),
+            ("hold", Control(), Control("hold"), "held"),
+            ("hold", Control("hold"), Control("hold"), "held"),
+            ("release", Control("hold"), Control("run"), "released"),
+            ("retry", Control("cancel"), Control("run", 1), "to be retried"),
+        ],
+    )
+    def test_it_changes_what_is_wanted(
+        self, workspace: Workspace, make_job: Make, verb: str, before: Control, after: Control, past: str
+    ) -> None:
+        job = make_job(4, control=before)
+        assert control.apply(workspace, verb, [job]) == [f"job 4 {past}"]
+        assert read_control(job) == after
+        assert [record["event"] for record in logs.records(workspace, job, False)] == [past]
+
+    def test_it_keeps_the_count_of_retries(self, workspace: Workspace, make_job: Make) -> None:
+        job = make_job(control=Control("run", 3))
+        control.apply(workspace, "hold", [job])
+        assert read_control(job) == Control("hold", 3)
+
+    def test_a_job_without_a_control_file_is_to_run(self, workspace: Workspace, make_job: Make) -> None:
+        job = make_job()
+        job.control.unlink()
+        control.apply(workspace, "hold", [job])
+        assert read_control(job) == Control("hold")
+
+    @pytest.mark.parametrize("state", ["failed", "cancelled"])
+    def test_a_job_that_failed_or_was_cancelled_can_be_retried(
+        self, workspace: Workspace, make_job: Make, state: State
+    ) -> None:
+        job = make_job(control=Control("cancel", 2), state=JobState(state, retries_seen=2))
+        control.apply(workspace, "retry", [job])
+        assert read_control(job) == Control("run", 3)
+
+    def test_a_job_done_but_for_a_task_set_aside_can_be_retried(self, workspace: Workspace, make_job: Make) -> None:
+        job = make_job(tasks=1, state=JobState("done", tasks=ASIDE))
+        control.apply(workspace, "retry", [job])
+        assert read_control(job) == Control("run", 1)
+
+    def test_after_a_retry_it_can_be_held_and_cancelled_again(self, workspace: Workspace, make_job: Make) -> None:
+        job = make_job(state=JobState("failed"))
+        for verb in ("retry", "hold", "release", "cancel", "retry"):
+            control.apply(workspace, verb, [job])
+        assert read_control(job) == Control("run", 2)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("verb", "given", "text"),
+        [
+            ("cancel", {"state": JobState("done")}, "it is done already"),
+            ("cancel", {"state": JobState("failed")}, "it is failed already"),
+            ("cancel", {"control": Control("cancel")}, "it is cancelled already"),
+            ("hold", {"state": JobState("done")}, "it is done already"),
+            ("hold", {"control": Control("cancel")}, "it is cancelled already"),
+            ("release", {}, "it is not held"),
+            ("release", {"control": Control("cancel")}, "it is not held"),
+            ("retry", {}, "it is waiting; only a failed or cancelled job can be retried"),
+            ("retry", {"state": JobState("running")}, "it is running; only a failed or cancelled job can be retried"),
+            ("retry", {"state": JobState("done")}, "it is done; only a failed or cancelled job can be retried"),
+            ("retry", {"control": Control("hold")}, "it is held; only a failed or cancelled job can be retried"),
+        ],
+    )
+    def test_a_verb_that_does_not_fit_the_state(
+        self, workspace: Workspace, make_job: Make, verb: str, given: dict[str, Any], text: str
+    ) -> None:
+        job = make_job(7, **given)
+        before = read_control(job)
+        assert refusal(workspace, verb, job) == f"cannot {verb} job 7: {text}"
+        assert read_control(job) == before
+        assert list(logs.records(workspace, job, False)) == []
+
+    def test_one_refusal_leaves_all_as_they_were(self, workspace: Workspace, make_job: Make) -> None:
+        good, done = make_job(1), make_job(2, "b", state=JobState("done"))
+        assert "job 2" in refusal(workspace, "cancel", good, done)
+        assert read_control(good) == Control()
+
+    @pytest.mark.parametrize("verb", ["cancel", "hold", "release", "retry"])
+    @pytest.mark.parametrize("wanted", ["run", "hold", "cancel"])
+    @pytest.mark.parametrize("ended", ["waiting", "done", "failed", "cancelled"])
+    def test_a_refusal_names_the_state_that_status_shows(
+        self, workspace: Workspace, make_job: Make, verb: str, wanted: Any, ended: State
+    ) -> None:
+        job = make_job(control=Control(wanted), state=JobState(ended))
+        shown = snapshot(workspace)[0].state
+        try:
+            control.apply(workspace, verb, [job])
+        except BadState as error:
+            assert f"it is {shown}" in str(error) or str(error).endswith("it is not held")
+
+
+def test_a_job_that_was_removed_meanwhile_is_said_to_be_and_the_others_stay(
+    workspace: Workspace, make_job: Make
+) -> None:
+    there, gone = make_job(1), make_job(2)
+    shutil.rmtree(gone.folder)
+    assert refusal(workspace, "hold", there, gone) == "cannot hold job 2: it was removed meanwhile"
+    assert read_control(there) == Control()
+
+
+def test_jobs_change_under_the_lock_of_the_queue(
+    workspace: Workspace, make_job: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job()
+    could_lock: list[bool] = []
+    monkeypatch.setattr(
+        formats, "write", lambda *_: could_lock.append(locks.try_lock(workspace.queue_lock) is not None)
+    )
+    control.apply(workspace, "hold", [job])
+    assert could_lock == [False]
+
+
+def test_who_watches_the_queue_is_told(workspace: Workspace, make_job: Make) -> None:
+    job = make_job()
+    os.utime(workspace.jobs, (1e9, 1e9))
+    watch = FolderWatch(workspace.jobs)
+    assert watch.changed() and not watch.changed()
+    control.apply(workspace, "hold", [job])
+    assert watch.changed()

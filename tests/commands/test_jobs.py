@@ -1,0 +1,105 @@
+"""A user names jobs by number, range, name, `last` or `all`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from autotune.commands.jobs import job_name, select, select_one
+from autotune.errors import UnknownJob
+from autotune.storage.paths import JobPaths, Workspace
+
+NAMES = {1: "resnet18", 2: "bert-base", 3: "vgg", 5: "net", 12: "7up"}
+
+
+@pytest.fixture
+def queue(workspace: Workspace, make_job: Callable[..., JobPaths]) -> Workspace:
+    for id, name in NAMES.items():
+        make_job(id, name, tasks=1)
+    return workspace
+
+
+class TestSelect:
+    @pytest.mark.parametrize(
+        ("words", "ids"),
+        [
+            (["3"], [3]),
+            (["0003"], [3]),
+            (["12"], [12]),
+            (["3,5"], [3, 5]),
+            (["1-3"], [1, 2, 3]),
+            (["4-12"], [5, 12]),
+            (["3,5-12"], [3, 5, 12]),
+            (["3, 5"], [3, 5]),
+            (["vgg"], [3]),
+            (["bert-base"], [2]),
+            (["7up"], [12]),
+            (["vgg,1"], [1, 3]),
+            (["last"], [12]),
+            (["all"], [1, 2, 3, 5, 12]),
+        ],
+    )
+    def test_a_word_names_jobs(self, queue: Workspace, words: list[str], ids: list[int]) -> None:
+        assert [job.id for job in select(queue, words)] == ids
+
+    def test_jobs_come_by_id_and_once(self, queue: Workspace) -> None:
+        assert [job.id for job in select(queue, ["last", "5", "1-3", "vgg", "5"])] == [1, 2, 3, 5, 12]
+
+    def test_no_words_name_no_jobs(self, queue: Workspace) -> None:
+        assert select(queue, []) == []
+
+    @pytest.mark.parametrize(
+        "word", ["4", "6-11", "5-3", "resnet", "RESNET18", "", "²", "9" * 5000, "1-", "-1", "0", "../1"]
+    )
+    def test_a_word_that_names_none_is_an_error(self, queue: Workspace, word: str) -> None:
+        with pytest.raises(UnknownJob):
+            select(queue, [word])
+
+    def test_one_unknown_word_among_known_ones_is_an_error(self, queue: Workspace) -> None:
+        with pytest.raises(UnknownJob, match="'4'"):
+            select(queue, ["1,4", "3"])
+
+    def test_all_of_an_empty_queue_is_none(self, workspace: Workspace) -> None:
+        assert select(workspace, ["all"]) == []
+
+    def test_last_of_an_empty_queue_is_an_error(self, workspace: Workspace) -> None:
+        with pytest.raises(UnknownJob, match=r"^no job 'last' here; the queue is empty$"):
+            select(workspace, ["last"])
+
+
+class TestWhatTheErrorSays:
+    def text(self, workspace: Workspace) -> str:
+        with pytest.raises(UnknownJob) as caught:
+            select(workspace, ["77"])
+        return str(caught.value)
+
+    def test_the_only_job(self, workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
+        make_job(3, "vgg")
+        assert self.text(workspace) == "no job '77' here; there is 3 (vgg)"
+
+    def test_all_of_a_few(self, queue: Workspace) -> None:
+        known = "1 (resnet18), 2 (bert-base), 3 (vgg), 5 (net), 12 (7up)"
+        assert self.text(queue) == f"no job '77' here; there are {known}"
+
+    def test_the_last_of_many(self, queue: Workspace, make_job: Callable[..., JobPaths]) -> None:
+        make_job(13, "new")
+        assert self.text(queue).endswith("there are ... 2 (bert-base), 3 (vgg), 5 (net), 12 (7up), 13 (new)")
+
+
+class TestSelectOne:
+    def test_it_gives_the_one(self, queue: Workspace) -> None:
+        assert select_one(queue, "vgg").id == 3
+
+    @pytest.mark.parametrize(("word", "count"), [("all", 5), ("1-3", 3), ("1,5", 2)])
+    def test_several_are_an_error(self, queue: Workspace, word: str, count: int) -> None:
+        with pytest.raises(UnknownJob, match=rf"^'{word}' names {count} jobs; give one$"):
+            select_one(queue, word)
+
+    def test_none_is_an_error(self, workspace: Workspace) -> None:
+        with pytest.raises(UnknownJob, match="'all' names 0 jobs"):
+            select_one(workspace, "all")
+
+
+def test_a_job_name_may_hold_dashes(workspace: Workspace) -> None:
+    assert job_name(workspace.job(2, "bert-base-2")) == "bert-base-2"

@@ -1,0 +1,110 @@
+"""The journal is read from the first line to the last, each once, also while it grows."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from autotune.commands import logs
+from autotune.storage import formats
+from autotune.storage.formats import Control, JobState
+from autotune.storage.journal import note
+from autotune.storage.paths import JobPaths, Workspace
+
+Make = Callable[..., JobPaths]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.commands.logs._POLL_S", 0.01)
+
+
+def events(workspace: Workspace, job: JobPaths, follow: bool = False) -> list[str]:
+    return [record["event"] for record in logs.records(workspace, job, follow)]
+
+
+def later(*actions: Callable[[], object]) -> threading.Thread:
+    """Do these things in a while, one after the other."""
+
+    def run() -> None:
+        for action in actions:
+            time.sleep(0.05)
+            action()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+class TestToItsEnd:
+    def test_it_is_oldest_first(self, workspace: Workspace, make_job: Make) -> None:
+        job = make_job()
+        for event in "abc":
+            note(job, event, task=1)
+        (first, *_) = logs.records(workspace, job, False)
+        assert events(workspace, job) == ["a", "b", "c"]
+        assert first["task"] == 1 and abs(first["at"] - time.time()) < 60
+
+    def test_a_job_to_which_nothing_happened_has_none(self, workspace: Workspace, make_job: Make) -> None:
+        assert events(workspace, make_job()) == []
+
+    def test_damage_costs_the_line_it_is_in(self, workspace: Workspace, make_job: Make) -> None:
+        job = make_job()
+        for event in "abc":
+            note(job, event)
+        job.journal.write_bytes(job.journal.read_bytes().replace(b'"b"', b'"x"'))
+        assert events(workspace, job) == ["a", "c"]
+
+
+class TestFollowing:
+    def test_a_job_that_has_ended_is_read_to_its_end(self, workspace: Workspace, make_job: Make) -> None:
+        job = make_job(state=JobState("done"))
+        note(job, "done")
+        assert events(workspace, job, follow=True) == ["done"]
+
+    def test_it_goes_on_until_the_job_has_ended(self, workspace: Workspace, make_job: Make) -> None:
+        job = make_job()
+        note(job, "a")
+        thread = later(
+            lambda: note(job, "b"), lambda: note(job, "c"), lambda: formats.write(job.state, JobState("done"))
+        )
+        assert events(workspace, job, follow=True) == ["a", "b", "c"]
+        thread.join()
+
+    def test_it_ends_with_a_job_that_is_removed(self, workspace: Workspace, make_job: Make) -> None:
+        job = make_job()
+        note(job, "a")
+        thread = later(lambda: shutil.rmtree(job.folder))
+        assert events(workspace, job, follow=True) == ["a"]
+        thread.join()
+
+    def test_a_job_to_be_retried_has_not_ended(self, workspace: Workspace, make_job: Make) -> None:
+        job = make_job(control=Control("run", 1), state=JobState("failed"))
+        thread = later(lambda: note(job, "again"), lambda: formats.write(job.state, JobState("done", retries_seen=1)))
+        assert events(workspace, job, follow=True) == ["again"]
+        thread.join()
+
+    def test_lines_come_as_they_are_written(self, workspace: Workspace, make_job: Make) -> None:
+        job = make_job()
+        note(job, "a")
+        found = logs.records(workspace, job, True)
+        assert next(found)["event"] == "a"
+        note(job, "b")
+        assert next(found)["event"] == "b"
+
+    def test_a_journal_that_is_mended_meanwhile_repeats_nothing(self, workspace: Workspace, make_job: Make) -> None:
+        job = make_job()
+        for event in "abc":
+            note(job, event)
+        found = logs.records(workspace, job, True)
+        assert [record["event"] for record in itertools.islice(found, 3)] == ["a", "b", "c"]
+        with job.journal.open("ab") as file:
+            file.write(b"00000000 {}\n00000000 {}\n")
+        thread = later(lambda: note(job, "d"), lambda: formats.write(job.state, JobState("done")))
+        assert [record["event"] for record in found] == ["d"]
+        thread.join()

@@ -1,0 +1,70 @@
+"""What people read: whole, aligned, and never taken for markup."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from autotune.commands import render
+from autotune.commands.status import JobStatus, TaskStatus
+
+JOB = JobStatus(7, "net", "net.onnx", "llvm", "waiting", "", 3, 9, (), None, 0.0, None)
+
+
+def shown(*items: object) -> str:
+    console = Console(width=200, file=io.StringIO())
+    for item in items:
+        console.print(item)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "-"), (0, "0 s"), (59.4, "59 s"), (60, "1:00"), (3599, "59:59"), (3661, "1:01:01"), (-5, "0 s")],
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert render.duration(seconds) == text
+
+
+def test_a_reason_with_brackets_is_shown_as_it_is() -> None:
+    reason = "cannot read [/srv/jobs] of [conv2d]"
+    assert reason in shown(render.queue([replace(JOB, reason=reason)], None))
+
+
+def test_the_sum_of_tasks_counts_each_as_often_as_it_runs() -> None:
+    tasks = (TaskStatus("a", 2, 1, 1000.0), TaskStatus("b", 1, 1, 500.0), TaskStatus("c", 1, 0, None))
+    assert "2.500 ms" in shown(render.queue([replace(JOB, tasks=tasks)], None))
+
+
+def test_a_job_without_times_has_no_sum() -> None:
+    assert JOB.latency_ms is None
+    assert " - " in shown(render.queue([JOB], None))
+
+
+def test_a_report_compares_with_both() -> None:
+    latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
+    text = render.report({"latency": latency, "largest_relative_error": 1e-7, "threads": 2}, "out")
+    assert "5.0 times as fast as untuned" in text
+    assert "tuned takes 0.80 of it" in text
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (
+            {"event": "stage", "kind": "build", "task": 1, "round": 2, "seconds": 1.5, "built": 4, "failed": 0},
+            "build   task 1 round 2  1.50 s  built 4, failed 0",
+        ),
+        (
+            {"event": "stage failed", "kind": "train", "task": 0, "round": 0, "seconds": 0.1, "reason": "no memory"},
+            "train   task 0 round 0  0.10 s  FAILED reason no memory",
+        ),
+        ({"event": "held"}, "held"),
+        ({"event": "done", "reason": "budget used"}, "done: reason budget used"),
+    ],
+)
+def test_a_line_of_the_journal(record: dict[str, object], told: str) -> None:
+    assert render.journal_line({"at": 0, **record}).split("  ", 1)[1] == told

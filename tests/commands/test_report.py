@@ -1,0 +1,141 @@
+"""Every moment of a job is accounted for, once."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.commands.report import PARTS, WAITS, Times, attribute, reports, to_json
+from autotune.daemon import uptime
+from autotune.storage import formats
+from autotune.storage.formats import KINDS, DaemonInfo, JobState, RunningStage
+from autotune.storage.identity import Identity
+from autotune.storage.journal import note
+from autotune.storage.paths import JobPaths, Workspace
+
+Make = Callable[..., JobPaths]
+SERVED = [(0.0, math.inf)]
+
+
+def stage(kind: str, began: float, at: float) -> dict[str, Any]:
+    return {"event": "stage", "kind": kind, "began": began, "at": at, "seconds": at - began}
+
+
+def parts(*records: dict[str, Any], served: list[tuple[float, float]] = SERVED, end: float = 100.0) -> dict[str, float]:
+    return {name: value for name, value in attribute(records, served, 0.0, end).items() if value}
+
+
+MOMENTS = st.floats(-50, 150)
+RECORDS = st.one_of(
+    st.builds(stage, st.sampled_from([*KINDS, "paint"]), MOMENTS, MOMENTS),
+    st.builds(lambda kind, at, s: {"event": "stage", "kind": kind, "at": at, "seconds": s},
+              st.sampled_from(KINDS), MOMENTS, st.floats(0, 50)),
+    st.builds(lambda about, at: {"event": "waits", "about": about, "at": at}, st.sampled_from(WAITS), MOMENTS),
+    st.builds(lambda event, at: {"event": event, "at": at},
+              st.sampled_from(["held", "released", "cancelled", "done", "to be retried", "set aside"]), MOMENTS),
+)  # fmt: skip
+STRETCHES = st.lists(st.tuples(MOMENTS, MOMENTS | st.just(math.inf)).map(sorted).map(tuple), max_size=4).map(sorted)
+
+
+@settings(max_examples=300, deadline=None)
+@given(records=st.lists(RECORDS, max_size=30), served=STRETCHES, begin=MOMENTS, wall=st.floats(0, 200))
+def test_the_parts_sum_to_the_wall_time(records: Any, served: Any, begin: float, wall: float) -> None:
+    found = attribute(records, served, begin, begin + wall)
+    assert math.fsum(found.values()) == pytest.approx((begin + wall) - begin, abs=1e-6)
+    assert all(value >= 0 for value in found.values())
+    assert tuple(found) == PARTS
+
+
+class TestRules:
+    def test_of_stages_at_once_the_one_furthest_along_counts(self) -> None:
+        found = parts(stage("search", 0, 40), stage("measure", 10, 20), stage("build", 15, 30), end=40.0)
+        assert found == {"search": 20.0, "measure": 10.0, "build": 10.0}
+
+    def test_two_of_a_kind_count_once(self) -> None:
+        assert parts(stage("build", 0, 60), stage("build", 30, 100)) == {"build": 100.0}
+
+    def test_between_stages_it_waits_for_what_was_said_last(self) -> None:
+        cpu = {"event": "waits", "about": "cpu", "at": 30.0}
+        assert parts(stage("build", 10, 30), cpu) == {"waits turn": 10.0, "build": 20.0, "waits cpu": 70.0}
+
+    def test_a_new_daemon_lets_it_wait_for_its_turn_first(self) -> None:
+        window = {"event": "waits", "about": "window", "at": 10.0}
+        found = parts(window, served=[(0.0, 40.0), (60.0, math.inf)])
+        assert found == {"waits turn": 50.0, "waits window": 30.0, "stopped": 20.0}
+
+    def test_without_a_daemon_it_is_stopped_unless_it_is_held(self) -> None:
+        held = [{"event": "held", "at": 70.0}, {"event": "released", "at": 80.0}]
+        assert parts(*held, served=[(0.0, 50.0)]) == {"waits turn": 50.0, "stopped": 40.0, "held": 10.0}
+
+    def test_a_stage_that_runs_on_while_it_is_held_counts(self) -> None:
+        assert parts({"event": "held", "at": 10.0}, stage("build", 0, 30), end=40.0) == {"build": 30.0, "held": 10.0}
+
+    def test_the_time_between_an_end_and_a_retry(self) -> None:
+        records = [{"event": "failed", "at": 10.0}, {"event": "to be retried", "at": 90.0}]
+        assert parts(*records) == {"waits turn": 20.0, "ended": 80.0}
+
+    def test_an_old_journal_knows_its_stages_and_no_more(self) -> None:
+        old = [{"event": "stage", "kind": "search", "at": 20.0, "seconds": 5.0}, stage("build", 30, 40)]
+        assert parts(*old, served=[]) == {"search": 5.0, "build": 10.0, "unknown": 25.0, "stopped": 60.0}
+        assert parts(*old, served=[(60.0, math.inf)])["waits turn"] == 40.0
+
+
+class TestReports:
+    def only(self, workspace: Workspace, now: float) -> Times:
+        (found,) = reports(workspace, workspace.job_list(), now)
+        return found
+
+    def test_a_job_that_ended_is_reported_until_then(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(submitted_at=1000.0, state=JobState("done", finished_at=1060.0))
+        found = self.only(workspace, 5000.0)
+        assert (found.wall_s, found.parts["stopped"]) == (60.0, 60.0)
+
+    def test_a_job_that_was_cancelled_without_a_daemon_ended_then(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job(submitted_at=time.time() - 50, control=formats.Control("cancel"))
+        note(paths, "cancelled")
+        assert self.only(workspace, time.time() + 1000).wall_s == pytest.approx(50, abs=5)
+
+    def test_what_runs_now_counts(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(submitted_at=1000.0)
+        running = (RunningStage(1, 0, 0, "build", (0,), 1020.0),)
+        formats.write(workspace.daemon_info, DaemonInfo(Identity.current().to_json(), 0.0, "p", running=running))
+        assert self.only(workspace, 1050.0).parts["build"] == 30.0
+
+    def test_a_job_that_cannot_be_read_has_no_time(self, workspace: Workspace, make_job: Make) -> None:
+        make_job().spec.unlink()
+        assert self.only(workspace, 1000.0).wall_s == 0.0
+
+    def test_a_daemon_that_was_killed_served_until_it_last_wrote(self, workspace: Workspace, make_job: Make) -> None:
+        begin = time.time()
+        make_job(submitted_at=begin)
+        uptime.started(workspace)
+        gone = Identity.current().to_json() | {"start_time": 1}
+        formats.write(workspace.daemon_info, DaemonInfo(gone, 0.0, "p"))
+        os.utime(workspace.daemon_info, (begin + 40, begin + 40))
+        found = self.only(workspace, begin + 100).parts
+        assert found["waits turn"] == pytest.approx(40, abs=5)
+        assert found["stopped"] == pytest.approx(60, abs=5)
+        uptime.started(workspace)
+        (killed, _) = uptime.served(workspace)
+        assert killed[1] <= time.time(), "the next daemon was there before that moment"
+
+    def test_as_json_it_has_the_documented_keys(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(7, "vgg", submitted_at=1000.0)
+        (job,) = json.loads(json.dumps(to_json(reports(workspace, workspace.job_list(), 1001.0))))["jobs"]
+        assert job.pop("parts").keys() == set(PARTS)
+        assert job == {
+            "id": 7,
+            "name": "vgg",
+            "state": "waiting",
+            "submitted_at": 1000.0,
+            "until": 1001.0,
+            "wall_s": 1.0,
+        }

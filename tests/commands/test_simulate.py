@@ -1,0 +1,166 @@
+"""Scenarios are read strictly, outcomes come as a table, as JSON and as a chart."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from autotune.cli import app
+from autotune.commands import gantt, simulate
+from autotune.errors import BadInput, ConfigError, DiskProblem
+from autotune.storage.formats import KINDS
+from autotune.storage.journal import FORMAT as JOURNAL
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.record_log import RecordLog
+
+GOOD = """\
+seed = 3
+[machine]
+cpus = 4
+devices = { cuda = 2 }
+[[job]]
+name = "net"
+count = 3
+tasks = 2
+trials = 40
+build = { mean = 15, spread = 0.3 }
+[[job]]
+device = "cpu"
+submitted_s = 60
+measure = 3.5
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "scenario.toml"
+    path.write_text(GOOD)
+    return path
+
+
+class TestReading:
+    def test_it_describes_a_machine_and_jobs(self, file: Path) -> None:
+        found = simulate.read(file)
+        assert found.machine.kinds == {"cpu": ("cpu",), "cuda": ("cuda:0", "cuda:1")}
+        assert [(job.id, job.name, job.device) for job in found.jobs] == [
+            (1, "net-1", "cuda"), (2, "net-2", "cuda"), (3, "net-3", "cuda"), (4, "job", "cpu"),
+        ]  # fmt: skip
+        assert found.jobs[3].seconds["measure"].mean == 3.5 and found.jobs[3].submitted_at == 60
+
+    @pytest.mark.parametrize(
+        ("old", "new", "wrong"),
+        [
+            ("tasks = 2", "task = 2", r":8: unknown key 'task' in \[job\]; there are name, like, "),
+            ("cpus = 4", "cpus = 0", r":3: 'cpus' in \[machine\] must be at least 1, not 0"),
+            ("cpus = 4", "cpus = 4.5", r":3: 'cpus' in \[machine\] must be a whole number, not 4.5"),
+            ("cuda = 2", "cuda = 0", r":4: 'cuda' in \[machine.devices\] must be a whole number, at least 1"),
+            ('device = "cpu"', 'device = "rocm"', r":12: 'device' in \[\[job\]\]: the machine has no 'rocm'"),
+            ("measure = 3.5", "measure = 0", r":14: 'measure' in \[\[job\]\] must be above 0"),
+            ("measure = 3.5", "measure = true", r":14: 'measure' in \[job\] must be seconds, or a table"),
+            ("measure = 3.5", 'measure = { journal = "x" }', r":14: 'measure' in \[\[job\]\]: no such stage in x"),
+            ("seed = 3", "seed = ", r":1: "),
+        ],
+    )
+    def test_what_is_wrong_is_named_with_its_line(self, file: Path, old: str, new: str, wrong: str) -> None:
+        file.write_text(GOOD.replace(old, new))
+        with pytest.raises(ConfigError, match=wrong):
+            simulate.read(file)
+
+    def test_a_missing_file_is_no_empty_scenario(self, tmp_path: Path) -> None:
+        with pytest.raises(DiskProblem, match="cannot read"):
+            simulate.read(tmp_path / "none.toml")
+        (tmp_path / "empty.toml").write_text("")
+        with pytest.raises(ConfigError, match="at least one"):
+            simulate.read(tmp_path / "empty.toml")
+
+    def test_lengths_come_from_a_journal(self, file: Path) -> None:
+        lines = [{"event": "stage", "kind": "build", "seconds": seconds} for seconds in (2.0, 4.0)]
+        RecordLog(file.parent / "journal.jsonl", *JOURNAL).append(lines)
+        file.write_text(GOOD.replace("{ mean = 15, spread = 0.3 }", '{ journal = "journal.jsonl" }'))
+        duration = simulate.read(file).jobs[0].seconds["build"]
+        assert (duration.mean, duration.samples) == (3.0, (2.0, 4.0))
+        assert {duration.draw(chance / 10) for chance in range(10)} == {2.0, 4.0}
+
+    def test_a_short_batch_counts_as_what_a_full_one_would_have_taken(self, file: Path) -> None:
+        lines = [
+            {"event": "stage", "kind": "build", "seconds": 2.0, "built": 3, "failed": 1},
+            {"event": "stage", "kind": "build", "seconds": 8.0, "built": 16, "failed": 0},
+        ]
+        RecordLog(file.parent / "journal.jsonl", *JOURNAL).append(lines)
+        file.write_text(GOOD.replace("{ mean = 15, spread = 0.3 }", '{ journal = "journal.jsonl" }'))
+        assert simulate.read(file).jobs[0].seconds["build"].samples == (8.0, 8.0)
+
+    def test_a_job_is_like_one_that_was_tuned_but_for_what_is_said_of_it(
+        self, workspace: Workspace, make_job: Callable[..., JobPaths]
+    ) -> None:
+        paths = make_job(name="net", tasks=3, trials=24)
+        lines = [{"event": "stage", "kind": kind, "seconds": index + 1.0} for index, kind in enumerate(KINDS)]
+        RecordLog(paths.journal, *JOURNAL).append(lines)
+        file = workspace.root / "scenario.toml"
+        file.write_text('[machine]\ncpus = 2\n[[job]]\nlike = "jobs/0001-net"\ntrials = 8\nmeasure = 0.5\n')
+        (job,) = simulate.read(file).jobs
+        assert (job.name, job.device, job.tasks, job.trials, job.trials_per_round) == ("net", "cpu", 3, 8, 8)
+        assert [job.seconds[kind].mean for kind in KINDS] == [1.0, 2.0, 0.5, 4.0]
+
+    def test_a_folder_that_is_no_job_is_refused(self, file: Path) -> None:
+        file.write_text(GOOD.replace("count = 3", 'like = "jobs/0001-none"'))
+        with pytest.raises(ConfigError, match=r":7: 'like' in \[\[job\]\]: .*0001-none is no folder of a job"):
+            simulate.read(file)
+
+
+class TestCommand:
+    def run(self, *words: str) -> str:
+        result = CliRunner().invoke(app, ["simulate", *words], catch_exceptions=False)
+        assert result.exit_code == 0
+        return result.stdout
+
+    def test_it_prints_a_row_for_each_policy(self, file: Path) -> None:
+        text = self.run(str(file))
+        assert [name in text for name in ("sequential", "uncoordinated", "interleave", "predictive")] == [True] * 4
+        assert "lower bound" in text and "idle" in text
+
+    def test_as_json(self, file: Path) -> None:
+        (found,) = json.loads(self.run(str(file), "--policy", "predictive", "--json"))
+        assert found["policy"] == "predictive" and found["makespan"] >= found["bound"] > 0
+        assert set(found["utilisation"]) == {"CPUs", "cuda"} and len(found["completions"]) == 4
+
+    @pytest.mark.parametrize(
+        ("words", "wrong"),
+        [(("--policy", "fifo"), "no policy 'fifo'; there are sequential"), (("--gantt", "x.pdf"), "x.pdf: a chart is")],
+    )
+    def test_what_is_not_there_is_refused(self, file: Path, words: tuple[str, ...], wrong: str) -> None:
+        with pytest.raises(BadInput, match=wrong):
+            self.run(str(file), *words)
+
+    @pytest.mark.parametrize("suffix", ["svg", "html"])
+    def test_a_chart(self, file: Path, suffix: str) -> None:
+        chart = file.parent / f"chart.{suffix}"
+        self.run(str(file), "--gantt", str(chart))
+        text = chart.read_text()
+        assert "cuda:1" in text and "CPU 3" in text and text.count("<rect") > 100
+
+    def test_a_picture(self, file: Path) -> None:
+        pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
+        from matplotlib.image import imread
+
+        chart = file.parent / "chart.png"
+        self.run(str(file), "--gantt", str(chart), "--policy", "predictive")
+        pixels = (imread(chart)[:, :, :3] * 255).round().astype(int)
+        search, build = ((pixels == colour).all(axis=2).sum() for colour in ((0x4E, 0x79, 0xA7), (0xF2, 0x8E, 0x2B)))
+        assert search > 2000 and build > 2000, "a legend has a few hundred, and the bars are missing"
+
+    def test_a_picture_without_the_library_for_it(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gantt, "find_spec", lambda name: None)
+        with pytest.raises(BadInput, match=r"pip install 'autotune\[plots\]', or give an .svg file"):
+            self.run(str(file), "--gantt", "chart.png")
+
+
+def test_a_chart_is_sound_xml_with_a_bar_for_each_cpu_of_a_stage(file: Path) -> None:
+    (outcome,) = simulate.run(simulate.read(file), ["predictive"], record=True)
+    assert len(outcome.spans) == outcome.stages
+    assert ElementTree.fromstring(gantt.svg([outcome])).tag.endswith("svg")

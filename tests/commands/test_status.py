@@ -1,0 +1,292 @@
+"""Status says of each job what holds now and why, from its files alone."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from autotune.commands.status import (
+    JobStatus,
+    ResourceStatus,
+    TaskStatus,
+    daemon_json,
+    resources,
+    snapshot,
+    to_json,
+)
+from autotune.storage import formats
+from autotune.storage.daemon_info import running_daemon
+from autotune.storage.formats import Control, DaemonInfo, JobState, RunningStage, State, TaskProgress
+from autotune.storage.identity import Identity
+from autotune.storage.paths import JobPaths, Workspace
+
+Make = Callable[..., JobPaths]
+
+
+def serve(workspace: Workspace, *running: int, waits: dict[str, str] | None = None, **more: Any) -> None:
+    """Say that this process is the daemon, and that it runs these jobs."""
+    stages = tuple(RunningStage(job, 0, 0, "build", (0,), 0.0) for job in running)
+    info = DaemonInfo(Identity.current().to_json(), 0.0, "interleave", False, stages, waits or {}, **more)
+    formats.write(workspace.daemon_info, info)
+
+
+def only(workspace: Workspace) -> JobStatus:
+    (job,) = snapshot(workspace)
+    return job
+
+
+def shown(workspace: Workspace) -> tuple[State, str]:
+    job = only(workspace)
+    return job.state, job.reason
+
+
+class TestState:
+    def test_without_a_daemon_a_job_waits_for_one(self, workspace: Workspace, make_job: Make) -> None:
+        make_job()
+        assert shown(workspace) == ("waiting", "no daemon is running; start one with `autotune daemon start`")
+
+    def test_a_job_that_ran_when_the_daemon_was_killed_waits_too(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(state=JobState("running"))
+        assert shown(workspace)[0] == "waiting"
+
+    def test_with_a_stage_running_it_runs(self, workspace: Workspace, make_job: Make) -> None:
+        make_job()
+        serve(workspace, 1)
+        assert shown(workspace) == ("running", "")
+
+    def test_it_waits_for_what_the_daemon_says(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(state=JobState("waiting", "an older reason"))
+        serve(workspace, 2, waits={"1": "waits for a CPU"})
+        assert shown(workspace) == ("waiting", "waits for a CPU")
+
+    def test_or_what_it_last_said(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(state=JobState("waiting", "an older reason"))
+        serve(workspace)
+        assert shown(workspace) == ("waiting", "an older reason")
+
+    def test_a_job_the_daemon_has_not_looked_at_waits_for_its_turn(self, workspace: Workspace, make_job: Make) -> None:
+        make_job()
+        serve(workspace)
+        assert shown(workspace) == ("waiting", "waits for its turn")
+
+    @pytest.mark.parametrize("daemon", [False, True])
+    def test_a_held_job_says_how_to_go_on(self, workspace: Workspace, make_job: Make, daemon: bool) -> None:
+        make_job(control=Control("hold"))
+        serve(workspace, 1) if daemon else None
+        assert shown(workspace) == ("held", "held; `autotune release` lets it go on")
+
+    @pytest.mark.parametrize("daemon", [False, True])
+    def test_a_cancelled_job_is_so_at_once(self, workspace: Workspace, make_job: Make, daemon: bool) -> None:
+        make_job(control=Control("cancel"), state=JobState("running"))
+        serve(workspace, 1) if daemon else None
+        assert shown(workspace) == ("cancelled", "cancelled")
+
+    @pytest.mark.parametrize("state", ["done", "failed", "cancelled"])
+    @pytest.mark.parametrize("wanted", ["run", "hold", "cancel"])
+    def test_a_job_that_ended_stays_so(self, workspace: Workspace, make_job: Make, state: State, wanted: Any) -> None:
+        make_job(control=Control(wanted), state=JobState(state, "budget used"))
+        serve(workspace)
+        assert shown(workspace) == (state, "budget used")
+
+    def test_a_retry_not_yet_seen_makes_it_wait_again(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(control=Control("run", 1), state=JobState("failed", "build: crashed"))
+        assert shown(workspace) == ("waiting", "no daemon is running; start one with `autotune daemon start`")
+
+    def test_a_retry_that_was_seen_does_not(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(control=Control("run", 1), state=JobState("failed", "build: crashed", retries_seen=1))
+        assert shown(workspace) == ("failed", "build: crashed")
+
+
+class TestFilesThatCannotBeRead:
+    def test_a_missing_spec_is_a_failed_job(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job(3, "bert-base")
+        paths.spec.unlink()
+        job = only(workspace)
+        assert (job.id, job.name, job.state, job.reason) == (3, "bert-base", "failed", f"{paths.spec} is missing")
+
+    def test_so_is_damage(self, workspace: Workspace, make_job: Make) -> None:
+        path = make_job().spec
+        path.write_text("{")
+        state, reason = shown(workspace)
+        assert state == "failed" and reason.startswith(f"{path} is damaged")
+
+    def test_one_does_not_hide_the_others(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(1).spec.write_text("")
+        make_job(2).spec.write_text("?")
+        make_job(3)
+        assert [(job.id, job.state) for job in snapshot(workspace)] == [(1, "failed"), (2, "failed"), (3, "waiting")]
+
+    def test_a_damaged_state_follows_from_the_rest(self, workspace: Workspace, make_job: Make) -> None:
+        make_job().state.write_text("?")
+        assert shown(workspace)[0] == "waiting"
+
+    def test_what_is_no_job_is_passed_over(self, workspace: Workspace) -> None:
+        workspace.incoming("42-abc").mkdir()
+        (workspace.jobs / "README.md").touch()
+        assert snapshot(workspace) == []
+
+    def test_a_workspace_without_jobs_is_empty(self, workspace: Workspace) -> None:
+        workspace.jobs.rmdir()
+        assert snapshot(workspace) == []
+
+
+class TestProgress:
+    def test_it_is_the_daemons_count(self, workspace: Workspace, make_job: Make) -> None:
+        done = (TaskProgress(8, 12.5), TaskProgress(3))
+        make_job(trials=64, state=JobState("running", trials_done=11, tasks=done))
+        job = only(workspace)
+        assert (job.trials_done, job.trials_total) == (11, 64)
+        assert job.tasks == (TaskStatus("conv0", 1, 8, 12.5), TaskStatus("conv1", 2, 3, None))
+
+    def test_before_the_daemon_counts_there_is_none(self, workspace: Workspace, make_job: Make) -> None:
+        make_job()
+        assert [(task.trials, task.best_us) for task in only(workspace).tasks] == [(0, None), (0, None)]
+
+    def test_the_end_is_what_the_daemon_foresees(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(state=JobState("running"))
+        assert only(workspace).eta_seconds is None
+        serve(workspace, 1, ends={"1": time.time() + 60})
+        assert only(workspace).eta_seconds == pytest.approx(60.0, abs=10)
+        serve(workspace, 2, ends={"1": time.time() + 60})
+        assert only(workspace).state == "waiting"
+        assert only(workspace).eta_seconds == pytest.approx(60.0, abs=10)
+
+    @pytest.mark.parametrize("ends", [{}, {"1": 1e12}])
+    def test_a_held_job_and_one_that_nobody_knows_have_no_end(
+        self, workspace: Workspace, make_job: Make, ends: dict[str, float]
+    ) -> None:
+        make_job(1, control=Control("hold" if ends else "run"))
+        serve(workspace, ends=ends)
+        assert only(workspace).eta_seconds is None
+
+    def test_the_latency_is_the_sum_of_the_best_times_by_weight(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(state=JobState(tasks=(TaskProgress(8, 1000.0), TaskProgress(8, 250.0))))
+        assert only(workspace).latency_ms == 1.5
+
+    def test_without_any_time_there_is_no_latency(self, workspace: Workspace, make_job: Make) -> None:
+        make_job()
+        assert only(workspace).latency_ms is None
+
+    def test_the_target_is_shown_by_its_kind(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(target="cuda")
+        assert only(workspace).target == "cuda"
+
+
+class TestDeadline:
+    def test_it_is_missed_when_the_end_is_expected_later(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(deadline=time.time() + 600)
+        assert not only(workspace).misses_deadline, "nobody knows yet"
+        for left, missed in ((300, False), (900, True)):
+            serve(workspace, 1, ends={"1": time.time() + left})
+            assert only(workspace).misses_deadline == missed
+
+    def test_it_is_missed_once_it_is_past(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(deadline=time.time() - 1)
+        assert only(workspace).misses_deadline
+
+    @pytest.mark.parametrize(("finished", "missed"), [(1.7e9, False), (1.71e9, True)])
+    def test_a_job_that_ended_kept_it_or_not(
+        self, workspace: Workspace, make_job: Make, finished: float, missed: bool
+    ) -> None:
+        make_job(deadline=1.705e9, state=JobState("done", finished_at=finished))
+        assert only(workspace).misses_deadline == missed
+
+
+class TestResources:
+    def test_each_cpu_and_device_says_what_it_does(self) -> None:
+        stages = (RunningStage(3, 1, 2, "measure", (1,), 5.0, "cuda:0"), RunningStage(4, 0, 0, "search", (2,), 6.0))
+        info = DaemonInfo({"pid": 7}, 0.0, "interleave", running=stages, cpus=(0, 1, 2), devices=("cpu", "cuda:0"))
+        assert resources(info) == [
+            ResourceStatus("cpu 0"),
+            ResourceStatus("cpu 1", 3, 1, 2, "measure", 5.0),
+            ResourceStatus("cpu 2", 4, 0, 0, "search", 6.0),
+            ResourceStatus("cuda:0", 3, 1, 2, "measure", 5.0),
+        ]
+
+    def test_what_is_shared_has_several(self) -> None:
+        stages = tuple(RunningStage(job, 0, 0, "build", (0,), 5.0) for job in (1, 2))
+        info = DaemonInfo({"pid": 7}, 0.0, "uncoordinated", running=stages, cpus=(0,), devices=("cpu",))
+        assert [(item.resource, item.job) for item in resources(info)] == [("cpu 0", 1), ("cpu 0", 2)]
+
+    def test_as_json_it_has_exactly_the_documented_keys(self) -> None:
+        info = DaemonInfo({"pid": 7}, 1.0, "interleave", waits={"2": "why"}, window="22:00-07:00", cpus=(0,))
+        idle = {"resource": "cpu 0", "job": None, "task": None, "round": None, "stage": "", "since": None}
+        assert json.loads(json.dumps(daemon_json(info))) == {
+            "version": 1,
+            "pid": 7,
+            "started_at": 1.0,
+            "policy": "interleave",
+            "window": "22:00-07:00",
+            "stopping": False,
+            "trouble": "",
+            "resources": [idle],
+            "waits": {"2": "why"},
+        }
+
+
+class TestDaemon:
+    def test_there_is_none_in_a_new_workspace(self, workspace: Workspace) -> None:
+        assert running_daemon(workspace) is None
+
+    def test_this_process_is_alive(self, workspace: Workspace) -> None:
+        serve(workspace)
+        assert running_daemon(workspace) is not None
+
+    def test_one_that_was_killed_is_none(self, workspace: Workspace) -> None:
+        gone = Identity.current().to_json() | {"start_time": 1}
+        formats.write(workspace.daemon_info, DaemonInfo(gone, 0.0, "interleave"))
+        assert running_daemon(workspace) is None
+
+    @pytest.mark.parametrize("text", ["", "{}", '{"format": "autotune-daemon", "version": 99}'])
+    def test_a_file_that_cannot_be_read_is_none(self, workspace: Workspace, text: str) -> None:
+        workspace.daemon_info.write_text(text)
+        assert running_daemon(workspace) is None
+
+
+class TestJson:
+    def test_it_has_exactly_the_documented_keys(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(2, "vgg", tasks=1, state=JobState("done", "budget used", 64, (TaskProgress(64, 2.5),), 1.75e9))
+        assert json.loads(json.dumps(to_json(snapshot(workspace)))) == {
+            "version": 1,
+            "jobs": [
+                {
+                    "id": 2,
+                    "name": "vgg",
+                    "model": "/models/vgg.onnx",
+                    "target": "llvm",
+                    "state": "done",
+                    "reason": "budget used",
+                    "trials_done": 64,
+                    "trials_total": 64,
+                    "tasks": [{"name": "conv0", "weight": 1, "trials": 64, "best_us": 2.5}],
+                    "eta_seconds": None,
+                    "submitted_at": 1_700_000_000.0,
+                    "finished_at": 1.75e9,
+                    "deadline": None,
+                    "misses_deadline": False,
+                }
+            ],
+        }
+
+    def test_an_unreadable_job_has_the_same_keys(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(1)
+        make_job(2).spec.unlink()
+        good, bad = to_json(snapshot(workspace))["jobs"]
+        assert good.keys() == bad.keys()
+
+
+def test_only_the_jobs_asked_for_are_shown(workspace: Workspace, make_job: Make) -> None:
+    chosen = [make_job(id, f"n{id}") for id in (1, 2, 3)][1:]
+    assert [job.id for job in snapshot(workspace, chosen)] == [2, 3]
+    assert snapshot(workspace, []) == []
+
+
+def test_looking_changes_nothing(workspace: Workspace, make_job: Make) -> None:
+    make_job(control=Control("hold"), state=JobState("running"))
+    before = {path: path.stat().st_mtime_ns for path in workspace.root.rglob("*")}
+    snapshot(workspace)
+    assert {path: path.stat().st_mtime_ns for path in workspace.root.rglob("*")} == before

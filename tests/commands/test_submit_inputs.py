@@ -1,0 +1,64 @@
+"""`--input NAME=1x3x224x224:float32` gives an input its shape."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.commands.submit import parse_inputs
+from autotune.errors import BadInput
+from autotune.storage.formats import InputSpec
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "shape", "dtype"),
+    [
+        ("x=1x3x224x224", "x", (1, 3, 224, 224), ""),
+        ("ids=1x128:int64", "ids", (1, 128), "int64"),
+        ("x=7", "x", (7,), ""),
+        ("x=scalar", "x", (), ""),
+        ("x=scalar:float32", "x", (), "float32"),
+        ("mask=1x8:bool", "mask", (1, 8), "bool"),
+        ("a=b=1x2", "a=b", (1, 2), ""),
+        ("input:0=1x2", "input:0", (1, 2), ""),
+        ("my input.1=1x2:uint8", "my input.1", (1, 2), "uint8"),
+    ],
+)
+def test_a_name_a_shape_and_perhaps_a_type(text: str, name: str, shape: tuple[int, ...], dtype: str) -> None:
+    assert parse_inputs([text]) == {name: InputSpec(name, shape, dtype)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "x=", "=1x2", "1x2", "x=1x", "x=x1", "x=1xx2", "x=-1x2", "x=1.5", "x=1x2:", "x=1x2:32", "x=1,2", "x=Nx3"],
+)
+def test_anything_else_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(BadInput, match="is not of the form NAME=1x3x224x224"):
+        parse_inputs([text])
+
+
+@pytest.mark.parametrize("text", ["x=0", "x=1x0x3"])
+def test_a_dimension_of_zero_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="a dimension of zero"):
+        parse_inputs([text])
+
+
+def test_there_may_be_several_or_none() -> None:
+    assert list(parse_inputs(["a=1", "b=2:int32"])) == ["a", "b"]
+    assert parse_inputs([]) == {}
+
+
+def test_one_wrong_among_right_ones_is_named() -> None:
+    with pytest.raises(BadInput, match="'b'"):
+        parse_inputs(["a=1", "b"])
+
+
+@given(
+    name=st.from_regex(r"[A-Za-z_][A-Za-z0-9_.:/]{0,20}", fullmatch=True),
+    shape=st.lists(st.integers(1, 4096), max_size=5),
+    dtype=st.sampled_from(["", "float32", "int64", "bool", "uint8"]),
+)
+def test_what_is_written_that_way_is_read_back(name: str, shape: list[int], dtype: str) -> None:
+    text = f"{name}={'x'.join(map(str, shape)) or 'scalar'}{':' + dtype if dtype else ''}"
+    assert parse_inputs([text]) == {name: InputSpec(name, tuple(shape), dtype)}

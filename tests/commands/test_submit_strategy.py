@@ -1,0 +1,61 @@
+"""Which strategy and sampler a job gets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune import config as settings
+from autotune import strategies
+from autotune.commands import submit
+from autotune.errors import BadInput
+from autotune.storage import formats
+from autotune.storage.formats import JobSpec, from_json, to_json
+
+
+def chosen(strategy="", sampler="", search=None):
+    config = settings.Config()
+    return submit._search(
+        submit.Submission(Path("m.onnx"), strategy=strategy, sampler=sampler),
+        replace(config, search=replace(config.search, **(search or {}))),
+    )
+
+
+def test_by_default_the_one_that_is_the_default_everywhere():
+    assert chosen() == (strategies.DEFAULT, "greedy")
+
+
+def test_the_command_line_goes_before_the_settings_and_these_before_the_strategys_own():
+    assert chosen(strategy="chameleon") == ("chameleon", "adaptive")
+    assert chosen(strategy="annealing") == ("annealing", "greedy")
+    assert chosen("genetic", "adaptive", {"strategy": "random", "sampler": "greedy"}) == ("genetic", "adaptive")
+    assert chosen(strategy="chameleon", sampler="greedy") == ("chameleon", "greedy")
+
+
+@pytest.mark.parametrize(("words", "fault"), [
+    (["--strategy", "anealing"], "[search] strategy: no strategy 'anealing'; there are evolutionary, beam, random"),
+    (["--sampler", "best"], "--sampler 'best': there are greedy, adaptive"),
+])  # fmt: skip
+def test_what_there_is_not_is_one_line_before_the_model_is_read(tmp_path, words, fault):
+    command = [sys.executable, "-m", "autotune", "--workspace", str(tmp_path), "submit", "no.onnx", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert fault in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_nonsense_in_the_settings_is_told_where_it_stands(tmp_path):
+    path = tmp_path / "autotune.toml"
+    path.write_text('[search]\nsampler = "best"\n')
+    with pytest.raises(BadInput, match="autotune.toml:2: 'sampler' in .search. must be one of"):
+        settings.load(path)
+
+
+def test_a_job_from_before_there_were_strategies_goes_on_as_it_was(make_job):
+    job = to_json(formats.read(JobSpec, make_job(strategy="random", sampler="adaptive").spec))
+    old = {key: value for key, value in job.items() if key not in ("strategy", "sampler")}
+    assert (from_json(JobSpec, old).strategy, from_json(JobSpec, old).sampler) == ("evolutionary", "greedy")

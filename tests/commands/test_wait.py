@@ -1,0 +1,70 @@
+"""Waiting ends when all of the jobs have, or when the time is up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from autotune.commands.wait import wait
+from autotune.errors import TimedOut
+from autotune.storage import formats
+from autotune.storage.formats import Control, JobState
+from autotune.storage.paths import JobPaths, Workspace
+
+Make = Callable[..., JobPaths]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.commands.wait._POLL_S", 0.01)
+
+
+def test_jobs_that_have_ended_are_told_at_once(workspace: Workspace, make_job: Make) -> None:
+    jobs = [make_job(1, state=JobState("done", "budget used")), make_job(2, "b", state=JobState("failed", "crashed"))]
+    found = wait(workspace, jobs, None)
+    assert [(job.id, job.state, job.reason) for job in found] == [(1, "done", "budget used"), (2, "failed", "crashed")]
+
+
+def test_no_jobs_have_ended(workspace: Workspace) -> None:
+    assert wait(workspace, [], None) == []
+
+
+def test_a_cancelled_job_has_ended(workspace: Workspace, make_job: Make) -> None:
+    assert wait(workspace, [make_job(control=Control("cancel"))], None)[0].state == "cancelled"
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, 0.2])
+def test_time_may_run_out(workspace: Workspace, make_job: Make, timeout_s: float) -> None:
+    jobs = [make_job(1, state=JobState("done")), make_job(2, "b"), make_job(3, "c", control=Control("hold"))]
+    begun = time.monotonic()
+    with pytest.raises(TimedOut, match=rf"^2 of 3 jobs have not ended after {timeout_s:g} s$"):
+        wait(workspace, jobs, timeout_s)
+    assert timeout_s <= time.monotonic() - begun < timeout_s + 5
+
+
+def test_jobs_that_ended_in_time_do_not_time_out(workspace: Workspace, make_job: Make) -> None:
+    assert wait(workspace, [make_job(state=JobState("done"))], 0)[0].state == "done"
+
+
+def test_it_waits_for_the_last_of_them(workspace: Workspace, make_job: Make) -> None:
+    first, last = make_job(1), make_job(2, "b")
+    seen: list[list[str]] = []
+
+    def end_one_after_the_other() -> None:
+        for job in (first, last):
+            time.sleep(0.1)
+            formats.write(job.state, JobState("done"))
+
+    thread = threading.Thread(target=end_one_after_the_other)
+    thread.start()
+    wait(workspace, [first, last], 30, lambda jobs: seen.append([job.state for job in jobs]))
+    thread.join()
+    assert seen[0] == ["waiting", "waiting"] and ["done", "waiting"] in seen and seen[-1] == ["done", "done"]
+
+
+def test_other_jobs_do_not_matter(workspace: Workspace, make_job: Make) -> None:
+    make_job(1)
+    assert [job.id for job in wait(workspace, [make_job(2, "b", state=JobState("done"))], 0)] == [2]

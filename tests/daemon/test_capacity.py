@@ -1,0 +1,70 @@
+"""What of the machine is lent, and what stages lease of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autotune.commands import export, submit
+from autotune.config import Config, Device, Machine, Measure
+from autotune.daemon import capacity
+from autotune.errors import BadState, BadTarget
+from autotune.machine.hardware import usable_cpus
+from autotune.storage.formats import JobSpec, TaskSpec, read
+from autotune.storage.paths import JobPaths, Workspace
+
+SIMULATED = {"gpu0": Device(), "big": Device()}
+
+
+def test_simulated_devices_stand_beside_the_real_ones() -> None:
+    found = capacity.machine(Config(devices=SIMULATED))
+    assert found.cpus == usable_cpus()
+    assert found.kinds["simulated"] == ("simulated:gpu0", "simulated:big")
+    assert "cpu" in found.kinds
+
+
+def test_simulated_cpus_lend_nothing_real() -> None:
+    config = Config(machine=Machine(simulated_cpus=32), devices=SIMULATED)
+    assert capacity.machine(config).cpus == tuple(range(32))
+    assert set(capacity.machine(config).kinds) == {"simulated"}
+    assert capacity.lease_names(config, (0, 3), "simulated:gpu0") == ["simcpu-0", "simcpu-3", "simulated:gpu0"]
+
+
+def test_real_cpus_are_leased_by_their_number_and_cpu_is_no_device_of_its_own() -> None:
+    assert capacity.lease_names(Config(), (1,), "") == ["cpu-1"]
+    assert capacity.lease_names(Config(), (0, 1), "cpu") == ["cpu-0", "cpu-1"]
+    assert capacity.lease_names(Config(), (1,), "cuda:0") == ["cpu-1", "cuda:0"]
+
+
+def test_the_cpus_kept_for_measurements_are_the_last_and_say_how_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "lent_cpus", lambda slots: (2, 3, 5, 7))
+    found = capacity.machine(Config(machine=Machine(measure_cpus=1)))
+    assert (found.shared_cpus, found.cpu_device) == ((2, 3, 5), (7,))
+    assert capacity.threads(Config(machine=Machine(measure_cpus=1))) == 1
+    assert capacity.threads(Config(machine=Machine(measure_cpus=1), measure=Measure(threads=3))) == 3
+    assert capacity.threads(Config()) == 4
+
+
+def test_a_queue_with_simulated_cpus_takes_no_job_that_would_measure(tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(b"x")
+    config = Config(machine=Machine(simulated_cpus=4), devices=SIMULATED)
+    with pytest.raises(BadTarget, match="takes jobs for --target simulated only"):
+        submit.preview(submit.Submission(model, "llvm"), config, print)
+
+
+def test_a_job_for_a_simulated_device_is_not_exported(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
+    with pytest.raises(BadState, match="0001-net was tuned for a device that does not exist"):
+        export.export(workspace, Config(), make_job(target="simulated"), workspace.root / "out", print)
+    assert not (workspace.root / "out").exists()
+
+
+def test_a_job_is_published_without_a_model_where_its_tasks_are_known(workspace: Workspace) -> None:
+    task = TaskSpec("conv", "0" * 16, 1, "1x8", 0.5, True)
+    preview = submit.Preview({"kind": "simulated"}, "simulated-x", (), (task,), (0,))
+    spec = submit.publish(workspace, Config(), submit.Submission(Path("net"), "simulated", trials=8), preview)
+    (paths,) = workspace.job_list()
+    assert read(JobSpec, paths.spec) == spec
+    assert [path.name for path in paths.stage_files()] == ["t000-r0000.json"]

@@ -1,0 +1,360 @@
+"""The ledger follows from a job's files: whoever opens it anew knows as much as who wrote them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune.commands.logs import records
+from autotune.config import Config
+from autotune.daemon.queued_job import QueuedJob
+from autotune.errors import DamagedFile, DiskProblem, StorageError
+from autotune.planning.view import RunningView, StageId, StageView
+from autotune.planning.waiting import CPU, TURN, for_window
+from autotune.storage import formats
+from autotune.storage.formats import (
+    Candidate,
+    Control,
+    Failure,
+    JobState,
+    StageFile,
+    State,
+    TaskProgress,
+    TaskSpec,
+    Trial,
+)
+from autotune.storage.job_files import read_control, read_state
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.tuning_log import TuningLog
+
+Make = Callable[..., JobPaths]
+FIXED = TaskSpec("reshape", "f" * 16, 1, "1x8", 0.0, False)
+
+
+@pytest.fixture
+def add(workspace: Workspace) -> Callable[..., None]:
+    """Adds trials to the tuning log of a task; None stands for one that failed."""
+
+    def add(task: int, *times: float | None) -> None:
+        log = TuningLog(workspace.tuning_log("llvm-test", f"{task:016x}").records)
+        known = len(log.trials())
+        for number, value in enumerate(times, start=known):
+            log.add([_trial(f"{task}-{number}", value)])
+
+    return add
+
+
+def _trial(hash: str, time_us: float | None) -> Trial:
+    failure = Failure("build", "error", "no") if time_us is None else None
+    return Trial(hash, [], [], () if time_us is None else (time_us,), failure, "0009-other", 0, 0.0)
+
+
+def open_job(workspace: Workspace, paths: JobPaths) -> QueuedJob:
+    return QueuedJob.open(workspace, paths, Config())
+
+
+class TestOpening:
+    def test_it_reads_spec_control_and_state(self, workspace: Workspace, make_job: Make) -> None:
+        ledger = open_job(workspace, make_job(4, control=Control("hold"), state=JobState("held", "held")))
+        assert (ledger.id, ledger.control.wanted, ledger.state.state) == (4, "hold", "held")
+
+    def test_a_damaged_spec_cannot_be_opened(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job()
+        paths.spec.write_text("{")
+        with pytest.raises(DamagedFile):
+            open_job(workspace, paths)
+
+    def test_a_damaged_state_is_as_good_as_none(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job(state=JobState("held"))
+        paths.state.write_text("{")
+        assert open_job(workspace, paths).state == read_state(paths) == JobState()
+
+    @pytest.mark.parametrize("content", [None, "", "{"])
+    def test_a_job_whose_control_is_lost_is_held(self, make_job: Make, content: str | None) -> None:
+        """One that was to be held must not start by damage."""
+        paths = make_job()
+        paths.control.unlink() if content is None else paths.control.write_text(content)
+        found = read_control(paths)
+        assert found.wanted == "hold" and str(paths.control) in found.reason and "autotune release" in found.reason
+
+    def test_a_control_of_a_newer_version_is_no_guess(self, make_job: Make) -> None:
+        paths = make_job()
+        paths.control.write_text('{"format": "autotune-control", "version": 2}')
+        with pytest.raises(StorageError):
+            read_control(paths)
+
+    @pytest.mark.parametrize("state", ["done", "failed", "cancelled"])
+    def test_a_job_that_ended_is_not_active(self, workspace: Workspace, make_job: Make, state: State) -> None:
+        ledger = open_job(workspace, make_job(state=JobState(state)))
+        assert ledger.ended and not ledger.active
+
+    @pytest.mark.parametrize(("wanted", "active"), [("run", True), ("hold", False), ("cancel", False)])
+    def test_a_job_is_active_while_it_is_to_run(
+        self, workspace: Workspace, make_job: Make, wanted: Any, active: bool
+    ) -> None:
+        assert open_job(workspace, make_job(control=Control(wanted))).active == active
+
+
+class TestStages:
+    def test_a_new_job_has_a_search_for_each_task_that_can_be_tuned(self, workspace: Workspace, make_job: Make) -> None:
+        task = TaskSpec("conv", "0" * 16, 1, "1x8", 0.5, True)
+        view = open_job(workspace, make_job(3, tasks=(FIXED, task), known_at_submit=(0, 0))).view()
+        assert view.stages == (StageView(StageId(3, 1, 0), "search"),)
+        assert [item.exhausted for item in view.tasks] == [True, False]
+
+    def test_a_stage_counts_its_candidates(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job(tasks=1)
+        formats.write(paths.stage(0, 0), StageFile(0, 0, "build", (Candidate("a", [], []), Candidate("b", [], []))))
+        assert open_job(workspace, paths).view().stages == (StageView(StageId(1, 0, 0), "build", 2),)
+
+    def test_refreshing_a_task_reads_its_stages_only(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job(tasks=2)
+        ledger = open_job(workspace, paths)
+        for task in (0, 1):
+            paths.stage(task, 0).unlink()
+            formats.write(paths.stage(task, 1), StageFile(task, 1, "search"))
+        ledger.refresh(1)
+        assert {id[1:] for id in ledger.stages} == {(0, 0), (1, 1)}
+
+    def test_a_round_that_left_the_measurement_unreported_is_known_by_its_trials(
+        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
+    ) -> None:
+        """Its candidates are in flight no more: not to count its trials either would spend the budget twice."""
+        paths = make_job(tasks=1)
+        ledger = open_job(workspace, paths)
+        add(0, 5.0, 4.0)
+        formats.write(paths.stage(0, 0), StageFile(0, 0, "train"))
+        ledger.refresh(0)
+        assert (ledger.view().stages[0].candidates, ledger.view().trials_done) == (0, 2)
+
+    def test_reloading_reads_all(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job(tasks=2)
+        ledger = open_job(workspace, paths)
+        paths.stage(0, 0).unlink()
+        formats.write(paths.stage(0, 1), StageFile(0, 1, "search"))
+        ledger.reload()
+        assert {id[1:] for id in ledger.stages} == {(0, 1), (1, 0)}
+
+    def test_a_task_without_a_stage_file_gets_its_next_search_back(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job(tasks=2)
+        paths.stage(1, 0).unlink()
+        log = TuningLog(workspace.tuning_log("llvm-test", f"{1:016x}").records)
+        log.add([replace(_trial("a", 3.0), job=paths.folder.name, round=4)])
+        stages = open_job(workspace, paths).stages
+        assert {id: file.kind for id, file in stages.items()} == {
+            StageId(1, 0, 0): "search",
+            StageId(1, 1, 5): "search",
+        }
+        assert formats.read(StageFile, paths.stage(1, 5)) == StageFile(1, 5, "search")
+
+
+class TestTrials:
+    def test_they_come_from_the_tuning_logs(
+        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
+    ) -> None:
+        add(0, 30.0, None, 10.0, 20.0)
+        first, second = open_job(workspace, make_job()).view().tasks
+        assert (first.trials, first.running_best) == (4, (30.0, 30.0, 10.0, 10.0))
+        assert (second.trials, second.running_best) == (0, ())
+
+    def test_before_a_success_the_best_time_is_infinite(
+        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
+    ) -> None:
+        add(0, None, 10.0)
+        assert open_job(workspace, make_job()).view().tasks[0].running_best == (math.inf, 10.0)
+
+    def test_those_of_other_jobs_are_followed(
+        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
+    ) -> None:
+        ledger = open_job(workspace, make_job())
+        add(1, 10.0)
+        assert ledger.view().trials_done == 0
+        ledger.follow_logs()
+        assert ledger.view().trials_done == 1
+
+    def test_a_fresh_job_counts_those_since_it_was_submitted(
+        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
+    ) -> None:
+        add(0, 30.0, 20.0, 10.0)
+        task = open_job(workspace, make_job(fresh=True, known_at_submit=(2, 0))).view().tasks[0]
+        assert task.trials == 1
+        assert task.running_best == (30.0, 20.0, 10.0)
+
+    def test_a_log_that_was_lost_leaves_a_fresh_job_with_none(self, workspace: Workspace, make_job: Make) -> None:
+        assert open_job(workspace, make_job(fresh=True, known_at_submit=(5, 5))).view().trials_done == 0
+
+
+class TestView:
+    def test_it_has_what_the_planner_needs(self, workspace: Workspace, make_job: Make) -> None:
+        view = open_job(workspace, make_job(5, trials=99, trials_per_round=7, priority=3)).view()
+        assert (view.id, view.device, view.trials, view.trials_per_round, view.priority) == (5, "cpu", 99, 7, 3)
+        assert [task.weight for task in view.tasks] == [1, 2]
+
+    def test_two_jobs_share_a_task_by_its_key(self, workspace: Workspace, make_job: Make) -> None:
+        first, second = (open_job(workspace, make_job(id, f"n{id}", tasks=id)).view() for id in (1, 2))
+        gpu = open_job(workspace, make_job(3, "gpu", tasks=1, target="cuda")).view()
+        assert first.tasks[0].key == second.tasks[0].key != second.tasks[1].key
+        assert gpu.tasks[0].key != first.tasks[0].key
+        assert gpu.device == "cuda"
+
+    def test_it_has_the_deadline(self, workspace: Workspace, make_job: Make) -> None:
+        assert open_job(workspace, make_job(1)).view().deadline is None
+        assert open_job(workspace, make_job(2, "late", deadline=1.8e9)).view().deadline == 1.8e9
+
+    def test_a_task_found_exhausted_is_closed(self, workspace: Workspace, make_job: Make) -> None:
+        ledger = open_job(workspace, make_job())
+        ledger.exhausted.add(1)
+        assert [task.exhausted for task in ledger.view().tasks] == [False, True]
+
+
+class TestSettingAside:
+    def test_it_lasts_and_is_noted(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job()
+        ledger = open_job(workspace, paths)
+        ledger.set_aside(1, "build: crashed")
+        ledger.publish("running", "")
+        again = open_job(workspace, paths)
+        assert [task.set_aside for task in again.view().tasks] == [False, True]
+        assert again.state.tasks[1].set_aside == "build: crashed"
+        (line,) = records(workspace, paths, False)
+        assert (line["event"], line["task"], line["reason"]) == ("set aside", 1, "build: crashed")
+
+
+class TestPublishing:
+    def test_the_state_tells_how_far_it_is(
+        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
+    ) -> None:
+        add(0, 30.0, 10.0)
+        add(1, None)
+        paths = make_job()
+        open_job(workspace, paths).publish("running", "why")
+        state = read_state(paths)
+        assert (state.state, state.reason, state.trials_done) == ("running", "why", 3)
+        assert [(task.trials, task.best_us) for task in state.tasks] == [(2, 10.0), (1, None)]
+
+    def test_it_is_written_only_when_it_changed(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job()
+        ledger = open_job(workspace, paths)
+        ledger.publish("waiting", "why")
+        before = paths.state.stat().st_ino
+        ledger.publish("waiting", "why")
+        assert paths.state.stat().st_ino == before
+        ledger.publish("waiting", "another reason")
+        assert paths.state.stat().st_ino != before
+
+    def test_the_end_has_a_time_which_stays(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job()
+        ledger = open_job(workspace, paths)
+        ledger.publish("running", "")
+        assert read_state(paths).finished_at is None
+        ledger.publish("done", "budget used")
+        finished = read_state(paths).finished_at
+        assert finished is not None and abs(finished - time.time()) < 60
+        ledger.publish("done", "budget used")
+        assert read_state(paths).finished_at == finished
+
+    def test_an_end_that_could_not_be_written_is_written_later(
+        self, workspace: Workspace, make_job: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ledger = open_job(workspace, make_job())
+
+        def full(*_: object) -> None:
+            raise DiskProblem("no space")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(formats, "write", full)
+            with pytest.raises(DiskProblem):
+                ledger.publish("done", "budget used")
+        assert not ledger.ended
+        ledger.publish("done", "budget used")
+        assert read_state(ledger.paths).state == "done"
+
+    def test_the_journal_tells_the_end_before_the_state_does(self, workspace: Workspace, make_job: Make) -> None:
+        """Who follows the journal stops at the state."""
+        ledger = open_job(workspace, make_job())
+        ledger.publish("done", "budget used")
+        assert [record["event"] for record in records(workspace, ledger.paths, follow=True)] == ["done"]
+
+    def test_a_retry_is_seen(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job(control=Control("run", 2))
+        open_job(workspace, paths).publish("running", "")
+        assert read_state(paths).retries_seen == 2
+
+    def test_what_it_waits_for_is_told_once(self, workspace: Workspace, make_job: Make) -> None:
+        """Not whenever the words change, nor the turn that every job waits for at first."""
+        paths = make_job()
+        ledger = open_job(workspace, paths)
+        for reason in (
+            TURN,
+            "CPU 3 is in use",
+            "CPU 4 is in use",
+            CPU,
+            CPU,
+            for_window("22:00"),
+            for_window("23:00"),
+            TURN,
+        ):
+            ledger.wait_for(reason)
+        told = [(line["event"], line["about"]) for line in records(workspace, paths, False)]
+        assert told == [("waits", about) for about in ("lease", "cpu", "window", "turn")]
+
+    def test_the_journal_tells_since_when_and_on_what_a_stage_ran(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job()
+        ledger = open_job(workspace, paths)
+        ledger.note_stage("stage", RunningView(StageId(1, 0, 2), "measure", (0, 1), 8, "cpu", 1700.25), 3.5, failed=1)
+        (line,) = records(workspace, paths, False)
+        del line["at"]
+        place = {"kind": "measure", "task": 0, "round": 2, "cpus": [0, 1], "device": "cpu"}
+        assert line == {"event": "stage", **place, "began": 1700.25, "seconds": 3.5, "failed": 1}
+
+
+class TestObeying:
+    def test_a_wish_is_read_once(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job()
+        ledger = open_job(workspace, paths)
+        ledger.obey()
+        assert not ledger.obey()
+        formats.write(paths.control, Control("hold"))
+        assert ledger.obey() and ledger.control == Control("hold")
+        assert not ledger.obey()
+
+    def test_a_job_without_control_wishes_nothing_new(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job()
+        paths.control.unlink()
+        assert not open_job(workspace, paths).obey()
+
+    def test_a_restart_forgets_failures_and_keeps_trials(
+        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
+    ) -> None:
+        add(0, 10.0)
+        aside = (TaskProgress(1, 10.0), TaskProgress(0, None, "build: crashed"))
+        ledger = open_job(
+            workspace, make_job(control=Control("run", 1), state=JobState("failed", tasks=aside, finished_at=5.0))
+        )
+        ledger.exhausted.add(0)
+        ledger.failures[StageId(1, 1, 0)] = 3
+        ledger.restart()
+        view = ledger.view()
+        assert not ledger.ended and not ledger.failures
+        assert not any(task.exhausted or task.set_aside for task in view.tasks)
+        assert view.trials_done == 1 and len(view.stages) == 2
+        ledger.publish("waiting", "")
+        assert (ledger.state.retries_seen, ledger.state.finished_at) == (1, None)
+
+
+class TestTheClockWasWrong:
+    """When a job was submitted orders the queue, and the clock may have been wrong then."""
+
+    @pytest.mark.parametrize(("submitted", "settled"), [(9e9, 2000.0), (5.0, 1000.0), (1500.0, 1500.0)])
+    def test_a_job_takes_its_place_by_its_number(
+        self, workspace: Workspace, make_job: Make, submitted: float, settled: float
+    ) -> None:
+        first = open_job(workspace, make_job(1, submitted_at=1000.0))
+        second = open_job(workspace, make_job(2, "late", submitted_at=submitted))
+        second.enter([first, second], now=2000.0)
+        assert second.view().submitted_at == second.view().served_at == settled

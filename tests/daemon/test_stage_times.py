@@ -1,0 +1,101 @@
+"""What stages took outlives the daemon; what is lost is learnt anew."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from autotune.daemon import stage_times
+from autotune.daemon.stage_times import StageTimes
+from autotune.planning.view import JobView, RunningView, StageId, TaskView
+from autotune.storage.paths import Workspace
+
+STAGE = RunningView(StageId(7, 0, 0), "build", (0,))
+
+
+def job(task: int = 0) -> JobView:
+    return JobView(7, "cpu", (TaskView(f"llvm/{task}", 1),), (), 64, 16, 5, 0.01)
+
+
+def learnt(workspace: Workspace, tasks: int = 1) -> StageTimes:
+    found = StageTimes.load(workspace)
+    for task in range(tasks):
+        found.learn(job(task), STAGE, {"built": 3, "failed": 1}, 2.0)
+    return found
+
+
+def expected(found: StageTimes, *subjects: str) -> float:
+    return found.estimates.seconds("build", "cpu", subjects, 4)
+
+
+def test_the_next_daemon_knows_it(workspace: Workspace) -> None:
+    learnt(workspace).save()
+    assert expected(StageTimes.load(workspace), "9", "llvm/0") == 2.0
+
+
+def test_jobs_are_not_kept_but_tasks_are(workspace: Workspace) -> None:
+    learnt(workspace).save()
+    (known,) = StageTimes.load(workspace).estimates.known.values()
+    assert list(known.subjects) == ["llvm/0"]
+
+
+def test_only_so_many_tasks_are_kept_those_used_last(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_times, "_MOST_TASKS", 3)
+    found = learnt(workspace, 5)
+    found.learn(job(1), STAGE, {"built": 4}, 2.0)
+    found.save()
+    (known,) = StageTimes.load(workspace).estimates.known.values()
+    assert list(known.subjects) == ["llvm/3", "llvm/4", "llvm/1"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        '{"format": "autotune-estimates", "version": 1, "means": [["build"]]}',
+        '{"format": "autotune-estimates", "version": 1, "means": [["build", "cpu", "", -1, 0, 1]]}',
+        '{"format": "autotune-estimates", "version": 99}',
+    ],
+)
+def test_a_file_that_cannot_be_used_is_begun_anew_and_said_so(
+    workspace: Workspace, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    workspace.estimates.write_text(text)
+    found = StageTimes.load(workspace)
+    assert not found.estimates.known
+    assert str(workspace.estimates) in caplog.text
+    found.learn(job(), STAGE, {"built": 4}, 2.0)
+    found.save()
+    assert expected(StageTimes.load(workspace), "llvm/0") == 2.0
+
+
+def test_a_workspace_without_any_says_that_forecasts_are_guesses(
+    workspace: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    StageTimes.load(workspace)
+    assert "guesses" in caplog.text
+
+
+def test_it_is_written_seldom_but_at_the_end(workspace: Workspace) -> None:
+    found = learnt(workspace)
+    found.save()
+    before = workspace.estimates.read_bytes()
+    found.learn(job(), STAGE, {"built": 4}, 20.0)
+    found.save()
+    assert workspace.estimates.read_bytes() == before
+    found.save(last=True)
+    assert workspace.estimates.read_bytes() != before
+
+
+def test_a_disk_that_takes_nothing_costs_only_the_estimates(
+    workspace: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    workspace.logs.rmdir()
+    workspace.logs.write_text("")  # no folder to write to
+    found = StageTimes(workspace, stage_times.Estimates())
+    found.learn(job(), STAGE, {"built": 4}, 2.0)
+    found.save(last=True)
+    assert "could not keep" in caplog.text

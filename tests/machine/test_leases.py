@@ -1,0 +1,218 @@
+"""Leases exclude everyone on the machine, are all or none, and starve no one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import Busy, StorageError
+from autotune.machine.leases import cpu_name, lease, lease_one
+
+CPUS = [cpu_name(cpu) for cpu in range(3)]
+
+
+class Others:
+    """Processes of the test, each forked to run one function."""
+
+    def __init__(self) -> None:
+        self.pids: list[int] = []
+
+    def start(self, action: Callable[[], object]) -> int:
+        pid = os.fork()
+        if not pid:
+            signal.alarm(60)  # should the test fail and forget it
+            try:
+                action()
+                os._exit(0)
+            except BaseException as error:
+                os.write(2, repr(error).encode())
+            finally:
+                os._exit(1)
+        self.pids.append(pid)
+        return pid
+
+    def holding(self, action: Callable[[], object]) -> int:
+        """Start one that takes a lease and keeps it; returns once it has it."""
+        hear, say = os.pipe()
+
+        def keep() -> None:
+            held = action()
+            os.write(say, b"!")
+            signal.pause()
+            del held
+
+        pid = self.start(keep)
+        os.close(say)
+        assert os.read(hear, 1) == b"!"
+        os.close(hear)
+        return pid
+
+    def end(self, pid: int, number: int = 0) -> int:
+        os.kill(pid, number) if number else None
+        self.pids.remove(pid)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    def kill(self) -> None:
+        for pid in list(self.pids):
+            self.end(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def others() -> Iterator[Others]:
+    others = Others()
+    yield others
+    others.kill()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "locks"
+
+
+class TestLease:
+    def test_it_names_what_it_holds(self, folder: Path) -> None:
+        with lease(folder, CPUS[:2], 0) as held:
+            assert [path.name for path in held.paths] == ["cpu-0.lock", "cpu-1.lock"]
+
+    def test_it_excludes_other_processes_until_it_is_released(self, folder: Path, others: Others) -> None:
+        with lease(folder, CPUS[:1], 0):
+            assert others.end(others.start(lambda: lease(folder, CPUS[:1], 0))) == 1
+        assert others.end(others.start(lambda: lease(folder, CPUS[:1], 0))) == 0
+
+    def test_another_resource_is_free(self, folder: Path, others: Others) -> None:
+        others.holding(lambda: lease(folder, CPUS[:1], 0))
+        lease(folder, CPUS[1:], 0).release()
+
+    def test_it_is_all_or_none(self, folder: Path, others: Others) -> None:
+        holder = others.holding(lambda: lease(folder, CPUS[1:2], 0))
+        with pytest.raises(Busy):
+            lease(folder, CPUS, 0)
+        assert others.end(others.start(lambda: lease(folder, [CPUS[0], CPUS[2]], 0))) == 0
+        others.end(holder, signal.SIGKILL)
+
+    @pytest.mark.parametrize("wait_s", [0.0, 0.2])
+    def test_who_gives_up_says_what_was_busy(self, folder: Path, others: Others, wait_s: float) -> None:
+        others.holding(lambda: lease(folder, CPUS[:1], 0))
+        begun = time.monotonic()
+        with pytest.raises(Busy, match=r"^cpu-0 in use by another workspace$"):
+            lease(folder, CPUS[:1], wait_s)
+        assert time.monotonic() - begun >= wait_s
+
+    def test_so_it_does_when_someone_else_waits_at_the_turnstile(self, folder: Path, others: Others) -> None:
+        others.holding(lambda: _hold_turnstile(folder))
+        with pytest.raises(Busy, match=r"^cpu-0 in use by another workspace$"):
+            lease(folder, CPUS[:1], 0.1)
+
+    def test_one_who_waits_gets_it_when_it_is_free(self, folder: Path, others: Others) -> None:
+        others.holding(lambda: lease(folder, CPUS[:1], 0))
+        waiting = others.start(lambda: lease(folder, CPUS, 30))
+        time.sleep(0.1)
+        others.end(others.pids[0], signal.SIGTERM)
+        assert others.end(waiting) == 0
+
+    def test_the_kernel_releases_it_when_its_holder_is_killed(self, folder: Path, others: Others) -> None:
+        others.end(others.holding(lambda: lease(folder, CPUS, 0)), signal.SIGKILL)
+        lease(folder, CPUS, 0).release()
+
+    def test_a_child_of_its_holder_does_not_keep_it(self, folder: Path, others: Others) -> None:
+        def with_child() -> object:
+            held = lease(folder, CPUS, 0)
+            if not os.fork():
+                signal.alarm(20)
+                signal.pause()
+            return held
+
+        others.end(others.holding(with_child), signal.SIGKILL)
+        lease(folder, CPUS, 5).release()  # at once, but for the moment in which the child is still being born
+
+    def test_a_folder_that_is_not_safe_is_refused(self, folder: Path) -> None:
+        folder.symlink_to("/tmp")
+        with pytest.raises(StorageError, match="symbolic link"):
+            lease(folder, CPUS, 0)
+
+
+class TestLeaseOne:
+    def test_it_takes_the_first_that_is_free(self, folder: Path, others: Others) -> None:
+        others.holding(lambda: lease(folder, CPUS[:1], 0))
+        with lease_one(folder, CPUS) as held:
+            assert [path.name for path in held.paths] == ["cpu-1.lock"]
+
+    def test_it_waits_until_one_is(self, folder: Path, others: Others) -> None:
+        holder = others.holding(lambda: lease(folder, CPUS, 0))
+        waiting = others.start(lambda: lease_one(folder, CPUS))
+        time.sleep(0.1)
+        assert os.waitpid(waiting, os.WNOHANG) == (0, 0)
+        others.end(holder, signal.SIGKILL)
+        assert others.end(waiting) == 0
+
+
+class TestFairness:
+    def test_one_who_needs_all_gets_its_turn_among_many_who_take_one(self, folder: Path, others: Others) -> None:
+        def take_one_again_and_again() -> None:
+            while True:
+                with lease_one(folder, CPUS):
+                    time.sleep(0.05)
+
+        for _ in range(6):  # twice as many as there are resources: none is ever free for long
+            others.start(take_one_again_and_again)
+        time.sleep(0.2)
+        lease(folder, CPUS, 20).release()
+
+    def test_many_who_need_all_get_their_turns(self, folder: Path, others: Others) -> None:
+        def take_all() -> None:
+            for _ in range(3):
+                with lease(folder, CPUS, 30):
+                    time.sleep(0.02)
+
+        pids = [others.start(take_all) for _ in range(4)]
+        assert [others.end(pid) for pid in pids] == [0] * 4
+
+
+class TestOverlap:
+    def test_no_two_processes_ever_hold_the_same_resource(self, folder: Path, tmp_path: Path, others: Others) -> None:
+        """Whoever holds a resource makes a file of its name, and meets no other's."""
+
+        def use(names: list[str]) -> None:
+            with lease(folder, names, 30) if len(names) > 1 else lease_one(folder, CPUS) as held:
+                marks = [tmp_path / f"{path.stem}.mark" for path in held.paths]
+                for mark in marks:
+                    mark.touch(exist_ok=False)
+                time.sleep(0.005)
+                for mark in marks:
+                    mark.unlink()
+
+        def use_often(names: list[str]) -> None:
+            for _ in range(8):
+                use(names)
+
+        wishes = [CPUS[:1], CPUS[:1], CPUS[:2], CPUS[1:], CPUS]
+        pids = [others.start(lambda names=names: use_often(names)) for names in wishes]
+        assert [others.end(pid) for pid in pids] == [0] * len(wishes)
+
+
+def _hold_turnstile(folder: Path) -> object:
+    """The lock of someone who waits for several resources."""
+    from autotune.storage import locks
+
+    locks.ensure_lock_folder(folder)
+    return locks.try_lock(folder / "turnstile.lock")
+
+
+def test_a_lease_ends_with_a_process_started_by_command_line(folder: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from autotune.machine.leases import lease\n"
+        "held = lease(Path(sys.argv[1]), ['cpu-0'], 0); print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        with pytest.raises(Busy):
+            lease(folder, CPUS[:1], 0)
+        process.kill()
+    lease(folder, CPUS[:1], 1).release()

@@ -1,0 +1,231 @@
+"""Whatever an item does to its process costs that item only."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.errors import WorkerError
+from autotune.processes.isolate import Outcome, isolated
+
+LIMIT_S = 20.0
+
+
+def segfault() -> None:
+    faulthandler.disable()  # pytest's would print a traceback
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def leave() -> None:
+    os._exit(3)
+
+
+def hang() -> None:
+    time.sleep(1000)
+
+
+def fail() -> None:
+    raise ValueError("first line\n\n  wrong shape  \n")
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def give_no_json() -> object:
+    return object()
+
+
+def work(items: list[Any], limit_s: float = LIMIT_S) -> list[Outcome]:
+    """The outcomes of items: one that can be called is called, any other is doubled."""
+    found = list(isolated(items, lambda: lambda item: item() if callable(item) else 2 * item, limit_s=limit_s))
+    assert [item for item, _ in found] == items
+    return [outcome for _, outcome in found]
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def eventually(condition: Callable[[], bool], limit_s: float = 10.0) -> bool:
+    deadline = time.monotonic() + limit_s
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+class TestGoodItems:
+    def test_each_comes_back_with_its_value_in_order(self) -> None:
+        assert work([1, 2, 3]) == [Outcome("ok", 2), Outcome("ok", 4), Outcome("ok", 6)]
+
+    def test_no_items_fork_nothing(self) -> None:
+        assert work([]) == []
+
+    def test_they_run_outside_this_process_and_share_one(self) -> None:
+        pids = [outcome.value for outcome in work([os.getpid, os.getpid])]
+        assert pids[0] == pids[1] != os.getpid()
+
+    @pytest.mark.parametrize("length", [65536, 3_000_000])
+    def test_a_value_may_be_large(self, length: int) -> None:
+        assert [len(outcome.value) for outcome in work(["x" * length, "y"])] == [2 * length, 2]
+
+    def test_what_is_prepared_is_prepared_once(self, tmp_path: Path) -> None:
+        def prepare() -> Callable[[int], int]:
+            (tmp_path / str(os.getpid())).touch()
+            return lambda item: item
+
+        list(isolated([1, 2, 3], prepare, limit_s=LIMIT_S))
+        assert len(list(tmp_path.iterdir())) == 1
+
+
+class TestBadItems:
+    @pytest.mark.parametrize(
+        ("item", "outcome"),
+        [
+            (segfault, Outcome("crash", reason="killed by SIGSEGV")),
+            (leave, Outcome("crash", reason="exited with 3")),
+            (fail, Outcome("error", reason="ValueError: wrong shape")),
+            (interrupt, Outcome("error", reason="KeyboardInterrupt: ")),
+            (give_no_json, Outcome("error", reason="TypeError: Object of type object is not JSON serializable")),
+        ],
+    )
+    def test_one_costs_itself_only(self, item: Callable[[], object], outcome: Outcome) -> None:
+        assert work([1, item, 3, item, 5]) == [Outcome("ok", 2), outcome, Outcome("ok", 6), outcome, Outcome("ok", 10)]
+
+    def test_one_that_hangs_is_killed_at_its_limit(self) -> None:
+        assert work([1, hang, 3], limit_s=0.3) == [
+            Outcome("ok", 2),
+            Outcome("timeout", reason="killed after 0.3 s"),
+            Outcome("ok", 6),
+        ]
+
+    def test_the_limit_is_for_each_item(self) -> None:
+        def pause() -> None:
+            time.sleep(0.3)
+
+        assert [outcome.kind for outcome in work([pause] * 4, limit_s=1.0)] == ["ok"] * 4
+
+    def test_a_crash_at_the_start_or_the_end_is_no_different(self) -> None:
+        assert [outcome.kind for outcome in work([segfault, 2, segfault])] == ["crash", "ok", "crash"]
+
+    def test_one_that_closes_the_connection_and_hangs_is_a_crash(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def cut() -> None:
+            os.closerange(3, 256)
+            hang()
+
+        monkeypatch.setattr("autotune.processes.isolate._ENDING_S", 0.3)
+        assert work([cut, 2]) == [Outcome("crash", reason="closed its connection"), Outcome("ok", 4)]
+
+
+class TestWhatItemsLeaveBehind:
+    def leave_a_child(self, note: Path) -> None:
+        pid = os.fork()
+        if not pid:
+            hang()
+        note.write_text(str(pid))
+
+    def test_a_child_of_a_good_item_is_killed(self, tmp_path: Path) -> None:
+        note = tmp_path / "pid"
+        assert [outcome.kind for outcome in work([lambda: self.leave_a_child(note), 2])] == ["ok", "ok"]
+        assert eventually(lambda: not alive(int(note.read_text())))
+
+    def test_a_child_of_an_item_that_crashed_delays_nothing_and_is_killed(self, tmp_path: Path) -> None:
+        note = tmp_path / "pid"
+
+        def crash() -> None:
+            self.leave_a_child(note)
+            segfault()
+
+        begun = time.monotonic()
+        assert [outcome.kind for outcome in work([crash, 2])] == ["crash", "ok"]
+        assert time.monotonic() - begun < LIMIT_S / 2
+        assert eventually(lambda: not alive(int(note.read_text())))
+
+    def test_a_subprocess_of_an_item_that_hangs_is_killed(self, tmp_path: Path) -> None:
+        note = tmp_path / "pid"
+
+        def run() -> None:
+            process = subprocess.Popen(["sleep", "1000"])
+            note.write_text(str(process.pid))
+            process.wait()
+
+        assert [outcome.kind for outcome in work([run, 2], limit_s=0.5)] == ["timeout", "ok"]
+        assert eventually(lambda: not alive(int(note.read_text())))
+
+    def test_no_file_and_no_zombie_is_left_here(self) -> None:
+        before = open_files()
+        work([1, segfault, hang, fail], limit_s=0.2)
+        assert open_files() == before
+        with pytest.raises(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
+
+    def test_one_who_stops_listening_kills_the_child(self) -> None:
+        runs = isolated([os.getpid, hang], lambda: lambda item: item(), limit_s=LIMIT_S)
+        pid = next(runs)[1].value
+        assert alive(pid)
+        runs.close()  # type: ignore[attr-defined]
+        assert not alive(pid)
+
+
+class TestPreparing:
+    def run(self, prepare: Callable[[], Any], limit_s: float = LIMIT_S) -> None:
+        list(isolated([1, 2], prepare, limit_s=LIMIT_S, prepare_limit_s=limit_s))
+
+    def test_a_failure_is_no_items_fault(self) -> None:
+        with pytest.raises(WorkerError, match="cannot start work: ValueError: wrong shape"):
+            self.run(fail)
+
+    def test_nor_is_a_crash(self) -> None:
+        with pytest.raises(WorkerError, match="cannot start work: killed by SIGSEGV"):
+            self.run(segfault)
+
+    def test_nor_a_hang(self) -> None:
+        with pytest.raises(WorkerError, match="cannot start work: killed after 0.2 s"):
+            self.run(hang, limit_s=0.2)
+
+    def test_it_has_its_own_limit(self) -> None:
+        def prepare() -> Callable[[int], int]:
+            time.sleep(0.5)
+            return lambda item: item
+
+        assert [outcome.kind for _, outcome in isolated([1], prepare, limit_s=0.3)] == ["ok"]
+
+
+PARENT = """
+import os, sys, time
+from autotune.processes.isolate import isolated
+
+def work(item):
+    print(os.getpid(), flush=True)
+    time.sleep(1000)
+
+list(isolated([1], lambda: work, limit_s=1000))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prctl")
+def test_the_child_of_a_killed_process_dies_too() -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = json.loads(parent.stdout.readline())
+        assert alive(child)
+        parent.kill()
+    assert eventually(lambda: not alive(child))

@@ -1,0 +1,67 @@
+"""Repeats are for candidates that may be the best; the others cost one, or none."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.tvm_backend.kernels.build import build_library
+from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
+
+BEST = 100.0
+ARGS = [["TENSOR", "float32", [8]]] * 2
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory, target, as_program):
+    from tvm import te
+
+    a = te.placeholder((8,), name="a")
+    path = tmp_path_factory.mktemp("library") / "kernel.so"
+    build_library(as_program(a, te.compute((8,), lambda i: a[i] * 2.0, name="b")), target, path)
+    return path
+
+
+class Clock(Runner):
+    """Answers what a clock would, in turn; keeps how long each repeat was to last."""
+
+    def answer(self, *times):
+        self.times, self.lasted = list(times), []
+        return self
+
+    def _evaluate(self, module, tensors, number, repeats, min_repeat_ms):
+        self.lasted.append(min_repeat_ms)
+        return [self.times.pop(0) for _ in range(repeats)]
+
+
+def clock(repeats=3):
+    return Clock(open_device("llvm"), Timing(warmup=1, repeats=repeats, min_repeat_ms=10))
+
+
+def test_the_first_of_its_task_gets_all_repeats(library):
+    assert clock().answer(900, 500, 500, 500, 501, 502, 503).time(library, ARGS, None) == [501, 502, 503]
+
+
+def test_one_that_is_hopeless_after_three_runs_gets_no_repeat(library):
+    assert clock().answer(900, 301, 290, 302).time(library, ARGS, BEST) == [301, 290, 302]
+
+
+@pytest.mark.parametrize(("once", "repeats"), [(131.0, 1), (129.0, 2), (104.0, 3)])
+def test_the_nearer_to_the_best_the_more_repeats(library, once, repeats):
+    runner = clock().answer(900, 150, 150, 150, once, 129.0, 129.0)
+    assert runner.time(library, ARGS, BEST) == [once, 129.0, 129.0][:repeats]
+    assert runner.lasted == [0, 0, *[10] * repeats]
+
+
+def test_a_disturbed_repeat_ends_nothing_where_a_run_was_fast(library):
+    assert clock().answer(900, 150, 99, 150, 200.0, 100.0, 101.0).time(library, ARGS, BEST) == [200.0, 100.0, 101.0]
+
+
+def test_a_real_clock_gives_a_time_for_each_repeat(library):
+    times = Runner(open_device("llvm"), Timing(1, 4, 1)).time(library, ARGS, None)
+    assert len(times) == 4 and all(0 < time < 1e6 for time in times)
+
+
+def test_flushed_runs_are_timed_one_by_one(library):
+    runner = Runner(open_device("llvm"), Timing(1, 1, 1))
+    times = runner.time_flushed(library, ARGS, 5)
+    assert runner.on_cpu and len(times) == 5 and all(time > 0 for time in times)

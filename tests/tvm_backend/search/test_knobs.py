@@ -1,0 +1,135 @@
+"""The knob view on real tasks: a convolution, a dense layer, a pooling, a mean."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autotune.storage.formats import Trial
+from autotune.tvm_backend.search.knobs import Knobs, factorisations
+
+TASKS = ("conv2d", "matmul", "max_pool2d", "mean")
+QUICK = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+
+
+@pytest.fixture(scope="module")
+def programs(target, tmp_path_factory):
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    from autotune.tvm_backend.graph.model import read_model
+    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.search.tasks import extract_tasks
+
+    folder = tmp_path_factory.mktemp("model")
+    script = Path(__file__).parents[3] / "scripts" / "make_models.py"
+    subprocess.run([sys.executable, str(script), "tiny_cnn", "--output", str(folder)], check=True, capture_output=True)
+    found = extract_tasks(prepare(read_model(folder / "tiny_cnn.onnx", {}).module, target), target)
+    return {kind: next(task.program for task in found if task.spec.name.startswith(kind)) for kind in TASKS}
+
+
+@pytest.fixture(scope="module")
+def views(programs, target):
+    return {kind: Knobs(program, target) for kind, program in programs.items()}
+
+
+@pytest.mark.parametrize("kind", TASKS)
+class TestRoundTrip:
+    @QUICK
+    @given(seed=st.integers(0, 2**32 - 1))
+    def test_a_configuration_comes_back_from_its_trace_and_gives_the_same_program(self, views, target, kind, seed):
+        from autotune.tvm_backend.search.propose import Desk
+        from autotune.tvm_backend.search.space import replay
+        from autotune.tvm_backend.search.tasks import program_hash
+
+        knobs = views[kind]
+        asked = tuple(knobs.space.sample(np.random.default_rng(seed), 1)[0].tolist())
+        desk = Desk(knobs, None, set())
+        (settled,) = desk.settle([asked])
+        if settled is None:
+            assert knobs.apply(asked) is None
+            return
+        candidate = desk.candidate(settled.configuration)
+        logged = json.loads(json.dumps(candidate.trace))
+        assert knobs.find(logged) == settled.configuration
+        again = knobs.apply(settled.configuration)
+        assert again is not None and again.configuration == settled.configuration
+        assert program_hash(again.schedule.mod) == candidate.hash
+        trial = Trial(candidate.hash, logged, candidate.args, (1.0,), None, "j", 0, 0.0)
+        assert program_hash(replay([trial], knobs.program, target)[0].sch.mod) == candidate.hash
+
+    def test_only_locations_may_come_out_as_others(self, views, kind):
+        knobs = views[kind]
+        for row in knobs.space.sample(np.random.default_rng(1), 30).tolist():
+            if (applied := knobs.apply(tuple(row))) is not None:
+                changed = [
+                    knob.name
+                    for knob, a, b in zip(knobs.space.knobs, row, applied.configuration, strict=True)
+                    if a != b
+                ]
+                assert all(name.startswith("location") for name in changed)
+
+    def test_what_the_evolutionary_search_finds_has_a_configuration(self, views, target, kind):
+        from autotune.tvm_backend.search.evolve import Evolution, propose
+        from autotune.tvm_backend.search.tasks import program_hash
+
+        knobs = views[kind]
+        found = propose(knobs.program, target, [], 8, None, Evolution(16, 0, 8, 0.85, 0.0), seed=3)
+        for candidate in found:
+            configuration = knobs.find(json.loads(json.dumps(candidate.trace)))
+            assert configuration in knobs.space
+            assert program_hash(knobs.apply(configuration).schedule.mod) == candidate.hash
+
+
+def test_a_location_that_does_not_exist_stands_for_the_next_one_outwards(views):
+    knobs = views["conv2d"]
+    (at,) = [index for index, knob in enumerate(knobs.space.knobs) if knob.name.startswith("location")]
+    row = knobs.space.sample(np.random.default_rng(4), 1)[0].tolist()
+    settled = []
+    for place in range(len(knobs.space.knobs[at].values)):
+        applied = knobs.apply((*row[:at], place, *row[at + 1 :]))
+        settled.append(applied.configuration[at] if applied else None)
+    known = [place for place in settled if place is not None]
+    assert known == sorted(known)
+    assert all(place <= asked for asked, place in enumerate(settled) if place is not None)
+    assert all(settled[place] == place for place in known)
+
+
+def test_the_traces_of_another_task_have_no_configuration(views):
+    from autotune.tvm_backend.search.propose import Desk
+
+    desk = Desk(views["max_pool2d"], None, set())
+    (settled,) = desk.settle([(0, 0, 0)])
+    trace = json.loads(json.dumps(desk.candidate(settled.configuration).trace))
+    assert views["max_pool2d"].find(trace) is not None
+    assert views["conv2d"].find(trace) is None
+
+
+@pytest.mark.parametrize("trace", [None, [], {}, [[], []], [[["SampleCategorical", [], [], []]], []], "text", [[1], 2]])
+def test_what_is_no_trace_has_no_configuration(views, trace):
+    assert views["conv2d"].find(trace) is None
+
+
+@given(extent=st.integers(1, 300), parts=st.integers(1, 4), innermost=st.sampled_from([-1, 4, 64]))
+@settings(deadline=None, max_examples=60)
+def test_factorisations_are_all_there_once(extent, parts, innermost):
+    found = factorisations(extent, parts, innermost)
+    assert len(found) == len(set(found))
+    assert all(math.prod(tile) == extent and (innermost < 0 or tile[-1] <= innermost) for tile in found)
+    if parts == 2:
+        assert len(found) == sum(extent % f == 0 for f in range(1, extent + 1) if innermost < 0 or f <= innermost)
+
+
+def test_every_tile_that_tvm_draws_is_a_value(views):
+    from autotune.tvm_backend.search.space import plain_trace, tune_context
+
+    knobs = views["conv2d"]
+    for seed in range(1, 9):
+        for schedule in tune_context(knobs.program, knobs.target, seed=seed).generate_design_space():
+            assert knobs.find(plain_trace(schedule.trace.simplified(True))) is not None

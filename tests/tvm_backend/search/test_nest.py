@@ -1,0 +1,185 @@
+"""Features of loop nests: read off traces, the same for a configuration as for its trace, and true of the program."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from autotune.tvm_backend.search.draft import NestDraft, nest_draft
+from autotune.tvm_backend.search.features import WIDTH, Features
+from autotune.tvm_backend.search.knobs import Knobs
+from autotune.tvm_backend.search.nest import WIDTH as NEST
+from autotune.tvm_backend.search.nest import Einsum, Nests, Sketch
+from autotune.tvm_backend.search.prior import prior
+from autotune.tvm_backend.search.space import plain_trace
+
+SIZE = 64
+
+
+@pytest.fixture(scope="module")
+def matmul(matmul_of):
+    return matmul_of(SIZE)
+
+
+@pytest.fixture(scope="module")
+def strided(as_program):
+    """A convolution in one dimension with a stride of 2."""
+    from tvm import te
+
+    data, weight = te.placeholder((16, 66), name="data"), te.placeholder((32, 16, 3), name="weight")
+    channel, tap = te.reduce_axis((0, 16), "channel"), te.reduce_axis((0, 3), "tap")
+    product = lambda f, x: te.sum(data[channel, 2 * x + tap] * weight[f, channel, tap], [channel, tap])  # noqa: E731
+    return as_program(data, weight, te.compute((32, 32), product, name="c"))
+
+
+@pytest.fixture(scope="module")
+def padded(as_program):
+    """A convolution whose padding can be computed anywhere in its nest, and a sum that can be fused into it."""
+    from tvm import te, tirx
+
+    data, weight = te.placeholder((16, 32), name="data"), te.placeholder((32, 16, 3), name="weight")
+    padding = lambda c, x: tirx.if_then_else(tirx.all(x > 0, x < 33), data[c, x - 1], 0.0)  # noqa: E731
+    wide = te.compute((16, 34), padding, name="pad")
+    channel, tap = te.reduce_axis((0, 16), "channel"), te.reduce_axis((0, 3), "tap")
+    product = lambda f, x: te.sum(wide[channel, x + tap] * weight[f, channel, tap], [channel, tap])  # noqa: E731
+    conv = te.compute((32, 32), product, name="c")
+    return as_program(data, weight, te.compute((32, 32), lambda f, x: conv[f, x] + 1.0, name="sum"))
+
+
+@pytest.fixture(scope="module")
+def knobs(matmul, target):
+    return Knobs(matmul, target)
+
+
+def tiled(knobs, target, *tiles, unroll=0):
+    """Features of the matmul with these tiles of i, j and k, by name of what they say."""
+    nests = Nests(knobs.program, target)
+    instructions, places = knobs.sketches()[0]
+    sketch = nests.sketch(instructions)
+    assert sketch is not None and sketch.structure == "SSRSRS"
+    decisions = [np.array([tile], float) for tile in tiles]
+    decisions += [np.array([unroll], float)] * (len(places) - len(decisions))
+    return nests.rows(sketch, decisions)[0]
+
+
+def test_an_einsum_knows_its_loops_and_how_buffers_depend_on_them(strided):
+    einsum = Einsum.of(strided, "c")
+    assert (einsum.spatial, einsum.reduction, einsum.extents.tolist()) == ((0, 1), (2, 3), [32, 32, 16, 3])
+    data, weight, written = (access.tolist() for access in einsum.accesses)
+    assert data == [[0, 0, 1, 0], [0, 2, 0, 1]]
+    assert weight == [[1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    assert written == [[1, 0, 0, 0], [0, 1, 0, 0]]
+
+
+def test_the_innermost_level_says_how_much_it_touches(knobs, target):
+    row = tiled(knobs, target, [1, 1, 16, 4], [1, 1, 4, 16], [64, 1])
+    extent, iterations, first, reuse, _, _, _, run, written, reuse_of_written, _, touched = 2 ** row[:12]
+    assert (extent, iterations) == (64, 64)
+    assert (first, reuse) == (16, 4)  # of b a row of 16, each element used for 4 rows of a
+    assert run == pytest.approx(1)  # of a one column
+    assert (written, reuse_of_written) == (64, 1)
+    assert touched == pytest.approx(16 + 4 + 64)
+
+
+def test_a_wider_reduction_reuses_what_is_written(knobs, target):
+    narrow, wide = (tiled(knobs, target, [1, 1, 16, 4], [1, 1, 4, 16], tile) for tile in ([64, 1], [4, 16]))
+    assert 2 ** (wide[12 + 9] - narrow[12 + 9]) == pytest.approx(16)
+
+
+def test_what_is_unrolled_counts_from_inside(knobs, target):
+    rows = [tiled(knobs, target, [1, 1, 16, 4], [1, 1, 4, 16], [64, 1], unroll=at) for at in range(4)]
+    unroll = [row[8 * 12 + 4 * 5] for row in rows]
+    assert [2**value for value in unroll[1:]] == [16, 64, 512] and unroll[0] < -9
+
+
+@pytest.mark.parametrize(("mcpu", "row", "there"), [("znver3", 2, 16), ("skylake-avx512", 1, 32)])
+def test_a_tile_asks_for_registers_for_its_results_a_row_and_a_broadcast(knobs, mcpu, row, there):
+    import tvm
+
+    target = tvm.target.Target({"kind": "llvm", "mcpu": mcpu})
+    results, asked = tiled(knobs, target, [1, 1, 16, 4], [1, 1, 4, 16], [64, 1])[-2:]
+    assert 2**results == pytest.approx(4 * row)
+    assert 2**asked == pytest.approx((4 * row + row + 1) / there)
+
+
+@pytest.mark.parametrize("name", ["matmul", "padded"])
+def test_the_pieces_are_those_of_the_scheduled_program(request, target, name):
+    """TVM decides itself which loops it runs in parallel."""
+    knobs = Knobs(request.getfixturevalue(name), target)
+    nests = Nests(knobs.program, target)
+    rows, found = [], []
+    for configuration in knobs.space.sample(np.random.default_rng(2), 40).tolist():
+        applied = knobs.apply(tuple(configuration))
+        if applied is not None:
+            (row,) = nests.of_traces([json.loads(json.dumps(plain_trace(applied.schedule.trace)))])
+            rows.append(2 ** row[0][8 * 12 + 4 * 5 + 9])
+            found.append(parallel_extent(applied.schedule, knobs.sketches()[configuration[0]][0]))
+    assert len(rows) > 20 and len(set(rows)) > 5
+    np.testing.assert_allclose(rows, found, rtol=1e-5)
+
+
+def parallel_extent(schedule, instructions):
+    from tvm import tirx
+
+    block = Sketch.read(instructions).block
+    names = [name for name in (block, f"{block}_global", f"{block}_update") if has(schedule, name)]
+    for loop in schedule.get_loops(schedule.get_sblock(names[-1])):
+        if schedule.get(loop).kind == tirx.ForKind.PARALLEL:
+            return int(schedule.get(loop).extent)
+    return 1
+
+
+def has(schedule, block):
+    return f'T.sblock("{block}")' in schedule.mod.script()
+
+
+@pytest.mark.parametrize("name", ["matmul", "strided", "padded"])
+def test_a_configuration_has_the_features_of_its_trace(request, target, name):
+    knobs = Knobs(request.getfixturevalue(name), target)
+    model = prior("llvm")
+    assert model is not None
+    draft = NestDraft(knobs, Nests(knobs.program, target), model)
+    applied = [knobs.apply(tuple(row)) for row in knobs.space.sample(np.random.default_rng(1), 20).tolist()]
+    applied = [item for item in applied if item is not None]
+    traces = [json.loads(json.dumps(plain_trace(item.schedule.trace))) for item in applied]
+    rows = [row for row in Nests(knobs.program, target).of_traces(traces) if row is not None]
+    assert len(rows) == len(applied) > 10
+    wide = [np.concatenate([row, np.full((1, WIDTH - NEST), np.nan, np.float32)], axis=1) for row in rows]
+    scores = draft(np.array([item.configuration for item in applied]))
+    np.testing.assert_allclose(scores, model.score(wide), rtol=1e-5)
+    assert scores.std() > 0.01
+
+
+@pytest.fixture(scope="module")
+def mean(as_program):
+    from tvm import te
+
+    a, k = te.placeholder((16, 49), name="a"), te.reduce_axis((0, 49), "k")
+    return as_program(a, te.compute((16,), lambda i: te.sum(a[i, k], k), name="c"))
+
+
+class TestWithoutATiledBlock:
+    def test_a_trace_has_none(self, mean, target):
+        nests, knobs = Nests(mean, target), Knobs(mean, target)
+        assert [nests.sketch(instructions) for instructions, _ in knobs.sketches()] == [None] * len(knobs.sketches())
+        assert nest_draft(knobs, prior("llvm")) is None
+
+    def test_a_candidate_has_those_of_its_stores(self, mean, target):
+        from tvm.s_tir.meta_schedule import MeasureCandidate
+
+        knobs = Knobs(mean, target)
+        applied = knobs.apply(tuple(knobs.space.clip(np.zeros((1, len(knobs.space.knobs)), int))[0].tolist()))
+        assert applied is not None
+        (rows,) = Features(mean, target).of_candidates([MeasureCandidate(applied.schedule, [])])
+        assert rows.shape[1] == WIDTH and len(rows) >= 1
+        assert np.isnan(rows[:, :NEST]).all() and np.isfinite(rows[:, NEST:]).all()
+
+
+def test_a_block_whose_loops_are_not_all_tiled_is_not_understood(knobs, target):
+    instructions, _ = knobs.sketches()[0]
+    first = next(at for at, item in enumerate(instructions) if item[0] == "SamplePerfectTile")
+    sketch = Sketch.read(instructions[:first] + instructions[first + 1 :])
+    assert sketch is not None and set(sketch.tiles) == {1, 2}
+    assert Nests(knobs.program, target).sketch(instructions[:first] + instructions[first + 1 :]) is None

@@ -1,0 +1,91 @@
+"""A batch takes over what did well on a similar program: the same operator with something else fused to it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from autotune import strategies
+from autotune.storage.formats import Trial
+from autotune.strategies import samplers
+from autotune.tvm_backend.search.knobs import Knobs
+from autotune.tvm_backend.search.propose import Request, propose
+from autotune.tvm_backend.search.space import sampled
+
+
+@pytest.fixture(scope="module")
+def plain(target, matmul_of):
+    return Knobs(matmul_of(64), target)
+
+
+@pytest.fixture(scope="module")
+def fused(target, as_program):
+    """The same product with a sum and a rectifier behind it."""
+    from tvm import te
+
+    a, b, bias = (te.placeholder((64, 64), name=name) for name in ("a", "b", "bias"))
+    k = te.reduce_axis((0, 64), "k")
+    c = te.compute((64, 64), lambda i, j: te.sum(a[i, k] * b[k, j], k), name="c")
+    summed = te.compute((64, 64), lambda i, j: c[i, j] + bias[i, j], name="summed")
+    return Knobs(as_program(a, b, bias, te.compute((64, 64), lambda i, j: te.max(summed[i, j], 0.0))), target)
+
+
+def batch(knobs, count=8, trials=(), hints=(), seed=1):
+    request = Request(trials, (), count, None, seed, hints=hints)
+    return propose(knobs, strategies.get("random"), samplers.make("greedy", 0.0, True), request).candidates
+
+
+def logged(item, us=100.0):
+    return Trial(item.hash, item.trace, item.args, (us,), None, "j", 0, 0.0)
+
+
+def test_what_a_trace_decides_is_decided_in_the_sketch_of_the_same_form(plain, fused):
+    found = 0
+    for seed in range(4):
+        for candidate in batch(fused, seed=seed):
+            trace = json.loads(json.dumps(candidate.trace))
+            if (adopted := plain.adopt(trace)) is not None:
+                found += 1
+                assert plain.apply(adopted) is None or _decided(plain, adopted) == sampled(trace)
+            assert fused.adopt(trace) == fused.find(trace)
+    assert found > 0
+
+
+def _decided(knobs, configuration):
+    values = [knobs.space.knobs[at].values[configuration[at]] for at in knobs.sketches()[configuration[0]][1]]
+    return [list(value) if isinstance(value, tuple) else value for value in values]
+
+
+def test_another_size_or_what_is_no_trace_decides_nothing(plain, target, matmul_of):
+    (candidate,) = batch(Knobs(matmul_of(48), target), 1)
+    strange = [None, [], {}, [[], []], [["SampleCategorical"], []], [[[1, [], [], []]], []], "text"]
+    assert [plain.adopt(trace) for trace in (candidate.trace, *strange)] == [None] * 8
+
+
+@pytest.fixture(scope="module")
+def hints(plain, fused):
+    """Traces of the fused program that the plain one can take over, and the configurations that they come out as."""
+    found = [(item.trace, plain.adopt(item.trace)) for item in batch(fused, 24)]
+    applied = [(trace, plain.apply(configuration)) for trace, configuration in found if configuration]
+    return [(trace, valid.configuration) for trace, valid in applied if valid]
+
+
+def test_hints_come_first_and_are_a_quarter_of_a_batch(plain, hints):
+    assert len(hints) > 2
+    told = [plain.find(item.trace) for item in batch(plain, 8, hints=[trace for trace, _ in hints])]
+    assert told[:2] == [configuration for _, configuration in hints[:2]]
+    assert not set(told[2:]) & {configuration for _, configuration in hints[2:]}
+    assert len(set(told)) == 8
+
+
+def test_a_hint_that_was_measured_is_not_taken_again_and_the_next_one_is(plain, hints):
+    traces = [trace for trace, _ in hints]
+    (first,) = batch(plain, 1, hints=traces)
+    (second,) = batch(plain, 1, trials=[logged(first)], hints=traces)
+    assert [plain.find(item.trace) for item in (first, second)] == [configuration for _, configuration in hints[:2]]
+
+
+def test_a_hint_is_proposed_whatever_the_seed(plain, hints):
+    firsts = {batch(plain, 2, hints=[hints[0][0]], seed=seed)[0].hash for seed in range(1, 4)}
+    assert len(firsts) == 1

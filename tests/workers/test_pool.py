@@ -1,0 +1,91 @@
+"""Real workers of a real fleet: whatever becomes of one, every stage is reported once, and the next one is served."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.storage.paths import Workspace
+from autotune.workers.pool import Report, WorkerPool
+
+LIMIT_S = 120.0
+MakeFleet = Callable[[int], WorkerPool]
+
+
+@pytest.fixture
+def make_fleet(workspace: Workspace) -> Iterator[MakeFleet]:
+    made: list[WorkerPool] = []
+
+    def make(stages_each: int) -> WorkerPool:
+        made.append(WorkerPool(workspace, 0.5, stages_each))
+        return made[-1]
+
+    yield make
+    for fleet in made:
+        fleet.stop()
+
+
+def request(id: int, limit_s: float) -> dict[str, Any]:
+    """A stage of a job that is not there: it fails at once, in a real child of a real worker."""
+    stage = {"job": "0001-gone", "task": 0, "round": 0, "kind": "search", "resources": [], "cpus": [0], "count": 1}
+    return {"id": id, **stage, "device": "", "limit_s": limit_s}
+
+
+def reports(fleet: WorkerPool, count: int) -> list[Report]:
+    found: list[Report] = []
+    deadline = time.monotonic() + LIMIT_S
+    while len(found) < count and time.monotonic() < deadline:
+        readable, _, _ = select.select(fleet.descriptors(), [], [], 0.1)
+        found += fleet.reports(readable)
+    return found
+
+
+def serve(fleet: WorkerPool, id: int) -> Report:
+    fleet.run("llvm", request(id, LIMIT_S))
+    (found,) = reports(fleet, 1)
+    return found
+
+
+def worker(fleet: WorkerPool) -> int:
+    return fleet._processes["llvm"].popen.pid
+
+
+def gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_a_stopped_worker_is_killed_at_the_limit_of_its_stage_and_replaced(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet(0)
+    assert serve(fleet, 1).outcome == "failed"
+    stopped = worker(fleet)
+    os.kill(stopped, signal.SIGSTOP)
+    fleet.run("llvm", request(2, 0.5))
+    (found,) = reports(fleet, 1)
+    assert (found.id, found.outcome) == (2, "crashed")
+    assert gone(stopped)
+    assert serve(fleet, 3).outcome == "failed"
+    assert worker(fleet) != stopped
+
+
+def test_a_worker_is_replaced_after_its_stages_finishes_what_it_has_and_goes(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet(2)
+    for id in (1, 2):
+        fleet.run("llvm", request(id, LIMIT_S))
+    first = worker(fleet)
+    fleet.run("llvm", request(3, LIMIT_S))
+    second = worker(fleet)
+    assert second != first
+    assert not gone(first)
+    assert {item.id: item.outcome for item in reports(fleet, 3)} == dict.fromkeys((1, 2, 3), "failed")
+    assert gone(first)
+    assert serve(fleet, 4).outcome == "failed"
+    assert worker(fleet) == second
+    fleet.run("llvm", request(5, LIMIT_S))
+    assert gone(second)
