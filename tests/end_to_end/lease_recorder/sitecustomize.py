@@ -5,7 +5,7 @@ import os
 import time
 from contextlib import contextmanager
 
-from autotune.machine.hardware import leases
+from autotune.machine import leases
 
 _real = leases.lease
 
