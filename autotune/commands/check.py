@@ -35,6 +35,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import typer
+
+from autotune.commands.terminal import say, workspace_of
 from autotune.daemon.leftovers import litter
 from autotune.daemon.worker_processes import strays
 from autotune.errors import AutotuneError
@@ -227,3 +230,13 @@ def _old(paths: Iterable[Path]) -> Iterator[Path]:
         with contextlib.suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > atomic.LEFTOVER_AGE_S:
                 yield path
+
+
+def command(context: typer.Context) -> None:
+    """Verify that nothing in the workspace is lost, doubled or stuck. Exit code 1 when something is."""
+    problems = check(workspace_of(context))
+    for line in problems:
+        typer.echo(line)
+    if problems:
+        raise typer.Exit(1)
+    say("nothing is wrong")

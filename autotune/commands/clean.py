@@ -7,9 +7,13 @@ import re
 import shutil
 import time
 from pathlib import Path
+from typing import Annotated
 from uuid import uuid4
 
+import typer
+
 from autotune.commands.status import JobStatus, snapshot
+from autotune.commands.terminal import workspace_of
 from autotune.daemon.leftovers import abandoned
 from autotune.errors import BadInput, disk_problem
 from autotune.storage import locks
@@ -74,3 +78,17 @@ def _remove(workspace: Workspace, paths: JobPaths) -> None:
         shutil.rmtree(trash)
     except OSError as error:
         raise disk_problem("remove", paths.folder, error) from error
+
+
+def command(
+    context: typer.Context,
+    finished: Annotated[bool, typer.Option("--finished", help="Remove jobs that have ended.")] = False,
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="... at least so long ago: 7d, 12h.")] = "",
+) -> None:
+    """Remove jobs that have ended. Tuning logs are kept."""
+
+    if not finished and not older_than:
+        raise BadInput("give --finished, or --older-than 7d")
+    age = parse_age(older_than) if older_than else 0.0
+    gone = clean(workspace_of(context), age)
+    typer.echo(f"removed {len(gone)} jobs" + "".join(f"\n  {paths.folder.name}" for paths in gone))

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+import typer
+
+from autotune.commands.terminal import Jobs, workspace_of
 from autotune.daemon.watch import nudge
 from autotune.errors import BadState, StorageError
 from autotune.storage import formats, locks
@@ -84,3 +87,17 @@ def apply(workspace: Workspace, verb: str, jobs: list[JobPaths]) -> list[str]:
                 note(job, rule.past)
     nudge(workspace.jobs)
     return [f"job {job.id} {rule.past}" for job in changes]
+
+
+def _command(verb: str) -> Callable[..., None]:
+    def command(context: typer.Context, jobs: Jobs) -> None:
+        from autotune.commands.jobs import select
+
+        workspace = workspace_of(context)
+        for line in apply(workspace, verb, select(workspace, jobs)):
+            typer.echo(line)
+
+    return command
+
+
+cancel, hold, release, retry = map(_command, ("cancel", "hold", "release", "retry"))

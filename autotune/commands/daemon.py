@@ -14,7 +14,7 @@ from autotune.commands.terminal import Json, show, workspace_of
 from autotune.config import Config
 from autotune.errors import BadInput
 
-app = typer.Typer(help="The process that runs the queue.", no_args_is_help=True)
+app = typer.Typer(help="The process that runs the queue.", no_args_is_help=True, add_completion=False)
 
 Drain = Annotated[bool, typer.Option("--drain", help="Leave when nothing is left to do.")]
 Until = Annotated[str, typer.Option(metavar="HH:MM", help="Leave at this time of day.")]

@@ -7,7 +7,10 @@ import shutil
 from dataclasses import dataclass
 from importlib import metadata
 
+import typer
+
 from autotune import config as settings
+from autotune.commands.terminal import workspace_of
 from autotune.errors import AutotuneError, UnsupportedVersion
 from autotune.machine.hardware import cpu_model, cuda_devices
 from autotune.storage import locks
@@ -128,3 +131,13 @@ def _daemon(workspace: Workspace) -> Finding:
     if info is None:
         return Finding(False, False, "no daemon is running here; start one with `autotune daemon start`")
     return Finding(True, False, f"the daemon runs, pid {info.identity['pid']}")
+
+
+def command(context: typer.Context) -> None:
+    """Say what this machine has, and what would go wrong. Exit code 1 when something would."""
+
+    findings = examine(workspace_of(context))
+    for finding in findings:
+        typer.echo(f"{'ok  ' if finding.ok else 'FAIL' if finding.fatal else 'note'}  {finding.text}")
+    if any(finding.fatal and not finding.ok for finding in findings):
+        raise typer.Exit(1)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from autotune import config as settings
+from autotune.commands.terminal import Json, OneJob, steps, workspace_of
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, disk_problem
@@ -57,3 +62,20 @@ def _check_output(output: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise disk_problem("write to", output, error) from error
+
+
+def command(
+    context: typer.Context,
+    job: OneJob,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")],
+    as_json: Json = False,
+) -> None:
+    """Hand over the best so far: compile, verify against ONNX Runtime, compare, write the library."""
+    from autotune.commands import render
+    from autotune.commands.jobs import select_one
+
+    workspace = workspace_of(context)
+    config = settings.load(workspace.config)
+    with steps(as_json) as step:
+        found = export(workspace, config, select_one(workspace, job), output, step)
+    typer.echo(json.dumps(found) if as_json else render.report(found, str(output)))

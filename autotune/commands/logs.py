@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from autotune.commands.terminal import OneJob, workspace_of
 from autotune.storage.formats import ENDED
 from autotune.storage.job_files import read_control, read_state
 from autotune.storage.journal import FORMAT as JOURNAL
@@ -34,3 +37,17 @@ def records(workspace: Workspace, paths: JobPaths, follow: bool) -> Iterator[dic
         if over:
             return
         time.sleep(_POLL_S)
+
+
+def command(
+    context: typer.Context,
+    job: OneJob,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job has ended.")] = False,
+) -> None:
+    """Print what happened to a job, stage by stage."""
+    from autotune.commands import render
+    from autotune.commands.jobs import select_one
+
+    workspace = workspace_of(context)
+    for record in records(workspace, select_one(workspace, job), follow):
+        typer.echo(render.journal_line(record))

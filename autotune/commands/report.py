@@ -13,14 +13,20 @@ So the parts sum to the whole. A stage counts from when the daemon handed it to 
 
 from __future__ import annotations
 
+import json
 import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
+
+import typer
 
 from autotune.commands import status
 from autotune.commands.status import JobStatus
+from autotune.commands.terminal import Json, show, workspace_of
 from autotune.daemon import uptime
+from autotune.errors import BadInput
 from autotune.planning.waiting import About
 from autotune.storage import formats
 from autotune.storage.daemon_info import running_daemon
@@ -173,3 +179,20 @@ def _times(
 def to_json(found: Sequence[Times]) -> dict[str, Any]:
     """The documented form of `report --json`."""
     return {"version": 1, "jobs": [formats.to_json(times) for times in found]}
+
+
+def command(
+    context: typer.Context,
+    jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB...]", help="7, 3,5-8, a name, last, all")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All jobs.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say where the time of jobs went: in stages, waiting, or without a daemon."""
+    from autotune.commands import render
+    from autotune.commands.jobs import select
+
+    workspace = workspace_of(context)
+    if bool(jobs) == every:
+        raise BadInput("give JOB..., or --all")
+    found = reports(workspace, workspace.job_list() if every else select(workspace, jobs or []), time.time())
+    typer.echo(json.dumps(to_json(found))) if as_json else show(render.times(found))

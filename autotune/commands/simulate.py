@@ -24,11 +24,15 @@ like = "jobs/0001-resnet" # a job that was tuned: its tasks, trials, device, and
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
+import typer
+
+from autotune.commands.terminal import Json, show
 from autotune.errors import BadInput, ConfigError, StorageError, disk_problem
 from autotune.planning import policies
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
@@ -235,3 +239,26 @@ def _kind_name(default: Any, key: str) -> str:
         return "seconds, or a table with mean and spread, or journal"
     names = {int: "a whole number", float: "a number", str: "text", dict: "a table", list: "an array of tables"}
     return names[type(default)]
+
+
+def command(
+    scenario: Annotated[
+        Path, typer.Argument(metavar="SCENARIO.toml", help="A machine, jobs, and how long stages take.")
+    ],
+    policy: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="May be given again; by default all.")
+    ] = None,
+    gantt: Annotated[Path | None, typer.Option(metavar="FILE.png|svg|html", help="Draw what ran when.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Play jobs on a described machine under scheduling policies, and compare what they make of it."""
+    from autotune.commands import gantt as drawing
+    from autotune.commands import render
+
+    if gantt is not None:
+        drawing.check(gantt)
+    found = run(read(scenario), policy or [], record=gantt is not None)
+    words = json.dumps([to_json(outcome) for outcome in found]) if as_json else ""
+    typer.echo(words) if as_json else show(render.outcomes(found))
+    if gantt is not None:
+        drawing.save(gantt, found)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import json
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from autotune.commands.terminal import Json, show, workspace_of
 from autotune.errors import AutotuneError
 from autotune.planning.urgency import misses
 from autotune.storage import formats
@@ -175,3 +181,41 @@ def daemon_json(daemon: DaemonInfo) -> dict[str, Any]:
 def to_json(jobs: Sequence[JobStatus]) -> dict[str, Any]:
     """The documented form of `status --json`."""
     return {"version": 1, "jobs": [formats.to_json(job) for job in jobs]}
+
+
+def command(
+    context: typer.Context,
+    jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB...]", help="7, 3,5-8, a name, last, all")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the queue: what runs, how far it is, and why each waiting job waits."""
+    from autotune.commands import render
+    from autotune.commands.jobs import select
+    from autotune.storage.daemon_info import running_daemon
+
+    workspace = workspace_of(context)
+    if not watch:
+        gc.disable()  # what a look makes lives until the process ends, and looking through it takes a sixth of the time
+
+    def look() -> list[Any]:
+        chosen = select(workspace, jobs) if jobs else None
+        found = snapshot(workspace, chosen)
+        if as_json:
+            return [json.dumps(to_json(found))]
+        shown = [render.queue(found, running_daemon(workspace))]
+        return [*shown, "", render.tasks(found[0])] if jobs and len(found) == 1 else shown
+
+    if watch and sys.stdout.isatty():
+        from rich.console import Group
+        from rich.live import Live
+
+        with Live(Group(*look()), auto_refresh=False, screen=True) as live:
+            while True:
+                time.sleep(1)
+                live.update(Group(*look()), refresh=True)
+    while True:
+        typer.echo(look()[0]) if as_json else show(*look())
+        if not watch:
+            return
+        time.sleep(1)

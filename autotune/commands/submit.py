@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -10,10 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
 
+import typer
+
+from autotune import config as settings
 from autotune import strategies
+from autotune.commands.terminal import Json, say, show, steps, workspace_of
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadTarget, DamagedFile, ModelError, StageTimeout, disk_problem
@@ -304,3 +309,59 @@ def _write(incoming: JobPaths, spec: JobSpec) -> None:
         formats.write(incoming.stage(task, 0), StageFile(task, 0, "search"))
     formats.write(incoming.control, Control())
     formats.write(incoming.spec, spec)
+
+
+def command(
+    context: typer.Context,
+    model: Annotated[Path, typer.Argument(help="An ONNX file.")],
+    target: Annotated[str, typer.Option(help="llvm (this machine), cuda, simulated, or JSON.")] = "llvm",
+    name: Annotated[str, typer.Option(help="Name of the job; by default the file's.")] = "",
+    trials: Annotated[int, typer.Option(min=0, help="Trials to spend; 0: as in autotune.toml.")] = 0,
+    trials_per_round: Annotated[int, typer.Option(min=0, help="Trials a round; 0: as in autotune.toml.")] = 0,
+    input: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=1x3x224x224[:float32]", help="Shape of an input.")
+    ] = None,
+    priority: Annotated[int, typer.Option(help="Higher goes first.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Count only trials measured from now on.")] = False,
+    deadline: Annotated[
+        str, typer.Option(metavar="HH:MM", help="When it should have ended: 07:00, or 2026-03-01T07:00.")
+    ] = "",
+    strategy: Annotated[str, typer.Option(help="Search strategy; by default as in autotune.toml.")] = "",
+    sampler: Annotated[str, typer.Option(help="greedy or adaptive; by default the strategy's own.")] = "",
+    winograd: Annotated[
+        bool,
+        typer.Option(
+            help="On CPUs, Winograd's algorithm for 3x3 convolutions where it should be faster; it rounds more."
+        ),
+    ] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the tasks and write nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only the job's id.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Read a model, extract its tuning tasks and put a job into the queue."""
+    from autotune.commands import render
+    from autotune.storage.formats import to_json
+
+    workspace = workspace_of(context)
+    config = settings.load(workspace.config)
+    inputs = parse_inputs(input or [])
+    due = parse_deadline(deadline, time.time()) if deadline else None
+    request = Submission(
+        model, target, name, trials, trials_per_round, inputs, priority, seed, fresh, due, strategy, sampler, winograd
+    )
+    with steps(quiet) as step:
+        if dry_run:
+            found = preview(request, config, step)
+        else:
+            spec = submit(workspace, config, request, step)
+    if dry_run:
+        show(json.dumps(to_json(found))) if as_json else show(render.preview(found))
+    elif as_json:
+        typer.echo(json.dumps({"id": spec.id, "name": spec.name, "tasks": len(spec.tasks), "trials": spec.trials}))
+    else:
+        typer.echo(str(spec.id))
+        if not quiet:
+            say(f"job {spec.id} ({spec.name}): {len(spec.tunable)} tasks to tune, {spec.trials} trials")
+            if spec.trials < len(spec.tunable):
+                say(f"warning: {spec.trials} trials do not reach all {len(spec.tunable)} tasks; give more --trials")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +12,8 @@ import typer
 from autotune.errors import BadInput
 from autotune.storage.paths import Workspace
 
+Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="7, 3,5-8, a name, last, all")]
+OneJob = Annotated[str, typer.Argument(metavar="JOB", help="7, a name or last")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _FILE_WIDTH = 200  # a table in a file or a pipe is not folded to the width of a screen
 
@@ -38,3 +42,26 @@ def show(*renderables: Any) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
     for item in renderables:
         console.print(item)
+
+
+@contextlib.contextmanager
+def steps(quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Shows the step that long work is at: live on a terminal, nothing elsewhere."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as status:
+        yield lambda text: status.update(text)
+
+
+@contextlib.contextmanager
+def bar() -> Iterator[Callable[[int, int], None]]:
+    """Shows how much of long work is done: live on a terminal, nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("kills", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

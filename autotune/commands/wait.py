@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
 
 from autotune.commands.status import JobStatus, snapshot
+from autotune.commands.terminal import Jobs, workspace_of
 from autotune.errors import TimedOut
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -33,3 +37,21 @@ def wait(
         if deadline is not None and time.monotonic() >= deadline:
             raise TimedOut(f"{len(left)} of {len(found)} jobs have not ended after {timeout_s:g} s")
         time.sleep(_POLL_S if deadline is None else min(_POLL_S, max(0.0, deadline - time.monotonic())))
+
+
+def command(
+    context: typer.Context,
+    jobs: Jobs,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, metavar="S", help="Give up after S seconds (exit 124).")
+    ] = None,
+) -> None:
+    """Block until jobs have ended. Exit code 1 when one of them failed or was cancelled."""
+    from autotune.commands.jobs import select
+
+    workspace = workspace_of(context)
+    found = wait(workspace, select(workspace, jobs), timeout)
+    for job in found:
+        typer.echo(f"job {job.id} ({job.name}): {job.state}{': ' + job.reason if job.reason else ''}")
+    if any(job.state != "done" for job in found):
+        raise typer.Exit(1)

@@ -9,11 +9,15 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from autotune.commands.selftest import power
 from autotune.commands.selftest.plan import coverage, plan
 from autotune.commands.selftest.run import HOOK, Outcome, Round, differences, read_trace, sites_of
 from autotune.commands.selftest.subject import simulated
+from autotune.commands.terminal import bar, workspace_of
 from autotune.errors import disk_problem
 
 QUICK_ROUNDS, CHAOS_ROUNDS = 2, 20
@@ -123,3 +127,26 @@ def _play(plans: list[_Planned], verdict: Verdict, progress: Progress) -> None:
         if not problems:
             shutil.rmtree(folder, ignore_errors=True)
     progress(len(plans), len(plans))
+
+
+def command(
+    context: typer.Context,
+    chaos: Annotated[bool, typer.Option("--chaos", help="Many rounds rather than a quick one.")] = False,
+    rounds: Annotated[
+        int | None, typer.Option(min=0, help="Queues to break; 0: until somebody died at every step.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Make the plan of an earlier run again.")] = None,
+) -> None:
+    """Kill the processes of queues on this disk at every durable step, and see that nothing is lost.
+
+    Works in a temporary folder in the workspace, and needs no model. Exit code 1 when something was lost.
+    """
+
+    count = rounds if rounds is not None else CHAOS_ROUNDS if chaos else QUICK_ROUNDS
+    with bar() as progress:
+        verdict = selftest(workspace_of(context).root, count, draw_seed(seed), progress)
+    for line in verdict.losses:
+        typer.echo(line)
+    typer.echo(str(verdict))
+    if not verdict.ok:
+        raise typer.Exit(1)

@@ -1,0 +1,50 @@
+"""The table of verbs is what the verbs are, and `--help` reads nothing but the table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from autotune import cli
+
+LOADED = """
+import json, sys
+from autotune.cli import _run
+code = _run(sys.argv[1:])
+sys.stderr.write(json.dumps([code, sorted(name for name in sys.modules if name.startswith("autotune.commands."))]))
+"""
+ALWAYS = {"autotune.commands.arguments", "autotune.commands.terminal"}
+
+
+def modules_of(*words: str) -> set[str]:
+    found = subprocess.run([sys.executable, "-c", LOADED, *words], capture_output=True, text=True, timeout=60)
+    code, names = json.loads(found.stderr.splitlines()[-1])
+    assert code == 0
+    return set(names)
+
+
+@pytest.mark.parametrize("name", cli.VERBS)
+def test_every_verb_of_the_table_loads_and_shows_its_help(name: str) -> None:
+    found = CliRunner().invoke(cli.app, [name, "--help"])
+    assert found.exit_code == 0
+    assert f"autotune {name}" in found.output.replace("root", "autotune")
+
+
+def test_help_lists_every_verb_and_loads_none() -> None:
+    text = CliRunner().invoke(cli.app, ["--help"]).output
+    assert all(f" {name} " in text for name in cli.VERBS)
+    assert modules_of("--help") == ALWAYS
+
+
+def test_a_verb_loads_its_own_file() -> None:
+    assert "autotune.commands.wait" in modules_of("wait", "--help")
+    assert "autotune.commands.submit" not in modules_of("wait", "--help")
+
+
+def test_an_unknown_verb_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli._run(["submt"]) == 2
+    assert "No such command 'submt'" in capsys.readouterr().err
