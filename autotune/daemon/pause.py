@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from autotune.daemon.changes import Changes
+from autotune.daemon.clock import DaemonClock
 
 _LOG = logging.getLogger("autotune.daemon")
 _FIRST_S = 1.0
@@ -15,6 +17,8 @@ _LONGEST_S = 10.0
 class Pause:
     """Holds the daemon back, longer each time, until work succeeds again. Says so once, and once when it is over."""
 
+    changes: Changes = field(default_factory=Changes)
+    clock: DaemonClock = field(default_factory=DaemonClock)
     trouble: str = ""
     _times: int = 0
     _until: float = 0.0
@@ -22,7 +26,7 @@ class Pause:
     @property
     def on(self) -> bool:
         """Whether it is too early to try again."""
-        return time.monotonic() < self._until
+        return self.clock.monotonic() < self._until
 
     def begin(self, trouble: str) -> None:
         """Something that is no stage's fault went wrong."""
@@ -30,11 +34,13 @@ class Pause:
             _LOG.error("paused: %s", trouble)
         self.trouble = trouble
         if not self.on:  # what else goes wrong meanwhile says nothing new
-            self._until = time.monotonic() + min(_LONGEST_S, _FIRST_S * 2**self._times)
+            self._until = self.clock.monotonic() + min(_LONGEST_S, _FIRST_S * 2**self._times)
             self._times = min(self._times + 1, 10)
+        self.changes.note()
 
     def end(self) -> None:
         """Work has succeeded."""
         if self.trouble:
             _LOG.info("goes on after: %s", self.trouble)
+            self.changes.note()
         self.trouble, self._times = "", 0

@@ -9,25 +9,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from autotune.errors import disk_problem
 from autotune.storage.paths import Workspace
+from autotune.workers.runner import Report, StageRunner
 
 _READY_LIMIT_S = 180.0
-
-
-@dataclass(frozen=True)
-class Report:
-    """What became of a stage. `outcome` is done, failed, busy, blocked, crashed or timeout."""
-
-    id: int
-    outcome: str
-    seconds: float = 0.0
-    summary: dict[str, Any] = field(default_factory=dict)
-    reason: str = ""
 
 
 @dataclass
@@ -57,7 +47,7 @@ class _Process:
         return any(now > deadline for deadline in self.deadlines.values())
 
 
-class WorkerPool:
+class WorkerPool(StageRunner):
     """Starts workers, hands them stages, and reports what became of every one, exactly once.
 
     A worker that dies, or does not answer within a stage's limit and a grace, is killed with all its children;
@@ -107,7 +97,7 @@ class WorkerPool:
         """File descriptors that become readable when a report is there."""
         return [process.answers for process in self._all()]
 
-    def reports(self, readable: list[int]) -> Iterator[Report]:
+    def reports(self, readable: Collection[int]) -> Iterator[Report]:
         """What the descriptors that are readable say, and what became of workers that died or hang."""
         now = time.monotonic()
         for process in self._all():

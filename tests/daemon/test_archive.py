@@ -28,9 +28,9 @@ class Watched(Daemon):
 
     def _tick(self) -> None:
         super()._tick()
-        self.held.append(set(self._jobs))
-        self.ledgers += map(weakref.ref, self._jobs.values())
-        if len(self._over) == 3 and not self.asked:
+        self.held.append(set(self._queue.jobs))
+        self.ledgers += map(weakref.ref, self._queue.jobs.values())
+        if len(self._queue.archive) == 3 and not self.asked:
             self.asked = True
             formats.write(self.workspace.job(1, "net1").control, Control(retries=1))
 
@@ -57,6 +57,6 @@ def test_what_has_ended_is_let_go_and_is_there_for_a_retry(daemon: Watched) -> N
     assert {1, 2, 3} in daemon.held
     gc.collect()
     assert daemon.ledgers and not any(ledger() for ledger in daemon.ledgers)
-    assert daemon._planner is not None and not daemon._planner.board.works
-    subjects = {subject for known in daemon._experience.estimates.known.values() for subject in known.subjects}
+    assert daemon._dispatcher.board is not None and not daemon._dispatcher.board.works
+    subjects = {subject for known in daemon._stage_times.estimates.known.values() for subject in known.subjects}
     assert subjects == {"simulated/0000000000000000"}, "those of tasks stay"

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from autotune.storage.paths import Workspace
-from autotune.workers.pool import Report, WorkerPool
+from autotune.workers.pool import WorkerPool
+from autotune.workers.runner import Report
 
 LIMIT_S = 120.0
 MakeFleet = Callable[[int], WorkerPool]

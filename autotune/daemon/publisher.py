@@ -1,0 +1,92 @@
+"""Write the states of the jobs, and what the daemon tells `status` of itself."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from autotune.daemon.changes import Changes
+from autotune.daemon.clock import DaemonClock
+from autotune.daemon.dispatcher import Dispatcher
+from autotune.daemon.job_queue import JobQueue
+from autotune.daemon.pause import Pause
+from autotune.daemon.queued_job import QueuedJob
+from autotune.daemon.running import RunningStages
+from autotune.daemon.stage_times import StageTimes
+from autotune.daemon.status_file import StatusFile
+from autotune.planning.budget import ended
+from autotune.planning.view import RunningView
+from autotune.planning.waiting import TURN
+
+_LOG = logging.getLogger("autotune.daemon")
+_STATE_EVERY_S = 1.0
+
+
+@dataclass
+class Publisher:
+    """Publishes what has changed, at most once a second. `failed` says that a job has failed."""
+
+    queue: JobQueue
+    running: RunningStages
+    changes: Changes
+    pause: Pause
+    dispatcher: Dispatcher
+    stage_times: StageTimes
+    status_file: StatusFile
+    clock: DaemonClock
+    failed: bool = False
+    _published_at: float = 0.0
+
+    def publish(self, stopping: bool, last: bool = False) -> None:
+        """Write states and the daemon's own picture where they changed.
+
+        Args:
+            stopping: whether the daemon starts nothing more.
+            last: write however short a time ago that was done.
+
+        Raises:
+            DiskProblem: the disk refuses what has to be written.
+        """
+        now, running = self.clock.monotonic(), self.running.views
+        if not (self.changes.unpublished or last):
+            return
+        if now - self._published_at < _STATE_EVERY_S and running and not last:
+            return
+        self._published_at, self.changes.unpublished = now, False
+        board, waits = self.dispatcher.board, {**self.dispatcher.plan.waits, **self.queue.left_out}
+        # First: on a full disk it may be the one small file that still fits.
+        self.status_file.publish(board, running, waits, stopping, self.pause.trouble)
+        for job in list(self.queue.jobs.values()):
+            if not job.ended:
+                with self.queue.leaving_out(job.id):
+                    self._publish_job(job, running)
+            if job.ended:
+                self.queue.put_away(job)
+                self.stage_times.forget(job.id)
+
+    def _publish_job(self, job: QueuedJob, running: list[RunningView]) -> None:
+        busy = any(view.id.job == job.id for view in running)
+        if job.control.wanted == "cancel":
+            if not busy:
+                job.publish("cancelled", "cancelled")
+        elif job.control.wanted == "hold":
+            job.publish("held", "held; finishing what runs" if busy else job.control.reason or "held")
+        elif (why := ended(job.view(), running)) is not None:
+            self._finish(job, why)
+        elif busy:
+            job.publish("running", "")
+        else:
+            began = job.state.trials_done or job.state.state == "running"
+            reason = self.dispatcher.plan.waits.get(job.id, TURN)
+            job.wait_for(reason)
+            job.publish("running" if began else "waiting", reason)
+        if job.ended:
+            _LOG.info("%s: %s, %s", job.paths.folder.name, job.state.state, job.state.reason)
+
+    def _finish(self, job: QueuedJob, why: str) -> None:
+        aside = [task.set_aside for task in job.state.tasks if task.set_aside]
+        if aside and len(aside) == len(job.spec.tunable):
+            self.failed = True
+            job.publish("failed", aside[0])
+        else:
+            job.publish("done", why + (f"; {len(aside)} tasks set aside: {aside[0]}" if aside else ""))

@@ -1,0 +1,66 @@
+"""The interface between the daemon and whatever runs its stages."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of a stage. `outcome` is done, failed, busy, blocked, crashed or timeout."""
+
+    id: int
+    outcome: str
+    seconds: float = 0.0
+    summary: dict[str, Any] = field(default_factory=dict)
+    reason: str = ""
+
+
+class StageRunner(ABC):
+    """Runs stages for the daemon, side by side, and reports what became of each.
+
+    An implementation guarantees:
+
+    - Every stage handed to `run` is reported by `reports` exactly once, under its `id`, whatever becomes of it: one
+      that is killed, hangs beyond its limit or whose process dies included. Only `stop` leaves stages unreported.
+    - A stage that is reported has ended. No process of it runs on, so that its CPUs and files are free.
+    - `run`, `kill_stage` and `reports` do not wait for stages. `descriptors` is how the daemon waits.
+    - `reports` is called at least every few seconds, which is when an implementation may look at its limits.
+
+    The daemon calls all of it from one thread.
+    """
+
+    @abstractmethod
+    def run(self, kind: str, request: dict[str, Any]) -> None:
+        """Hand over a stage.
+
+        Args:
+            kind: the kind of its job's target: `llvm`, `cuda` or `simulated`.
+            request: the stage and what it may use; its `id` comes back in the report.
+
+        Raises:
+            DiskProblem: the stage was not taken, and will not be reported.
+        """
+
+    @abstractmethod
+    def kill_stage(self, id: int) -> None:
+        """Kill one stage, if it still runs; it is reported as crashed. An unknown `id` is ignored."""
+
+    @abstractmethod
+    def descriptors(self) -> list[int]:
+        """File descriptors that become readable when a report may be there; none for a runner that has none."""
+
+    @abstractmethod
+    def reports(self, readable: Collection[int]) -> Iterator[Report]:
+        """Yield the reports that are there, without waiting.
+
+        Args:
+            readable: those of `descriptors` that are known to be readable. May be empty.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Kill everything that runs. Nothing is reported any more; may be called twice."""
