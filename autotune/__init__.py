@@ -1,3 +1,22 @@
-"""autotune: tune neural networks for the hardware they run on, many jobs on one machine."""
+"""autotune: tune neural networks for the hardware they run on, many jobs on one machine.
 
-__version__ = "0.1.0"
+The Python interface is `autotune.api`; its names are those of this package, too, and are loaded when they are used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autotune.api import Exported, Job, Progress, jobs, open_job, submit, tune
+
+from autotune.version import __version__
+
+__all__ = ["Exported", "Job", "Progress", "__version__", "jobs", "open_job", "submit", "tune"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("autotune.api"), name)

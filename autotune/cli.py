@@ -109,7 +109,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from autotune import __version__
+        from autotune.version import __version__
 
         typer.echo(f"autotune {__version__}")
         raise typer.Exit

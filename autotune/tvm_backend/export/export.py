@@ -244,8 +244,8 @@ def _report(
 
 def _write(export: _Export, tuned: Any, report: Mapping[str, Any]) -> None:
     """Each file appears whole: the library first, the report, which says that all is well, last."""
-    from autotune import __version__
     from autotune.tvm_backend.kernels.build import link_shared
+    from autotune.version import __version__
 
     export.output.mkdir(parents=True, exist_ok=True)
     temporary = export.output / f".tmp-{os.getpid()}.so"

@@ -1,0 +1,59 @@
+"""A daemon as a child of this process, for code that wants a queue run and has no daemon."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from types import TracebackType
+
+from autotune.api.job import Job
+from autotune.errors import DaemonRunning, WorkerCrashed
+from autotune.storage.daemon_info import running_daemon
+from autotune.storage.paths import Workspace
+
+_KEPT_BYTES = 4096
+
+
+class DrainingDaemon:
+    """Runs `autotune daemon run --drain` for the length of a `with` block, then tells it to stop and waits for it."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115  closed by __exit__
+        self._process = self._start()
+
+    def __enter__(self) -> DrainingDaemon:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.terminate()
+        self._process.wait()
+        self._messages.close()
+
+    def keep_alive(self, job: Job) -> None:
+        """Make sure that somebody works on a job that has not ended.
+
+        A daemon that found another one at work leaves; it is started again when that one has gone.
+
+        Raises:
+            WorkerCrashed: the daemon left before the job had ended; says why.
+        """
+        code = self._process.poll()
+        if code == DaemonRunning.exit_code:
+            if running_daemon(self._workspace) is None:
+                self._process = self._start()
+        elif code is not None and not (progress := job.progress()).ended:
+            reason = progress.reason if code == 0 else self._last_message()
+            raise WorkerCrashed(f"the daemon left before job {job.id} ({job.name}) had ended: {reason}")
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        root = str(self._workspace.root.absolute())
+        command = [sys.executable, "-m", "autotune", "--workspace", root, "daemon", "run", "--drain"]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._messages)
+
+    def _last_message(self) -> str:
+        end = self._messages.seek(0, 2)
+        self._messages.seek(max(0, end - _KEPT_BYTES))
+        lines = self._messages.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"it ended with {self._process.returncode} and said nothing"

@@ -1,0 +1,98 @@
+"""A model that `export` wrote, loaded into a user's process: NumPy arrays in, NumPy arrays out."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autotune.errors import BadInput
+
+Array = npt.NDArray[Any]
+
+
+def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedModel:
+    """Load an exported library.
+
+    TVM's runtime has one pool of threads in a process. Its size is settled by the first model that is loaded.
+
+    Args:
+        report: the content of the `report.json` beside it.
+        threads: threads to run on; 0: as many as the report says.
+
+    Raises:
+        BadInput: the library is missing, or cannot be loaded in this process.
+    """
+    if not library.is_file():
+        raise BadInput(f"cannot load {library}: there is no such file; export the job again")
+    if "tvm" not in sys.modules:
+        os.environ.setdefault("TVM_NUM_THREADS", str(threads or report["threads"]))
+    import tvm
+    from tvm import relax
+
+    device = tvm.cuda(0) if report["target"]["kind"] == "cuda" else tvm.cpu(0)
+    try:
+        machine = relax.VirtualMachine(tvm.runtime.load_module(str(library)), device)
+    except Exception as error:  # TVM raises many kinds
+        lines = str(error).strip().splitlines()
+        raise BadInput(f"cannot load {library}: {lines[-1] if lines else type(error).__name__}") from error
+    return LoadedModel(machine, device, report["inputs"])
+
+
+class LoadedModel:
+    """A compiled model. Call it with one array for each input, by position or by name.
+
+    Calls from several threads at once must be serialised by the caller: TVM's virtual machine keeps its registers.
+    """
+
+    def __init__(self, machine: Any, device: Any, inputs: list[Mapping[str, Any]]) -> None:
+        self._main = machine["main"]
+        self._device = device
+        self.inputs: dict[str, tuple[tuple[int, ...], str]] = {
+            item["name"]: (tuple(item["shape"]), str(item["dtype"])) for item in inputs
+        }
+
+    def __call__(self, *arrays: Any, **named: Any) -> Array | tuple[Array, ...]:
+        """Run the model once.
+
+        Returns:
+            The output; a tuple of them, in the order of the model, where it has several.
+
+        Raises:
+            BadInput: an input is missing, unknown, or of another shape or type than the model was compiled for.
+        """
+        import tvm
+
+        given = self._by_name(arrays, named)
+        tensors = [tvm.runtime.tensor(self._checked(name, given[name]), device=self._device) for name in self.inputs]
+        result = self._main(*tensors)
+        self._device.sync()
+        if hasattr(result, "numpy"):
+            return np.asarray(result.numpy())
+        outputs = tuple(np.asarray(item.numpy()) for item in result)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _by_name(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+        names = list(self.inputs)
+        if len(arrays) > len(names):
+            raise BadInput(f"the model has {len(names)} inputs ({', '.join(names)}); {len(arrays)} were given")
+        given = {**dict(zip(names, arrays, strict=False)), **named}
+        unknown, missing = [name for name in named if name not in names], [name for name in names if name not in given]
+        if unknown or missing:
+            fault = f"has no input {unknown[0]!r}" if unknown else f"needs the input {missing[0]!r}"
+            raise BadInput(f"the model {fault}; its inputs: {', '.join(names)}")
+        return given
+
+    def _checked(self, name: str, value: Any) -> Array:
+        shape, dtype = self.inputs[name]
+        array = np.asarray(value)
+        if array.shape != shape:
+            raise BadInput(f"input {name!r} has shape {array.shape}; the model was compiled for {shape}")
+        if not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise BadInput(f"input {name!r} has type {array.dtype}; the model was compiled for {dtype}")
+        return np.ascontiguousarray(array, dtype)

@@ -1,0 +1,46 @@
+"""A daemon as a child of the caller: it does the work, and says why it leaves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+import autotune
+from autotune.api.draining import DrainingDaemon
+from autotune.errors import WorkerCrashed
+from autotune.storage.daemon_info import running_daemon
+from autotune.storage.formats import Control
+from autotune.storage.paths import JobPaths, Workspace
+
+LIMIT_S = 60.0
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_it_runs_the_queue_and_leaves(
+    workspace: Workspace, make_job: Callable[..., JobPaths], simulate: Callable[..., None]
+) -> None:
+    simulate(search_s=0.0, build_s=0.0, measure_s=0.0, train_s=0.0)
+    make_job(1, target="simulated", trials=8)
+    job = autotune.open_job(1, workspace.root)
+    with DrainingDaemon(workspace) as daemon:
+        until(lambda: daemon.keep_alive(job) or job.progress().ended)
+    assert job.progress().trials == 8
+    assert running_daemon(workspace) is None
+
+
+def test_it_says_why_a_job_does_not_go_on(
+    workspace: Workspace, make_job: Callable[..., JobPaths], simulate: Callable[..., None]
+) -> None:
+    simulate()
+    make_job(1, target="simulated", control=Control("hold"))
+    job = autotune.open_job(1, workspace.root)
+    with DrainingDaemon(workspace) as daemon, pytest.raises(WorkerCrashed, match="job 1 .net. had ended: held"):
+        until(lambda: bool(daemon.keep_alive(job)))

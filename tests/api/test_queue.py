@@ -1,0 +1,89 @@
+"""The Python interface sees the queue that the command line sees."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import autotune
+from autotune.errors import BadInput, BadState, TimedOut, UnknownJob
+from autotune.storage import formats
+from autotune.storage.formats import JobState
+from autotune.storage.paths import JobPaths, Workspace
+
+
+def test_importing_it_loads_nothing_heavy() -> None:
+    heavy = "('tvm', 'numpy', 'onnx', 'xgboost')"
+    code = f"import sys, autotune; autotune.submit; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_every_public_name_is_there() -> None:
+    assert all(hasattr(autotune, name) for name in autotune.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        autotune.nope  # noqa: B018
+
+
+class TestJobs:
+    def test_are_those_of_the_workspace(self, workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
+        make_job(1, "one")
+        make_job(2, "two")
+        assert [(job.id, job.name) for job in autotune.jobs(workspace.root)] == [(1, "one"), (2, "two")]
+        assert autotune.open_job("two", workspace.root) == autotune.open_job(2, workspace.root)
+
+    def test_that_do_not_exist_are_named(self, workspace: Workspace) -> None:
+        with pytest.raises(UnknownJob, match="no job '7'"):
+            autotune.open_job(7, workspace.root)
+
+    def test_need_a_workspace(self, tmp_path: Path) -> None:
+        with pytest.raises(BadInput, match="not a folder"):
+            autotune.jobs(tmp_path / "nowhere")
+
+
+class TestJob:
+    @pytest.fixture
+    def job(self, workspace: Workspace, make_job: Callable[..., JobPaths]) -> autotune.Job:
+        make_job(1, "net", trials=64, state=JobState("running", trials_done=8))
+        return autotune.open_job(1, workspace.root)
+
+    def test_says_how_far_it_is(self, job: autotune.Job) -> None:
+        now = job.progress()
+        assert (now.trials, now.budget, now.ended, now.latency_ms) == (8, 64, False, None)
+        assert "no daemon is running" in now.reason
+
+    def test_can_be_held_released_and_cancelled(self, job: autotune.Job) -> None:
+        job.hold()
+        assert job.progress().state == "held"
+        job.release()
+        assert job.progress().state == "waiting"
+        job.cancel()
+        assert job.progress().state == "cancelled"
+        with pytest.raises(BadState):
+            job.cancel()
+
+    def test_is_watched_until_it_ends(self, job: autotune.Job) -> None:
+        seen = []
+        for progress in job.watch(poll_s=0.0):
+            seen.append(progress.trials)
+            formats.write(job.paths.state, JobState("done", "budget used", 64, finished_at=1.0))
+        assert seen == [8, 64]
+
+    def test_is_waited_for_no_longer_than_asked(self, job: autotune.Job) -> None:
+        with pytest.raises(TimedOut):
+            job.wait(timeout_s=0.0)
+
+    def test_that_was_removed_is_unknown(self, job: autotune.Job) -> None:
+        job.paths.folder.rename(job.paths.folder.with_name("gone"))
+        with pytest.raises(UnknownJob, match="was removed"):
+            job.progress()
+
+
+def test_a_model_is_a_path_or_a_proto(workspace: Workspace) -> None:
+    with pytest.raises(BadInput, match="not int"):
+        autotune.submit(7, workspace=workspace.root)
+    with pytest.raises(BadInput, match="cannot read"):
+        autotune.submit("/nowhere/net.onnx", workspace=workspace.root)
