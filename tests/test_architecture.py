@@ -1,0 +1,41 @@
+"""The map of the rooms in docs/architecture.md is the package."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+
+
+def mapped() -> set[str]:
+    """Folders and files of the map, relative to the package."""
+    found, parent = set(), ""
+    for line in PAGE.split("## The rooms")[1].split("\nImports")[0].splitlines():
+        if match := re.match(r"^( {6,8})([a-z_]+(/|\.py)) ", line):
+            name = match[2].rstrip("/")
+            parent = name if len(match[1]) == 6 else parent
+            found.add(name if len(match[1]) == 6 else f"{parent}/{name}")
+    return found
+
+
+def test_every_room_is_on_the_map() -> None:
+    rooms = {folder.parent.relative_to(ROOT / "autotune") for folder in (ROOT / "autotune").rglob("__init__.py")}
+    top = {str(room) for room in rooms if len(room.parts) == 1}
+    assert top <= mapped()
+
+
+def test_the_map_names_nothing_else() -> None:
+    assert [name for name in mapped() if not (ROOT / "autotune" / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md", "README.md"])
+def test_files_that_a_page_names_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
+    rooms = "|".join(sorted({name.partition("/")[0] for name in mapped() if not name.endswith(".py")}))
+    named = re.findall(rf"`((?:autotune/)?(?:{rooms})/[a-z_/]+\.py)`", text)
+    missing = [name for name in named if not (ROOT / "autotune" / name.removeprefix("autotune/")).is_file()]
+    assert named and not missing
