@@ -65,7 +65,7 @@ class Dispatcher:
         running = self.running.views
         views = [job.view() for job in self.queue.active]
         views = [view for view in views if ended(view, running) is None]
-        planner = self.planner_of(capacity.machine(self.config))
+        planner = self._planner_of(capacity.machine(self.config))
         self.plan = self.hours.explained(planner.plan(views, running, now, self.hours.limit(now)), now)
         for start in self.plan.starts:
             self._start(start)
