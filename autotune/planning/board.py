@@ -73,8 +73,8 @@ class Board:
     def stage_started(self, stage: RunningView) -> None:
         """Take a stage's resources and count it as running."""
         job = self.jobs.get(stage.id.job)
-        if stage.kind == "measure" and not stage.device and job is not None:
-            stage = replace(stage, device=self._any_device(job.view.device))
+        if stage.kind == "measure" and not stage.device and job is not None and job.view.device in self.machine.kinds:
+            stage = replace(stage, device=self.pool.overcommitted(job.view.device, measures=True).device)
         self.running[stage.id] = stage
         self.pool.take(stage.cpus, stage.device)
         if job is None:
@@ -83,9 +83,6 @@ class Board:
             job.running[stage.id] = stage
             # The remaining work of a job depends on which of its searches run, not on its other stages.
             self._stale[stage.id.job] = self._stale.get(stage.id.job, False) or stage.kind == "search"
-
-    def _any_device(self, kind: str) -> str:
-        return self.pool.overcommitted(kind, measures=True).device if kind in self.machine.kinds else ""
 
     def stage_ended(self, id: StageId) -> None:
         """Give back the resources of a running stage."""
