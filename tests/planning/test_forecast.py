@@ -20,14 +20,18 @@ def job(id: int, trials: int = 64, device: str = "cuda", submitted_at: float = 0
     return JobView(id, device, tasks, stages, trials, 16, 0, 0.0, submitted_at=submitted_at)
 
 
+def estimates() -> Estimates:
+    known = Estimates()
+    for kind, seconds in SECONDS.items():
+        for device in ("cpu", "cuda"):
+            known.add(kind, device, (), 16, seconds)
+    return known
+
+
 def forecast(
     policy: str, *jobs: JobView, machine: MachineResources = GPUS, now: float = 0.0, running: tuple = ()
 ) -> dict:
-    estimates = Estimates()
-    for kind, seconds in SECONDS.items():
-        for device in ("cpu", "cuda"):
-            estimates.add(kind, device, (), 16, seconds)
-    planner = Planner(machine, get(policy), estimates)
+    planner = Planner(machine, get(policy), estimates())
     planner.plan(jobs, running, now)
     return planner.forecast(now, running)
 
@@ -73,6 +77,18 @@ def test_what_has_run_for_a_while_is_done_by_as_much() -> None:
     stage = RunningView(StageId(1, 0, 0), "search", (0,), 16, "", 10.0)
     before, after = (forecast("interleave", job(1), now=now, running=(stage,))[1] for now in (10.0, 13.0))
     assert before - after == 1.5
+
+
+def test_a_planner_forecasts_for_a_later_time_and_with_what_it_has_started() -> None:
+    planner, view = Planner(GPUS, get("interleave"), estimates()), job(1)
+    (first, _) = planner.plan([view], [], now=10.0).starts
+    started = RunningView(first.stage.id, first.stage.kind, first.cpus, first.count, first.device, 10.0)
+    later = planner.forecast(13.0, [started])
+    assert later == forecast("interleave", view, now=13.0, running=(started,))
+    assert later != planner.forecast(10.0, [started])
+    assert planner.jobs == {1}
+    (second,) = planner.plan([view], [started], now=13.0).starts
+    assert second.cpus != first.cpus, "a forecast takes no resources"
 
 
 def test_a_job_without_its_device_has_no_end() -> None:
