@@ -27,7 +27,8 @@ class Board:
         now: The time of the plan in epoch seconds.
         pool: The free CPUs and devices.
         jobs: The jobs by id.
-        queues: The ready stages by kind of device.
+        queues: The ready stages by kind of device, with the sums of remaining work.
+        totals: The same by the name that policies use, who see the sums alone.
         running: The running stages by id, also those of jobs that are gone.
     """
 
@@ -39,6 +40,7 @@ class Board:
         self.pool = ResourcePool(machine)
         self.jobs: dict[int, PlannedJob] = {}
         self.queues: dict[str, DeviceQueues] = {}
+        self.totals = self.queues
         self.running: dict[StageId, RunningView] = {}
         self._claims = TaskClaims()
         # Jobs to look at again, and whether their remaining work may have changed.
@@ -105,16 +107,12 @@ class Board:
         """How many rounds are in flight, without those that wait for a device which the machine lacks."""
         return self._rounds_begun + self._orphans
 
-    @property
-    def totals(self) -> dict[str, DeviceQueues]:
-        """The sums of remaining work by kind of device."""
-        return self.queues
-
     def queues_of(self, kind: str) -> DeviceQueues:
         """Return the queues of a kind of device."""
         queues = self.queues.get(kind)
         if queues is None:
-            queues = self.queues[kind] = DeviceQueues(kind, self.policy.orders)
+            devices = len(self.machine.kinds.get(kind, ()))
+            queues = self.queues[kind] = DeviceQueues(kind, devices, self.policy.orders)
         return queues
 
     def first(self, queue: QueueName, kinds: Iterable[str] | None = None, order: int = 0) -> ReadyStage | None:

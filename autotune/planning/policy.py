@@ -67,6 +67,11 @@ class QueueTotals(Protocol):
         ...
 
     @property
+    def devices(self) -> int:
+        """How many devices of the kind the machine has, free or not."""
+        ...
+
+    @property
     def cpu_ms(self) -> int:
         """CPU time of all stages that are left."""
         ...

@@ -78,13 +78,15 @@ class DeviceQueues:
 
     Attributes:
         kind: The kind of device.
+        devices: How many devices of the kind the machine has.
         queues: The three queues by name. A job has at most one stage in each.
         cpu_ms, device_ms, ready_ms, begun_ms: Sums over the jobs; see `RemainingWork`.
         ready_batches: How many batches are ready to be measured. A job may have several, of which one is queued.
     """
 
-    def __init__(self, kind: str, orders: int) -> None:
+    def __init__(self, kind: str, devices: int, orders: int) -> None:
         self.kind = kind
+        self.devices = devices
         self.queues: dict[QueueName, ReadyQueue] = {
             name: ReadyQueue(orders) for name in ("measure", "continue", "begin")
         }

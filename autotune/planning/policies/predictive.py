@@ -115,18 +115,14 @@ def _cpu_left_ms(planner: PlannerView) -> float:
     return sum(totals.cpu_ms for totals in planner.totals.values()) / len(planner.machine.shared_cpus)
 
 
-def _device_left_ms(planner: PlannerView, totals: QueueTotals) -> float:
+def _device_left_ms(totals: QueueTotals) -> float:
     """Return how long the devices of a kind take for the work that is left, if always busy."""
-    return totals.device_ms / max(1, _devices(planner, totals))
-
-
-def _devices(planner: PlannerView, totals: QueueTotals) -> int:
-    return len(planner.machine.kinds.get(totals.kind, ()))
+    return totals.device_ms / max(1, totals.devices)
 
 
 def _critical_chain(planner: PlannerView) -> float:
     """Return the highest rank in the order `_CHAIN` of a job whose chain is critical."""
-    work_ms = max(_cpu_left_ms(planner), *(_device_left_ms(planner, totals) for totals in planner.totals.values()), 0.0)
+    work_ms = max(_cpu_left_ms(planner), *(_device_left_ms(totals) for totals in planner.totals.values()), 0.0)
     return -work_ms / _CHAIN_CAUTION
 
 
@@ -138,8 +134,8 @@ def _lead_ms(planner: PlannerView, totals: QueueTotals) -> float:
 
 def _is_starved(planner: PlannerView, totals: QueueTotals) -> bool:
     """Return whether a scarce device would lack batches before a round that begins now reaches it."""
-    short = totals.ready_ms < _devices(planner, totals) * _lead_ms(planner, totals)
-    return short and _device_left_ms(planner, totals) >= _SCARCE * _cpu_left_ms(planner)
+    short = totals.ready_ms < totals.devices * _lead_ms(planner, totals)
+    return short and _device_left_ms(totals) >= _SCARCE * _cpu_left_ms(planner)
 
 
 def _kinds_to_begin(planner: PlannerView) -> list[str]:
@@ -154,7 +150,6 @@ def _may_begin(planner: PlannerView, totals: QueueTotals) -> bool:
     """
     if planner.rounds_begun >= _ROUNDS_PER_CPU * len(planner.machine.shared_cpus):
         return False
-    devices = _devices(planner, totals)
-    if not devices:
+    if not totals.devices:
         return True  # no device to keep busy, so all batches are prepared
-    return totals.begun_ms <= _BEGUN_RATIO * devices * _lead_ms(planner, totals) or not planner.stages_running
+    return totals.begun_ms <= _BEGUN_RATIO * totals.devices * _lead_ms(planner, totals) or not planner.stages_running
