@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from autotune.commands.report import Times
     from autotune.commands.submit import Preview
-    from autotune.planning.simulator import Outcome
+    from autotune.planning.simulator import SimulationResult
 
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "held": "yellow", "cancelled": "yellow"}
 
@@ -87,7 +87,7 @@ def _why(job: JobStatus) -> str:
     return f"{job.reason}; {said}" if job.reason else said
 
 
-def outcomes(found: Sequence[Outcome]) -> RenderableType:
+def outcomes(found: Sequence[SimulationResult]) -> RenderableType:
     """The table of `simulate`: a row for each policy, and below it where the idle time went."""
     from rich.console import Group
 
@@ -105,7 +105,7 @@ def outcomes(found: Sequence[Outcome]) -> RenderableType:
     return Group(table, "", bound, *idle)
 
 
-def _idle(outcome: Outcome, resource: str) -> str:
+def _idle(outcome: SimulationResult, resource: str) -> str:
     """Why a resource was idle, as shares of its time."""
     whole = outcome.counts[resource] * outcome.makespan
     causes = sorted(outcome.idle.get(resource, {}).items(), key=lambda item: -item[1])
