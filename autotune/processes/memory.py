@@ -12,19 +12,19 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
-_CGROUP = Path("/sys/fs/cgroup/memory.max")
+from autotune.machine.cgroups import memory_limit
+
+ROOT = Path("/")
 _MIB = 1 << 20
 _LENT = 0.8
 _LEAST_MIB = 2048
 _NEARLY = 0.75
 
 
-def memory_bytes() -> int:
+def memory_bytes(root: Path = ROOT) -> int:
     """The memory of this machine, or what its container may use if that is less."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with contextlib.suppress(OSError, ValueError):  # no such file, or the word `max`
-        memory = min(memory, int(_CGROUP.read_text()))
-    return memory
+    memory, limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), memory_limit(root)
+    return memory if limit is None else min(memory, int(limit.amount))
 
 
 def memory_share(cpus: int, slots: int) -> int:

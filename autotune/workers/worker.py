@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 
 from autotune import config as settings
 from autotune.errors import AutotuneError, Busy, ConfigError, DiskProblem, disk_problem
-from autotune.machine.hardware import pin
+from autotune.machine.hardware import lent_cpus, pin
 from autotune.machine.leases import lease
 from autotune.processes.isolate import die_with_parent
 from autotune.processes.memory import limit_memory, memory_share
@@ -204,7 +204,9 @@ def run_stage(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
     cpus = [int(cpu) for cpu in request["cpus"]]
     wait_s = _LEASE_WAIT_S.get(request["kind"], _SHORT_WAIT_S)
     with lease(config.machine.lock_folder, request["resources"], wait_s):
-        limit_memory(config.machine.memory_limit_mb or memory_share(len(cpus), config.machine.usable_cpus))
+        limit_memory(
+            config.machine.memory_limit_mb or memory_share(len(cpus), len(lent_cpus(config.machine.cpu_slots)))
+        )
         if not config.machine.simulated_cpus:
             pin(cpus)
         stage = Stage.load(

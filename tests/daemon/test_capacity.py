@@ -68,3 +68,10 @@ def test_a_job_is_published_without_a_model_where_its_tasks_are_known(workspace:
     (paths,) = workspace.job_list()
     assert read(JobSpec, paths.spec) == spec
     assert [path.name for path in paths.stage_files()] == ["t000-r0000.json"]
+
+
+def test_the_other_threads_of_a_kept_core_are_lent_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "lent_cpus", lambda slots: tuple(range(8)))
+    monkeypatch.setattr(capacity, "kept_cpus", lambda lent, count: ((3,), (7,)))
+    found = capacity.machine(Config(machine=Machine(measure_cpus=1)))
+    assert (found.shared_cpus, found.cpu_device) == ((0, 1, 2, 4, 5, 6), (3,))
