@@ -17,6 +17,7 @@
         │   ├── WorkerCrashed          its process died
         │   ├── StageTimeout           it ran past its time limit and was killed
         │   └── WrongResult            a kernel computes something else than its task
+        ├── MachineProblem        1    this machine, as it is set up now, cannot do the work
         ├── VerificationError     1    a compiled model computes something else than the original
         ├── UnsupportedVersion    1    a library of a version that was never tested
         ├── DaemonRunning         75   another daemon serves this workspace (EX_TEMPFAIL: try again later)
@@ -41,6 +42,7 @@ __all__ = [
     "DaemonRunning",
     "DamagedFile",
     "DiskProblem",
+    "MachineProblem",
     "ModelError",
     "NewerFormat",
     "StageTimeout",
@@ -127,6 +129,13 @@ class StageTimeout(WorkerError):
 
 class WrongResult(WorkerError):
     """The work on a candidate was done, and its result is wrong."""
+
+
+class MachineProblem(AutotuneError):
+    """This machine, as it is set up now, cannot do the work: no stage and no candidate is to blame.
+
+    The message says what helps. The work is tried again later.
+    """
 
 
 class VerificationError(AutotuneError):

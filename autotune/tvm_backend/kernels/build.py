@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from autotune.errors import WorkerError
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.search.space import replay
+
+LINKERS = ("ld", "gcc", "cc", "clang")
 
 
 def build_candidate(item: Candidate | Trial, program: Any, target: Any, path: Path) -> None:
@@ -42,14 +44,19 @@ def link_shared(output: str, objects: Sequence[str] | str, *_: Any, **__: Any) -
     """
     files = [objects] if isinstance(objects, str) else list(objects)
     command = [*_linker(), "-shared", "-o", output, *files]
-    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        raise WorkerError(f"cannot run the linker {command[0]}: {error.strerror}") from error
     if done.returncode:
         raise WorkerError(f"{command[0]} failed: {done.stderr.strip()[-500:]}")
 
 
-@lru_cache(maxsize=1)
 def _linker() -> tuple[str, ...]:
-    for name in ("ld", "gcc", "cc", "clang"):
+    for name in LINKERS:
         if found := shutil.which(name):
             return (found,)
-    raise WorkerError("no linker found; install binutils or gcc")
+    path = os.environ.get("PATH", "")
+    raise WorkerError(
+        f"no linker in PATH ({path}); install binutils or gcc, or start the daemon with a PATH that has ld"
+    )
