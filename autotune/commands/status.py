@@ -17,7 +17,17 @@ from autotune.errors import AutotuneError
 from autotune.planning.urgency import misses
 from autotune.storage import formats
 from autotune.storage.daemon_info import running_daemon
-from autotune.storage.formats import ENDED, Control, DaemonInfo, JobSpec, JobState, RunningStage, State, TaskProgress
+from autotune.storage.formats import (
+    BLOCKED,
+    ENDED,
+    Control,
+    DaemonInfo,
+    JobSpec,
+    JobState,
+    RunningStage,
+    State,
+    TaskProgress,
+)
 from autotune.storage.job_files import read_control, read_spec, read_state
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -148,6 +158,8 @@ def _state(spec: JobSpec, control: Control, state: JobState, daemon: DaemonInfo 
         return "cancelled", "cancelled"
     if control.wanted == "hold":
         return "held", control.reason or "held; `autotune release` lets it go on"
+    if daemon is None and state.reason.startswith(BLOCKED):
+        return "waiting", f"{state.reason} (no daemon is running)"
     if daemon is None:
         return "waiting", "no daemon is running; start one with `autotune daemon start`"
     if daemon.trouble:

@@ -53,8 +53,11 @@ class Collector:
                 self.queue.follow_logs()
             if report.outcome == "blocked":  # no fault of the stage, which runs again when that is over
                 self.pause.begin(report.reason)
+            elif report.outcome == "unfit":  # nor is this
+                self.queue.block(job, report.reason)
             elif report.outcome == "done":
                 self.pause.end()
+                self.queue.unblock(job)
                 self._take_result(job, view, report)
             elif job.control.wanted != "cancel":
                 self._take_failure(job, view, report)

@@ -102,7 +102,7 @@ class Daemon:
             return 128 + self._interrupts.received[0]
         if self._late and not self._dispatcher.stalled:
             raise TimedOut("the daemon's time is up; what is left goes on when it is started again")
-        return 1 if self._publisher.failed else 0
+        return 1 if self._publisher.failed or self._queue.blocked else 0
 
     def _local_workers(self) -> StageRunner:
         check_versions()
@@ -166,6 +166,7 @@ class Daemon:
             if self._watch.changed() or self._pause.trouble:  # which may have kept a job from being read
                 self._queue.load()
                 self._queue.obey()
+            self._queue.try_blocked()
             if not self._stopping:
                 self._dispatcher.dispatch()
             self._publisher.publish(self._stopping)
@@ -213,7 +214,9 @@ class Daemon:
         if self._stop_by is not None:
             overdue = self.clock.monotonic() >= self._stop_by or len(self._interrupts.received) > 1
             return overdue or not self._running
-        return self.drain and self._dispatcher.stalled and not self._pause.trouble and not self._mended()
+        if not self.drain or not self._dispatcher.stalled or self._pause.trouble:
+            return False
+        return not self._queue.hopeful and not self._mended()
 
     def _mended(self) -> bool:
         """Whether a job that was left out goes on after all: asked once more before the queue counts as drained."""

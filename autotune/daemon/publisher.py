@@ -53,7 +53,7 @@ class Publisher:
         if now - self._published_at < _STATE_EVERY_S and running and not last:
             return
         self._published_at, self.changes.unpublished = now, False
-        planner, waits = self.dispatcher.planner, {**self.dispatcher.plan.waits, **self.queue.left_out}
+        planner, waits = self.dispatcher.planner, {**self.dispatcher.plan.waits, **self.queue.excluded}
         # First: on a full disk it may be the one small file that still fits.
         self.status_file.publish(planner, running, waits, stopping, self.pause.trouble)
         for job in list(self.queue.jobs.values()):
@@ -77,7 +77,7 @@ class Publisher:
             job.publish("running", "")
         else:
             began = job.state.trials_done or job.state.state == "running"
-            reason = self.dispatcher.plan.waits.get(job.id, TURN)
+            reason = self.queue.excluded.get(job.id) or self.dispatcher.plan.waits.get(job.id, TURN)
             job.wait_for(reason)
             job.publish("running" if began else "waiting", reason)
         if job.ended:

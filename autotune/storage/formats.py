@@ -21,6 +21,7 @@ KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train")
 Wanted = Literal["run", "hold", "cancel"]
 State = Literal["waiting", "running", "held", "cancelled", "done", "failed"]
 SIMULATED = "simulated"  # the kind of target, and of device, that does not exist
+BLOCKED = "blocked: "  # so begins the reason of a job for which this machine cannot work
 ENDED: tuple[State, ...] = ("cancelled", "done", "failed")
 
 T = TypeVar("T")

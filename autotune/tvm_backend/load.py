@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 import types
+from dataclasses import dataclass
 from importlib import metadata
 
 from autotune.errors import UnsupportedVersion
 
 TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 
+_PACKAGES = ("tvm", "tvm_ffi")
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
 
 
@@ -26,6 +29,27 @@ def check_versions() -> None:
         wrong = ", ".join(f"{name} {found[name] or 'missing'}" for name in TESTED if found[name] != TESTED[name])
         mend = " ".join(f"{name}=={version}" for name, version in TESTED.items())
         raise UnsupportedVersion(f"untested TVM installation ({wrong}); run: pip install {mend}")
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Which files TVM is made of now: inode, time and size of a file of each package; empty while there are none."""
+
+    files: tuple[tuple[int, int, int], ...]
+
+    @classmethod
+    def now(cls) -> Installation:
+        """Read from the disk. What pip installs anew has other inodes, even in the same version."""
+        return cls(tuple(found for name in _PACKAGES for found in _stat(name)))
+
+
+def _stat(package: str) -> list[tuple[int, int, int]]:
+    try:
+        spec = importlib.util.find_spec(package)
+        found = os.stat(spec.origin) if spec is not None and spec.origin else None
+    except (OSError, ImportError, ValueError):
+        return []
+    return [(found.st_ino, found.st_mtime_ns, found.st_size)] if found else []
 
 
 def _version(package: str) -> str | None:

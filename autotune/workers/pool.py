@@ -30,6 +30,7 @@ class _Process:
     ready_by: float | None
     buffer: bytes = b""
     stages: int = 0
+    fatal: str = ""  # why it could not start
 
     @property
     def answers(self) -> int:
@@ -61,7 +62,6 @@ class WorkerPool(StageRunner):
         self._stages_each = stages_each
         self._processes: dict[str, _Process] = {}
         self._retired: list[_Process] = []
-        self.fatal = ""
 
     def run(self, kind: str, request: dict[str, Any]) -> None:
         """Hand a stage to the worker of a target kind; the request's `id` comes back in its report."""
@@ -145,7 +145,7 @@ class WorkerPool(StageRunner):
         message = json.loads(line)
         if "id" not in message:
             process.ready_by = None
-            self.fatal = message.get("fatal", self.fatal)
+            process.fatal = message.get("fatal", "")
             return None
         process.deadlines.pop(message["id"], None)
         return Report(**message)
@@ -158,7 +158,10 @@ class WorkerPool(StageRunner):
             del self._processes[process.kind]
         log = self._workspace.worker_log(process.kind)
         for id in process.deadlines:
-            yield Report(id, "crashed", reason=self.fatal or f"the {process.kind} worker died; see {log}")
+            if process.fatal:  # a TVM that was never tested, say: no stage can help it
+                yield Report(id, "unfit", reason=process.fatal)
+            else:
+                yield Report(id, "crashed", reason=f"the {process.kind} worker died; see {log}")
 
 
 def _read_lines(process: _Process) -> tuple[list[bytes], bool]:

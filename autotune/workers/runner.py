@@ -10,7 +10,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Report:
-    """What became of a stage. `outcome` is done, failed, busy, blocked, crashed or timeout."""
+    """What became of a stage. `outcome` is done, failed, busy, blocked, unfit, crashed or timeout.
+
+    Blocked: nothing can be written, by nobody. Unfit: this machine cannot work for the target of the stage's job.
+    """
 
     id: int
     outcome: str

@@ -7,7 +7,8 @@ The daemon starts it by command line and talks to it in JSON lines. On standard 
     {"kill": 7}
 
 On standard output: `{"ready": pid}` once TVM is loaded, then for every stage one line
-`{"id": 7, "outcome": "done", "seconds": S, "summary": {}, "reason": ""}`, or failed, busy, blocked, crashed, timeout.
+`{"id": 7, "outcome": "done", "seconds": S, "summary": {}, "reason": ""}`, or failed, busy, blocked, unfit, crashed,
+timeout.
 
 The worker itself computes nothing and starts no thread, so that a fork is always clean: a segmentation fault, a
 leak or a hang ends with the child. Each child is the leader of its own process group, which is killed as a whole.
@@ -32,7 +33,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from autotune import config as settings
-from autotune.errors import AutotuneError, Busy, ConfigError, DiskProblem, disk_problem
+from autotune.errors import AutotuneError, Busy, ConfigError, DiskProblem, MachineProblem, disk_problem
 from autotune.machine.hardware import lent_cpus, pin
 from autotune.machine.leases import lease
 from autotune.processes.isolate import die_with_parent
@@ -40,6 +41,7 @@ from autotune.processes.memory import limit_memory, memory_share
 from autotune.storage.formats import KINDS, SIMULATED
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import has_room
+from autotune.workers.fitness import Fitness
 
 # Threads that a library starts on import would not survive the fork.
 SINGLE_THREADED = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -67,14 +69,16 @@ class Worker:
     workspace: Workspace
     commands: int
     answers: int
+    fitness: Fitness = field(default_factory=Fitness)
     _running: dict[int, _Running] = field(default_factory=dict)
     _buffer: bytes = b""
     _open: bool = True
+    _leaving: bool = False  # when what runs has ended
 
     def serve(self) -> None:
         """Serve until standard input ends, then kill what runs."""
         self._say({"ready": os.getpid()})
-        while self._open:
+        while self._open and (self._running or not self._leaving):
             self._wait()
             self._kill_overdue()
         for running in self._running.values():
@@ -103,10 +107,15 @@ class Worker:
                 _kill_group(self._running[command["kill"]].pid)
 
     def _start(self, request: dict[str, Any]) -> None:
+        try:
+            self.fitness.check_installation()
+        except MachineProblem as problem:
+            self._leaving = True
+            return self._say({"id": request["id"], "outcome": "unfit", "reason": str(problem)})
         reader, writer = os.pipe()
         pid = os.fork()
         if not pid:
-            _run_child(self.workspace, request, writer)
+            _run_child(self.workspace, request, self.fitness, writer)
         os.close(writer)
         now = time.monotonic()
         limit = float(request["limit_s"])
@@ -125,6 +134,7 @@ class Worker:
         os.close(running.reader)
         del self._running[running.id]
         answer = _answer(running, status)
+        self.fitness.known.add(answer.pop("tried", ""))
         self._say({"id": running.id, "seconds": round(time.monotonic() - running.started, 4), **answer})
 
     def _kill_overdue(self) -> None:
@@ -155,23 +165,25 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _run_child(workspace: Workspace, request: dict[str, Any], writer: int) -> NoReturn:
+def _run_child(workspace: Workspace, request: dict[str, Any], fitness: Fitness, writer: int) -> NoReturn:
     """Run one stage in the forked child and send what became of it."""
     try:
         os.setpgid(0, 0)
         die_with_parent()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        answer = _run(workspace, request)
-        os.write(writer, json.dumps(answer).encode())
+        answer = _run(workspace, request, fitness)
+        os.write(writer, json.dumps({**answer, "tried": fitness.tried}).encode())
     finally:
         os._exit(0)
 
 
-def _run(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
+def _run(workspace: Workspace, request: dict[str, Any], fitness: Fitness) -> dict[str, Any]:
     try:
-        return {"outcome": "done", "summary": run_stage(workspace, request)}
+        return {"outcome": "done", "summary": run_stage(workspace, request, fitness)}
     except Busy as busy:
         return {"outcome": "busy", "reason": str(busy)}
+    except MachineProblem as problem:
+        return {"outcome": "unfit", "reason": str(problem)}
     except ConfigError as error:
         return {"outcome": "blocked", "reason": str(error)}
     except AutotuneError as error:
@@ -191,11 +203,12 @@ def _trouble(workspace: Workspace, error: AutotuneError) -> dict[str, Any]:
     return {"outcome": "blocked" if blocked else "failed", "reason": str(error)}
 
 
-def run_stage(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
+def run_stage(workspace: Workspace, request: dict[str, Any], fitness: Fitness) -> dict[str, Any]:
     """Run the stage that a request names, on leased CPUs, pinned to them, with its device leased as well.
 
     Raises:
         Busy: a CPU or the device is leased by someone else.
+        MachineProblem: this machine cannot work for the job's target.
         Exception: whatever the stage raises.
     """
     from autotune.stages.stage import Stage
@@ -220,6 +233,8 @@ def run_stage(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
             str(request["device"]),
             int(request.get("attempt", 0)),
         )
+        if not stage.simulated:
+            fitness.check_target(stage.spec.target)
         kind = stage.file.kind
         return dict(import_module(f"autotune.stages.{kind}").run(stage), kind=kind)
 
