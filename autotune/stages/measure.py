@@ -14,10 +14,11 @@ from typing import Any
 from autotune.processes.isolate import Ending, Outcome, isolated
 from autotune.stages import reference, simulated
 from autotune.stages.progress import Progress, followed, shut_out
-from autotune.stages.stage import Stage
+from autotune.stages.stage import Stage, check_machine
 from autotune.storage.formats import Candidate, Failure, Trial
 
 _RETRIED: tuple[Ending, ...] = ("crash", "timeout", "memory", "wrong")
+_SUSPECT: tuple[Ending, ...] = ("error", "crash", "timeout")  # the machine may be to blame
 
 
 def run(stage: Stage) -> dict[str, Any]:
@@ -28,6 +29,9 @@ def run(stage: Stage) -> dict[str, Any]:
 
     A candidate that is in the log already is not measured again. When a library is missing or is not what
     was built (a crash of the machine between the two stages), the round goes back to build.
+
+    Raises:
+        MachineProblem: not even a kernel that is known to be good runs here; no candidate is blamed for that.
 
     Returns:
         `measured` and `failed`, counts of trials appended; `best_us` of the round; how many candidates were
@@ -78,7 +82,11 @@ def _measure(
         limit_s=stage.config.measure.timeout_s,
         retried=_RETRIED,
     )
+    trusted = False
     for candidate, outcome in runs:
+        if outcome.kind in _SUSPECT and not trusted:
+            check_machine(stage)  # before a candidate is blamed for good
+            trusted = True
         trial = _outcome_trial(stage, candidate, outcome)
         times += [trial.best_us] if trial.best_us else []
         checks += [outcome.value["checked"]] if trial.best_us and outcome.value["checked"] else []
