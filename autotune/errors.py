@@ -177,8 +177,16 @@ _PASSING = {
 
 def one_line(text: object) -> str:
     """Text as one line of printable characters, for a terminal: file and operator names may hold anything."""
-    plain = " ".join(str(text).strip().splitlines())
-    return "".join(sign if sign.isprintable() else "?" for sign in plain)
+    return _printable(" ".join(str(text).strip().splitlines()))
+
+
+def printable(text: object) -> str:
+    """Text as lines of printable characters: what a terminal would obey, such as an escape sequence, becomes `?`."""
+    return "\n".join(_printable(line) for line in str(text).split("\n"))
+
+
+def _printable(line: str) -> str:
+    return "".join(sign if sign.isprintable() or sign == "\t" else "?" for sign in line)
 
 
 def disk_problem(action: str, path: str | os.PathLike[str], error: OSError) -> DiskProblem:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import typer
 
-from autotune.commands.terminal import Jobs, workspace_of
+from autotune.commands.terminal import Jobs, tell, workspace_of
 from autotune.daemon.watch import nudge
 from autotune.errors import BadState, StorageError
 from autotune.storage import formats, locks
@@ -95,7 +95,7 @@ def _command(verb: str) -> Callable[..., None]:
 
         workspace = workspace_of(context)
         for line in apply(workspace, verb, select(workspace, jobs)):
-            typer.echo(line)
+            tell(line)
 
     return command
 

@@ -10,7 +10,7 @@ from importlib import metadata
 import typer
 
 from autotune import config as settings
-from autotune.commands.terminal import workspace_of
+from autotune.commands.terminal import tell, workspace_of
 from autotune.errors import AutotuneError, UnsupportedVersion
 from autotune.machine.hardware import cpu_model, cuda_devices
 from autotune.storage import locks
@@ -138,6 +138,6 @@ def command(context: typer.Context) -> None:
 
     findings = examine(workspace_of(context))
     for finding in findings:
-        typer.echo(f"{'ok  ' if finding.ok else 'FAIL' if finding.fatal else 'note'}  {finding.text}")
+        tell(f"{'ok  ' if finding.ok else 'FAIL' if finding.fatal else 'note'}  {finding.text}")
     if any(finding.fatal and not finding.ok for finding in findings):
         raise typer.Exit(1)

@@ -9,13 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from autotune import config as settings
-from autotune.commands.terminal import Json, OneJob, steps, workspace_of
+from autotune.commands.terminal import Json, OneJob, steps, tell, workspace_of
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, disk_problem
 from autotune.storage.formats import SIMULATED
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.tvm_backend.export.files import foreign_files
 from autotune.workers import oneshot
 
 
@@ -30,7 +31,7 @@ def export(
     Raises:
         VerificationError: the outputs differ; nothing was written.
         BadState: the job is for a simulated device.
-        BadInput: `output` is no folder that can be written to.
+        BadInput: `output` is no folder that can be written to, or has a user's own files where it would write.
     """
     if read_spec(paths).target_kind == SIMULATED:
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
@@ -52,7 +53,7 @@ def export(
 
 
 def _check_output(output: Path) -> None:
-    """Find a folder that cannot be written before minutes of compiling."""
+    """Find a folder that cannot be written, or must not, before minutes of compiling."""
     if output.exists() and not output.is_dir():
         raise BadInput(f"--output {output} is a file; give a folder")
     try:
@@ -60,8 +61,13 @@ def _check_output(output: Path) -> None:
         probe = output / ".tmp-probe"
         probe.touch()
         probe.unlink()
+        foreign = foreign_files(output)
     except OSError as error:
         raise disk_problem("write to", output, error) from error
+    if foreign:
+        raise BadInput(
+            f"--output {output} has a {' and a '.join(foreign)} that autotune did not make; give a new folder"
+        )
 
 
 def command(
@@ -78,4 +84,4 @@ def command(
     config = settings.load(workspace.config)
     with steps(as_json) as step:
         found = export(workspace, config, select_one(workspace, job), output, step)
-    typer.echo(json.dumps(found) if as_json else render.report(found, str(output)))
+    tell(json.dumps(found) if as_json else render.report(found, str(output)))

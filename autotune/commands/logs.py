@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.commands.terminal import OneJob, workspace_of
+from autotune.commands.terminal import OneJob, tell, workspace_of
 from autotune.storage.formats import ENDED
 from autotune.storage.job_files import read_control, read_state
 from autotune.storage.journal import FORMAT as JOURNAL
@@ -50,4 +50,4 @@ def command(
 
     workspace = workspace_of(context)
     for record in records(workspace, select_one(workspace, job), follow):
-        typer.echo(render.journal_line(record))
+        tell(render.journal_line(record))

@@ -45,10 +45,10 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 
 def _row(table: Table, *cells: str | Text) -> None:
-    """Add a row as it is: text is never taken for markup, nor parsed for any."""
+    """Add a row: text is never taken for markup, nor parsed for any, and a terminal finds nothing in it to obey."""
     from rich.text import Text
 
-    table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+    table.add_row(*(Text(one_line(cell)) if isinstance(cell, str) else cell for cell in cells))
 
 
 def queue(jobs: Sequence[JobStatus], daemon: DaemonInfo | None) -> RenderableType:

@@ -24,7 +24,7 @@ import typer
 
 from autotune.commands import status
 from autotune.commands.status import JobStatus
-from autotune.commands.terminal import Json, show, workspace_of
+from autotune.commands.terminal import Json, show, tell, workspace_of
 from autotune.daemon import uptime
 from autotune.errors import BadInput
 from autotune.planning.waiting import About
@@ -195,4 +195,4 @@ def command(
     if bool(jobs) == every:
         raise BadInput("give JOB..., or --all")
     found = reports(workspace, workspace.job_list() if every else select(workspace, jobs or []), time.time())
-    typer.echo(json.dumps(to_json(found))) if as_json else show(render.times(found))
+    tell(json.dumps(to_json(found))) if as_json else show(render.times(found))

@@ -32,7 +32,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from autotune.commands.terminal import Json, show
+from autotune.commands.terminal import Json, show, tell
 from autotune.errors import BadInput, ConfigError, StorageError, disk_problem
 from autotune.planning import policies
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
@@ -259,6 +259,6 @@ def command(
         drawing.check(gantt)
     found = run(read(scenario), policy or [], record=gantt is not None)
     words = json.dumps([to_json(outcome) for outcome in found]) if as_json else ""
-    typer.echo(words) if as_json else show(render.outcomes(found))
+    tell(words) if as_json else show(render.outcomes(found))
     if gantt is not None:
         drawing.save(gantt, found)

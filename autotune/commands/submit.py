@@ -18,7 +18,7 @@ import typer
 
 from autotune import config as settings
 from autotune import strategies
-from autotune.commands.terminal import Json, say, show, steps, workspace_of
+from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadTarget, DamagedFile, ModelError, StageTimeout, disk_problem
@@ -255,6 +255,8 @@ def _check_file(path: Path) -> None:
     """The commonest mistakes are found before two seconds of loading TVM."""
     if path.is_dir():
         raise ModelError(f"{path} is a folder; give the ONNX file in it")
+    if path.exists() and not path.is_file():  # a FIFO would be waited for, a device may never end
+        raise ModelError(f"{path} is a pipe, a device or a socket; give the ONNX file itself")
     try:
         with path.open("rb") as file:
             if not file.read(1):
@@ -358,9 +360,9 @@ def command(
     if dry_run:
         show(json.dumps(to_json(found))) if as_json else show(render.preview(found))
     elif as_json:
-        typer.echo(json.dumps({"id": spec.id, "name": spec.name, "tasks": len(spec.tasks), "trials": spec.trials}))
+        tell(json.dumps({"id": spec.id, "name": spec.name, "tasks": len(spec.tasks), "trials": spec.trials}))
     else:
-        typer.echo(str(spec.id))
+        tell(str(spec.id))
         if not quiet:
             say(f"job {spec.id} ({spec.name}): {len(spec.tunable)} tasks to tune, {spec.trials} trials")
             if spec.trials < len(spec.tunable):

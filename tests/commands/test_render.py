@@ -34,6 +34,15 @@ def test_a_reason_with_brackets_is_shown_as_it_is() -> None:
     assert reason in shown(render.queue([replace(JOB, reason=reason)], None))
 
 
+def test_names_and_reasons_hold_nothing_that_a_terminal_obeys() -> None:
+    spoilt = "red\x1b[31m\x1b]0;title\x07"
+    tasks = (TaskStatus(spoilt, 1, 0, None),)
+    job = replace(JOB, name=spoilt, target=spoilt, reason=spoilt, tasks=tasks)
+    text = shown(render.queue([job], None), render.tasks(job))
+    assert text.count("red?[31m?]0;title?") == 4
+    assert "\x1b" not in text and "\x07" not in text
+
+
 def test_the_sum_of_tasks_counts_each_as_often_as_it_runs() -> None:
     tasks = (TaskStatus("a", 2, 1, 1000.0), TaskStatus("b", 1, 1, 500.0), TaskStatus("c", 1, 0, None))
     assert "2.500 ms" in shown(render.queue([replace(JOB, tasks=tasks)], None))

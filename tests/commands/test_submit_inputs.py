@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.commands.submit import parse_inputs
-from autotune.errors import BadInput
+from autotune.commands.submit import Submission, parse_inputs, preview
+from autotune.config import Config
+from autotune.errors import BadInput, ModelError
 from autotune.storage.formats import InputSpec
 
 
@@ -62,3 +68,18 @@ def test_one_wrong_among_right_ones_is_named() -> None:
 def test_what_is_written_that_way_is_read_back(name: str, shape: list[int], dtype: str) -> None:
     text = f"{name}={'x'.join(map(str, shape)) or 'scalar'}{':' + dtype if dtype else ''}"
     assert parse_inputs([text]) == {name: InputSpec(name, tuple(shape), dtype)}
+
+
+def bind(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path.name)  # a longer name would not fit
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), bind])
+def test_what_is_no_file_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "model.onnx")
+    with pytest.raises(ModelError, match=r"model\.onnx is a pipe, a device or a socket; give the ONNX file itself"):
+        preview(Submission(tmp_path / "model.onnx"), Config(), print)

@@ -10,7 +10,7 @@ import pytest
 from autotune.commands import export, submit
 from autotune.config import Config, Device, Machine, Measure
 from autotune.daemon import capacity
-from autotune.errors import BadState, BadTarget
+from autotune.errors import BadInput, BadState, BadTarget
 from autotune.machine.hardware import usable_cpus
 from autotune.storage.formats import JobSpec, TaskSpec, read
 from autotune.storage.paths import JobPaths, Workspace
@@ -59,6 +59,16 @@ def test_a_job_for_a_simulated_device_is_not_exported(workspace: Workspace, make
     with pytest.raises(BadState, match="0001-net was tuned for a device that does not exist"):
         export.export(workspace, Config(), make_job(target="simulated"), workspace.root / "out", print)
     assert not (workspace.root / "out").exists()
+
+
+def test_an_export_writes_over_no_file_of_the_users(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
+    mine = workspace.root / "out" / "run.py"
+    mine.parent.mkdir()
+    mine.write_text("print('mine')")
+    with pytest.raises(BadInput, match=r"out has a run.py that autotune did not make; give a new folder"):
+        export.export(workspace, Config(), make_job(), mine.parent, print)
+    assert mine.read_text() == "print('mine')"
+    assert [path.name for path in mine.parent.iterdir()] == ["run.py"]
 
 
 def test_a_job_is_published_without_a_model_where_its_tasks_are_known(workspace: Workspace) -> None:

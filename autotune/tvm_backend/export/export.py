@@ -19,18 +19,17 @@ from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export import retiming
+from autotune.tvm_backend.export.files import LIBRARY, MADE_BY, REPORT, REPORT_FORMAT, SCRIPT
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.search.tasks import read_program
 
-LIBRARY, REPORT, SCRIPT = "model.so", "report.json", "run.py"
-_REPORT_FORMAT = ("autotune-report", 1)
 _ROUNDS_LESS = "; submit it with --no-winograd, which rounds less"
 _VERIFY_SEED = 2026
 _TURN_MS = 20
 
-_RUN_PY = '''"""Run {name} once on random inputs, with the TVM runtime alone. Made by autotune {version}."""
+_RUN_PY = '''"""Run {name} once on random inputs, with the TVM runtime alone. {made_by} {version}."""
 import os
 
 os.environ.setdefault("TVM_NUM_THREADS", "{threads}")  # TVM's own default is half of the CPUs
@@ -243,16 +242,14 @@ def _report(
 
 
 def _write(export: _Export, tuned: Any, report: Mapping[str, Any]) -> None:
-    """Each file appears whole: the library first, the report, which says that all is well, last."""
+    """Each file appears whole: the script, by which the folder is known as ours, first; the report last."""
     from autotune.tvm_backend.kernels.build import link_shared
     from autotune.version import __version__
 
     export.output.mkdir(parents=True, exist_ok=True)
-    temporary = export.output / f".tmp-{os.getpid()}.so"
-    tuned.export_library(str(temporary), fcompile=link_shared)
-    os.replace(temporary, export.output / LIBRARY)
     script = _RUN_PY.format(
         name=export.spec.name,
+        made_by=MADE_BY,
         version=__version__,
         threads=export.threads,
         library=LIBRARY,
@@ -260,4 +257,7 @@ def _write(export: _Export, tuned: Any, report: Mapping[str, Any]) -> None:
         inputs=[(item.shape, item.dtype) for item in export.spec.inputs],
     )
     publish_bytes(export.output / SCRIPT, script.encode())
-    publish_json(export.output / REPORT, *_REPORT_FORMAT, dict(report))
+    temporary = export.output / f".tmp-{os.getpid()}.so"
+    tuned.export_library(str(temporary), fcompile=link_shared)
+    os.replace(temporary, export.output / LIBRARY)
+    publish_json(export.output / REPORT, *REPORT_FORMAT, dict(report))
