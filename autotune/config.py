@@ -136,6 +136,9 @@ class Measure:
     warmup: int = _setting(1, "runs before the first timing", least=0)
     timeout_s: float = _setting(20.0, "seconds before a measurement is killed", least=0.1)
     threads: int = _setting(0, "threads that a candidate runs on; 0: one per CPU slot", least=0)
+    disturbed_again: int = _setting(
+        2, "times that a measurement on the CPU is made again when other work disturbed it", least=0
+    )
     verify: bool = _setting(True, "whether a candidate must compute what its task says before it may be the best")
 
 

@@ -158,7 +158,10 @@ class StageFile:
 
 @dataclass(frozen=True)
 class Trial:
-    """One line of a tuning log. `times_us` holds every repeat; a failed trial has none, and a failure."""
+    """One line of a tuning log. `times_us` holds every repeat; a failed trial has none, and a failure.
+
+    `disturbed` says what disturbed the measurement where it could not be had quietly; such times are too long.
+    """
 
     hash: str
     trace: Any
@@ -168,6 +171,7 @@ class Trial:
     job: str
     round: int
     at: float
+    disturbed: str = ""
 
     @property
     def best_us(self) -> float | None:
@@ -224,6 +228,7 @@ class DaemonInfo:
     """Who the daemon of a workspace is and what it is doing.
 
     `cpus` and `devices` are what it may use; `ends` says when each job is expected to end; `trouble` is why it pauses.
+    `busy` is what disturbed the last measurement.
     """
 
     FORMAT = ("autotune-daemon", 1)
@@ -239,6 +244,17 @@ class DaemonInfo:
     devices: tuple[str, ...] = ()
     ends: dict[str, float] = field(default_factory=dict)
     trouble: str = ""
+    busy: str = ""
+
+
+@dataclass(frozen=True)
+class QuietTimes:
+    """What the sentinel of measurements took, in microseconds, while a machine with this CPU was quiet."""
+
+    FORMAT = ("autotune-quiet", 1)
+
+    cpu: str
+    times_us: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -191,6 +191,10 @@ class Workspace:
     def estimates(self) -> Path:
         return self.logs / "estimates.json"
 
+    @property
+    def quiet_times(self) -> Path:
+        return self.logs / "quiet.json"
+
     def worker_log(self, kind: str) -> Path:
         return self.logs / f"worker-{kind}.log"
 
