@@ -39,7 +39,7 @@ _BAD = ("traceback", "hang", "half-published", "unclear")
 
 
 class Forked:
-    """The importer's process, forked from this one: what `oneshot.call` uses of a `subprocess.Popen`."""
+    """The importer's process, forked from this one: what `oneshot` uses of a `subprocess.Popen`."""
 
     def __init__(self, work: str, noise: Any) -> None:
         request, self._writer = os.pipe()

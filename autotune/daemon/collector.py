@@ -1,4 +1,4 @@
-"""Take in what became of stages: results, failures, and what keeps everybody from working."""
+"""Handle reports on stages: results, failures, and conditions that keep every stage from running."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOG = logging.getLogger("autotune.daemon")
 
 @dataclass
 class Collector:
-    """Books the reports of the runner on the jobs whose stages they are about."""
+    """Applies the reports of the runner to the jobs whose stages they are about."""
 
     config: Config
     queue: JobQueue

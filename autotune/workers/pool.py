@@ -32,6 +32,7 @@ class _WorkerProcess:
         deadlines: when to give up on it, in monotonic seconds, by the id of each of its stages.
         ready_by: when to give up on its start; None once it is ready.
         stages: how many stages it was given.
+        fatal: why it cannot run any stage.
     """
 
     kind: str
@@ -40,6 +41,7 @@ class _WorkerProcess:
     deadlines: dict[int, float]
     ready_by: float | None
     stages: int = 0
+    fatal: str = ""
 
     def send(self, message: Message) -> None:
         assert self.popen.stdin is not None
@@ -71,7 +73,6 @@ class WorkerPool(StageRunner):
         self._stages_each = stages_each
         self._processes: dict[str, _WorkerProcess] = {}
         self._retired: list[_WorkerProcess] = []
-        self._fatal = ""
 
     def run(self, kind: str, request: RunStage) -> None:
         """Hand a stage to the worker of a target kind, which is started if there is none. See `StageRunner`."""
@@ -159,7 +160,7 @@ class WorkerPool(StageRunner):
         if isinstance(message, Ready):
             process.ready_by = None
         elif isinstance(message, Fatal):
-            self._fatal = message.reason
+            process.fatal = message.reason
         return None
 
     def _give_up(self, process: _WorkerProcess) -> Iterator[StageReport]:
@@ -171,7 +172,7 @@ class WorkerPool(StageRunner):
             del self._processes[process.kind]
         log = self._workspace.worker_log(process.kind)
         for id in process.deadlines:
-            yield StageReport(id, "crashed", reason=self._fatal or f"the {process.kind} worker died; see {log}")
+            yield StageReport(id, "crashed", reason=process.fatal or f"the {process.kind} worker died; see {log}")
 
 
 def _kill(process: _WorkerProcess) -> None:

@@ -130,6 +130,7 @@ def test_a_disk_that_takes_nothing_is_tried_less_and_less_often(
 
 
 def test_nothing_starts_outside_the_window(workspace: Workspace, clock: ManualClock, job: JobPaths) -> None:
+    clock.now = NOON + 9.9 * HOUR
     runner = ScriptedRunner(clock, lambda stage: StageReport(stage.id, "failed", reason="no kernel"))
     assert daemon(workspace, clock, runner, drain=True, window="22:00-07:00").run() == 1
     assert 10 * HOUR <= runner.started[0][0] <= 10 * HOUR + 60
