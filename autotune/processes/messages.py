@@ -3,7 +3,7 @@
     daemon  -> worker           RunStage, KillStage
     worker  -> daemon           Ready or Fatal, once; then a StageReport for every stage
     command -> one-shot process ImportRequest or ExportRequest
-    one-shot process -> command Progress, any number; then ImportAnswer, ExportAnswer or WorkFailed
+    one-shot process -> command ProgressStep, any number; then ImportAnswer, ExportAnswer or WorkFailed
 
 On the wire a message is a JSON object with its fields and its `type`. Both ends are always of the same version:
 one starts the other.
@@ -173,7 +173,7 @@ class ExportAnswer:
 
 
 @dataclass(frozen=True)
-class Progress:
+class ProgressStep:
     """The step that an import or export has reached, in words for the user."""
 
     step: str
@@ -197,7 +197,7 @@ Message = (
     | ImportAnswer
     | ExportRequest
     | ExportAnswer
-    | Progress
+    | ProgressStep
     | WorkFailed
 )
 
@@ -211,7 +211,7 @@ _TYPES: dict[str, type[Message]] = {
     "imported": ImportAnswer,
     "export": ExportRequest,
     "exported": ExportAnswer,
-    "progress": Progress,
+    "progress": ProgressStep,
     "work failed": WorkFailed,
 }
 _NAMES = {kind: name for name, kind in _TYPES.items()}

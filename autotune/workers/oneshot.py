@@ -1,7 +1,7 @@
 """Run one piece of TVM work in a process of its own: import a model, or export one.
 
 The command line never loads TVM itself, so a crash in an importer or a compiler is an error message. The process
-reads one request from standard input, and writes `Progress` and then an answer to standard output: see
+reads one request from standard input, and writes `ProgressStep` and then an answer to standard output: see
 `autotune.processes.messages`.
 """
 
@@ -29,7 +29,7 @@ from autotune.processes.messages import (
     ImportAnswer,
     ImportRequest,
     Message,
-    Progress,
+    ProgressStep,
     WorkFailed,
     decode,
     send,
@@ -123,7 +123,7 @@ def _converse(
         process.stdin.close()
     for data in MessageReader(process.stdout.fileno()):
         message = decode(data)
-        if not isinstance(message, Progress):
+        if not isinstance(message, ProgressStep):
             return message
         progress(message.step)
     return None
@@ -149,7 +149,7 @@ def serve(work: str, requests: int, answers: int) -> None:
     """
     try:
         request = decode(next(iter(MessageReader(requests))))
-        answer = import_module(_MODULES[work]).run(request, lambda step: send(answers, Progress(step)))
+        answer = import_module(_MODULES[work]).run(request, lambda step: send(answers, ProgressStep(step)))
         send(answers, answer)
     except AutotuneError as error:
         send(answers, WorkFailed(type(error).__name__, str(error)))

@@ -17,7 +17,7 @@ from autotune.processes.messages import (
     ImportRequest,
     KillStage,
     Message,
-    Progress,
+    ProgressStep,
     Ready,
     RunStage,
     StageReport,
@@ -38,7 +38,7 @@ SAMPLES: list[Message] = [
     ImportAnswer({"kind": "llvm"}, "llvm-2", (INPUT,), (TASK,), (2**70,), 10, 11),
     ExportRequest("/work", "0001-net", "/lib", (0,), (1,), 2, "/locks", 1e-3, 5, 4),
     ExportAnswer({"latency": {"tuned_ms": 1.0}}),
-    Progress("loading TVM"),
+    ProgressStep("loading TVM"),
     WorkFailed("ModelError", "not a model"),
 ]
 
