@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from autotune.commands.report import Times
-    from autotune.commands.submit import Preview
     from autotune.planning.simulator import SimulationResult
+    from autotune.processes.messages import ImportAnswer
 
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "held": "yellow", "cancelled": "yellow"}
 
@@ -168,7 +168,7 @@ def tasks(job: JobStatus) -> Table:
     return table
 
 
-def preview(found: Preview) -> Table:
+def preview(found: ImportAnswer) -> Table:
     """The tasks that a submission would tune."""
     table = _table("TASK", "NAME", "SHAPE", "WEIGHT", "GFLOP", "SPACE", right=("TASK", "WEIGHT", "GFLOP", "SPACE"))
     for index, (task, space) in enumerate(zip(found.tasks, found.spaces, strict=True)):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from autotune.daemon.clock import DaemonClock
 from autotune.daemon.hours import Hours
 from autotune.planning.planner import Planner
 from autotune.planning.view import RunningView
@@ -24,19 +24,20 @@ class StatusFile:
     workspace: Workspace
     hours: Hours
     info: DaemonInfo
+    clock: DaemonClock
     _forecast_at: float = 0.0
     _active: frozenset[int] = field(default_factory=frozenset)
 
     @classmethod
-    def begin(cls, workspace: Workspace, hours: Hours, policy: str, window: str) -> StatusFile:
+    def begin(cls, workspace: Workspace, hours: Hours, policy: str, window: str, clock: DaemonClock) -> StatusFile:
         """Tell `status` who serves this workspace.
 
         Raises:
             DiskProblem: the file cannot be written.
         """
-        info = DaemonInfo(Identity.current().to_json(), time.time(), policy, window=window)
+        info = DaemonInfo(Identity.current().to_json(), clock.time(), policy, window=window)
         formats.write(workspace.daemon_info, info)
-        return cls(workspace, hours, info)
+        return cls(workspace, hours, info, clock)
 
     def publish(
         self,
@@ -63,9 +64,9 @@ class StatusFile:
 
     def _ends(self, planner: Planner, running: Sequence[RunningView]) -> dict[str, float]:
         """Return when the jobs are expected to end: a new forecast every few seconds, or when a job came or went."""
-        active, clock = planner.jobs, time.monotonic()
+        active, clock = planner.jobs, self.clock.monotonic()
         if active == self._active and clock - self._forecast_at < _FORECAST_EVERY_S:
             return self.info.ends
-        self._active, self._forecast_at, now = active, clock, time.time()
+        self._active, self._forecast_at, now = active, clock, self.clock.time()
         seconds = planner.forecast(now, running)
         return {str(job): round(self.hours.after(now, left)) for job, left in sorted(seconds.items())}
