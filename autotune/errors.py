@@ -8,6 +8,10 @@
         │   ├── UnknownJob             no such job in this workspace
         │   ├── BadTarget              a target or device that does not exist here
         │   └── BadState               not possible now, such as releasing a job that is not held
+        ├── InvalidData           1    data does not fit its schema; its reader says in which file
+        │   ├── MissingKey             a key that has no default is not there
+        │   ├── UnknownKey             a key that the schema does not have is there
+        │   └── WrongValue             a value is of the wrong type or out of bounds
         ├── StorageError          1    a file of the workspace
         │   ├── DamagedFile            not what was once written
         │   ├── NewerFormat            written by a later autotune
@@ -41,17 +45,21 @@ __all__ = [
     "DaemonRunning",
     "DamagedFile",
     "DiskProblem",
+    "InvalidData",
+    "MissingKey",
     "ModelError",
     "NewerFormat",
     "StageTimeout",
     "StorageError",
     "TimedOut",
     "UnknownJob",
+    "UnknownKey",
     "UnsupportedVersion",
     "VerificationError",
     "WorkerCrashed",
     "WorkerError",
     "WrongResult",
+    "WrongValue",
     "disk_problem",
 ]
 
@@ -86,6 +94,53 @@ class BadTarget(BadInput):
 
 class BadState(BadInput):
     """The request does not fit the job's present state."""
+
+
+class InvalidData(AutotuneError, ValueError):
+    """Data does not fit its schema.
+
+    A reader catches it and raises an error that names the file. `keys` are the keys of tables and the indices of lists
+    that lead to the fault from the top of the data.
+    """
+
+    def __init__(self, message: str, keys: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.keys = keys
+
+
+class MissingKey(InvalidData):
+    """A key that has no default is not there. `keys` lead to the table that lacks it."""
+
+    def __init__(self, keys: tuple[str | int, ...], missing: str) -> None:
+        super().__init__(f"{_place((*keys, missing))!r} is missing", keys)
+
+
+class UnknownKey(InvalidData):
+    """A table has a key, with this `value`, that is none of the `known` ones."""
+
+    def __init__(self, keys: tuple[str | int, ...], value: object, known: tuple[str, ...]) -> None:
+        super().__init__(f"unknown key {keys[-1]!r}", keys)
+        self.value = value
+        self.known = known
+
+
+class WrongValue(InvalidData):
+    """A value is of the wrong type or out of bounds.
+
+    `expected` says what it must be. `found` says what it is: its type where that is wrong, otherwise the value.
+    """
+
+    def __init__(self, keys: tuple[str | int, ...], expected: str, value: object, found: str) -> None:
+        super().__init__(
+            f"{_place(keys)!r} must be {expected}, not {found}" if keys else f"{found} is not {expected}", keys
+        )
+        self.expected = expected
+        self.value = value
+        self.found = found
+
+
+def _place(keys: tuple[str | int, ...]) -> str:
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).lstrip(".")
 
 
 class StorageError(AutotuneError):

@@ -102,7 +102,7 @@ def _cpus(workspace: Workspace) -> Finding:
     try:
         machine = settings.load(workspace.config).machine
     except AutotuneError:
-        machine = settings.Machine()
+        machine = settings.MachineSettings()
     kept = f", {machine.measure_cpus} of them for measurements only" if machine.measure_cpus else ""
     load = os.getloadavg()[0]
     busy = f"; other programs keep {load:.1f} of them busy, which disturbs measurements" if load > 0.5 else ""

@@ -6,14 +6,13 @@ a newer one is an error that says so. Times of day are seconds since the epoch; 
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from functools import cache
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from autotune.errors import DamagedFile
+from autotune import schema
+from autotune.errors import DamagedFile, InvalidData
 from autotune.storage.atomic import publish_json, read_json
 
 Kind = Literal["search", "build", "measure", "train"]
@@ -250,67 +249,26 @@ class EstimatesFile:
 
 
 def to_json(value: Any) -> dict[str, Any]:
-    """A dataclass as plain JSON values."""
+    """Return a dataclass as plain JSON values."""
     return asdict(value)
 
 
 def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
-    """Rebuild a dataclass; unknown keys are ignored, so that a field can be added without a new version.
+    """Rebuild a dataclass from JSON values.
+
+    Unknown keys are ignored, so that a field can be added without a new version of the format.
 
     Raises:
-        KeyError, TypeError, ValueError: the data is not what the dataclass says.
+        InvalidData: The data is not what the dataclass says.
     """
-    if not isinstance(data, Mapping):
-        raise TypeError(f"{data!r} is no object")
-    hints: dict[str, Any] = _hints(kind)  # type: ignore[arg-type]
-    known = {f.name for f in fields(kind) if f.name in data}  # type: ignore[arg-type]
-    return kind(**{name: _value(hints[name], data[name]) for name in known})
-
-
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
-@cache
-def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
-    return typing.get_origin(hint), typing.get_args(hint), is_dataclass(hint)
-
-
-def _value(hint: Any, value: Any) -> Any:
-    origin, args, nested = _taken_apart(hint)
-    if nested:
-        return from_json(hint, value)
-    if origin is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise TypeError(f"{value!r} is no list")
-        return tuple(_value(args[0], item) for item in value)
-    if origin is Literal:
-        return _choice(args, value)
-    if type(None) in args:
-        return None if value is None else _value(args[0], value)
-    return _plain(origin or hint, value)
-
-
-def _choice(choices: tuple[Any, ...], value: Any) -> Any:
-    if value not in choices:
-        raise ValueError(f"{value!r} is none of {', '.join(map(str, choices))}")
-    return value
-
-
-def _plain(hint: Any, value: Any) -> Any:
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if hint is not Any and (not isinstance(value, hint) or (hint is int and isinstance(value, bool))):
-        raise TypeError(f"{value!r} is not {hint.__name__}")
-    return value
+    return schema.convert(kind, data)
 
 
 def write(path: Path, value: Any) -> None:
     """Publish a dataclass that has a FORMAT.
 
     Raises:
-        DiskProblem: the file could not be written; an older one is still there, whole.
+        DiskProblem: The file could not be written. An older one is still there, whole.
     """
     name, version = value.FORMAT
     publish_json(path, name, version, to_json(value))
@@ -320,12 +278,14 @@ def read(kind: type[T], path: Path) -> T:
     """Read what `write` wrote.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        DamagedFile, NewerFormat: it is there and cannot be used.
+        FileNotFoundError: There is no such file.
+        DamagedFile: It is there, but it is not such a file or not whole.
+        NewerFormat: A newer autotune wrote it.
+        DiskProblem: It cannot be read.
     """
     name, version = kind.FORMAT  # type: ignore[attr-defined]
     data = read_json(path, name, version)
     try:
         return from_json(kind, data)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except InvalidData as error:
         raise DamagedFile(f"{path} is not a valid {name} file: {error}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from autotune.errors import InvalidData
 from autotune.storage.formats import Failure, Quarantined, from_json, to_json
 from autotune.storage.record_log import RecordLog
 
@@ -45,5 +46,5 @@ class Quarantine:
 def _entry(record: dict[str, object]) -> Quarantined | None:
     try:
         return from_json(Quarantined, record)
-    except (KeyError, TypeError, ValueError):
+    except InvalidData:
         return None

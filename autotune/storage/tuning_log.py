@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from autotune.errors import InvalidData
 from autotune.storage.atomic import make_folders
 from autotune.storage.formats import Trial, from_json, to_json
 from autotune.storage.record_log import START, RecordLog
@@ -58,5 +59,5 @@ class TuningLog:
 def _trial(record: dict[str, object]) -> Trial | None:
     try:
         return from_json(Trial, record)
-    except (KeyError, TypeError, ValueError):
+    except InvalidData:
         return None

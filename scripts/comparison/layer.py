@@ -107,11 +107,11 @@ class Layer:
 
 def open_runner(threads: int) -> Any:
     """What times libraries as a daemon with its default settings would."""
-    from autotune.config import Measure
+    from autotune.config import MeasureSettings
     from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 
     os.environ["TVM_NUM_THREADS"] = str(threads)
-    usual = Measure()
+    usual = MeasureSettings()
     return Runner(open_device("llvm"), Timing(usual.warmup, usual.repeats, usual.min_repeat_ms))
 
 
