@@ -333,7 +333,7 @@ class Config:
         return [
             Setting(name, key, getattr(settings, key), _description(hint), hint)
             for name, settings in cls.sections().items()
-            for key, hint in schema.field_types(type(settings)).items()
+            for key, hint in schema.field_types(settings.__class__).items()
         ]
 
     @classmethod

@@ -14,6 +14,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from autotune.errors import InvalidData, MissingKey, UnknownKey, WrongValue
@@ -21,7 +22,7 @@ from autotune.errors import InvalidData, MissingKey, UnknownKey, WrongValue
 if TYPE_CHECKING:
     from msgspec import Meta
 
-__all__ = ["convert", "field_types", "meta_of", "number", "type_name", "whole_number"]
+__all__ = ["convert", "field_types", "meta_of", "number", "plain", "type_name", "whole_number"]
 
 _LARGEST = 2**63 - 1
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
@@ -55,6 +56,24 @@ def convert(kind: type[T], data: object, *, exact: bool = False, keys: Keys = ()
         raise _fault(kind, data, keys, table) from None
 
 
+def plain(value: Any) -> Any:
+    """Return a dataclass as dicts, lists, text and numbers, down to its last part.
+
+    Raises:
+        TypeError: A part is of a type that JSON does not have.
+    """
+    import msgspec
+
+    return msgspec.to_builtins(value, enc_hook=_without_subclass)
+
+
+def _without_subclass(value: object) -> object:
+    for kind in (str, int, float):  # TVM's strings and NumPy's doubles are subclasses
+        if isinstance(value, kind):
+            return kind(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
 def whole_number(least: int, description: str = "", title: str | None = None) -> Meta:
     """Return the constraint on an integer of at least `least` that fits in 64 bits."""
     import msgspec
@@ -71,6 +90,7 @@ def number(least: float = -_LARGEST, most: float | None = None, description: str
     return msgspec.Meta(ge=least, lt=float(_LARGEST), description=description)
 
 
+@cache
 def field_types(kind: Any) -> dict[str, Any]:
     """Return the types of a dataclass's fields, with their annotations."""
     hints = typing.get_type_hints(kind, include_extras=True)
@@ -92,6 +112,8 @@ def type_name(value: object, table: str = "an object") -> str:
 
 
 def _refuse_unknown_keys(hint: Any, data: object, keys: Keys) -> None:
+    if not isinstance(data, (Mapping, list)):
+        return
     kind = _option(hint, data)
     if is_dataclass(kind) and isinstance(data, Mapping):
         known = tuple(field.name for field in fields(kind))
@@ -127,7 +149,7 @@ def _option(hint: Any, data: object) -> Any:
         return _option(hint.__origin__, data)
     if typing.get_origin(hint) not in (typing.Union, types.UnionType):
         return hint
-    options = [_option(option, data) for option in typing.get_args(hint)]
+    options = [_option(option, data) for option in typing.get_args(hint) if option is not types.NoneType]
     return next((option for option in options if _is_table(option) == isinstance(data, Mapping)), options[0])
 
 
@@ -140,7 +162,7 @@ def _parts(kind: Any, data: object) -> Iterator[tuple[str | int, Any, Any]]:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if isinstance(data, Mapping):
         if is_dataclass(kind):
-            hints = field_types(kind)
+            hints = field_types(typing.cast(Any, kind))
             yield from ((key, hints[key], value) for key, value in data.items() if key in hints)
         elif _is_table(kind):
             yield from ((key, args[1], value) for key, value in data.items())

@@ -7,7 +7,7 @@ a newer one is an error that says so. Times of day are seconds since the epoch; 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -250,7 +250,8 @@ class EstimatesFile:
 
 def to_json(value: Any) -> dict[str, Any]:
     """Return a dataclass as plain JSON values."""
-    return asdict(value)
+    values: dict[str, Any] = schema.plain(value)
+    return values
 
 
 def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
