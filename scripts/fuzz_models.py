@@ -27,8 +27,9 @@ import numpy as np
 from mutate_onnx import mutant, seeds
 
 from autotune.commands import submit as submitting
-from autotune.config import Config, MachineSettings, SubmitSettings, load
+from autotune.config import Config, load
 from autotune.errors import AutotuneError, BadInput, StageTimeout, WorkerCrashed
+from autotune.settings import MachineSettings, SubmitSettings
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec
 from autotune.storage.paths import Workspace

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.config import Config, DeviceSettings, load
+from autotune.config import Config, load
 from autotune.errors import ConfigError, DiskProblem
+from autotune.settings import DeviceSettings
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ class Layer:
 
 def open_runner(threads: int) -> Any:
     """What times libraries as a daemon with its default settings would."""
-    from autotune.config import MeasureSettings
+    from autotune.settings import MeasureSettings
     from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 
     os.environ["TVM_NUM_THREADS"] = str(threads)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.commands import gantt, simulate
+from autotune.commands import gantt, scenario_file, simulate
 from autotune.planning.scenario import Scenario
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from autotune.commands import export, submit
-from autotune.config import Config, DeviceSettings, MachineSettings, MeasureSettings
+from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadState, BadTarget
 from autotune.machine.hardware import usable_cpus
+from autotune.settings import DeviceSettings, MachineSettings, MeasureSettings
 from autotune.storage.formats import JobSpec, TaskSpec, read
 from autotune.storage.paths import JobPaths, Workspace
 
