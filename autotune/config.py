@@ -42,15 +42,15 @@ def _title(text: str) -> Meta:
 class Config:
     """All settings. Each attribute is a section of `autotune.toml`."""
 
-    machine: MachineSettings = MachineSettings()
-    job: JobSettings = JobSettings()
-    submit: SubmitSettings = SubmitSettings()
-    search: SearchSettings = SearchSettings()
-    build: BuildSettings = BuildSettings()
-    measure: MeasureSettings = MeasureSettings()
-    train: TrainSettings = TrainSettings()
-    export: ExportSettings = ExportSettings()
-    daemon: DaemonSettings = DaemonSettings()
+    machine: MachineSettings = field(default_factory=MachineSettings)
+    job: JobSettings = field(default_factory=JobSettings)
+    submit: SubmitSettings = field(default_factory=SubmitSettings)
+    search: SearchSettings = field(default_factory=SearchSettings)
+    build: BuildSettings = field(default_factory=BuildSettings)
+    measure: MeasureSettings = field(default_factory=MeasureSettings)
+    train: TrainSettings = field(default_factory=TrainSettings)
+    export: ExportSettings = field(default_factory=ExportSettings)
+    daemon: DaemonSettings = field(default_factory=DaemonSettings)
     devices: Annotated[
         Mapping[str, Annotated[DeviceSettings, _title("a section [devices.NAME]")]],
         _title("sections [devices.NAME]"),

@@ -168,7 +168,7 @@ class Trial:
     at: float
 
     @property
-    def best_us(self) -> float | None:
+    def median_us(self) -> float | None:
         """The median of the repeats, in microseconds; None for a failed trial."""
         if not self.times_us:
             return None

@@ -59,7 +59,7 @@ class Layer:
     @property
     def best_us(self) -> float:
         """The best time that is known of the layer."""
-        return min((trial.best_us for trial in self.known.values() if trial.best_us), default=math.inf)
+        return min((trial.median_us for trial in self.known.values() if trial.median_us), default=math.inf)
 
     def measure(self, candidates: Sequence[Any]) -> tuple[list[Any], int]:
         """Trials of the candidates, and how many of them were known."""
