@@ -22,7 +22,7 @@ from autotune.errors import InvalidData, MissingKey, UnknownKey, WrongValue
 if TYPE_CHECKING:
     from msgspec import Meta
 
-__all__ = ["convert", "field_types", "meta_of", "number", "plain", "type_name", "whole_number"]
+__all__ = ["convert", "describe", "field_types", "meta_of", "number", "plain", "type_name", "whole_number"]
 
 _LARGEST = 2**63 - 1
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
@@ -111,6 +111,21 @@ def type_name(value: object, table: str = "an object") -> str:
     return _TYPE_NAMES.get(type(value), "a date or time")
 
 
+def describe(hint: Any) -> str:
+    """Say what a value of a plain type may be, such as `a whole number, at least 1`."""
+    meta, kind = meta_of(hint), _option(hint, None)
+    if typing.get_origin(kind) is Literal:
+        return _choices(kind)
+    if meta is None or meta.title or meta.ge is None:
+        return (meta and meta.title) or _TYPE_NAMES[kind]
+    limits = f"from {meta.ge:g} to {meta.le:g}" if meta.le not in (None, _LARGEST) else f"at least {meta.ge:g}"
+    return f"{_TYPE_NAMES[kind]}, {limits}"
+
+
+def _choices(kind: Any) -> str:
+    return f"one of {', '.join(choice or repr(choice) for choice in typing.get_args(kind))}"
+
+
 def _refuse_unknown_keys(hint: Any, data: object, keys: Keys) -> None:
     if not isinstance(data, (Mapping, list)):
         return
@@ -180,7 +195,7 @@ def _wrong_value(hint: Any, value: object, keys: Keys, table: str) -> WrongValue
     elif not of_type:
         expected = table if _is_table(kind) else "a list" if plain is tuple else _TYPE_NAMES[plain]
     elif choices:
-        expected = f"one of {', '.join(choice or repr(choice) for choice in choices)}"
+        expected = _choices(kind)
     else:
         expected = _bound(meta, typing.cast(float, value))
     return WrongValue(keys, expected, value, repr(value) if of_type else type_name(value, table))

@@ -267,8 +267,8 @@ class DaemonSettings:
 class DeviceSettings:
     """A simulated device called NAME, for tests and for trying out policies.
 
-    Stages for it take time but use no CPU. Jobs run on it that are submitted with `--target simulated`. The settings
-    `search_s` to `train_s` are the mean durations of stages with a full batch.
+    Stages for it take time but use no CPU. Jobs run on it that are submitted with `--target simulated`. `search_s` to
+    `train_s` are the mean durations of stages with a full batch.
     """
 
     kind: Annotated[

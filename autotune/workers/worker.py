@@ -248,7 +248,7 @@ def _load(kind: str) -> None:
     Raises:
         UnsupportedVersion: this TVM was never tested.
     """
-    for name in ("filelock", "tomli", *(f"autotune.stages.{stage}" for stage in KINDS)):
+    for name in ("filelock", "msgspec", "tomli", *(f"autotune.stages.{stage}" for stage in KINDS)):
         import_module(name)
     if kind != SIMULATED:
         from autotune.tvm_backend.load import load_for_tuning
