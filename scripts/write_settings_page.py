@@ -18,10 +18,10 @@ PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 INTRODUCTION = """\
 # Settings
 
-`autotune.toml` in the workspace holds the settings, in [TOML](https://toml.io). The file is optional, and so is everything
-in it: what it leaves out has its default. Each section below lists its settings. An unknown section or key, a value of the
-wrong type and a value out of bounds are errors that name the line. The daemon reads the settings when it starts, and every
-stage when it starts. If the file has become wrong by then, no stage runs, and `autotune status` says why.
+`autotune.toml` in the workspace holds the settings, in [TOML](https://toml.io). The file is optional, and so is
+everything in it: what it leaves out has its default. An unknown section or key, a value of the wrong type and a value
+out of bounds are errors that name the line. The daemon reads the settings when it starts, and every stage reads them
+when it starts. If the file has become wrong by then, no stage runs, and `autotune status` says why.
 
     [machine]
     cpu_slots = 6
