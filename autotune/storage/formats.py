@@ -1,7 +1,7 @@
-"""Every file format: frozen dataclasses, and how they become JSON and come back.
+"""The file formats: frozen dataclasses, and their conversion to and from JSON.
 
-Each file names its format and version. A reader accepts its own version and every older one that it knows;
-a newer one is an error that says so. Times of day are seconds since the epoch; durations are seconds.
+Each file names its format and version. A reader accepts its own version and the older ones; a newer one is an error.
+Points in time are seconds since the epoch; durations are seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Kind = Literal["search", "build", "measure", "train"]
 KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train")
 Wanted = Literal["run", "hold", "cancel"]
 State = Literal["waiting", "running", "held", "cancelled", "done", "failed"]
-SIMULATED = "simulated"  # the kind of target, and of device, that does not exist
+SIMULATED = "simulated"  # the kind of target and device for tests, which does not exist
 ENDED: tuple[State, ...] = ("cancelled", "done", "failed")
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input of a model, with every dimension known."""
+    """One input of a model, with a fixed shape."""
 
     name: str
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """One task of a job. `tunable` is false where the design space holds a single schedule."""
+    """One task of a job. `tunable` is false if its search space holds a single schedule."""
 
     name: str
     hash: str
@@ -48,7 +48,7 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What was asked for. Written once, by `submit`."""
+    """What was submitted. `submit` writes it once."""
 
     FORMAT = ("autotune-job", 1)
 
@@ -95,7 +95,7 @@ class Control:
 
 @dataclass(frozen=True)
 class TaskProgress:
-    """How far one task is. `best_us` is the median time of the best candidate, in microseconds."""
+    """The progress of one task. `best_us` is the median time of its best trial, in microseconds."""
 
     trials: int = 0
     best_us: float | None = None
@@ -118,7 +118,7 @@ class JobState:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a candidate is no library or has no time: the stage, a word for statistics, a line for people."""
+    """Why a candidate could not be built or measured: the stage, a keyword for statistics, and one line for people."""
 
     stage: Kind
     kind: Literal["error", "crash", "timeout", "memory", "wrong"]
@@ -127,10 +127,16 @@ class Failure:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A proposed configuration on its way to becoming a trial.
+    """A configuration that was proposed and not yet measured.
 
-    `hash` is the structural hash of the scheduled program; `trace` and `args` are TVM's JSON forms of the
-    schedule and of the arguments; `library` is the file name of the build, with its size and CRC-32.
+    Attributes:
+        hash: The structural hash of the scheduled program.
+        trace: TVM's JSON form of the schedule.
+        args: TVM's JSON form of the arguments' shapes and types.
+        library: The file name of the compiled library; empty before the build.
+        size: The size of the library in bytes.
+        crc32: The CRC-32 of the library.
+        failure: Why it could not be built; None if it was, or has yet to be.
     """
 
     hash: str
@@ -144,7 +150,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class StageFile:
-    """What the next step of one round of one task is. One file per round, replaced at every step."""
+    """The next stage of one round of a task. Each round has one file, which every stage replaces."""
 
     FORMAT = ("autotune-stage", 1)
 
@@ -156,7 +162,7 @@ class StageFile:
 
 @dataclass(frozen=True)
 class Trial:
-    """One line of a tuning log. `times_us` holds every repeat; a failed trial has none, and a failure."""
+    """One line of a tuning log. `times_us` has the time of every repeat; a failed trial has a `failure` instead."""
 
     hash: str
     trace: Any
@@ -169,7 +175,7 @@ class Trial:
 
     @property
     def median_us(self) -> float | None:
-        """The median of the repeats, in microseconds; None for a failed trial."""
+        """Return the median of the repeats in microseconds; None for a failed trial."""
         if not self.times_us:
             return None
         ordered = sorted(self.times_us)
@@ -191,9 +197,13 @@ class Quarantined:
 
 @dataclass(frozen=True)
 class InProgress:
-    """The candidate that the `attempt`-th repetition of a stage works on, and how often the stage died at it before.
+    """The candidate that a stage is working on.
 
-    `pardoned` attempts are explained: they died at candidates that have been found out since.
+    Attributes:
+        hash: The candidate.
+        attempt: How often the stage was started before.
+        deaths: How often it died while it was working on this candidate.
+        pardoned: How many attempts died because of other candidates, which have been identified since.
     """
 
     FORMAT = ("autotune-in-progress", 1)
@@ -241,7 +251,7 @@ class DaemonInfo:
 
 @dataclass(frozen=True)
 class EstimatesFile:
-    """How long stages took, by kind and device and task: rows of `planning.estimates.Estimates.to_json`."""
+    """How long stages took, by kind, device and task: the rows of `planning.estimates.Estimates.to_json`."""
 
     FORMAT = ("autotune-estimates", 1)
 
