@@ -33,7 +33,7 @@ def records(workspace: Workspace, paths: JobPaths, follow: bool) -> Iterator[dic
         # A journal that was mended is read anew; its sound lines are the same as before.
         new = tail.records[given:] if tail.restarted else tail.records
         yield from new
-        place, given = tail.place, given + len(new)
+        place, given = tail.position, given + len(new)
         if over:
             return
         time.sleep(_POLL_S)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from autotune.commands.report import Times
-    from autotune.commands.submit import Preview
     from autotune.planning.simulator import SimulationResult
+    from autotune.processes.messages import ImportAnswer
 
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "held": "yellow", "cancelled": "yellow"}
 
@@ -69,7 +69,8 @@ def queue(jobs: Sequence[JobStatus], daemon: DaemonInfo | None) -> RenderableTyp
         )  # fmt: skip
     if daemon is None or not daemon.cpus:
         return table
-    return Group(table, "", resources(daemon))
+    busy = [Text(f"the machine is busy: in a measurement {one_line(daemon.busy)}")] if daemon.busy else []
+    return Group(table, "", resources(daemon), *busy)
 
 
 def _deadline(job: JobStatus) -> str:
@@ -168,7 +169,7 @@ def tasks(job: JobStatus) -> Table:
     return table
 
 
-def preview(found: Preview) -> Table:
+def preview(found: ImportAnswer) -> Table:
     """The tasks that a submission would tune."""
     table = _table("TASK", "NAME", "SHAPE", "WEIGHT", "GFLOP", "SPACE", right=("TASK", "WEIGHT", "GFLOP", "SPACE"))
     for index, (task, space) in enumerate(zip(found.tasks, found.spaces, strict=True)):

@@ -185,6 +185,7 @@ def daemon_json(daemon: DaemonInfo) -> dict[str, Any]:
         "window": daemon.window,
         "stopping": daemon.stopping,
         "trouble": daemon.trouble,
+        "busy": daemon.busy,
         "resources": [formats.to_json(item) for item in resources(daemon)],
         "waits": daemon.waits,
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from autotune.daemon.changes import Changes
 from autotune.daemon.clock import DaemonClock
+from autotune.daemon.collector import Collector
 from autotune.daemon.dispatcher import Dispatcher
 from autotune.daemon.job_queue import JobQueue
 from autotune.daemon.pause import Pause
@@ -32,6 +33,7 @@ class Publisher:
     pause: Pause
     dispatcher: Dispatcher
     stage_times: StageTimes
+    collector: Collector
     status_file: StatusFile
     clock: DaemonClock
     failed: bool = False
@@ -55,7 +57,7 @@ class Publisher:
         self._published_at, self.changes.unpublished = now, False
         planner, waits = self.dispatcher.planner, {**self.dispatcher.plan.waits, **self.queue.excluded}
         # First: on a full disk it may be the one small file that still fits.
-        self.status_file.publish(planner, running, waits, stopping, self.pause.trouble)
+        self.status_file.publish(planner, running, waits, stopping, self.pause.trouble, self.collector.busy)
         for job in list(self.queue.jobs.values()):
             if not job.ended:
                 with self.queue.leaving_out(job.id):

@@ -170,7 +170,7 @@ class QueuedJob:
     def _follow(self, task: int) -> None:
         best, bests = math.inf, []
         for trial in self._logs[task].trials():
-            best = min(best, trial.best_us) if trial.best_us is not None else best
+            best = min(best, trial.median_us) if trial.median_us is not None else best
             bests.append(best)
         if bests != self._running_best.get(task):
             self._running_best[task] = bests

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from autotune.daemon.clock import DaemonClock
 from autotune.daemon.hours import Hours
 from autotune.planning.planner import Planner
 from autotune.planning.view import RunningView
@@ -24,19 +24,20 @@ class StatusFile:
     workspace: Workspace
     hours: Hours
     info: DaemonInfo
+    clock: DaemonClock
     _forecast_at: float = 0.0
     _active: frozenset[int] = field(default_factory=frozenset)
 
     @classmethod
-    def begin(cls, workspace: Workspace, hours: Hours, policy: str, window: str) -> StatusFile:
+    def begin(cls, workspace: Workspace, hours: Hours, policy: str, window: str, clock: DaemonClock) -> StatusFile:
         """Tell `status` who serves this workspace.
 
         Raises:
             DiskProblem: the file cannot be written.
         """
-        info = DaemonInfo(Identity.current().to_json(), time.time(), policy, window=window)
+        info = DaemonInfo(Identity.current().to_json(), clock.time(), policy, window=window)
         formats.write(workspace.daemon_info, info)
-        return cls(workspace, hours, info)
+        return cls(workspace, hours, info, clock)
 
     def publish(
         self,
@@ -45,15 +46,16 @@ class StatusFile:
         waits: Mapping[int, str],
         stopping: bool,
         trouble: str,
+        busy: str,
     ) -> None:
-        """Write what has changed; `trouble` is why the daemon pauses.
+        """Write what has changed; `trouble` is why the daemon pauses, `busy` what disturbed a measurement.
 
         Raises:
             DiskProblem: the file could not be written; what it should say is kept for the next time.
         """
         stages = tuple(RunningStage(*item.id, item.kind, item.cpus, item.started_at, item.device) for item in running)
         said = {str(job): reason for job, reason in waits.items()}
-        info = replace(self.info, stopping=stopping, running=stages, waits=said, trouble=trouble)
+        info = replace(self.info, stopping=stopping, running=stages, waits=said, trouble=trouble, busy=busy)
         if planner is not None:
             machine = planner.machine
             info = replace(info, cpus=machine.cpus, devices=machine.devices, ends=self._ends(planner, running))
@@ -63,9 +65,9 @@ class StatusFile:
 
     def _ends(self, planner: Planner, running: Sequence[RunningView]) -> dict[str, float]:
         """Return when the jobs are expected to end: a new forecast every few seconds, or when a job came or went."""
-        active, clock = planner.jobs, time.monotonic()
+        active, clock = planner.jobs, self.clock.monotonic()
         if active == self._active and clock - self._forecast_at < _FORECAST_EVERY_S:
             return self.info.ends
-        self._active, self._forecast_at, now = active, clock, time.time()
+        self._active, self._forecast_at, now = active, clock, self.clock.time()
         seconds = planner.forecast(now, running)
         return {str(job): round(self.hours.after(now, left)) for job, left in sorted(seconds.items())}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.machine.disturbance import Quiet
-from autotune.processes.isolate import Ending, Outcome, isolated
+from autotune.processes.isolate import ItemResult, ResultKind, isolated
 from autotune.stages import reference, simulated
 from autotune.stages.guard import Guard, Guarded, load_quiet
 from autotune.stages.progress import Progress, followed, shut_out
@@ -21,8 +21,8 @@ from autotune.stages.session import Session
 from autotune.stages.stage import Stage, check_machine
 from autotune.storage.formats import Candidate, Failure, Trial
 
-_RETRIED: tuple[Ending, ...] = ("crash", "timeout", "memory", "wrong")
-_SUSPECT: tuple[Ending, ...] = ("error", "crash", "timeout")  # the machine may be to blame
+_RETRIED: tuple[ResultKind, ...] = ("crash", "timeout", "memory", "wrong")
+_SUSPECT: tuple[ResultKind, ...] = ("error", "crash", "timeout")  # the machine may be to blame
 
 
 def run(stage: Stage) -> dict[str, Any]:
@@ -39,7 +39,8 @@ def run(stage: Stage) -> dict[str, Any]:
 
     Returns:
         `measured` and `failed`, counts of trials appended; `best_us` of the round; how many candidates were
-        `verified` and the seconds of `verification`.
+        `verified` and the seconds of `verification`; where other work disturbed measurements, how often they were made
+        `again`, how many trials are marked as `disturbed`, and why the machine is `busy`.
     """
     folder = stage.paths.artifacts_of(stage.file.task, stage.file.round)
     known = {trial.hash: trial for trial in stage.log().trials()}
@@ -47,13 +48,13 @@ def run(stage: Stage) -> dict[str, Any]:
     if any(candidate.failure is None and not _intact(candidate, folder) for candidate in waiting):
         stage.advance("build", stage.file.candidates)
         return {"measured": 0, "failed": 0, "rebuild": True}
-    session = Session([trial.best_us for trial in known.values() if trial.best_us], load_quiet(stage.workspace))
+    session = Session([trial.median_us for trial in known.values() if trial.median_us], load_quiet(stage.workspace))
     with followed(stage) as progress:
         trials = _measure(stage, progress, folder, shut_out(stage, progress, waiting), session)
     session.save(stage)
     stage.advance("train")
     shutil.rmtree(folder, ignore_errors=True)
-    timed = [trial.best_us for trial in trials if trial.best_us is not None]
+    timed = [trial.median_us for trial in trials if trial.median_us is not None]
     counts = {"measured": len(timed), "failed": len(trials) - len(timed), "best_us": min(timed, default=None)}
     return {**counts, **session.summary([trial for trial in trials if trial.disturbed])}
 
@@ -168,7 +169,7 @@ def _configure_threads(stage: Stage) -> None:
         os.environ["TVM_BIND_THREADS"] = "0"
 
 
-def _outcome_trial(stage: Stage, candidate: Candidate, outcome: Outcome) -> Trial:
+def _outcome_trial(stage: Stage, candidate: Candidate, outcome: ItemResult) -> Trial:
     if outcome.kind == "ok":
         times = tuple(round(value, 4) for value in outcome.value["times"])
         return _trial(stage, candidate, times, None, outcome.value["disturbed"])

@@ -11,7 +11,8 @@ import pytest
 
 from autotune import config as settings
 from autotune.errors import DamagedFile, DiskProblem, MachineProblem, disk_problem
-from autotune.processes.isolate import Outcome
+from autotune.processes.isolate import ItemResult
+from autotune.processes.messages import RunStage
 from autotune.stages import build, measure, reference
 from autotune.stages.progress import Progress
 from autotune.stages.stage import Stage
@@ -27,7 +28,8 @@ def stage(workspace: Workspace, make_job: Callable[..., JobPaths]) -> Callable[[
     def load(target: str) -> Stage:
         paths = make_job(tasks=1, target=target)
         formats.write(paths.stage(0, 0), StageFile(0, 0, "build", (Candidate("a", [], []),)))
-        return Stage.load(workspace, paths, settings.load(workspace.config), 0, 0, (0,), 1)
+        request = RunStage(0, paths.folder.name, 0, 0, "search", (0,), 0.0, count=1)
+        return Stage.load(workspace, settings.load(workspace.config), request)
 
     return load
 
@@ -61,7 +63,7 @@ def test_a_build_in_which_most_fail_on_a_bad_machine_is_built_again(
     stage: Callable[[str], Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = stage("simulated")
-    monkeypatch.setattr(build, "isolated", lambda items, *_, **__: [(item, Outcome("error")) for item in items])
+    monkeypatch.setattr(build, "isolated", lambda items, *_, **__: [(item, ItemResult("error")) for item in items])
     monkeypatch.setattr(build, "check_machine", unfit)
     with pytest.raises(MachineProblem):
         build.run(loaded)
@@ -77,7 +79,7 @@ def test_a_measurement_that_fails_on_a_bad_machine_is_no_trial(
     library.write_bytes(b"x")
     built = Candidate("a", [], [], library.name, 1, zlib.crc32(b"x"))
     loaded = replace(loaded, file=StageFile(0, 0, "measure", (built,)))
-    monkeypatch.setattr(measure, "isolated", lambda items, *_, **__: [(item, Outcome("crash")) for item in items])
+    monkeypatch.setattr(measure, "isolated", lambda items, *_, **__: [(item, ItemResult("crash")) for item in items])
     monkeypatch.setattr(measure, "check_machine", unfit)
     with pytest.raises(MachineProblem):
         measure.run(loaded)
@@ -89,7 +91,7 @@ def test_a_build_that_fails_on_a_full_disk_is_built_again(
     stage: Callable[[str], Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = stage("simulated")
-    monkeypatch.setattr(build, "isolated", lambda items, *_, **__: [(item, Outcome("error")) for item in items])
+    monkeypatch.setattr(build, "isolated", lambda items, *_, **__: [(item, ItemResult("error")) for item in items])
     monkeypatch.setattr(build, "check_room", fill)
     with pytest.raises(DiskProblem):
         build.run(loaded)
@@ -101,7 +103,7 @@ def test_a_reference_that_fails_on_a_full_disk_is_made_again(
 ) -> None:
     loaded = stage("llvm")
     monkeypatch.setattr(Stage, "program", None)
-    monkeypatch.setattr(reference, "isolated", lambda items, *_, **__: [(item, Outcome("error")) for item in items])
+    monkeypatch.setattr(reference, "isolated", lambda items, *_, **__: [(item, ItemResult("error")) for item in items])
     monkeypatch.setattr(reference, "check_room", fill)
     with pytest.raises(DiskProblem):
         reference.ensure(loaded)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 from pathlib import Path
 
 import pytest
 
 from autotune.errors import MachineProblem
+from autotune.processes.channel import MessageReader
+from autotune.processes.messages import Ready, RunStage, StageReport, receive, send
 from autotune.storage.paths import Workspace
 from autotune.tvm_backend import load
 from autotune.tvm_backend.kernels import probe
@@ -67,11 +68,11 @@ def test_a_target_is_tried_once_and_again_after_it_failed(monkeypatch: pytest.Mo
 def test_a_worker_whose_tvm_was_changed_hands_its_stage_back_and_goes(workspace: Workspace) -> None:
     requests, commands = os.pipe()
     answers, replies = os.pipe()
-    os.write(commands, json.dumps({"run": {"id": 3}}).encode() + b"\n")
-    Worker(workspace, requests, replies, Fitness(Installation(((0, 0, 0),)))).serve()
-    ready, answer = (json.loads(line) for line in os.read(answers, 4096).splitlines())
-    assert "ready" in ready
-    assert (answer["id"], answer["outcome"]) == (3, "unfit")
-    assert answer["reason"] == "TVM was changed while its worker was running; a new worker is started"
+    send(commands, RunStage(3, "0001-net", 0, 0, "search", (0,), 60.0))
+    Worker(workspace, MessageReader(requests), replies, Fitness(Installation(((0, 0, 0),)))).serve()
+    ready, report = receive(MessageReader(answers))
+    assert isinstance(ready, Ready) and isinstance(report, StageReport)
+    assert (report.id, report.outcome) == (3, "unfit")
+    assert report.reason == "TVM was changed while its worker was running; a new worker is started"
     for descriptor in (requests, commands, answers, replies):
         os.close(descriptor)

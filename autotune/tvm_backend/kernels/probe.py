@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import MachineProblem, WorkerError, disk_problem
-from autotune.processes.isolate import Outcome, isolated
+from autotune.processes.isolate import ItemResult, isolated
 from autotune.tvm_backend.kernels.build import link_shared
 
 _LIMIT_S = 60.0
@@ -114,7 +114,7 @@ def _step(note: Path) -> str:
         return _STEPS[0]
 
 
-def _reason(target: Mapping[str, Any], outcome: Outcome, step: str) -> str:
+def _reason(target: Mapping[str, Any], outcome: ItemResult, step: str) -> str:
     """What stands in the way, and what helps."""
     said = outcome.reason.removeprefix(f"{WorkerError.__name__}: ")
     if outcome.kind in ("memory", "timeout"):
