@@ -24,6 +24,7 @@ from autotune.daemon.stage_times import StageTimes
 from autotune.daemon.status_file import StatusFile
 from autotune.daemon.watch import FolderWatch
 from autotune.errors import DaemonRunning, DiskProblem, TimedOut
+from autotune.machine.shared_folder import private_reason
 from autotune.processes.interrupts import Interrupts, interrupts
 from autotune.storage import locks
 from autotune.storage.daemon_info import holder
@@ -159,6 +160,10 @@ class Daemon:
             StatusFile.begin(self.workspace, hours, policy, window, self.clock),
             self.clock,
         )
+        if reason := private_reason(self.config.machine.lock_folder):
+            _LOG.warning(
+                "other processes on this machine do not see this daemon's locks: %s; see autotune doctor", reason
+            )
         _LOG.info("serving %s with pid %d%s", self.workspace.root, os.getpid(), f", {window}" if window else "")
 
     def _tick(self) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from autotune.tvm_backend.kernels.build import LINKERS
+from autotune.tvm_backend.linker import find_linker
 
 BUDGET = ("--trials", 4, "--trials-per-round", 4)
 
@@ -44,7 +43,7 @@ def test_without_a_linker_a_drain_spends_nothing_says_why_and_the_next_one_does_
 def test_a_running_daemon_goes_on_by_itself_when_the_linker_is_there(user, models, tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()
-    linker = next(found for name in LINKERS if (found := shutil.which(name)))
+    linker = find_linker()
     user.ok("submit", models / "mlp.onnx", *BUDGET)
     daemon = subprocess.Popen(
         user.command("daemon", "run"), stderr=subprocess.PIPE, env={**os.environ, "PATH": str(tools)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import Any
 
 from autotune.errors import WorkerError
 from autotune.storage.formats import Candidate, Trial
+from autotune.tvm_backend.linker import find_linker
 from autotune.tvm_backend.search.space import replay
-
-LINKERS = ("ld", "gcc", "cc", "clang")
 
 
 def build_candidate(item: Candidate | Trial, program: Any, target: Any, path: Path) -> None:
@@ -43,7 +41,7 @@ def link_shared(output: str, objects: Sequence[str] | str, *_: Any, **__: Any) -
         WorkerError: the linker failed.
     """
     files = [objects] if isinstance(objects, str) else list(objects)
-    command = [*_linker(), "-shared", "-o", output, *files]
+    command = [_linker(), "-shared", "-o", output, *files]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
@@ -52,10 +50,9 @@ def link_shared(output: str, objects: Sequence[str] | str, *_: Any, **__: Any) -
         raise WorkerError(f"{command[0]} failed: {done.stderr.strip()[-500:]}")
 
 
-def _linker() -> tuple[str, ...]:
-    for name in LINKERS:
-        if found := shutil.which(name):
-            return (found,)
+def _linker() -> str:
+    if found := find_linker():
+        return found
     path = os.environ.get("PATH", "")
     raise WorkerError(
         f"no linker in PATH ({path}); install binutils or gcc, or start the daemon with a PATH that has ld"
