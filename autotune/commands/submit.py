@@ -22,6 +22,7 @@ from autotune.commands.terminal import Json, say, show, steps, tell, workspace_o
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadTarget, DamagedFile, ModelError, StageTimeout, disk_problem
+from autotune.machine.hardware import cpu_model
 from autotune.planning.windows import next_moment
 from autotune.processes.messages import ImportAnswer, ImportRequest
 from autotune.storage import atomic, formats, locks
@@ -283,6 +284,7 @@ def _spec(
         model_size=imported.model_size,
         model_crc32=imported.model_crc32,
         winograd=submission.winograd,
+        machine=cpu_model(),
     )
 
 

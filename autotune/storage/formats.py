@@ -49,7 +49,7 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What was submitted. `submit` writes it once."""
+    """What was submitted, and `machine`, the CPU of the machine it was submitted on. `submit` writes it once."""
 
     FORMAT = ("autotune-job", 1)
 
@@ -73,6 +73,7 @@ class JobSpec:
     model_size: int = 0
     model_crc32: int = 0
     winograd: bool = False
+    machine: str = ""
 
     @property
     def tunable(self) -> tuple[int, ...]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.errors import MachineProblem
+from autotune.storage.formats import SIMULATED, JobSpec
 from autotune.tvm_backend.load import Installation
+from autotune.tvm_backend.target import check_here
 
 
 @dataclass
@@ -31,6 +33,16 @@ class Fitness:
         """
         if Installation.now() != self.installed:
             raise MachineProblem("TVM was changed while its worker was running; a new worker is started")
+
+    def check_job(self, spec: JobSpec) -> None:
+        """Ask whether a job is for this machine, and whether its target works here.
+
+        Raises:
+            MachineProblem: it was submitted elsewhere, or this machine cannot build or run what is compiled for it.
+        """
+        if spec.target_kind != SIMULATED:
+            check_here(spec.target, spec.target_key, spec.machine)
+            self.check_target(spec.target)
 
     def check_target(self, target: Mapping[str, Any]) -> None:
         """Try the target out, unless that was done before.

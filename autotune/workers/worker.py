@@ -215,8 +215,7 @@ def run_stage(workspace: Workspace, request: RunStage, fitness: Fitness) -> dict
         if not config.machine.simulated_cpus:
             pin(request.cpus)
         stage = Stage.load(workspace, config, request)
-        if not stage.simulated:
-            fitness.check_target(stage.spec.target)
+        fitness.check_job(stage.spec)
         kind = stage.file.kind
         return dict(import_module(f"autotune.stages.{kind}").run(stage), kind=kind)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
@@ -84,3 +85,16 @@ def test_a_target_that_cannot_run_here_blocks_its_job_alone(user, models):
     assert "cannot run what is built for the CPU sapphirerapids" in foreign["reason"]
     assert (own["state"], own["trials_done"]) == ("done", 4)
     assert sum(user.trials().values()) == 4
+
+
+def test_a_job_that_was_submitted_on_another_machine_is_blocked_and_both_are_named(user, models):
+    user.ok("submit", models / "mlp.onnx", *BUDGET)
+    (path,) = user.root.glob("jobs/*/spec.json")
+    spec = json.loads(path.read_text())
+    path.write_text(json.dumps({**spec, "machine": "Old CPU", "target_key": "llvm-old-0123456789"}))
+    assert user.run("daemon", "run", "--drain").returncode == 1
+    (job,) = user.status()
+    assert job["reason"].startswith("blocked: it was submitted on another machine (Old CPU; this is ")
+    path.write_text(json.dumps(spec))
+    user.ok("daemon", "run", "--drain")
+    assert user.status()[0]["state"] == "done"
