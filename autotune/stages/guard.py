@@ -16,8 +16,8 @@ from autotune.storage import formats
 from autotune.storage.formats import QuietTimes
 from autotune.storage.paths import Workspace
 
-_PAUSE_S = 0.2
-_PATIENCE = 3  # candidates in a row that stay disturbed, after which none is measured again in this process
+_PAUSE_S = 0.1
+_PATIENCE = 2  # candidates in a row that stay disturbed, after which none is measured again in this process
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def test_a_quiet_measurement_is_made_once() -> None:
 def test_a_disturbed_one_is_made_again_after_a_pause_and_counts_when_quiet() -> None:
     machine = Machine(busy=2)
     assert machine.guard().measure(machine.once) == Guarded([10.0], 2, "", 60.0)
-    assert machine.pauses == [0.2, 0.2]
+    assert machine.pauses == [0.1, 0.1]
 
 
 def test_one_that_cannot_be_had_quietly_is_marked_and_has_its_fastest_times() -> None:
@@ -53,11 +53,11 @@ def test_one_that_cannot_be_had_quietly_is_marked_and_has_its_fastest_times() ->
     assert machine.measured == 3
 
 
-def test_after_three_hopeless_ones_none_is_made_again_until_one_is_quiet() -> None:
-    machine = Machine(busy=10)
+def test_after_two_hopeless_ones_none_is_made_again_until_one_is_quiet() -> None:
+    machine = Machine(busy=7)
     guard = machine.guard()
-    marked = [guard.measure(machine.once) for _ in range(4)]
-    assert [item.again for item in marked] == [2, 2, 2, 0]
+    marked = [guard.measure(machine.once) for _ in range(3)]
+    assert [item.again for item in marked] == [2, 2, 0]
     assert guard.measure(machine.once).disturbed == ""
     machine.busy = 99
     assert guard.measure(machine.once).again == 2
