@@ -84,7 +84,12 @@ def publish_json(path: Path, kind: str, version: int, payload: Mapping[str, Any]
 
 
 def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
-    """The payload that ``publish_json`` wrote, of this version or an earlier one.
+    """The payload that ``publish_json`` wrote, of this version or an earlier one. Raises as ``read_versioned_json``."""
+    return read_versioned_json(path, kind, version)[1]
+
+
+def read_versioned_json(path: Path, kind: str, version: int) -> tuple[int, dict[str, Any]]:
+    """The version of a file, at most ``version``, and the payload that ``publish_json`` wrote.
 
     Raises ``FileNotFoundError``, ``DamagedFile`` when it is not such a file, ``NewerFormat`` when
     its version is above ``version``, and ``DiskProblem`` when it cannot be read.
@@ -100,7 +105,7 @@ def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
             f"{path} has version {found} of format {kind!r}, and this autotune reads up to"
             f" version {version}; a newer autotune wrote it: upgrade autotune"
         )
-    return content
+    return found, content
 
 
 def publish_folder(temporary: Path, final: Path) -> None:

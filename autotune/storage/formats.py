@@ -1,20 +1,21 @@
 """Every file format: frozen dataclasses, and how they become JSON and come back.
 
-Each file names its format and version. A reader accepts its own version and every older one that it knows;
-a newer one is an error that says so. Times of day are seconds since the epoch; durations are seconds.
+Each file names its format and version. `read` accepts the current version and every older one; a newer one is an
+error that says so. Points in time are epoch seconds; durations are seconds.
 """
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from autotune.errors import DamagedFile
-from autotune.storage.atomic import publish_json, read_json
+from autotune.reasons import Reason
+from autotune.storage.atomic import publish_json, read_versioned_json
 
 Kind = Literal["search", "build", "measure", "train"]
 KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train")
@@ -85,13 +86,16 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class Control:
-    """What the user wants of a job. Written by the commands only, under the queue lock."""
+    """What the user wants of a job. Written by the commands only, under the queue lock.
 
-    FORMAT = ("autotune-control", 1)
+    `reason` says why a job is held that the user did not hold.
+    """
+
+    FORMAT = ("autotune-control", 2)
 
     wanted: Wanted = "run"
     retries: int = 0
-    reason: str = ""
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True)
@@ -107,10 +111,10 @@ class TaskProgress:
 class JobState:
     """How far a job is. Written by the daemon only; everything in it follows from logs and stage files."""
 
-    FORMAT = ("autotune-state", 1)
+    FORMAT = ("autotune-state", 2)
 
     state: State = "waiting"
-    reason: str = ""
+    reason: Reason | None = None
     trials_done: int = 0
     tasks: tuple[TaskProgress, ...] = ()
     finished_at: float | None = None
@@ -222,17 +226,22 @@ class RunningStage:
 class DaemonInfo:
     """Who the daemon of a workspace is and what it is doing.
 
-    `cpus` and `devices` are what it may use; `ends` says when each job is expected to end; `trouble` is why it pauses.
+    Attributes:
+        waits: Why jobs wait, by job id.
+        cpus: The CPUs it may use.
+        devices: The devices it may use.
+        ends: When the jobs are expected to end, in epoch seconds, by job id.
+        trouble: Why it starts nothing for now.
     """
 
-    FORMAT = ("autotune-daemon", 1)
+    FORMAT = ("autotune-daemon", 2)
 
     identity: dict[str, Any]
     started_at: float
     policy: str
     stopping: bool = False
     running: tuple[RunningStage, ...] = ()
-    waits: dict[str, str] = field(default_factory=dict)
+    waits: dict[str, Reason] = field(default_factory=dict)
     window: str = ""
     cpus: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
@@ -285,6 +294,8 @@ def _value(hint: Any, value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
             raise TypeError(f"{value!r} is no list")
         return tuple(_value(args[0], item) for item in value)
+    if origin is dict and isinstance(value, dict):
+        return {key: _value(args[1], item) for key, item in value.items()}
     if origin is Literal:
         return _choice(args, value)
     if type(None) in args:
@@ -324,8 +335,30 @@ def read(kind: type[T], path: Path) -> T:
         DamagedFile, NewerFormat: it is there and cannot be used.
     """
     name, version = kind.FORMAT  # type: ignore[attr-defined]
-    data = read_json(path, name, version)
+    found, data = read_versioned_json(path, name, version)
     try:
-        return from_json(kind, data)
+        return from_json(kind, _UPGRADES[kind](data) if found < version else data)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DamagedFile(f"{path} is not a valid {name} file: {error}") from error
+
+
+def _upgrade_reason(data: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade a control or state file of version 1, whose reason is a sentence."""
+    return {**data, "reason": _reason_of(data["reason"])} if "reason" in data else data
+
+
+def _upgrade_waits(data: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade a daemon file of version 1, whose reasons to wait are sentences."""
+    waits = data.get("waits", {})
+    return {**data, "waits": {job: _reason_of(said) for job, said in waits.items()} if isinstance(waits, dict) else waits}
+
+
+def _reason_of(said: Any) -> Any:
+    return ({"kind": "unspecified", "wording": said} if said else None) if isinstance(said, str) else said
+
+
+_UPGRADES: dict[Any, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    Control: _upgrade_reason,
+    JobState: _upgrade_reason,
+    DaemonInfo: _upgrade_waits,
+}
