@@ -5,8 +5,8 @@ Whatever decides about a job gives a `Reason`. Only `sentence` puts one into wor
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 # What a waiting job waits for, as a report adds it up.
@@ -109,4 +109,4 @@ def _device_name(kind: str) -> str:
 
 
 def _time_of_day(at: float | None) -> str:
-    return "its next opening" if at is None else time.strftime("%H:%M", time.localtime(at))
+    return "its next opening" if at is None else datetime.fromtimestamp(at).strftime("%H:%M")

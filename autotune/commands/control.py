@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import typer
 
+from autotune.commands.render import REQUEST_DONE
 from autotune.commands.terminal import Jobs, workspace_of
 from autotune.daemon.watch import nudge
 from autotune.errors import BadState, StorageError
@@ -15,16 +16,8 @@ from autotune.storage import formats, journal, locks
 from autotune.storage.formats import ENDED, Control, JobState
 from autotune.storage.job_files import read_control, read_state
 from autotune.storage.job_state import effective_state
-from autotune.storage.journal import UserRequest, ControlVerb
+from autotune.storage.journal import ControlVerb, UserRequest
 from autotune.storage.paths import JobPaths, Workspace
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """How a verb changes a job: `change` returns the new control, or why it cannot. `done` is what users read."""
-
-    change: Callable[[Control, JobState], Control | str]
-    done: str
 
 
 def _cancel(control: Control, state: JobState) -> Control | str:
@@ -50,17 +43,13 @@ def _retry(control: Control, state: JobState) -> Control | str:
     return f"it is {current}; only a failed or cancelled job can be retried"
 
 
-_RULES: dict[ControlVerb, _Rule] = {
-    "cancel": _Rule(_cancel, "cancelled"),
-    "hold": _Rule(_hold, "held"),
-    "release": _Rule(_release, "released"),
-    "retry": _Rule(_retry, "to be retried"),
+# The new control of a job, or why the verb does not fit it.
+_CHANGES: dict[ControlVerb, Callable[[Control, JobState], Control | str]] = {
+    "cancel": _cancel,
+    "hold": _hold,
+    "release": _release,
+    "retry": _retry,
 }
-
-
-def request_done(verb: ControlVerb) -> str:
-    """Return what a request makes of a job, in words: `held` for `hold`."""
-    return _RULES[verb].done
 
 
 def apply(workspace: Workspace, verb: ControlVerb, jobs: list[JobPaths]) -> list[str]:
@@ -78,13 +67,12 @@ def apply(workspace: Workspace, verb: ControlVerb, jobs: list[JobPaths]) -> list
         BadState: One of the jobs is in a state that the verb does not fit.
         DiskProblem: A file could not be written.
     """
-    rule = _RULES[verb]
     with locks.exclusive(workspace.queue_lock):
         changes = {}
         for job in jobs:
             if not job.folder.exists():  # `clean` removed it since its id was looked up
                 raise BadState(f"cannot {verb} job {job.id}: it was removed meanwhile")
-            following = rule.change(read_control(job), read_state(job))
+            following = _CHANGES[verb](read_control(job), read_state(job))
             if isinstance(following, str):
                 raise BadState(f"cannot {verb} job {job.id}: {following}")
             changes[job] = following
@@ -93,7 +81,7 @@ def apply(workspace: Workspace, verb: ControlVerb, jobs: list[JobPaths]) -> list
             with suppress(StorageError):  # the request holds even if the journal cannot be written
                 journal.append(job.journal, UserRequest(verb))
     nudge(workspace.jobs)
-    return [f"job {job.id} {rule.done}" for job in changes]
+    return [f"job {job.id} {REQUEST_DONE[verb]}" for job in changes]
 
 
 def _command(verb: ControlVerb) -> Callable[..., None]:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from autotune.commands import status
-from autotune.commands.control import request_done
 from autotune.commands.status import JobStatus
 from autotune.errors import one_line
 from autotune.reasons import sentence
 from autotune.storage.formats import DaemonInfo
 from autotune.storage.journal import (
+    ControlVerb,
     Event,
     JobEnded,
     StageDone,
@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from autotune.commands.submit import Preview
     from autotune.planning.simulator import Outcome
 
+REQUEST_DONE: dict[ControlVerb, str] = {
+    "cancel": "cancelled",
+    "hold": "held",
+    "release": "released",
+    "retry": "to be retried",
+}
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "held": "yellow", "cancelled": "yellow"}
 
 
@@ -237,7 +243,7 @@ def _told(event: Event | UnknownEvent) -> str:
         case TaskSetAside():
             return f"set aside task {event.task}: reason {event.detail}"
         case UserRequest():
-            return request_done(event.verb)
+            return REQUEST_DONE[event.verb]
         case JobEnded():
             return f"{event.state}: reason {sentence(event.reason)}" if event.reason else event.state
         case UnknownEvent():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from autotune.config import Config
 from autotune.daemon.job_journal import JobJournal
@@ -14,7 +13,7 @@ from autotune.daemon.job_trials import JobTrials
 from autotune.planning.view import JobView, StageId, TaskView
 from autotune.reasons import Reason
 from autotune.storage.atomic import stamp
-from autotune.storage.formats import Control, JobSpec, JobState, State
+from autotune.storage.formats import Control, JobSpec, JobState, StageFile, State
 from autotune.storage.job_files import read_control, read_spec, read_state
 from autotune.storage.job_state import requested_state
 from autotune.storage.paths import JobPaths, Workspace
@@ -41,13 +40,10 @@ class QueuedJob:
     journal: JobJournal
     exhausted: set[int] = field(default_factory=set)
     failures: dict[StageId, int] = field(default_factory=dict)
+    submitted_at: float = 0.0
     served_at: float = 0.0
-    submitted_at: float = field(init=False)
     _view: JobView | None = None
     _control_seen: tuple[int, int] = (0, 0)
-
-    def __post_init__(self) -> None:
-        self.submitted_at = self.spec.submitted_at
 
     @classmethod
     def open(cls, workspace: Workspace, paths: JobPaths, config: Config) -> QueuedJob:
@@ -58,11 +54,9 @@ class QueuedJob:
         """
         spec, control, state = read_spec(paths), read_control(paths), read_state(paths)
         journal, trials = JobJournal(paths), JobTrials(workspace, paths, spec)
-        rounds, progress = (
-            JobRounds(paths, spec, trials, journal),
-            JobProgress(paths, spec, trials, journal, state),
-        )
-        job = cls(paths, config, spec, control, rounds, trials, progress, journal)
+        rounds = JobRounds(paths, spec, trials, journal)
+        progress = JobProgress(paths, spec, trials, journal, state)
+        job = cls(paths, config, spec, control, rounds, trials, progress, journal, submitted_at=spec.submitted_at)
         if not job.ended:
             job.reload()
         return job
@@ -75,6 +69,11 @@ class QueuedJob:
     def state(self) -> JobState:
         """The state that was last written."""
         return self.progress.state
+
+    @property
+    def stages(self) -> dict[StageId, StageFile]:
+        """The stage file of each round that is on its way."""
+        return self.rounds.stages
 
     @property
     def ended(self) -> bool:
@@ -91,14 +90,10 @@ class QueuedJob:
         """Whether the planner may start stages of it."""
         return not self.ended and self.requested is None
 
-    @cached_property
-    def _control_path(self) -> str:
-        return str(self.paths.control)
-
     def refresh_control(self) -> bool:
         """Read what the user wants, if the file has changed. Returns whether it has."""
         try:
-            seen = stamp(self._control_path)
+            seen = stamp(self.paths.control)
         except FileNotFoundError:
             return False
         if seen == self._control_seen:

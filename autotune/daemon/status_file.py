@@ -1,4 +1,4 @@
-"""What the daemon tells `status` of itself, in `jobs/.daemon.json`: what runs where, why jobs wait, when they end."""
+"""The status file of the daemon, `jobs/.daemon.json`: what runs where, why jobs wait, when they are to end."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from autotune.daemon.hours import Hours
 from autotune.planning.board import Board
 from autotune.planning.outlook import ends_in
 from autotune.planning.view import RunningView
+from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.formats import DaemonInfo, RunningStage
 from autotune.storage.identity import Identity
@@ -20,7 +21,7 @@ _FORESEE_EVERY_S = 5.0
 
 @dataclass
 class StatusFile:
-    """The daemon's picture of itself, and the file with it, which is written only when something has changed."""
+    """What the daemon last wrote of itself. The file is written only when something has changed."""
 
     workspace: Workspace
     hours: Hours
@@ -30,10 +31,10 @@ class StatusFile:
 
     @classmethod
     def begin(cls, workspace: Workspace, hours: Hours, policy: str, window: str) -> StatusFile:
-        """Tell `status` who serves this workspace.
+        """Write who serves the workspace.
 
         Raises:
-            DiskProblem: the file cannot be written.
+            DiskProblem: The file cannot be written.
         """
         info = DaemonInfo(Identity.current().to_json(), time.time(), policy, window=window)
         formats.write(workspace.daemon_info, info)
@@ -43,7 +44,7 @@ class StatusFile:
         self,
         board: Board | None,
         running: Sequence[RunningView],
-        waits: Mapping[int, str],
+        waits: Mapping[int, Reason],
         stopping: bool,
         trouble: str,
     ) -> None:
@@ -53,8 +54,8 @@ class StatusFile:
             DiskProblem: the file could not be written; what it should say is kept for the next time.
         """
         stages = tuple(RunningStage(*item.id, item.kind, item.cpus, item.started_at, item.device) for item in running)
-        said = {str(job): reason for job, reason in waits.items()}
-        info = replace(self.info, stopping=stopping, running=stages, waits=said, trouble=trouble)
+        by_id = {str(job): reason for job, reason in waits.items()}
+        info = replace(self.info, stopping=stopping, running=stages, waits=by_id, trouble=trouble)
         if board is not None:
             machine = board.machine
             info = replace(info, cpus=machine.cpus, devices=machine.devices, ends=self._ends(board, running))

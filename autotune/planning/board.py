@@ -134,7 +134,7 @@ class Board:
     def _renew(self, work: Work, left_changed: bool = True) -> None:
         before_held, before_begun, before_gathered = work.held, work.begun, work.gathered
         work.survey(work.view.device in self.machine.kinds)
-        work.reason = ""
+        work.reason = None
         self.lane(work.view.device).gathered += work.gathered - before_gathered
         self.begun += work.begun - before_begun
         if work.held != before_held:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from autotune.planning.gain import open_tasks
 from autotune.planning.view import JobView, RunningView
+from autotune.reasons import EndReason
 
 _FIRST_SHARE = 4
 
@@ -33,14 +34,14 @@ def batch(job: JobView, spoken_for: int, worthwhile: int | None = None) -> int:
     return max(0, min(left, job.trials_per_round))
 
 
-def ended(job: JobView, running: Sequence[RunningView]) -> str | None:
+def ended(job: JobView, running: Sequence[RunningView]) -> EndReason | None:
     """Why a job is at its end, or None: nothing is on its way and nothing more will be."""
     if any(item.id.job == job.id for item in running):
         return None
     if any(stage.kind != "search" for stage in job.live_stages):
         return None
     if job.trials_done >= job.trials:
-        return "budget used"
+        return "budget-used"
     if not open_tasks(job):
-        return "no task improves any more" if any(task.trials for task in job.tasks) else "nothing to tune"
+        return "no-improvement" if any(task.trials for task in job.tasks) else "nothing-to-tune"
     return None

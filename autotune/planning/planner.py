@@ -15,6 +15,7 @@ from autotune.planning.resources import Grant
 from autotune.planning.view import JobView, Machine, Plan, RunningView, Start
 from autotune.planning.waiting import CPU, TASK, TURN, for_device, lacks
 from autotune.planning.work import Work
+from autotune.reasons import Reason
 
 
 def plan(
@@ -144,17 +145,17 @@ class Planner:
         board.begin(RunningView(stage.id, stage.kind, grant.cpus, count, grant.device, board.now))
         return start
 
-    def waits(self) -> dict[int, str]:
+    def waits(self) -> dict[int, Reason]:
         """Of every job that runs nothing, what it waits for."""
         return {id: self._why(work) for id, work in sorted(self.board.works.items()) if not work.running}
 
-    def _why(self, work: Work) -> str:
+    def _why(self, work: Work) -> Reason:
         """Kept while the job has something to offer: whatever changes the reason then changes the offer as well."""
         reason = work.reason or self._reason(work)
-        work.reason = reason if work.offers else ""
+        work.reason = reason if work.offers else None
         return reason
 
-    def _reason(self, work: Work) -> str:
+    def _reason(self, work: Work) -> Reason:
         found = work.searches(self._policy.rounds_per_task)
         blocked = bool(found) and not any(self.board.is_free(work, stage) for stage in found)
         if work.next_proceed() is not None:

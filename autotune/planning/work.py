@@ -11,6 +11,7 @@ from autotune.planning.estimates import Estimates
 from autotune.planning.gain import expected_gain, is_open
 from autotune.planning.offers import Offer, Step
 from autotune.planning.view import JobView, Kind, Machine, RunningView, StageId, StageView, TaskView
+from autotune.reasons import Reason
 
 # Finish what was begun before beginning more: a round in flight holds a task's budget and its news.
 ORDER: dict[Kind, int] = {"train": 0, "measure": 1, "build": 2, "search": 3}
@@ -42,7 +43,7 @@ class Work:
         self.in_flight = 0
         self.watches: set[str] = set()
         self.forecast = Forecast()
-        self.reason = ""
+        self.reason: Reason | None = None
         self._ready: dict[Step, list[StageView]] = {"measure": [], "proceed": [], "begin": []}
         self._open: tuple[tuple[TaskView, ...], int] = ((), 0)
         self._worths: dict[int, tuple[TaskView, float]] = {}

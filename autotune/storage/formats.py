@@ -350,7 +350,10 @@ def _upgrade_reason(data: dict[str, Any]) -> dict[str, Any]:
 def _upgrade_waits(data: dict[str, Any]) -> dict[str, Any]:
     """Upgrade a daemon file of version 1, whose reasons to wait are sentences."""
     waits = data.get("waits", {})
-    return {**data, "waits": {job: _reason_of(said) for job, said in waits.items()} if isinstance(waits, dict) else waits}
+    return {
+        **data,
+        "waits": {job: _reason_of(said) for job, said in waits.items()} if isinstance(waits, dict) else waits,
+    }
 
 
 def _reason_of(said: Any) -> Any:

@@ -38,9 +38,7 @@ def effective_state(control: Control, state: JobState) -> State:
     return requested_state(control) or ("waiting" if state.state in ENDED else state.state)
 
 
-def current_state(
-    id: int, control: Control, state: JobState, daemon: DaemonInfo | None
-) -> tuple[State, Reason | None]:
+def current_state(id: int, control: Control, state: JobState, daemon: DaemonInfo | None) -> tuple[State, Reason | None]:
     """Return the state of a job at this moment, and why it is in it.
 
     Args:

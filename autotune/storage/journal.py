@@ -189,7 +189,12 @@ def _unknown(record: Mapping[str, Any]) -> UnknownEvent:
     return UnknownEvent(str(record.get("event", "?")), rest, at=number)
 
 
-_REQUESTS_V1: dict[str, ControlVerb] = {"held": "hold", "released": "release", "to be retried": "retry", "cancelled": "cancel"}
+_REQUESTS_V1: dict[str, ControlVerb] = {
+    "held": "hold",
+    "released": "release",
+    "to be retried": "retry",
+    "cancelled": "cancel",
+}
 _STAGE_KEYS_V1 = {"at", "event", "kind", "task", "round", "began", "seconds", "cpus", "device"}
 
 

@@ -58,7 +58,8 @@ def test_features_without_times_are_extracted_again() -> None:
 def test_a_file_of_a_newer_version_is_refused(name: str, tmp_path: Path) -> None:
     content = json.loads((DATA / f"{name}.json").read_text())
     path = tmp_path / "file.json"
-    path.write_text(json.dumps({**content, "version": 2}))
+    newer = (KINDS[name].FORMAT[1] if name in KINDS else 1) + 1
+    path.write_text(json.dumps({**content, "version": newer}))
     with pytest.raises(NewerFormat, match="newer autotune"):
         formats.read(KINDS[name], path) if name in KINDS else atomic.read_json(path, PLAIN[name], 1)
 
@@ -66,7 +67,7 @@ def test_a_file_of_a_newer_version_is_refused(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", LOGS)
 def test_a_log_of_a_newer_version_is_refused_and_left_as_it_is(name: str, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    RecordLog(path, LOGS[name][0], 2).append([{"a": 1}])
+    RecordLog(path, LOGS[name][0], LOGS[name][1] + 1).append([{"a": 1}])
     before = path.read_bytes()
     with pytest.raises(NewerFormat, match="newer autotune"):
         RecordLog(path, *LOGS[name]).append([{"b": 2}])
