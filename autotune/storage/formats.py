@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -259,8 +259,20 @@ class EstimatesFile:
 
 
 def to_json(value: Any) -> dict[str, Any]:
-    """A dataclass as plain JSON values."""
-    return asdict(value)
+    """Return a dataclass as plain JSON values. A reason is stored without the parameters that it does not have."""
+    return {
+        field.name: _to_json(part)
+        for field in fields(value)
+        if (part := getattr(value, field.name)) != field.default or not isinstance(value, Reason)
+    }
+
+
+def _to_json(value: Any) -> Any:
+    if is_dataclass(value):
+        return to_json(value)
+    if isinstance(value, (list, tuple)):
+        return [_to_json(part) for part in value]
+    return {key: _to_json(part) for key, part in value.items()} if isinstance(value, dict) else value
 
 
 def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
@@ -349,11 +361,10 @@ def _upgrade_reason(data: dict[str, Any]) -> dict[str, Any]:
 
 def _upgrade_waits(data: dict[str, Any]) -> dict[str, Any]:
     """Upgrade a daemon file of version 1, whose reasons to wait are sentences."""
-    waits = data.get("waits", {})
-    return {
-        **data,
-        "waits": {job: _reason_of(said) for job, said in waits.items()} if isinstance(waits, dict) else waits,
-    }
+    waits = data.get("waits")
+    if not isinstance(waits, dict):
+        return data
+    return {**data, "waits": {job: _reason_of(said) for job, said in waits.items() if said}}
 
 
 def _reason_of(said: Any) -> Any:
