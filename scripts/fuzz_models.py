@@ -39,7 +39,7 @@ _BAD = ("traceback", "hang", "half-published", "unclear")
 
 
 class Forked:
-    """The importer's process, forked from this one: what `oneshot.call` uses of a `subprocess.Popen`."""
+    """The importer's process, forked from this one: what `oneshot` uses of a `subprocess.Popen`."""
 
     def __init__(self, work: str, noise: Any) -> None:
         request, self._writer = os.pipe()
@@ -50,7 +50,7 @@ class Forked:
             self._serve(work, noise, request, answer)
         os.close(request)
         os.close(answer)
-        self.stdin, self.stdout = os.fdopen(self._writer, "w"), os.fdopen(self._reader)
+        self.stdin, self.stdout = os.fdopen(self._writer, "wb"), os.fdopen(self._reader, "rb")
 
     def _serve(self, work: str, noise: Any, request: int, answer: int) -> None:
         try:
@@ -58,7 +58,7 @@ class Forked:
             os.close(self._reader)
             os.dup2(noise.fileno(), 1)
             os.dup2(noise.fileno(), 2)
-            oneshot.serve(work, os.fdopen(request), answer)
+            oneshot.serve(work, request, answer)
         finally:
             os._exit(0)
 

@@ -18,6 +18,7 @@ from autotune.commands import submit
 from autotune.config import Config
 from autotune.daemon.queued_job import QueuedJob
 from autotune.errors import DamagedFile, NewerFormat, StorageError
+from autotune.processes.messages import ImportAnswer
 from autotune.storage import atomic, formats
 from autotune.storage.formats import Candidate, JobState, StageFile, Trial
 from autotune.storage.job_files import check_model, read_spec, read_stage
@@ -151,7 +152,7 @@ class TestTheLastId:
 
 def enqueue(workspace: Workspace) -> formats.JobSpec:
     request = submit.Submission(Path("third.onnx"), "simulated")
-    known = submit.Preview({"kind": "simulated"}, "simulated-test", (), (), ())
+    known = ImportAnswer({"kind": "simulated"}, "simulated-test", (), (), ())
     return submit.publish(workspace, Config(), request, known)
 
 

@@ -11,6 +11,7 @@ import pytest
 from autotune.commands import submit
 from autotune.config import Config
 from autotune.errors import BadInput
+from autotune.processes.messages import ImportAnswer
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import Workspace
 
@@ -25,7 +26,7 @@ def generous() -> Iterator[None]:
 
 def enqueue(workspace: Workspace, file: str = "net.onnx", name: str = "") -> str:
     request = submit.Submission(Path("models", file), "simulated", name)
-    spec = submit.publish(workspace, Config(), request, submit.Preview({"kind": "simulated"}, "sim-test", (), (), ()))
+    spec = submit.publish(workspace, Config(), request, ImportAnswer({"kind": "simulated"}, "sim-test", (), (), ()))
     read_spec(workspace.job(spec.id, spec.name))
     return spec.name
 

@@ -13,6 +13,7 @@ from autotune.commands.terminal import Json, OneJob, steps, workspace_of
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, disk_problem
+from autotune.processes.messages import ExportRequest
 from autotune.storage.formats import SIMULATED
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
@@ -20,7 +21,7 @@ from autotune.workers import oneshot
 
 
 def export(
-    workspace: Workspace, config: Config, paths: JobPaths, output: Path, progress: oneshot.Progress
+    workspace: Workspace, config: Config, paths: JobPaths, output: Path, progress: oneshot.TellProgress
 ) -> dict[str, Any]:
     """Compile, verify against ONNX Runtime, compare latencies, and write the library to `output`.
 
@@ -36,19 +37,19 @@ def export(
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
     _check_output(output)
     lent = capacity.cpus(config)
-    request = {
-        "workspace": str(workspace.root.absolute()),
-        "job": paths.folder.name,
-        "output": str(output.absolute()),
-        "cpus": list(lent.shared_cpus),
-        "measure_cpus": list(lent.cpu_device),
-        "threads": capacity.threads(config),
-        "lock_folder": str(config.machine.lock_folder),
-        "tolerance": config.export.tolerance,
-        "turns": config.export.repeats,
-        "contenders": config.export.contenders,
-    }
-    return oneshot.call("export", request, config.export.timeout_s, progress)
+    request = ExportRequest(
+        workspace=str(workspace.root.absolute()),
+        job=paths.folder.name,
+        output=str(output.absolute()),
+        cpus=lent.shared_cpus,
+        measure_cpus=lent.cpu_device,
+        threads=capacity.threads(config),
+        lock_folder=str(config.machine.lock_folder),
+        tolerance=config.export.tolerance,
+        turns=config.export.repeats,
+        contenders=config.export.contenders,
+    )
+    return oneshot.export_model(request, config.export.timeout_s, progress).report
 
 
 def _check_output(output: Path) -> None:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from autotune.commands.report import Times
-    from autotune.commands.submit import Preview
     from autotune.planning.simulator import Outcome
+    from autotune.processes.messages import ImportAnswer
 
 REQUEST_DONE: dict[ControlVerb, str] = {
     "cancel": "cancelled",
@@ -188,7 +188,7 @@ def tasks(job: JobStatus) -> Table:
     return table
 
 
-def preview(found: Preview) -> Table:
+def preview(found: ImportAnswer) -> Table:
     """Return the table of the tasks that a submission would tune."""
     table = _table("TASK", "NAME", "SHAPE", "WEIGHT", "GFLOP", "SPACE", right=("TASK", "WEIGHT", "GFLOP", "SPACE"))
     for index, (task, space) in enumerate(zip(found.tasks, found.spaces, strict=True)):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import uuid4
 
 import typer
@@ -23,8 +23,9 @@ from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadTarget, DamagedFile, ModelError, StageTimeout, disk_problem
 from autotune.planning.windows import next_moment
+from autotune.processes.messages import ImportAnswer, ImportRequest
 from autotune.storage import atomic, formats, locks
-from autotune.storage.formats import SIMULATED, Control, InputSpec, JobSpec, StageFile, TaskSpec, from_json, to_json
+from autotune.storage.formats import SIMULATED, Control, InputSpec, JobSpec, StageFile
 from autotune.storage.job_files import make_folder
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import private_folder
@@ -55,19 +56,6 @@ class Submission:
     strategy: str = ""
     sampler: str = ""
     winograd: bool = True
-
-
-@dataclass(frozen=True)
-class Preview:
-    """What a submission would tune. `spaces` are the sizes of the tasks' design spaces."""
-
-    target: dict[str, Any]
-    target_key: str
-    inputs: tuple[InputSpec, ...]
-    tasks: tuple[TaskSpec, ...]
-    spaces: tuple[int, ...]
-    model_size: int = 0
-    model_crc32: int = 0
 
 
 def parse_inputs(texts: list[str]) -> dict[str, InputSpec]:
@@ -103,7 +91,7 @@ def parse_deadline(text: str, now: float) -> float:
     return moment
 
 
-def preview(submission: Submission, config: Config, progress: oneshot.Progress) -> Preview:
+def preview(submission: Submission, config: Config, progress: oneshot.TellProgress) -> ImportAnswer:
     """Read the model and extract its tasks; writes nothing.
 
     Raises:
@@ -113,7 +101,7 @@ def preview(submission: Submission, config: Config, progress: oneshot.Progress) 
     return _import(submission, config, None, progress)
 
 
-def submit(workspace: Workspace, config: Config, submission: Submission, progress: oneshot.Progress) -> JobSpec:
+def submit(workspace: Workspace, config: Config, submission: Submission, progress: oneshot.TellProgress) -> JobSpec:
     """Publish a job, whole or not at all, and return its spec.
 
     Raises:
@@ -128,7 +116,7 @@ def submit(workspace: Workspace, config: Config, submission: Submission, progres
         return _publish(workspace, config, submission, imported, incoming)
 
 
-def publish(workspace: Workspace, config: Config, submission: Submission, imported: Preview) -> JobSpec:
+def publish(workspace: Workspace, config: Config, submission: Submission, imported: ImportAnswer) -> JobSpec:
     """Publish a job whose tasks are known, without reading a model: a simulated device needs no more.
 
     Raises:
@@ -140,7 +128,7 @@ def publish(workspace: Workspace, config: Config, submission: Submission, import
 
 
 def _publish(
-    workspace: Workspace, config: Config, submission: Submission, imported: Preview, incoming: JobPaths
+    workspace: Workspace, config: Config, submission: Submission, imported: ImportAnswer, incoming: JobPaths
 ) -> JobSpec:
     with locks.exclusive(workspace.queue_lock):
         id = _next_id(workspace)
@@ -219,36 +207,29 @@ def _incoming(workspace: Workspace) -> Iterator[JobPaths]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _import(submission: Submission, config: Config, folder: Path | None, progress: oneshot.Progress) -> Preview:
+def _import(
+    submission: Submission, config: Config, folder: Path | None, progress: oneshot.TellProgress
+) -> ImportAnswer:
     _check_file(submission.model)
     _check_target(submission.target, config)
-    request = {
-        "model": str(submission.model.absolute()),
-        "target": submission.target,
-        "threads": capacity.threads(config),
-        "cpus": list(capacity.cpus(config).shared_cpus),
-        "lock_folder": str(config.machine.lock_folder),
-        "inputs": {name: to_json(item) for name, item in submission.inputs.items()},
-        "winograd": submission.winograd,
-        "folder": None if folder is None else str(folder.absolute()),
-    }
+    request = ImportRequest(
+        model=str(submission.model.absolute()),
+        target=submission.target,
+        threads=capacity.threads(config),
+        cpus=capacity.cpus(config).shared_cpus,
+        lock_folder=str(config.machine.lock_folder),
+        inputs=tuple(submission.inputs.values()),
+        winograd=submission.winograd,
+        folder=None if folder is None else str(folder.absolute()),
+    )
     limits = config.submit
     try:
-        answer = oneshot.call("import", request, limits.timeout_s, progress, limits.memory_share)
+        return oneshot.import_model(request, limits.timeout_s, progress, limits.memory_share)
     except StageTimeout as error:
         raise StageTimeout(
             f"reading {submission.model} took more than {limits.timeout_s:g} s and was ended;"
             " [submit] timeout_s in autotune.toml allows more"
         ) from error
-    return Preview(
-        answer["target"],
-        answer["target_key"],
-        tuple(from_json(InputSpec, item) for item in answer["inputs"]),
-        tuple(from_json(TaskSpec, item) for item in answer["tasks"]),
-        tuple(item["space"] for item in answer["tasks"]),
-        int(answer["model_size"]),
-        int(answer["model_crc32"]),
-    )
 
 
 def _check_file(path: Path) -> None:
@@ -275,7 +256,7 @@ def _next_id(workspace: Workspace) -> int:
 
 
 def _spec(
-    workspace: Workspace, config: Config, submission: Submission, imported: Preview, id: int, name: str
+    workspace: Workspace, config: Config, submission: Submission, imported: ImportAnswer, id: int, name: str
 ) -> JobSpec:
     logs = [workspace.tuning_log(imported.target_key, task.hash).records for task in imported.tasks]
     strategy, sampler = _search(submission, config)

@@ -1,4 +1,7 @@
-"""The clock that a daemon goes by."""
+"""The clock that a daemon goes by.
+
+It decides when the daemon acts. What is kept in journals and states is stamped with the machine's own time.
+"""
 
 from __future__ import annotations
 

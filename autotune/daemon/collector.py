@@ -1,4 +1,4 @@
-"""Take in what became of stages: results, failures, and what keeps everybody from working."""
+"""Handle reports on stages: results, failures, and conditions that keep every stage from running."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from autotune.daemon.queued_job import QueuedJob
 from autotune.daemon.running import RunningStages
 from autotune.daemon.stage_times import StageTimes
 from autotune.planning.view import RunningView
+from autotune.processes.messages import StageReport
 from autotune.stages.progress import pardoned
-from autotune.workers.runner import Report
 
 _LOG = logging.getLogger("autotune.daemon")
 
 
 @dataclass
 class Collector:
-    """Books the reports of the runner on the jobs whose stages they are about."""
+    """Applies the reports of the runner to the jobs whose stages they are about."""
 
     config: Config
     queue: JobQueue
@@ -32,7 +32,7 @@ class Collector:
     dispatcher: Dispatcher
     stage_times: StageTimes
 
-    def take(self, report: Report) -> None:
+    def take(self, report: StageReport) -> None:
         """Take in one report.
 
         Raises:
@@ -59,7 +59,7 @@ class Collector:
             elif job.requested != "cancelled":
                 self._take_failure(job, view, report)
 
-    def _take_result(self, job: QueuedJob, view: RunningView, report: Report) -> None:
+    def _take_result(self, job: QueuedJob, view: RunningView, report: StageReport) -> None:
         id, kind = view.id, view.kind
         job.failures.pop(id, None)
         self.stage_times.learn(job.view(), view, report.summary, report.seconds)
@@ -70,7 +70,7 @@ class Collector:
         if kind == "measure":
             _LOG.info("%s: %s", job.paths.folder.name, job.progress.line(id.task, report.summary))
 
-    def _take_failure(self, job: QueuedJob, view: RunningView, report: Report) -> None:
+    def _take_failure(self, job: QueuedJob, view: RunningView, report: StageReport) -> None:
         id = view.id
         attempts = job.failures[id] = job.failures.get(id, 0) + 1
         diagnosis = job.journal.stage_failed(view, report.seconds, report.outcome, report.reason)

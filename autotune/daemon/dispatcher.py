@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from autotune.config import Config
 from autotune.daemon import capacity
@@ -20,6 +19,7 @@ from autotune.planning.budget import ended
 from autotune.planning.estimates import Estimates
 from autotune.planning.planner import Planner
 from autotune.planning.view import Machine, Plan, RunningView, Start
+from autotune.processes.messages import RunStage
 from autotune.reasons import Reason
 from autotune.storage.room import check_room
 
@@ -88,21 +88,23 @@ class Dispatcher:
         self.running.start(job.spec.target_kind, view, self._request(start, job))
         job.stage_started(now)
 
-    def _request(self, start: Start, job: QueuedJob) -> dict[str, Any]:
+    def _request(self, start: Start, job: QueuedJob) -> RunStage:
         stage = start.stage
-        return {
-            "job": job.paths.folder.name,
-            "task": stage.id.task,
-            "round": stage.id.round,
-            "kind": stage.kind,
-            # A policy that waits for nobody leases nothing.
-            "resources": capacity.lease_names(self.config, start.cpus, start.device) if start.lease else [],
-            "cpus": list(start.cpus),
-            "count": start.count,
-            "device": start.device,
-            "attempt": job.failures.get(stage.id, 0),
-            "limit_s": capacity.limit_s(self.config, stage.kind, stage.candidates),
-        }
+        # A policy that waits for nobody leases nothing.
+        resources = capacity.lease_names(self.config, start.cpus, start.device) if start.lease else []
+        return RunStage(
+            id=self.running.new_id(),
+            job=job.paths.folder.name,
+            task=stage.id.task,
+            round=stage.id.round,
+            kind=stage.kind,
+            cpus=start.cpus,
+            limit_s=capacity.limit_s(self.config, stage.kind, stage.candidates),
+            resources=tuple(resources),
+            count=start.count,
+            device=start.device,
+            attempt=job.failures.get(stage.id, 0),
+        )
 
     def put_off(self, stage: RunningView) -> None:
         """Plan again in a moment, as somebody else has leased what a stage needs. Until then its job waits for that."""

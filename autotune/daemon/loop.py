@@ -123,7 +123,7 @@ class Daemon:
         self._watch = FolderWatch(self.workspace.jobs)
         self._running = RunningStages(self._runner)
         self._queue = JobQueue(self.workspace, self.config, self._running, self._changes, self.clock)
-        self._stage_times = StageTimes.load(self.workspace)
+        self._stage_times = StageTimes.load(self.workspace, self.clock)
         self._dispatcher = Dispatcher(
             self.config,
             self._queue,
@@ -155,7 +155,7 @@ class Daemon:
             self._pause,
             self._dispatcher,
             self._stage_times,
-            StatusFile.begin(self.workspace, hours, policy, window),
+            StatusFile.begin(self.workspace, hours, policy, window, self.clock),
             self.clock,
         )
         _LOG.info("serving %s with pid %d%s", self.workspace.root, os.getpid(), f", {window}" if window else "")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from autotune.planning.view import RunningView
+from autotune.processes.messages import RunStage
 from autotune.workers.runner import StageRunner
 
 
@@ -25,11 +25,19 @@ class RunningStages:
         """The stages as the planner sees them, in the order in which they were started."""
         return list(self._views.values())
 
-    def start(self, target_kind: str, view: RunningView, request: dict[str, Any]) -> None:
-        """Hand a stage to the runner."""
+    def new_id(self) -> int:
+        """A number that no stage of this daemon has had."""
         self._last_id += 1
-        self.runner.run(target_kind, {"id": self._last_id, **request})
-        self._views[self._last_id] = view
+        return self._last_id
+
+    def start(self, target_kind: str, view: RunningView, request: RunStage) -> None:
+        """Hand a stage to the runner.
+
+        Raises:
+            DiskProblem: the runner could not take it.
+        """
+        self.runner.run(target_kind, request)
+        self._views[request.id] = view
 
     def end(self, id: int) -> RunningView | None:
         """Forget a stage, which was reported, and return it; None for one that is not known."""

@@ -6,10 +6,10 @@ It is derived and may be lost: a file that is missing or damaged is begun anew, 
 from __future__ import annotations
 
 import logging
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from autotune.daemon.clock import DaemonClock
 from autotune.errors import AutotuneError
 from autotune.planning.estimates import Estimates
 from autotune.planning.view import JobView, RunningView
@@ -29,20 +29,22 @@ class StageTimes:
 
     workspace: Workspace
     estimates: Estimates
+    clock: DaemonClock = field(default_factory=DaemonClock)
     _new: bool = False
     _saved_at: float = 0.0
 
     @classmethod
-    def load(cls, workspace: Workspace) -> StageTimes:
+    def load(cls, workspace: Workspace, clock: DaemonClock | None = None) -> StageTimes:
         """What earlier daemons learnt, or nothing."""
+        clock = clock or DaemonClock()
         try:
             means = formats.read(EstimatesFile, workspace.estimates).means
-            return cls(workspace, Estimates.from_json({"means": means}))
+            return cls(workspace, Estimates.from_json({"means": means}), clock)
         except FileNotFoundError:
             _LOG.info("no stage has been timed in this workspace yet: the first forecasts are guesses")
         except (AutotuneError, KeyError, TypeError, ValueError) as error:
             _LOG.warning("learning anew how long stages take: %s cannot be used: %s", workspace.estimates, error)
-        return cls(workspace, Estimates())
+        return cls(workspace, Estimates(), clock)
 
     def learn(self, view: JobView, stage: RunningView, summary: dict[str, Any], seconds: float) -> None:
         """Take in a stage that ended well."""
@@ -59,7 +61,7 @@ class StageTimes:
 
     def save(self, last: bool = False) -> None:
         """Write what is new, at most every 30 s unless it is the last time. A full disk costs the estimates only."""
-        now = time.monotonic()
+        now = self.clock.monotonic()
         if not self._new or (now - self._saved_at < _SAVE_EVERY_S and not last):
             return
         self._saved_at = now

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from autotune.daemon.clock import DaemonClock
 from autotune.daemon.hours import Hours
 from autotune.planning.board import Board
 from autotune.planning.outlook import ends_in
@@ -26,19 +26,20 @@ class StatusFile:
     workspace: Workspace
     hours: Hours
     info: DaemonInfo
+    clock: DaemonClock
     _foreseen_at: float = 0.0
     _active: frozenset[int] = field(default_factory=frozenset)
 
     @classmethod
-    def begin(cls, workspace: Workspace, hours: Hours, policy: str, window: str) -> StatusFile:
+    def begin(cls, workspace: Workspace, hours: Hours, policy: str, window: str, clock: DaemonClock) -> StatusFile:
         """Write who serves the workspace.
 
         Raises:
             DiskProblem: The file cannot be written.
         """
-        info = DaemonInfo(Identity.current().to_json(), time.time(), policy, window=window)
+        info = DaemonInfo(Identity.current().to_json(), clock.time(), policy, window=window)
         formats.write(workspace.daemon_info, info)
-        return cls(workspace, hours, info)
+        return cls(workspace, hours, info, clock)
 
     def publish(
         self,
@@ -65,10 +66,10 @@ class StatusFile:
 
     def _ends(self, board: Board, running: Sequence[RunningView]) -> dict[str, float]:
         """When the jobs are expected to end: worked out every few seconds, and when a job has come or gone."""
-        active, clock = frozenset(board.works), time.monotonic()
+        active, clock = frozenset(board.works), self.clock.monotonic()
         if active == self._active and clock - self._foreseen_at < _FORESEE_EVERY_S:
             return self.info.ends
-        self._active, self._foreseen_at, now = active, clock, time.time()
+        self._active, self._foreseen_at, now = active, clock, self.clock.time()
         board.now = now
         for item in running:
             if item.id not in board.running:  # started by the last plan

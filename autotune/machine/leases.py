@@ -1,7 +1,7 @@
 """Leases on the CPUs and devices of this machine, shared by all workspaces and users.
 
-One lock file for each resource, in one folder. A turnstile lock stands before them: whoever waits for several
-resources holds it, so that no newcomer takes the ones that become free meanwhile.
+One folder has a lock file for each resource, and a turnstile lock. To lease anything, a process first takes the
+turnstile. A process that waits for several resources keeps it, so that no newcomer takes those that become free.
 """
 
 from __future__ import annotations
@@ -19,20 +19,25 @@ _TURNSTILE = "turnstile"
 
 
 def cpu_name(cpu: int) -> str:
-    """The resource name of a CPU."""
+    """Return the resource name of a CPU."""
     return f"cpu-{cpu}"
 
 
 def lease(folder: Path, names: Iterable[str], wait_s: float) -> Lease:
-    """Hold the named resources, all or none. No names: a lease on nothing.
+    """Lease all of the named resources, or none.
 
-    The kernel releases them when this process dies; its forked children do not hold them.
+    The kernel releases them when this process dies. Its forked children do not hold them.
 
     Args:
-        wait_s: how long to wait for them; negative: for ever.
+        folder: the lock folder of this machine.
+        names: the resources; none for a lease on nothing.
+        wait_s: seconds to wait for them; a negative number to wait for ever.
+
+    Returns:
+        The lease, which ends with its `with` block.
 
     Raises:
-        Busy: they were not free in time; names them.
+        Busy: they were not free in time. The message names them.
         StorageError: the lock folder is unsafe or cannot be written.
     """
     locks.ensure_lock_folder(folder)
@@ -46,12 +51,12 @@ def lease(folder: Path, names: Iterable[str], wait_s: float) -> Lease:
                 if deadline is not None and time.monotonic() >= deadline:
                     raise Busy("out of time")
                 time.sleep(_POLL_S)
-    except Busy as busy:  # the turnstile, which means nothing to the user, or the resources
+    except Busy as busy:  # on the turnstile, which means nothing to the user, or on the resources
         raise Busy(f"{_names(paths)} in use by another workspace") from busy
 
 
 def lease_one(folder: Path, names: Iterable[str]) -> Lease:
-    """Hold one of the named resources, whichever becomes free first; waits for ever.
+    """Lease one of the named resources, whichever becomes free first. Waits for ever.
 
     Raises:
         StorageError: the lock folder is unsafe or cannot be written.

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM, taken note of rather than obeyed at once: they wake a `select` that waits for other things."""
+"""SIGINT and SIGTERM, noted and handled at a safe point: they wake a `select` that waits for other things."""
 
 from __future__ import annotations
 
@@ -8,22 +8,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+_MANY_SIGNALS = 4096  # one byte each
+
 
 @dataclass
 class Interrupts:
-    """The signals that came, in order, and a descriptor that is readable when one has come."""
+    """The signals that came, in order.
+
+    Attributes:
+        descriptor: is readable when a signal has come.
+        received: the numbers of the signals.
+    """
 
     descriptor: int
     received: list[int] = field(default_factory=list)
 
     def drain(self) -> None:
-        """Make the descriptor wait for the next signal."""
-        os.read(self.descriptor, 4096)
+        """Empty the descriptor, so that it becomes readable again at the next signal."""
+        os.read(self.descriptor, _MANY_SIGNALS)
 
 
 @contextmanager
 def interrupts(react: Callable[[], None]) -> Iterator[Interrupts]:
-    """Catch both signals, and call `react` at each; what was done about them before is done again afterwards."""
+    """Catch both signals within a `with` block, and restore their handlers after it.
+
+    Args:
+        react: is called at each signal, in the main thread.
+    """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     caught = Interrupts(reader)

@@ -1,7 +1,9 @@
-"""Limits on memory: a process that asks for more than its share is refused, and ends without harm to the machine.
+"""Limits on memory: a process that asks for more than its share is refused, before the machine runs out.
 
-The limit is on data (`RLIMIT_DATA`: what a process may write and shares with nobody). The address space, which
-CUDA reserves by the hundred gigabytes, says nothing of what is used.
+The limit is on data (`RLIMIT_DATA`: private memory that a process may write to). A limit on the address space would
+not do, because CUDA reserves hundreds of gigabytes of it without using them.
+
+The values come from `/proc/self/status`: psutil's `data` includes the stack, which `RLIMIT_DATA` does not limit.
 """
 
 from __future__ import annotations
@@ -14,13 +16,13 @@ from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 _MIB = 1 << 20
-_LENT = 0.8
-_LEAST_MIB = 2048
-_NEARLY = 0.75
+_SHARED_FRACTION = 0.8  # of the memory; the rest is for the daemon and everybody else
+_SMALLEST_SHARE_MIB = 2048
+_NEAR_LIMIT = 0.75  # of the limit: an allocation that is refused may be a large part of what was left
 
 
 def memory_bytes() -> int:
-    """The memory of this machine, or what its container may use if that is less."""
+    """Return the memory of this machine in bytes, or what its container may use if that is less."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with contextlib.suppress(OSError, ValueError):  # no such file, or the word `max`
         memory = min(memory, int(_CGROUP.read_text()))
@@ -28,12 +30,17 @@ def memory_bytes() -> int:
 
 
 def memory_share(cpus: int, slots: int) -> int:
-    """MiB that a stage on so many of the CPU slots may have: that share of 80% of the memory, but at least 2 GiB."""
-    return max(_LEAST_MIB, int(_LENT * memory_bytes() // _MIB * cpus / max(cpus, slots)))
+    """Return how much memory a stage may have, in MiB: its share of 80% of the memory, but at least 2 GiB.
+
+    Args:
+        cpus: how many CPUs the stage runs on.
+        slots: how many CPUs all stages together may use.
+    """
+    return max(_SMALLEST_SHARE_MIB, int(_SHARED_FRACTION * memory_bytes() // _MIB * cpus / max(cpus, slots)))
 
 
 def limit_memory(mib: int) -> None:
-    """Let this process, and each that it forks, have so much data above what is loaded. No effect outside Linux."""
+    """Limit this process, and each that it forks, to the data it has now and `mib` MiB. No effect outside Linux."""
     data = _status("VmData")
     if not data:
         return
@@ -42,9 +49,13 @@ def limit_memory(mib: int) -> None:
 
 
 def limit_process(pid: int, share: float) -> int:
-    """Let another process have this share of the memory as data, for good. Returns the limit in bytes.
+    """Limit the data of another process for good. No effect outside Linux, and none on a process that has ended.
 
-    No effect outside Linux, and none on a process that has ended.
+    Args:
+        share: of the memory of this machine; 1 for all of it.
+
+    Returns:
+        The limit in bytes.
     """
     limit = int(memory_bytes() * share)
     with contextlib.suppress(AttributeError, ProcessLookupError):
@@ -60,22 +71,27 @@ def _below(hard: int, limit: int) -> int:
 
 @dataclass(frozen=True)
 class Memory:
-    """What this process has, and what it may have above that, in bytes; `room` is None without a limit."""
+    """The memory of a process, in bytes.
+
+    Attributes:
+        resident: what it has; 0 without a limit.
+        room: how much more data it may have; None without a limit.
+    """
 
     resident: int
     room: int | None
 
     @classmethod
     def here(cls) -> Memory:
-        """Of this process, now."""
+        """Return what this process has now."""
         limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
         if limit == resource.RLIM_INFINITY:
             return cls(0, None)
         return cls(_status("VmRSS"), max(0, limit - _status("VmData")))
 
     def spent(self, peak: int) -> bool:
-        """Whether a child that had `peak` resident bytes at most came close to its limit."""
-        return self.room is not None and peak - self.resident >= _NEARLY * self.room
+        """Return whether a child whose resident memory was `peak` bytes at most came close to its limit."""
+        return self.room is not None and peak - self.resident >= _NEAR_LIMIT * self.room
 
     @property
     def exceeded(self) -> str:

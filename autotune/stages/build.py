@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
-from autotune.processes.isolate import Outcome, isolated
+from autotune.processes.isolate import ItemResult, isolated
 from autotune.stages import reference, simulated
 from autotune.stages.progress import Progress, followed, shut_out
 from autotune.stages.stage import Stage
@@ -73,7 +73,7 @@ def _builder(stage: Stage, progress: Progress, folder: Path) -> Callable[[Candid
     return build
 
 
-def _result(candidate: Candidate, outcome: Outcome, folder: Path) -> Candidate:
+def _result(candidate: Candidate, outcome: ItemResult, folder: Path) -> Candidate:
     if outcome.kind != "ok":
         return replace(candidate, failure=Failure("build", outcome.kind, outcome.reason))
     data = (folder / outcome.value).read_bytes()

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from autotune.processes.isolate import Ending, Outcome, isolated
+from autotune.processes.isolate import ItemResult, ResultKind, isolated
 from autotune.stages import reference, simulated
 from autotune.stages.progress import Progress, followed, shut_out
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Failure, Trial
 
-_RETRIED: tuple[Ending, ...] = ("crash", "timeout", "memory", "wrong")
+_RETRIED: tuple[ResultKind, ...] = ("crash", "timeout", "memory", "wrong")
 
 
 def run(stage: Stage) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _configure_threads(stage: Stage) -> None:
         os.environ["TVM_BIND_THREADS"] = "0"
 
 
-def _outcome_trial(stage: Stage, candidate: Candidate, outcome: Outcome) -> Trial:
+def _outcome_trial(stage: Stage, candidate: Candidate, outcome: ItemResult) -> Trial:
     if outcome.kind == "ok":
         return _trial(stage, candidate, tuple(round(value, 4) for value in outcome.value["times"]), None)
     return _trial(stage, candidate, (), Failure("measure", outcome.kind, outcome.reason))

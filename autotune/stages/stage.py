@@ -11,6 +11,7 @@ from typing import Any
 
 from autotune.config import Config
 from autotune.errors import DamagedFile
+from autotune.processes.messages import RunStage
 from autotune.storage import atomic, formats
 from autotune.storage.formats import SIMULATED, Candidate, Failure, JobSpec, Kind, Quarantined, StageFile, TaskSpec
 from autotune.storage.job_files import read_spec, read_stage
@@ -39,27 +40,18 @@ class Stage:
     _logs: dict[int, TuningLog] = field(default_factory=dict)
 
     @classmethod
-    def load(
-        cls,
-        workspace: Workspace,
-        paths: JobPaths,
-        config: Config,
-        task: int,
-        round: int,
-        cpus: Sequence[int],
-        count: int,
-        device: str = "",
-        attempt: int = 0,
-    ) -> Stage:
+    def load(cls, workspace: Workspace, config: Config, request: RunStage) -> Stage:
         """Read the job and the stage file.
 
         Raises:
             FileNotFoundError: another worker finished this stage.
             StorageError: a file of the job is damaged.
         """
+        paths = JobPaths(workspace.jobs / request.job)
         spec = read_spec(paths)
-        file = read_stage(paths, paths.stage(task, round), spec)
-        return cls(workspace, paths, spec, config, file, tuple(cpus), count, device, attempt)
+        file = read_stage(paths, paths.stage(request.task, request.round), spec)
+        given = (request.cpus, request.count, request.device, request.attempt)
+        return cls(workspace, paths, spec, config, file, *given)
 
     @property
     def task(self) -> TaskSpec:

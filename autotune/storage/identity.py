@@ -1,7 +1,10 @@
-"""Who a process is, so that a number reused by the kernel is never mistaken for it.
+"""The identity of a process, which is never mistaken for another one with the same process id.
 
-A process id alone is reused within days. With the start time in clock ticks since boot, and the
-identifier of that boot, it names one process for good.
+The kernel reuses process ids within days. With the start time in clock ticks since boot and the identifier of that
+boot, a process id names one process for good.
+
+This module reads `/proc` itself. psutil tells the start as a wall time, which moves when the clock is set, and to
+import it would slow `status` down.
 """
 
 from __future__ import annotations
@@ -25,8 +28,11 @@ _BOOT_ID = "sys/kernel/random/boot_id"
 class Identity:
     """One process of one boot of one machine.
 
-    Where there is no ``/proc``, ``boot_id`` is empty and ``start_time`` is 0; what is left to
-    tell processes apart is then the host and the process id.
+    Attributes:
+        host: the name of the machine.
+        boot_id: the kernel's identifier of the boot; empty where there is no `/proc`.
+        pid: the process id.
+        start_time: in clock ticks since the boot; 0 where there is no `/proc`.
     """
 
     host: str
@@ -36,23 +42,27 @@ class Identity:
 
     @classmethod
     def current(cls) -> Identity:
-        """The calling process."""
+        """Return the identity of the calling process."""
         return cls.of(os.getpid())
 
     @classmethod
     def of(cls, pid: int) -> Identity:
-        """A process of this machine, alive or a zombie. Raises ``ProcessLookupError``."""
+        """Return the identity of the process of this machine that has this id now, alive or a zombie.
+
+        Raises:
+            ProcessLookupError: there is none.
+        """
         state, start_time = _state_and_start(pid)
         if not state and not _exists(pid):
             raise ProcessLookupError(f"no process has the id {pid}")
         return cls(socket.gethostname(), _boot_id(), pid, start_time)
 
     def alive(self) -> bool:
-        """Whether this very process still runs on this machine.
+        """Return whether this very process still runs on this machine.
 
-        A zombie does not, nor does a process of an earlier boot or of another machine: nobody
-        here can see the latter, so where two machines share a folder, compare ``host`` first.
-        The host counts only where the boot is unknown, for a machine may be renamed while it runs.
+        A zombie does not run, nor does a process of an earlier boot. Processes of other machines cannot be seen and
+        count as dead: where two machines share a folder, compare `host` first. `alive` itself compares hosts only
+        where the boot is unknown, because a machine may be renamed while it runs.
         """
         boot_id = _boot_id()
         if self.boot_id != boot_id or (not boot_id and self.host != socket.gethostname()):
@@ -64,12 +74,16 @@ class Identity:
         return state not in ("Z", "X") and self.start_time in (0, start_time)
 
     def to_json(self) -> dict[str, Any]:
-        """The identity as JSON values, for ``from_json``."""
+        """Return the identity as JSON values, for `from_json`."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Identity:
-        """The identity that ``to_json`` gave. Raises ``DamagedFile`` for anything else."""
+        """Return the identity that `to_json` was called on.
+
+        Raises:
+            DamagedFile: the value is not from `to_json`.
+        """
         try:
             identity = cls(value["host"], value["boot_id"], value["pid"], value["start_time"])
         except (KeyError, TypeError) as error:
@@ -81,7 +95,7 @@ class Identity:
 
 
 def runs(pid: int) -> bool:
-    """Whether some process of this machine has this id now; a zombie does not run."""
+    """Return whether a process of this machine has this id now. A zombie does not count."""
     try:
         return Identity.of(pid).alive()
     except ProcessLookupError:
@@ -108,11 +122,11 @@ def _exists(pid: int) -> bool:
 
 
 def _state_and_start(pid: int) -> tuple[str, int]:
-    """The state's letter and the start time, or an empty one and 0 where they cannot be read."""
+    """The letter of the state and the start time; "" and 0 where they cannot be read."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
     except OSError:
         return "", 0
-    # The second field, the command, may itself hold blanks and parentheses: count from its end.
+    # The second field, the command, may itself contain blanks and parentheses: start after its end.
     fields = stat.rpartition(")")[2].split()
     return fields[0], int(fields[19])

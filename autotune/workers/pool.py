@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -11,35 +10,42 @@ import sys
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from autotune.errors import disk_problem
+from autotune.processes.channel import MessageReader
+from autotune.processes.messages import Fatal, KillStage, Message, Ready, RunStage, StageReport, receive, send
 from autotune.storage.paths import Workspace
-from autotune.workers.runner import Report, StageRunner
+from autotune.workers.runner import StageRunner
 
+# A worker loads TVM before it is ready, perhaps from a slow disk.
 _READY_LIMIT_S = 180.0
 
 
 @dataclass
-class _Process:
-    """One worker and the stages it has: their ids, and when the daemon gives up on an answer."""
+class _WorkerProcess:
+    """One worker and the stages it has.
+
+    Attributes:
+        kind: the kind of target it was started for.
+        answers: reads what it reports.
+        deadlines: when to give up on it, in monotonic seconds, by the id of each of its stages.
+        ready_by: when to give up on its start; None once it is ready.
+        stages: how many stages it was given.
+        fatal: why it cannot run any stage.
+    """
 
     kind: str
     popen: subprocess.Popen[bytes]
+    answers: MessageReader
     deadlines: dict[int, float]
     ready_by: float | None
-    buffer: bytes = b""
     stages: int = 0
+    fatal: str = ""
 
-    @property
-    def answers(self) -> int:
-        assert self.popen.stdout is not None
-        return self.popen.stdout.fileno()
-
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Message) -> None:
         assert self.popen.stdin is not None
-        self.popen.stdin.write(json.dumps(message).encode() + b"\n")
-        self.popen.stdin.flush()
+        send(self.popen.stdin.fileno(), message)
 
     def overdue(self, now: float) -> bool:
         if self.ready_by is not None:
@@ -48,31 +54,37 @@ class _Process:
 
 
 class WorkerPool(StageRunner):
-    """Starts workers, hands them stages, and reports what became of every one, exactly once.
+    """Runs stages on this machine, in one worker process for each kind of target.
 
-    A worker that dies, or does not answer within a stage's limit and a grace, is killed with all its children;
-    its stages are reported as crashed, and the next stage starts a new worker. So does the stage that comes after
-    `stages_each`: the old worker finishes what it has, and goes, so that no leak grows for as long as the daemon.
+    A worker that dies, or does not answer within a stage's limit and a grace, is killed with all its children.
+    Its stages are reported as crashed, and the next stage starts a new worker.
+
+    A worker is also replaced after `stages_each` stages, so that no leak grows for as long as the daemon runs: the
+    old one finishes what it has, and goes.
+
+    Args:
+        grace_s: seconds that a worker may take to kill a stage at its limit and say so.
+        stages_each: how many stages a worker is given; 0 for no limit.
     """
 
     def __init__(self, workspace: Workspace, grace_s: float, stages_each: int = 0) -> None:
         self._workspace = workspace
         self._grace_s = grace_s
         self._stages_each = stages_each
-        self._processes: dict[str, _Process] = {}
-        self._retired: list[_Process] = []
-        self.fatal = ""
+        self._processes: dict[str, _WorkerProcess] = {}
+        self._retired: list[_WorkerProcess] = []
 
-    def run(self, kind: str, request: dict[str, Any]) -> None:
-        """Hand a stage to the worker of a target kind; the request's `id` comes back in its report."""
-        process = self._fresh_enough(kind) or self._start(kind)
+    def run(self, kind: str, request: RunStage) -> None:
+        """Hand a stage to the worker of a target kind, which is started if there is none. See `StageRunner`."""
+        process = self._worker_in_use(kind) or self._start(kind)
         process.stages += 1
-        limit = float(request["limit_s"]) + self._grace_s + (_READY_LIMIT_S if process.ready_by else 0.0)
-        process.deadlines[int(request["id"])] = time.monotonic() + limit
+        limit_s = request.limit_s + self._grace_s + (_READY_LIMIT_S if process.ready_by else 0.0)
+        process.deadlines[request.id] = time.monotonic() + limit_s
         with contextlib.suppress(OSError):  # it has died: `reports` will say so
-            process.send({"run": request})
+            process.send(request)
 
-    def _fresh_enough(self, kind: str) -> _Process | None:
+    def _worker_in_use(self, kind: str) -> _WorkerProcess | None:
+        """The worker of a target kind; None if there is none, or if it has had its number of stages."""
         process = self._processes.get(kind)
         if process is None or not self._stages_each or process.stages < self._stages_each:
             return process
@@ -83,30 +95,28 @@ class WorkerPool(StageRunner):
             _kill(process)
         return None
 
-    def _all(self) -> list[_Process]:
+    def _all(self) -> list[_WorkerProcess]:
         return [*self._processes.values(), *self._retired]
 
     def kill_stage(self, id: int) -> None:
-        """Kill one stage, if it still runs; it is reported as crashed."""
+        """Tell the worker that has a stage to kill it. See `StageRunner`."""
         for process in self._all():
             if id in process.deadlines:
                 with contextlib.suppress(OSError):
-                    process.send({"kill": id})
+                    process.send(KillStage(id))
 
     def descriptors(self) -> list[int]:
-        """File descriptors that become readable when a report is there."""
-        return [process.answers for process in self._all()]
+        """The standard outputs of the workers. See `StageRunner`."""
+        return [process.answers.descriptor for process in self._all()]
 
-    def reports(self, readable: Collection[int]) -> Iterator[Report]:
-        """What the descriptors that are readable say, and what became of workers that died or hang."""
+    def reports(self, readable: Collection[int]) -> Iterator[StageReport]:
+        """Yield what the workers report, and what became of the stages of workers that died or hang."""
         now = time.monotonic()
         for process in self._all():
-            ended = False
-            if process.answers in readable:
-                lines, ended = _read_lines(process)
-                yield from filter(None, (self._report(process, line) for line in lines))
-            if ended or process.overdue(now):
-                yield from self._bury(process)
+            if process.answers.descriptor in readable:
+                yield from filter(None, (self._take(process, message) for message in receive(process.answers)))
+            if process.answers.ended or process.overdue(now):
+                yield from self._give_up(process)
             elif process in self._retired and not process.deadlines:
                 self._retired.remove(process)
                 _kill(process)
@@ -118,7 +128,7 @@ class WorkerPool(StageRunner):
         self._processes.clear()
         self._retired.clear()
 
-    def _start(self, kind: str) -> _Process:
+    def _start(self, kind: str) -> _WorkerProcess:
         command = [sys.executable, "-m", "autotune.workers.worker"]
         command += ["--workspace", str(self._workspace.root), "--kind", kind]
         with self._log(kind) as log:
@@ -130,7 +140,9 @@ class WorkerPool(StageRunner):
                 env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
                 start_new_session=True,
             )
-        process = _Process(kind, popen, {}, time.monotonic() + _READY_LIMIT_S)
+        assert popen.stdout is not None
+        answers = MessageReader(popen.stdout.fileno())
+        process = _WorkerProcess(kind, popen, answers, {}, time.monotonic() + _READY_LIMIT_S)
         self._processes[kind] = process
         return process
 
@@ -141,16 +153,18 @@ class WorkerPool(StageRunner):
         except OSError as error:
             raise disk_problem("write", path, error) from error
 
-    def _report(self, process: _Process, line: bytes) -> Report | None:
-        message = json.loads(line)
-        if "id" not in message:
+    def _take(self, process: _WorkerProcess, message: Message) -> StageReport | None:
+        if isinstance(message, StageReport):
+            process.deadlines.pop(message.id, None)
+            return message
+        if isinstance(message, Ready):
             process.ready_by = None
-            self.fatal = message.get("fatal", self.fatal)
-            return None
-        process.deadlines.pop(message["id"], None)
-        return Report(**message)
+        elif isinstance(message, Fatal):
+            process.fatal = message.reason
+        return None
 
-    def _bury(self, process: _Process) -> Iterator[Report]:
+    def _give_up(self, process: _WorkerProcess) -> Iterator[StageReport]:
+        """Kill a worker and report its stages as crashed."""
         _kill(process)
         if process in self._retired:
             self._retired.remove(process)
@@ -158,17 +172,11 @@ class WorkerPool(StageRunner):
             del self._processes[process.kind]
         log = self._workspace.worker_log(process.kind)
         for id in process.deadlines:
-            yield Report(id, "crashed", reason=self.fatal or f"the {process.kind} worker died; see {log}")
+            yield StageReport(id, "crashed", reason=process.fatal or f"the {process.kind} worker died; see {log}")
 
 
-def _read_lines(process: _Process) -> tuple[list[bytes], bool]:
-    chunk = os.read(process.answers, 1 << 16)
-    *lines, process.buffer = (process.buffer + chunk).split(b"\n")
-    return lines, not chunk
-
-
-def _kill(process: _Process) -> None:
-    """Closing its standard input ends a healthy worker with its children; the signal ends any other."""
+def _kill(process: _WorkerProcess) -> None:
+    """End a worker: a healthy one ends with its children when its standard input closes, any other is killed."""
     for stream in (process.popen.stdin, process.popen.stdout):
         if stream is not None:
             with contextlib.suppress(OSError):

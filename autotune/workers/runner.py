@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
-
-@dataclass(frozen=True)
-class Report:
-    """What became of a stage. `outcome` is done, failed, busy, blocked, crashed or timeout."""
-
-    id: int
-    outcome: str
-    seconds: float = 0.0
-    summary: dict[str, Any] = field(default_factory=dict)
-    reason: str = ""
+from autotune.processes.messages import RunStage, StageReport
 
 
 class StageRunner(ABC):
@@ -34,7 +23,7 @@ class StageRunner(ABC):
     """
 
     @abstractmethod
-    def run(self, kind: str, request: dict[str, Any]) -> None:
+    def run(self, kind: str, request: RunStage) -> None:
         """Hand over a stage.
 
         Args:
@@ -54,7 +43,7 @@ class StageRunner(ABC):
         """File descriptors that become readable when a report may be there; none for a runner that has none."""
 
     @abstractmethod
-    def reports(self, readable: Collection[int]) -> Iterator[Report]:
+    def reports(self, readable: Collection[int]) -> Iterator[StageReport]:
         """Yield the reports that are there, without waiting.
 
         Args:

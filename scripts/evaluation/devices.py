@@ -15,6 +15,7 @@ from autotune.planning import policies
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
 from autotune.planning.simulator import simulate
 from autotune.planning.view import Kind, Machine
+from autotune.processes.messages import ImportAnswer
 from autotune.storage.formats import KINDS, SIMULATED, TaskSpec
 from autotune.storage.paths import Workspace
 
@@ -123,7 +124,7 @@ def _settings(root: Path, scenario: Scenario, speed: float) -> str:
 def _publish(workspace: Workspace, job: SimulatedJob) -> None:
     target = {"kind": SIMULATED, **{f"{kind}_s": duration.mean for kind, duration in job.seconds.items()}}
     tasks = tuple(TaskSpec(f"task{n}", f"{job.id:08}{n:08}", 1 + n % 3, "1x8", 0.1, True) for n in range(job.tasks))
-    found = submit.Preview(target, f"{SIMULATED}-{job.name}", (), tasks, (0,) * job.tasks)
+    found = ImportAnswer(target, f"{SIMULATED}-{job.name}", (), tasks, (0,) * job.tasks)
     asked = submit.Submission(Path(job.name), SIMULATED, job.name, job.trials, job.trials_per_round, seed=SEED)
     submit.publish(workspace, settings.load(workspace.config), asked, found)
 

@@ -12,6 +12,7 @@ from autotune.config import Config, Device, Machine, Measure
 from autotune.daemon import capacity
 from autotune.errors import BadState, BadTarget
 from autotune.machine.hardware import usable_cpus
+from autotune.processes.messages import ImportAnswer
 from autotune.storage.formats import JobSpec, TaskSpec, read
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -63,7 +64,7 @@ def test_a_job_for_a_simulated_device_is_not_exported(workspace: Workspace, make
 
 def test_a_job_is_published_without_a_model_where_its_tasks_are_known(workspace: Workspace) -> None:
     task = TaskSpec("conv", "0" * 16, 1, "1x8", 0.5, True)
-    preview = submit.Preview({"kind": "simulated"}, "simulated-x", (), (task,), (0,))
+    preview = ImportAnswer({"kind": "simulated"}, "simulated-x", (), (task,), (0,))
     spec = submit.publish(workspace, Config(), submit.Submission(Path("net"), "simulated", trials=8), preview)
     (paths,) = workspace.job_list()
     assert read(JobSpec, paths.spec) == spec

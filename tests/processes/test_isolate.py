@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import WorkerError
-from autotune.processes.isolate import Outcome, isolated
+from autotune.processes.isolate import ItemResult, isolated
 
 LIMIT_S = 20.0
 
@@ -46,7 +46,7 @@ def give_no_json() -> object:
     return object()
 
 
-def work(items: list[Any], limit_s: float = LIMIT_S) -> list[Outcome]:
+def work(items: list[Any], limit_s: float = LIMIT_S) -> list[ItemResult]:
     """The outcomes of items: one that can be called is called, any other is doubled."""
     found = list(isolated(items, lambda: lambda item: item() if callable(item) else 2 * item, limit_s=limit_s))
     assert [item for item, _ in found] == items
@@ -74,7 +74,7 @@ def open_files() -> int:
 
 class TestGoodItems:
     def test_each_comes_back_with_its_value_in_order(self) -> None:
-        assert work([1, 2, 3]) == [Outcome("ok", 2), Outcome("ok", 4), Outcome("ok", 6)]
+        assert work([1, 2, 3]) == [ItemResult("ok", 2), ItemResult("ok", 4), ItemResult("ok", 6)]
 
     def test_no_items_fork_nothing(self) -> None:
         assert work([]) == []
@@ -100,21 +100,27 @@ class TestBadItems:
     @pytest.mark.parametrize(
         ("item", "outcome"),
         [
-            (segfault, Outcome("crash", reason="killed by SIGSEGV")),
-            (leave, Outcome("crash", reason="exited with 3")),
-            (fail, Outcome("error", reason="ValueError: wrong shape")),
-            (interrupt, Outcome("error", reason="KeyboardInterrupt: ")),
-            (give_no_json, Outcome("error", reason="TypeError: Object of type object is not JSON serializable")),
+            (segfault, ItemResult("crash", reason="killed by SIGSEGV")),
+            (leave, ItemResult("crash", reason="exited with 3")),
+            (fail, ItemResult("error", reason="ValueError: wrong shape")),
+            (interrupt, ItemResult("error", reason="KeyboardInterrupt: ")),
+            (give_no_json, ItemResult("error", reason="TypeError: Object of type object is not JSON serializable")),
         ],
     )
-    def test_one_costs_itself_only(self, item: Callable[[], object], outcome: Outcome) -> None:
-        assert work([1, item, 3, item, 5]) == [Outcome("ok", 2), outcome, Outcome("ok", 6), outcome, Outcome("ok", 10)]
+    def test_one_costs_itself_only(self, item: Callable[[], object], outcome: ItemResult) -> None:
+        assert work([1, item, 3, item, 5]) == [
+            ItemResult("ok", 2),
+            outcome,
+            ItemResult("ok", 6),
+            outcome,
+            ItemResult("ok", 10),
+        ]
 
     def test_one_that_hangs_is_killed_at_its_limit(self) -> None:
         assert work([1, hang, 3], limit_s=0.3) == [
-            Outcome("ok", 2),
-            Outcome("timeout", reason="killed after 0.3 s"),
-            Outcome("ok", 6),
+            ItemResult("ok", 2),
+            ItemResult("timeout", reason="killed after 0.3 s"),
+            ItemResult("ok", 6),
         ]
 
     def test_the_limit_is_for_each_item(self) -> None:
@@ -131,8 +137,8 @@ class TestBadItems:
             os.closerange(3, 256)
             hang()
 
-        monkeypatch.setattr("autotune.processes.isolate._ENDING_S", 0.3)
-        assert work([cut, 2]) == [Outcome("crash", reason="closed its connection"), Outcome("ok", 4)]
+        monkeypatch.setattr("autotune.processes.isolate._EXIT_WAIT_S", 0.3)
+        assert work([cut, 2]) == [ItemResult("crash", reason="closed its connection"), ItemResult("ok", 4)]
 
 
 class TestWhatItemsLeaveBehind:

@@ -9,7 +9,8 @@ import pytest
 
 from autotune import config as settings
 from autotune.errors import DamagedFile, DiskProblem, disk_problem
-from autotune.processes.isolate import Outcome
+from autotune.processes.isolate import ItemResult
+from autotune.processes.messages import RunStage
 from autotune.stages import build, reference
 from autotune.stages.progress import Progress
 from autotune.stages.stage import Stage
@@ -25,7 +26,8 @@ def stage(workspace: Workspace, make_job: Callable[..., JobPaths]) -> Callable[[
     def load(target: str) -> Stage:
         paths = make_job(tasks=1, target=target)
         formats.write(paths.stage(0, 0), StageFile(0, 0, "build", (Candidate("a", [], []),)))
-        return Stage.load(workspace, paths, settings.load(workspace.config), 0, 0, (0,), 1)
+        request = RunStage(0, paths.folder.name, 0, 0, "search", (0,), 0.0, count=1)
+        return Stage.load(workspace, settings.load(workspace.config), request)
 
     return load
 
@@ -55,7 +57,7 @@ def test_a_build_that_fails_on_a_full_disk_is_built_again(
     stage: Callable[[str], Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = stage("simulated")
-    monkeypatch.setattr(build, "isolated", lambda items, *_, **__: [(item, Outcome("error")) for item in items])
+    monkeypatch.setattr(build, "isolated", lambda items, *_, **__: [(item, ItemResult("error")) for item in items])
     monkeypatch.setattr(build, "check_room", fill)
     with pytest.raises(DiskProblem):
         build.run(loaded)
@@ -67,7 +69,7 @@ def test_a_reference_that_fails_on_a_full_disk_is_made_again(
 ) -> None:
     loaded = stage("llvm")
     monkeypatch.setattr(Stage, "program", None)
-    monkeypatch.setattr(reference, "isolated", lambda items, *_, **__: [(item, Outcome("error")) for item in items])
+    monkeypatch.setattr(reference, "isolated", lambda items, *_, **__: [(item, ItemResult("error")) for item in items])
     monkeypatch.setattr(reference, "check_room", fill)
     with pytest.raises(DiskProblem):
         reference.ensure(loaded)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from autotune import config as settings
+from autotune.processes.messages import RunStage
 from autotune.stages import features
 from autotune.stages.features import Sample
 from autotune.stages.stage import Stage
@@ -47,7 +48,8 @@ def test_a_file_without_times_is_an_empty_sample(tmp_path: Path) -> None:
 @pytest.fixture
 def stage(workspace: Workspace, make_job: Callable[..., JobPaths]) -> Stage:
     """A stage of a job with tasks 0 and 1, and logs of these and of three others, `x0` the newest of them."""
-    stage = Stage.load(workspace, make_job(tasks=2), settings.load(workspace.config), 0, 0, (0,), 8)
+    request = RunStage(0, make_job(tasks=2).folder.name, 0, 0, "search", (0,), 0.0, count=8)
+    stage = Stage.load(workspace, settings.load(workspace.config), request)
     hashes = [task.hash for task in stage.spec.tasks]
     for age, name in enumerate([*hashes, "x0", "x1", "x2"]):
         log = workspace.tuning_log(stage.spec.target_key, name)

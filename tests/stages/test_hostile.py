@@ -19,6 +19,7 @@ import pytest
 
 from autotune.processes.isolate import die_with_parent
 from autotune.processes.memory import limit_memory
+from autotune.processes.messages import RunStage
 from autotune.stages import build, features, measure, search
 from autotune.stages.progress import pardoned
 from autotune.stages.stage import Stage
@@ -108,7 +109,8 @@ class Job:
     def stage(self, attempt: int = 0) -> Stage:
         from autotune import config
 
-        return Stage.load(self.workspace, self.paths, config.load(self.workspace.config), 0, 0, (0,), 0, "cpu", attempt)
+        request = RunStage(0, self.paths.folder.name, 0, 0, "measure", (0,), 0.0, device="cpu", attempt=attempt)
+        return Stage.load(self.workspace, config.load(self.workspace.config), request)
 
     def run(self, attempt: int = 0) -> int:
         """Measure in a child with 128 MiB, as a worker does; returns how that ended."""
@@ -282,9 +284,8 @@ def test_a_worker_gives_its_stages_the_memory_of_the_settings(job: Job) -> None:
     job.workspace.config.write_text(settings)
     job.put("glutton", "good", "eater")
     fleet = WorkerPool(job.workspace, 1.0)
-    place = {"job": job.paths.folder.name, "task": 0, "round": 0, "kind": "measure"}
     try:
-        fleet.run("llvm", {"id": 1, **place, "resources": [], "cpus": [0], "count": 0, "device": "", "limit_s": 100})
+        fleet.run("llvm", RunStage(1, job.paths.folder.name, 0, 0, "measure", (0,), 100.0))
         reports = []
         while not reports:
             reports = list(fleet.reports(select.select(fleet.descriptors(), [], [], 0.2)[0]))

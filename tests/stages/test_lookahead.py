@@ -10,6 +10,7 @@ import pytest
 from autotune.config import Config
 from autotune.daemon.queued_job import QueuedJob
 from autotune.planning.view import StageId
+from autotune.processes.messages import RunStage
 from autotune.stages import build
 from autotune.stages.stage import Stage
 from autotune.storage import formats
@@ -37,7 +38,7 @@ def stage(workspace: Workspace, make_job: Callable[..., JobPaths], monkeypatch: 
     def load(round: int = 0, file: StageFile | None = None) -> Stage:
         if file is not None:
             formats.write(paths.stage(file.task, file.round), file)
-        return Stage.load(workspace, paths, Config(), 0, round, (0,), 4)
+        return Stage.load(workspace, Config(), RunStage(0, paths.folder.name, 0, round, "search", (0,), 0.0, count=4))
 
     return load
 

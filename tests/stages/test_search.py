@@ -13,6 +13,7 @@ import pytest
 from autotune import strategies
 from autotune.config import Config
 from autotune.errors import WorkerError
+from autotune.processes.messages import RunStage
 from autotune.stages import search
 from autotune.stages.stage import Stage
 from autotune.storage import formats
@@ -67,7 +68,7 @@ def job(make_job, pooling):
 def searched(workspace, paths, round=0, count=6, config=Config()):  # noqa: B008
     """Run the search of a round; what it says, and the hashes that it published."""
     formats.write(paths.stage(0, round), StageFile(0, round, "search"))
-    stage = Stage.load(workspace, paths, config, 0, round, (0,), count)
+    stage = Stage.load(workspace, config, RunStage(0, paths.folder.name, 0, round, "search", (0,), 0.0, count=count))
     told = search.run(stage)
     return told, list(formats.read(StageFile, paths.stage(0, round)).candidates)
 

@@ -12,6 +12,7 @@ import pytest
 from autotune import config as settings
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
 from autotune.planning.view import Machine
+from autotune.processes.messages import RunStage
 from autotune.stages import build, measure, search, simulated, train
 from autotune.stages.stage import Stage
 from autotune.storage import formats
@@ -31,7 +32,8 @@ def job(workspace: Workspace, make_job: Callable[..., JobPaths], simulate: Calla
             make_job(tasks=1, target="simulated", **given)
         if not paths.stage(0, round).exists():
             formats.write(paths.stage(0, round), StageFile(0, round, "search"))
-        return Stage.load(workspace, paths, settings.load(workspace.config), 0, round, (0,), 8, device)
+        request = RunStage(0, paths.folder.name, 0, round, "search", (0,), 0.0, count=8, device=device)
+        return Stage.load(workspace, settings.load(workspace.config), request)
 
     return load
 

@@ -8,13 +8,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from autotune.processes.messages import RunStage, StageReport
 from autotune.storage.paths import Workspace
 from autotune.workers.pool import WorkerPool
-from autotune.workers.runner import Report
 
 LIMIT_S = 120.0
 MakeFleet = Callable[[int], WorkerPool]
@@ -33,14 +32,13 @@ def make_fleet(workspace: Workspace) -> Iterator[MakeFleet]:
         fleet.stop()
 
 
-def request(id: int, limit_s: float) -> dict[str, Any]:
+def request(id: int, limit_s: float) -> RunStage:
     """A stage of a job that is not there: it fails at once, in a real child of a real worker."""
-    stage = {"job": "0001-gone", "task": 0, "round": 0, "kind": "search", "resources": [], "cpus": [0], "count": 1}
-    return {"id": id, **stage, "device": "", "limit_s": limit_s}
+    return RunStage(id, "0001-gone", 0, 0, "search", (0,), limit_s, count=1)
 
 
-def reports(fleet: WorkerPool, count: int) -> list[Report]:
-    found: list[Report] = []
+def reports(fleet: WorkerPool, count: int) -> list[StageReport]:
+    found: list[StageReport] = []
     deadline = time.monotonic() + LIMIT_S
     while len(found) < count and time.monotonic() < deadline:
         readable, _, _ = select.select(fleet.descriptors(), [], [], 0.1)
@@ -48,7 +46,7 @@ def reports(fleet: WorkerPool, count: int) -> list[Report]:
     return found
 
 
-def serve(fleet: WorkerPool, id: int) -> Report:
+def serve(fleet: WorkerPool, id: int) -> StageReport:
     fleet.run("llvm", request(id, LIMIT_S))
     (found,) = reports(fleet, 1)
     return found

@@ -15,6 +15,7 @@ from pathlib import Path
 from autotune import config as settings
 from autotune.commands import submit
 from autotune.errors import AutotuneError
+from autotune.processes.messages import ImportAnswer
 from autotune.storage.formats import InputSpec, TaskSpec
 from autotune.storage.paths import Workspace
 
@@ -42,7 +43,7 @@ def main() -> None:
         TaskSpec(name, hashlib.sha256(name.encode()).hexdigest()[:16], weight + 1, "1x8", 0.5, True)
         for weight, name in enumerate(options.tasks)
     )
-    known = submit.Preview(
+    known = ImportAnswer(
         {"kind": "simulated"},
         "simulated-selftest",
         (InputSpec("x", (1, 8), "float32"),),

@@ -14,6 +14,7 @@ from typing import Any
 from autotune.errors import BadState, VerificationError
 from autotune.machine.hardware import pin
 from autotune.machine.leases import cpu_name, lease, lease_one
+from autotune.processes.messages import ExportAnswer, ExportRequest
 from autotune.storage.atomic import publish_bytes, publish_json
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.job_files import check_model, read_spec
@@ -48,54 +49,35 @@ for output in [outputs] if hasattr(outputs, "numpy") else outputs:
 
 @dataclass(frozen=True)
 class _Export:
-    """One export: what to compile, where to, on which CPUs, and on which to compare."""
+    """One export: what was asked for, and of which job."""
 
+    request: ExportRequest
     workspace: Workspace
     paths: JobPaths
     spec: JobSpec
-    output: Path
-    cpus: tuple[int, ...]
-    measure_cpus: tuple[int, ...]
-    threads: int
-    lock_folder: Path
-    tolerance: float
-    turns: int
-    contenders: int
 
 
-def run(request: dict[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
+def run(request: ExportRequest, progress: Callable[[str], None]) -> ExportAnswer:
     """Export a job's best so far and return the report.
 
     Raises:
         VerificationError: the compiled model computes something else than ONNX Runtime.
         BadState: the target's device is not on this machine.
     """
-    root, folder = Path(request["workspace"]), request["job"]
-    paths = JobPaths(Workspace(root).jobs / folder)
+    workspace = Workspace(Path(request.workspace))
+    paths = JobPaths(workspace.jobs / request.job)
     spec = read_spec(paths)
     check_model(paths, spec)
-    export = _Export(
-        workspace=Workspace(root),
-        paths=paths,
-        spec=spec,
-        output=Path(request["output"]),
-        cpus=tuple(request["cpus"]),
-        measure_cpus=tuple(request["measure_cpus"]),
-        threads=int(request["threads"]),
-        lock_folder=Path(request["lock_folder"]),
-        tolerance=float(request["tolerance"]),
-        turns=int(request["turns"]),
-        contenders=int(request["contenders"]),
-    )
-    os.environ["TVM_NUM_THREADS"] = str(export.threads)
-    if len(export.measure_cpus) != os.cpu_count():
+    export = _Export(request, workspace, paths, spec)
+    os.environ["TVM_NUM_THREADS"] = str(export.request.threads)
+    if len(export.request.measure_cpus) != os.cpu_count():
         os.environ["TVM_BIND_THREADS"] = "0"
-    pin(export.cpus)
-    return _export(export, progress)
+    pin(export.request.cpus)
+    return ExportAnswer(_export(export, progress))
 
 
 def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
-    found = retiming.contenders(export.workspace, export.spec, export.contenders)
+    found = retiming.contenders(export.workspace, export.spec, export.request.contenders)
     with tempfile.TemporaryDirectory(prefix="autotune-export-") as folder:
         with _one_cpu(export, progress):
             progress("loading TVM")
@@ -118,16 +100,16 @@ def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
 @contextlib.contextmanager
 def _one_cpu(export: _Export, progress: Callable[[str], None]) -> Iterator[None]:
     progress("waiting for a CPU")
-    with lease_one(export.lock_folder, map(cpu_name, export.cpus)):
-        pin(export.cpus)
+    with lease_one(Path(export.request.lock_folder), map(cpu_name, export.request.cpus)):
+        pin(export.request.cpus)
         yield
 
 
 @contextlib.contextmanager
 def _quiet(export: _Export, progress: Callable[[str], None]) -> Iterator[None]:
     progress("waiting for the CPUs to measure on")
-    with lease(export.lock_folder, _measured_on(export), wait_s=-1):
-        pin(export.measure_cpus)
+    with lease(Path(export.request.lock_folder), _measured_on(export), wait_s=-1):
+        pin(export.request.measure_cpus)
         yield
 
 
@@ -164,7 +146,7 @@ def _play(
 def _measured_on(export: _Export) -> list[str]:
     """What a measure stage of this target would lease, and the CPUs that ONNX Runtime runs on."""
     device = [f"{export.spec.target_kind}:0"] if export.spec.target_kind != "llvm" else []
-    return [*map(cpu_name, export.measure_cpus), *device]
+    return [*map(cpu_name, export.request.measure_cpus), *device]
 
 
 def _require_device(spec: JobSpec) -> None:
@@ -200,18 +182,18 @@ def _compare(export: _Export, tuned: Any, untuned: Any) -> tuple[float, dict[str
 
     device = open_device(export.spec.target_kind)
     arrays = compare.random_inputs(export.spec.inputs, _VERIFY_SEED)
-    session = compare.onnx_session(export.paths.model, export.threads)
+    session = compare.onnx_session(export.paths.model, export.request.threads)
     runners = {
         "untuned_ms": compare.vm_runner(untuned, device, arrays),
         "tuned_ms": compare.vm_runner(tuned, device, arrays),
         "onnxruntime_ms": compare.onnx_runner(session, export.spec.inputs, arrays),
     }
     try:
-        error = compare.check(runners["tuned_ms"](), runners["onnxruntime_ms"](), export.tolerance)
+        error = compare.check(runners["tuned_ms"](), runners["onnxruntime_ms"](), export.request.tolerance)
     except VerificationError as failure:
         rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
         raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
-    return error, compare.alternate(runners, export.turns)
+    return error, compare.alternate(runners, export.request.turns)
 
 
 def _report(
@@ -233,9 +215,9 @@ def _report(
         "model": spec.model,
         "target": spec.target,
         "inputs": [asdict(item) for item in spec.inputs],
-        "threads": export.threads,
+        "threads": export.request.threads,
         "largest_relative_error": error,
-        "tolerance": export.tolerance,
+        "tolerance": export.request.tolerance,
         "latency": {name: round(value, 4) for name, value in latencies.items()},
         "tasks": tasks,
         "exported_at": time.time(),
@@ -247,17 +229,18 @@ def _write(export: _Export, tuned: Any, report: Mapping[str, Any]) -> None:
     from autotune.tvm_backend.kernels.build import link_shared
     from autotune.version import __version__
 
-    export.output.mkdir(parents=True, exist_ok=True)
-    temporary = export.output / f".tmp-{os.getpid()}.so"
+    output = Path(export.request.output)
+    output.mkdir(parents=True, exist_ok=True)
+    temporary = output / f".tmp-{os.getpid()}.so"
     tuned.export_library(str(temporary), fcompile=link_shared)
-    os.replace(temporary, export.output / LIBRARY)
+    os.replace(temporary, output / LIBRARY)
     script = _RUN_PY.format(
         name=export.spec.name,
         version=__version__,
-        threads=export.threads,
+        threads=export.request.threads,
         library=LIBRARY,
         device="cuda" if export.spec.target_kind == "cuda" else "cpu",
         inputs=[(item.shape, item.dtype) for item in export.spec.inputs],
     )
-    publish_bytes(export.output / SCRIPT, script.encode())
-    publish_json(export.output / REPORT, *_REPORT_FORMAT, dict(report))
+    publish_bytes(output / SCRIPT, script.encode())
+    publish_json(output / REPORT, *_REPORT_FORMAT, dict(report))

@@ -10,60 +10,57 @@ from typing import Any
 from autotune.errors import ModelError
 from autotune.machine.hardware import pin
 from autotune.machine.leases import cpu_name, lease_one
-from autotune.storage.formats import InputSpec, from_json, to_json
+from autotune.processes.messages import ImportAnswer, ImportRequest
 from autotune.storage.job_files import make_folder
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.target import resolve_target, target_kind
 
 
-def run(request: dict[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
-    """Import the model, extract its tasks and, unless `folder` is null, write snapshot and programs there.
-
-    The request has `model` (path), `target` (text), `threads`, `cpus` and `lock_folder` (whose slot to
-    work in), `inputs` (name to input), `winograd` and `folder`. The answer has `target`, `target_key`, `inputs` and
-    `tasks`, each with its `space`; and `model_size` and `model_crc32` of the snapshot.
+def run(request: ImportRequest, progress: Callable[[str], None]) -> ImportAnswer:
+    """Import the model, extract its tasks and, unless `folder` is None, write snapshot and programs there.
 
     Raises:
         ModelError, BadTarget, UnsupportedVersion, DiskProblem
     """
     progress("waiting for a CPU")
-    pin(request["cpus"])
-    with lease_one(Path(request["lock_folder"]), map(cpu_name, request["cpus"])):
+    pin(request.cpus)
+    with lease_one(Path(request.lock_folder), map(cpu_name, request.cpus)):
         progress("loading TVM")
-        load_tvm(target_kind(request["target"]))
+        load_tvm(target_kind(request.target))
         return _ingest(request, progress)
 
 
-def _ingest(request: dict[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
+def _ingest(request: ImportRequest, progress: Callable[[str], None]) -> ImportAnswer:
     import tvm
 
     from autotune.tvm_backend.graph.model import parse_file, read_model
     from autotune.tvm_backend.graph.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
 
-    target = resolve_target(request["target"], int(request["threads"]))
+    target = resolve_target(request.target, request.threads)
     progress("reading the model")
-    path = Path(request["model"])
-    overrides = {name: from_json(InputSpec, item) for name, item in request["inputs"].items()}
+    path = Path(request.model)
+    overrides = {item.name: item for item in request.inputs}
     proto = parse_file(path)
     model = read_model(path, overrides, proto)
     progress("folding, choosing layouts and fusing")
     tvm_target = tvm.target.Target(target.lowered_for)
-    prepared = _guarded(path, lambda: prepare(model.module, tvm_target, winograd=bool(request["winograd"])))
+    prepared = _guarded(path, lambda: prepare(model.module, tvm_target, winograd=request.winograd))
     progress("extracting tasks")
     tasks = _guarded(path, lambda: extract_tasks(prepared, tvm_target))
     size, crc = 0, 0
-    if request["folder"] is not None:
-        size, crc = _write(JobPaths(Path(request["folder"])), proto, [task.program for task in tasks])
-    return {
-        "target": target.description,
-        "target_key": target.key,
-        "inputs": [to_json(item) for item in model.inputs],
-        "model_size": size,
-        "model_crc32": crc,
-        "tasks": [{**to_json(task.spec), "space": task.space} for task in tasks],
-    }
+    if request.folder is not None:
+        size, crc = _write(JobPaths(Path(request.folder)), proto, [task.program for task in tasks])
+    return ImportAnswer(
+        target=target.description,
+        target_key=target.key,
+        inputs=tuple(model.inputs),
+        tasks=tuple(task.spec for task in tasks),
+        spaces=tuple(task.space for task in tasks),
+        model_size=size,
+        model_crc32=crc,
+    )
 
 
 def _guarded(path: Path, step: Callable[[], Any]) -> Any:

@@ -1,0 +1,241 @@
+"""The messages that cross the boundaries between our processes.
+
+    daemon  -> worker           RunStage, KillStage
+    worker  -> daemon           Ready or Fatal, once; then a StageReport for every stage
+    command -> one-shot process ImportRequest or ExportRequest
+    one-shot process -> command ProgressStep, any number; then ImportAnswer, ExportAnswer or WorkFailed
+
+On the wire a message is a JSON object with its fields and its `type`. Both ends are always of the same version:
+one starts the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from autotune.processes import channel
+from autotune.processes.channel import MessageReader
+from autotune.storage.formats import InputSpec, Kind, TaskSpec, from_json, to_json
+
+StageOutcome = Literal["done", "failed", "busy", "blocked", "crashed", "timeout"]
+
+
+@dataclass(frozen=True)
+class RunStage:
+    """Run the next stage of a round.
+
+    Attributes:
+        id: chosen by the daemon; comes back in the report.
+        job: the name of the job's folder.
+        kind: what the daemon takes the stage for. The stage file decides what is run.
+        cpus: the CPUs to run on.
+        limit_s: seconds after which the stage is killed.
+        resources: the names of the leases to hold meanwhile.
+        count: how many candidates a search is asked for.
+        device: what a measurement runs on, such as `cuda:1`.
+        attempt: how often this stage has failed, as far as this daemon knows.
+    """
+
+    id: int
+    job: str
+    task: int
+    round: int
+    kind: Kind
+    cpus: tuple[int, ...]
+    limit_s: float
+    resources: tuple[str, ...] = ()
+    count: int = 0
+    device: str = ""
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class KillStage:
+    """Kill the stage with this id, if it runs."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The worker has loaded what stages need, and takes commands."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class Fatal:
+    """The worker cannot run any stage, and exits."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """What became of a stage.
+
+    Attributes:
+        outcome: `done`; `failed` with an error; `busy`: its resources are leased by somebody else; `blocked`:
+            nothing can run now, because the disk is full, say; `crashed`: its process died; `timeout`.
+        seconds: how long it ran.
+        summary: what a stage that is `done` returned.
+        reason: what happened, for every other outcome.
+    """
+
+    id: int
+    outcome: StageOutcome
+    seconds: float = 0.0
+    summary: dict[str, Any] = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ImportRequest:
+    """Import a model and extract its tasks. Paths are absolute.
+
+    Attributes:
+        model: path of the ONNX file.
+        target: as the user wrote it.
+        threads: how many threads candidates are measured on.
+        cpus: the CPUs to work on; one of them is leased.
+        lock_folder: where leases are.
+        inputs: inputs whose shape or type the user gave.
+        winograd: whether 3x3 convolutions may be computed by Winograd's algorithm.
+        folder: where to write the model's snapshot and the programs of its tasks; None to write nothing.
+    """
+
+    model: str
+    target: str
+    threads: int
+    cpus: tuple[int, ...]
+    lock_folder: str
+    inputs: tuple[InputSpec, ...]
+    winograd: bool
+    folder: str | None
+
+
+@dataclass(frozen=True)
+class ImportAnswer:
+    """What a submission would tune, or tunes.
+
+    Attributes:
+        target: TVM's description of the target.
+        target_key: names the target in paths of tuning logs.
+        spaces: the sizes of the tasks' design spaces.
+        model_size: of the snapshot, in bytes; 0 if none was written.
+        model_crc32: of the snapshot.
+    """
+
+    target: dict[str, Any]
+    target_key: str
+    inputs: tuple[InputSpec, ...]
+    tasks: tuple[TaskSpec, ...]
+    spaces: tuple[int, ...]
+    model_size: int = 0
+    model_crc32: int = 0
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """Compile the best so far of a job. Paths are absolute.
+
+    Attributes:
+        workspace: the folder of the workspace.
+        job: the name of the job's folder.
+        output: the folder to write the library to.
+        cpus: the CPUs to compile on; one of them is leased.
+        measure_cpus: the CPUs to compare on; all of them are leased.
+        threads: how many threads the model is compiled for.
+        lock_folder: where leases are.
+        tolerance: the largest error that is accepted, relative to the largest value of its output.
+        turns: how often each model is timed.
+        contenders: how many candidates of each task are timed again.
+    """
+
+    workspace: str
+    job: str
+    output: str
+    cpus: tuple[int, ...]
+    measure_cpus: tuple[int, ...]
+    threads: int
+    lock_folder: str
+    tolerance: float
+    turns: int
+    contenders: int
+
+
+@dataclass(frozen=True)
+class ExportAnswer:
+    """The report on an export, as in `report.json`."""
+
+    report: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ProgressStep:
+    """The step that an import or export has reached, in words for the user."""
+
+    step: str
+
+
+@dataclass(frozen=True)
+class WorkFailed:
+    """An import or export has failed. `error` is the name of a class in `autotune.errors`."""
+
+    error: str
+    message: str
+
+
+Message = (
+    RunStage
+    | KillStage
+    | Ready
+    | Fatal
+    | StageReport
+    | ImportRequest
+    | ImportAnswer
+    | ExportRequest
+    | ExportAnswer
+    | ProgressStep
+    | WorkFailed
+)
+
+_TYPES: dict[str, type[Message]] = {
+    "run": RunStage,
+    "kill": KillStage,
+    "ready": Ready,
+    "fatal": Fatal,
+    "report": StageReport,
+    "import": ImportRequest,
+    "imported": ImportAnswer,
+    "export": ExportRequest,
+    "exported": ExportAnswer,
+    "progress": ProgressStep,
+    "work failed": WorkFailed,
+}
+_NAMES = {kind: name for name, kind in _TYPES.items()}
+
+
+def decode(data: dict[str, Any]) -> Message:
+    """Return the message that `send` was given.
+
+    Raises:
+        KeyError, TypeError, ValueError: the data is not such a message.
+    """
+    return from_json(_TYPES[data["type"]], data)
+
+
+def send(descriptor: int, message: Message) -> None:
+    """Write all of a message to a pipe.
+
+    Raises:
+        TypeError, ValueError: a summary or report is not JSON. Nothing was written.
+        OSError: the reader is gone (`BrokenPipeError`), say.
+    """
+    channel.write_all(descriptor, channel.encode({"type": _NAMES[type(message)], **to_json(message)}))
+
+
+def receive(reader: MessageReader) -> list[Message]:
+    """Read once from a pipe, and return the messages that are complete now: none, one or several."""
+    return [decode(data) for data in reader.receive()]

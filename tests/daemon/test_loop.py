@@ -1,0 +1,165 @@
+"""The daemon with a runner and a clock of the tests' own: what it does about every outcome, and when.
+
+Nothing is patched and nothing waits: the clock moves on whenever the daemon would wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import pairwise
+
+import pytest
+
+from autotune import config as settings
+from autotune.daemon.clock import DaemonClock
+from autotune.daemon.loop import Daemon
+from autotune.daemon.watch import nudge
+from autotune.errors import TimedOut
+from autotune.processes.messages import RunStage, StageReport
+from autotune.reasons import Reason
+from autotune.storage import formats
+from autotune.storage.formats import Control, JobState
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.workers.runner import StageRunner
+
+NOON = time.mktime((2026, 3, 2, 12, 0, 0, 0, 0, -1))
+HOUR = 3600.0
+Answer = Callable[[RunStage], StageReport | None]
+
+
+class ManualClock(DaemonClock):
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now - NOON
+
+    def wait(self, descriptors: Sequence[int], timeout_s: float) -> list[int]:
+        self.now += timeout_s
+        return []
+
+
+class ScriptedRunner(StageRunner):
+    """Reports of each stage what a function says, at the next opportunity; None for a stage that runs until killed."""
+
+    def __init__(self, clock: ManualClock, answer: Answer) -> None:
+        self.clock, self.answer = clock, answer
+        self.started: list[tuple[float, RunStage]] = []
+        self.killed: list[int] = []
+        self.stopped = False
+        self._ready: list[StageReport] = []
+
+    def run(self, kind: str, request: RunStage) -> None:
+        assert kind == "simulated"
+        self.started.append((self.clock.monotonic(), request))
+        report = self.answer(request)
+        self._ready += [report] if report else []
+
+    def kill_stage(self, id: int) -> None:
+        self.killed.append(id)
+        self._ready.append(StageReport(id, "crashed", reason="killed by SIGKILL"))
+
+    def descriptors(self) -> list[int]:
+        return []
+
+    def reports(self, readable: Collection[int]) -> Iterator[StageReport]:
+        while self._ready:
+            yield self._ready.pop(0)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def job(make_job: Callable[..., JobPaths], simulate: Callable[..., None]) -> JobPaths:
+    simulate(devices=1)
+    return make_job(1, "net", tasks=1, target="simulated")
+
+
+def daemon(workspace: Workspace, clock: ManualClock, runner: ScriptedRunner, **options: object) -> Daemon:
+    return Daemon(workspace, settings.load(workspace.config), runner=runner, clock=clock, **options)  # type: ignore
+
+
+def state(job: JobPaths) -> JobState:
+    return formats.read(JobState, job.state)
+
+
+def test_a_stage_that_fails_is_tried_again_and_then_its_task_is_set_aside(
+    workspace: Workspace, clock: ManualClock, job: JobPaths
+) -> None:
+    runner = ScriptedRunner(clock, lambda stage: StageReport(stage.id, "failed", 1.0, reason="no kernel"))
+    assert daemon(workspace, clock, runner, drain=True).run() == 1
+    attempts = settings.load(workspace.config).daemon.attempts
+    assert [stage.attempt for _, stage in runner.started] == list(range(attempts))
+    assert len({stage.id for _, stage in runner.started}) == attempts
+    assert (state(job).state, state(job).reason) == (
+        "failed",
+        Reason("all-set-aside", detail="search: failed: no kernel"),
+    )
+    assert runner.stopped and not workspace.daemon_info.exists()
+
+
+def test_a_stage_whose_cpus_somebody_has_is_tried_again_a_second_later_without_end(
+    workspace: Workspace, clock: ManualClock, job: JobPaths
+) -> None:
+    runner = ScriptedRunner(clock, lambda stage: StageReport(stage.id, "busy", reason="cpu-0 in use"))
+    with pytest.raises(TimedOut):
+        daemon(workspace, clock, runner, drain=True, until=NOON + 20).run()
+    moments = [moment for moment, _ in runner.started]
+    assert len(moments) > 10
+    assert all(1.0 <= later - sooner <= 2.0 for sooner, later in pairwise(moments))
+    assert {stage.attempt for _, stage in runner.started} == {0}
+    assert state(job).state == "running"
+
+
+def test_a_disk_that_takes_nothing_is_tried_less_and_less_often(
+    workspace: Workspace, clock: ManualClock, job: JobPaths
+) -> None:
+    runner = ScriptedRunner(clock, lambda stage: StageReport(stage.id, "blocked", reason="the disk is full"))
+    with pytest.raises(TimedOut):
+        daemon(workspace, clock, runner, drain=True, until=NOON + 60).run()
+    moments = [moment for moment, _ in runner.started]
+    pauses = [round(later - sooner) for sooner, later in pairwise(moments)]
+    assert pauses == sorted(pauses) and pauses[0] <= 2 and pauses[-1] >= 10
+    assert {stage.attempt for _, stage in runner.started} == {0}, "it is not the stage's fault"
+
+
+def test_nothing_starts_outside_the_window(workspace: Workspace, clock: ManualClock, job: JobPaths) -> None:
+    clock.now = NOON + 9.9 * HOUR
+    runner = ScriptedRunner(clock, lambda stage: StageReport(stage.id, "failed", reason="no kernel"))
+    assert daemon(workspace, clock, runner, drain=True, window="22:00-07:00").run() == 1
+    assert 10 * HOUR <= runner.started[0][0] <= 10 * HOUR + 60
+
+
+def test_until_lets_nothing_start_and_gives_up_what_does_not_end_within_the_grace(
+    workspace: Workspace, clock: ManualClock, job: JobPaths
+) -> None:
+    runner = ScriptedRunner(clock, lambda stage: None)
+    grace_s = settings.load(workspace.config).daemon.stop_grace_s
+    with pytest.raises(TimedOut):
+        daemon(workspace, clock, runner, until=NOON + 100).run()
+    assert len(runner.started) == 1 and runner.stopped
+    assert 100 + grace_s <= clock.monotonic() <= 100 + grace_s + 2
+
+
+def test_a_cancelled_job_has_its_stage_killed_and_no_failure_noted(
+    workspace: Workspace, clock: ManualClock, job: JobPaths
+) -> None:
+    def cancel(stage: RunStage) -> None:
+        formats.write(job.control, Control("cancel"))
+        nudge(workspace.jobs)
+
+    runner = ScriptedRunner(clock, cancel)
+    assert daemon(workspace, clock, runner, drain=True).run() == 0
+    assert runner.killed == [runner.started[0][1].id]
+    assert state(job).state == "cancelled"
+    assert not job.journal.exists() or "stage failed" not in job.journal.read_text()

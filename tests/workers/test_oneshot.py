@@ -1,0 +1,72 @@
+"""An import in a process of its own: its errors arrive as they were raised, and its death is told from a timeout."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from autotune.errors import ModelError, StageTimeout, WorkerCrashed
+from autotune.processes.messages import ImportRequest
+from autotune.workers import oneshot
+
+LIMIT_S = 120.0
+
+
+@pytest.fixture
+def request_of(tmp_path: Path) -> Callable[[str], ImportRequest]:
+    def make(model: str) -> ImportRequest:
+        cpus = tuple(sorted(os.sched_getaffinity(0)))
+        return ImportRequest(model, "llvm", 1, cpus, str(tmp_path / "locks"), (), True, None)
+
+    return make
+
+
+def runs(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Let the process run some code instead."""
+
+    def spawn(_: str, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=stderr)
+
+    monkeypatch.setattr(oneshot, "_spawn", spawn)
+
+
+def test_an_error_arrives_as_it_was_raised_after_the_steps(
+    request_of: Callable[[str], ImportRequest], tmp_path: Path
+) -> None:
+    model, steps = tmp_path / "net.onnx", []
+    model.write_bytes(b"no model")
+    with pytest.raises(ModelError, match="net.onnx"):
+        oneshot.import_model(request_of(str(model)), LIMIT_S, steps.append)
+    assert steps[:2] == ["waiting for a CPU", "loading TVM"]
+
+
+def test_one_that_dies_is_a_crash_that_quotes_its_last_words(
+    request_of: Callable[[str], ImportRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs(monkeypatch, "import os, sys; sys.stdin.readline(); sys.stderr.write('no such kernel\\n'); os._exit(3)")
+    with pytest.raises(WorkerCrashed, match=r"import died \(status 3\): no such kernel"):
+        oneshot.import_model(request_of("net.onnx"), LIMIT_S, print)
+
+
+def test_one_that_the_kernel_kills_has_not_timed_out(
+    request_of: Callable[[str], ImportRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs(monkeypatch, f"import os, sys; sys.stdin.readline(); os.kill(os.getpid(), {int(signal.SIGKILL)})")
+    with pytest.raises(WorkerCrashed, match="SIGKILL"):
+        oneshot.import_model(request_of("net.onnx"), LIMIT_S, print)
+
+
+def test_one_that_takes_too_long_is_killed(
+    request_of: Callable[[str], ImportRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs(monkeypatch, "import time; time.sleep(1000)")
+    with pytest.raises(StageTimeout, match="import killed after 0.3 s"):
+        oneshot.import_model(request_of("net.onnx"), 0.3, print)
