@@ -16,13 +16,13 @@ from autotune.planning.planner import Planner
 from autotune.planning.policies import POLICIES, get
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
 from autotune.planning.simulator import simulate
-from autotune.planning.view import JobView, Kind, Machine, RunningView, StageId, StageView, TaskView
+from autotune.planning.view import JobView, Kind, MachineResources, RunningView, StageId, StageView, TaskView
 
 _MEANS: dict[Kind, float] = {"search": 10.0, "build": 15.0, "measure": 3.0, "train": 1.0}
 
 
-def machine(gpus: int, cpus: int) -> Machine:
-    return Machine(tuple(range(cpus)), ("cpu", *(f"cuda:{index}" for index in range(gpus))))
+def machine(gpus: int, cpus: int) -> MachineResources:
+    return MachineResources(tuple(range(cpus)), ("cpu", *(f"cuda:{index}" for index in range(gpus))))
 
 
 def waiting_job(id: int, tasks: int = 20) -> JobView:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import BadInput
-from autotune.planning.simulator import Outcome, Span
+from autotune.planning.simulator import SimulationResult, Span
 from autotune.storage.atomic import publish_bytes
 
 _COLOURS = {"search": "#4e79a7", "build": "#f28e2b", "measure": "#59a14f", "train": "#b07aa1"}
@@ -29,7 +29,7 @@ def check(path: Path) -> None:
         raise BadInput(f"{path}: PNG needs Matplotlib; run: pip install 'autotune[plots]', or give an .svg file")
 
 
-def save(path: Path, outcomes: Sequence[Outcome]) -> None:
+def save(path: Path, outcomes: Sequence[SimulationResult]) -> None:
     """Write the charts, as the name of the file says. Raises ``DiskProblem``."""
     if path.suffix == ".png":
         return publish_bytes(path, png(outcomes))
@@ -37,7 +37,7 @@ def save(path: Path, outcomes: Sequence[Outcome]) -> None:
     publish_bytes(path, text.encode())
 
 
-def page(outcomes: Sequence[Outcome]) -> str:
+def page(outcomes: Sequence[SimulationResult]) -> str:
     """A web page with a chart for each outcome."""
     charts = "\n".join(svg([outcome]) for outcome in outcomes)
     return (
@@ -45,7 +45,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def svg(outcomes: Sequence[Outcome]) -> str:
+def svg(outcomes: Sequence[SimulationResult]) -> str:
     """Charts one below the other, all to the same scale of time."""
     longest = max((outcome.makespan for outcome in outcomes), default=0.0) or 1.0
     parts, top = list[str](), 0
@@ -57,7 +57,7 @@ def svg(outcomes: Sequence[Outcome]) -> str:
     return f'{head} font-size="10">\n' + "\n".join(parts) + "\n</svg>\n"
 
 
-def png(outcomes: Sequence[Outcome]) -> bytes:
+def png(outcomes: Sequence[SimulationResult]) -> bytes:
     """Charts one below the other, all to the same scale of time. Needs Matplotlib."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -76,7 +76,7 @@ def png(outcomes: Sequence[Outcome]) -> bytes:
     return image.getvalue()
 
 
-def _plot(chart: Any, outcome: Outcome, names: Sequence[str]) -> None:
+def _plot(chart: Any, outcome: SimulationResult, names: Sequence[str]) -> None:
     bars: dict[str, list[Span]] = {name: [] for name in names}
     for span in outcome.spans:
         for name in filter(bars.__contains__, _resources(span)):
@@ -89,11 +89,11 @@ def _plot(chart: Any, outcome: Outcome, names: Sequence[str]) -> None:
     chart.set_title(_title(outcome), loc="left")
 
 
-def _title(outcome: Outcome) -> str:
+def _title(outcome: SimulationResult) -> str:
     return f"{outcome.policy}: {outcome.makespan:.0f} s, lower bound {outcome.bound:.0f} s"
 
 
-def _chart(outcome: Outcome, rows: Sequence[str], longest: float) -> str:
+def _chart(outcome: SimulationResult, rows: Sequence[str], longest: float) -> str:
     place = {name: _TOP + _ROW * index for index, name in enumerate(rows)}
     scale = (_WIDTH - _LEFT - 10) / longest
     parts = [f'<text x="4" y="14" font-size="13">{escape(_title(outcome))}</text>', *_legend(), *_axis(longest, scale)]

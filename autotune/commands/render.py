@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from autotune.commands.report import Times
-    from autotune.planning.simulator import Outcome
+    from autotune.planning.simulator import SimulationResult
     from autotune.processes.messages import ImportAnswer
 
 REQUEST_DONE: dict[ControlVerb, str] = {
@@ -107,7 +107,7 @@ def _why(job: JobStatus) -> str:
     return f"{job.reason}; {said}" if job.reason else said
 
 
-def outcomes(found: Sequence[Outcome]) -> RenderableType:
+def outcomes(found: Sequence[SimulationResult]) -> RenderableType:
     """Return the table of `simulate`: a row for each policy, and below it why resources were idle."""
     from rich.console import Group
 
@@ -125,7 +125,7 @@ def outcomes(found: Sequence[Outcome]) -> RenderableType:
     return Group(table, "", bound, *idle)
 
 
-def _idle(outcome: Outcome, resource: str) -> str:
+def _idle(outcome: SimulationResult, resource: str) -> str:
     """Return why a resource was idle, as shares of its time."""
     whole = outcome.counts[resource] * outcome.makespan
     causes = sorted(outcome.idle.get(resource, {}).items(), key=lambda item: -item[1])

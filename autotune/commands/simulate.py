@@ -36,8 +36,8 @@ from autotune.commands.terminal import Json, show
 from autotune.errors import BadInput, ConfigError, StorageError, disk_problem
 from autotune.planning import policies
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
-from autotune.planning.simulator import Outcome, simulate
-from autotune.planning.view import Kind, Machine
+from autotune.planning.simulator import SimulationResult, simulate
+from autotune.planning.view import Kind, MachineResources
 from autotune.storage import formats, journal
 from autotune.storage.formats import JobSpec
 from autotune.storage.journal import StageDone
@@ -85,7 +85,7 @@ def read(path: Path) -> Scenario:
         raise ConfigError(f"{path}:{line_of(text, wrong.keys)}: {wrong}") from None
 
 
-def run(scenario: Scenario, names: Sequence[str], record: bool = False) -> list[Outcome]:
+def run(scenario: Scenario, names: Sequence[str], record: bool = False) -> list[SimulationResult]:
     """The outcome under each policy; under all where none is named.
 
     Raises:
@@ -102,7 +102,7 @@ def run(scenario: Scenario, names: Sequence[str], record: bool = False) -> list[
         gc.enable()
 
 
-def to_json(outcome: Outcome) -> dict[str, Any]:
+def to_json(outcome: SimulationResult) -> dict[str, Any]:
     """An outcome without its spans, with what follows from it."""
     found = asdict(outcome)
     del found["spans"]
@@ -113,7 +113,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def mean(outcome: Outcome) -> float:
+def mean(outcome: SimulationResult) -> float:
     """The mean completion of the jobs that ended."""
     return sum(outcome.completions.values()) / max(1, len(outcome.completions))
 
@@ -130,7 +130,7 @@ def _scenario(document: Mapping[str, Any], folder: Path) -> Scenario:
     cpus = tuple(range(machine["cpus"]))
     if not 0 <= machine["measure_cpus"] < len(cpus):
         raise Wrong(("machine", "measure_cpus"), "'measure_cpus' in [machine] must leave a CPU for other stages")
-    described = Machine(cpus, tuple(devices), cpus[len(cpus) - machine["measure_cpus"] :])
+    described = MachineResources(cpus, tuple(devices), cpus[len(cpus) - machine["measure_cpus"] :])
     jobs: list[SimulatedJob] = []
     for index, entry in enumerate(top["job"]):
         jobs += _jobs(entry, index, len(jobs), described, folder)
@@ -139,7 +139,7 @@ def _scenario(document: Mapping[str, Any], folder: Path) -> Scenario:
     return Scenario(described, tuple(jobs), top["seed"])
 
 
-def _jobs(entry: Any, index: int, before: int, machine: Machine, folder: Path) -> list[SimulatedJob]:
+def _jobs(entry: Any, index: int, before: int, machine: MachineResources, folder: Path) -> list[SimulatedJob]:
     keys = ("job", index)
     table = _table(entry, _JOB, keys)
     if table["like"]:

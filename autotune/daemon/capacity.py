@@ -8,13 +8,13 @@ from dataclasses import replace
 from autotune.config import Config
 from autotune.machine.hardware import cuda_devices, lent_cpus
 from autotune.machine.leases import cpu_name
-from autotune.planning.view import Kind, Machine
+from autotune.planning.view import Kind, MachineResources
 from autotune.storage.formats import SIMULATED
 
 _LIMIT_FACTOR = 2.0
 
 
-def machine(config: Config) -> Machine:
+def machine(config: Config) -> MachineResources:
     """The CPUs and devices that the settings lend.
 
     With simulated CPUs nothing that is real is lent: what shares no CPU with the rest of the machine must not
@@ -22,15 +22,15 @@ def machine(config: Config) -> Machine:
     """
     devices = tuple(f"{SIMULATED}:{name}" for name in config.devices)
     if config.machine.simulated_cpus:
-        return Machine(tuple(range(config.machine.simulated_cpus)), devices)
+        return MachineResources(tuple(range(config.machine.simulated_cpus)), devices)
     cuda = tuple(f"cuda:{device.index}" for device in cuda_devices())
     return replace(cpus(config), devices=("cpu", *cuda, *devices))
 
 
-def cpus(config: Config) -> Machine:
+def cpus(config: Config) -> MachineResources:
     """The real CPUs that are lent, and which of them are kept for measurements: the last ones."""
     lent = lent_cpus(config.machine.cpu_slots)
-    return Machine(lent, ("cpu",), lent[len(lent) - config.machine.measure_cpus :])
+    return MachineResources(lent, ("cpu",), lent[len(lent) - config.machine.measure_cpus :])
 
 
 def threads(config: Config) -> int:

@@ -14,11 +14,10 @@ from autotune.daemon.pause import Pause
 from autotune.daemon.queued_job import QueuedJob
 from autotune.daemon.running import RunningStages
 from autotune.planning import policies
-from autotune.planning.board import Board
 from autotune.planning.budget import ended
 from autotune.planning.estimates import Estimates
 from autotune.planning.planner import Planner
-from autotune.planning.view import Machine, Plan, RunningView, Start
+from autotune.planning.view import MachineResources, Plan, RunningView, Start
 from autotune.processes.messages import RunStage
 from autotune.reasons import Reason
 from autotune.storage.room import check_room
@@ -30,6 +29,8 @@ _PLAN_EVERY_S = 10.0  # in any case; else when something has changed
 @dataclass
 class Dispatcher:
     """Asks the planner, and starts what it says. `plan` is its last answer.
+
+    `planner` is None before the first plan.
 
     `stalled` says that nothing runs and that the last plan starts nothing: only a change from outside goes on.
     """
@@ -44,15 +45,10 @@ class Dispatcher:
     estimates: Estimates
     policy: str
     plan: Plan = field(default_factory=lambda: Plan((), {}))
+    planner: Planner | None = None
     stalled: bool = False
-    _planner: Planner | None = None
     _not_before: float = 0.0
     _plan_by: float = 0.0
-
-    @property
-    def board(self) -> Board | None:
-        """The planner's board; None before the first plan."""
-        return self._planner.board if self._planner else None
 
     def dispatch(self) -> None:
         """Plan if something has changed or time is up, and start what the plan says.
@@ -76,11 +72,11 @@ class Dispatcher:
             self._start(start)
         self.stalled = not self.running and not self.plan.late
 
-    def _planner_of(self, machine: Machine) -> Planner:
+    def _planner_of(self, machine: MachineResources) -> Planner:
         """The planner, which keeps what has not changed since the last tick; a new one for a changed machine."""
-        if self._planner is None or self._planner.board.machine != machine:
-            self._planner = Planner(machine, policies.get(self.policy), self.estimates)
-        return self._planner
+        if self.planner is None or self.planner.machine != machine:
+            self.planner = Planner(machine, policies.get(self.policy), self.estimates)
+        return self.planner
 
     def _start(self, start: Start) -> None:
         job, now = self.queue.jobs[start.stage.id.job], self.clock.time()

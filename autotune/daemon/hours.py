@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from autotune.planning.view import Plan
 from autotune.planning.waiting import for_window
-from autotune.planning.windows import Window, parse_window
+from autotune.planning.windows import DailyWindow, parse_window
 
 
 @dataclass(frozen=True)
 class Hours:
     """The times at which stages may start. `window` is None for always. Points in time are epoch seconds."""
 
-    window: Window | None = None
+    window: DailyWindow | None = None
 
     @classmethod
     def parse(cls, text: str) -> Hours:
@@ -54,5 +54,5 @@ class Hours:
         return replace(plan, waits=waits, late=frozenset(late))
 
     @staticmethod
-    def _next_opening(window: Window, now: float) -> float:
+    def _next_opening(window: DailyWindow, now: float) -> float:
         return window.opens_at(window.closes_at(now) or now)

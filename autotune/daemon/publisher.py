@@ -54,9 +54,9 @@ class Publisher:
         if now - self._published_at < _STATE_EVERY_S and running and not last:
             return
         self._published_at, self.changes.unpublished = now, False
-        board, waits = self.dispatcher.board, {**self.dispatcher.plan.waits, **self.queue.unusable}
+        planner, waits = self.dispatcher.planner, {**self.dispatcher.plan.waits, **self.queue.unusable}
         # First: on a full disk it may be the one small file that still fits.
-        self.status_file.publish(board, running, waits, stopping, self.pause.trouble)
+        self.status_file.publish(planner, running, waits, stopping, self.pause.trouble)
         for job in list(self.queue.jobs.values()):
             if not job.ended:
                 with self.queue.skipping_unusable(job.id):

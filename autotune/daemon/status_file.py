@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from autotune.daemon.clock import DaemonClock
 from autotune.daemon.hours import Hours
-from autotune.planning.board import Board
-from autotune.planning.outlook import ends_in
+from autotune.planning.planner import Planner
 from autotune.planning.view import RunningView
 from autotune.reasons import Reason
 from autotune.storage import formats
@@ -16,7 +15,7 @@ from autotune.storage.formats import DaemonInfo, RunningStage
 from autotune.storage.identity import Identity
 from autotune.storage.paths import Workspace
 
-_FORESEE_EVERY_S = 5.0
+_FORECAST_EVERY_S = 5.0
 
 
 @dataclass
@@ -27,7 +26,7 @@ class StatusFile:
     hours: Hours
     info: DaemonInfo
     clock: DaemonClock
-    _foreseen_at: float = 0.0
+    _forecast_at: float = 0.0
     _active: frozenset[int] = field(default_factory=frozenset)
 
     @classmethod
@@ -43,7 +42,7 @@ class StatusFile:
 
     def publish(
         self,
-        board: Board | None,
+        planner: Planner | None,
         running: Sequence[RunningView],
         waits: Mapping[int, Reason],
         stopping: bool,
@@ -57,22 +56,18 @@ class StatusFile:
         stages = tuple(RunningStage(*item.id, item.kind, item.cpus, item.started_at, item.device) for item in running)
         by_id = {str(job): reason for job, reason in waits.items()}
         info = replace(self.info, stopping=stopping, running=stages, waits=by_id, trouble=trouble)
-        if board is not None:
-            machine = board.machine
-            info = replace(info, cpus=machine.cpus, devices=machine.devices, ends=self._ends(board, running))
+        if planner is not None:
+            machine = planner.machine
+            info = replace(info, cpus=machine.cpus, devices=machine.devices, ends=self._ends(planner, running))
         if info != self.info:
             formats.write(self.workspace.daemon_info, info)
             self.info = info
 
-    def _ends(self, board: Board, running: Sequence[RunningView]) -> dict[str, float]:
-        """When the jobs are expected to end: worked out every few seconds, and when a job has come or gone."""
-        active, clock = frozenset(board.works), self.clock.monotonic()
-        if active == self._active and clock - self._foreseen_at < _FORESEE_EVERY_S:
+    def _ends(self, planner: Planner, running: Sequence[RunningView]) -> dict[str, float]:
+        """Return when the jobs are expected to end: a new forecast every few seconds, or when a job came or went."""
+        active, clock = planner.jobs, self.clock.monotonic()
+        if active == self._active and clock - self._forecast_at < _FORECAST_EVERY_S:
             return self.info.ends
-        self._active, self._foreseen_at, now = active, clock, self.clock.time()
-        board.now = now
-        for item in running:
-            if item.id not in board.running:  # started by the last plan
-                board.begin(item)
-        board.refresh()
-        return {str(job): round(self.hours.after(now, left)) for job, left in sorted(ends_in(board).items())}
+        self._active, self._forecast_at, now = active, clock, self.clock.time()
+        seconds = planner.forecast(now, running)
+        return {str(job): round(self.hours.after(now, left)) for job, left in sorted(seconds.items())}

@@ -1,228 +1,227 @@
-"""Everything the planner keeps between two plans, brought up to date by what has changed."""
+"""The board: the planner's state between two plans, updated by what has changed.
+
+Only this package changes or reads it. A policy sees it as a `policy.PlannerView`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from autotune.planning.estimates import Estimates
-from autotune.planning.offers import Lane, Offer, Step
+from autotune.planning.planned_job import PlannedJob
 from autotune.planning.policy import Policy
-from autotune.planning.resources import Pool
-from autotune.planning.view import JobView, Machine, RunningView, StageId, StageView
-from autotune.planning.work import Forecast, Work
+from autotune.planning.queues import DeviceQueues, QueueName, ReadyStage
+from autotune.planning.remaining import RemainingWork
+from autotune.planning.resources import ResourcePool
+from autotune.planning.task_claims import TaskClaims
+from autotune.planning.view import JobView, Kind, MachineResources, RunningView, StageId, StageView
 
 
 class Board:
-    """Jobs, what runs, what could start, and what is free."""
+    """Jobs, running stages, ready stages and free resources.
 
-    def __init__(self, machine: Machine, policy: Policy, estimates: Estimates | None = None) -> None:
+    Report changes with `put_job`, `remove_job`, `stage_started` and `stage_ended`, and call `refresh` before reading.
+
+    Attributes:
+        now: The time of the plan in epoch seconds.
+        pool: The free CPUs and devices.
+        jobs: The jobs by id.
+        queues: The ready stages by kind of device, with the sums of remaining work.
+        totals: The same by the name that policies use, who see the sums alone.
+        running: The running stages by id, also those of jobs that are gone.
+    """
+
+    def __init__(self, machine: MachineResources, policy: Policy, estimates: Estimates | None = None) -> None:
         self.machine = machine
         self.policy = policy
         self.estimates = estimates or Estimates()
         self.now = 0.0
-        self.pool = Pool(machine)
-        self.works: dict[int, Work] = {}
-        self.lanes: dict[str, Lane] = {}
+        self.pool = ResourcePool(machine)
+        self.jobs: dict[int, PlannedJob] = {}
+        self.queues: dict[str, DeviceQueues] = {}
+        self.totals = self.queues
         self.running: dict[StageId, RunningView] = {}
-        self.begun = 0
-        self._holders: dict[str, set[tuple[int, int]]] = {}
-        self._watchers: dict[str, set[int]] = {}
+        self._claims = TaskClaims()
+        # Jobs to look at again, and whether their remaining work may have changed.
         self._stale: dict[int, bool] = {}
-        self._orphans = 0
+        self._rounds_begun = 0
+        self._orphans = 0  # running stages whose job is not on the board
 
-    def put(self, view: JobView) -> None:
+    def put_job(self, view: JobView) -> None:
         """Take in a job that is new or has changed."""
-        work = self.works.get(view.id)
-        if work is None:
-            work = self.works[view.id] = Work(view)
-            for id, item in self.running.items():
+        job = self.jobs.get(view.id)
+        if job is None:
+            job = self.jobs[view.id] = PlannedJob(view, self.estimates, self.policy.round_seconds)
+            for id, stage in self.running.items():
                 if id.job == view.id:
-                    work.running[id] = item
+                    job.running[id] = stage
                     self._orphans -= 1
         else:
-            work.view = view
+            job.view = view
         self._stale[view.id] = True
 
-    def remove(self, job: int) -> None:
-        """Forget a job; what still runs of it keeps its CPUs until it ends."""
-        work = self.works.get(job)
-        if work is not None:
-            work.view = _emptied(work.view)
-            self._orphans += len(work.running)
-            work.running = {}
-            self._renew(work)
-            del self.works[job]
-            self._stale.pop(job, None)
+    def remove_job(self, id: int) -> None:
+        """Forget a job. Its running stages keep their CPUs and devices until they end."""
+        job = self.jobs.get(id)
+        if job is not None:
+            job.view = _without_tasks(job.view)
+            self._orphans += len(job.running)
+            job.running = {}
+            self._update(job)
+            del self.jobs[id]
+            self._stale.pop(id, None)
 
-    def begin(self, item: RunningView) -> None:
-        """A stage runs now."""
-        work = self.works.get(item.id.job)
-        if item.kind == "measure" and not item.device and work is not None:
-            item = RunningView(item.id, item.kind, item.cpus, item.count, self._any_device(work), item.started_at)
-        self.running[item.id] = item
-        self.pool.take(item.cpus, item.device)
-        if work is None:
+    def stage_started(self, stage: RunningView) -> None:
+        """Take a stage's resources and count it as running."""
+        job = self.jobs.get(stage.id.job)
+        if stage.kind == "measure" and not stage.device and job is not None and job.view.device in self.machine.kinds:
+            stage = replace(stage, device=self.pool.overcommitted(job.view.device, measures=True).device)
+        self.running[stage.id] = stage
+        self.pool.take(stage.cpus, stage.device)
+        if job is None:
             self._orphans += 1
         else:
-            work.running[item.id] = item
-            # What is left of a job does not depend on which of its stages run, but for searches.
-            self._stale[item.id.job] = self._stale.get(item.id.job, False) or item.kind == "search"
+            job.running[stage.id] = stage
+            # The remaining work of a job depends on which of its searches run, not on its other stages.
+            self._stale[stage.id.job] = self._stale.get(stage.id.job, False) or stage.kind == "search"
 
-    def _any_device(self, work: Work) -> str:
-        grant = self.pool.overcommitted(work.view.device, True) if work.view.device in self.machine.kinds else None
-        return grant.device if grant else ""
-
-    def end(self, id: StageId) -> None:
-        """A stage runs no more."""
-        item = self.running.pop(id)
-        self.pool.give(item.cpus, item.device)
-        work = self.works.get(id.job)
-        if work is None:
+    def stage_ended(self, id: StageId) -> None:
+        """Give back the resources of a running stage."""
+        stage = self.running.pop(id)
+        self.pool.give_back(stage.cpus, stage.device)
+        job = self.jobs.get(id.job)
+        if job is None:
             self._orphans -= 1
         else:
-            del work.running[id]
+            del job.running[id]
             self._stale[id.job] = True
 
     @property
+    def stages_running(self) -> int:
+        """How many stages run."""
+        return len(self.running)
+
+    @property
     def rounds_begun(self) -> int:
-        """Rounds that take part in the flow of stages, and not only wait for a device that is not there."""
-        return self.begun + self._orphans
+        """How many rounds are in flight, without those that wait for a device which the machine lacks."""
+        return self._rounds_begun + self._orphans
 
-    def lane(self, kind: str) -> Lane:
-        lane = self.lanes.get(kind)
-        if lane is None:
-            lane = self.lanes[kind] = Lane(kind, self.policy.orders)
-        return lane
+    def queues_of(self, kind: str) -> DeviceQueues:
+        """Return the queues of a kind of device."""
+        queues = self.queues.get(kind)
+        if queues is None:
+            devices = len(self.machine.kinds.get(kind, ()))
+            queues = self.queues[kind] = DeviceQueues(kind, devices, self.policy.orders)
+        return queues
 
-    def top(self, step: Step, kinds: Iterable[str] | None = None, order: int = 0) -> Offer | None:
-        """The offer of least rank of a step, of jobs for these kinds of devices; by default, for any."""
-        best: Offer | None = None
-        for kind in self.lanes if kinds is None else kinds:
-            lane = self.lanes.get(kind)
-            offer = lane.steps[step].top(order) if lane else None
-            if offer is not None and (best is None or offer.ranks[order] < best.ranks[order]):
-                best = offer
+    def first(self, queue: QueueName, kinds: Iterable[str] | None = None, order: int = 0) -> ReadyStage | None:
+        """Return the ready stage of the lowest rank; see `PlannerView.first`."""
+        best: ReadyStage | None = None
+        for kind in self.queues if kinds is None else kinds:
+            of_kind = self.queues.get(kind)
+            ready = of_kind.queues[queue].first(order) if of_kind else None
+            if ready is not None and (best is None or ready.ranks[order] < best.ranks[order]):
+                best = ready
         return best
 
-    def waiting(self, step: Step, kind: str) -> int:
-        """How many jobs offer a stage of this step for a kind of device."""
-        lane = self.lanes.get(kind)
-        return lane.steps[step].alive if lane else 0
+    def seconds(self, kind: Kind, device: str, candidates: int) -> float:
+        """Return how many seconds a stage takes on average over all jobs that measure on a kind of device."""
+        return self.estimates.seconds(kind, device, (), candidates)
 
-    def ends_at(self, offer: Offer) -> float:
-        """When a stage that starts now is expected to end."""
-        work, stage = self.works[offer.job], offer.stage
-        count = stage.candidates or work.view.trials_per_round
-        return self.now + work.seconds(stage.kind, self.estimates, count, stage.id.task)
+    def ends_at(self, ready: ReadyStage) -> float:
+        """Return the epoch second at which a stage is expected to end if it starts now."""
+        job, stage = self.jobs[ready.job], ready.stage
+        return self.now + job.seconds(stage.kind, stage.candidates or job.view.trials_per_round, stage.id.task)
 
     def busy_until(self) -> float:
-        """When the last of the stages that run is expected to end."""
+        """Return the epoch second at which the last running stage is expected to end; `now` if none runs."""
         ends = [self.now]
-        for item in self.running.values():
-            work = self.works.get(item.id.job)
-            if work is not None:
-                count = item.count or work.view.trials_per_round
-                ends.append(item.started_at + work.seconds(item.kind, self.estimates, count, item.id.task))
+        for stage in self.running.values():
+            job = self.jobs.get(stage.id.job)
+            if job is not None:
+                candidates = stage.count or job.view.trials_per_round
+                ends.append(stage.started_at + job.seconds(stage.kind, candidates, stage.id.task))
         return max(ends)
 
+    def is_free(self, job: PlannedJob, stage: StageView) -> bool:
+        """Return whether no other task works on the tuning log of a stage of the job."""
+        return self._claims.is_free(job.view.tasks[stage.id.task].key, job.view.id, stage.id.task)
+
     def refresh(self) -> None:
-        """Work out anew what the jobs that have changed offer."""
+        """Update the queues by the jobs that have changed."""
         while self._stale:
-            job = next(iter(self._stale))
-            self._renew(self.works[job], self._stale.pop(job))
+            id = next(iter(self._stale))
+            self._update(self.jobs[id], self._stale.pop(id))
 
-    def _renew(self, work: Work, left_changed: bool = True) -> None:
-        before_held, before_begun, before_gathered = work.held, work.begun, work.gathered
-        work.survey(work.view.device in self.machine.kinds)
-        work.reason = None
-        self.lane(work.view.device).gathered += work.gathered - before_gathered
-        self.begun += work.begun - before_begun
-        if work.held != before_held:
-            self._hold(work, before_held)
-        if self.policy.forecasts and left_changed:
-            self._forecast(work)
-        self._offer(work, "measure", work.next_measure())
-        self._offer(work, "proceed", work.next_proceed())
-        self._offer(work, "begin", self._next_search(work))
+    def _update(self, job: PlannedJob, remaining_changed: bool = True) -> None:
+        claims, begun, batches = job.claims, job.rounds_begun, job.ready_batches
+        job.update(job.view.device in self.machine.kinds)
+        job.reason = None
+        self.queues_of(job.view.device).ready_batches += job.ready_batches - batches
+        self._rounds_begun += job.rounds_begun - begun
+        if job.claims != claims:
+            for other in self._claims.change(job.view.id, claims, job.claims):
+                self._stale.setdefault(other, False)
+        if self.policy.uses_estimates and remaining_changed:
+            self._update_remaining(job)
+        self._queue(job, "measure", job.next_measurement())
+        self._queue(job, "continue", job.next_continuation())
+        self._queue(job, "begin", self._next_search(job))
 
-    def _hold(self, work: Work, before: dict[str, set[int]]) -> None:
-        job = work.view.id
-        for key in before.keys() | work.held.keys():
-            holders = self._holders.setdefault(key, set())
-            holders -= {(job, task) for task in before.get(key, ())}
-            holders |= {(job, task) for task in work.held.get(key, ())}
-            if not holders:
-                del self._holders[key]
-            for other in sorted(self._watchers.get(key, ())):
-                if other != job:
-                    self._stale.setdefault(other, False)
+    def _update_remaining(self, job: PlannedJob) -> None:
+        before, after = job.remaining, RemainingWork()
+        if job.view.tasks:
+            after = job.estimate_remaining(self.machine, self.policy.rounds_per_task)
+        job.remaining, queues = after, self.queues_of(job.view.device)
+        queues.cpu_ms += after.cpu_ms - before.cpu_ms
+        queues.device_ms += after.device_ms - before.device_ms
+        queues.ready_ms += after.ready_ms - before.ready_ms
+        queues.begun_ms += after.begun_ms - before.begun_ms
 
-    def _forecast(self, work: Work) -> None:
-        before = work.forecast
-        if work.view.tasks:
-            work.look_ahead(self.estimates, self.machine, self.policy.rounds_per_task)
-        else:
-            work.forecast = Forecast()
-        lane, after = self.lane(work.view.device), work.forecast
-        lane.cpu_ms += after.cpu_ms - before.cpu_ms
-        lane.device_ms += after.device_ms - before.device_ms
-        lane.supply_ms += after.supply_ms - before.supply_ms
-        lane.begun_ms += after.begun_ms - before.begun_ms
-
-    def _offer(self, work: Work, step: Step, stage: StageView | None) -> None:
-        before = work.offers.get(step)
-        ranks = self.policy.ranks(work, stage, step, self) if stage else ()
+    def _queue(self, job: PlannedJob, queue: QueueName, stage: StageView | None) -> None:
+        """Make a stage the job's only one in a queue; None leaves it without one."""
+        before = job.queued.get(queue)
+        ranks = self.policy.ranks(job, stage, queue, self.machine) if stage else ()
         if before is not None:
             if stage is not None and before.stage == stage and before.ranks == ranks:
                 return
-            self.lane(before.device).steps[step].drop(before)
-            del work.offers[step]
+            self.queues_of(before.device).queues[queue].remove(before)
+            del job.queued[queue]
         if stage is not None:
-            offer = work.offers[step] = Offer(work.view.id, work.view.device, step, stage, ranks)
-            self.lane(offer.device).steps[step].put(offer)
+            ready = job.queued[queue] = ReadyStage(job.view.id, job.view.device, queue, stage, ranks)
+            self.queues_of(ready.device).queues[queue].add(ready)
 
-    def _next_search(self, work: Work) -> StageView | None:
-        """The search that this job would begin: a task that no other job is at, most gain per second first."""
+    def _next_search(self, job: PlannedJob) -> StageView | None:
+        """Return the search that a job would start: of a free task, with the most expected gain per second."""
         limit = self.policy.rounds_per_job
-        if (limit is not None and sum(work.rounds.values()) >= limit) or work.batch() <= 0:
-            self._watch(work, set())
+        if (limit is not None and sum(job.task_rounds.values()) >= limit) or job.batch() <= 0:
+            self._watch(job, set())
             return None
-        found = work.searches(self.policy.rounds_per_task)
-        free = [stage for stage in found if self.is_free(work, stage)]
-        best = min(free, key=lambda stage: self._eagerness(work, stage), default=None)
+        searches = job.open_searches(self.policy.rounds_per_task)
+        free = [stage for stage in searches if self.is_free(job, stage)]
+        best = min(free, key=lambda stage: _search_order(job, stage.id.task), default=None)
         watched = [best] if best else []
-        if len(free) < len(found):
-            watched += [stage for stage in found if stage not in free]
-        self._watch(work, {work.view.tasks[stage.id.task].key for stage in watched})
+        if len(free) < len(searches):
+            watched += [stage for stage in searches if stage not in free]
+        self._watch(job, {job.view.tasks[stage.id.task].key for stage in watched})
         return best
 
-    def _watch(self, work: Work, keys: set[str]) -> None:
-        """Have a job looked at again when another takes or leaves one of these tasks."""
-        for key in work.watches - keys:
-            self._watchers[key].discard(work.view.id)
-            if not self._watchers[key]:
-                del self._watchers[key]
-        for key in keys - work.watches:
-            self._watchers.setdefault(key, set()).add(work.view.id)
-        work.watches = keys
-
-    def is_free(self, work: Work, stage: StageView) -> bool:
-        """Whether nobody else is at the task of this stage."""
-        holders = self._holders.get(work.view.tasks[stage.id.task].key)
-        return not holders or holders == {(work.view.id, stage.id.task)}
-
-    def worth(self, work: Work, stage: StageView) -> float:
-        """What the next round of a task is expected to gain for what it costs."""
-        return work.worth(stage.id.task, lambda: self.policy.cost(work, stage, self))
-
-    def _eagerness(self, work: Work, stage: StageView) -> tuple[float, float, int, int]:
-        """Least first. Of tasks that never ran well, the one tried least: all are reached before one gets more.
-
-        A second round of a task knows less than the first round of another would: it comes after.
-        """
-        task = stage.id.task
-        return work.rounds.get(task, 0), -self.worth(work, stage), len(work.view.tasks[task].running_best), task
+    def _watch(self, job: PlannedJob, keys: set[str]) -> None:
+        self._claims.watch(job.view.id, job.watched, keys)
+        job.watched = keys
 
 
-def _emptied(view: JobView) -> JobView:
+def _search_order(job: PlannedJob, task: int) -> tuple[float, float, int, int]:
+    """Order the searches of a job, the first to start first.
+
+    A task without a round in flight goes first, because a second round knows less than a first round of another task.
+    Then decides the gain. Tasks that never ran well promise most; of them the one with the fewest trials goes first,
+    so that each is tried before one gets more.
+    """
+    return job.task_rounds.get(task, 0), -job.gain_per_second(task), len(job.view.tasks[task].running_best), task
+
+
+def _without_tasks(view: JobView) -> JobView:
+    """Return the view of a job with nothing left to do, which clears it from the queues and sums."""
     return JobView(view.id, view.device, (), (), 0, view.trials_per_round, view.patience, view.min_gain)

@@ -1,4 +1,4 @@
-"""How many trials a job may still start, and whether it is at its end."""
+"""How many trials a job may still begin, and whether it has ended."""
 
 from __future__ import annotations
 
@@ -8,35 +8,45 @@ from autotune.planning.gain import open_tasks
 from autotune.planning.view import JobView, RunningView
 from autotune.reasons import EndReason
 
-_FIRST_SHARE = 4
+# The first batch of a task may be as small as a round divided by this.
+_FIRST_BATCH_DIVISOR = 4
 
 
 def in_flight(job: JobView, running: Sequence[RunningView]) -> int:
-    """Trials that rounds on their way will add: searches that run, and batches not yet measured."""
-    searching = sum(item.count for item in running if item.id.job == job.id and item.kind == "search")
+    """Return how many trials the rounds in flight will add: searches that run, and batches not yet measured."""
+    searching = sum(stage.count for stage in running if stage.id.job == job.id and stage.kind == "search")
     return searching + sum(stage.candidates for stage in job.live_stages if stage.kind in ("build", "measure"))
 
 
-def batch(job: JobView, spoken_for: int, worthwhile: int | None = None) -> int:
-    """How many candidates the next search may propose with so many trials in flight; 0 when the budget is spoken for.
+def batch(job: JobView, trials_in_flight: int, worthwhile: int | None = None) -> int:
+    """Return how many candidates the next search may propose; 0 if rounds in flight use the rest of the budget.
 
-    While there are tasks without any trial, a batch is at most half an equal share of the budget: a small
-    budget still reaches every task, and half of it goes where the first results say it pays.
-    Where a batch of `worthwhile` candidates is worth its search, the first one of a task is no larger than that or
-    a quarter of a round: a model is soon tuned in all its parts, if not well.
+    While a task has no trial yet, a batch is at most half an equal share of the budget. So even a small budget reaches
+    every task, and half of it goes where the first results say that it pays.
+
+    Args:
+        job: The job.
+        trials_in_flight: Trials that rounds in flight will add.
+        worthwhile: The smallest batch that is worth its search, or None if that is unknown. While a task has no trial
+            yet, a batch is at most this or a quarter of a round, whichever is larger. So the whole model is soon tuned
+            a little.
     """
     tunable = [task for task in job.tasks if not task.exhausted and not task.set_aside]
-    left = job.trials - job.trials_done - spoken_for
+    left = job.trials - job.trials_done - trials_in_flight
     if any(not task.running_best for task in tunable):
         share = max(1, job.trials // (2 * len(tunable)))
-        first = job.trials_per_round if worthwhile is None else max(worthwhile, job.trials_per_round // _FIRST_SHARE)
+        quarter = job.trials_per_round // _FIRST_BATCH_DIVISOR
+        first = job.trials_per_round if worthwhile is None else max(worthwhile, quarter)
         return max(0, min(left, job.trials_per_round, share, first))
     return max(0, min(left, job.trials_per_round))
 
 
 def ended(job: JobView, running: Sequence[RunningView]) -> EndReason | None:
-    """Why a job is at its end, or None: nothing is on its way and nothing more will be."""
-    if any(item.id.job == job.id for item in running):
+    """Return why a job has ended, or None if it has not.
+
+    A job has ended if none of its stages runs, no round is in flight, and no further round may begin.
+    """
+    if any(stage.id.job == job.id for stage in running):
         return None
     if any(stage.kind != "search" for stage in job.live_stages):
         return None

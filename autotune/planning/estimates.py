@@ -1,4 +1,4 @@
-"""How long stages take: robust running means, learnt from stages that ended, with priors for what is new."""
+"""How long stages take: robust running means of the stages that ended, and priors where none has."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from typing import Any
 
 from autotune.planning.view import Kind
 
-# Seconds of a stage of one candidate (build, measure) or of the whole stage (search, train): of the order that
-# ResNet-18 on two cores showed. A guess is wrong once: the first stage that ends replaces it.
+# Seconds per candidate of a build or measurement, and per stage of a search or training, about as measured for
+# ResNet-18 on two cores. The first stage that ends replaces a prior.
 _PRIORS: dict[Kind, float] = {"search": 8.0, "build": 0.9, "measure": 0.3, "train": 1.0}
 _PER_CANDIDATE = ("build", "measure")
-# The newest value counts for this much at least, so that a machine that became slower is noticed.
+# The least weight of the newest value, so that a mean follows a machine that has become slower.
 _LEAST_SHARE = 0.1
-# One outlier (a build that hit its time limit) moves a mean by no more than this many mean deviations.
+# A value further from the mean than this many mean deviations counts as that far away.
 _CLIP = 3.0
-# How many stages of a task outweigh what is known of all others.
+# How many values of all jobs a mean of one job or task is blended with.
 _SHRINKAGE = 1.0
-# Jobs and tasks kept of each kind of stage and device; of more, those used last.
+# How many jobs and tasks to keep per kind of stage and device. Those used last are kept.
 _MOST_SUBJECTS = 4000
 
 
 @dataclass(slots=True)
-class Mean:
-    """A running mean that one wild value cannot drag far."""
+class RunningMean:
+    """A running mean that a single outlier moves little."""
 
     value: float = 0.0
     deviation: float = 0.0
     count: int = 0
 
     def add(self, value: float) -> None:
+        """Take in a value."""
         self.count += 1
         if self.count == 1:
             self.value, self.deviation = value, value / 2
@@ -40,98 +41,118 @@ class Mean:
         off = value - self.value
         reach = _CLIP * self.deviation
         self.value += share * max(-reach, min(reach, off))
-        # The deviation follows every value, so that a lasting change is believed after a few.
+        # The deviation follows outliers too, so that the mean follows a lasting change after a few values.
         self.deviation += share * (min(abs(off), 2 * max(reach, abs(off) / 4)) - self.deviation)
 
 
 @dataclass
-class _Known:
-    """What is known of one kind of stage on one kind of device: over all, and by the name of a job or task."""
+class _StageMeans:
+    """The means of one kind of stage on one kind of device: over all jobs, and by the name of a job or task."""
 
-    general: Mean = field(default_factory=Mean)
-    subjects: dict[str, Mean] = field(default_factory=dict)
+    general: RunningMean = field(default_factory=RunningMean)
+    subjects: dict[str, RunningMean] = field(default_factory=dict)
 
 
 @dataclass
 class Estimates:
-    """Seconds that a stage will take, by its kind, the kind of device, and its job's or task's name.
+    """Expected lengths of stages, by the kind of stage, the kind of device, and the names of the job and the task.
 
-    The most particular that is known is blended with the more general: task, job, all of this device, prior.
+    An estimate blends what is known of the task, of the job and of all jobs on the kind of device. If nothing is
+    known, it is a prior.
     """
 
-    known: dict[tuple[str, str], _Known] = field(default_factory=dict)
+    known: dict[tuple[str, str], _StageMeans] = field(default_factory=dict)
 
     def add(self, kind: Kind, device: str, subjects: tuple[str, ...], count: int, seconds: float) -> None:
-        """Learn from a stage that ended. `subjects` are names of its job and of its task."""
+        """Take in a stage that ended.
+
+        Args:
+            kind: The kind of stage.
+            device: The kind of device that its job measures on.
+            subjects: The names of its job and its task.
+            count: The size of its batch.
+            seconds: How long it took.
+        """
         value = max(0.0, seconds) / _units(kind, count)
-        known = self.known.setdefault((kind, device), _Known())
-        known.general.add(value)
+        means = self.known.setdefault((kind, device), _StageMeans())
+        means.general.add(value)
         for subject in subjects:
-            mean = known.subjects.pop(subject, None) or Mean()
+            mean = means.subjects.pop(subject, None) or RunningMean()
             mean.add(value)
-            known.subjects[subject] = mean  # at the end: the order is that of the last use
-        while len(known.subjects) > _MOST_SUBJECTS:
-            del known.subjects[next(iter(known.subjects))]
+            means.subjects[subject] = mean  # to the end: the order is that of the last use
+        while len(means.subjects) > _MOST_SUBJECTS:
+            del means.subjects[next(iter(means.subjects))]
 
     def forget(self, subject: str) -> None:
         """Drop what is known of a job or task."""
-        for known in self.known.values():
-            known.subjects.pop(subject, None)
+        for means in self.known.values():
+            means.subjects.pop(subject, None)
 
     def seconds(self, kind: Kind, device: str, subjects: tuple[str, ...], count: int) -> float:
-        """What a stage is expected to take. The last of the `subjects` is the most particular."""
-        known = self.known.get((kind, device))
-        if known is None:
+        """Return how many seconds a stage is expected to take.
+
+        Args:
+            kind: The kind of stage.
+            device: The kind of device that its job measures on.
+            subjects: The names to go by, the most specific last: the job, the task.
+            count: The size of its batch.
+        """
+        means = self.known.get((kind, device))
+        if means is None:
             return _PRIORS[kind] * _units(kind, count)
-        value = known.general.value
+        value = means.general.value
         for subject in subjects:
-            own = known.subjects.get(subject)
+            own = means.subjects.get(subject)
             if own is not None:
                 value = (own.count * own.value + _SHRINKAGE * value) / (own.count + _SHRINKAGE)
         return value * _units(kind, count)
 
     def lasting(self, most: int) -> Estimates:
-        """What outlives the jobs: of each kind and device what is known of all, and of the tasks used last.
+        """Return what is worth keeping when all jobs have ended: the means over all jobs and those of tasks.
 
-        The names of tasks have a slash in them, those of jobs have none.
+        The names of tasks contain a slash, those of jobs do not.
+
+        Args:
+            most: How many tasks to keep per kind of stage and device. Those used last are kept.
         """
-        found = Estimates()
-        for key, known in self.known.items():
-            tasks = [subject for subject in known.subjects if "/" in subject][-most:]
-            found.known[key] = _Known(known.general, {task: known.subjects[task] for task in tasks})
-        return found
+        lasting = Estimates()
+        for key, means in self.known.items():
+            tasks = [subject for subject in means.subjects if "/" in subject][-most:]
+            lasting.known[key] = _StageMeans(means.general, {task: means.subjects[task] for task in tasks})
+        return lasting
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON values; what was used last comes last."""
+        """Return the means as JSON values, those used last at the end."""
         rows: list[list[Any]] = []
-        for (kind, device), known in sorted(self.known.items()):
-            rows.append([kind, device, "", *_row(known.general)])
-            rows += [[kind, device, subject, *_row(mean)] for subject, mean in known.subjects.items()]
+        for (kind, device), means in sorted(self.known.items()):
+            rows.append([kind, device, "", *_row(means.general)])
+            rows += [[kind, device, subject, *_row(mean)] for subject, mean in means.subjects.items()]
         return {"means": rows}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Estimates:
-        """Back from JSON values.
+        """Return the estimates that `to_json` gave.
 
         Raises:
-            KeyError, TypeError, ValueError: the data is not what `to_json` gives.
+            KeyError, TypeError, ValueError: The data has another form.
         """
-        found = cls()
+        estimates = cls()
         for kind, device, subject, value, deviation, count in data["means"]:
-            known = found.known.setdefault((str(kind), str(device)), _Known())
-            mean = Mean(float(value), float(deviation), int(count))
+            means = estimates.known.setdefault((str(kind), str(device)), _StageMeans())
+            mean = RunningMean(float(value), float(deviation), int(count))
             if not (0 <= mean.value < math.inf and 0 <= mean.deviation < math.inf and mean.count > 0):
                 raise ValueError(f"{mean} is no running mean")
             if subject:
-                known.subjects[str(subject)] = mean
+                means.subjects[str(subject)] = mean
             else:
-                known.general = mean
-        return found
+                means.general = mean
+        return estimates
 
 
-def _row(mean: Mean) -> tuple[float, float, int]:
+def _row(mean: RunningMean) -> tuple[float, float, int]:
     return mean.value, mean.deviation, mean.count
 
 
 def _units(kind: Kind, count: int) -> int:
+    """Return the number by which the length of a stage is divided to compare it with others."""
     return max(1, count) if kind in _PER_CANDIDATE else 1

@@ -1,64 +1,200 @@
-"""What a policy is: the rule by which the planner picks the next stages.
+"""What a policy is: the rule by which the scheduler picks the next stage.
 
-A policy is one small file in `policies/`: a class below `Policy`, and its line in `policies.POLICIES`. It ranks what
-jobs offer and picks among the offers of least rank; it never sees files, processes or clocks.
+A policy is one file in `policies/`: a class derived from `Policy`, and its line in `policies.POLICIES`. It gives each
+ready stage a rank in one or more orders, and picks among the stages that are first in one of them.
 
-What the planner guarantees, whatever a policy says (but for one with `leases = False`, which shares everything):
-- no CPU and no device is given to two stages, and a measurement on the `cpu` has all its CPUs to itself;
-- two jobs never tune the same task (the same tuning log) at once;
-- no job begins more trials than its budget has left;
-- no more than `rounds_per_task` rounds of a task, and `rounds_per_job` rounds of a job, are on their way.
+What a policy is given:
+
+- `ranks` and `round_seconds` get one job as `JobFacts`.
+- The methods that pick get a `PlannerView`: the first stage of each queue, the sums of remaining work, the machine.
+- It gets no file, no process and no clock; `PlannerView.now` is the time of the plan.
 
 What a policy owes:
-- `ranks` depends on the job alone, not on what others do: it is asked again only when the job has changed. Every rank
-  ends with the job's id, so that no two offers tie;
-- `measure` and `prepare` return an offer that the board has on top of one of its orders, or None to start nothing;
-- when nothing runs and something is offered, it picks something, or the queue stands still.
+
+- `ranks` depends on the job and the machine alone, not on other jobs: ranks are worked out again only when the job
+  has changed. It returns `orders` ranks. Every rank contains the job's id, so that no two ranks are equal.
+- The methods that pick return a stage which `PlannerView.first` returned, or None to start nothing.
+- If nothing runs and a stage is ready, one of them must pick a stage. Otherwise the jobs never go on.
+- The same input gives the same answer.
+
+What the planner guarantees, whatever a policy answers (the first point only if `leases` is true):
+
+- No CPU and no device is given to two stages, and a measurement on the `cpu` has its CPUs to itself.
+- Two tasks never work on the same tuning log at once.
+- No job begins more trials than its budget has left.
+- At most `rounds_per_task` rounds of a task and `rounds_per_job` rounds of a job are in flight.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
-from autotune.planning.offers import Offer, Rank, Step
-from autotune.planning.urgency import turn
-from autotune.planning.view import StageView
-from autotune.planning.work import ORDER, Work
+from autotune.planning.queues import QueueName, Rank, ReadyStage
+from autotune.planning.remaining import RemainingWork
+from autotune.planning.urgency import STAGE_ORDER, turn
+from autotune.planning.view import JobView, Kind, MachineResources, StageView
 
-if TYPE_CHECKING:
-    from autotune.planning.board import Board
+
+class JobFacts(Protocol):
+    """What a policy is told about one job."""
+
+    @property
+    def view(self) -> JobView:
+        """The job, its tasks and its stages."""
+        ...
+
+    @property
+    def remaining(self) -> RemainingWork:
+        """Its remaining work; all zero unless the policy sets `uses_estimates`."""
+        ...
+
+    def seconds(self, kind: Kind, candidates: int) -> float:
+        """Return how many seconds a stage of the job takes on average with so many candidates."""
+        ...
+
+    def gain_per_second(self, task: int) -> float:
+        """Return the microseconds of latency that a trial of a task is expected to save, over `round_seconds`."""
+        ...
+
+
+class QueueTotals(Protocol):
+    """Sums over the jobs that measure on one kind of device; see `RemainingWork` for the numbers."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of device."""
+        ...
+
+    @property
+    def devices(self) -> int:
+        """How many devices of the kind the machine has, free or not."""
+        ...
+
+    @property
+    def cpu_ms(self) -> int:
+        """CPU time of all stages that are left."""
+        ...
+
+    @property
+    def device_ms(self) -> int:
+        """Time on the devices of all measurements that are left."""
+        ...
+
+    @property
+    def ready_ms(self) -> int:
+        """The part of `device_ms` whose batches are built."""
+        ...
+
+    @property
+    def begun_ms(self) -> int:
+        """The part of `device_ms` that belongs to rounds which have begun."""
+        ...
+
+
+class PlannerView(Protocol):
+    """What a policy sees when it picks a stage. It reads, and changes nothing."""
+
+    @property
+    def now(self) -> float:
+        """The time of the plan in epoch seconds."""
+        ...
+
+    @property
+    def machine(self) -> MachineResources:
+        """All CPUs and devices, free or not."""
+        ...
+
+    @property
+    def stages_running(self) -> int:
+        """How many stages run, including those started by this plan."""
+        ...
+
+    @property
+    def rounds_begun(self) -> int:
+        """How many rounds are in flight, without those that wait for a device which the machine lacks."""
+        ...
+
+    @property
+    def totals(self) -> Mapping[str, QueueTotals]:
+        """The sums by kind of device, for the kinds that jobs measure on. Zero unless `uses_estimates` is set."""
+        ...
+
+    def first(self, queue: QueueName, kinds: Iterable[str] | None = None, order: int = 0) -> ReadyStage | None:
+        """Return the ready stage of the lowest rank.
+
+        Args:
+            queue: The queue to look at.
+            kinds: Only stages of jobs that measure on these kinds of devices; by default of all jobs.
+            order: The index of the rank to go by.
+        """
+        ...
+
+    def seconds(self, kind: Kind, device: str, candidates: int) -> float:
+        """Return how many seconds a stage takes on average over all jobs that measure on a kind of device."""
+        ...
+
+    def ends_at(self, ready: ReadyStage) -> float:
+        """Return the epoch second at which a stage is expected to end if it starts now."""
+        ...
+
+    def busy_until(self) -> float:
+        """Return the epoch second at which the last running stage is expected to end; `now` if none runs."""
+        ...
 
 
 class Policy:
-    """Jobs by their turn, rounds in the order they began, whatever is offered: what other policies refine."""
+    """The rule that other policies refine: jobs in turn, rounds in flight before new rounds.
+
+    Attributes:
+        name: The name in the settings and in `POLICIES`.
+        leases: Whether stages lease their CPUs and devices. If not, all stages share everything.
+        orders: How many ranks `ranks` returns.
+        rounds_per_task: How many rounds of a task may be in flight.
+        rounds_per_job: How many rounds of a job may be in flight; None for any number.
+        uses_estimates: Whether decisions depend on how long stages take. If so, the remaining work of every job is
+            kept up to date, which costs time.
+        gather_per_cpu: How many batches to gather per CPU before all other stages are drained for measurements on
+            the `cpu`, which need all CPUs.
+    """
 
     name = ""
     leases = True
-    # How many orders `ranks` gives.
     orders = 1
     rounds_per_task = 1
     rounds_per_job: int | None = None
-    # Whether the board keeps forecasts of what is left of each job; they cost time.
-    forecasts = False
-    # Measurements on the CPU need all of it, so a few for each CPU are gathered before the other stages are drained.
+    uses_estimates = False
     gather_per_cpu = 2
 
-    def ranks(self, work: Work, stage: StageView, step: Step, board: Board) -> tuple[Rank, ...]:
-        """The place of an offer in each order, least first."""
-        return ((*turn(work.view), ORDER[stage.kind]),)
+    def ranks(self, job: JobFacts, stage: StageView, queue: QueueName, machine: MachineResources) -> tuple[Rank, ...]:
+        """Return the rank of a ready stage in each order. The lowest rank goes first.
 
-    def cost(self, work: Work, stage: StageView, board: Board) -> float:
-        """Seconds that a task's next round would take, for gain per second; the same for all unless it is known."""
+        Args:
+            job: The job of the stage.
+            stage: The stage.
+            queue: The queue that the stage enters.
+            machine: All CPUs and devices.
+        """
+        return ((*turn(job.view), STAGE_ORDER[stage.kind]),)
+
+    def round_seconds(self, job: JobFacts) -> float:
+        """Return the seconds that a round of a job costs, by which expected gains are divided.
+
+        The default is the same for all jobs, so that gains alone decide.
+        """
         return 1.0
 
-    def measure(self, kind: str, board: Board) -> Offer | None:
-        """What to measure next on a device of a kind that is free."""
-        return board.top("measure", (kind,))
+    def pick_measurement(self, kind: str, planner: PlannerView) -> ReadyStage | None:
+        """Pick the batch to measure next, on a free device of a kind."""
+        return planner.first("measure", (kind,))
 
-    def prepare(self, board: Board) -> Offer | None:
-        """The search, build or training that gets the next free CPU."""
-        return board.top("proceed") or board.top("begin")
+    def pick_cpu_stage(self, planner: PlannerView) -> ReadyStage | None:
+        """Pick the search, build or training that gets the next free CPU."""
+        return planner.first("continue") or planner.first("begin")
 
-    def fill(self, board: Board) -> Offer | None:
-        """What may still start on a CPU that is kept free for a measurement, because it ends before the rest do."""
+    def pick_while_draining(self, planner: PlannerView) -> ReadyStage | None:
+        """Pick a stage that may still start while the CPUs are drained for a measurement.
+
+        It should end no later than the stages that run. The default picks none.
+        """
         return None

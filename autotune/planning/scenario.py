@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from autotune.planning.view import Kind, Machine
+from autotune.planning.view import Kind, MachineResources
 
 _NORMAL = NormalDist()
 _MASK = 2**64 - 1
@@ -15,14 +15,22 @@ _MASK = 2**64 - 1
 
 @dataclass(frozen=True)
 class Duration:
-    """Seconds of a stage: `mean`, spread log-normally by `spread`; or one of the `samples`, taken at random."""
+    """The distribution of a stage's length in seconds.
+
+    It is log-normal with this mean and this standard deviation of the logarithm. With `samples`, it is one of the
+    samples at random.
+    """
 
     mean: float
     spread: float = 0.0
     samples: tuple[float, ...] = ()
 
     def draw(self, chance: float) -> float:
-        """A value; `chance` is uniform between 0 and 1."""
+        """Return the length at a quantile.
+
+        Args:
+            chance: The quantile, above 0 and below 1.
+        """
         if self.samples:
             return self.samples[int(chance * len(self.samples))]
         if not self.spread:
@@ -32,7 +40,16 @@ class Duration:
 
 @dataclass(frozen=True)
 class SimulatedJob:
-    """A job to play. `seconds` are those of a stage with a full batch of `trials_per_round`."""
+    """A job to play.
+
+    Attributes:
+        device: The kind of device that it measures on.
+        tasks: How many tasks it has.
+        trials: Its budget.
+        seconds: The lengths of its stages with a full batch of `trials_per_round` candidates.
+        submitted_at: Seconds from the start of the scenario.
+        deadline: Seconds from the start of the scenario; None for no deadline.
+    """
 
     id: int
     name: str
@@ -48,28 +65,35 @@ class SimulatedJob:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A machine and its jobs. The same seed gives every stage the same length, under every policy."""
+    """A machine and its jobs. With one seed, a stage is as long under every policy."""
 
-    machine: Machine
+    machine: MachineResources
     jobs: tuple[SimulatedJob, ...]
     seed: int = 0
 
     def seconds(self, job: SimulatedJob, task: int, round: int, kind: Kind, count: int) -> float:
-        """How long a stage takes when it has its resources to itself."""
+        """Return how many seconds a stage takes if it shares nothing.
+
+        Args:
+            job: The job.
+            task: The index of the task.
+            round: The number of the round.
+            kind: The kind of stage.
+            count: The size of its batch. The length of a build or a measurement is proportional to it.
+        """
         duration = job.seconds[kind]
         certain = not duration.spread and not duration.samples
         value = duration.draw(0.5 if certain else chance(self.seed, job.id, task, round, kind))
-        # Searching and training take their time whatever the batch; building and measuring go by candidate.
         return value * count / job.trials_per_round if kind in ("build", "measure") else value
 
 
 def chance(seed: int, job: int, task: int, round: int, kind: Kind) -> float:
-    """A stage's luck, the same whenever it is asked for: what `Duration.draw` takes."""
-    return _mixed(seed, job, task, round, len(kind) * 256 + ord(kind[0]))
+    """Return a stage's quantile for `Duration.draw`; the same for the same arguments."""
+    return _mix(seed, job, task, round, len(kind) * 256 + ord(kind[0]))
 
 
-def _mixed(*numbers: int) -> float:
-    """A number above 0 and below 1 that looks random and is the same for the same numbers (after splitmix64)."""
+def _mix(*numbers: int) -> float:
+    """Return a pseudo-random number above 0 and below 1 that the given numbers decide (after splitmix64)."""
     state = 0
     for number in numbers:
         state = (state + number + 0x9E3779B97F4A7C15) & _MASK

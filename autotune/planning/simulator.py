@@ -1,4 +1,4 @@
-"""Discrete events over a described machine, its jobs and their stages, driven by the planner that drives the daemon."""
+"""A discrete-event simulation of a scenario, with the board and the scheduler that the planner uses."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from autotune.planning.board import Board
 from autotune.planning.budget import ended
 from autotune.planning.estimates import Estimates
-from autotune.planning.planner import Planner
 from autotune.planning.policy import Policy
 from autotune.planning.scenario import Scenario, SimulatedJob
-from autotune.planning.sharing import Clock
-from autotune.planning.usage import Bound, Usage
+from autotune.planning.scheduler import Scheduler
+from autotune.planning.simulated_clock import SimulatedClock
+from autotune.planning.usage import LowerBound, ResourceUsage
 from autotune.planning.view import JobView, Kind, RunningView, StageId, StageView, Start, TaskView
 
-# A task gains most from its first trials: its time falls towards a third, half of the way after so many trials.
+# The best time of a task starts at this many microseconds and falls towards the share `_FLOOR` of it. It is half way
+# after `_HALF_AFTER` trials.
 _FIRST_US = 1000.0
 _FLOOR = 0.3
 _HALF_AFTER = 32
@@ -24,7 +26,7 @@ _HALF_AFTER = 32
 
 @dataclass(frozen=True)
 class Span:
-    """A stage that ran, from one moment to another."""
+    """A stage that ran. `start` and `end` are in seconds of simulated time."""
 
     id: StageId
     kind: Kind
@@ -36,8 +38,20 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of a scenario under a policy. Seconds; busy and idle are summed over all resources of a kind."""
+class SimulationResult:
+    """The result of a scenario under a policy. All times are in seconds.
+
+    Attributes:
+        policy: The name of the policy.
+        makespan: When the last stage ended.
+        completions: When each job ended, by id.
+        busy: How long resources were used, by kind of resource, summed over the resources of the kind.
+        idle: How long they were not, by kind of resource and cause, likewise.
+        counts: How many resources of each kind there are.
+        bound: A lower bound of the makespan.
+        stages: How many stages ran.
+        spans: The stages that ran, if they were to be recorded.
+    """
 
     policy: str
     makespan: float
@@ -50,13 +64,13 @@ class Outcome:
     spans: tuple[Span, ...] = ()
 
     def utilisation(self, resource: str) -> float:
-        """The share of the makespan for which the resources of a kind were busy."""
+        """Return the share of the makespan for which the resources of a kind were used."""
         whole = self.counts[resource] * self.makespan
         return self.busy.get(resource, 0.0) / whole if whole else 0.0
 
 
-class _Job:
-    """A simulated job: what its files and logs would say."""
+class _JobProgress:
+    """A simulated job: its tasks and the stages that its rounds are at."""
 
     def __init__(self, spec: SimulatedJob) -> None:
         self.spec = spec
@@ -82,27 +96,27 @@ class _Job:
             spec.deadline,
         )
 
-    def advance(self, item: RunningView) -> None:
-        """What a stage that ended publishes: as the stages of the real worker do."""
-        id = item.id
-        if item.kind == "search":
-            self.stages[id] = StageView(id, "build", item.count)
-        elif item.kind == "build":
-            self._publish_search(id)
+    def advance(self, ended: RunningView) -> None:
+        """Take the round of a stage that ended to its next stage, as the stages of a worker do."""
+        id = ended.id
+        if ended.kind == "search":
+            self.stages[id] = StageView(id, "build", ended.count)
+        elif ended.kind == "build":
+            self._add_next_search(id)
             self.stages[id] = StageView(id, "measure", self.stages[id].candidates)
-        elif item.kind == "measure":
-            self._log(id.task, self.stages[id].candidates)
+        elif ended.kind == "measure":
+            self._add_trials(id.task, self.stages[id].candidates)
             self.stages[id] = StageView(id, "train")
         else:
-            self._publish_search(id)
+            self._add_next_search(id)
             del self.stages[id]
 
-    def _publish_search(self, id: StageId) -> None:
+    def _add_next_search(self, id: StageId) -> None:
         following = StageId(id.job, id.task, id.round + 1)
         if not any(other.task == id.task and other.round > id.round for other in self.stages):
             self.stages[following] = StageView(following, "search")
 
-    def _log(self, task: int, count: int) -> None:
+    def _add_trials(self, task: int, count: int) -> None:
         view = self.tasks[task]
         known = len(view.running_best)
         new = tuple(_FIRST_US * _share(known + n + 1) for n in range(count))
@@ -111,11 +125,12 @@ class _Job:
 
 
 def _share(trials: int) -> float:
+    """Return the best time after so many trials, as a share of the first."""
     return _FLOOR + (1 - _FLOOR) * _HALF_AFTER / (_HALF_AFTER + trials)
 
 
 class Simulation:
-    """One run of a scenario under one policy. `watch` is told of every start, with what runs then."""
+    """One run of a scenario under one policy."""
 
     def __init__(
         self,
@@ -124,22 +139,30 @@ class Simulation:
         record: bool = False,
         watch: Callable[[float, Start, dict[StageId, RunningView]], None] | None = None,
     ) -> None:
+        """Prepare a run.
+
+        Args:
+            scenario: The scenario.
+            policy: The policy.
+            record: Whether the result contains all stages.
+            watch: Called at each start of a stage with the simulated time, the start, and all running stages.
+        """
         self._scenario, self._policy, self._record, self._watch = scenario, policy, record, watch
-        self._planner = Planner(scenario.machine, policy, Estimates())
-        self._board = self._planner.board
-        self._clock = Clock()
-        self._clock.group("leased", math.inf)
+        self._board = Board(scenario.machine, policy, Estimates())
+        self._scheduler = Scheduler(self._board)
+        self._clock = SimulatedClock()
+        self._clock.add_capacity("leased", math.inf)
         self._arrivals = sorted(scenario.jobs, key=lambda job: (job.submitted_at, job.id), reverse=True)
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, _JobProgress] = {}
         self._active: dict[str, int] = defaultdict(int)
-        self._usage = Usage(scenario.machine)
-        self._bound = Bound(scenario.machine)
+        self._usage = ResourceUsage(scenario.machine)
+        self._bound = LowerBound(scenario.machine)
         self._completions: dict[int, float] = {}
         self._spans: list[Span] = []
         self._stages = 0
 
-    def run(self) -> Outcome:
-        """Play until nothing runs and nothing comes any more."""
+    def run(self) -> SimulationResult:
+        """Play until nothing runs and no job is to be submitted."""
         clock = self._clock
         while True:
             self._admit()
@@ -155,11 +178,11 @@ class Simulation:
             self._end(clock.pop())
             while clock.next_end() <= clock.now:
                 self._end(clock.pop())
-        return self._outcome()
+        return self._result()
 
-    def _outcome(self) -> Outcome:
+    def _result(self) -> SimulationResult:
         usage = self._usage
-        return Outcome(
+        return SimulationResult(
             self._policy.name,
             self._clock.now,
             self._completions,
@@ -174,19 +197,19 @@ class Simulation:
     def _admit(self) -> None:
         while self._arrivals and self._arrivals[-1].submitted_at <= self._clock.now:
             spec = self._arrivals.pop()
-            job = self._jobs[spec.id] = _Job(spec)
+            job = self._jobs[spec.id] = _JobProgress(spec)
             self._active[spec.device] += 1
-            self._board.put(job.view())
+            self._board.put_job(job.view())
 
     def _start(self) -> None:
-        for start in self._planner.starts(self._clock.now):
+        for start in self._scheduler.start_stages(self._clock.now):
             id = start.stage.id
-            job, item = self._jobs[id.job], self._board.running[id]
+            job, running = self._jobs[id.job], self._board.running[id]
             job.served_at = self._clock.now
             seconds = self._seconds(job.spec, start)
             self._stages += 1
-            self._usage.change(item, job.spec.device, 1)
-            self._bound.add(id, item.kind, job.spec.device, seconds)
+            self._usage.change(running, job.spec.device, 1)
+            self._bound.add(id, running.kind, job.spec.device, seconds)
             self._run(start, job.spec.device, seconds)
             if self._watch is not None:
                 self._watch(self._clock.now, start, self._board.running)
@@ -197,37 +220,47 @@ class Simulation:
         return self._scenario.seconds(spec, stage.id.task, stage.id.round, stage.kind, count)
 
     def _run(self, start: Start, device: str, seconds: float) -> None:
-        """Without leases, CPUs are shared by all that use them, and a device by all that measure on it."""
+        """Start a stage on the clock.
+
+        Without leases, all stages share the CPUs, and all measurements on a device other than the CPU share it.
+        """
         machine, name, demand = self._scenario.machine, "leased", 1.0
         if not start.lease and start.stage.kind == "measure" and device != "cpu":
             name = start.device
-            self._clock.group(name, 1.0)
+            self._clock.add_capacity(name, 1.0)
         elif not start.lease:
             name = "CPUs"
             demand = float(len(start.cpus)) if start.stage.kind == "measure" else 1.0
-            self._clock.group(name, float(len(machine.cpus)))
+            self._clock.add_capacity(name, float(len(machine.cpus)))
         self._clock.start(name, start.stage.id, seconds, demand)
 
     def _end(self, id: StageId) -> None:
         board, job = self._board, self._jobs[id.job]
-        item = board.running[id]
+        stage = board.running[id]
         now, device = self._clock.now, job.spec.device
         subjects = (str(id.job), job.tasks[id.task].key)
-        board.estimates.add(item.kind, device, subjects, job.stages[id].candidates, now - item.started_at)
+        board.estimates.add(stage.kind, device, subjects, job.stages[id].candidates, now - stage.started_at)
         if self._record:
-            self._spans.append(Span(id, item.kind, item.cpus, item.device, item.started_at, now, self._policy.leases))
-        self._usage.change(item, device, -1)
-        job.advance(item)
-        board.end(id)
+            leased = self._policy.leases
+            self._spans.append(Span(id, stage.kind, stage.cpus, stage.device, stage.started_at, now, leased))
+        self._usage.change(stage, device, -1)
+        job.advance(stage)
+        board.stage_ended(id)
         view = job.view()
-        if not board.works[id.job].running and ended(view, ()) is not None:
-            board.remove(id.job)
+        if not board.jobs[id.job].running and ended(view, ()) is not None:
+            board.remove_job(id.job)
             self._completions[id.job] = now
             self._active[device] -= 1
         else:
-            board.put(view)
+            board.put_job(view)
 
 
-def simulate(scenario: Scenario, policy: Policy, record: bool = False) -> Outcome:
-    """Play a scenario under a policy; `record` keeps every stage, for a chart."""
+def simulate(scenario: Scenario, policy: Policy, record: bool = False) -> SimulationResult:
+    """Play a scenario under a policy.
+
+    Args:
+        scenario: The scenario.
+        policy: The policy.
+        record: Whether the result contains all stages, as a chart needs them.
+    """
     return Simulation(scenario, policy, record).run()

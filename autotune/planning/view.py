@@ -1,4 +1,4 @@
-"""What the planner sees: a frozen picture of jobs, of the stages that run, and of the machine."""
+"""The planner's input and output: frozen pictures of jobs, stages and the machine, and the plan."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Kind = Literal["search", "build", "measure", "train"]
 
 
 class StageId(NamedTuple):
-    """One round of one task of one job: at any moment it is at exactly one stage.
+    """One round of one task of one job. At any moment a round is at exactly one stage.
 
-    A task may have several rounds on their way: with lookahead the next is searched while one is measured.
+    A task may have several rounds in flight: with lookahead, the next round is searched while one is measured.
     """
 
     job: int
@@ -25,9 +25,15 @@ class StageId(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskView:
-    """One task. `running_best` holds the best time in microseconds after each trial, infinity before a success.
+    """One task of a job.
 
-    `trials` are those that count towards the job's budget; `key` names the tuning log, which jobs may share.
+    Attributes:
+        key: Names the tuning log. Tasks of several jobs may share a log.
+        weight: How often the task occurs in the model.
+        trials: Trials that count towards the job's budget.
+        running_best: The best time in microseconds after each trial of the log; infinity before the first success.
+        exhausted: The search has no new candidates.
+        set_aside: Stages of the task failed too often; nothing more of it runs.
     """
 
     key: str
@@ -38,18 +44,22 @@ class TaskView:
     set_aside: bool = False
 
     def best_before(self, trials: int) -> float:
-        """The best time when the log was `trials` shorter; infinity where there was none."""
+        """Return the best time in microseconds as it was `trials` trials ago; infinity where there was none."""
         index = len(self.running_best) - 1 - trials
         return self.running_best[index] if index >= 0 else math.inf
 
     @property
     def best(self) -> float:
+        """The best time in microseconds; infinity where there is none."""
         return self.best_before(0)
 
 
 @dataclass(frozen=True)
 class StageView:
-    """The stage that a round is at. `candidates` is how many trials it will add; 0 for a search not begun."""
+    """The stage that a round is at.
+
+    `candidates` is how many trials the stage will add. It is 0 for a search that has not started.
+    """
 
     id: StageId
     kind: Kind
@@ -58,10 +68,18 @@ class StageView:
 
 @dataclass(frozen=True)
 class JobView:
-    """One active job.
+    """One active job. All times are epoch seconds.
 
-    `device` is a kind of device: `cpu`, `cuda`; any free device of the kind will do. `served_at` is when a stage of
-    the job last started, or when it was submitted; `deadline` is when it should have ended. All epoch seconds.
+    Attributes:
+        device: The kind of device to measure on, such as `cpu` or `cuda`. Any free device of the kind will do.
+        trials: The budget.
+        trials_per_round: The size of a full batch.
+        patience: Rounds without enough improvement after which a task counts as converged; 0 for never.
+        min_gain: The share by which the best time must fall within `patience` rounds.
+        priority: Jobs of a higher priority go first; see `urgency`.
+        submitted_at: When the job was submitted.
+        served_at: When a stage of the job last started; before that, when the job was submitted.
+        deadline: When the job should have ended; None for no deadline.
     """
 
     id: int
@@ -79,17 +97,25 @@ class JobView:
 
     @cached_property
     def trials_done(self) -> int:
+        """Trials used of the budget."""
         return sum(task.trials for task in self.tasks)
 
     @cached_property
     def live_stages(self) -> tuple[StageView, ...]:
-        """The stages that may still run: not those of a task that was set aside."""
+        """The stages that may still run: all but those of tasks that were set aside."""
         return tuple(stage for stage in self.stages if not self.tasks[stage.id.task].set_aside)
 
 
 @dataclass(frozen=True)
 class RunningView:
-    """A stage that a worker has. `device` is what a measurement runs on; unnamed it is any device of its kind."""
+    """A stage that a worker runs.
+
+    Attributes:
+        cpus: The CPUs it runs on.
+        count: How many candidates a search was asked for; 0 for the other stages.
+        device: The device that a measurement runs on, such as `cuda:1`. Empty means any device of the job's kind.
+        started_at: Epoch seconds.
+    """
 
     id: StageId
     kind: Kind
@@ -100,10 +126,13 @@ class RunningView:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """The CPUs that stages share, and the devices that measure, such as `cpu`, `cuda:0`, `cuda:1`.
+class MachineResources:
+    """The CPUs and devices that stages may use.
 
-    `measure_cpus` are set aside for measurements on the `cpu`. Without any these take all CPUs at once.
+    Attributes:
+        cpus: All CPUs.
+        devices: The devices to measure on, such as `cpu`, `cuda:0`, `cuda:1`.
+        measure_cpus: CPUs set aside for measurements on the `cpu`. If empty, such a measurement takes all CPUs.
     """
 
     cpus: tuple[int, ...]
@@ -112,7 +141,7 @@ class Machine:
 
     @cached_property
     def shared_cpus(self) -> tuple[int, ...]:
-        """The CPUs for every stage but measurements on the `cpu`."""
+        """The CPUs for every stage except measurements on the `cpu`."""
         return tuple(cpu for cpu in self.cpus if cpu not in set(self.measure_cpus)) or self.cpus
 
     @cached_property
@@ -122,28 +151,32 @@ class Machine:
 
     @cached_property
     def drains(self) -> bool:
-        """Whether a measurement on the `cpu` needs the CPUs that all other stages use."""
+        """Whether all other stages must end before a measurement on the `cpu`, because both use the same CPUs."""
         return self.cpu_device == self.cpus
 
     @cached_property
     def kinds(self) -> dict[str, tuple[str, ...]]:
-        """The devices of each kind, in their order."""
-        found: dict[str, tuple[str, ...]] = {}
+        """The devices by kind, in the order of `devices`."""
+        by_kind: dict[str, tuple[str, ...]] = {}
         for device in self.devices:
-            found[device_kind(device)] = (*found.get(device_kind(device), ()), device)
-        return found
+            by_kind[device_kind(device)] = (*by_kind.get(device_kind(device), ()), device)
+        return by_kind
 
 
 def device_kind(device: str) -> str:
-    """`cuda:1` is of the kind `cuda`."""
+    """Return the kind of a device: `cuda` for `cuda:1`."""
     return device.partition(":")[0]
 
 
 @dataclass(frozen=True)
 class Start:
-    """Start a stage on these CPUs, and a measurement on this device.
+    """A stage to start now.
 
-    `count` is how many candidates a search is asked for. Without a `lease` it shares what it runs on with others.
+    Attributes:
+        cpus: The CPUs to run it on.
+        count: How many candidates to ask a search for; 0 for the other stages.
+        device: The device of a measurement; empty for the other stages.
+        lease: Whether the stage leases its CPUs and device. If not, it shares them with others.
     """
 
     stage: StageView
@@ -155,9 +188,12 @@ class Start:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to start now, and for each job that starts and runs nothing, why not.
+    """What to start now.
 
-    `late` are the jobs that had a stage to start which would not have ended in time.
+    Attributes:
+        starts: The stages to start.
+        waits: For each job that starts and runs nothing, why it waits.
+        late: The jobs with a ready stage that was not started because it would not have ended in time.
     """
 
     starts: tuple[Start, ...]

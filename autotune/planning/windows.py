@@ -1,7 +1,7 @@
-"""Times of day on the wall clock: the next 07:00, and nightly windows such as 22:00-07:00.
+"""Times of day: the next 07:00, and daily windows such as 22:00-07:00.
 
-Clocks are put forward and back, so a window is never so many seconds long: its ends are found anew for each day.
-A time zone of None is that of this machine, with its own rules.
+Clocks are put forward and back, so a window has no fixed length: its ends are worked out for each day. Times are epoch
+seconds. A time zone of None is that of this machine.
 """
 
 from __future__ import annotations
@@ -10,20 +10,23 @@ import re
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, tzinfo
 
-# Who waits for more windows than that does not care for the day.
+# After this many windows the exact end does not matter.
 _MOST_WINDOWS = 400
 _TIME = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 
 
 @dataclass(frozen=True)
-class Window:
-    """From one time of day to another, over midnight where the second is the earlier. Equal ends: the whole day."""
+class DailyWindow:
+    """The time from `start` to `end` on each day, or to `end` on the next day if that is earlier.
+
+    If both are equal, the window is always open.
+    """
 
     start: time
     end: time
 
     def closes_at(self, now: float, zone: tzinfo | None = None) -> float | None:
-        """When the window that is open now closes, as an epoch second; None while none is open."""
+        """Return when the window that is open now closes; None if it is closed."""
         today = datetime.fromtimestamp(now, zone).date()
         for day in (today - timedelta(days=1), today):
             begins, ends = self._on(day, zone)
@@ -32,14 +35,14 @@ class Window:
         return None
 
     def opens_at(self, now: float, zone: tzinfo | None = None) -> float:
-        """When the next window opens; now, while one is open."""
+        """Return when the window opens next; `now` if it is open."""
         if self.closes_at(now, zone) is not None:
             return now
         today = datetime.fromtimestamp(now, zone).date()
         return next(at for days in range(3) if (at := self._on(today + timedelta(days=days), zone)[0]) >= now)
 
     def after(self, now: float, seconds: float, zone: tzinfo | None = None) -> float:
-        """When so many seconds have passed of those in which a window is open."""
+        """Return when the window will have been open for so many seconds from now on."""
         at = self.opens_at(now, zone)
         for _ in range(_MOST_WINDOWS):
             closes = self.closes_at(at, zone)
@@ -50,28 +53,28 @@ class Window:
         return at + seconds
 
     def _on(self, day: date, zone: tzinfo | None) -> tuple[float, float]:
-        """The window that opens on a day."""
+        """Return when the window that opens on a day opens and closes."""
         last = day if self.start < self.end else day + timedelta(days=1)
         return _moment(day, self.start, zone), _moment(last, self.end, zone)
 
 
-def parse_window(text: str) -> Window:
-    """`22:00-07:00`.
+def parse_window(text: str) -> DailyWindow:
+    """Return a window from its text, such as `22:00-07:00`.
 
     Raises:
-        ValueError: it is no such thing.
+        ValueError: The text is no window.
     """
     start, dash, end = text.partition("-")
     if not dash:
         raise ValueError(f"{text!r} is no window; give one such as 22:00-07:00")
-    return Window(parse_time(start), parse_time(end))
+    return DailyWindow(parse_time(start), parse_time(end))
 
 
 def parse_time(text: str) -> time:
-    """`07:00`.
+    """Return a time of day from its text, such as `07:00`.
 
     Raises:
-        ValueError: it is no time of day.
+        ValueError: The text is no time of day.
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:
@@ -80,10 +83,15 @@ def parse_time(text: str) -> time:
 
 
 def next_moment(text: str, now: float, zone: tzinfo | None = None) -> float:
-    """The next time that the clock shows a time of day, or a date and time such as `2026-03-01 07:00`.
+    """Return when the clock next shows a time of day, or when it shows a date and time.
+
+    Args:
+        text: A time such as `07:00`, or a date and time such as `2026-03-01 07:00`.
+        now: The time now.
+        zone: The time zone, unless the text names one.
 
     Raises:
-        ValueError: the text is neither.
+        ValueError: The text is neither.
     """
     if not _TIME.fullmatch(text.strip()):
         try:
@@ -96,5 +104,8 @@ def next_moment(text: str, now: float, zone: tzinfo | None = None) -> float:
 
 
 def _moment(day: date, at: time, zone: tzinfo | None) -> float:
-    """The first moment of a day at which the clock shows a time; one that is skipped counts as that much later."""
+    """Return the first moment of a day at which the clock shows a time.
+
+    A time that the clock skips counts as that much after the skip.
+    """
     return datetime.combine(day, at, zone).timestamp()

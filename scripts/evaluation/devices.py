@@ -14,7 +14,7 @@ from autotune.commands import submit
 from autotune.planning import policies
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
 from autotune.planning.simulator import simulate
-from autotune.planning.view import Kind, Machine
+from autotune.planning.view import Kind, MachineResources
 from autotune.processes.messages import ImportAnswer
 from autotune.storage.formats import KINDS, SIMULATED, TaskSpec
 from autotune.storage.paths import Workspace
@@ -60,8 +60,8 @@ def mixed(devices: int, jobs: int, trials: int) -> Scenario:
     return Scenario(_machine(devices), tuple(found), SEED)
 
 
-def _machine(devices: int) -> Machine:
-    return Machine(tuple(range(_CPUS)), tuple(f"{SIMULATED}:gpu{index}" for index in range(devices)))
+def _machine(devices: int) -> MachineResources:
+    return MachineResources(tuple(range(_CPUS)), tuple(f"{SIMULATED}:gpu{index}" for index in range(devices)))
 
 
 def run(work: Path, speed: float, trials: int) -> list[dict[str, Any]]:

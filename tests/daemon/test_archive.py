@@ -57,6 +57,6 @@ def test_what_has_ended_is_let_go_and_is_there_for_a_retry(daemon: Watched) -> N
     assert {1, 2, 3} in daemon.held
     gc.collect()
     assert daemon.ledgers and not any(ledger() for ledger in daemon.ledgers)
-    assert daemon._dispatcher.board is not None and not daemon._dispatcher.board.works
+    assert daemon._dispatcher.planner is not None and not daemon._dispatcher.planner.jobs
     subjects = {subject for known in daemon._stage_times.estimates.known.values() for subject in known.subjects}
     assert subjects == {"simulated/0000000000000000"}, "those of tasks stay"

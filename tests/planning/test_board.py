@@ -6,9 +6,9 @@ import pytest
 
 from autotune.planning.planner import Planner
 from autotune.planning.policies import get
-from autotune.planning.view import JobView, Machine, RunningView, StageId, StageView, TaskView
+from autotune.planning.view import JobView, MachineResources, RunningView, StageId, StageView, TaskView
 
-MACHINE = Machine((0, 1), ("cpu", "cuda:0"))
+MACHINE = MachineResources((0, 1), ("cpu", "cuda:0"))
 
 
 def job(id: int) -> JobView:
@@ -31,11 +31,11 @@ def test_of_jobs_that_are_gone_nothing_is_kept(policy: str) -> None:
         running = [RunningView(item.stage.id, item.stage.kind, item.cpus, item.count, item.device) for item in starts]
         planner.plan([always], running, now=float(id))  # the job is gone before its stages have ended
     planner.plan([always], [], now=400.0)
-    board = planner.board
-    assert set(board.works) == {0}
+    board = planner._board
+    assert set(board.jobs) == {0}
     assert (board.running, board._orphans) == ({}, 0)
     keys = {task.key for task in always.tasks}
-    assert set(board._watchers) <= keys
-    assert set(board._holders) <= keys
-    heaps = [heap for lane in board.lanes.values() for ranked in lane.steps.values() for heap in ranked._heaps]
+    assert set(board._claims._watchers) <= keys
+    assert set(board._claims._holders) <= keys
+    heaps = [heap for device in board.queues.values() for queue in device.queues.values() for heap in queue._heaps]
     assert max(map(len, heaps)) < 100

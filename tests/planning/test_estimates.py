@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.planning.estimates import Estimates, Mean
+from autotune.planning.estimates import Estimates, RunningMean
 
 
 def learnt(*seconds: float, count: int = 16) -> Estimates:
@@ -20,26 +20,26 @@ def learnt(*seconds: float, count: int = 16) -> Estimates:
 
 class TestMean:
     def test_it_is_the_mean_of_few(self) -> None:
-        mean = Mean()
+        mean = RunningMean()
         for value in (10.0, 12.0, 11.0):
             mean.add(value)
         assert mean.value == pytest.approx(11.0)
 
     def test_one_wild_value_moves_it_little(self) -> None:
-        mean = Mean()
+        mean = RunningMean()
         for value in [10.0, 11.0] * 10 + [1000.0]:
             mean.add(value)
         assert mean.value < 12
 
     def test_a_lasting_change_is_believed(self) -> None:
-        mean = Mean()
+        mean = RunningMean()
         for value in [10.0] * 20 + [40.0] * 60:
             mean.add(value)
         assert 38 < mean.value < 42
 
     @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60))
     def test_it_stays_among_what_was_seen(self, values: list[float]) -> None:
-        mean = Mean()
+        mean = RunningMean()
         for value in values:
             mean.add(value)
         assert min(values) - 1e-6 <= mean.value <= max(values) + 1e-6

@@ -16,13 +16,23 @@ from hypothesis import strategies as st
 from autotune.planning import planner
 from autotune.planning.budget import ended, in_flight
 from autotune.planning.policies import get
-from autotune.planning.view import JobView, Kind, Machine, Plan, RunningView, StageId, StageView, Start, TaskView
+from autotune.planning.view import (
+    JobView,
+    Kind,
+    MachineResources,
+    Plan,
+    RunningView,
+    StageId,
+    StageView,
+    Start,
+    TaskView,
+)
 from autotune.planning.waiting import CPU, TASK, TURN, for_device, lacks
 from autotune.reasons import Reason
 
-ONE = Machine((0,))
-TWO = Machine((0, 1))
-GPU = Machine((0, 1), ("cpu", "cuda:0"))
+ONE = MachineResources((0,))
+TWO = MachineResources((0, 1))
+GPU = MachineResources((0, 1), ("cpu", "cuda:0"))
 plan = partial(planner.plan, policy=get("interleave"))
 NEXT: dict[Kind, Kind] = {"search": "build", "build": "measure", "measure": "train", "train": "search"}
 
@@ -79,10 +89,10 @@ class TestFinishBeforeBegin:
     def test_no_more_rounds_are_begun_than_the_cpus_can_keep_up_with(self) -> None:
         views = [job(*[("search", task())] * 20), job(*[("build", task())] * 3, id=2)]
         others = [running("build", 0, job=2, task=n) for n in range(3)]
-        assert plan(views, others[:1], Machine((0,))).starts == ()
+        assert plan(views, others[:1], MachineResources((0,))).starts == ()
         fewer = job(*[("build", task())] * 2, id=2)
         assert kinds(plan([views[0], fewer], [running("build", 0, job=2), running("build", 1, job=2, task=1)],
-                          Machine((0, 1, 2)))) == ["search"]  # fmt: skip
+                          MachineResources((0, 1, 2)))) == ["search"]  # fmt: skip
 
 
 class TestMeasuringOnTheCpu:
@@ -167,11 +177,11 @@ class TestBudget:
         assert [start.count for start in found.starts] == [3]
 
     def test_searches_that_start_together_share_what_is_left(self) -> None:
-        found = plan([job(*[("search", task(trials=10))] * 4, trials=46)], [], Machine((0, 1, 2, 3)))
+        found = plan([job(*[("search", task(trials=10))] * 4, trials=46)], [], MachineResources((0, 1, 2, 3)))
         assert [start.count for start in found.starts] == [4, 2]
 
     def test_the_first_rounds_of_a_small_budget_reach_every_task(self) -> None:
-        found = plan([job(*[("search", task())] * 5, trials=5)], [], Machine(tuple(range(5))))
+        found = plan([job(*[("search", task())] * 5, trials=5)], [], MachineResources(tuple(range(5))))
         assert sorted(start.stage.id.task for start in found.starts) == [0, 1, 2, 3, 4]
 
     def test_an_untried_task_goes_before_one_whose_trials_failed(self) -> None:
@@ -310,7 +320,7 @@ class EveryTrialFails:
 class World:
     """A queue that the planner drives."""
 
-    machine: Machine
+    machine: MachineResources
     jobs: list[Model]
     luck: Luck | EveryTrialFails
     policy: str = "interleave"
@@ -440,7 +450,7 @@ class TestWholeQueues:
     def test_every_job_comes_to_its_end(self, policy: str, data: st.DataObject) -> None:
         cpus = tuple(range(data.draw(st.integers(1, 4))))
         devices = data.draw(st.sampled_from([("cpu",), ("cpu", "cuda:0")]))
-        world = World(Machine(cpus, devices), data.draw(jobs()), Luck(data.draw), policy)
+        world = World(MachineResources(cpus, devices), data.draw(jobs()), Luck(data.draw), policy)
         for _ in range(2000):
             if not world.tick():
                 break
@@ -454,7 +464,7 @@ class TestWholeQueues:
     @given(tasks=st.integers(1, 12), cpus=st.integers(1, 4), extra=st.integers(0, 30))
     def test_a_budget_of_one_trial_a_task_reaches_every_task(self, tasks: int, cpus: int, extra: int) -> None:
         model = Model(1, "cpu", [f"k{n}" for n in range(tasks)], tasks + extra, 0, 0, [Round() for _ in range(tasks)])
-        world = World(Machine(tuple(range(cpus))), [model], EveryTrialFails())
+        world = World(MachineResources(tuple(range(cpus))), [model], EveryTrialFails())
         while world.tick():
             pass
         assert len(world.logs) == tasks

@@ -11,9 +11,9 @@ from autotune import config
 from autotune.errors import ConfigError
 from autotune.planning import policies
 from autotune.planning.planner import plan
-from autotune.planning.view import JobView, Kind, Machine, Plan, RunningView, StageId, StageView, TaskView
+from autotune.planning.view import JobView, Kind, MachineResources, Plan, RunningView, StageId, StageView, TaskView
 
-FOUR = Machine((0, 1, 2, 3), ("cpu", "cuda:0", "cuda:1"))
+FOUR = MachineResources((0, 1, 2, 3), ("cpu", "cuda:0", "cuda:1"))
 
 
 def job(id: int, *kinds: Kind, device: str = "cuda", done: int = 4, **more: Any) -> JobView:
@@ -78,7 +78,7 @@ class TestDevices:
         assert [start.device for start in found.starts] == ["cuda:0", "cuda:1"]
 
     def test_cpus_set_aside_measure_while_others_build(self) -> None:
-        machine = Machine((0, 1, 2, 3), ("cpu",), measure_cpus=(2, 3))
+        machine = MachineResources((0, 1, 2, 3), ("cpu",), measure_cpus=(2, 3))
         jobs = [job(1, "measure", "build", device="cpu"), job(2, "measure", "build", device="cpu")]
         found = plan(jobs, [], machine, policies.get("interleave"))
         assert [(start.stage.kind, start.cpus) for start in found.starts] == [

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from autotune.planning.policies import POLICIES, get
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
-from autotune.planning.sharing import Clock
+from autotune.planning.simulated_clock import SimulatedClock
 from autotune.planning.simulator import Simulation, simulate
-from autotune.planning.view import Kind, Machine, RunningView, StageId, Start, device_kind
+from autotune.planning.view import Kind, MachineResources, RunningView, StageId, Start, device_kind
 
 LEASING = [name for name in POLICIES if get(name).leases]
 PLAIN: dict[Kind, Duration] = {
@@ -42,7 +42,7 @@ def scenarios(draw: Any) -> Scenario:
                 submitted_at=draw(st.sampled_from([0.0, 0.0, 50.0])),
             )
         )  # fmt: skip
-    return Scenario(Machine(tuple(range(cpus)), devices, aside), tuple(jobs), draw(st.integers(0, 9)))
+    return Scenario(MachineResources(tuple(range(cpus)), devices, aside), tuple(jobs), draw(st.integers(0, 9)))
 
 
 class Watch:
@@ -107,7 +107,7 @@ class TestRandomWorkloads:
     @pytest.mark.parametrize("name", ["interleave", "predictive"])
     def test_an_old_job_is_served_whatever_keeps_coming(self, name: str) -> None:
         stream = [job(id, trials=64, priority=1, submitted_at=20.0 * id) for id in range(2, 1500)]
-        scenario = Scenario(Machine((0, 1), ("cpu", "cuda:0")), (job(1, trials=32), *stream))
+        scenario = Scenario(MachineResources((0, 1), ("cpu", "cuda:0")), (job(1, trials=32), *stream))
         watch = Watch(scenario, 2)
         completions = Simulation(scenario, get(name), watch=watch).run().completions
         assert completions[1] < 5 * 3600 < max(completions.values())
@@ -115,17 +115,19 @@ class TestRandomWorkloads:
 
 class TestKnownOutcomes:
     def test_one_job_alone(self) -> None:
-        alone = Scenario(Machine((0,), ("cpu", "cuda:0")), (job(tasks=1, trials=32),))
+        alone = Scenario(MachineResources((0,), ("cpu", "cuda:0")), (job(tasks=1, trials=32),))
         assert simulate(alone, get("sequential")).makespan == 2 * (10 + 15 + 3 + 1)
 
     def test_looking_ahead_hides_measuring_behind_the_next_round(self) -> None:
-        alone = Scenario(Machine((0, 1), ("cpu", "cuda:0")), (job(tasks=1, trials=64),))
+        alone = Scenario(MachineResources((0, 1), ("cpu", "cuda:0")), (job(tasks=1, trials=64),))
         assert simulate(alone, get("predictive")).makespan == simulate(alone, get("predictive")).bound == 4 * 25 + 4
         assert simulate(alone, get("interleave")).makespan == 4 * 29
 
     def test_one_job_alone_keeps_its_device_busy(self) -> None:
         slow = PLAIN | {"measure": Duration(60)}
-        alone = Scenario(Machine(tuple(range(8)), ("cpu", "cuda:0")), (job(tasks=1, trials=1600, seconds=slow),))
+        alone = Scenario(
+            MachineResources(tuple(range(8)), ("cpu", "cuda:0")), (job(tasks=1, trials=1600, seconds=slow),)
+        )
         assert simulate(alone, get("predictive")).utilisation("cuda") > 0.95
 
     def test_twenty_jobs_on_four_devices_end_near_the_lower_bound(self) -> None:
@@ -133,15 +135,15 @@ class TestKnownOutcomes:
         jobs = tuple(
             job(id, tasks=4 + id % 7, trials=320 + 16 * id, seconds=_lengths(*lengths[id % 4])) for id in range(1, 21)
         )
-        outcome = simulate(Scenario(Machine(tuple(range(32)), ("cpu", *(f"cuda:{n}" for n in range(4)))), jobs, 1),
-                           get("predictive"))  # fmt: skip
+        machine = MachineResources(tuple(range(32)), ("cpu", *(f"cuda:{n}" for n in range(4))))
+        outcome = simulate(Scenario(machine, jobs, 1), get("predictive"))
         assert outcome.makespan <= 1.05 * outcome.bound
 
     @pytest.mark.parametrize(("name", "timed"), [("sequential", False), ("interleave", False), ("predictive", True)])
     def test_only_a_policy_that_goes_by_times_sizes_batches_by_them(self, name: str, timed: bool) -> None:
         def counts(build_s: float) -> list[int]:
             seconds = PLAIN | {"build": Duration(build_s)}
-            alone = Scenario(Machine((0,), ("cpu", "cuda:0")), (job(tasks=6, trials=192, seconds=seconds),))
+            alone = Scenario(MachineResources((0,), ("cpu", "cuda:0")), (job(tasks=6, trials=192, seconds=seconds),))
             watch = Watch(alone, 2)
             Simulation(alone, get(name), watch=watch).run()
             return [start.count for _, start in watch.starts if start.stage.kind == "search"]
@@ -150,12 +152,12 @@ class TestKnownOutcomes:
 
     def test_devices_that_are_scarce_are_kept_busy(self) -> None:
         jobs = tuple(job(id, tasks=8, trials=640, seconds=_lengths(10, 15, 12)) for id in range(1, 21))
-        machine = Machine(tuple(range(32)), ("cpu", *(f"cuda:{n}" for n in range(4))))
+        machine = MachineResources(tuple(range(32)), ("cpu", *(f"cuda:{n}" for n in range(4))))
         assert simulate(Scenario(machine, jobs, 1), get("predictive")).utilisation("cuda") >= 0.95
 
     def test_unleased_stages_slow_each_other_down(self) -> None:
-        clock = Clock()
-        clock.group("CPUs", 2.0)
+        clock = SimulatedClock()
+        clock.add_capacity("CPUs", 2.0)
         for number in range(4):
             clock.start("CPUs", StageId(number, 0, 0), 10.0)
         assert clock.next_end() == 20.0

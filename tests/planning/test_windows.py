@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.planning.windows import Window, next_moment, parse_time, parse_window
+from autotune.planning.windows import DailyWindow, next_moment, parse_time, parse_window
 
 BERLIN = ZoneInfo("Europe/Berlin")  # forward on 2026-03-29 at 02:00, back on 2026-10-25 at 03:00
 NIGHT = parse_window("22:00-07:00")
@@ -77,13 +77,13 @@ def test_work_in_a_window_of_the_whole_day_never_stops() -> None:
 
 
 def test_equal_ends_are_the_whole_day() -> None:
-    assert wall(Window(time(5), time(5)).closes_at(at("2026-01-10 04:00"), BERLIN)) == "10 05:00"
+    assert wall(DailyWindow(time(5), time(5)).closes_at(at("2026-01-10 04:00"), BERLIN)) == "10 05:00"
 
 
 @settings(max_examples=60, deadline=None)
 @given(now=st.floats(1.7e9, 1.9e9), start=st.times(), end=st.times())
 def test_it_is_open_or_opens_later(now: float, start: time, end: time) -> None:
-    window = Window(start, end)
+    window = DailyWindow(start, end)
     opens = window.opens_at(now, BERLIN)
     closes = window.closes_at(now, BERLIN)
     assert (closes is not None and closes > now) == (opens == now) or opens >= now

@@ -11,7 +11,7 @@ import pytest
 
 from autotune import config as settings
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
-from autotune.planning.view import Machine
+from autotune.planning.view import MachineResources
 from autotune.processes.messages import RunStage
 from autotune.stages import build, measure, search, simulated, train
 from autotune.stages.stage import Stage
@@ -94,7 +94,7 @@ def test_a_stage_takes_as_long_as_the_simulator_has_it_take(job: Any) -> None:
     """The comparison of the two says something about the daemon only if this holds."""
     means = {"search": 10.0, "build": 15.0, "measure": 3.0, "train": 1.0}
     seconds = {kind: Duration(mean, 0.3) for kind, mean in means.items()}
-    scenario = Scenario(Machine((0,)), (SimulatedJob(1, "net", "simulated", 1, 64, seconds, 8),), seed=5)
+    scenario = Scenario(MachineResources((0,)), (SimulatedJob(1, "net", "simulated", 1, 64, seconds, 8),), seed=5)
     stage = job(2, settings={"spread": 0.3, "speed": 1.0}, seed=5)
     for kind in means:
         drawn = simulated.seconds_of(stage, kind)

@@ -1,4 +1,4 @@
-"""The policies by name. Each is one file with a class `Rule`; see `planning/policy.py` for what it owes."""
+"""The policies by name. Each is one file; `planning/policy.py` says what a policy is given and owes."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from importlib import import_module
 
 from autotune.planning.policy import Policy
 
-# To add a policy, write its file and name it here: it can be chosen, simulated and tested from then on.
+# Name: module and class. To add a policy, write its file and add its line.
 POLICIES: dict[str, str] = {
-    "sequential": "autotune.planning.policies.sequential",
-    "uncoordinated": "autotune.planning.policies.uncoordinated",
-    "interleave": "autotune.planning.policies.interleave",
-    "predictive": "autotune.planning.policies.predictive",
+    "sequential": "autotune.planning.policies.sequential:Sequential",
+    "uncoordinated": "autotune.planning.policies.uncoordinated:Uncoordinated",
+    "interleave": "autotune.planning.policies.interleave:Interleave",
+    "predictive": "autotune.planning.policies.predictive:Predictive",
 }
 DEFAULT = "predictive"
 
 
 def get(name: str) -> Policy:
-    """A policy by its name.
+    """Return a policy by its name.
 
     Raises:
-        ValueError: there is none of this name; says which there are.
+        ValueError: There is no policy of this name. The message lists those that there are.
     """
     if name not in POLICIES:
         raise ValueError(f"no policy {name!r}; there are {', '.join(POLICIES)}")
-    policy: Policy = import_module(POLICIES[name]).Rule()
+    module, _, cls = POLICIES[name].partition(":")
+    policy: Policy = getattr(import_module(module), cls)()
     return policy

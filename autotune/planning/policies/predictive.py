@@ -1,137 +1,155 @@
-"""Knows how long stages take: feeds the scarce device, looks a round ahead, and spends slots where they pay most.
+"""The policy that uses how long stages take: it keeps scarce devices busy and spends CPUs where they pay most.
 
-Of all that could use a free CPU, the first that there is:
-1. a job that starves, or that would miss its deadline;
-2. where the work that is left ends no sooner than a job's own longest chain, that job: its end is the end of all;
-3. for a device that is scarce (as much is left for it as for the CPUs) and short of batches, the job that brings it
-   most measuring for the least CPU time;
-4. the round that has begun, then the job whose next round promises most latency saved per second.
+A free CPU goes to the first of these that there is:
+
+1. a job that starves, or that would otherwise miss its deadline;
+2. a job whose longest chain of stages takes as long as all the work that is left, since it then decides when
+   everything ends;
+3. for a scarce device that will soon lack batches, the job that gives it most measuring for the least CPU time. A
+   device is scarce if the work that is left for it takes about as long as that for the CPUs;
+4. a round that has begun, else the job whose next round is expected to gain most per second.
 """
 
 from __future__ import annotations
 
 import math
 
-from autotune.planning.board import Board
-from autotune.planning.offers import Lane, Offer, Rank, Step
-from autotune.planning.policy import Policy
-from autotune.planning.urgency import AGING_S, must_start_by, turn
-from autotune.planning.view import StageView
-from autotune.planning.work import ORDER, Work
+from autotune.planning.policy import JobFacts, PlannerView, Policy, QueueTotals
+from autotune.planning.queues import QueueName, Rank, ReadyStage
+from autotune.planning.urgency import AGING_S, STAGE_ORDER, must_start_by, turn
+from autotune.planning.view import MachineResources, StageView
 
-_WORTH, _CHAIN, _FEED, _MUST = range(4)
-# Jobs whose turns are this close count as equals, and what they gain decides.
+# The orders: expected gain per second; longest chain; CPU time for device time; time by which the job must be served.
+_GAIN, _CHAIN, _FEED, _MUST = range(4)
+# Jobs whose turns are this close count as equal, and their expected gain decides.
 _SAME_TURN_S = AGING_S / 8
-# A chain is critical when this many times its length is as long as everything that is left.
+# A chain is critical if this many times its length is at least the length of all the work that is left.
 _CHAIN_CAUTION = 2.0
-# A device is scarce when what is left for it takes at least this share of what is left for the CPUs.
+# A device is scarce if the work left for it takes at least this share of the time of the work left for the CPUs.
 _SCARCE = 0.8
-# Seconds of measuring begun for each device, as a multiple of the time that a round takes to reach it.
+# Rounds begin while the measuring time of the rounds begun is at most this many times the lead time, per device.
 _BEGUN_RATIO = 3.0
 _ROUNDS_PER_CPU = 3
+# The size of the batch by which the lead time is estimated.
+_LEAD_BATCH = 16
 
 
-class Rule(Policy):
-    """The default."""
+class Predictive(Policy):
+    """The default policy."""
 
     name = "predictive"
     orders = 4
     rounds_per_task = 2
-    forecasts = True
+    uses_estimates = True
 
-    def ranks(self, work: Work, stage: StageView, step: Step, board: Board) -> tuple[Rank, ...]:
-        forecast, view = work.forecast, work.view
-        at, id = ORDER[stage.kind], view.id
-        bucket = turn(view)[0] // _SAME_TURN_S
-        worth = board.worth(work, stage) if step == "begin" else 0.0
-        need_s = max(forecast.chain_ms, forecast.cpu_ms // len(board.machine.cpus)) / 1000
-        feed = forecast.cpu_ms / max(1, forecast.device_ms)
+    def ranks(self, job: JobFacts, stage: StageView, queue: QueueName, machine: MachineResources) -> tuple[Rank, ...]:
+        remaining, view = job.remaining, job.view
+        at, id = STAGE_ORDER[stage.kind], view.id
+        turn_group = turn(view)[0] // _SAME_TURN_S
+        gain = job.gain_per_second(stage.id.task) if queue == "begin" else 0.0
+        need_s = max(remaining.chain_ms, remaining.cpu_ms // len(machine.cpus)) / 1000
+        cpu_per_device = remaining.cpu_ms / max(1, remaining.device_ms)
         return (
-            (step == "begin", bucket, -worth, at, id),
-            (-forecast.chain_ms, at, id),
-            (at if step == "begin" else 0, feed, at, id),
+            (queue == "begin", turn_group, -gain, at, id),
+            (-remaining.chain_ms, at, id),
+            (at if queue == "begin" else 0, cpu_per_device, at, id),
             (must_start_by(view, need_s), at, id),
         )
 
-    def cost(self, work: Work, stage: StageView, board: Board) -> float:
-        # The job's mean, not the task's own cost: a budget is in trials, so that within a job what counts is the gain
-        # of a trial; a task that compiles slowly would starve.
-        count = work.view.trials_per_round
-        build = work.seconds("build", board.estimates, count)
-        return max(1e-3, build + work.seconds("measure", board.estimates, count))
+    def round_seconds(self, job: JobFacts) -> float:
+        # The job's mean, not the task's own time: a budget is in trials, so within a job the gain of a trial counts,
+        # and a task that compiles slowly must not starve.
+        candidates = job.view.trials_per_round
+        build = job.seconds("build", candidates)
+        return max(1e-3, build + job.seconds("measure", candidates))
 
-    def measure(self, kind: str, board: Board) -> Offer | None:
+    def pick_measurement(self, kind: str, planner: PlannerView) -> ReadyStage | None:
         return (
-            _measured(board, kind, _MUST, board.now)
-            or _measured(board, kind, _CHAIN, -_horizon_ms(board) / _CHAIN_CAUTION)
-            or _measured(board, kind, _WORTH)
+            _first_batch(planner, kind, _MUST, planner.now)
+            or _first_batch(planner, kind, _CHAIN, _critical_chain(planner))
+            or _first_batch(planner, kind, _GAIN)
         )
 
-    def prepare(self, board: Board) -> Offer | None:
-        kinds = _open_lanes(board)
+    def pick_cpu_stage(self, planner: PlannerView) -> ReadyStage | None:
+        kinds = _kinds_to_begin(planner)
         return (
-            _pick(board, _MUST, kinds, board.now)
-            or _pick(board, _CHAIN, kinds, -_horizon_ms(board) / _CHAIN_CAUTION)
-            or _pick(board, _FEED, [kind for kind in kinds if _hungry(board, board.lanes[kind])])
-            or _pick(board, _WORTH, kinds)
+            _first_cpu_stage(planner, _MUST, kinds, planner.now)
+            or _first_cpu_stage(planner, _CHAIN, kinds, _critical_chain(planner))
+            or _first_cpu_stage(planner, _FEED, [kind for kind in kinds if _is_starved(planner, planner.totals[kind])])
+            or _first_cpu_stage(planner, _GAIN, kinds)
         )
 
-    def fill(self, board: Board) -> Offer | None:
-        return _soon_over(board, board.top("proceed"), board.top("begin", _open_lanes(board)))
+    def pick_while_draining(self, planner: PlannerView) -> ReadyStage | None:
+        until = planner.busy_until()
+        for ready in (planner.first("continue"), planner.first("begin", _kinds_to_begin(planner))):
+            if ready is not None and planner.ends_at(ready) <= until:
+                return ready
+        return None
 
 
-def _open_lanes(board: Board) -> list[str]:
-    return [kind for kind in board.lanes if _room(board, board.lanes[kind])]
+def _first_cpu_stage(
+    planner: PlannerView, order: int, begin_for: list[str], limit: float = math.inf
+) -> ReadyStage | None:
+    """Return the first search, build or training in an order; None if its rank begins above `limit`.
+
+    Args:
+        planner: What the policy sees.
+        order: The order.
+        begin_for: The kinds of devices for which rounds may begin. The order `_FEED` looks at these kinds alone.
+        limit: The highest first value of the rank.
+    """
+    continue_for = begin_for if order == _FEED else None
+    both = (planner.first("continue", continue_for, order), planner.first("begin", begin_for, order))
+    best = min((ready for ready in both if ready), key=lambda ready: ready.ranks[order], default=None)
+    return best if best is not None and best.ranks[order][0] <= limit else None
 
 
-def _soon_over(board: Board, *offers: Offer | None) -> Offer | None:
-    until = board.busy_until()
-    return next((offer for offer in offers if offer is not None and board.ends_at(offer) <= until), None)
+def _first_batch(planner: PlannerView, kind: str, order: int, limit: float = math.inf) -> ReadyStage | None:
+    """Return the first batch for a kind of device in an order; None if its rank begins above `limit`."""
+    ready = planner.first("measure", (kind,), order)
+    return ready if ready is not None and ready.ranks[order][0] <= limit else None
 
 
-def _pick(board: Board, order: int, begin_for: list[str], most: float = math.inf) -> Offer | None:
-    """The least of rounds that go on and rounds that may begin, if its rank begins with `most` at most."""
-    lanes = begin_for if order == _FEED else None
-    offers = (board.top("proceed", lanes, order), board.top("begin", begin_for, order))
-    found = min((offer for offer in offers if offer), key=lambda offer: offer.ranks[order], default=None)
-    return found if found is not None and found.ranks[order][0] <= most else None
+def _cpu_left_ms(planner: PlannerView) -> float:
+    """Return how long the CPUs take for the work that is left, if always busy."""
+    return sum(totals.cpu_ms for totals in planner.totals.values()) / len(planner.machine.shared_cpus)
 
 
-def _measured(board: Board, kind: str, order: int, most: float = math.inf) -> Offer | None:
-    offer = board.top("measure", (kind,), order)
-    return offer if offer is not None and offer.ranks[order][0] <= most else None
+def _device_left_ms(totals: QueueTotals) -> float:
+    """Return how long the devices of a kind take for the work that is left, if always busy."""
+    return totals.device_ms / max(1, totals.devices)
 
 
-def _cpu_left_ms(board: Board) -> float:
-    return sum(lane.cpu_ms for lane in board.lanes.values()) / len(board.machine.shared_cpus)
+def _critical_chain(planner: PlannerView) -> float:
+    """Return the highest rank in the order `_CHAIN` of a job whose chain is critical."""
+    work_ms = max(_cpu_left_ms(planner), *(_device_left_ms(totals) for totals in planner.totals.values()), 0.0)
+    return -work_ms / _CHAIN_CAUTION
 
 
-def _device_left_ms(board: Board, lane: Lane) -> float:
-    return lane.device_ms / max(1, len(board.machine.kinds.get(lane.kind, ())))
+def _lead_ms(planner: PlannerView, totals: QueueTotals) -> float:
+    """Return how long a round that begins now takes until it can be measured."""
+    search = planner.seconds("search", totals.kind, _LEAD_BATCH)
+    return 1000 * (search + planner.seconds("build", totals.kind, _LEAD_BATCH))
 
 
-def _horizon_ms(board: Board) -> float:
-    """How long everything that is left takes at least, with every resource always busy."""
-    return max(_cpu_left_ms(board), *(_device_left_ms(board, lane) for lane in board.lanes.values()), 0.0)
+def _is_starved(planner: PlannerView, totals: QueueTotals) -> bool:
+    """Return whether a scarce device would lack batches before a round that begins now reaches it."""
+    short = totals.ready_ms < totals.devices * _lead_ms(planner, totals)
+    return short and _device_left_ms(totals) >= _SCARCE * _cpu_left_ms(planner)
 
 
-def _lead_ms(board: Board, lane: Lane) -> float:
-    search = board.estimates.seconds("search", lane.kind, (), 16)
-    return 1000 * (search + board.estimates.seconds("build", lane.kind, (), 16))
+def _kinds_to_begin(planner: PlannerView) -> list[str]:
+    """Return the kinds of devices for which another round may begin."""
+    return [kind for kind, totals in planner.totals.items() if _may_begin(planner, totals)]
 
 
-def _hungry(board: Board, lane: Lane) -> bool:
-    """Whether a scarce device would run dry before a round that begins now reaches it."""
-    devices = len(board.machine.kinds.get(lane.kind, ()))
-    short = lane.supply_ms < devices * _lead_ms(board, lane)
-    return short and _device_left_ms(board, lane) >= _SCARCE * _cpu_left_ms(board)
+def _may_begin(planner: PlannerView, totals: QueueTotals) -> bool:
+    """Return whether another round for a kind of device may begin.
 
-
-def _room(board: Board, lane: Lane) -> bool:
-    """Whether a round for this kind of device may begin: enough to keep it fed, not so many that searches go blind."""
-    if board.rounds_begun >= _ROUNDS_PER_CPU * len(board.machine.shared_cpus):
+    Enough rounds begin to keep the devices busy, and no more, because each search would know less.
+    """
+    if planner.rounds_begun >= _ROUNDS_PER_CPU * len(planner.machine.shared_cpus):
         return False
-    devices = len(board.machine.kinds.get(lane.kind, ()))
-    if not devices:
-        return True  # nothing to keep fed: what can be prepared, is
-    return lane.begun_ms <= _BEGUN_RATIO * devices * _lead_ms(board, lane) or not board.running
+    if not totals.devices:
+        return True  # no device to keep busy, so all batches are prepared
+    return totals.begun_ms <= _BEGUN_RATIO * totals.devices * _lead_ms(planner, totals) or not planner.stages_running

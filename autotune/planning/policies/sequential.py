@@ -1,23 +1,22 @@
-"""One job after another, one round at a time: the plain loop of a tuner that knows of nobody else."""
+"""One stage at a time, one job after another: the loop of a tuner that tunes one model."""
 
 from __future__ import annotations
 
-from autotune.planning.board import Board
-from autotune.planning.offers import Offer
-from autotune.planning.policy import Policy
+from autotune.planning.policy import PlannerView, Policy
+from autotune.planning.queues import ReadyStage
 
 
-class Rule(Policy):
-    """The first of the two baselines: while a stage of the one round runs, everything else waits."""
+class Sequential(Policy):
+    """The first of the two baselines. While a stage runs, all others wait."""
 
     name = "sequential"
     rounds_per_job = 1
 
-    def measure(self, kind: str, board: Board) -> Offer | None:
-        return None if board.running else super().measure(kind, board)
+    def pick_measurement(self, kind: str, planner: PlannerView) -> ReadyStage | None:
+        return None if planner.stages_running else super().pick_measurement(kind, planner)
 
-    def prepare(self, board: Board) -> Offer | None:
-        if board.running:
+    def pick_cpu_stage(self, planner: PlannerView) -> ReadyStage | None:
+        if planner.stages_running:
             return None
-        # A round begun goes on before another begins, even if that of a more urgent job.
-        return board.top("proceed") or (None if board.rounds_begun else board.top("begin"))
+        # A round that has begun is finished before another begins, even one of a more urgent job.
+        return planner.first("continue") or (None if planner.rounds_begun else planner.first("begin"))

@@ -1,12 +1,12 @@
-"""Every job runs its own loop at once, and nobody waits for anybody: several tuners started side by side."""
+"""All jobs run their own loops at once, like several tuners started side by side."""
 
 from __future__ import annotations
 
 from autotune.planning.policy import Policy
 
 
-class Rule(Policy):
-    """The second of the two baselines. It takes no leases: CPUs and devices are over-committed, times distorted."""
+class Uncoordinated(Policy):
+    """The second of the two baselines. Without leases, CPUs and devices are over-committed and times distorted."""
 
     name = "uncoordinated"
     leases = False

@@ -1,0 +1,224 @@
+"""One job as the planner keeps it: its view, its running and ready stages, and its remaining work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from autotune.planning.budget import batch
+from autotune.planning.estimates import Estimates
+from autotune.planning.gain import expected_gain, is_open
+from autotune.planning.queues import QueueName, ReadyStage
+from autotune.planning.remaining import RemainingWork
+from autotune.planning.urgency import STAGE_ORDER
+from autotune.planning.view import JobView, Kind, MachineResources, RunningView, StageId, StageView, TaskView
+from autotune.reasons import Reason
+
+# The first batch of a task is large enough that building and measuring it takes this many times as long as its search
+# and training.
+_LEAST_BATCH_RATIO = 3.0
+
+
+class PlannedJob:
+    """One job. Call `update` after `view` or `running` has changed.
+
+    Attributes:
+        view: The job as the caller last described it.
+        running: Its running stages.
+        queued: Its stages in the queues of ready stages.
+        claims: The tasks with a round in flight, by the key of their tuning log.
+        task_rounds: How many rounds of each task are in flight.
+        rounds_begun: How many rounds are in flight and do not only wait for a device that the machine lacks.
+        trials_in_flight: Trials that these rounds will add.
+        watched: The keys of tuning logs on which a change of claims may change the job's next search.
+        remaining: Its remaining work, if the policy uses estimates.
+        reason: Why the job waits; None if that is not known or must be worked out again.
+    """
+
+    def __init__(self, view: JobView, estimates: Estimates, round_seconds: Callable[[PlannedJob], float]) -> None:
+        self.view = view
+        self.running: dict[StageId, RunningView] = {}
+        self.queued: dict[QueueName, ReadyStage] = {}
+        self.claims: dict[str, set[int]] = {}
+        self.task_rounds: dict[int, int] = {}
+        self.rounds_begun = 0
+        self.trials_in_flight = 0
+        self.watched: set[str] = set()
+        self.remaining = RemainingWork()
+        self.reason: Reason | None = None
+        self._estimates = estimates
+        self._round_seconds = round_seconds
+        self._ready: dict[QueueName, list[StageView]] = {"measure": [], "continue": [], "begin": []}
+        # Each value is kept with the task or tasks that it was worked out for.
+        self._open_count: tuple[tuple[TaskView, ...], int] = ((), 0)
+        self._gains_per_second: dict[int, tuple[TaskView, float]] = {}
+        self._gains: dict[int, tuple[TaskView, float, bool]] = {}
+
+    def update(self, has_device: bool) -> None:
+        """Sort the stages and count the rounds anew.
+
+        Args:
+            has_device: Whether the machine has a device of the kind that the job measures on.
+        """
+        self.task_rounds, self.rounds_begun = {}, 0
+        self.trials_in_flight = sum(stage.count for stage in self.running.values() if stage.kind == "search")
+        self._ready = {"measure": [], "continue": [], "begin": []}
+        for stage in self.view.live_stages:
+            if stage.kind == "build" or stage.kind == "measure":
+                self.trials_in_flight += stage.candidates
+            if stage.id not in self.running:
+                self._sort(stage, has_device)
+        for id in self.running:
+            self.rounds_begun += 1
+            self.task_rounds[id.task] = self.task_rounds.get(id.task, 0) + 1
+        self.claims = {}
+        for task in self.task_rounds:
+            if task < len(self.view.tasks):
+                self.claims.setdefault(self.view.tasks[task].key, set()).add(task)
+
+    def _sort(self, stage: StageView, has_device: bool) -> None:
+        if stage.kind == "search":
+            self._ready["begin"].append(stage)
+            return
+        self.task_rounds[stage.id.task] = self.task_rounds.get(stage.id.task, 0) + 1
+        # Rounds that wait for a device which the machine lacks must not keep others from beginning.
+        self.rounds_begun += stage.kind != "measure" or has_device
+        self._ready["measure" if stage.kind == "measure" else "continue"].append(stage)
+
+    @property
+    def ready_batches(self) -> int:
+        """How many batches are ready to be measured."""
+        return len(self._ready["measure"])
+
+    def next_measurement(self) -> StageView | None:
+        """Return the batch to measure first; None if none is ready."""
+        return min(self._ready["measure"], key=_stage_order, default=None)
+
+    def next_continuation(self) -> StageView | None:
+        """Return the build or training to start first; None if none is ready.
+
+        A job trains one model, so it never runs two trainings at once.
+        """
+        training = any(stage.kind == "train" for stage in self.running.values())
+        ready = [stage for stage in self._ready["continue"] if not (training and stage.kind == "train")]
+        return min(ready, key=_stage_order, default=None)
+
+    def open_searches(self, rounds_per_task: int) -> list[StageView]:
+        """Return the searches that could start now.
+
+        Args:
+            rounds_per_task: How many rounds of a task may be in flight.
+
+        Returns:
+            The searches of tasks that have room for another round and that more trials could still improve.
+        """
+        rounds = self.task_rounds
+        return [
+            stage
+            for stage in self._ready["begin"]
+            if rounds.get(stage.id.task, 0) < rounds_per_task and self.is_open(stage.id.task)
+        ]
+
+    def batch(self, by_estimates: bool = False) -> int:
+        """Return how many candidates the next search may propose.
+
+        Args:
+            by_estimates: Limit the first batch of a task by what the estimates say is worth a search.
+        """
+        return batch(self.view, self.trials_in_flight, self._worthwhile() if by_estimates else None)
+
+    def _worthwhile(self) -> int:
+        """Return the smallest batch in which search and training, which it does not lengthen, take a small share."""
+        fixed = sum(self.seconds(kind, 1) for kind in ("search", "train"))
+        per_candidate = sum(self.seconds(kind, 1) for kind in ("build", "measure"))
+        return math.ceil(_LEAST_BATCH_RATIO * fixed / max(per_candidate, 1e-6))
+
+    def is_open(self, task: int) -> bool:
+        """Return whether more trials could still improve a task."""
+        return self._gain(task)[2]
+
+    def gain_per_second(self, task: int) -> float:
+        """Return the expected gain of one more trial of a task, over the seconds that the policy says a round takes.
+
+        The value is the one from when the task last changed.
+        """
+        view, known = self.view.tasks[task], self._gains_per_second.get(task)
+        if known is None or known[0] is not view:
+            gain = self._gain(task)[1]
+            known = self._gains_per_second[task] = (
+                view,
+                gain if math.isinf(gain) else gain / self._round_seconds(self),
+            )
+        return known[1]
+
+    def _gain(self, task: int) -> tuple[TaskView, float, bool]:
+        """Return a task, its expected gain and whether it is open."""
+        view, known = self.view.tasks[task], self._gains.get(task)
+        if known is None or known[0] is not view:
+            gain = expected_gain(view, self.view.trials_per_round)
+            known = self._gains[task] = (view, gain, is_open(self.view, view))
+        return known
+
+    def seconds(self, kind: Kind, candidates: int, task: int | None = None) -> float:
+        """Return how many seconds a stage is expected to take.
+
+        Args:
+            kind: The kind of stage.
+            candidates: The size of its batch.
+            task: The index of its task; None for the mean of the job.
+        """
+        subjects: tuple[str, ...] = (str(self.view.id),)
+        if task is not None:
+            subjects = (*subjects, self.view.tasks[task].key)
+        return self._estimates.seconds(kind, self.view.device, subjects, candidates)
+
+    def estimate_remaining(self, machine: MachineResources, rounds_per_task: int) -> RemainingWork:
+        """Return the remaining work by the estimates as they are now.
+
+        Args:
+            machine: What the stages run on.
+            rounds_per_task: How many rounds of a task may be in flight.
+        """
+        view = self.view
+        search, build, measure, train = (
+            round(1000 * self.seconds(kind, view.trials_per_round)) for kind in ("search", "build", "measure", "train")
+        )
+        measure_cpus = len(machine.cpus) if view.device == "cpu" and machine.drains else 1
+        open_tasks = self._count_open()
+        left = max(0, view.trials - view.trials_done - self.trials_in_flight)
+        new_rounds = -(-left // view.trials_per_round) if open_tasks else 0
+        at = self._count_stages()
+        searches, builds = new_rounds + at["search"], new_rounds + at["search"] + at["build"]
+        measures = builds + at["measure"]
+        trains = measures + at["train"]
+        round_ms = search + build + measure + train
+        if rounds_per_task > 1:  # rounds of a task overlap, but the next search needs the build of the last
+            round_ms = max(search + build, -(-round_ms // rounds_per_task))
+        begun = measures - new_rounds
+        return RemainingWork(
+            cpu_ms=searches * search + builds * build + trains * train + measures * measure * measure_cpus,
+            device_ms=measures * measure,
+            ready_ms=at["measure"] * measure,
+            begun_ms=begun * measure,
+            chain_ms=(-(-new_rounds // max(1, open_tasks)) + bool(begun)) * round_ms,
+        )
+
+    def _count_open(self) -> int:
+        """Return how many tasks more trials could still improve."""
+        if self._open_count[0] is not self.view.tasks:
+            self._open_count = (self.view.tasks, sum(self.is_open(task) for task in range(len(self.view.tasks))))
+        return self._open_count[1]
+
+    def _count_stages(self) -> dict[Kind, int]:
+        """Return how many rounds in flight are at each stage."""
+        at: dict[Kind, int] = {"search": 0, "build": 0, "measure": 0, "train": 0}
+        for stage in self._ready["measure"] + self._ready["continue"]:
+            at[stage.kind] += 1
+        for running in self.running.values():
+            at[running.kind] += 1
+        return at
+
+
+def _stage_order(stage: StageView) -> tuple[int, int, int]:
+    """Order the stages of a job: the one nearest to the end of its round first, then the oldest round."""
+    return STAGE_ORDER[stage.kind], stage.id.round, stage.id.task

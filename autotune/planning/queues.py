@@ -1,0 +1,97 @@
+"""Priority queues of ready stages. Each queue is kept in several orders at once.
+
+The queues are updated by what has changed, so that a plan costs no more than the changes since the last one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Literal
+
+from autotune.planning.view import StageView
+
+# measure: a batch to measure. continue: a build or a training of a round that has begun. begin: the search of a new
+# round.
+QueueName = Literal["measure", "continue", "begin"]
+Rank = tuple[float, ...]
+
+
+class ReadyStage:
+    """A stage that could start now if its job gets the resources.
+
+    Attributes:
+        job: The id of its job.
+        device: The kind of device that the job measures on.
+        queue: The queue that the stage is in.
+        ranks: Its rank in each order of the policy. The stage of the lowest rank goes first.
+        queued: False once the stage has been removed from its queue.
+    """
+
+    __slots__ = ("device", "job", "queue", "queued", "ranks", "stage")
+
+    def __init__(self, job: int, device: str, queue: QueueName, stage: StageView, ranks: tuple[Rank, ...]) -> None:
+        self.job, self.device, self.queue, self.stage, self.ranks = job, device, queue, stage, ranks
+        self.queued = True
+
+
+class ReadyQueue:
+    """Ready stages in every order that the policy has.
+
+    One heap per order. Removed stages stay in the heaps until they reach the top, or until they are too many.
+    """
+
+    def __init__(self, orders: int) -> None:
+        self._heaps: list[list[tuple[Rank, int, ReadyStage]]] = [[] for _ in range(orders)]
+        self._added = 0
+        self.count = 0
+
+    def add(self, ready: ReadyStage) -> None:
+        """Add a stage."""
+        self.count += 1
+        self._added += 1
+        for heap, rank in zip(self._heaps, ready.ranks, strict=True):
+            heapq.heappush(heap, (rank, self._added, ready))
+        # Look at the longest heap: one that is never asked for its first stage never drops the removed ones.
+        if max(map(len, self._heaps)) > 64 + 4 * self.count:
+            self._compact()
+
+    def remove(self, ready: ReadyStage) -> None:
+        """Remove a stage that is in this queue."""
+        ready.queued = False
+        self.count -= 1
+
+    def first(self, order: int = 0) -> ReadyStage | None:
+        """Return the stage of the lowest rank in an order; None if the queue is empty."""
+        heap = self._heaps[order]
+        while heap and not heap[0][2].queued:
+            heapq.heappop(heap)
+        return heap[0][2] if heap else None
+
+    def _compact(self) -> None:
+        for heap in self._heaps:
+            heap[:] = [entry for entry in heap if entry[2].queued]
+            heapq.heapify(heap)
+
+
+class DeviceQueues:
+    """The ready stages of all jobs that measure on one kind of device, and the sums of their remaining work.
+
+    Attributes:
+        kind: The kind of device.
+        devices: How many devices of the kind the machine has.
+        queues: The three queues by name. A job has at most one stage in each.
+        cpu_ms, device_ms, ready_ms, begun_ms: Sums over the jobs; see `RemainingWork`.
+        ready_batches: How many batches are ready to be measured. A job may have several, of which one is queued.
+    """
+
+    def __init__(self, kind: str, devices: int, orders: int) -> None:
+        self.kind = kind
+        self.devices = devices
+        self.queues: dict[QueueName, ReadyQueue] = {
+            name: ReadyQueue(orders) for name in ("measure", "continue", "begin")
+        }
+        self.cpu_ms = 0
+        self.device_ms = 0
+        self.ready_ms = 0
+        self.begun_ms = 0
+        self.ready_batches = 0

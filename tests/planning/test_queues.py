@@ -1,0 +1,34 @@
+"""Ready stages in several orders: the lowest rank is first, and removed stages are not kept."""
+
+from __future__ import annotations
+
+from autotune.planning.queues import ReadyQueue, ReadyStage
+from autotune.planning.view import StageId, StageView
+
+
+def ready(job: int, *ranks: float) -> ReadyStage:
+    stage = StageView(StageId(job, 0, 0), "search", 0)
+    return ReadyStage(job, "cpu", "begin", stage, tuple((rank,) for rank in ranks))
+
+
+def test_the_lowest_rank_is_first_in_each_order() -> None:
+    queue = ReadyQueue(2)
+    first, second = ready(1, 1.0, 5.0), ready(2, 2.0, 4.0)
+    queue.add(first)
+    queue.add(second)
+    assert (queue.first(0), queue.first(1)) == (first, second)
+    queue.remove(second)
+    assert (queue.first(0), queue.first(1)) == (first, first)
+    queue.remove(first)
+    assert queue.first(0) is None
+
+
+def test_removed_stages_are_not_kept_in_an_order_that_nobody_asks_for() -> None:
+    queue = ReadyQueue(2)
+    queue.add(ready(0, 0.0, 0.0))  # stays first in the second order: what is removed below it does not reach the top
+    for job in range(1, 1000):
+        item = ready(job, -float(job), float(job))
+        queue.add(item)
+        queue.remove(item)
+        queue.first(0)
+    assert max(map(len, queue._heaps)) < 100
