@@ -1,29 +1,33 @@
-"""Every error that autotune raises on purpose, in one tree.
+"""All errors that autotune raises on purpose, as one tree.
 
     Exception
-    └── AutotuneError             1    anything below; catch this at the edge of the program
+    └── AutotuneError             1    all of the below; the command line catches it
         ├── BadInput              2    what the user gave is wrong; nothing was changed
         │   ├── ConfigError            autotune.toml
         │   ├── ModelError             the model file
         │   ├── UnknownJob             no such job in this workspace
         │   ├── BadTarget              a target or device that does not exist here
         │   └── BadState               not possible now, such as releasing a job that is not held
+        ├── InvalidData           1    data does not fit its schema; its reader says in which file
+        │   ├── MissingKey             a key that has no default is not there
+        │   ├── UnknownKey             a key that the schema does not have is there
+        │   └── WrongValue             a value is of the wrong type or out of bounds
         ├── StorageError          1    a file of the workspace
-        │   ├── DamagedFile            not what was once written
+        │   ├── DamagedFile            not what was written
         │   ├── NewerFormat            written by a later autotune
         │   ├── DiskProblem            disk full, read-only, no permission
-        │   └── Busy                   a lock is held by someone else
-        ├── WorkerError           1    a stage did not come back with a result
+        │   └── Busy                   someone else holds a lock
+        ├── WorkerError           1    a stage ended without a result
         │   ├── WorkerCrashed          its process died
         │   ├── StageTimeout           it ran past its time limit and was killed
-        │   └── WrongResult            a kernel computes something else than its task
-        ├── VerificationError     1    a compiled model computes something else than the original
-        ├── UnsupportedVersion    1    a library of a version that was never tested
+        │   └── WrongResult            a kernel computes something other than its task
+        ├── VerificationError     1    a compiled model computes something other than the original
+        ├── UnsupportedVersion    1    a library has a version that was never tested
         ├── DaemonRunning         75   another daemon serves this workspace (EX_TEMPFAIL: try again later)
-        └── TimedOut              124  the wait ended before what was waited for (as timeout(1) exits)
+        └── TimedOut              124  the time given for waiting was over (the exit code of timeout(1))
 
-The number is the exit code of a command that ends with the error; a subclass has its parent's
-unless it says otherwise. The message of each is one line, written for the user.
+The number is the exit code of a command that ends with the error; a subclass without one has that of its parent. Each
+message is one line for the user.
 """
 
 from __future__ import annotations
@@ -41,17 +45,21 @@ __all__ = [
     "DaemonRunning",
     "DamagedFile",
     "DiskProblem",
+    "InvalidData",
+    "MissingKey",
     "ModelError",
     "NewerFormat",
     "StageTimeout",
     "StorageError",
     "TimedOut",
     "UnknownJob",
+    "UnknownKey",
     "UnsupportedVersion",
     "VerificationError",
     "WorkerCrashed",
     "WorkerError",
     "WrongResult",
+    "WrongValue",
     "disk_problem",
 ]
 
@@ -88,45 +96,93 @@ class BadState(BadInput):
     """The request does not fit the job's present state."""
 
 
+class InvalidData(AutotuneError, ValueError):
+    """Data does not fit its schema.
+
+    A reader catches it and raises an error that names the file. `keys` are the keys of tables and the indices of lists
+    that lead to the fault from the top of the data.
+    """
+
+    def __init__(self, message: str, keys: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.keys = keys
+
+
+class MissingKey(InvalidData):
+    """A key that has no default is not there. `keys` lead to the table that lacks it."""
+
+    def __init__(self, keys: tuple[str | int, ...], missing: str) -> None:
+        super().__init__(f"{_place((*keys, missing))!r} is missing", keys)
+
+
+class UnknownKey(InvalidData):
+    """A table has a key, with this `value`, that is none of the `known` ones."""
+
+    def __init__(self, keys: tuple[str | int, ...], value: object, known: tuple[str, ...]) -> None:
+        super().__init__(f"unknown key {keys[-1]!r}", keys)
+        self.value = value
+        self.known = known
+
+
+class WrongValue(InvalidData):
+    """A value is of the wrong type or out of bounds.
+
+    `expected` says what it must be. `found` says what it is: its type where that is wrong, otherwise the value.
+    """
+
+    def __init__(self, keys: tuple[str | int, ...], expected: str, value: object, found: str) -> None:
+        super().__init__(
+            f"{_place(keys)!r} must be {expected}, not {found}" if keys else f"{found} is not {expected}", keys
+        )
+        self.expected = expected
+        self.value = value
+        self.found = found
+
+
+def _place(keys: tuple[str | int, ...]) -> str:
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).lstrip(".")
+
+
 class StorageError(AutotuneError):
-    """A file of the workspace, or of the machine's lock folder, cannot be used."""
+    """A file of the workspace or of the machine's lock folder cannot be used."""
 
 
 class DamagedFile(StorageError):
-    """A file does not hold what was once written to it, or holds something else."""
+    """A file does not hold what was written to it."""
 
 
 class NewerFormat(StorageError):
-    """A file was written by a later autotune, in a format this one cannot know."""
+    """A newer autotune wrote a file, in a format that this one does not know."""
 
 
 class Busy(StorageError):
-    """A lock is held by someone else."""
+    """Someone else holds a lock."""
 
 
 class DiskProblem(StorageError):
-    """The operating system refused to read or write. Its ``OSError`` is the ``__cause__``.
+    """The operating system refused to read or write. Its `OSError` is the `__cause__`.
 
-    ``passing`` says that it is no fault of the one file: a full or read-only disk, say, which will be mended.
+    `passing` means that the cause is not this one file but, for example, a full or read-only disk. The same operation
+    succeeds once that is solved.
     """
 
     passing = False
 
 
 class WorkerError(AutotuneError):
-    """A stage did not come back with a result."""
+    """A stage ended without a result."""
 
 
 class WorkerCrashed(WorkerError):
-    """The worker process died in the middle of a stage."""
+    """The worker process died during a stage."""
 
 
 class StageTimeout(WorkerError):
-    """A stage ran past its time limit, and its process group was killed."""
+    """A stage exceeded its time limit, and its process group was killed."""
 
 
 class WrongResult(WorkerError):
-    """The work on a candidate was done, and its result is wrong."""
+    """A candidate's result is wrong."""
 
 
 class VerificationError(AutotuneError):
@@ -134,7 +190,7 @@ class VerificationError(AutotuneError):
 
 
 class UnsupportedVersion(AutotuneError):
-    """A library is installed in a version that autotune was never tested with."""
+    """A library has a version that autotune was never tested with."""
 
 
 class DaemonRunning(AutotuneError):
@@ -144,7 +200,7 @@ class DaemonRunning(AutotuneError):
 
 
 class TimedOut(AutotuneError):
-    """The time given for waiting was over before what was waited for happened."""
+    """The time given for waiting was over."""
 
     exit_code = 124
 
@@ -160,22 +216,28 @@ _ADVICE = {
 }
 
 
-# These say nothing about one file. A bad sector (EIO) does when it is read, but who writes meets the whole disk.
+# Not the fault of one file. EIO (a bad sector) is when reading; when writing it concerns the whole disk.
 _PASSING = {
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENODEV, errno.ESTALE,
 }  # fmt: skip
 
 
 def one_line(text: object) -> str:
-    """Text as one line of printable characters, for a terminal: file and operator names may hold anything."""
+    """Return text as one line of printable characters, for a terminal. File and operator names may hold anything."""
     plain = " ".join(str(text).strip().splitlines())
     return "".join(sign if sign.isprintable() else "?" for sign in plain)
 
 
 def disk_problem(action: str, path: str | os.PathLike[str], error: OSError) -> DiskProblem:
-    """A ``DiskProblem`` that says in one line what failed, on which file, why, and what helps.
+    """Describe a failed operation in one line: what failed, on which file, why, and what to do.
 
-    ``action`` is a verb, such as ``"write"``. Raise the result ``from error``.
+    Args:
+        action: A verb, such as `write`.
+        path: The file or folder.
+        error: What the operating system said.
+
+    Returns:
+        The error, to be raised `from error`.
     """
     reason = error.strerror or str(error) or "no reason given"
     advice = _ADVICE.get(error.errno or 0)

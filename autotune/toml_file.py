@@ -1,23 +1,30 @@
-"""What settings and scenarios have in common: TOML, and the line on which a fault is."""
+"""Read TOML that users write, and name the line on which a fault is."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import ConfigError
+from autotune.errors import ConfigError, InvalidData
 
-
-class Wrong(Exception):
-    """A fault, and the keys (of tables) and numbers (of entries) that lead to it."""
-
-    def __init__(self, keys: tuple[str | int, ...], fault: str) -> None:
-        super().__init__(fault)
-        self.keys = keys
+__all__ = ["line_of", "name_lines", "parse", "section"]
 
 
 def parse(path: Path, data: bytes) -> tuple[dict[str, Any], str]:
-    """The TOML in ``data``, which was read from ``path``, as a document and as text. Raises ``ConfigError``."""
+    """Parse a TOML file.
+
+    Args:
+        path: The file, for error messages.
+        data: What was read from it.
+
+    Returns:
+        The document, and the text it was parsed from.
+
+    Raises:
+        ConfigError: The file is not UTF-8 or not TOML. The message names the file and the line.
+    """
     import tomli
 
     try:
@@ -31,12 +38,42 @@ def parse(path: Path, data: bytes) -> tuple[dict[str, Any], str]:
         raise ConfigError(f"{path}:{error.lineno}: {fault}") from error
 
 
-def line_of(text: str, keys: tuple[str | int, ...]) -> int:
-    """The number of the line on which the value that ``keys`` lead to begins.
+@contextmanager
+def name_lines(path: Path, text: str, words: Callable[[InvalidData], str]) -> Iterator[None]:
+    """Turn `InvalidData` into an error that names the file and the line.
 
-    The parser gives no lines, but knows every spelling: so it is given ever more of the text. The
-    first lines that parse and have the keys end with the value, and it began after the last
-    lines that parsed before.
+    Args:
+        path: The file that `text` was read from.
+        text: The whole file.
+        words: Says in one line what is wrong.
+
+    Raises:
+        ConfigError: The block raised `InvalidData`.
+    """
+    try:
+        yield
+    except InvalidData as error:
+        raise ConfigError(f"{path}:{line_of(text, error.keys)}: {words(error)}") from None
+
+
+def section(keys: Sequence[str | int]) -> str:
+    """Return the header of the section that keys lead to, such as `[machine.devices]`. Indices are left out."""
+    return f"[{'.'.join(key for key in keys if isinstance(key, str))}]"
+
+
+def line_of(text: str, keys: Sequence[str | int]) -> int:
+    """Find the line on which a value begins.
+
+    TOML parsers do not say where a value was. So the text is parsed up to its first line, its second, and so on. The
+    first part that parses and has the keys ends with the value; the value began after the last part that parsed
+    before.
+
+    Args:
+        text: A whole TOML file.
+        keys: The keys of tables and indices of arrays that lead to the value.
+
+    Returns:
+        The number of the line; the first line is 1.
     """
     import tomli
 
@@ -53,7 +90,7 @@ def line_of(text: str, keys: tuple[str | int, ...]) -> int:
     return begin
 
 
-def _has(document: Any, keys: tuple[str | int, ...]) -> bool:
+def _has(document: Any, keys: Sequence[str | int]) -> bool:
     for key in keys:
         if isinstance(key, int):
             if not isinstance(document, list) or key >= len(document):

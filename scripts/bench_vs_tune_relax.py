@@ -256,11 +256,11 @@ def checkpoints(options: argparse.Namespace) -> Iterator[tuple[float, Any]]:
     prepared = prepare(read_model(options.models[0], {}).module, target, winograd=spec.winograd)
     programs = [task.program for task in extract_tasks(prepared, target)]
     logs = {task.hash: TuningLog(workspace.tuning_log(spec.target_key, task.hash).records) for task in spec.tasks}
-    trials = {hash: [trial for trial in log.trials() if trial.best_us] for hash, log in logs.items()}
+    trials = {hash: [trial for trial in log.trials() if trial.median_us] for hash, log in logs.items()}
     side = json.loads((folder / "autotune.json").read_text())
     for moment in (side["seconds"] / 1.3**step for step in reversed(range(CHECKPOINTS))):
         known = {hash: [t for t in log if t.at <= side["started_at"] + moment] for hash, log in trials.items()}
-        best = {hash: min(log, key=lambda trial: trial.best_us) for hash, log in known.items() if log}
+        best = {hash: min(log, key=lambda trial: trial.median_us) for hash, log in known.items() if log}
         yield moment, compile_tuned(prepared, programs, best, target)
 
 

@@ -133,7 +133,9 @@ def curve(workspace: Workspace, begun: float) -> list[tuple[float, float]]:
     spec = formats.read(JobSpec, workspace.job_list()[-1].spec)
     weights = {spec.tasks[index].hash: spec.tasks[index].weight for index in spec.tunable}
     logs = {hash: TuningLog(workspace.tuning_log(spec.target_key, hash).records) for hash in weights}
-    times = [(trial.at, hash, trial.best_us) for hash, log in logs.items() for trial in log.trials() if trial.best_us]
+    times = [
+        (trial.at, hash, trial.median_us) for hash, log in logs.items() for trial in log.trials() if trial.median_us
+    ]
     return list(sums(sorted(times), weights, begun))
 
 

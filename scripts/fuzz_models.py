@@ -27,8 +27,9 @@ import numpy as np
 from mutate_onnx import mutant, seeds
 
 from autotune.commands import submit as submitting
-from autotune.config import Config, Machine, Submit, load
+from autotune.config import Config, load
 from autotune.errors import AutotuneError, BadInput, StageTimeout, WorkerCrashed
+from autotune.settings import MachineSettings, SubmitSettings
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec
 from autotune.storage.paths import Workspace
@@ -176,7 +177,7 @@ def fuzz(root: Path, count: int, seed: int, first: int = 0, as_command: bool = F
 def _prepare(root: Path, limit_s: float) -> Workspace:
     workspace = Workspace(root / "workspace")
     workspace.jobs.mkdir(parents=True)
-    limits = f"[submit]\ntimeout_s = {limit_s}\nmemory_share = {Submit().memory_share / 4}\n"
+    limits = f"[submit]\ntimeout_s = {limit_s}\nmemory_share = {SubmitSettings().memory_share / 4}\n"
     workspace.config.write_text(f'[machine]\nlock_dir = "{root / "locks"}"\n{limits}')
     return workspace
 
@@ -190,7 +191,7 @@ def _warm() -> None:
     import onnx
     import tvm.relax.frontend.onnx
 
-    assert onnx and tvm and Machine
+    assert onnx and tvm and MachineSettings
     oneshot._spawn = Forked  # type: ignore[assignment]
 
 

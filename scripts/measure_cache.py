@@ -117,7 +117,7 @@ def best(kernels: Sequence[Kernel], state: str) -> dict[str, Kernel]:
 def drift(kernels: Sequence[Kernel]) -> str:
     """How the warm times of kernels differ from their logged ones."""
     weights = np.array([item.task.weight for item in kernels])
-    warm, logged = np.array([(item.us("warm"), item.trial.best_us) for item in kernels]).T
+    warm, logged = np.array([(item.us("warm"), item.trial.median_us) for item in kernels]).T
     low, middle, high = np.percentile(warm / logged - 1, (25, 50, 75))
     return (f"the best logged of {len(kernels)} tasks take {middle:+.1%} of what was logged (half of them {low:+.1%} to"
             f" {high:+.1%}), their sum {weights @ warm / (weights @ logged) - 1:+.1%}")  # fmt: skip

@@ -105,7 +105,7 @@ def best(model: Path, options: argparse.Namespace, winograd: bool) -> Times:
     layer = Layer("", found, made, Knobs(found, made), log, options.threads)
     candidates = proposed(layer, options.candidates)
     trials, _ = layer.measure(candidates)
-    order = sorted((trial.best_us, trial.hash) for trial in trials if trial.best_us)
+    order = sorted((trial.median_us, trial.hash) for trial in trials if trial.median_us)
     again = [item for item in candidates if item.hash in [hash for _, hash in order[:AGAIN]]]
     return Times(order[0][0], min(flushed(layer, again)))
 

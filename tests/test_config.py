@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.config import Config, Device, load
+from autotune.config import Config, load
 from autotune.errors import ConfigError, DiskProblem
+from autotune.settings import DeviceSettings
 
 
 @pytest.fixture
@@ -160,13 +161,13 @@ def test_every_setting_is_described_and_its_default_is_accepted(path: Path) -> N
     described = Config.describe()
     lines = [f"{s.section}.{s.key} = {_toml(s.default)}" for s in described]
     path.write_text("\n".join(lines))
-    assert load(path) == Config(devices={"NAME": Device()})
+    assert load(path) == Config(devices={"NAME": DeviceSettings()})
     assert all(setting.doc and "\n" not in setting.doc for setting in described)
     assert len(described) == sum(
         len(dataclasses.fields(getattr(Config(), section.name)))
         for section in dataclasses.fields(Config)
         if section.name != "devices"
-    ) + len(dataclasses.fields(Device))
+    ) + len(dataclasses.fields(DeviceSettings))
 
 
 def test_a_number_below_its_bound_is_refused_for_every_numeric_setting(path: Path) -> None:

@@ -213,7 +213,7 @@ class _Job:
             trials = list(log.trials.values()) if log else []
             if task.trials > len(trials) - (spec.known_at_submit[index] if spec.fresh else 0):
                 yield f"{self.paths.state}: {task.trials} trials of task {index}, but {len(trials)} are in its log"
-            times = {round(trial.best_us, 4) for trial in trials if trial.best_us is not None}
+            times = {round(trial.median_us, 4) for trial in trials if trial.median_us is not None}
             if task.best_us is not None and task.best_us not in times:
                 yield f"{self.paths.state}: the best of task {index}, {task.best_us:g} us, is not in its log"
 

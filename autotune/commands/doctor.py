@@ -13,6 +13,7 @@ from autotune import config as settings
 from autotune.commands.terminal import workspace_of
 from autotune.errors import AutotuneError, UnsupportedVersion
 from autotune.machine.hardware import cpu_model, cuda_devices
+from autotune.settings import MachineSettings
 from autotune.storage import locks
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import SIMULATED
@@ -102,7 +103,7 @@ def _cpus(workspace: Workspace) -> Finding:
     try:
         machine = settings.load(workspace.config).machine
     except AutotuneError:
-        machine = settings.Machine()
+        machine = MachineSettings()
     kept = f", {machine.measure_cpus} of them for measurements only" if machine.measure_cpus else ""
     load = os.getloadavg()[0]
     busy = f"; other programs keep {load:.1f} of them busy, which disturbs measurements" if load > 0.5 else ""

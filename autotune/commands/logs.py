@@ -36,7 +36,7 @@ def events(paths: JobPaths, follow: bool) -> Iterator[Event | UnknownEvent]:
         # After a mend the log is read from its start. Its sound lines are the same as before.
         new = tail.records[given:] if tail.restarted else tail.records
         yield from map(journal.parse, new)
-        place, given = tail.place, given + len(new)
+        place, given = tail.position, given + len(new)
         if last:
             return
         time.sleep(_POLL_S)

@@ -31,7 +31,7 @@ class JobTrials:
         """Read the trials added to the log of a task, by this job or another. Returns whether there are any."""
         best, running_best = math.inf, []
         for trial in self._logs[task].trials():
-            best = min(best, trial.best_us) if trial.best_us is not None else best
+            best = min(best, trial.median_us) if trial.median_us is not None else best
             running_best.append(best)
         if tuple(running_best) == self.running_best(task):
             return False

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from autotune.storage.atomic import LEFTOVER_AGE_S, TEMPORARY_PREFIX, sweep_temporaries
+from autotune.storage.atomic import LEFTOVER_AGE_S, TEMPORARY_PREFIX, remove_temporaries
 from autotune.storage.identity import runs
 from autotune.storage.paths import Workspace
 
@@ -19,7 +19,7 @@ _LOG = logging.getLogger("autotune.daemon")
 def sweep(workspace: Workspace, lock_folder: Path) -> list[Path]:
     """Delete litter that is over an hour old, and name it. Never raises; what cannot be deleted stays."""
     folders = [lock_folder, *_folders(workspace)]
-    swept = [path for folder in folders for path in sweep_temporaries(folder)]
+    swept = [path for folder in folders for path in remove_temporaries(folder)]
     for folder in workspace.jobs.glob(workspace.incoming("*").name):
         with contextlib.suppress(OSError):
             if abandoned(folder):

@@ -56,7 +56,7 @@ def sample(stage: Stage, task: int, trials: Sequence[Trial]) -> Sample:
         known.update(zip((trial.hash for trial in harmless), features.of_trials(harmless), strict=True))
         known.update(_carefully(stage, features, harmful))
     hashes = [trial.hash for trial in trials]
-    found = Sample(hashes, [known[hash] for hash in hashes], [trial.best_us or 0.0 for trial in trials])
+    found = Sample(hashes, [known[hash] for hash in hashes], [trial.median_us or 0.0 for trial in trials])
     if missing:
         write(path, found)
     return found

@@ -42,11 +42,11 @@ def run(stage: Stage) -> dict[str, Any]:
     checks: list[float] = []
     with followed(stage) as progress:
         waiting = shut_out(stage, progress, waiting)
-        times = [trial.best_us for trial in known.values() if trial.best_us]
+        times = [trial.median_us for trial in known.values() if trial.median_us]
         trials = _measure(stage, progress, folder, waiting, times, checks)
     stage.advance("train")
     shutil.rmtree(folder, ignore_errors=True)
-    timed = [trial.best_us for trial in trials if trial.best_us is not None]
+    timed = [trial.median_us for trial in trials if trial.median_us is not None]
     counts = {"measured": len(timed), "failed": len(trials) - len(timed), "best_us": min(timed, default=None)}
     return {**counts, "verified": len(checks), "verification": round(sum(checks), 3)}
 
@@ -80,8 +80,8 @@ def _measure(
     )
     for candidate, outcome in runs:
         trial = _outcome_trial(stage, candidate, outcome)
-        times += [trial.best_us] if trial.best_us else []
-        checks += [outcome.value["checked"]] if trial.best_us and outcome.value["checked"] else []
+        times += [trial.median_us] if trial.median_us else []
+        checks += [outcome.value["checked"]] if trial.median_us and outcome.value["checked"] else []
         trials += _log(stage, [trial])
     return trials
 

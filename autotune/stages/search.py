@@ -77,8 +77,8 @@ def _hints(stage: Stage) -> tuple[Any, ...]:
         for index, task in enumerate(stage.spec.tasks)
         if index != stage.file.task and _operator(task) == _operator(stage.task)
     ]
-    timed = ([trial for trial in stage.log(index).trials() if trial.best_us] for index in similar)
-    best = (sorted(trials, key=lambda trial: trial.best_us or 0.0)[:_HINTS] for trials in timed)
+    timed = ([trial for trial in stage.log(index).trials() if trial.median_us] for index in similar)
+    best = (sorted(trials, key=lambda trial: trial.median_us or 0.0)[:_HINTS] for trials in timed)
     return tuple(trial.trace for trial in itertools.chain.from_iterable(best))
 
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.config import Device
 from autotune.errors import WorkerError
 from autotune.planning.scenario import Duration, chance
+from autotune.settings import DeviceSettings
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Kind, Trial
 from autotune.storage.tuning_log import TuningLog
@@ -77,11 +77,11 @@ def learn(stage: Stage) -> int:
     return sum(len(stage.log(task).trials()) for task in stage.spec.tunable)
 
 
-def device_of(stage: Stage) -> Device:
+def device_of(stage: Stage) -> DeviceSettings:
     """The device of a stage, with what the job's target says instead; before a measurement it is the first."""
     devices = stage.config.devices
     named = devices.get(stage.device.partition(":")[2])
-    device = named or next(iter(devices.values()), Device())
+    device = named or next(iter(devices.values()), DeviceSettings())
     return replace(device, **{key: value for key, value in stage.spec.target.items() if key != "kind"})
 
 

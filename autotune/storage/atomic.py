@@ -1,8 +1,10 @@
-"""Files and folders that appear whole or not at all, whatever kills the writer.
+"""Write files and folders so that they appear whole or not at all, even if the writer is killed.
 
-Each is prepared under a temporary name next to its final one, made durable, and renamed. A
-reader, or the next start after a power cut, sees the old content or the new and never a mixture.
-A writer that was killed leaves at most a ``.tmp-*`` behind, for ``sweep_temporaries``.
+A file is written under a temporary name next to its final one, synced to disk and renamed. Readers see the old content
+or the new content, never a mixture, also after a power cut. A writer that is killed leaves at most a `.tmp-*` file
+behind, which `remove_temporaries` deletes later.
+
+"Durable" means that it survives a power cut.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ __all__ = [
     "publish_json",
     "read_json",
     "remove",
+    "remove_temporaries",
     "stamp",
-    "sweep_temporaries",
     "sync_folder",
     "temporary_name",
     "write_all",
@@ -41,10 +43,11 @@ LEFTOVER_AGE_S = 3600.0
 
 
 def publish_bytes(path: Path, data: bytes) -> None:
-    """Make ``path`` hold ``data``, durably and in one step.
+    """Replace the content of a file with `data`, durably and in one step.
 
-    Raises ``DiskProblem``; ``path`` is then as it was before, unless the very last step, making
-    the rename durable, is what failed.
+    Raises:
+        DiskProblem: The file could not be written. It is as it was before, unless only the last step failed, which
+            makes the renaming durable.
     """
     temporary = path.with_name(temporary_name())
     try:
@@ -63,7 +66,7 @@ def publish_bytes(path: Path, data: bytes) -> None:
 def _replace(temporary: Path, path: Path) -> None:
     try:
         os.replace(temporary, path)
-    except IsADirectoryError:  # nobody can have meant it: out of the way, and nothing in it is lost
+    except IsADirectoryError:  # a mistake; moved out of the way so that nothing in it is lost
         aside = path.with_name(f"{path.name}.damaged-{os.urandom(4).hex()}")
         os.rename(path, aside)
         _LOG.warning("%s was a folder: set aside as %s", path, aside.name)
@@ -71,10 +74,19 @@ def _replace(temporary: Path, path: Path) -> None:
 
 
 def publish_json(path: Path, kind: str, version: int, payload: Mapping[str, Any]) -> None:
-    """Publish ``payload`` as JSON that names its format and version first.
+    """Write a JSON file that begins with its format and version.
 
-    The same payload always gives the same bytes. Raises ``DiskProblem``, and ``ValueError`` for a
-    payload that has keys of its own named ``format`` or ``version``, or a NaN or an infinity.
+    The same payload always gives the same bytes.
+
+    Args:
+        path: The file to write or replace.
+        kind: The name of the format.
+        version: The version of the format.
+        payload: The rest of the content.
+
+    Raises:
+        DiskProblem: The file could not be written.
+        ValueError: The payload has a key `format` or `version`, a NaN or an infinity.
     """
     if payload.keys() & {"format", "version"}:
         raise ValueError("a payload may not have the keys 'format' and 'version'")
@@ -84,35 +96,48 @@ def publish_json(path: Path, kind: str, version: int, payload: Mapping[str, Any]
 
 
 def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
-    """The payload that ``publish_json`` wrote, of this version or an earlier one. Raises as ``read_versioned_json``."""
+    """Read a payload that `publish_json` wrote; see `read_versioned_json`."""
     return read_versioned_json(path, kind, version)[1]
 
 
 def read_versioned_json(path: Path, kind: str, version: int) -> tuple[int, dict[str, Any]]:
-    """The version of a file, at most ``version``, and the payload that ``publish_json`` wrote.
+    """Read the version of a file and the payload that `publish_json` wrote.
 
-    Raises ``FileNotFoundError``, ``DamagedFile`` when it is not such a file, ``NewerFormat`` when
-    its version is above ``version``, and ``DiskProblem`` when it cannot be read.
+    Args:
+        path: The file.
+        kind: The name that its format must have.
+        version: The newest version that can be read.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        DamagedFile: It is not a file of this format.
+        NewerFormat: Its version is above `version`.
+        DiskProblem: It cannot be read.
     """
     content = _load(path)
-    found_kind, found = content.pop("format", None), content.pop("version", None)
+    found_kind, found_version = content.pop("format", None), content.pop("version", None)
     if found_kind != kind:
         raise DamagedFile(f"{path} is damaged: its format is {found_kind!r} instead of {kind!r}")
-    if type(found) is not int or found < 1:
-        raise DamagedFile(f"{path} is damaged: its version is {found!r}")
-    if found > version:
+    if type(found_version) is not int or found_version < 1:
+        raise DamagedFile(f"{path} is damaged: its version is {found_version!r}")
+    if found_version > version:
         raise NewerFormat(
-            f"{path} has version {found} of format {kind!r}, and this autotune reads up to"
+            f"{path} has version {found_version} of format {kind!r}, and this autotune reads up to"
             f" version {version}; a newer autotune wrote it: upgrade autotune"
         )
-    return found, content
+    return found_version, content
 
 
 def publish_folder(temporary: Path, final: Path) -> None:
-    """Make a prepared folder appear as ``final``, with everything in it durable.
+    """Rename a folder to its final name, with everything in it durable.
 
-    Both must have the same parent. Raises ``FileExistsError`` when ``final`` exists, and
-    ``DiskProblem``; the temporary folder is then left as it is.
+    Args:
+        temporary: The folder.
+        final: Its new path, in the same parent folder.
+
+    Raises:
+        FileExistsError: `final` exists. The temporary folder is left as it is.
+        DiskProblem: The folder could not be synced or renamed. It is left as it is.
     """
     if os.path.lexists(final):  # os.rename would silently replace an empty folder
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final))
@@ -127,9 +152,16 @@ def publish_folder(temporary: Path, final: Path) -> None:
 
 
 def make_folders(path: Path, mode: int = 0o777) -> None:
-    """Make the folder, of this mode, and those above it that are missing, durably. Raises ``DiskProblem``.
+    """Create a folder and its missing parents, durably.
 
-    Without it a power cut could take a new folder away, and with it all that was synced in it.
+    A power cut could otherwise remove a new folder together with the synced files in it.
+
+    Args:
+        path: The folder.
+        mode: Its permissions. Parents get the usual ones.
+
+    Raises:
+        DiskProblem: A folder could not be made.
     """
     try:
         _make_folders(path, mode)
@@ -148,16 +180,26 @@ def _make_folders(path: Path, mode: int) -> None:
 
 
 def stamp(path: str | Path) -> tuple[int, int]:
-    """Which publication of a file is there. Raises ``OSError``.
+    """Return a value that changes whenever the file is replaced.
 
-    A clock tick may be longer than the time between two changes, but each change is a new file.
+    The time of change alone would not do: two changes may come within one tick of the clock.
+
+    Returns:
+        The time of change in nanoseconds, and the inode.
+
+    Raises:
+        OSError: The file is not there or cannot be looked at.
     """
-    found = os.stat(path)
-    return found.st_mtime_ns, found.st_ino
+    status = os.stat(path)
+    return status.st_mtime_ns, status.st_ino
 
 
 def remove(path: Path) -> None:
-    """Delete the file if it is there, durably. Raises ``DiskProblem``."""
+    """Delete a file if it exists, durably.
+
+    Raises:
+        DiskProblem: It could not be deleted.
+    """
     try:
         path.unlink(missing_ok=True)
         sync_folder(path.parent)
@@ -165,33 +207,44 @@ def remove(path: Path) -> None:
         raise disk_problem("remove", path, error) from error
 
 
-def sweep_temporaries(folder: Path) -> list[Path]:
-    """Delete what killed writers left in ``folder`` over an hour ago, and name what was deleted.
+def remove_temporaries(folder: Path) -> list[Path]:
+    """Delete temporary files and folders that killed writers left in a folder over an hour ago.
 
-    Never raises: what cannot be deleted is someone else's, or gone by now.
+    What cannot be deleted is left: it belongs to another user, or is gone by now.
+
+    Returns:
+        The paths that were deleted.
     """
-    swept = []
+    removed = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith(TEMPORARY_PREFIX) and _discard_if_old(entry):
-                swept.append(Path(entry.path))
-    return swept
+                removed.append(Path(entry.path))
+    return removed
 
 
 def temporary_name() -> str:
-    """A name, unused by anyone else, that ``sweep_temporaries`` recognises."""
+    """Return a new unique file name that `remove_temporaries` recognises."""
     return f"{TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(6).hex()}"
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of ``data``, however little each call to the system takes. Raises ``OSError``."""
+    """Write all of `data` to a file descriptor. One call of `os.write` may write only a part.
+
+    Raises:
+        OSError: A write failed.
+    """
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in ``folder`` durable. Raises ``OSError``."""
+    """Make the names in a folder durable.
+
+    Raises:
+        OSError: The folder could not be synced.
+    """
     _sync(folder, os.O_DIRECTORY)
 
 
@@ -217,7 +270,7 @@ def _sync_tree(root: Path) -> None:
     for folder, _, files in os.walk(root, topdown=False, onerror=_raise):
         for name in files:
             path = Path(folder, name)
-            if not path.is_symlink():  # its target may be anywhere; the link itself is a name
+            if not path.is_symlink():  # syncing would follow the link out of the folder
                 _sync(path)
         sync_folder(Path(folder))
 
@@ -247,7 +300,7 @@ def _discard_if_old(entry: os.DirEntry[str]) -> bool:
         if time.time() - entry.stat(follow_symlinks=False).st_mtime < LEFTOVER_AGE_S:
             return False
         if entry.is_dir(follow_symlinks=False):
-            import shutil  # slow to import, and hardly ever needed
+            import shutil  # slow to import and rarely needed
 
             shutil.rmtree(entry.path)
         else:

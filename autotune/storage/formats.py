@@ -1,19 +1,18 @@
-"""Every file format: frozen dataclasses, and how they become JSON and come back.
+"""The file formats: frozen dataclasses, and their conversion to and from JSON.
 
-Each file names its format and version. `read` accepts the current version and every older one; a newer one is an
-error that says so. Points in time are epoch seconds; durations are seconds.
+Each file names its format and version. A reader accepts its own version and the older ones; a newer one is an error.
+Points in time are seconds since the epoch; durations are seconds.
 """
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from autotune.errors import DamagedFile
+from autotune import schema
+from autotune.errors import DamagedFile, InvalidData
 from autotune.reasons import Reason
 from autotune.storage.atomic import publish_json, read_versioned_json
 
@@ -21,7 +20,7 @@ Kind = Literal["search", "build", "measure", "train"]
 KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train")
 Wanted = Literal["run", "hold", "cancel"]
 State = Literal["waiting", "running", "held", "cancelled", "done", "failed"]
-SIMULATED = "simulated"  # the kind of target, and of device, that does not exist
+SIMULATED = "simulated"  # the kind of target and device for tests, which does not exist
 ENDED: tuple[State, ...] = ("cancelled", "done", "failed")
 
 T = TypeVar("T")
@@ -29,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input of a model, with every dimension known."""
+    """One input of a model, with a fixed shape."""
 
     name: str
     shape: tuple[int, ...]
@@ -38,7 +37,7 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """One task of a job. `tunable` is false where the design space holds a single schedule."""
+    """One task of a job. `tunable` is false if its search space holds a single schedule."""
 
     name: str
     hash: str
@@ -50,7 +49,7 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What was asked for. Written once, by `submit`."""
+    """What was submitted. `submit` writes it once."""
 
     FORMAT = ("autotune-job", 1)
 
@@ -100,7 +99,7 @@ class Control:
 
 @dataclass(frozen=True)
 class TaskProgress:
-    """How far one task is. `best_us` is the median time of the best candidate, in microseconds."""
+    """The progress of one task. `best_us` is the median time of its best trial, in microseconds."""
 
     trials: int = 0
     best_us: float | None = None
@@ -123,7 +122,7 @@ class JobState:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a candidate is no library or has no time: the stage, a word for statistics, a line for people."""
+    """Why a candidate could not be built or measured: the stage, a keyword for statistics, and one line for people."""
 
     stage: Kind
     kind: Literal["error", "crash", "timeout", "memory", "wrong"]
@@ -132,10 +131,16 @@ class Failure:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A proposed configuration on its way to becoming a trial.
+    """A configuration that was proposed and not yet measured.
 
-    `hash` is the structural hash of the scheduled program; `trace` and `args` are TVM's JSON forms of the
-    schedule and of the arguments; `library` is the file name of the build, with its size and CRC-32.
+    Attributes:
+        hash: The structural hash of the scheduled program.
+        trace: TVM's JSON form of the schedule.
+        args: TVM's JSON form of the arguments' shapes and types.
+        library: The file name of the compiled library; empty before the build.
+        size: The size of the library in bytes.
+        crc32: The CRC-32 of the library.
+        failure: Why it could not be built; None if it was, or has yet to be.
     """
 
     hash: str
@@ -149,7 +154,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class StageFile:
-    """What the next step of one round of one task is. One file per round, replaced at every step."""
+    """The next stage of one round of a task. Each round has one file, which every stage replaces."""
 
     FORMAT = ("autotune-stage", 1)
 
@@ -161,7 +166,7 @@ class StageFile:
 
 @dataclass(frozen=True)
 class Trial:
-    """One line of a tuning log. `times_us` holds every repeat; a failed trial has none, and a failure."""
+    """One line of a tuning log. `times_us` has the time of every repeat; a failed trial has a `failure` instead."""
 
     hash: str
     trace: Any
@@ -173,8 +178,8 @@ class Trial:
     at: float
 
     @property
-    def best_us(self) -> float | None:
-        """The median of the repeats, in microseconds; None for a failed trial."""
+    def median_us(self) -> float | None:
+        """Return the median of the repeats in microseconds; None for a failed trial."""
         if not self.times_us:
             return None
         ordered = sorted(self.times_us)
@@ -196,9 +201,13 @@ class Quarantined:
 
 @dataclass(frozen=True)
 class InProgress:
-    """The candidate that the `attempt`-th repetition of a stage works on, and how often the stage died at it before.
+    """The candidate that a stage is working on.
 
-    `pardoned` attempts are explained: they died at candidates that have been found out since.
+    Attributes:
+        hash: The candidate.
+        attempt: How often the stage was started before.
+        deaths: How often it died while it was working on this candidate.
+        pardoned: How many attempts died because of other candidates, which have been identified since.
     """
 
     FORMAT = ("autotune-in-progress", 1)
@@ -251,7 +260,7 @@ class DaemonInfo:
 
 @dataclass(frozen=True)
 class EstimatesFile:
-    """How long stages took, by kind and device and task: rows of `planning.estimates.Estimates.to_json`."""
+    """How long stages took, by kind, device and task: the rows of `planning.estimates.Estimates.to_json`."""
 
     FORMAT = ("autotune-estimates", 1)
 
@@ -259,81 +268,35 @@ class EstimatesFile:
 
 
 def to_json(value: Any) -> dict[str, Any]:
-    """Return a dataclass as plain JSON values. A reason is stored without the parameters that it does not have."""
-    return {
-        field.name: _to_json(part)
-        for field in fields(value)
-        if (part := getattr(value, field.name)) != field.default or not isinstance(value, Reason)
-    }
+    """Return a dataclass as plain JSON values. A reason has only the parameters that it uses."""
+    values: dict[str, Any] = schema.plain(value)
+    if isinstance(reason := getattr(value, "reason", None), Reason):
+        values["reason"] = _used_parameters(reason)
+    if isinstance(value, DaemonInfo):
+        values["waits"] = {job: _used_parameters(reason) for job, reason in value.waits.items()}
+    return values
 
 
-def _to_json(value: Any) -> Any:
-    if is_dataclass(value):
-        return to_json(value)
-    if isinstance(value, (list, tuple)):
-        return [_to_json(part) for part in value]
-    return {key: _to_json(part) for key, part in value.items()} if isinstance(value, dict) else value
+def _used_parameters(reason: Reason) -> dict[str, Any]:
+    return {name: value for name, value in vars(reason).items() if value != getattr(Reason, name, None)}
 
 
 def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
-    """Rebuild a dataclass; unknown keys are ignored, so that a field can be added without a new version.
+    """Rebuild a dataclass from JSON values.
+
+    Unknown keys are ignored, so that a field can be added without a new version of the format.
 
     Raises:
-        KeyError, TypeError, ValueError: the data is not what the dataclass says.
+        InvalidData: The data is not what the dataclass says.
     """
-    if not isinstance(data, Mapping):
-        raise TypeError(f"{data!r} is no object")
-    hints: dict[str, Any] = _hints(kind)  # type: ignore[arg-type]
-    known = {f.name for f in fields(kind) if f.name in data}  # type: ignore[arg-type]
-    return kind(**{name: _value(hints[name], data[name]) for name in known})
-
-
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
-@cache
-def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
-    return typing.get_origin(hint), typing.get_args(hint), is_dataclass(hint)
-
-
-def _value(hint: Any, value: Any) -> Any:
-    origin, args, nested = _taken_apart(hint)
-    if nested:
-        return from_json(hint, value)
-    if origin is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise TypeError(f"{value!r} is no list")
-        return tuple(_value(args[0], item) for item in value)
-    if origin is dict and isinstance(value, dict):
-        return {key: _value(args[1], item) for key, item in value.items()}
-    if origin is Literal:
-        return _choice(args, value)
-    if type(None) in args:
-        return None if value is None else _value(args[0], value)
-    return _plain(origin or hint, value)
-
-
-def _choice(choices: tuple[Any, ...], value: Any) -> Any:
-    if value not in choices:
-        raise ValueError(f"{value!r} is none of {', '.join(map(str, choices))}")
-    return value
-
-
-def _plain(hint: Any, value: Any) -> Any:
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if hint is not Any and (not isinstance(value, hint) or (hint is int and isinstance(value, bool))):
-        raise TypeError(f"{value!r} is not {hint.__name__}")
-    return value
+    return schema.convert(kind, data)
 
 
 def write(path: Path, value: Any) -> None:
     """Publish a dataclass that has a FORMAT.
 
     Raises:
-        DiskProblem: the file could not be written; an older one is still there, whole.
+        DiskProblem: The file could not be written. An older one is still there, whole.
     """
     name, version = value.FORMAT
     publish_json(path, name, version, to_json(value))
@@ -343,14 +306,16 @@ def read(kind: type[T], path: Path) -> T:
     """Read what `write` wrote.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        DamagedFile, NewerFormat: it is there and cannot be used.
+        FileNotFoundError: There is no such file.
+        DamagedFile: It is there, but it is not such a file or not whole.
+        NewerFormat: A newer autotune wrote it.
+        DiskProblem: It cannot be read.
     """
     name, version = kind.FORMAT  # type: ignore[attr-defined]
-    found, data = read_versioned_json(path, name, version)
+    found_version, data = read_versioned_json(path, name, version)
     try:
-        return from_json(kind, _UPGRADES[kind](data) if found < version else data)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        return from_json(kind, _UPGRADES[kind](data) if found_version < version else data)
+    except InvalidData as error:
         raise DamagedFile(f"{path} is not a valid {name} file: {error}") from error
 
 

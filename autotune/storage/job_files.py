@@ -1,7 +1,7 @@
-"""The files of one job, read with distrust: what is damaged is set aside under a new name, and nothing leads elsewhere.
+"""Read the files of a job without trusting them.
 
-A job file is data that may have been torn, copied by hand or crafted. What it names becomes part of a path, so every
-name is checked here, before anyone uses it.
+A job file may be damaged, copied by hand or made to do harm. Names in it become parts of paths, so they are checked
+here before anything uses them. Damaged files can be moved aside under a new name.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ _CHUNK = 1 << 20
 
 
 def read_spec(paths: JobPaths) -> JobSpec:
-    """What was asked for in a job.
+    """Read what was submitted as a job.
 
     Raises:
-        DamagedFile: it is missing, is not whole, is another job's, or names something outside of the workspace.
-        NewerFormat, DiskProblem: it is there and cannot be used.
+        DamagedFile: The file is missing, not whole, or another job's, or names something outside the workspace.
+        NewerFormat: A newer autotune wrote it.
+        DiskProblem: It cannot be read.
     """
     try:
         spec = formats.read(JobSpec, paths.spec)
@@ -59,10 +60,12 @@ def _spec_fault(paths: JobPaths, spec: JobSpec) -> str:
 
 
 def read_control(paths: JobPaths) -> Control:
-    """What the user wants of a job. Where that was lost, it is held: one that was to be held must not start by damage.
+    """Read what the user wants of a job.
+
+    If the file is missing or damaged, the job counts as held: a job that the user had held must not start.
 
     Raises:
-        StorageError: it cannot be read, or a newer autotune wrote it.
+        StorageError: The file cannot be read, or a newer autotune wrote it.
     """
     try:
         return formats.read(Control, paths.control)
@@ -73,10 +76,10 @@ def read_control(paths: JobPaths) -> Control:
 
 
 def read_state(paths: JobPaths) -> JobState:
-    """How far a job is. A damaged state is as good as none: it follows from the logs.
+    """Read the progress of a job. A missing or damaged file reads as no progress: the daemon derives it from the logs.
 
     Raises:
-        StorageError: it cannot be read, or a newer autotune wrote it.
+        StorageError: The file cannot be read, or a newer autotune wrote it.
     """
     try:
         return formats.read(JobState, paths.state)
@@ -85,33 +88,42 @@ def read_state(paths: JobPaths) -> JobState:
 
 
 def read_stage(paths: JobPaths, path: Path, spec: JobSpec) -> StageFile:
-    """The stage that a round of a job is at.
+    """Read the current stage of a round.
+
+    Args:
+        paths: The files of the job.
+        path: The stage file.
+        spec: What was submitted.
 
     Raises:
-        FileNotFoundError: the round has ended.
-        DamagedFile: it is not whole, is another round's, or names a library outside of its folder.
-        NewerFormat, DiskProblem: it is there and cannot be used.
+        FileNotFoundError: The round has ended.
+        DamagedFile: The file is not whole, or another round's, or names a library outside its folder.
+        NewerFormat: A newer autotune wrote it.
+        DiskProblem: It cannot be read.
     """
     file = formats.read(StageFile, path)
     if paths.stage(file.task, file.round) != path or file.task not in spec.tunable:
         raise DamagedFile(f"{path} is damaged: it says task {file.task} round {file.round}")
-    if wrong := [item for item in file.candidates if not _is_safe(item)]:
-        raise DamagedFile(f"{path} is damaged: {wrong[0].library or wrong[0].hash!r} is no library of this round")
+    if unsafe := [item for item in file.candidates if not _is_safe(item)]:
+        raise DamagedFile(f"{path} is damaged: {unsafe[0].library or unsafe[0].hash!r} is no library of this round")
     return file
 
 
 def _is_safe(candidate: Candidate) -> bool:
-    """Whether its library can only be a file in the folder of its round."""
+    """Return whether the candidate's library can only be a file in the folder of its round."""
     name = candidate.hash
     plain = bool(name) and os.path.basename(name) == name and not name.startswith(".") and "\0" not in name
     return plain and candidate.library in ("", f"{name}.so")
 
 
 def set_aside(path: Path) -> Path:
-    """Move a damaged file, or what stands in its place, to a new name beside it; returns that. Warns of it.
+    """Rename a damaged file, or a folder in its place, to `NAME.damaged`, and log a warning.
+
+    Returns:
+        The new path.
 
     Raises:
-        DiskProblem: it could not be moved.
+        DiskProblem: It could not be renamed.
     """
     number, aside = 1, path.with_name(f"{path.name}.damaged")
     while os.path.lexists(aside):
@@ -126,10 +138,10 @@ def set_aside(path: Path) -> Path:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder of a job that is missing; something else in its place is set aside.
+    """Create a missing folder of a job. A file in its place is set aside.
 
     Raises:
-        DiskProblem: it could not be made.
+        DiskProblem: The folder could not be made.
     """
     if os.path.lexists(path) and not path.is_dir():
         set_aside(path)
@@ -137,7 +149,11 @@ def make_folder(path: Path) -> None:
 
 
 def checksum(path: Path) -> tuple[int, int]:
-    """Size and CRC-32 of a file. Raises ``OSError``."""
+    """Return the size of a file in bytes, and its CRC-32.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
     size, crc = 0, 0
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
@@ -146,17 +162,18 @@ def checksum(path: Path) -> tuple[int, int]:
 
 
 def check_model(paths: JobPaths, spec: JobSpec) -> None:
-    """Make sure that the snapshot is the model that was submitted. Jobs of older versions have no checksum.
+    """Check that the job's copy of the model is what was submitted. Jobs of older versions have no checksum.
 
     Raises:
-        DamagedFile: it is missing or has changed.
+        DamagedFile: The copy is missing or has changed.
+        DiskProblem: It cannot be read.
     """
     try:
-        found: Any = checksum(paths.model)
+        current: Any = checksum(paths.model)
     except FileNotFoundError:
-        found = None
+        current = None
     except OSError as error:
         raise disk_problem("read", paths.model, error) from error
-    if found is None or (spec.model_size and found != (spec.model_size, spec.model_crc32)):
-        what = "is missing" if found is None else "is damaged"
+    if current is None or (spec.model_size and current != (spec.model_size, spec.model_crc32)):
+        what = "is missing" if current is None else "is damaged"
         raise DamagedFile(f"{paths.model} {what}; submit the model again: its trials stay known")

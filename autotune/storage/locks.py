@@ -1,13 +1,12 @@
 """Locks between threads, processes, workspaces and users of one machine.
 
-A lock is ``flock`` on a file that is never deleted, by way of ``filelock``. It excludes every
-other thread and process, and the kernel releases it when its holder dies, by SIGKILL too.
+A lock is `flock` on a file that is never deleted, through the package `filelock`. It excludes all other threads and
+processes. The kernel releases it when its holder dies, also by SIGKILL.
 
-What holds of ``fork`` (filelock 4.1 to 4.2, tested): the child of ``os.fork`` does not hold the
-lock. ``filelock`` closes the inherited descriptor in the child, so that ``release()`` there does
-nothing, the parent's lock stays held, and it ends with the parent even if the child lives on. A
-``subprocess`` child never inherits the descriptor. Only a ``fork`` made in C, past Python's
-hooks, would carry the lock along until that child ends or calls ``exec``.
+A child of `os.fork` does not hold the lock (tested with filelock 4.1 to 4.2): `filelock` closes the inherited
+descriptor in the child. So `release()` does nothing there, and the lock ends with the parent even if the child lives
+on. A child of `subprocess` never inherits the descriptor. Only a `fork` in C code, which bypasses Python's hooks, keeps
+the lock until that child ends or calls `exec`.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ _POLL_S = 0.01
 
 @final
 class Lease:
-    """Locks held together; ``paths`` names them in the order they were taken.
+    """Locks that are held together. `paths` has them in the order in which they were taken.
 
-    Keep it for as long as they are needed: a lease that nothing refers to any more is released.
-    It may be released by another thread than the one that took it.
+    Keep a reference as long as you need the locks: they are released when the lease is garbage-collected. Any thread
+    may release it.
     """
 
     def __init__(self, paths: Sequence[Path], held: ExitStack) -> None:
@@ -43,7 +42,7 @@ class Lease:
         self._held = held
 
     def release(self) -> None:
-        """Let go of all of them, the last one first. Again is harmless, as is a forked child's."""
+        """Release all locks, the last one first. A second call does nothing, and neither does one in a forked child."""
         self._held.close()
 
     def __enter__(self) -> Lease:
@@ -55,11 +54,16 @@ class Lease:
 
 @contextmanager
 def exclusive(path: Path, timeout_s: float = -1) -> Iterator[None]:
-    """Hold the lock for the length of a ``with`` block, after waiting for it if need be.
+    """Hold a lock during a `with` block. Wait for it if someone else holds it.
 
-    Raises ``Busy`` when it is not free within ``timeout_s`` (negative: wait for ever),
-    ``DiskProblem`` when its file cannot be made or opened, and ``RuntimeError`` when the same
-    thread holds it already, for that wait would never end.
+    Args:
+        path: The lock's file.
+        timeout_s: The longest time to wait, in seconds; negative waits forever.
+
+    Raises:
+        Busy: The lock was not released in time.
+        DiskProblem: Its file cannot be made or opened.
+        RuntimeError: The same thread holds it already, so the wait would never end.
     """
     lock = _acquire(path, timeout_s)
     if lock is None:
@@ -71,14 +75,25 @@ def exclusive(path: Path, timeout_s: float = -1) -> Iterator[None]:
 
 
 def try_lock(path: Path) -> Lease | None:
-    """The lock, or ``None`` when someone holds it, at once. Raises ``DiskProblem``."""
+    """Take a lock without waiting.
+
+    Returns:
+        The lease; None if someone else holds the lock.
+
+    Raises:
+        DiskProblem: The lock's file cannot be made or opened.
+    """
     return acquire_all([path])
 
 
 def acquire_all(paths: Iterable[Path]) -> Lease | None:
-    """All of the locks, or ``None`` and none of them when someone holds one, at once.
+    """Take all of the locks or none, in sorted order, without waiting.
 
-    They are taken in sorted order. Raises ``DiskProblem``, and holds none then either.
+    Returns:
+        The lease; None if someone else holds one of the locks.
+
+    Raises:
+        DiskProblem: A lock's file cannot be made or opened. No lock is held then.
     """
     ordered = sorted(set(paths))
     with ExitStack() as held:
@@ -91,24 +106,27 @@ def acquire_all(paths: Iterable[Path]) -> Lease | None:
 
 
 def ensure_lock_folder(path: Path) -> None:
-    """Make the folder for locks that all users of the machine share, open to all and sticky.
+    """Create the folder for locks that all users of the machine share: writable by all, with the sticky bit.
 
-    Raises ``StorageError`` for something else at that place that another user could turn against
-    this one: a symbolic link, or a folder in which another user could swap files. A private folder
-    of one's own is taken as it is. Raises ``DiskProblem`` when the folder cannot be made.
+    An existing private folder of this user is accepted as it is.
+
+    Raises:
+        StorageError: Another user could abuse what is there: a symbolic link, or a folder in which they could replace
+            files.
+        DiskProblem: The folder could not be made.
     """
     try:
         if not os.path.lexists(path):
             _make_shared_folder(path)
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError as error:
         raise disk_problem("make the lock folder", path, error) from error
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         raise StorageError(f"the lock folder {path} is a symbolic link; name the folder itself")
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise StorageError(f"the lock folder {path} is not a folder")
-    shared = found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH
-    if shared and not found.st_mode & stat.S_ISVTX:
+    shared = status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH
+    if shared and not status.st_mode & stat.S_ISVTX:
         raise StorageError(
             f"the lock folder {path} lets another user replace its files; its owner should run: chmod 1777 {path}"
         )
@@ -116,7 +134,7 @@ def ensure_lock_folder(path: Path) -> None:
 
 def _make_shared_folder(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Renamed into place, so that nobody meets it between mkdir, which obeys umask, and chmod.
+    # mkdir obeys umask. Renaming keeps other users from seeing the folder before chmod.
     temporary = path.with_name(temporary_name())
     os.mkdir(temporary)
     try:
@@ -125,12 +143,12 @@ def _make_shared_folder(path: Path) -> None:
     except OSError:
         with suppress(OSError):
             os.rmdir(temporary)
-        if not os.path.lexists(path):  # otherwise someone else was first
+        if not os.path.lexists(path):  # otherwise another process has just made it
             raise
 
 
 def _acquire(path: Path, timeout_s: float) -> BaseFileLock | None:
-    import filelock  # here, for it is slow to import and readers of a workspace take no locks
+    import filelock  # slow to import, and readers of a workspace take no locks
 
     try:
         _create(path)
@@ -140,11 +158,11 @@ def _acquire(path: Path, timeout_s: float) -> BaseFileLock | None:
             poll_interval=_POLL_S,
             mode=0o666,
             thread_local=False,
-            # Its substitute where the system lacks flock would outlive a killed holder.
+            # Where the system lacks flock, filelock's substitute would stay locked after its holder was killed.
             fallback_to_soft=False,
         )
         lock.acquire()
-    except filelock.Timeout:  # before OSError, whose subclass it is
+    except filelock.Timeout:  # must come first: it is a subclass of OSError
         return None
     except OSError as error:
         raise disk_problem("lock", path, error) from error
@@ -152,10 +170,9 @@ def _acquire(path: Path, timeout_s: float) -> BaseFileLock | None:
 
 
 def _create(path: Path) -> None:
-    """Make the lock's file, if need be, so that it never exists without its mode.
+    """Create the lock's file, if it does not exist, with its final permissions from the start.
 
-    Created in place it would first obey umask, and a process killed before the chmod would lock
-    all other users out of it for good.
+    A file created in place obeys umask until chmod. A process killed in between would lock out all other users.
     """
     if os.path.lexists(path):
         return
@@ -163,7 +180,7 @@ def _create(path: Path) -> None:
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
         os.chmod(temporary, 0o666)
-        with suppress(OSError):  # someone else was first; or no hard links here: then by filelock
+        with suppress(OSError):  # another process made it; or there are no hard links here, and filelock makes it
             os.link(temporary, path)
     finally:
         os.unlink(temporary)

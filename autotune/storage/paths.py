@@ -1,31 +1,31 @@
-"""Every path of a workspace, and of nothing else, is spelled here.
+"""The paths of all files in a workspace. No other module spells one.
 
 WORKSPACE/
   autotune.toml                    optional settings
   jobs/
-    .last-id.json                  the id of the newest job there ever was
-    .lock                          held while an id is taken or a job folder appears or goes
-    .daemon.lock                   held by the one daemon of this workspace
-    .daemon.json                   who that daemon is and what it is doing, for `status`
-    .incoming-XXXX/                a job that `submit` is still writing
+    .last-id.json                  the highest id that a job has had
+    .lock                          held while an id is taken, or a job's folder is added or removed
+    .daemon.lock                   held by the daemon of this workspace, of which there is at most one
+    .daemon.json                   the daemon's process and what it is doing, for `status`
+    .incoming-XXXX/                a job that `submit` has not finished writing
     0007-resnet18/
       spec.json                    what was asked for; never changes
-      control.json                 what the user wants of it: run, hold, cancel; written by the commands
-      state.json                   how far it is; written by the daemon
-      journal.jsonl                what happened to it, stage by stage
-      model.onnx                   the snapshot that is tuned
+      control.json                 what the user wants: run, hold or cancel; written by the commands
+      state.json                   its progress; written by the daemon
+      journal.jsonl                its events, stage by stage
+      model.onnx                   the copy of the model that is tuned
       tasks/003.json               the tensor program of task 3
-      stages/t003-r0002.json       the stage that round 2 of task 3 waits for or runs
-      stages/.t003-r0002.now       the candidate that this stage builds or measures now
+      stages/t003-r0002.json       the stage of round 2 of task 3 that waits or runs
+      stages/.t003-r0002.now       the candidate that this stage is building or measuring
       artifacts/t003-r0002/        libraries between build and measure
       cost_model.ubj, .json        the trained cost model and what it was trained on
   logs/
     tuning/TARGET/HASH.jsonl       the tuning log of one task on one kind of device
-    tuning/TARGET/HASH.npz         features and times of its trials: derived, may be deleted
-    estimates.json                 how long stages take: derived, may be deleted
+    tuning/TARGET/HASH.npz         features and times of its trials; derived, may be deleted
+    estimates.json                 how long stages take; derived, may be deleted
     daemon.jsonl                   when a daemon served this workspace
-    tuning/TARGET/HASH.reference.npz  what the task computes from random inputs: derived, may be deleted
-    quarantine.jsonl               candidates that crashed, hung, ate memory or computed something else
+    tuning/TARGET/HASH.reference.npz  the task's outputs for random inputs; derived, may be deleted
+    quarantine.jsonl               candidates that crashed, hung, ran out of memory or computed wrong results
     daemon.log, worker-KIND.log
 """
 
@@ -41,7 +41,7 @@ _STAGE_FILE = re.compile(r"^t(\d{3,})-r(\d{4,})\.json$")
 
 @dataclass(frozen=True)
 class JobPaths:
-    """The files of one job."""
+    """The paths of one job's files."""
 
     folder: Path
 
@@ -85,15 +85,15 @@ class JobPaths:
         return self.stages / f"t{task:03}-r{round:04}.json"
 
     def stage_files(self) -> list[Path]:
-        """Stage files in order of task, then round."""
+        """Return the stage files by task, then round."""
         return sorted(path for path in self.stages.glob("t*.json") if _STAGE_FILE.match(path.name))
 
     def stage_files_of(self, task: int) -> list[Path]:
-        """Stage files of one task, in order of rounds."""
+        """Return the stage files of one task by round."""
         return [path for path in self.stage_files() if path.name.startswith(f"t{task:03}-")]
 
     def orphaned_artifacts(self) -> list[Path]:
-        """Folders of libraries whose stage is gone."""
+        """Return the folders of libraries that no stage file belongs to any more."""
         return [
             folder for folder in sorted(self.artifacts.glob("*")) if not (self.stages / f"{folder.name}.json").exists()
         ]
@@ -119,7 +119,7 @@ class JobPaths:
 
 @dataclass(frozen=True)
 class TaskLogPaths:
-    """The files of one tuning log."""
+    """The paths of one tuning log and the files derived from it."""
 
     records: Path
 
@@ -134,7 +134,7 @@ class TaskLogPaths:
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folder that holds a queue and its logs."""
+    """The folder of a queue and its logs, with the paths in it."""
 
     root: Path
 
@@ -169,7 +169,7 @@ class Workspace:
         return JobPaths(self.jobs / f"{id:04}-{name}")
 
     def job_list(self) -> list[JobPaths]:
-        """The published jobs, by id."""
+        """Return the submitted jobs by id. Jobs that `submit` is still writing are left out."""
         if not self.jobs.is_dir():
             return []
         found = [JobPaths(path) for path in self.jobs.iterdir() if _JOB_FOLDER.match(path.name) and path.is_dir()]
@@ -202,5 +202,5 @@ class Workspace:
         return TaskLogPaths(self.logs / "tuning" / target_key / f"{task_hash}.jsonl")
 
     def tuning_logs(self, target_key: str) -> list[TaskLogPaths]:
-        """All tuning logs of one kind of device."""
+        """Return all tuning logs of one kind of device."""
         return [TaskLogPaths(path) for path in sorted((self.logs / "tuning" / target_key).glob("*.jsonl"))]

@@ -1,12 +1,11 @@
-"""An append-only log of JSON records that outlives crashes, full disks and flipped bits.
+"""An append-only log of JSON records that survives crashes, full disks and flipped bits.
 
-A line is the CRC-32 of a record in eight hexadecimal digits, a blank, the record as compact JSON,
-and a newline. The first line is the header, which names the format and its version.
+A line is the CRC-32 of a record in eight hexadecimal digits, a space, the record as compact JSON, and a newline. The
+first line is the header, which names the format and its version.
 
-Writers append under a lock, and first mend what they find: a torn tail, which a killed writer
-leaves, is cut off; damaged lines before it move to ``<log>.damaged``; a lost header is written
-anew. Each is reported as a warning of the logger ``autotune.storage``. Readers take no lock, never
-wait and change nothing: they pass over what is not whole.
+Writers hold a lock. Before they append they repair the log: they cut off an incomplete last line, which a killed writer
+leaves; they move damaged lines to `<log>.damaged`; they write a lost header again. Each repair is a warning of the
+logger `autotune.storage`. Readers take no lock, never wait and change nothing; they skip lines that are not whole.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from autotune.errors import DamagedFile, NewerFormat, disk_problem
 from autotune.storage import locks
 from autotune.storage.atomic import publish_bytes, sync_folder, write_all
 
-__all__ = ["START", "Place", "Record", "RecordLog", "Tail", "Transaction"]
+__all__ = ["START", "NewRecords", "Position", "Record", "RecordLog", "Transaction"]
 
 Record = dict[str, Any]
 
@@ -34,34 +33,39 @@ _LOG = logging.getLogger("autotune.storage")
 _CHECKSUM_LENGTH = 8
 
 
-class Place(NamedTuple):
-    """How far a reader has come: a byte offset, and the last line before it, to recognise."""
+class Position(NamedTuple):
+    """How far a reader has read: a byte offset, and the length and CRC-32 of the last line before it."""
 
     offset: int = 0
     last_length: int = 0
     last_checksum: int = 0
 
 
-START = Place()
+START = Position()
 
 
-class Tail(NamedTuple):
-    """What ``RecordLog.read_from`` found.
+class NewRecords(NamedTuple):
+    """The records after a position, and the position after them.
 
-    ``restarted`` means that the log no longer is what it was up to the place given (it was mended
-    or made anew): ``records`` are then all of the log's, and replace those read before.
+    `restarted` means that the log has changed before the given position, because it was repaired or created again.
+    `records` are then all records of the log and replace those that were read before.
     """
 
     records: list[Record]
-    place: Place
+    position: Position
     restarted: bool
 
 
 class RecordLog:
-    """The log at ``path``. Making one touches no file.
+    """A log on disk. The constructor touches no file.
 
-    ``meta`` is added to the header when the log is created. A record is a JSON object without NaN
-    or infinities.
+    A record is a JSON object without NaN or infinities.
+
+    Args:
+        path: The file.
+        format: The name of its format.
+        version: The newest version that is read, and that is written.
+        meta: More entries for the header of a new log.
     """
 
     def __init__(self, path: Path, format: str, version: int, meta: Mapping[str, Any] | None = None) -> None:
@@ -73,63 +77,77 @@ class RecordLog:
         self._damaged_path = path.with_name(path.name + ".damaged")
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Add the records, and return once they are durable.
+        """Repair the log if need be, append records, and return once they are durable.
 
-        Mends the log first. After an error the log holds none of the records; should the writer
-        be killed instead, the first few of them may be there, each of them whole.
+        After an error the log holds none of the records. If the writer is killed, the log may hold the first few of
+        them, each of them whole.
 
-        Raises ``DiskProblem``, ``NewerFormat`` and ``DamagedFile`` (it is another format's log),
-        and ``ValueError`` or ``TypeError`` for what is not JSON.
+        Raises:
+            DiskProblem: The records could not be written.
+            NewerFormat: A newer autotune wrote the log.
+            DamagedFile: It is a log of another format.
+            TypeError, ValueError: A record is not JSON.
         """
         data = b"".join(map(_encode, records))
-        with self._mended():
+        with self._repaired():
             self._write(data)
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Hold the log's lock, to look at its records and append to them with no one in between.
+        """Hold the log's lock, so that nobody else appends between reading and appending.
 
-        Raises what ``append`` raises. A transaction is no rollback: what it appended stays.
+        There is no rollback: what was appended stays. Raises what `append` raises.
         """
-        with self._mended():
+        with self._repaired():
             yield Transaction(self)
 
     def read(self) -> list[Record]:
-        """All whole records, in order, without the header. No log is an empty list.
+        """Return all whole records in order, without the header. Damaged lines are skipped.
 
-        Damage never raises. Raises ``NewerFormat``, ``DamagedFile`` for another format's log, and
-        ``DiskProblem`` when the file cannot be read.
+        Returns:
+            The records; none if there is no log.
+
+        Raises:
+            NewerFormat: A newer autotune wrote the log.
+            DamagedFile: It is a log of another format.
+            DiskProblem: It cannot be read.
         """
         return self.read_from(START).records
 
-    def read_from(self, place: Place) -> Tail:
-        """The records wholly written since ``place``: ``START``, or that of the last ``Tail``.
+    def read_from(self, position: Position) -> NewRecords:
+        """Return the records that were written since an earlier read.
 
-        No record is passed over or given twice, except after a restart: see ``Tail``. A log that
-        is not there has no records and ends at ``START``. Raises as ``read`` does.
+        Every record is returned exactly once, unless the log was restarted; see `NewRecords`. A log that does not
+        exist has no records and ends at `START`.
+
+        Args:
+            position: `START`, or the position that the last read returned.
+
+        Raises:
+            Exception: What `read` raises.
         """
         try:
             with open(self.path, "rb") as file:
-                if place != START and not _still_there(file.fileno(), place):
+                if position != START and not _still_there(file.fileno(), position):
                     return self._parse(file.read(), START)._replace(restarted=True)
-                file.seek(place.offset)
-                return self._parse(file.read(), place)
+                file.seek(position.offset)
+                return self._parse(file.read(), position)
         except (FileNotFoundError, IsADirectoryError):
-            return Tail([], START, restarted=place != START)
+            return NewRecords([], START, restarted=position != START)
         except OSError as error:
             raise disk_problem("read", self.path, error) from error
 
-    def _parse(self, data: bytes, place: Place) -> Tail:
+    def _parse(self, data: bytes, position: Position) -> NewRecords:
         scan = _scan(data)
         lines = scan.lines
-        if place == START and lines and self._is_header(lines[0]):
+        if position == START and lines and self._is_header(lines[0]):
             lines = lines[1:]
         records = [record for line in lines if (record := _decode(line)) is not None]
         if scan.lines:
             last = scan.lines[-1]
-            end = place.offset + len(data) - len(scan.torn)
-            place = Place(end, len(last), zlib.crc32(last))
-        return Tail(records, place, restarted=False)
+            end = position.offset + len(data) - len(scan.torn)
+            position = Position(end, len(last), zlib.crc32(last))
+        return NewRecords(records, position, restarted=False)
 
     def _is_header(self, line: bytes) -> bool:
         record = _decode(line)
@@ -146,13 +164,13 @@ class RecordLog:
         return True
 
     @contextmanager
-    def _mended(self) -> Iterator[None]:
-        """Hold the lock on a log that starts with a header and ends with a whole line."""
+    def _repaired(self) -> Iterator[None]:
+        """Hold the lock on a log that begins with a header and ends with a whole line."""
         with locks.exclusive(self._lock_path):
-            self._mend()
+            self._repair()
             yield
 
-    def _mend(self) -> None:
+    def _repair(self) -> None:
         scan = _scan(self._content())
         headed = bool(scan.lines) and self._is_header(scan.lines[0])
         damaged = [line for line in scan.lines if not _is_sound(line)]
@@ -166,7 +184,7 @@ class RecordLog:
     def _content(self) -> bytes:
         try:
             return self.path.read_bytes()
-        except (FileNotFoundError, IsADirectoryError):  # a folder goes out of the way when the log is made anew
+        except (FileNotFoundError, IsADirectoryError):  # `publish_bytes` moves a folder out of the way
             return b""
         except OSError as error:
             raise disk_problem("read", self.path, error) from error
@@ -183,7 +201,7 @@ class RecordLog:
         try:
             os.truncate(self.path, length)
         except OSError as error:
-            raise disk_problem("mend", self.path, error) from error
+            raise disk_problem("repair", self.path, error) from error
 
     def _write(self, data: bytes) -> None:
         if data:
@@ -191,25 +209,25 @@ class RecordLog:
 
 
 class Transaction:
-    """A mended log under its lock, from ``RecordLog.transaction``."""
+    """A repaired log under its lock, from `RecordLog.transaction`."""
 
     def __init__(self, log: RecordLog) -> None:
         self._log = log
 
     @cached_property
     def records(self) -> list[Record]:
-        """All records of the log, with those appended here."""
+        """Return all records of the log, with those appended here."""
         return self._log.read()
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Add the records, and return once they are durable; see ``RecordLog.append``."""
+        """Append records and return once they are durable, as `RecordLog.append` does."""
         self._log._write(b"".join(map(_encode, records)))
         self.__dict__.pop("records", None)
 
 
 @dataclass(frozen=True)
 class _Scan:
-    """A log's bytes: lines that end with a newline, sound or not, and the torn tail after them."""
+    """The bytes of a log: lines that end with a newline, sound or not, and the incomplete last line."""
 
     lines: list[bytes]
     torn: bytes
@@ -243,14 +261,18 @@ def _decode(line: bytes) -> Record | None:
     return record if isinstance(record, dict) else None
 
 
-def _still_there(descriptor: int, place: Place) -> bool:
-    start = place.offset - place.last_length
-    line = os.pread(descriptor, place.last_length, start)
-    return len(line) == place.last_length and zlib.crc32(line) == place.last_checksum
+def _still_there(descriptor: int, position: Position) -> bool:
+    start = position.offset - position.last_length
+    line = os.pread(descriptor, position.last_length, start)
+    return len(line) == position.last_length and zlib.crc32(line) == position.last_checksum
 
 
 def _append_durably(path: Path, data: bytes) -> None:
-    """Add ``data`` to the file; on any error it is as long as before. Raises ``DiskProblem``."""
+    """Append to a file. On any error it is as long as before.
+
+    Raises:
+        DiskProblem: The data could not be written.
+    """
     try:
         created = not path.exists()
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -1,4 +1,4 @@
-"""Whether the disk takes what is written, asked before it matters."""
+"""Check that a disk has room and can be written, before work depends on it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from autotune.errors import DiskProblem, disk_problem
 from autotune.storage.atomic import make_folders, temporary_name, write_all
 
-_PROBE = 1 << 20
+_PROBE_BYTES = 1 << 20
 
 
 def check_room(*folders: Path) -> None:
-    """Write a mebibyte to each folder, durably, and delete it.
+    """Write one mebibyte to each folder, sync it to disk, and delete it.
 
     Raises:
-        DiskProblem: a folder did not take it.
+        DiskProblem: A folder could not be written to.
     """
     for folder in folders:
         probe = folder / temporary_name()
@@ -29,7 +29,7 @@ def check_room(*folders: Path) -> None:
 
 
 def has_room(*folders: Path) -> bool:
-    """Whether `check_room` finds nothing."""
+    """Return whether all folders pass `check_room`."""
     try:
         check_room(*folders)
     except DiskProblem:
@@ -40,31 +40,34 @@ def has_room(*folders: Path) -> bool:
 def _write(probe: Path) -> None:
     descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        write_all(descriptor, os.urandom(_PROBE))  # a file system that compresses needs as much room as any other
+        write_all(descriptor, os.urandom(_PROBE_BYTES))  # random, so that no file system can compress it
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
 def disk_trouble(folder: Path) -> str:
-    """Why a folder's disk takes nothing, as far as can be seen without writing; empty where it seems to.
+    """Say why nothing can be written to a folder's disk, without writing to it.
 
-    A daemon on a full disk cannot write down that it pauses.
+    The command `status` uses it: a daemon on a full disk cannot write down why it pauses.
+
+    Returns:
+        One line for the user; empty if the disk seems to have room.
     """
     try:
-        found = os.statvfs(folder)
+        disk = os.statvfs(folder)
     except OSError:
         return ""
-    if found.f_flag & os.ST_RDONLY:
+    if disk.f_flag & os.ST_RDONLY:
         return f"the disk of {folder} is read-only; remount it for writing"
-    full = found.f_blocks and found.f_bavail * found.f_frsize < _PROBE
+    full = disk.f_blocks and disk.f_bavail * disk.f_frsize < _PROBE_BYTES
     return f"the disk of {folder} is full; free some room" if full else ""
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder that only its owner may enter, if there is none; one that is there is left as it is.
+    """Create a folder that only its owner may enter. An existing folder is left as it is.
 
     Raises:
-        DiskProblem: it could not be made.
+        DiskProblem: It could not be made.
     """
     make_folders(path, 0o700)

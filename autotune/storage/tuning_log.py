@@ -1,6 +1,6 @@
-"""The tuning log: the append-only file of trials of one task on one kind of device.
+"""The tuning log: an append-only file with the trials of one task on one kind of device.
 
-It is the truth that everything resumes from. Two jobs that share a task share its log.
+All progress is derived from these logs. Two jobs that share a task share its log.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from autotune.errors import InvalidData
 from autotune.storage.atomic import make_folders
 from autotune.storage.formats import Trial, from_json, to_json
 from autotune.storage.record_log import START, RecordLog
@@ -16,47 +17,57 @@ FORMAT = ("autotune-trials", 1)
 
 
 class TuningLog:
-    """Trials on disk. Guarantee: what `add` returned from is durable, and no candidate is in the log twice.
+    """Trials on disk. They are durable once `add` has returned, and no candidate is in the log twice.
 
-    An instance reads only what is new since it last looked, so keep one for as long as a log is followed.
+    An instance reads only what was appended since its last read. Keep it as long as you follow the log.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._log = RecordLog(path, *FORMAT)
-        self._place = START
+        self._position = START
         self._trials: dict[str, Trial] = {}
 
     def trials(self) -> list[Trial]:
-        """All trials, oldest first; none where there is no log yet. Never blocks, never raises for damage."""
-        tail = self._log.read_from(self._place)
-        if tail.restarted:
+        """Return all trials, oldest first. Damaged lines are skipped.
+
+        Returns:
+            The trials; none if there is no log yet.
+
+        Raises:
+            StorageError: The log cannot be read, is of another format, or was written by a newer autotune.
+        """
+        new = self._log.read_from(self._position)
+        if new.restarted:
             self._trials.clear()
-        self._place = tail.place
-        for trial in filter(None, map(_trial, tail.records)):
+        self._position = new.position
+        for trial in filter(None, map(_trial, new.records)):
             self._trials.setdefault(trial.hash, trial)
         return list(self._trials.values())
 
     def add(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Append those trials whose candidate is not in the log yet; returns the ones appended.
+        """Append the trials whose candidates are not in the log yet.
+
+        Returns:
+            The trials that were appended.
 
         Raises:
-            DiskProblem: nothing was appended.
+            DiskProblem: Nothing was appended.
         """
         make_folders(self.path.parent)
         with self._log.transaction() as transaction:
             self.trials()
-            new: dict[str, Trial] = {}
+            missing: dict[str, Trial] = {}
             for trial in trials:
                 if trial.hash not in self._trials:
-                    new.setdefault(trial.hash, trial)
-            if new:
-                transaction.append([to_json(trial) for trial in new.values()])
-        return list(new.values())
+                    missing.setdefault(trial.hash, trial)
+            if missing:
+                transaction.append([to_json(trial) for trial in missing.values()])
+        return list(missing.values())
 
 
 def _trial(record: dict[str, object]) -> Trial | None:
     try:
         return from_json(Trial, record)
-    except (KeyError, TypeError, ValueError):
+    except InvalidData:
         return None

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.config import job_device
-from autotune.errors import BadTarget
+from autotune.config import check_job_device
+from autotune.errors import BadTarget, InvalidData
 from autotune.machine.hardware import cpu_model, cuda_devices
 from autotune.storage.formats import SIMULATED
-from autotune.toml_file import Wrong
 from autotune.tvm_backend.load import TESTED
 
 DEFAULT_CUDA_ARCH = "sm_80"
@@ -86,9 +85,9 @@ def tvm_target(description: Mapping[str, Any]) -> Any:
 
 def _check_simulated(text: str, given: dict[str, Any]) -> None:
     try:
-        job_device(given)
-    except Wrong as wrong:
-        raise BadTarget(f"target {text!r}: {wrong}") from wrong
+        check_job_device(given)
+    except InvalidData as error:
+        raise BadTarget(f"target {text!r}: {error}") from error
 
 
 def _parse(text: str) -> dict[str, Any]:

@@ -232,7 +232,7 @@ def _load(kind: str) -> None:
     Raises:
         UnsupportedVersion: the installed TVM is not one that was tested.
     """
-    for name in ("filelock", "tomli", *(f"autotune.stages.{stage}" for stage in KINDS)):
+    for name in ("filelock", "msgspec", "tomli", *(f"autotune.stages.{stage}" for stage in KINDS)):
         import_module(name)
     if kind != SIMULATED:
         from autotune.tvm_backend.load import load_for_tuning

@@ -59,7 +59,7 @@ class Layer:
     @property
     def best_us(self) -> float:
         """The best time that is known of the layer."""
-        return min((trial.best_us for trial in self.known.values() if trial.best_us), default=math.inf)
+        return min((trial.median_us for trial in self.known.values() if trial.median_us), default=math.inf)
 
     def measure(self, candidates: Sequence[Any]) -> tuple[list[Any], int]:
         """Trials of the candidates, and how many of them were known."""
@@ -107,11 +107,11 @@ class Layer:
 
 def open_runner(threads: int) -> Any:
     """What times libraries as a daemon with its default settings would."""
-    from autotune.config import Measure
+    from autotune.settings import MeasureSettings
     from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 
     os.environ["TVM_NUM_THREADS"] = str(threads)
-    usual = Measure()
+    usual = MeasureSettings()
     return Runner(open_device("llvm"), Timing(usual.warmup, usual.repeats, usual.min_repeat_ms))
 
 

@@ -24,7 +24,7 @@ def rank(layer: Layer) -> dict[str, Any]:
         return {"layer": layer.name, "trials": len(pairs)}
     order = np.random.default_rng(1).permutation(len(pairs))
     train, test = ([pairs[at] for at in half] for half in np.array_split(order, 2))
-    truth = np.array(relative_throughput(trial.best_us for trial, _ in test))
+    truth = np.array(relative_throughput(trial.median_us for trial, _ in test))
     told: dict[str, Any] = {"layer": layer.name, "trials": len(pairs)}
     for name, guess in _guesses(layer, train, test).items():
         told[name] = {"spearman": float(spearmanr(guess, truth).statistic), "top10_recall": recall(guess, truth, 0.1)}
@@ -40,9 +40,9 @@ def _guesses(layer: Layer, train: Sequence[Any], test: Sequence[Any]) -> dict[st
 
     rows: dict[str, Any] = {}
     features(layer, [trial for trial, _ in [*train, *test]], rows)
-    draft = Draft(layer.knobs.space, [Measured(configuration, trial.best_us) for trial, configuration in train])
+    draft = Draft(layer.knobs.space, [Measured(configuration, trial.median_us) for trial, configuration in train])
     seen = [rows[trial.hash] for trial, _ in train]
-    model = CostModel.train(seen, relative_throughput(trial.best_us for trial, _ in train))
+    model = CostModel.train(seen, relative_throughput(trial.median_us for trial, _ in train))
     unseen = [rows[trial.hash] for trial, _ in test]
     known = prior("llvm")
     return {

@@ -77,19 +77,19 @@ class Tuning:
         from autotune.tvm_backend.search.prior import prior
 
         start = prior("llvm") if self.way.prior else None
-        if not any(trial.best_us for trial in self.trials):
+        if not any(trial.median_us for trial in self.trials):
             return start
         features(self.layer, self.trials, self._rows)
-        labels = relative_throughput(trial.best_us for trial in self.trials)
+        labels = relative_throughput(trial.median_us for trial in self.trials)
         return CostModel.train([self._rows[trial.hash] for trial in self.trials], labels, start)
 
     def summary(self) -> dict[str, Any]:
         """What the tables are made of; JSON."""
-        best = itertools.accumulate((trial.best_us or float("inf") for trial in self.trials), min)
+        best = itertools.accumulate((trial.median_us or float("inf") for trial in self.trials), min)
         return {
             **asdict(self.way),
             "best_over_trials": list(best),
-            "failed": sum(trial.best_us is None for trial in self.trials),
+            "failed": sum(trial.median_us is None for trial in self.trials),
             "rounds": self.rounds,
         }
 

@@ -51,7 +51,7 @@ def main() -> None:
         turns = [[runner.time(item.library, item.trial.args, None) for _, item in kernels] for _ in range(TURNS)]
     rows: dict[str, list[dict[str, object]]] = {str(root): [] for root in roots}
     for (root, item), *times in zip(kernels, *turns, strict=True):
-        logged = {"logged_us": item.trial.best_us, "logged_least_us": min(item.trial.times_us)}
+        logged = {"logged_us": item.trial.median_us, "logged_least_us": min(item.trial.times_us)}
         rows[str(root)].append(
             {"name": item.name, **logged, **_times("again", times[::2]), **_times("control", times[1::2])}
         )

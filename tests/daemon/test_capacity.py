@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from autotune.commands import export, submit
-from autotune.config import Config, Device, Machine, Measure
+from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadState, BadTarget
 from autotune.machine.hardware import usable_cpus
 from autotune.processes.messages import ImportAnswer
+from autotune.settings import DeviceSettings, MachineSettings, MeasureSettings
 from autotune.storage.formats import JobSpec, TaskSpec, read
 from autotune.storage.paths import JobPaths, Workspace
 
-SIMULATED = {"gpu0": Device(), "big": Device()}
+SIMULATED = {"gpu0": DeviceSettings(), "big": DeviceSettings()}
 
 
 def test_simulated_devices_stand_beside_the_real_ones() -> None:
@@ -27,7 +28,7 @@ def test_simulated_devices_stand_beside_the_real_ones() -> None:
 
 
 def test_simulated_cpus_lend_nothing_real() -> None:
-    config = Config(machine=Machine(simulated_cpus=32), devices=SIMULATED)
+    config = Config(machine=MachineSettings(simulated_cpus=32), devices=SIMULATED)
     assert capacity.machine(config).cpus == tuple(range(32))
     assert set(capacity.machine(config).kinds) == {"simulated"}
     assert capacity.lease_names(config, (0, 3), "simulated:gpu0") == ["simcpu-0", "simcpu-3", "simulated:gpu0"]
@@ -41,17 +42,17 @@ def test_real_cpus_are_leased_by_their_number_and_cpu_is_no_device_of_its_own() 
 
 def test_the_cpus_kept_for_measurements_are_the_last_and_say_how_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "lent_cpus", lambda slots: (2, 3, 5, 7))
-    found = capacity.machine(Config(machine=Machine(measure_cpus=1)))
+    found = capacity.machine(Config(machine=MachineSettings(measure_cpus=1)))
     assert (found.shared_cpus, found.cpu_device) == ((2, 3, 5), (7,))
-    assert capacity.threads(Config(machine=Machine(measure_cpus=1))) == 1
-    assert capacity.threads(Config(machine=Machine(measure_cpus=1), measure=Measure(threads=3))) == 3
+    assert capacity.threads(Config(machine=MachineSettings(measure_cpus=1))) == 1
+    assert capacity.threads(Config(machine=MachineSettings(measure_cpus=1), measure=MeasureSettings(threads=3))) == 3
     assert capacity.threads(Config()) == 4
 
 
 def test_a_queue_with_simulated_cpus_takes_no_job_that_would_measure(tmp_path: Path) -> None:
     model = tmp_path / "model.onnx"
     model.write_bytes(b"x")
-    config = Config(machine=Machine(simulated_cpus=4), devices=SIMULATED)
+    config = Config(machine=MachineSettings(simulated_cpus=4), devices=SIMULATED)
     with pytest.raises(BadTarget, match="takes jobs for --target simulated only"):
         submit.preview(submit.Submission(model, "llvm"), config, print)
 

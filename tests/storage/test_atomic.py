@@ -20,7 +20,7 @@ from autotune.storage.atomic import (
     publish_json,
     read_json,
     remove,
-    sweep_temporaries,
+    remove_temporaries,
     write_all,
 )
 
@@ -325,7 +325,7 @@ class TestSweepTemporaries:
         long_ago = time.time() - 3700
         for name in [".tmp-old", "old", ".tmp-folder"]:
             os.utime(tmp_path / name, (long_ago, long_ago))
-        swept = sweep_temporaries(tmp_path)
+        swept = remove_temporaries(tmp_path)
         assert sorted(swept) == [tmp_path / ".tmp-folder", tmp_path / ".tmp-old"]
         assert sorted(os.listdir(tmp_path)) == [".tmp-new", "old"]
 
@@ -336,23 +336,23 @@ class TestSweepTemporaries:
         link = tmp_path / ".tmp-link"
         link.symlink_to(outside)
         os.utime(link, (0, 0), follow_symlinks=False)
-        assert sweep_temporaries(tmp_path) == [link]
+        assert remove_temporaries(tmp_path) == [link]
         assert (outside / "file").exists()
 
     def test_a_temporary_of_a_killed_writer_is_recognised(self, tmp_path: Path) -> None:
         killed_at_call(2, lambda: publish_bytes(tmp_path / "file", b"data"))
         (leftover,) = tmp_path.iterdir()
         os.utime(leftover, (0, 0))
-        assert sweep_temporaries(tmp_path) == [leftover]
+        assert remove_temporaries(tmp_path) == [leftover]
 
     def test_what_is_not_ours_to_delete_is_left_alone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / ".tmp-theirs").touch()
         os.utime(tmp_path / ".tmp-theirs", (0, 0))
         refuse(monkeypatch, "unlink", errno.EPERM)
-        assert sweep_temporaries(tmp_path) == []
+        assert remove_temporaries(tmp_path) == []
 
     def test_a_missing_folder_holds_no_leftovers(self, tmp_path: Path) -> None:
-        assert sweep_temporaries(tmp_path / "no") == []
+        assert remove_temporaries(tmp_path / "no") == []
 
 
 def test_write_all_writes_nothing_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def test_a_log_of_version_1_loads(name: str) -> None:
 
 def test_a_trial_of_version_1_loads() -> None:
     (trial,) = TuningLog(DATA / "trials.jsonl").trials()
-    assert trial.best_us and trial.trace and trial.args
+    assert trial.median_us and trial.trace and trial.args
 
 
 def test_features_without_times_are_extracted_again() -> None:

@@ -507,7 +507,7 @@ class TestReadFrom:
         tail = log_at(path).read_from(START)
         assert tail.records == []
         log_at(path).append(NEW)
-        assert log_at(path).read_from(tail.place)[::2] == (NEW, False)
+        assert log_at(path).read_from(tail.position)[::2] == (NEW, False)
 
     def test_a_half_written_line_is_given_when_it_is_whole(self, path: Path) -> None:
         log_at(path).append(OLD)
@@ -525,14 +525,14 @@ class TestReadFrom:
         for torn in [b"torn", b"00000000 {}\n"]:
             with path.open("ab") as file:
                 file.write(torn)
-            place = log.read_from(START).place
+            place = log.read_from(START).position
             log.append(NEW)
             assert log.read_from(place)[::2] == (NEW, False)
 
     @pytest.mark.parametrize("equal", ["shorter", "as long", "longer"])
     def test_a_rewritten_log_is_given_from_the_start(self, log: RecordLog, path: Path, equal: str) -> None:
         log.append([{"k": n} for n in range(6)])
-        place = log.read_from(START).place
+        place = log.read_from(START).position
         lines = lines_of(path)
         path.write_bytes(b"".join([*lines[:5], b"#" + lines[5][1:], *lines[6:]]))
         log.append([{"k": 7 + n} for n in range(["shorter", "as long", "longer"].index(equal))])
@@ -544,14 +544,14 @@ class TestReadFrom:
     def test_a_batch_taken_back_for_want_of_room_is_a_restart(self, log: RecordLog, path: Path) -> None:
         before = path.stat().st_size
         log.append([{"n": 8}])
-        place = log.read_from(START).place  # read before the batch was found not to fit
+        place = log.read_from(START).position  # read before the batch was found not to fit
         os.truncate(path, before)
         assert log.read_from(place)[::2] == (OLD, True)
         log.append([{"n": 9}])
         assert log.read_from(place)[::2] == ([*OLD, {"n": 9}], True)
 
     def test_a_deleted_log_is_a_restart(self, log: RecordLog, path: Path) -> None:
-        place = log.read_from(START).place
+        place = log.read_from(START).position
         path.unlink()
         assert log.read_from(place) == ([], START, True)
 

@@ -207,7 +207,7 @@ def _report(
     tasks = []
     for task in spec.tasks:
         trial, entrant = best.get(task.hash), again.get(task.hash)
-        times = {"best_us": trial.best_us if trial else None, "again_us": entrant.median_us if entrant else None}
+        times = {"best_us": trial.median_us if trial else None, "again_us": entrant.median_us if entrant else None}
         tasks.append({"name": task.name, "weight": task.weight, **times})
     return {
         "job": spec.id,

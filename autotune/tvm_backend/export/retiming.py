@@ -46,17 +46,17 @@ def contenders(workspace: Workspace, spec: JobSpec, most: int) -> dict[str, list
     found = {}
     for task in spec.tasks:
         trials = TuningLog(workspace.tuning_log(spec.target_key, task.hash).records).trials()
-        timed = sorted((trial for trial in trials if trial.best_us), key=lambda trial: trial.best_us or 0.0)
+        timed = sorted((trial for trial in trials if trial.median_us), key=lambda trial: trial.median_us or 0.0)
         if timed:
-            limit = (timed[0].best_us or 0.0) * _CLOSE
-            found[task.hash] = [trial for trial in timed[:most] if (trial.best_us or 0.0) <= limit]
+            limit = (timed[0].median_us or 0.0) * _CLOSE
+            found[task.hash] = [trial for trial in timed[:most] if (trial.median_us or 0.0) <= limit]
     return found
 
 
 def open_races(spec: JobSpec, found: Mapping[str, Sequence[Trial]]) -> list[str]:
     """The tasks that have more than one contender and matter, by hash."""
     weights = {task.hash: task.weight for task in spec.tasks}
-    shares = {hash: weights[hash] * (trials[0].best_us or 0.0) for hash, trials in found.items()}
+    shares = {hash: weights[hash] * (trials[0].median_us or 0.0) for hash, trials in found.items()}
     least = _SHARE * sum(shares.values())
     return [hash for hash, trials in found.items() if len(trials) > 1 and shares[hash] >= least]
 

@@ -88,7 +88,7 @@ def _database(program: Any, target: Any, trials: Sequence[Trial], parents: int) 
 
     database = MemoryDatabase()
     workload = database.commit_workload(program)
-    timed = sorted((trial for trial in trials if trial.best_us), key=lambda trial: trial.best_us or 0.0)
+    timed = sorted((trial for trial in trials if trial.median_us), key=lambda trial: trial.median_us or 0.0)
     for trial in timed[:parents]:
         database.commit_tuning_record(tuning_record(trial, workload, target))
     return database

@@ -73,8 +73,10 @@ def propose(knobs: Knobs, strategy: Callable[[View, int], Strategy], sampler: Sa
 
 
 def _view(knobs: Knobs, request: Request, desk: Desk, draft: Score | None) -> View:
-    found = [(knobs.find(trial.trace), trial.best_us) for trial in request.trials]
-    measured = tuple(Measured(configuration, best_us) for configuration, best_us in found if configuration is not None)
+    found = [(knobs.find(trial.trace), trial.median_us) for trial in request.trials]
+    measured = tuple(
+        Measured(configuration, median_us) for configuration, median_us in found if configuration is not None
+    )
     pending = frozenset(filter(None, (knobs.find(item.trace) for item in request.pending)))
     score = draft or train_draft(knobs.space, measured)
     return View(knobs.space, measured, score, desk.settle, pending, judges=desk.model is not None)

@@ -1,0 +1,233 @@
+"""Read a scenario for `autotune simulate`: a machine, jobs, and how long their stages take.
+
+A scenario looks like this:
+
+    seed = 1
+    [machine]
+    cpus = 32
+    measure_cpus = 0          # kept for measurements on the `cpu`
+    devices = { cuda = 4 }
+    [[job]]
+    name = "resnet"
+    count = 20                # this many equal jobs
+    device = "cuda"
+    tasks = 12
+    trials = 640
+    trials_per_round = 16
+    every_s = 0.0             # seconds between the submissions of two of them
+    search = 10.0             # seconds of a stage with a full batch
+    build = { mean = 15.0, spread = 0.3 }
+    measure = 3.0
+    train = { journal = "jobs/0001-resnet/journal.jsonl" }   # the durations that such stages had
+    [[job]]
+    like = "jobs/0001-resnet" # a job that was tuned: its tasks, trials, device, and the durations of all its stages
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from autotune import schema
+from autotune.errors import InvalidData, StorageError, UnknownKey, WrongValue, disk_problem
+from autotune.planning.scenario import Duration, Scenario, SimulatedJob
+from autotune.planning.view import Kind, MachineResources
+from autotune.storage import formats, journal
+from autotune.storage.formats import JobSpec
+from autotune.storage.journal import StageDone
+from autotune.storage.paths import JobPaths
+from autotune.toml_file import name_lines, parse, section
+
+if TYPE_CHECKING:
+    from msgspec import Meta
+
+_KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train")
+
+
+def _any_integer() -> Meta:
+    return schema.whole_number(-(2**63))
+
+
+def _positive(title: str | None = None) -> Meta:
+    return schema.whole_number(1, title=title)
+
+
+def _title(text: str) -> Meta:
+    import msgspec
+
+    return msgspec.Meta(title=text)
+
+
+@dataclass(frozen=True)
+class DurationTable:
+    """The duration of a job's stages of one kind: a mean in seconds and its spread, or a journal with such stages."""
+
+    mean: float = 0.0
+    spread: Annotated[float, schema.number(0.0)] = 0.0
+    journal: str = ""
+
+
+@dataclass(frozen=True)
+class MachineTable:
+    """The section `[machine]` of a scenario."""
+
+    cpus: Annotated[int, _positive()] = 1
+    measure_cpus: int = 0
+    devices: dict[str, Annotated[int, _positive("a whole number, at least 1")]] = field(default_factory=dict)
+
+
+_Duration = Annotated[float | DurationTable, _title("seconds, or a table with mean and spread, or journal")]
+
+
+@dataclass(frozen=True)
+class JobTable:
+    """An entry `[[job]]` of a scenario."""
+
+    name: str = "job"
+    like: str = ""
+    count: Annotated[int, _positive()] = 1
+    device: str = "cuda"
+    tasks: Annotated[int, _positive()] = 1
+    trials: Annotated[int, _positive()] = 64
+    trials_per_round: Annotated[int, _positive()] = 16
+    submitted_s: Annotated[float, schema.number(0.0)] = 0.0
+    every_s: Annotated[float, schema.number(0.0)] = 0.0
+    priority: Annotated[int, _any_integer()] = 0
+    deadline_s: Annotated[float, schema.number()] = -1.0
+    search: _Duration = 10.0
+    build: _Duration = 15.0
+    measure: _Duration = 3.0
+    train: _Duration = 1.0
+
+
+@dataclass(frozen=True)
+class ScenarioFile:
+    """A whole scenario, as it is written."""
+
+    seed: Annotated[int, _any_integer()] = 0
+    machine: MachineTable = MachineTable()
+    job: Annotated[tuple[JobTable, ...], _title("an array of tables")] = ()
+
+
+def read(path: Path) -> Scenario:
+    """Read a scenario.
+
+    Raises:
+        ConfigError: The file is wrong. The message names the file, the line, the key and what is wrong.
+        DiskProblem: The file cannot be read.
+    """
+    try:
+        document, text = parse(path, path.read_bytes())
+    except OSError as error:
+        raise disk_problem("read", path, error) from error
+    with name_lines(path, text, _words):
+        found = schema.convert(ScenarioFile, document, exact=True, table="a table")
+        return _scenario(found, document, path.parent)
+
+
+def _scenario(file: ScenarioFile, document: Mapping[str, Any], folder: Path) -> Scenario:
+    machine = _machine(file.machine)
+    jobs: list[SimulatedJob] = []
+    for index, table in enumerate(file.job):
+        keys = ("job", index)
+        if table.like:
+            known = {**_like(folder / table.like, (*keys, "like")), **document["job"][index]}
+            table = schema.convert(JobTable, known, keys=keys, table="a table")
+        jobs += _jobs(table, keys, len(jobs), machine, folder)
+    if not jobs:
+        raise InvalidData("a scenario needs at least one [[job]]", ("job",))
+    return Scenario(machine, tuple(jobs), file.seed)
+
+
+def _machine(table: MachineTable) -> MachineResources:
+    cpus = tuple(range(table.cpus))
+    if not 0 <= table.measure_cpus < len(cpus):
+        keys = ("machine", "measure_cpus")
+        raise InvalidData("'measure_cpus' in [machine] must leave a CPU for other stages", keys)
+    devices = [f"{kind}:{index}" for kind, count in table.devices.items() for index in range(count)]
+    return MachineResources(cpus, ("cpu", *devices), cpus[len(cpus) - table.measure_cpus :])
+
+
+def _jobs(
+    table: JobTable, keys: schema.Keys, before: int, machine: MachineResources, folder: Path
+) -> list[SimulatedJob]:
+    """Return the jobs of one entry. `before` is the number of jobs of earlier entries."""
+    if table.device not in machine.kinds:
+        raise InvalidData(f"'device' in [[job]]: the machine has no {table.device!r}", (*keys, "device"))
+    seconds = {kind: _duration(table, kind, keys, folder) for kind in _KINDS}
+    return [
+        SimulatedJob(
+            id=before + number + 1,
+            name=table.name + (f"-{number + 1}" if table.count > 1 else ""),
+            device=table.device,
+            tasks=table.tasks,
+            trials=table.trials,
+            seconds=seconds,
+            trials_per_round=table.trials_per_round,
+            submitted_at=table.submitted_s + number * table.every_s,
+            priority=table.priority,
+            deadline=table.deadline_s if table.deadline_s >= 0 else None,
+        )
+        for number in range(table.count)
+    ]
+
+
+def _like(folder: Path, keys: schema.Keys) -> dict[str, Any]:
+    """Describe the job in a folder as a table `[[job]]`."""
+    paths = JobPaths(folder.absolute())
+    try:
+        spec = formats.read(JobSpec, paths.spec)
+    except (OSError, StorageError) as error:
+        raise InvalidData(f"'like' in [[job]]: {folder} is no folder of a job ({error})", keys) from None
+    return {
+        "name": spec.name,
+        "device": "cpu" if spec.target_kind == "llvm" else spec.target_kind,
+        "tasks": max(1, len(spec.tunable)),
+        "trials": spec.trials,
+        "trials_per_round": spec.trials_per_round,
+        **{kind: {"journal": str(paths.journal)} for kind in _KINDS},
+    }
+
+
+def _duration(job: JobTable, kind: Kind, keys: schema.Keys, folder: Path) -> Duration:
+    given = getattr(job, kind)
+    table = given if isinstance(given, DurationTable) else DurationTable(given)
+    if not table.journal:
+        if not 0 < table.mean < math.inf:  # NaN is not above 0 either
+            raise InvalidData(f"{kind!r} in [[job]] must be above 0 and finite, not {table.mean:g}", (*keys, kind))
+        return Duration(table.mean, table.spread)
+    samples = _samples(folder / table.journal, kind, job.trials_per_round)
+    if not samples:
+        raise InvalidData(f"{kind!r} in [[job]]: no such stage in {table.journal}", (*keys, kind, "journal"))
+    return Duration(sum(samples) / len(samples), samples=samples)
+
+
+def _samples(path: Path, kind: Kind, batch: int) -> tuple[float, ...]:
+    """Return the durations of the stages of one kind in seconds, scaled to a full batch."""
+    try:
+        events = journal.read(path)
+    except (OSError, StorageError):
+        return ()
+    done = (event for event in events if isinstance(event, StageDone) and event.kind == kind and event.seconds)
+    return tuple(event.seconds * batch / _count(event.summary, batch) for event in done)
+
+
+def _count(summary: Mapping[str, Any], batch: int) -> int:
+    """Return how many candidates a build or a measurement had; the duration of other stages does not depend on it."""
+    count = int(summary.get("built", 0) or 0) + int(summary.get("measured", 0) or 0)
+    return count + int(summary.get("failed", 0) or 0) or batch
+
+
+def _words(error: InvalidData) -> str:
+    """Say what is wrong with a scenario, and where."""
+    if not isinstance(error, UnknownKey | WrongValue):
+        return str(error)
+    *parents, key = error.keys
+    place = section(parents) if parents else "the scenario"
+    if isinstance(error, UnknownKey):
+        return f"unknown key {key!r} in {place}; there are {', '.join(error.known)}"
+    subject = f"entry {key + 1}" if isinstance(key, int) else repr(key)
+    return f"{subject} in {place} must be {error.expected}, not {error.value!r}"

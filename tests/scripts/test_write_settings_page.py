@@ -1,0 +1,39 @@
+"""docs/settings.md says what the settings are."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from autotune.config import Config
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "write_settings_page.py"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("write_settings_page", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_the_declarations_say(script: ModuleType) -> None:
+    assert script.PAGE.read_text() == script.page(), "run `python scripts/write_settings_page.py`"
+
+
+def test_it_has_every_setting_in_its_section(script: ModuleType) -> None:
+    sections = {text.split("]")[0]: text for text in script.page().split("## [")[1:]}
+    for setting in Config.describe():
+        assert f"\n| `{setting.key}` | " in sections[setting.section]
+
+
+def test_it_says_what_may_be_set(script: ModuleType) -> None:
+    page = script.page()
+    assert "| `memory_share` | `0.8` | a number, from 0.01 to 1 | " in page
+    assert "| `trials` | `640` | a whole number, at least 1 | " in page
+    assert "| `sampler` | `\"\"` | one of '', greedy, adaptive | " in page
