@@ -16,7 +16,7 @@ from autotune.daemon.collector import Collector
 from autotune.daemon.dispatcher import Dispatcher
 from autotune.daemon.hours import Hours
 from autotune.daemon.job_queue import JobQueue
-from autotune.daemon.leftovers import sweep
+from autotune.daemon.leftovers import delete_leftovers
 from autotune.daemon.pause import Pause
 from autotune.daemon.publisher import Publisher
 from autotune.daemon.running import RunningStages
@@ -179,7 +179,7 @@ class Daemon:
     def _delete_leftovers(self) -> None:
         if self.clock.monotonic() >= self._delete_leftovers_at:
             self._delete_leftovers_at = self.clock.monotonic() + _DELETE_LEFTOVERS_EVERY_S
-            sweep(self.workspace, self.config.machine.lock_folder)
+            delete_leftovers(self.workspace, self.config.machine.lock_folder)
 
     def _collect(self) -> None:
         """Wait for reports, a signal or the next poll, and take in what came."""

@@ -1,4 +1,4 @@
-"""Write the states of the jobs, and what the daemon tells `status` of itself."""
+"""Write the states of the jobs, and the daemon's own status file."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Publisher:
     _published_at: float = 0.0
 
     def publish(self, stopping: bool, last: bool = False) -> None:
-        """Write states and the daemon's own picture where they changed.
+        """Write the state files and the status file where they have changed.
 
         Args:
-            stopping: whether the daemon starts nothing more.
-            last: write however short a time ago that was done.
+            stopping: Whether the daemon starts nothing more.
+            last: Write even if that was done less than a second ago.
 
         Raises:
-            DiskProblem: the disk refuses what has to be written.
+            DiskProblem: A file could not be written.
         """
         now, running = self.clock.monotonic(), self.running.views
         if not (self.changes.unpublished or last):
@@ -55,7 +55,7 @@ class Publisher:
             return
         self._published_at, self.changes.unpublished = now, False
         planner, waits = self.dispatcher.planner, {**self.dispatcher.plan.waits, **self.queue.unusable}
-        # First: on a full disk it may be the one small file that still fits.
+        # The status file comes first: it is small and may still fit on a full disk.
         self.status_file.publish(planner, running, waits, stopping, self.pause.trouble)
         for job in list(self.queue.jobs.values()):
             if not job.ended:
@@ -77,10 +77,10 @@ class Publisher:
         elif busy:
             job.publish("running", None)
         else:
-            began = job.state.trials_done or job.state.state == "running"
+            has_begun = job.state.trials_done or job.state.state == "running"
             reason = self.dispatcher.plan.waits.get(job.id, TURN)
             job.journal.waiting(reason)
-            job.publish("running" if began else "waiting", reason)
+            job.publish("running" if has_begun else "waiting", reason)
         if job.ended:
             _LOG.info("%s: %s, %s", job.paths.folder.name, job.state.state, sentence(job.state.reason))
 

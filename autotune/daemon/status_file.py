@@ -48,12 +48,19 @@ class StatusFile:
         stopping: bool,
         trouble: str,
     ) -> None:
-        """Write what has changed; `trouble` is why the daemon pauses.
+        """Write the file, if anything in it has changed.
+
+        Args:
+            planner: The planner; None before the first plan.
+            running: The stages that run.
+            waits: Why jobs wait, by id.
+            stopping: Whether the daemon starts nothing more.
+            trouble: Why it pauses; empty if it does not.
 
         Raises:
-            DiskProblem: the file could not be written; what it should say is kept for the next time.
+            DiskProblem: The file could not be written. The next call tries again.
         """
-        stages = tuple(RunningStage(*item.id, item.kind, item.cpus, item.started_at, item.device) for item in running)
+        stages = tuple(RunningStage(*view.id, view.kind, view.cpus, view.started_at, view.device) for view in running)
         by_id = {str(job): reason for job, reason in waits.items()}
         info = replace(self.info, stopping=stopping, running=stages, waits=by_id, trouble=trouble)
         if planner is not None:

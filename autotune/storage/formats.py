@@ -7,7 +7,8 @@ Points in time are seconds since the epoch; durations are seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -269,14 +270,16 @@ class EstimatesFile:
 
 def to_json(value: Any) -> dict[str, Any]:
     """Return a dataclass as plain JSON values. A reason has only the parameters that it uses."""
-    values: dict[str, Any] = schema.plain(value)
+    waits: dict[str, Reason] = value.waits if isinstance(value, DaemonInfo) else {}
+    values: dict[str, Any] = schema.plain(replace(value, waits={}) if waits else value)
     if isinstance(reason := getattr(value, "reason", None), Reason):
         values["reason"] = _used_parameters(reason)
-    if isinstance(value, DaemonInfo):
-        values["waits"] = {job: _used_parameters(reason) for job, reason in value.waits.items()}
+    if waits:
+        values["waits"] = {job: _used_parameters(reason) for job, reason in waits.items()}
     return values
 
 
+@lru_cache(maxsize=256)
 def _used_parameters(reason: Reason) -> dict[str, Any]:
     return {name: value for name, value in vars(reason).items() if value != getattr(Reason, name, None)}
 
