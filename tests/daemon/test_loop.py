@@ -162,4 +162,4 @@ def test_a_cancelled_job_has_its_stage_killed_and_no_failure_noted(
     assert daemon(workspace, clock, runner, drain=True).run() == 0
     assert runner.killed == [runner.started[0][1].id]
     assert state(job).state == "cancelled"
-    assert not job.journal.exists() or "stage failed" not in job.journal.read_text()
+    assert not job.journal.exists() or "stage-failed" not in job.journal.read_text()
