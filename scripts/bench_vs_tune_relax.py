@@ -140,13 +140,14 @@ def trials_done(options: argparse.Namespace) -> int:
 def stage_seconds(options: argparse.Namespace) -> dict[str, float]:
     """Seconds that the stages of each kind took; those that only compute ran side by side."""
     from autotune.commands import logs
+    from autotune.storage.journal import StageDone
     from autotune.storage.paths import Workspace
 
     workspace = Workspace(Path(options.folder) / "workspace")
     found: dict[str, float] = {}
-    for record in logs.records(workspace, workspace.job_list()[-1], follow=False):
-        if record["event"] == "stage":
-            found[record["kind"]] = found.get(record["kind"], 0.0) + record["seconds"]
+    for event in logs.events(workspace.job_list()[-1], follow=False):
+        if isinstance(event, StageDone):
+            found[event.kind] = found.get(event.kind, 0.0) + event.seconds
     return found
 
 

@@ -6,6 +6,7 @@ Every kind of file x every kind of damage, at the level of the ledger and the co
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from autotune.processes.messages import ImportAnswer
 from autotune.storage import atomic, formats
 from autotune.storage.formats import Candidate, JobState, StageFile, Trial
 from autotune.storage.job_files import check_model, read_spec, read_stage
+from autotune.storage.journal import StageDone
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
 
@@ -45,7 +47,7 @@ def spoil(path: Path, how: str) -> None:
         path.mkdir()
         (path / "inside").write_text("kept")
     elif how == "newer":
-        path.write_bytes(data.replace(b'"version": 1', b'"version": 9').replace(b'"version":1', b'"version":9'))
+        path.write_bytes(re.sub(rb'("version": ?)\d+', rb"\g<1>99", data))
 
 
 @pytest.fixture
@@ -55,7 +57,7 @@ def queue(workspace: Workspace, make_job: Make) -> tuple[JobPaths, JobPaths]:
     first, second = make_job(1, "net", state=JobState("running"), tasks=2, **checked), make_job(2, "other")
     first.model.write_bytes(MODEL)
     log(workspace).add([Trial("a", [], [], (5.0,), None, "0001-net", 3, 0.0)])
-    QueuedJob.open(workspace, first, Config()).note("stage", kind="search", task=0, round=0, seconds=1.0)
+    QueuedJob.open(workspace, first, Config()).journal.append(StageDone(kind="search", began=1.0, seconds=1.0))
     atomic.publish_json(workspace.last_id, "autotune-last-id", 1, {"id": 2})
     workspace.daemon_info.write_bytes((DATA / "daemon.json").read_bytes())
     return first, second
@@ -180,7 +182,7 @@ class TestTheLedger:
         self, workspace: Workspace, queue: tuple[JobPaths, JobPaths], how: str
     ) -> None:
         spoil(queue[0].state, how)
-        QueuedJob.open(workspace, queue[0], Config()).publish("running", "")
+        QueuedJob.open(workspace, queue[0], Config()).publish("running", None)
         assert formats.read(JobState, queue[0].state).trials_done == 1
 
     def test_a_spoilt_control_holds_the_job(

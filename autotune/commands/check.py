@@ -18,7 +18,7 @@ Logs
     No candidate is in a log twice. Nothing was set aside as damaged.
 Leavings
   - No temporary file, folder or half-written job is left by a process that ended over an hour ago; younger
-    ones are the next sweep's.
+    ones are for the next daemon to delete.
   - No worker runs that does not descend from the daemon of the workspace.
 
 What other processes do meanwhile may look wrong at one glance. So only what two looks agree on is reported.
@@ -38,7 +38,7 @@ from pathlib import Path
 import typer
 
 from autotune.commands.terminal import say, tell, workspace_of
-from autotune.daemon.leftovers import litter
+from autotune.daemon.leftovers import temporaries
 from autotune.daemon.worker_processes import strays
 from autotune.errors import AutotuneError
 from autotune.storage import atomic, formats
@@ -219,7 +219,7 @@ class _Job:
 
 
 def _leavings(workspace: Workspace) -> Iterator[str]:
-    for path in _old(litter(workspace)):
+    for path in _old(temporaries(workspace)):
         match = _WRITER.match(path.name)
         if match is None or not runs(int(match[1])):
             yield f"{path} was left by a process that ended"

@@ -1,4 +1,4 @@
-"""Remove jobs that have ended. Tuning logs stay: later jobs start from them."""
+"""Remove jobs that have ended. Their tuning logs stay, and later jobs start from them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _TRASH = "removed-"
 
 
 def parse_age(text: str) -> float:
-    """`7d`, `12h`, `30m`, as seconds.
+    """Return an age such as `7d`, `12h` or `30m` in seconds.
 
     Raises:
-        BadInput: it is not of that form.
+        BadInput: The text is not of this form.
     """
     match = _AGE.match(text)
     if match is None:
@@ -37,10 +37,13 @@ def parse_age(text: str) -> float:
 
 
 def clean(workspace: Workspace, older_than_s: float) -> list[JobPaths]:
-    """Remove the jobs that ended at least so long ago, and what killed submissions left behind.
+    """Remove the jobs that ended at least `older_than_s` seconds ago, and what killed submissions left behind.
+
+    Returns:
+        The jobs that were removed.
 
     Raises:
-        DiskProblem: a folder could not be removed.
+        DiskProblem: A folder could not be removed.
     """
     now = time.time()
     with locks.exclusive(workspace.queue_lock):
@@ -55,23 +58,26 @@ def clean(workspace: Workspace, older_than_s: float) -> list[JobPaths]:
 
 
 def _abandoned(folder: Path) -> bool:
-    """Whether it is what a killed submission, or a killed `clean`, left behind."""
+    """Return whether a folder was left behind by a killed submission or a killed `clean`."""
     try:
         return _TRASH in folder.name or abandoned(folder)
-    except FileNotFoundError:  # a submission that failed took it away itself
+    except FileNotFoundError:  # a failed submission has just removed it
         return False
 
 
 def _ended_for(job: JobStatus, seconds: float, now: float) -> bool:
-    """A job that cannot be read is shown as failed, but nobody has said that it ended: it may be a newer autotune's."""
+    """Return whether a job ended at least so many seconds ago.
+
+    A job whose files cannot be read is shown as failed, but it has not ended: a newer autotune may have written it.
+    """
     if job.finished_at is None:
         return job.state == "cancelled" and seconds == 0
-    # A job that ended in the future, by a clock that has been put back since, ended just now.
+    # If the clock was set back, a job may have ended in the future. It counts as having ended just now.
     return job.ended and max(0.0, now - job.finished_at) >= seconds
 
 
 def _remove(workspace: Workspace, paths: JobPaths) -> None:
-    """Out of the queue in one rename; then file by file."""
+    """Take a job out of the queue with one rename, and then delete its files."""
     trash = workspace.incoming(f"{_TRASH}{paths.folder.name}-{uuid4().hex[:8]}")
     try:
         os.rename(paths.folder, trash)

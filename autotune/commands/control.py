@@ -1,95 +1,90 @@
-"""Cancel, hold, release and retry: what the user wants of a job, written for the daemon to obey."""
+"""Cancel, hold, release and retry jobs: write what the user wants of them. The daemon acts on it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import typer
 
+from autotune.commands.render import REQUEST_DONE
 from autotune.commands.terminal import Jobs, tell, workspace_of
 from autotune.daemon.watch import nudge
 from autotune.errors import BadState, StorageError
-from autotune.storage import formats, locks
-from autotune.storage.formats import ENDED, Control, JobState, State
+from autotune.storage import formats, journal, locks
+from autotune.storage.formats import ENDED, Control, JobState
 from autotune.storage.job_files import read_control, read_state
-from autotune.storage.journal import note
+from autotune.storage.job_state import effective_state
+from autotune.storage.journal import ControlVerb, UserRequest
 from autotune.storage.paths import JobPaths, Workspace
 
 
-@dataclass(frozen=True)
-class _Verb:
-    """How a verb changes a job: `change` returns the new control, or a text that says why it cannot."""
-
-    change: Callable[[Control, JobState], Control | str]
-    past: str
-
-
-def _standing(control: Control, state: JobState) -> State:
-    """The state of a job once the daemon has obeyed what was asked for until now."""
-    if state.state in ENDED and control.retries <= state.retries_seen:
-        return state.state
-    wanted: dict[str, State] = {"cancel": "cancelled", "hold": "held"}
-    return wanted.get(control.wanted, "waiting" if state.state in ENDED else state.state)
-
-
 def _cancel(control: Control, state: JobState) -> Control | str:
-    standing = _standing(control, state)
-    return f"it is {standing} already" if standing in ENDED else replace(control, wanted="cancel", reason="")
+    current = effective_state(control, state)
+    return f"it is {current} already" if current in ENDED else replace(control, wanted="cancel", reason=None)
 
 
 def _hold(control: Control, state: JobState) -> Control | str:
-    standing = _standing(control, state)
-    return f"it is {standing} already" if standing in ENDED else replace(control, wanted="hold", reason="")
+    current = effective_state(control, state)
+    return f"it is {current} already" if current in ENDED else replace(control, wanted="hold", reason=None)
 
 
 def _release(control: Control, state: JobState) -> Control | str:
-    return replace(control, wanted="run", reason="") if _standing(control, state) == "held" else "it is not held"
+    held = effective_state(control, state) == "held"
+    return replace(control, wanted="run", reason=None) if held else "it is not held"
 
 
 def _retry(control: Control, state: JobState) -> Control | str:
-    standing = _standing(control, state)
-    aside = any(task.set_aside for task in state.tasks)
-    if standing in ("failed", "cancelled") or (standing == "done" and aside):
+    current = effective_state(control, state)
+    incomplete = any(task.set_aside for task in state.tasks)
+    if current in ("failed", "cancelled") or (current == "done" and incomplete):
         return Control("run", max(control.retries, state.retries_seen) + 1)
-    return f"it is {standing}; only a failed or cancelled job can be retried"
+    return f"it is {current}; only a failed or cancelled job can be retried"
 
 
-_VERBS = {
-    "cancel": _Verb(_cancel, "cancelled"),
-    "hold": _Verb(_hold, "held"),
-    "release": _Verb(_release, "released"),
-    "retry": _Verb(_retry, "to be retried"),
+# The new control of a job, or why the verb does not fit it.
+_CHANGES: dict[ControlVerb, Callable[[Control, JobState], Control | str]] = {
+    "cancel": _cancel,
+    "hold": _hold,
+    "release": _release,
+    "retry": _retry,
 }
 
 
-def apply(workspace: Workspace, verb: str, jobs: list[JobPaths]) -> list[str]:
-    """Do the verb to every job; returns a line for each.
+def apply(workspace: Workspace, verb: ControlVerb, jobs: list[JobPaths]) -> list[str]:
+    """Request the same of every job.
+
+    Args:
+        workspace: Where the jobs are.
+        verb: What to request.
+        jobs: The jobs. Either all of them change or none.
+
+    Returns:
+        A line about each job, for users.
 
     Raises:
-        BadState: one of them is not in a state for it; none was changed.
-        DiskProblem: a file could not be written.
+        BadState: One of the jobs is in a state that the verb does not fit.
+        DiskProblem: A file could not be written.
     """
-    rule = _VERBS[verb]
     with locks.exclusive(workspace.queue_lock):
         changes = {}
         for job in jobs:
-            if not job.folder.exists():  # `clean` took it since it was looked up
+            if not job.folder.exists():  # `clean` removed it since its id was looked up
                 raise BadState(f"cannot {verb} job {job.id}: it was removed meanwhile")
-            following = rule.change(read_control(job), read_state(job))
+            following = _CHANGES[verb](read_control(job), read_state(job))
             if isinstance(following, str):
                 raise BadState(f"cannot {verb} job {job.id}: {following}")
             changes[job] = following
         for job, following in changes.items():
             formats.write(job.control, following)
-            with suppress(StorageError):  # what was asked for holds, whether its journal takes the line or not
-                note(job, rule.past)
+            with suppress(StorageError):  # the request holds even if the journal cannot be written
+                journal.append(job.journal, UserRequest(verb))
     nudge(workspace.jobs)
-    return [f"job {job.id} {rule.past}" for job in changes]
+    return [f"job {job.id} {REQUEST_DONE[verb]}" for job in changes]
 
 
-def _command(verb: str) -> Callable[..., None]:
+def _command(verb: ControlVerb) -> Callable[..., None]:
     def command(context: typer.Context, jobs: Jobs) -> None:
         from autotune.commands.jobs import select
 
@@ -100,4 +95,4 @@ def _command(verb: str) -> Callable[..., None]:
     return command
 
 
-cancel, hold, release, retry = map(_command, ("cancel", "hold", "release", "retry"))
+cancel, hold, release, retry = _command("cancel"), _command("hold"), _command("release"), _command("retry")

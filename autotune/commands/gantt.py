@@ -1,4 +1,4 @@
-"""A chart of a simulation: one row for each device and CPU, one bar for each stage. PNG, SVG, or a page."""
+"""Draw a simulation as a Gantt chart: one row per device and CPU, one bar per stage. As PNG, SVG or a web page."""
 
 from __future__ import annotations
 
@@ -15,59 +15,67 @@ from autotune.storage.atomic import publish_bytes
 
 _COLOURS = {"search": "#4e79a7", "build": "#f28e2b", "measure": "#59a14f", "train": "#b07aa1"}
 _WIDTH, _LEFT, _ROW, _TOP = 1200, 90, 14, 44
-# A chart of everything that a thousand devices did can be drawn, but not looked at.
+# A chart of a thousand devices would be too large to look at.
 _MOST_ROWS = 200
 _TICKS = 8
 _DOTS = 100  # an inch
 
 
 def check(path: Path) -> None:
-    """Raise ``BadInput`` where the name does not say what to write."""
+    """Check that a chart can be written to a file.
+
+    Raises:
+        BadInput: The suffix is none of .png, .svg and .html, or PNG is asked for without Matplotlib.
+    """
     if path.suffix not in (".html", ".svg", ".png"):
         raise BadInput(f"{path}: a chart is a .png, .svg or .html file")
     if path.suffix == ".png" and find_spec("matplotlib") is None:
         raise BadInput(f"{path}: PNG needs Matplotlib; run: pip install 'autotune[plots]', or give an .svg file")
 
 
-def save(path: Path, outcomes: Sequence[SimulationResult]) -> None:
-    """Write the charts, as the name of the file says. Raises ``DiskProblem``."""
+def save(path: Path, results: Sequence[SimulationResult]) -> None:
+    """Write a chart of each result, in the format that the suffix of the file names.
+
+    Raises:
+        DiskProblem: The file cannot be written.
+    """
     if path.suffix == ".png":
-        return publish_bytes(path, png(outcomes))
-    text = page(outcomes) if path.suffix == ".html" else svg(outcomes)
+        return publish_bytes(path, png(results))
+    text = page(results) if path.suffix == ".html" else svg(results)
     publish_bytes(path, text.encode())
 
 
-def page(outcomes: Sequence[SimulationResult]) -> str:
-    """A web page with a chart for each outcome."""
-    charts = "\n".join(svg([outcome]) for outcome in outcomes)
+def page(results: Sequence[SimulationResult]) -> str:
+    """Return a web page with a chart of each result."""
+    charts = "\n".join(svg([result]) for result in results)
     return (
         f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>autotune simulate</title>\n{charts}\n</html>\n'
     )
 
 
-def svg(outcomes: Sequence[SimulationResult]) -> str:
-    """Charts one below the other, all to the same scale of time."""
-    longest = max((outcome.makespan for outcome in outcomes), default=0.0) or 1.0
+def svg(results: Sequence[SimulationResult]) -> str:
+    """Return an SVG image with the charts of all results one below the other, to the same scale of time."""
+    longest = max((result.makespan for result in results), default=0.0) or 1.0
     parts, top = list[str](), 0
-    for outcome in outcomes:
-        rows = _rows(outcome.spans)[:_MOST_ROWS]
-        parts.append(f'<g transform="translate(0 {top})">{_chart(outcome, rows, longest)}</g>')
+    for result in results:
+        rows = _rows(result.spans)[:_MOST_ROWS]
+        parts.append(f'<g transform="translate(0 {top})">{_chart(result, rows, longest)}</g>')
         top += _TOP + _ROW * len(rows) + 24
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{top}" font-family="sans-serif"'
     return f'{head} font-size="10">\n' + "\n".join(parts) + "\n</svg>\n"
 
 
-def png(outcomes: Sequence[SimulationResult]) -> bytes:
-    """Charts one below the other, all to the same scale of time. Needs Matplotlib."""
+def png(results: Sequence[SimulationResult]) -> bytes:
+    """Return a PNG image with the charts of all results one below the other; needs Matplotlib."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    rows = [_rows(outcome.spans)[:_MOST_ROWS] for outcome in outcomes]
+    rows = [_rows(result.spans)[:_MOST_ROWS] for result in results]
     heights = [_TOP + _ROW * len(names) for names in rows]
     figure = Figure(figsize=(_WIDTH / _DOTS, sum(heights) * 1.3 / _DOTS), dpi=_DOTS, layout="constrained")
     charts = figure.subplots(len(rows), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-    for chart, outcome, names in zip(charts, outcomes, rows, strict=True):
-        _plot(chart, outcome, names)
+    for chart, result, names in zip(charts, results, rows, strict=True):
+        _plot(chart, result, names)
     legend = [Patch(color=colour, label=kind) for kind, colour in _COLOURS.items()]
     figure.legend(handles=legend, loc="outside upper right", ncols=len(legend))
     charts[-1].set_xlabel("seconds")
@@ -76,9 +84,9 @@ def png(outcomes: Sequence[SimulationResult]) -> bytes:
     return image.getvalue()
 
 
-def _plot(chart: Any, outcome: SimulationResult, names: Sequence[str]) -> None:
+def _plot(chart: Any, result: SimulationResult, names: Sequence[str]) -> None:
     bars: dict[str, list[Span]] = {name: [] for name in names}
-    for span in outcome.spans:
+    for span in result.spans:
         for name in filter(bars.__contains__, _resources(span)):
             bars[name].append(span)
     for index, spans in enumerate(bars.values()):
@@ -86,19 +94,19 @@ def _plot(chart: Any, outcome: SimulationResult, names: Sequence[str]) -> None:
         chart.broken_barh([(span.start, span.end - span.start) for span in spans], (index - 0.45, 0.9), color=colours)
     chart.set_yticks(range(len(names)), names)
     chart.invert_yaxis()
-    chart.set_title(_title(outcome), loc="left")
+    chart.set_title(_title(result), loc="left")
 
 
-def _title(outcome: SimulationResult) -> str:
-    return f"{outcome.policy}: {outcome.makespan:.0f} s, lower bound {outcome.bound:.0f} s"
+def _title(result: SimulationResult) -> str:
+    return f"{result.policy}: {result.makespan:.0f} s, lower bound {result.bound:.0f} s"
 
 
-def _chart(outcome: SimulationResult, rows: Sequence[str], longest: float) -> str:
+def _chart(result: SimulationResult, rows: Sequence[str], longest: float) -> str:
     place = {name: _TOP + _ROW * index for index, name in enumerate(rows)}
     scale = (_WIDTH - _LEFT - 10) / longest
-    parts = [f'<text x="4" y="14" font-size="13">{escape(_title(outcome))}</text>', *_legend(), *_axis(longest, scale)]
+    parts = [f'<text x="4" y="14" font-size="13">{escape(_title(result))}</text>', *_legend(), *_axis(longest, scale)]
     parts += [f'<text x="4" y="{top + _ROW - 4}">{escape(name)}</text>' for name, top in place.items()]
-    for span in outcome.spans:
+    for span in result.spans:
         parts += [_bar(span, place[name], scale) for name in _resources(span) if name in place]
     return "\n".join(parts)
 
@@ -125,7 +133,7 @@ def _axis(longest: float, scale: float) -> Iterable[str]:
 
 
 def _resources(span: Span) -> list[str]:
-    """The rows of a stage. Where CPUs are shared by all, nobody knows which one it ran on."""
+    """Return the names of the rows of a stage. Without leases it is not known which CPU a stage ran on."""
     if span.device and span.device != "cpu":
         return [span.device]
     return [f"CPU {cpu}" for cpu in span.cpus] if span.leased or span.device == "cpu" else ["CPUs"]

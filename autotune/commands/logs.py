@@ -4,37 +4,40 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from autotune.commands.terminal import OneJob, tell, workspace_of
-from autotune.storage.formats import ENDED
+from autotune.storage import journal
 from autotune.storage.job_files import read_control, read_state
-from autotune.storage.journal import FORMAT as JOURNAL
-from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.record_log import START, RecordLog
+from autotune.storage.job_state import has_ended
+from autotune.storage.journal import Event, UnknownEvent
+from autotune.storage.paths import JobPaths
+from autotune.storage.record_log import START
 
 _POLL_S = 0.5
 
 
-def _ended(paths: JobPaths) -> bool:
-    """Whether the daemon is done with a job, and was not asked to retry it."""
-    state = read_state(paths)
-    return state.state in ENDED and read_control(paths).retries <= state.retries_seen
+def events(paths: JobPaths, follow: bool) -> Iterator[Event | UnknownEvent]:
+    """Yield what happened to a job, oldest first.
 
+    Args:
+        paths: The job.
+        follow: Wait for further events until the job has ended or is removed.
 
-def records(workspace: Workspace, paths: JobPaths, follow: bool) -> Iterator[dict[str, Any]]:
-    """What happened to a job, oldest first; with `follow`, until it has ended or is gone."""
-    log, place, given = RecordLog(paths.journal, *JOURNAL), START, 0
+    Raises:
+        StorageError: A file of the job cannot be read.
+    """
+    log, place, given = journal.log_of(paths.journal), START, 0
     while True:
-        over = not follow or not paths.folder.exists() or _ended(paths)
+        last = not follow or not paths.folder.exists() or has_ended(read_control(paths), read_state(paths))
         tail = log.read_from(place)
-        # A journal that was mended is read anew; its sound lines are the same as before.
+        # After a mend the log is read from its start. Its sound lines are the same as before.
         new = tail.records[given:] if tail.restarted else tail.records
-        yield from new
+        yield from map(journal.parse, new)
         place, given = tail.position, given + len(new)
-        if over:
+        if last:
             return
         time.sleep(_POLL_S)
 
@@ -48,6 +51,5 @@ def command(
     from autotune.commands import render
     from autotune.commands.jobs import select_one
 
-    workspace = workspace_of(context)
-    for record in records(workspace, select_one(workspace, job), follow):
-        tell(render.journal_line(record))
+    for event in events(select_one(workspace_of(context), job), follow):
+        tell(render.journal_line(event))

@@ -1,4 +1,4 @@
-"""How things look on a terminal: tables, durations, journal lines. Returns Rich renderables and text."""
+"""Text and tables for the terminal: Rich renderables, durations, lines of a journal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,21 @@ from typing import TYPE_CHECKING, Any
 from autotune.commands import status
 from autotune.commands.status import JobStatus
 from autotune.errors import one_line
+from autotune.reasons import sentence
 from autotune.storage.formats import DaemonInfo
+from autotune.storage.journal import (
+    ControlVerb,
+    Event,
+    JobEnded,
+    StageDone,
+    StageEvent,
+    StageFailed,
+    StageFileDamaged,
+    TaskSetAside,
+    UnknownEvent,
+    UserRequest,
+    WaitStarted,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,14 +34,20 @@ if TYPE_CHECKING:
     from autotune.planning.simulator import SimulationResult
     from autotune.processes.messages import ImportAnswer
 
+REQUEST_DONE: dict[ControlVerb, str] = {
+    "cancel": "cancelled",
+    "hold": "held",
+    "release": "released",
+    "retry": "to be retried",
+}
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "held": "yellow", "cancelled": "yellow"}
 
 
 def duration(seconds: float | None) -> str:
-    """`3 s`, `4:05`, `2:03:10`; a dash for None."""
+    """Return a duration such as `3 s`, `4:05` or `2:03:10`; a dash for None."""
     if seconds is None:
         return "-"
-    whole = max(0, round(seconds))  # the clock may have been put back meanwhile
+    whole = max(0, round(seconds))  # negative if the clock was put back
     if whole < 60:
         return f"{whole} s"
     hours, rest = divmod(whole, 3600)
@@ -45,14 +65,14 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 
 def _row(table: Table, *cells: str | Text) -> None:
-    """Add a row: text is never taken for markup, nor parsed for any, and a terminal finds nothing in it to obey."""
+    """Add a row of plain text, in which nothing is markup and a terminal finds nothing to obey."""
     from rich.text import Text
 
     table.add_row(*(Text(one_line(cell)) if isinstance(cell, str) else cell for cell in cells))
 
 
 def queue(jobs: Sequence[JobStatus], daemon: DaemonInfo | None) -> RenderableType:
-    """The table of `status`, with what every resource is doing below it."""
+    """Return the table of `status`, and below it what every CPU and device does."""
     from rich.console import Group
     from rich.text import Text
 
@@ -89,7 +109,7 @@ def _why(job: JobStatus) -> str:
 
 
 def outcomes(found: Sequence[SimulationResult]) -> RenderableType:
-    """The table of `simulate`: a row for each policy, and below it where the idle time went."""
+    """Return the table of `simulate`: a row for each policy, and below it why resources were idle."""
     from rich.console import Group
 
     resources = list(found[0].counts) if found else []
@@ -107,7 +127,7 @@ def outcomes(found: Sequence[SimulationResult]) -> RenderableType:
 
 
 def _idle(outcome: SimulationResult, resource: str) -> str:
-    """Why a resource was idle, as shares of its time."""
+    """Return why a resource was idle, as shares of its time."""
     whole = outcome.counts[resource] * outcome.makespan
     causes = sorted(outcome.idle.get(resource, {}).items(), key=lambda item: -item[1])
     shares = ", ".join(
@@ -117,7 +137,7 @@ def _idle(outcome: SimulationResult, resource: str) -> str:
 
 
 def daemon(info: DaemonInfo) -> str:
-    """The first line of `daemon status`."""
+    """Return the first line of `daemon status`."""
     since, hours = duration(time.time() - info.started_at), f", {info.window} only" if info.window else ""
     stopping = ", stopping" if info.stopping else ""
     paused = f"; paused: {info.trouble}" if info.trouble else ""
@@ -125,7 +145,7 @@ def daemon(info: DaemonInfo) -> str:
 
 
 def resources(daemon: DaemonInfo) -> Table:
-    """What every CPU and device is doing; the CPUs of one stage, and the idle ones, in one row."""
+    """Return a table of what every CPU and device does. The CPUs of one stage share a row; so do the idle ones."""
     table = _table("RESOURCE", "JOB", "TASK", "ROUND", "STAGE", "FOR", right=("JOB", "TASK", "ROUND", "FOR"))
     now, rows = time.time(), dict[tuple[Any, ...], list[str]]()
     for item in status.resources(daemon):
@@ -151,7 +171,7 @@ def _ranges(numbers: list[int]) -> str:
 
 
 def times(found: Sequence[Times]) -> Table:
-    """The table of `report`: the wall time of each job, and its parts with their share of it."""
+    """Return the table of `report`: the wall time of each job, and its parts with their share of it."""
     names = [name for name in (found[0].parts if found else ()) if any(job.parts[name] >= 0.05 for job in found)]
     table = _table("ID", "NAME", "STATE", "WALL", *(name.upper() for name in names), right=("ID", "WALL"))
     for job in found:
@@ -161,7 +181,7 @@ def times(found: Sequence[Times]) -> Table:
 
 
 def tasks(job: JobStatus) -> Table:
-    """The tasks of one job, for `status JOB`."""
+    """Return the table of a job's tasks, for `status JOB`."""
     table = _table("TASK", "NAME", "WEIGHT", "TRIALS", "BEST", right=("TASK", "WEIGHT", "TRIALS", "BEST"))
     for index, task in enumerate(job.tasks):
         best = f"{task.best_us:.1f} us" if task.best_us is not None else "-"
@@ -170,7 +190,7 @@ def tasks(job: JobStatus) -> Table:
 
 
 def preview(found: ImportAnswer) -> Table:
-    """The tasks that a submission would tune."""
+    """Return the table of the tasks that a submission would tune."""
     table = _table("TASK", "NAME", "SHAPE", "WEIGHT", "GFLOP", "SPACE", right=("TASK", "WEIGHT", "GFLOP", "SPACE"))
     for index, (task, space) in enumerate(zip(found.tasks, found.spaces, strict=True)):
         size = f"{space:.1e}" if space > 99999 else str(space)
@@ -182,7 +202,7 @@ def preview(found: ImportAnswer) -> Table:
 
 
 def report(found: dict[str, Any], output: str) -> str:
-    """What `export` says when it is done."""
+    """Return what `export` prints when it is done."""
     latency = found["latency"]
     lines = [
         f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning",
@@ -202,24 +222,38 @@ def _share(latency: dict[str, float]) -> str:
     return f"{latency['tuned_ms'] / latency['onnxruntime_ms']:.2f}"
 
 
-def journal_line(record: dict[str, Any]) -> str:
-    """One line of `logs`, whatever a record holds."""
+def journal_line(event: Event | UnknownEvent) -> str:
+    """Return one line of `logs`."""
     try:
-        return one_line(_journal_line(record))
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, OSError):
-        return one_line(record)
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.at))
+        return one_line(f"{at}  {_told(event)}")
+    except (ValueError, OverflowError, OSError):  # no calendar has such a time
+        return one_line(event)
 
 
-def _journal_line(record: dict[str, Any]) -> str:
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.get("at", 0)))
-    event = record.get("event", "?")
-    known = {"at", "event", "kind", "task", "round", "seconds", "began", "cpus", "device", "about"}
-    if event == "waits":
-        return f"{at}  {record.get('reason', event)}"
-    details = ", ".join(f"{key} {value}" for key, value in record.items() if key not in known and value is not None)
-    if event.startswith("stage"):
-        where = f"{record['kind']:<7} task {record['task']} round {record['round']}"
-        failed = "FAILED " if event == "stage failed" else ""
-        return f"{at}  {where}  {record['seconds']:.2f} s  {failed}{details}"
-    task = f" task {record['task']}" if "task" in record else ""
-    return f"{at}  {event}{task}{': ' + details if details else ''}"
+def _told(event: Event | UnknownEvent) -> str:
+    match event:
+        case StageDone():
+            return f"{_stage(event)}  {_listed(event.summary)}"
+        case StageFailed():
+            return f"{_stage(event)}  FAILED reason {event.diagnosis}"
+        case StageFileDamaged():
+            return f"damaged: reason {event.detail}"
+        case WaitStarted():
+            return sentence(event.reason)
+        case TaskSetAside():
+            return f"set aside task {event.task}: reason {event.detail}"
+        case UserRequest():
+            return REQUEST_DONE[event.verb]
+        case JobEnded():
+            return f"{event.state}: reason {sentence(event.reason)}" if event.reason else event.state
+        case UnknownEvent():
+            return f"{event.name}: {_listed(event.fields)}" if event.fields else event.name
+
+
+def _stage(event: StageEvent) -> str:
+    return f"{event.kind:<7} task {event.task} round {event.round}  {event.seconds:.2f} s"
+
+
+def _listed(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in values.items() if value is not None)

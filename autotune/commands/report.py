@@ -1,14 +1,14 @@
-"""Where the time of jobs went: from their submission to their end, or to now.
+"""Report where the time of jobs went, from their submission to their end or to now.
 
 Every moment of a job counts once, as the first of these that is true of it:
 1. a stage of it ran: `train`, `measure`, `build` or `search`; of several, the one furthest along its round;
 2. `ended`: it was over, and retried later;
 3. `held`: by the user;
 4. `stopped`: no daemon served the workspace;
-5. `unknown`: between stages that an older autotune noted, which did not note the rest;
-6. it waited, for what the journal said last: a `cpu`, a `device`, another job with the same `task`, its `turn`, the
-   `window`, or a `lease` that somebody else has.
-So the parts sum to the whole. A stage counts from when the daemon handed it to a worker, which may have to load first.
+5. `unknown`: it lies between stages from a time when autotune wrote down nothing but stages;
+6. it waited for what the journal named last: a `cpu`, a `device`, another job with the same `task`, its `turn`, the
+   `window`, or a `lease` that somebody else holds.
+So the parts sum to the whole. A stage counts from when the daemon gave it to a worker, which may have to load first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
@@ -27,22 +27,20 @@ from autotune.commands.status import JobStatus
 from autotune.commands.terminal import Json, show, tell, workspace_of
 from autotune.daemon import uptime
 from autotune.errors import BadInput
-from autotune.planning.waiting import About
-from autotune.storage import formats
+from autotune.reasons import WaitTopic
+from autotune.storage import formats, journal
 from autotune.storage.daemon_info import running_daemon
-from autotune.storage.formats import KINDS, DaemonInfo, State
-from autotune.storage.journal import FORMAT as JOURNAL
+from autotune.storage.formats import KINDS, DaemonInfo, RunningStage, State
+from autotune.storage.journal import Event, JobEnded, StageEvent, UnknownEvent, UserRequest, WaitStarted
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.record_log import RecordLog
 
-WAITS: tuple[str, ...] = get_args(About)
+WAITS: tuple[str, ...] = get_args(WaitTopic)
 PARTS: tuple[str, ...] = (*KINDS, *(f"waits {about}" for about in WAITS), "held", "unknown", "ended", "stopped")
-_ENDS = ("done", "failed", "cancelled")
 
 
 @dataclass(frozen=True)
 class Times:
-    """The wall time of a job and its parts, in seconds. `until` is its end, or when the report was made."""
+    """The wall time of a job and its parts, in seconds, `until` its end or the time of the report."""
 
     id: int
     name: str
@@ -54,15 +52,15 @@ class Times:
 
 
 @dataclass
-class _Now:
-    """What holds at a moment of the sweep."""
+class _Situation:
+    """What is true of a job at a moment. `stages` counts the stages that run, by kind."""
 
     stages: dict[str, int]
     served: bool = False
     known: bool = True
     held: bool = False
     ended: bool = False
-    about: str = "turn"
+    topic: str = "turn"
 
     @property
     def part(self) -> str:
@@ -73,12 +71,12 @@ class _Now:
             return "ended" if self.ended else "held"
         if not self.served:
             return "stopped" if self.known else "unknown"
-        return f"waits {self.about}"
+        return f"waits {self.topic}"
 
 
 @dataclass(frozen=True)
 class _Change:
-    """What a moment changes: `field` of `_Now`, or how many stages of a kind run."""
+    """A change of the situation: a new value of a field, or how many more stages of a kind run."""
 
     at: float
     field: str
@@ -86,16 +84,25 @@ class _Change:
 
 
 def attribute(
-    records: Iterable[Mapping[str, Any]], served: Sequence[tuple[float, float]], begin: float, end: float
+    events: Iterable[Event | UnknownEvent],
+    served: Sequence[tuple[float, float]],
+    begin: float,
+    end: float,
+    running: Sequence[RunningStage] = (),
 ) -> dict[str, float]:
-    """The seconds from `begin` to `end` by part; they sum to `end - begin`.
+    """Return the seconds from `begin` to `end` by part. They sum to `end - begin`.
 
     Args:
-        records: the journal of the job, and with `event` "running" and `began` the stages that still run.
-        served: when a daemon served the workspace.
+        events: The journal of the job.
+        served: When a daemon served the workspace.
+        begin: The start, in epoch seconds.
+        end: The end, in epoch seconds.
+        running: The stages of the job that run at the end.
     """
-    changes = [*_of_journal(records, served), *_of_daemons(served)]
-    now, parts, at = _Now(dict.fromkeys(KINDS, 0)), dict.fromkeys(PARTS, 0.0), begin
+    changes = [*_of_journal(events, served), *_of_daemons(served)]
+    for stage in running:
+        changes += _of_stage(stage.kind, stage.started_at, end)
+    now, parts, at = _Situation(dict.fromkeys(KINDS, 0)), dict.fromkeys(PARTS, 0.0), begin
     for change in sorted(changes, key=lambda change: change.at):
         if change.at > at:
             parts[now.part] += min(change.at, end) - min(at, end)
@@ -108,42 +115,54 @@ def attribute(
     return parts
 
 
-def _of_journal(records: Iterable[Mapping[str, Any]], served: Sequence[tuple[float, float]]) -> Iterable[_Change]:
+def _of_journal(events: Iterable[Event | UnknownEvent], served: Sequence[tuple[float, float]]) -> Iterable[_Change]:
     noted_from = served[0][0] if served else math.inf
     last_before: float | None = None
-    for record in records:
-        at, event = float(record.get("at", 0.0)), record.get("event")
-        if event in ("stage", "stage failed", "running") and record.get("kind") in KINDS:
-            began = float(record.get("began", at - float(record.get("seconds", 0.0))))
-            yield _Change(min(began, at), str(record["kind"]), 1)
-            yield _Change(at, str(record["kind"]), -1)
-            last_before = at if at < noted_from else last_before
-        elif event == "waits" and record.get("about") in WAITS:
-            yield _Change(at, "about", record["about"])
-        elif event in ("held", "released"):
-            yield _Change(at, "held", event == "held")
-        elif event in _ENDS:
-            yield _Change(at, "ended", True)
-        elif event == "to be retried":
-            yield _Change(at, "ended", False)
-            yield _Change(at, "held", False)
+    for event in events:
+        yield from _of_event(event)
+        if isinstance(event, StageEvent):
+            last_before = event.at if event.at < noted_from else last_before
     if last_before is not None:
         yield _Change(-math.inf, "known", False)
         yield _Change(last_before, "known", True)
 
 
+def _of_event(event: Event | UnknownEvent) -> Iterable[_Change]:
+    match event:
+        case StageEvent():
+            yield from _of_stage(event.kind, event.began, event.at)
+        case WaitStarted() if event.reason.topic is not None:
+            yield _Change(event.at, "topic", event.reason.topic)
+        case UserRequest(verb="hold" | "release"):
+            yield _Change(event.at, "held", event.verb == "hold")
+        case UserRequest(verb="retry"):
+            yield _Change(event.at, "ended", False)
+            yield _Change(event.at, "held", False)
+        case _ if _is_end(event):
+            yield _Change(event.at, "ended", True)
+
+
+def _of_stage(kind: str, began: float, ended: float) -> list[_Change]:
+    return [_Change(min(began, ended), kind, 1), _Change(ended, kind, -1)]
+
+
+def _is_end(event: Event | UnknownEvent) -> bool:
+    """Whether a job is over with an event. A cancelled job is, also without a daemon to cancel it."""
+    return isinstance(event, JobEnded) or (isinstance(event, UserRequest) and event.verb == "cancel")
+
+
 def _of_daemons(served: Sequence[tuple[float, float]]) -> Iterable[_Change]:
     for start, stop in served:
         yield _Change(start, "served", True)
-        yield _Change(start, "about", "turn")
+        yield _Change(start, "topic", "turn")
         yield _Change(stop, "served", False)
 
 
 def reports(workspace: Workspace, jobs: Sequence[JobPaths], now: float) -> list[Times]:
-    """Of every job where its time went.
+    """Return where the time of each job went, until `now` for those that have not ended.
 
     Raises:
-        StorageError: a journal cannot be read.
+        StorageError: A journal cannot be read.
     """
     daemon = running_daemon(workspace)
     served = uptime.served(workspace)
@@ -154,7 +173,7 @@ def reports(workspace: Workspace, jobs: Sequence[JobPaths], now: float) -> list[
 
 
 def _last_seen(workspace: Workspace, otherwise: float) -> float:
-    """Until when a daemon lived that was killed: when it last wrote of itself."""
+    """Return when a daemon that was killed last wrote its status file, or else `otherwise`."""
     try:
         return workspace.daemon_info.stat().st_mtime
     except FileNotFoundError:
@@ -164,20 +183,19 @@ def _last_seen(workspace: Workspace, otherwise: float) -> float:
 def _times(
     paths: JobPaths, job: JobStatus, daemon: DaemonInfo | None, served: Sequence[tuple[float, float]], now: float
 ) -> Times:
-    records = RecordLog(paths.journal, *JOURNAL).read()
-    if daemon is not None:
-        mine = [stage for stage in daemon.running if stage.job == job.id]
-        records += [{"event": "running", "kind": it.kind, "began": it.started_at, "at": now} for it in mine]
+    events = journal.read(paths.journal)
+    running = [stage for stage in daemon.running if stage.job == job.id] if daemon is not None else []
     begin, end = job.submitted_at or now, now
     if job.ended:
-        over = [float(record["at"]) for record in records if record.get("event") in _ENDS]
-        end = job.finished_at or (over[-1] if over else now)
+        ends = [event.at for event in events if _is_end(event)]
+        end = job.finished_at or (ends[-1] if ends else now)
     end = max(begin, end)
-    return Times(job.id, job.name, job.state, begin, end, end - begin, attribute(records, served, begin, end))
+    parts = attribute(events, served, begin, end, running)
+    return Times(job.id, job.name, job.state, begin, end, end - begin, parts)
 
 
 def to_json(found: Sequence[Times]) -> dict[str, Any]:
-    """The documented form of `report --json`."""
+    """Return the documented form of `report --json`."""
     return {"version": 1, "jobs": [formats.to_json(times) for times in found]}
 
 

@@ -35,11 +35,10 @@ from autotune import schema
 from autotune.errors import InvalidData, StorageError, UnknownKey, WrongValue, disk_problem
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
 from autotune.planning.view import Kind, MachineResources
-from autotune.storage import formats
+from autotune.storage import formats, journal
 from autotune.storage.formats import JobSpec
-from autotune.storage.journal import FORMAT as JOURNAL
+from autotune.storage.journal import StageDone
 from autotune.storage.paths import JobPaths
-from autotune.storage.record_log import START, RecordLog
 from autotune.toml_file import name_lines, parse, section
 
 if TYPE_CHECKING:
@@ -206,20 +205,20 @@ def _duration(job: JobTable, kind: Kind, keys: schema.Keys, folder: Path) -> Dur
     return Duration(sum(samples) / len(samples), samples=samples)
 
 
-def _samples(journal: Path, kind: Kind, batch: int) -> tuple[float, ...]:
+def _samples(path: Path, kind: Kind, batch: int) -> tuple[float, ...]:
     """Return the durations of the stages of one kind in seconds, scaled to a full batch."""
     try:
-        records = RecordLog(journal, *JOURNAL).read_from(START).records
+        events = journal.read(path)
     except (OSError, StorageError):
         return ()
-    done = (record for record in records if record.get("event") == "stage" and record.get("kind") == kind)
-    return tuple(float(record["seconds"]) * batch / _count(record, batch) for record in done if record.get("seconds"))
+    done = (event for event in events if isinstance(event, StageDone) and event.kind == kind and event.seconds)
+    return tuple(event.seconds * batch / _count(event.summary, batch) for event in done)
 
 
-def _count(record: Mapping[str, Any], batch: int) -> int:
+def _count(summary: Mapping[str, Any], batch: int) -> int:
     """Return how many candidates a build or a measurement had; the duration of other stages does not depend on it."""
-    count = int(record.get("built", 0) or 0) + int(record.get("measured", 0) or 0)
-    return count + int(record.get("failed", 0) or 0) or batch
+    count = int(summary.get("built", 0) or 0) + int(summary.get("measured", 0) or 0)
+    return count + int(summary.get("failed", 0) or 0) or batch
 
 
 def _words(error: InvalidData) -> str:

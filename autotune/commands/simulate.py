@@ -1,4 +1,4 @@
-"""Play a scenario under scheduling policies and compare the outcomes: the command `simulate`."""
+"""Play a scenario under scheduling policies and compare the results: the command `simulate`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def run(scenario: Scenario, names: Sequence[str], record: bool = False) -> list[
     Args:
         scenario: What to play.
         names: The policies; none means all of them.
-        record: Whether the outcomes hold every stage, for a chart.
+        record: Whether the results hold every stage, for a chart.
 
     Returns:
-        One outcome for each policy.
+        One result for each policy.
 
     Raises:
         BadInput: There is no such policy.
@@ -44,20 +44,20 @@ def run(scenario: Scenario, names: Sequence[str], record: bool = False) -> list[
         gc.enable()
 
 
-def to_json(outcome: SimulationResult) -> dict[str, Any]:
-    """Return an outcome as JSON values: without the single stages, with means and utilisation in addition."""
-    values = asdict(outcome)
+def to_json(result: SimulationResult) -> dict[str, Any]:
+    """Return a result as JSON values: without the single stages, with means and utilisation in addition."""
+    values = asdict(result)
     del values["spans"]
     return values | {
-        "mean_completion": mean(outcome),
-        "worst_completion": max(outcome.completions.values(), default=0.0),
-        "utilisation": {name: outcome.utilisation(name) for name in outcome.counts},
+        "mean_completion": mean(result),
+        "worst_completion": max(result.completions.values(), default=0.0),
+        "utilisation": {name: result.utilisation(name) for name in result.counts},
     }
 
 
-def mean(outcome: SimulationResult) -> float:
+def mean(result: SimulationResult) -> float:
     """Return the mean completion time of the jobs that ended, in seconds."""
-    return sum(outcome.completions.values()) / max(1, len(outcome.completions))
+    return sum(result.completions.values()) / max(1, len(result.completions))
 
 
 def command(
@@ -77,7 +77,7 @@ def command(
     if gantt is not None:
         drawing.check(gantt)
     found = run(read(scenario), policy or [], record=gantt is not None)
-    words = json.dumps([to_json(outcome) for outcome in found]) if as_json else ""
+    words = json.dumps([to_json(result) for result in found]) if as_json else ""
     tell(words) if as_json else show(render.outcomes(found))
     if gantt is not None:
         drawing.save(gantt, found)

@@ -1,4 +1,4 @@
-"""A read-only picture of the queue: what `status` prints and `wait` waits on. Reads small files only."""
+"""The status of jobs and of the daemon, for `status` and `wait`. Reads small files only and writes none."""
 
 from __future__ import annotations
 
@@ -15,20 +15,12 @@ import typer
 from autotune.commands.terminal import Json, show, workspace_of
 from autotune.errors import AutotuneError
 from autotune.planning.urgency import misses
+from autotune.reasons import sentence
 from autotune.storage import formats
 from autotune.storage.daemon_info import running_daemon
-from autotune.storage.formats import (
-    BLOCKED,
-    ENDED,
-    Control,
-    DaemonInfo,
-    JobSpec,
-    JobState,
-    RunningStage,
-    State,
-    TaskProgress,
-)
+from autotune.storage.formats import ENDED, DaemonInfo, JobSpec, JobState, RunningStage, State, TaskProgress
 from autotune.storage.job_files import read_control, read_spec, read_state
+from autotune.storage.job_state import current_state
 from autotune.storage.paths import JobPaths, Workspace
 
 
@@ -44,9 +36,12 @@ class TaskStatus:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """One job, as shown. `reason` says why a waiting job waits and why a failed one failed.
+    """One job, as shown.
 
-    `eta_seconds` is what the daemon expects; None where it cannot say. `misses_deadline`: it has, or it is expected to.
+    Attributes:
+        reason: The sentence that says why it is in its state.
+        eta_seconds: How long the daemon expects it to take still; None if it expects nothing.
+        misses_deadline: Whether it has missed its deadline, or is expected to.
     """
 
     id: int
@@ -70,14 +65,14 @@ class JobStatus:
 
     @property
     def latency_ms(self) -> float | None:
-        """The sum of the best times of its tasks; None while one that can be tuned has none."""
+        """The sum of the best times of its tasks, each by its weight, in milliseconds; None while no task has one."""
         times = [(task.best_us, task.weight) for task in self.tasks]
         known = [best * weight for best, weight in times if best is not None]
         return sum(known) / 1e3 if known else None
 
 
 def snapshot(workspace: Workspace, jobs: Sequence[JobPaths] | None = None) -> list[JobStatus]:
-    """The status of these jobs, or of all. A job whose files cannot be read is shown as failed."""
+    """Return the status of these jobs, or of all. A job whose files cannot be read is shown as failed."""
     daemon = running_daemon(workspace)
     return [_job(paths, daemon) for paths in (workspace.job_list() if jobs is None else jobs)]
 
@@ -87,7 +82,7 @@ def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
         spec, control, state = read_spec(paths), read_control(paths), read_state(paths)
     except AutotuneError as error:
         return _unreadable(paths, str(error))
-    shown, reason = _state(spec, control, state, daemon)
+    shown, reason = current_state(spec.id, control, state, daemon)
     now = time.time()
     eta = _eta(spec.id, shown, daemon, now)
     end = state.finished_at if shown in ENDED and state.finished_at else now
@@ -97,7 +92,7 @@ def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
         model=spec.model,
         target=spec.target_kind,
         state=shown,
-        reason=reason,
+        reason=sentence(reason),
         trials_done=state.trials_done,
         trials_total=spec.trials,
         tasks=tuple(_tasks(spec, state)),
@@ -117,7 +112,7 @@ def _eta(job: int, shown: State, daemon: DaemonInfo | None, now: float) -> float
 
 @dataclass(frozen=True)
 class ResourceStatus:
-    """A CPU or a device, and a stage that runs on it, if one does; `since` in epoch seconds."""
+    """A CPU or a device, and the stage that runs on it `since` an epoch second, if one does."""
 
     resource: str
     job: int | None = None
@@ -128,7 +123,7 @@ class ResourceStatus:
 
 
 def resources(daemon: DaemonInfo) -> list[ResourceStatus]:
-    """What each CPU and each device does. A policy that leases nothing may have several stages on one."""
+    """Return what each CPU and each device does. Under a policy without leases one may have several stages."""
     found = []
     for name in [*(f"cpu {cpu}" for cpu in daemon.cpus), *(device for device in daemon.devices if device != "cpu")]:
         users = [stage for stage in daemon.running if name in _uses(stage)]
@@ -149,34 +144,13 @@ def _tasks(spec: JobSpec, state: JobState) -> list[TaskStatus]:
     ]
 
 
-def _state(spec: JobSpec, control: Control, state: JobState, daemon: DaemonInfo | None) -> tuple[State, str]:
-    """What holds now: the daemon's word, corrected by what the user has asked for since."""
-    retried = control.retries > state.retries_seen
-    if state.state in ENDED and not retried:
-        return state.state, state.reason
-    if control.wanted == "cancel":
-        return "cancelled", "cancelled"
-    if control.wanted == "hold":
-        return "held", control.reason or "held; `autotune release` lets it go on"
-    if daemon is None and state.reason.startswith(BLOCKED):
-        return "waiting", f"{state.reason} (no daemon is running)"
-    if daemon is None:
-        return "waiting", "no daemon is running; start one with `autotune daemon start`"
-    if daemon.trouble:
-        return "waiting", f"the daemon pauses: {daemon.trouble}"
-    if any(running.job == spec.id for running in daemon.running):
-        return "running", ""
-    waits = daemon.waits.get(str(spec.id), "") or state.reason
-    return "waiting", waits or "waits for its turn"
-
-
 def _unreadable(paths: JobPaths, reason: str) -> JobStatus:
     name = paths.folder.name.split("-", 1)[1]
     return JobStatus(paths.id, name, "", "", "failed", reason, 0, 0, (), None, 0.0, None)
 
 
 def daemon_json(daemon: DaemonInfo) -> dict[str, Any]:
-    """The documented form of `daemon status --json`."""
+    """Return the documented form of `daemon status --json`."""
     return {
         "version": 1,
         "pid": daemon.identity["pid"],
@@ -187,12 +161,12 @@ def daemon_json(daemon: DaemonInfo) -> dict[str, Any]:
         "trouble": daemon.trouble,
         "busy": daemon.busy,
         "resources": [formats.to_json(item) for item in resources(daemon)],
-        "waits": daemon.waits,
+        "waits": {job: sentence(reason) for job, reason in daemon.waits.items()},
     }
 
 
 def to_json(jobs: Sequence[JobStatus]) -> dict[str, Any]:
-    """The documented form of `status --json`."""
+    """Return the documented form of `status --json`."""
     return {"version": 1, "jobs": [formats.to_json(job) for job in jobs]}
 
 

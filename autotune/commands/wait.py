@@ -22,10 +22,19 @@ def wait(
     timeout_s: float | None,
     progress: Callable[[Sequence[JobStatus]], None] = lambda jobs: None,
 ) -> list[JobStatus]:
-    """Block until all of the jobs have ended and return how.
+    """Block until all of the jobs have ended.
+
+    Args:
+        workspace: Where the jobs are.
+        jobs: The jobs.
+        timeout_s: How many seconds to wait at most; None for no limit.
+        progress: Called with the status of the jobs whenever it is read.
+
+    Returns:
+        The status of the jobs at their end.
 
     Raises:
-        TimedOut: they had not after `timeout_s`.
+        TimedOut: Not all jobs have ended after `timeout_s`.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:

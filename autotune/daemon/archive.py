@@ -1,4 +1,4 @@
-"""Jobs that have ended: what the daemon keeps of them, which is next to nothing."""
+"""The little that the daemon keeps of jobs that have ended."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from autotune.daemon.queued_job import QueuedJob
 from autotune.errors import StorageError
 from autotune.storage.atomic import stamp
 from autotune.storage.job_files import read_control
+from autotune.storage.job_state import retry_requested
 from autotune.storage.paths import JobPaths
 
 
-class Archive(dict[int, "Archived"]):
+class Archive(dict[int, "ArchivedJob"]):
     """The jobs that have ended, by id."""
 
     def put(self, job: QueuedJob) -> None:
-        """Keep of this job what a retry needs."""
-        self[job.id] = Archived(job.state.retries_seen)
+        """Keep what has to be known to notice a retry of a job."""
+        self[job.id] = ArchivedJob(job.state.retries_seen)
 
-    def take_retried(self, found: Mapping[int, JobPaths]) -> None:
-        """Give up those of the jobs found that are to go on: whoever looks for jobs will find them new."""
-        for id in [id for id, job in self.items() if id in found and job.wanted_again(found[id])]:
+    def drop_retried(self, found: Mapping[int, JobPaths]) -> None:
+        """Forget the jobs that are to be retried, so that they are opened again."""
+        for id in [id for id, job in self.items() if id in found and job.is_to_be_retried(found[id])]:
             del self[id]
 
 
 @dataclass(slots=True)
-class Archived:
-    """How many retries a job has had, to notice that one more is asked for."""
+class ArchivedJob:
+    """How many retries a job has had."""
 
     retries_seen: int
     _control_seen: tuple[int, int] = (0, 0)
 
-    def wanted_again(self, paths: JobPaths) -> bool:
-        """Whether a retry was asked for since. The control file is read only if it has changed."""
+    def is_to_be_retried(self, paths: JobPaths) -> bool:
+        """Return whether another retry is requested. Reads the control file only if it has changed."""
         try:
             seen = stamp(paths.control)
         except OSError:
@@ -42,6 +43,6 @@ class Archived:
             return False
         self._control_seen = seen
         try:
-            return read_control(paths).retries > self.retries_seen
-        except StorageError:  # who opens the job will say what is wrong with it
+            return retry_requested(read_control(paths), self.retries_seen)
+        except StorageError:  # opening the job will report the error
             return True

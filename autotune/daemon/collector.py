@@ -49,9 +49,9 @@ class Collector:
             return
         job, id = self.queue.jobs[view.id.job], view.id
         if report.outcome == "busy":
-            self.dispatcher.put_off(job.id, report.reason)
+            self.dispatcher.put_off(view)
             return
-        with self.queue.leaving_out(job.id):
+        with self.queue.skipping_unusable(job.id):
             job.refresh(id.task)
             if view.kind == "measure":  # whatever became of it, it may have logged trials
                 self.queue.follow_logs()
@@ -63,7 +63,7 @@ class Collector:
                 self.pause.end()
                 self.queue.unblock(job)
                 self._take_result(job, view, report)
-            elif job.control.wanted != "cancel":
+            elif job.requested != "cancelled":
                 self._take_failure(job, view, report)
 
     def _take_result(self, job: QueuedJob, view: RunningView, report: StageReport) -> None:
@@ -71,18 +71,17 @@ class Collector:
         job.failures.pop(id, None)
         self.stage_times.learn(job.view(), view, report.summary, report.seconds)
         facts = {key: value for key, value in report.summary.items() if key != "kind"}
-        job.note_stage("stage", view, report.seconds, **facts)
+        job.journal.stage_done(view, report.seconds, facts)
         if kind == "search" and not report.summary.get("proposed"):
-            job.exhaust(id.task)
+            job.mark_exhausted(id.task)
         if kind == "measure":
             self.busy = str(report.summary.get("busy", ""))
-            _LOG.info("%s: %s", job.paths.folder.name, job.progress(id.task, report.summary))
+            _LOG.info("%s: %s", job.paths.folder.name, job.progress.line(id.task, report.summary))
 
     def _take_failure(self, job: QueuedJob, view: RunningView, report: StageReport) -> None:
-        id, kind = view.id, view.kind
+        id = view.id
         attempts = job.failures[id] = job.failures.get(id, 0) + 1
-        reason = f"{kind}: {report.outcome}: {report.reason}"
-        _LOG.warning("%s task %d round %d: %s", job.paths.folder.name, id.task, id.round, reason)
-        job.note_stage("stage failed", view, report.seconds, reason=reason)
+        diagnosis = job.journal.stage_failed(view, report.seconds, report.outcome, report.reason)
+        _LOG.warning("%s task %d round %d: %s", job.paths.folder.name, id.task, id.round, diagnosis)
         if attempts - pardoned(job.paths, id.task, id.round, attempts - 1) >= self.config.daemon.attempts:
-            job.set_aside(id.task, reason)
+            job.set_aside(id.task, diagnosis)

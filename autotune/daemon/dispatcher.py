@@ -19,6 +19,7 @@ from autotune.planning.estimates import Estimates
 from autotune.planning.planner import Planner
 from autotune.planning.view import MachineResources, Plan, RunningView, Start
 from autotune.processes.messages import RunStage
+from autotune.reasons import Reason
 from autotune.storage.room import check_room
 
 _BUSY_PAUSE_S = 1.0
@@ -81,7 +82,7 @@ class Dispatcher:
         job, now = self.queue.jobs[start.stage.id.job], self.clock.time()
         view = RunningView(start.stage.id, start.stage.kind, start.cpus, start.count, start.device, now)
         self.running.start(job.spec.target_kind, view, self._request(start, job))
-        job.serve(now)
+        job.stage_started(now)
 
     def _request(self, start: Start, job: QueuedJob) -> RunStage:
         stage = start.stage
@@ -101,7 +102,8 @@ class Dispatcher:
             attempt=job.failures.get(stage.id, 0),
         )
 
-    def put_off(self, job: int, reason: str) -> None:
-        """A stage found its resources leased by somebody else: plan again in a moment, and say so until then."""
+    def put_off(self, stage: RunningView) -> None:
+        """Plan again in a moment, as somebody else has leased what a stage needs. Until then its job waits for that."""
         self._not_before = self.clock.monotonic() + _BUSY_PAUSE_S
-        self.plan = replace(self.plan, waits={**self.plan.waits, job: reason})
+        names = sorted(set(capacity.lease_names(self.config, stage.cpus, stage.device)))
+        self.plan = replace(self.plan, waits={**self.plan.waits, stage.id.job: Reason("lease", resources=tuple(names))})

@@ -1,4 +1,4 @@
-"""The jobs of a workspace, as the daemon holds them: those to serve, those that have ended, those left out."""
+"""The jobs of a workspace as the daemon holds them: those to serve, those that have ended, those it cannot read."""
 
 from __future__ import annotations
 
@@ -14,31 +14,41 @@ from autotune.daemon.clock import DaemonClock
 from autotune.daemon.queued_job import QueuedJob
 from autotune.daemon.running import RunningStages
 from autotune.errors import DiskProblem, StorageError
-from autotune.storage.formats import BLOCKED
+from autotune.reasons import Reason
+from autotune.storage.job_state import retry_requested
 from autotune.storage.paths import Workspace
 
 _LOG = logging.getLogger("autotune.daemon")
-_LEFT_OUT_AGAIN_S = 30.0
-_BLOCKED_FIRST_S, _BLOCKED_AGAIN_S = 1.0, 10.0
+_RETRY_UNUSABLE_S = 30.0
+_RETRY_BLOCKED_FIRST_S, _RETRY_BLOCKED_S = 1.0, 10.0
 
 
 @dataclass(frozen=True)
 class Block:
-    """Why this machine cannot work for a job as it is set up now, when that is tried again, and how often it was."""
+    """Why this machine cannot work for a job as it is set up now.
 
-    reason: str
+    Attributes:
+        reason: What its last stage said.
+        until: When a stage of it is started again, in monotonic seconds.
+        tries: How many stages said so.
+        over: Whether stages of it may start again.
+    """
+
+    reason: Reason
     until: float
     tries: int
-    over: bool = False  # it is being tried again
+    over: bool = False
 
 
 @dataclass
 class JobQueue:
     """Follows the job folders of a workspace, and what the user wants of each job.
 
-    `jobs` are those to serve, `archive` what is kept of those that have ended, and `left_out` says why the files of
-    a job cannot be used. `blocked` are jobs whose last stage found that this machine cannot work for them. Each by
-    the job's id.
+    Attributes:
+        jobs: The jobs to serve, by id.
+        archive: What is kept of the jobs that have ended, by id.
+        unusable: Why the files of the other jobs cannot be used, by id.
+        blocked: The jobs of `jobs` that this machine cannot work for, by id.
     """
 
     workspace: Workspace
@@ -48,13 +58,13 @@ class JobQueue:
     clock: DaemonClock
     jobs: dict[int, QueuedJob] = field(default_factory=dict)
     archive: Archive = field(default_factory=Archive)
-    left_out: dict[int, str] = field(default_factory=dict)
+    unusable: dict[int, Reason] = field(default_factory=dict)
     blocked: dict[int, Block] = field(default_factory=dict)
-    _look_again_at: float = 0.0
+    _retry_unusable_at: float = 0.0
 
     @property
     def active(self) -> list[QueuedJob]:
-        """The jobs that are neither held nor ended."""
+        """The jobs of which stages may start."""
         return [job for job in self.jobs.values() if job.active]
 
     @property
@@ -63,69 +73,69 @@ class JobQueue:
         return [job for job in self.active if job.id not in self.blocked or self.blocked[job.id].over]
 
     @property
-    def hopeful(self) -> bool:
+    def excluded(self) -> dict[int, Reason]:
+        """Why jobs do not go on that cannot be served or are blocked, by id."""
+        return {**{id: block.reason for id, block in self.blocked.items()}, **self.unusable}
+
+    @property
+    def retries_blocked(self) -> bool:
         """Whether a job is blocked that has not been tried again yet."""
         return any(block.tries < 2 for block in self.blocked.values())
 
-    @property
-    def excluded(self) -> dict[int, str]:
-        """Why jobs do not go on that are left out or blocked."""
-        return {**{id: f"{BLOCKED}{block.reason}" for id, block in self.blocked.items()}, **self.left_out}
-
-    def block(self, job: QueuedJob, reason: str) -> None:
-        """Start nothing of this job for a while, for this machine cannot work for it; then try again."""
-        before = self.blocked.get(job.id)
+    def block(self, job: QueuedJob, detail: str) -> None:
+        """Start nothing of this job for a while, for this machine cannot work for it. Then try again."""
+        before, reason = self.blocked.get(job.id), Reason("unfit-machine", detail=detail)
         if before is not None and not before.over:
             return  # another stage of it said so just now
         if before is None or before.reason != reason:
-            _LOG.error("blocking job %d: %s", job.id, reason)
-        pause_s = _BLOCKED_FIRST_S if before is None else _BLOCKED_AGAIN_S
+            _LOG.error("blocking job %d: %s", job.id, detail)
+        pause_s = _RETRY_BLOCKED_FIRST_S if before is None else _RETRY_BLOCKED_S
         tries = 1 if before is None else before.tries + 1
         self.blocked[job.id] = Block(reason, self.clock.monotonic() + pause_s, tries)
-
-    def try_blocked(self) -> None:
-        """Let stages of blocked jobs start whose time has come."""
-        for id, block in self.blocked.items():
-            if not block.over and self.clock.monotonic() >= block.until:
-                self.blocked[id] = replace(block, over=True)
-                self.changes.note()
 
     def unblock(self, job: QueuedJob) -> None:
         """A stage of this job has done its work."""
         if self.blocked.pop(job.id, None):
             _LOG.info("job %d goes on", job.id)
 
+    def retry_blocked(self) -> None:
+        """Let stages of blocked jobs start whose time has come."""
+        for id, block in self.blocked.items():
+            if not block.over and self.clock.monotonic() >= block.until:
+                self.blocked[id] = replace(block, over=True)
+                self.changes.note()
+
     def load(self) -> None:
         """Open jobs that are new, drop those whose folder is gone."""
         found = {paths.id: paths for paths in self.workspace.job_list()}
-        for known in (self.jobs, self.left_out, self.blocked, self.archive):
+        for known in (self.jobs, self.unusable, self.blocked, self.archive):
             for id in set(known) - set(found):
                 del known[id]
                 self.changes.note()
-        self.archive.take_retried(found)
-        kept = set(self.left_out)
-        if self.clock.monotonic() >= self._look_again_at:  # a job that was left out may have been mended
-            kept, self._look_again_at = set(), self.clock.monotonic() + _LEFT_OUT_AGAIN_S
+        self.archive.drop_retried(found)
+        kept = set(self.unusable)
+        if self.clock.monotonic() >= self._retry_unusable_at:  # the files may have been repaired
+            kept, self._retry_unusable_at = set(), self.clock.monotonic() + _RETRY_UNUSABLE_S
         for id in sorted(set(found) - set(self.jobs) - set(self.archive) - kept):
-            with self.leaving_out(id):
+            with self.skipping_unusable(id):
                 job = QueuedJob.open(self.workspace, found[id], self.config)
-                job.enter(self.jobs.values(), self.clock.time())
+                job.enter_queue(self.jobs.values(), self.clock.time())
                 self.jobs[id] = job
-                self.left_out.pop(id, None)
+                self.unusable.pop(id, None)
                 self.changes.note()
 
-    def load_mended(self) -> bool:
-        """Try at once to load the jobs that were left out. Returns whether one of them goes on."""
-        before, self._look_again_at = set(self.left_out), 0.0
+    def load_repaired(self) -> bool:
+        """Try at once to load the jobs with unusable files. Returns whether one of them can be served now."""
+        before, self._retry_unusable_at = set(self.unusable), 0.0
         self.load()
-        return bool(before - set(self.left_out))
+        return bool(before - set(self.unusable))
 
     @contextmanager
-    def leaving_out(self, id: int) -> Iterator[None]:
-        """Leave a job out whose files cannot be used; `status` says why, and the others go on.
+    def skipping_unusable(self, id: int) -> Iterator[None]:
+        """Serve a job no further if its files cannot be used. `status` says why, and the other jobs go on.
 
         Raises:
-            DiskProblem: the disk is at fault, not the job, which is read again when that is over.
+            DiskProblem: The fault is the disk's and may pass. The job is read again then.
         """
         try:
             yield
@@ -133,28 +143,28 @@ class JobQueue:
             self.jobs.pop(id, None)
             if isinstance(error, DiskProblem) and error.passing:
                 raise
-            if self.left_out.get(id) != (reason := f"cannot go on: {error}"):
+            if self.unusable.get(id) != (reason := Reason("unusable-files", detail=str(error))):
                 _LOG.error("leaving out job %d: %s", id, error)
                 self.changes.note()
-            self.left_out[id] = reason
+            self.unusable[id] = reason
             self.running.kill(id)
 
-    def obey(self) -> None:
-        """Take in what the user wants of each job since the last tick."""
+    def apply_controls(self) -> None:
+        """Apply what the user has asked for since the last tick: hold, cancel or retry jobs."""
         for id, job in list(self.jobs.items()):
-            with self.leaving_out(id):
-                if not job.obey():
+            with self.skipping_unusable(id):
+                if not job.refresh_control():
                     continue
                 self.changes.note()
-                if job.ended and job.control.retries > job.state.retries_seen:
+                if job.ended and retry_requested(job.control, job.state.retries_seen):
                     job.restart()
-                if job.control.wanted == "cancel" and not job.ended:
+                if job.requested == "cancelled" and not job.ended:
                     self.running.kill(id)
 
     def follow_logs(self) -> None:
-        """Take in the trials that were added to tuning logs; jobs share them."""
+        """Read the trials that were added to tuning logs. Jobs share them."""
         for job in self.active:
-            with self.leaving_out(job.id):
+            with self.skipping_unusable(job.id):
                 job.follow_logs()
 
     def put_away(self, job: QueuedJob) -> None:

@@ -16,24 +16,27 @@ from autotune.storage.paths import Workspace
 _LOG = logging.getLogger("autotune.daemon")
 
 
-def sweep(workspace: Workspace, lock_folder: Path) -> list[Path]:
-    """Delete litter that is over an hour old, and name it. Never raises; what cannot be deleted stays."""
+def delete_leftovers(workspace: Workspace, lock_folder: Path) -> list[Path]:
+    """Delete leftovers that are over an hour old, and return their paths. What cannot be deleted stays."""
     folders = [lock_folder, *_folders(workspace)]
-    swept = [path for folder in folders for path in remove_temporaries(folder)]
+    deleted = [path for folder in folders for path in remove_temporaries(folder)]
     for folder in workspace.jobs.glob(workspace.incoming("*").name):
         with contextlib.suppress(OSError):
             if abandoned(folder):
                 shutil.rmtree(folder)
-                swept.append(folder)
-    for path in swept:
-        _LOG.info("swept %s, which a killed process left", path)
-    return swept
+                deleted.append(folder)
+    for path in deleted:
+        _LOG.info("deleted %s, which a killed process left", path)
+    return deleted
 
 
 def abandoned(folder: Path) -> bool:
-    """Whether a half-written job is over an hour old, and its writer gone.
+    """Return whether a half-written job is over an hour old and its writer does not run any more.
 
-    Both, as the clock may have been put forward while a submission runs. Raises ``OSError``.
+    The age is not enough: the clock may have been set forward during a submission.
+
+    Raises:
+        OSError: The folder cannot be looked at.
     """
     return time.time() - folder.stat().st_mtime > LEFTOVER_AGE_S and not _runs(folder.name.split("-")[1])
 
@@ -42,15 +45,15 @@ def _runs(pid: str) -> bool:
     return pid.isdecimal() and runs(int(pid))
 
 
-def litter(workspace: Workspace) -> Iterator[Path]:
-    """Everything with a temporary name, of any age, whoever writes it."""
+def temporaries(workspace: Workspace) -> Iterator[Path]:
+    """Yield everything with a temporary name, of any age, also if somebody still writes it."""
     for folder in _folders(workspace):
         yield from sorted(folder.glob(f"{TEMPORARY_PREFIX}*"))
     yield from sorted(workspace.jobs.glob(workspace.incoming("*").name))
 
 
 def _folders(workspace: Workspace) -> Iterator[Path]:
-    """Every folder in which files are published."""
+    """Yield every folder in which files are published."""
     yield from (workspace.jobs, workspace.logs)
     for job in workspace.job_list():
         yield from (job.folder, job.tasks, job.stages)

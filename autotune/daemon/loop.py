@@ -1,4 +1,4 @@
-"""The daemon: load, obey, dispatch, publish, collect; and again. Never imports TVM."""
+"""The daemon: load jobs, apply controls, dispatch, publish, collect; and again. Never imports TVM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.daemon.collector import Collector
 from autotune.daemon.dispatcher import Dispatcher
 from autotune.daemon.hours import Hours
 from autotune.daemon.job_queue import JobQueue
-from autotune.daemon.leftovers import sweep
+from autotune.daemon.leftovers import delete_leftovers
 from autotune.daemon.pause import Pause
 from autotune.daemon.publisher import Publisher
 from autotune.daemon.running import RunningStages
@@ -171,8 +171,8 @@ class Daemon:
             self._delete_leftovers()
             if self._watch.changed() or self._pause.trouble:  # which may have kept a job from being read
                 self._queue.load()
-                self._queue.obey()
-            self._queue.try_blocked()
+                self._queue.apply_controls()
+            self._queue.retry_blocked()
             if not self._stopping:
                 self._dispatcher.dispatch()
             self._publisher.publish(self._stopping)
@@ -186,7 +186,7 @@ class Daemon:
     def _delete_leftovers(self) -> None:
         if self.clock.monotonic() >= self._delete_leftovers_at:
             self._delete_leftovers_at = self.clock.monotonic() + _DELETE_LEFTOVERS_EVERY_S
-            sweep(self.workspace, self.config.machine.lock_folder)
+            delete_leftovers(self.workspace, self.config.machine.lock_folder)
 
     def _collect(self) -> None:
         """Wait for reports, a signal or the next poll, and take in what came."""
@@ -222,12 +222,12 @@ class Daemon:
             return overdue or not self._running
         if not self.drain or not self._dispatcher.stalled or self._pause.trouble:
             return False
-        return not self._queue.hopeful and not self._mended()
+        return not self._queue.retries_blocked and not self._repaired()
 
-    def _mended(self) -> bool:
-        """Whether a job that was left out goes on after all: asked once more before the queue counts as drained."""
+    def _repaired(self) -> bool:
+        """Whether a job whose files were unusable can be served now. Asked before the queue counts as drained."""
         try:
-            return self._queue.load_mended()
+            return self._queue.load_repaired()
         except DiskProblem as problem:
             self._pause.begin(str(problem))
             return True

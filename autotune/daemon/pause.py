@@ -1,4 +1,4 @@
-"""Why the daemon starts nothing for a while: a full or read-only disk, settings that cannot be read."""
+"""The pause of a daemon that cannot work: the disk is full or read-only, or the settings cannot be read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _LONGEST_S = 10.0
 
 @dataclass
 class Pause:
-    """Holds the daemon back, longer each time, until work succeeds again. Says so once, and once when it is over."""
+    """Keeps the daemon from starting stages, longer each time, until one succeeds. `trouble` says why.
+
+    The log tells of its begin and of its end, each once.
+    """
 
     changes: Changes = field(default_factory=Changes)
     clock: DaemonClock = field(default_factory=DaemonClock)
@@ -25,21 +28,21 @@ class Pause:
 
     @property
     def on(self) -> bool:
-        """Whether it is too early to try again."""
+        """Whether it is too early to start a stage again."""
         return self.clock.monotonic() < self._until
 
     def begin(self, trouble: str) -> None:
-        """Something that is no stage's fault went wrong."""
+        """Begin a pause, because of something that is no stage's fault. A pause that is on is not made longer."""
         if trouble != self.trouble:
             _LOG.error("paused: %s", trouble)
         self.trouble = trouble
-        if not self.on:  # what else goes wrong meanwhile says nothing new
+        if not self.on:
             self._until = self.clock.monotonic() + min(_LONGEST_S, _FIRST_S * 2**self._times)
             self._times = min(self._times + 1, 10)
         self.changes.note()
 
     def end(self) -> None:
-        """Work has succeeded."""
+        """End the pause, because work has succeeded."""
         if self.trouble:
             _LOG.info("goes on after: %s", self.trouble)
             self.changes.note()

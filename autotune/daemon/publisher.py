@@ -1,4 +1,4 @@
-"""Write the states of the jobs, and what the daemon tells `status` of itself."""
+"""Write the states of the jobs, and the daemon's own status file."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from autotune.daemon.status_file import StatusFile
 from autotune.planning.budget import ended
 from autotune.planning.view import RunningView
 from autotune.planning.waiting import TURN
+from autotune.reasons import EndReason, Reason, sentence
 
 _LOG = logging.getLogger("autotune.daemon")
 _STATE_EVERY_S = 1.0
@@ -40,14 +41,14 @@ class Publisher:
     _published_at: float = 0.0
 
     def publish(self, stopping: bool, last: bool = False) -> None:
-        """Write states and the daemon's own picture where they changed.
+        """Write the state files and the status file where they have changed.
 
         Args:
-            stopping: whether the daemon starts nothing more.
-            last: write however short a time ago that was done.
+            stopping: Whether the daemon starts nothing more.
+            last: Write even if that was done less than a second ago.
 
         Raises:
-            DiskProblem: the disk refuses what has to be written.
+            DiskProblem: A file could not be written.
         """
         now, running = self.clock.monotonic(), self.running.views
         if not (self.changes.unpublished or last):
@@ -56,11 +57,11 @@ class Publisher:
             return
         self._published_at, self.changes.unpublished = now, False
         planner, waits = self.dispatcher.planner, {**self.dispatcher.plan.waits, **self.queue.excluded}
-        # First: on a full disk it may be the one small file that still fits.
+        # The status file comes first: it is small and may still fit on a full disk.
         self.status_file.publish(planner, running, waits, stopping, self.pause.trouble, self.collector.busy)
         for job in list(self.queue.jobs.values()):
             if not job.ended:
-                with self.queue.leaving_out(job.id):
+                with self.queue.skipping_unusable(job.id):
                     self._publish_job(job, running)
             if job.ended:
                 self.queue.put_away(job)
@@ -68,27 +69,28 @@ class Publisher:
 
     def _publish_job(self, job: QueuedJob, running: list[RunningView]) -> None:
         busy = any(view.id.job == job.id for view in running)
-        if job.control.wanted == "cancel":
+        if job.requested == "cancelled":
             if not busy:
-                job.publish("cancelled", "cancelled")
-        elif job.control.wanted == "hold":
-            job.publish("held", "held; finishing what runs" if busy else job.control.reason or "held")
+                job.publish("cancelled", Reason("cancelled"))
+        elif job.requested == "held":
+            job.publish("held", Reason("finishing") if busy else job.control.reason or Reason("held"))
         elif (why := ended(job.view(), running)) is not None:
             self._finish(job, why)
         elif busy:
-            job.publish("running", "")
+            job.publish("running", None)
         else:
-            began = job.state.trials_done or job.state.state == "running"
+            has_begun = job.state.trials_done or job.state.state == "running"
             reason = self.queue.excluded.get(job.id) or self.dispatcher.plan.waits.get(job.id, TURN)
-            job.wait_for(reason)
-            job.publish("running" if began else "waiting", reason)
+            job.journal.waiting(reason)
+            job.publish("running" if has_begun else "waiting", reason)
         if job.ended:
-            _LOG.info("%s: %s, %s", job.paths.folder.name, job.state.state, job.state.reason)
+            _LOG.info("%s: %s, %s", job.paths.folder.name, job.state.state, sentence(job.state.reason))
 
-    def _finish(self, job: QueuedJob, why: str) -> None:
-        aside = [task.set_aside for task in job.state.tasks if task.set_aside]
-        if aside and len(aside) == len(job.spec.tunable):
+    def _finish(self, job: QueuedJob, why: EndReason) -> None:
+        diagnoses = [task.set_aside for task in job.state.tasks if task.set_aside]
+        first = diagnoses[0] if diagnoses else ""
+        if diagnoses and len(diagnoses) == len(job.spec.tunable):
             self.failed = True
-            job.publish("failed", aside[0])
+            job.publish("failed", Reason("all-set-aside", detail=first))
         else:
-            job.publish("done", why + (f"; {len(aside)} tasks set aside: {aside[0]}" if aside else ""))
+            job.publish("done", Reason(why, set_aside=len(diagnoses), detail=first))

@@ -1,6 +1,6 @@
-"""How long stages took in this workspace, from one daemon to the next: `logs/estimates.json`.
+"""How long stages took in this workspace, kept from one daemon to the next in `logs/estimates.json`.
 
-It is derived and may be lost: a file that is missing or damaged is begun anew, and the log of the daemon says so.
+The file may be lost: if it is missing or damaged, the daemon says so in its log and begins a new one.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from autotune.storage.paths import Workspace
 
 _LOG = logging.getLogger("autotune.daemon")
 _SAVE_EVERY_S = 30.0
-# Tasks kept of each kind of stage and device: some hundred kilobytes in all.
+# How many tasks are kept for each kind of stage and device. The file then has a few hundred kilobytes.
 _MOST_TASKS = 2000
 
 
 @dataclass
 class StageTimes:
-    """The estimates of a workspace, and when they were last written."""
+    """The estimates of a workspace, and the file that keeps them."""
 
     workspace: Workspace
     estimates: Estimates
@@ -35,7 +35,7 @@ class StageTimes:
 
     @classmethod
     def load(cls, workspace: Workspace, clock: DaemonClock | None = None) -> StageTimes:
-        """What earlier daemons learnt, or nothing."""
+        """Read what earlier daemons have written. If it cannot be used, begin without any estimates."""
         clock = clock or DaemonClock()
         try:
             means = formats.read(EstimatesFile, workspace.estimates).means
@@ -47,7 +47,7 @@ class StageTimes:
         return cls(workspace, Estimates(), clock)
 
     def learn(self, view: JobView, stage: RunningView, summary: dict[str, Any], seconds: float) -> None:
-        """Take in a stage that ended well."""
+        """Add the duration of a stage that succeeded. `summary` says how many candidates it had."""
         if not seconds:
             return
         count = int(summary.get("built", 0) or summary.get("measured", 0) or 0) + int(summary.get("failed", 0) or 0)
@@ -56,11 +56,11 @@ class StageTimes:
         self._new = True
 
     def forget(self, job: int) -> None:
-        """A job has ended: what is known of its tasks, and of all, stays."""
+        """Forget the estimates of one job. Those of its tasks stay."""
         self.estimates.forget(str(job))
 
     def save(self, last: bool = False) -> None:
-        """Write what is new, at most every 30 s unless it is the last time. A full disk costs the estimates only."""
+        """Write new estimates: at most every 30 s, unless this is the `last` time. An error is logged and ignored."""
         now = self.clock.monotonic()
         if not self._new or (now - self._saved_at < _SAVE_EVERY_S and not last):
             return

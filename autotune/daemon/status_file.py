@@ -1,4 +1,4 @@
-"""What the daemon tells `status` of itself, in `jobs/.daemon.json`: what runs where, why jobs wait, when they end."""
+"""The status file of the daemon, `jobs/.daemon.json`: what runs where, why jobs wait, when they are to end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from autotune.daemon.clock import DaemonClock
 from autotune.daemon.hours import Hours
 from autotune.planning.planner import Planner
 from autotune.planning.view import RunningView
+from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.formats import DaemonInfo, RunningStage
 from autotune.storage.identity import Identity
@@ -19,7 +20,7 @@ _FORECAST_EVERY_S = 5.0
 
 @dataclass
 class StatusFile:
-    """The daemon's picture of itself, and the file with it, which is written only when something has changed."""
+    """What the daemon last wrote of itself. The file is written only when something has changed."""
 
     workspace: Workspace
     hours: Hours
@@ -30,10 +31,10 @@ class StatusFile:
 
     @classmethod
     def begin(cls, workspace: Workspace, hours: Hours, policy: str, window: str, clock: DaemonClock) -> StatusFile:
-        """Tell `status` who serves this workspace.
+        """Write who serves the workspace.
 
         Raises:
-            DiskProblem: the file cannot be written.
+            DiskProblem: The file cannot be written.
         """
         info = DaemonInfo(Identity.current().to_json(), clock.time(), policy, window=window)
         formats.write(workspace.daemon_info, info)
@@ -43,19 +44,27 @@ class StatusFile:
         self,
         planner: Planner | None,
         running: Sequence[RunningView],
-        waits: Mapping[int, str],
+        waits: Mapping[int, Reason],
         stopping: bool,
         trouble: str,
         busy: str,
     ) -> None:
-        """Write what has changed; `trouble` is why the daemon pauses, `busy` what disturbed a measurement.
+        """Write the file, if anything in it has changed.
+
+        Args:
+            planner: The planner; None before the first plan.
+            running: The stages that run.
+            waits: Why jobs wait, by id.
+            stopping: Whether the daemon starts nothing more.
+            trouble: Why it pauses; empty if it does not.
+            busy: What disturbed the last measurement; empty if nothing did.
 
         Raises:
-            DiskProblem: the file could not be written; what it should say is kept for the next time.
+            DiskProblem: The file could not be written. The next call tries again.
         """
-        stages = tuple(RunningStage(*item.id, item.kind, item.cpus, item.started_at, item.device) for item in running)
-        said = {str(job): reason for job, reason in waits.items()}
-        info = replace(self.info, stopping=stopping, running=stages, waits=said, trouble=trouble, busy=busy)
+        stages = tuple(RunningStage(*view.id, view.kind, view.cpus, view.started_at, view.device) for view in running)
+        by_id = {str(job): reason for job, reason in waits.items()}
+        info = replace(self.info, stopping=stopping, running=stages, waits=by_id, trouble=trouble, busy=busy)
         if planner is not None:
             machine = planner.machine
             info = replace(info, cpus=machine.cpus, devices=machine.devices, ends=self._ends(planner, running))

@@ -1,4 +1,4 @@
-"""When a daemon served a workspace: `logs/daemon.jsonl`, a line when one starts and a line when it leaves."""
+"""When daemons served a workspace: `logs/daemon.jsonl` has a line for each start and for each stop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FORMAT = ("autotune-attendance", 1)
 
 
 def started(workspace: Workspace) -> None:
-    """A daemon starts. Where the one before was killed, what it last wrote of itself tells until when it lived."""
+    """Note that a daemon starts, and when the one before, if it was killed, last wrote its status file."""
     record: dict[str, object] = {"event": "started"}
     try:
         _note(workspace, record | {"seen": round(workspace.daemon_info.stat().st_mtime, 3)})
@@ -24,7 +24,7 @@ def started(workspace: Workspace) -> None:
 
 
 def stopped(workspace: Workspace) -> None:
-    """The daemon leaves."""
+    """Note that the daemon stops."""
     _note(workspace, {"event": "stopped"})
 
 
@@ -36,17 +36,17 @@ def _note(workspace: Workspace, record: dict[str, object]) -> None:
 
 
 def served(workspace: Workspace) -> list[tuple[float, float]]:
-    """The stretches in which a daemon served, in epoch seconds, oldest first; one that has not left ends at infinity.
+    """Return when daemons served, as pairs of epoch seconds, oldest first. If one has not stopped, its end is infinity.
 
     Raises:
-        StorageError: the file cannot be read.
+        StorageError: The file cannot be read.
     """
-    found: list[tuple[float, float]] = []
+    periods: list[tuple[float, float]] = []
     for record in RecordLog(workspace.uptime, *_FORMAT).read():
         at = float(record["at"])
-        still = bool(found) and found[-1][1] == math.inf
-        if still:
-            found[-1] = (found[-1][0], max(found[-1][0], min(at, float(record.get("seen", at)))))
+        serving = bool(periods) and periods[-1][1] == math.inf
+        if serving:
+            periods[-1] = (periods[-1][0], max(periods[-1][0], min(at, float(record.get("seen", at)))))
         if record["event"] == "started":
-            found.append((at, math.inf))
-    return found
+            periods.append((at, math.inf))
+    return periods

@@ -157,7 +157,7 @@ class Board:
     def _update(self, job: PlannedJob, remaining_changed: bool = True) -> None:
         claims, begun, batches = job.claims, job.rounds_begun, job.ready_batches
         job.update(job.view.device in self.machine.kinds)
-        job.reason = ""
+        job.reason = None
         self.queues_of(job.view.device).ready_batches += job.ready_batches - batches
         self._rounds_begun += job.rounds_begun - begun
         if job.claims != claims:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from autotune.planning.gain import open_tasks
 from autotune.planning.view import JobView, RunningView
+from autotune.reasons import EndReason
 
 # The first batch of a task may be as small as a round divided by this.
 _FIRST_BATCH_DIVISOR = 4
@@ -40,7 +41,7 @@ def batch(job: JobView, trials_in_flight: int, worthwhile: int | None = None) ->
     return max(0, min(left, job.trials_per_round))
 
 
-def ended(job: JobView, running: Sequence[RunningView]) -> str | None:
+def ended(job: JobView, running: Sequence[RunningView]) -> EndReason | None:
     """Return why a job has ended, or None if it has not.
 
     A job has ended if none of its stages runs, no round is in flight, and no further round may begin.
@@ -50,7 +51,7 @@ def ended(job: JobView, running: Sequence[RunningView]) -> str | None:
     if any(stage.kind != "search" for stage in job.live_stages):
         return None
     if job.trials_done >= job.trials:
-        return "budget used"
+        return "budget-used"
     if not open_tasks(job):
-        return "no task improves any more" if any(task.trials for task in job.tasks) else "nothing to tune"
+        return "no-improvement" if any(task.trials for task in job.tasks) else "nothing-to-tune"
     return None

@@ -12,6 +12,7 @@ from autotune.planning.queues import QueueName, ReadyStage
 from autotune.planning.remaining import RemainingWork
 from autotune.planning.urgency import STAGE_ORDER
 from autotune.planning.view import JobView, Kind, MachineResources, RunningView, StageId, StageView, TaskView
+from autotune.reasons import Reason
 
 # The first batch of a task is large enough that building and measuring it takes this many times as long as its search
 # and training.
@@ -31,7 +32,7 @@ class PlannedJob:
         trials_in_flight: Trials that these rounds will add.
         watched: The keys of tuning logs on which a change of claims may change the job's next search.
         remaining: Its remaining work, if the policy uses estimates.
-        reason: Why the job waits; empty if that is not known or must be worked out again.
+        reason: Why the job waits; None if that is not known or must be worked out again.
     """
 
     def __init__(self, view: JobView, estimates: Estimates, round_seconds: Callable[[PlannedJob], float]) -> None:
@@ -44,7 +45,7 @@ class PlannedJob:
         self.trials_in_flight = 0
         self.watched: set[str] = set()
         self.remaining = RemainingWork()
-        self.reason = ""
+        self.reason: Reason | None = None
         self._estimates = estimates
         self._round_seconds = round_seconds
         self._ready: dict[QueueName, list[StageView]] = {"measure": [], "continue": [], "begin": []}

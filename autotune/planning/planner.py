@@ -16,6 +16,7 @@ from autotune.planning.policy import Policy
 from autotune.planning.scheduler import Scheduler
 from autotune.planning.view import JobView, MachineResources, Plan, RunningView
 from autotune.planning.waiting import CPU, TASK, TURN, for_device, lacks
+from autotune.reasons import Reason
 
 
 def plan(
@@ -108,17 +109,17 @@ class Planner:
             if id not in board.running:
                 board.stage_started(stage)
 
-    def _waits(self) -> dict[int, str]:
+    def _waits(self) -> dict[int, Reason]:
         """Return for every job that runs nothing what it waits for."""
         return {id: self._why(job) for id, job in sorted(self._board.jobs.items()) if not job.running}
 
-    def _why(self, job: PlannedJob) -> str:
+    def _why(self, job: PlannedJob) -> Reason:
         """Return the reason, which is kept while the job has a ready stage: what changes one then changes the other."""
         reason = job.reason or self._reason(job)
-        job.reason = reason if job.queued else ""
+        job.reason = reason if job.queued else None
         return reason
 
-    def _reason(self, job: PlannedJob) -> str:
+    def _reason(self, job: PlannedJob) -> Reason:
         searches = job.open_searches(self._policy.rounds_per_task)
         blocked = bool(searches) and not any(self._board.is_free(job, stage) for stage in searches)
         if job.next_continuation() is not None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from autotune.reasons import Reason
+
 Kind = Literal["search", "build", "measure", "train"]
 
 
@@ -195,5 +197,5 @@ class Plan:
     """
 
     starts: tuple[Start, ...]
-    waits: dict[int, str]
+    waits: dict[int, Reason]
     late: frozenset[int] = frozenset()

@@ -224,7 +224,7 @@ def decode(data: dict[str, Any]) -> Message:
     """Return the message that `send` was given.
 
     Raises:
-        KeyError, TypeError, ValueError: the data is not such a message.
+        KeyError, InvalidData: the data is not such a message.
     """
     return from_json(_TYPES[data["type"]], data)
 

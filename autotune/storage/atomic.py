@@ -96,7 +96,12 @@ def publish_json(path: Path, kind: str, version: int, payload: Mapping[str, Any]
 
 
 def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
-    """Read a payload that `publish_json` wrote.
+    """Read a payload that `publish_json` wrote; see `read_versioned_json`."""
+    return read_versioned_json(path, kind, version)[1]
+
+
+def read_versioned_json(path: Path, kind: str, version: int) -> tuple[int, dict[str, Any]]:
+    """Read the version of a file and the payload that `publish_json` wrote.
 
     Args:
         path: The file.
@@ -120,7 +125,7 @@ def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
             f"{path} has version {found_version} of format {kind!r}, and this autotune reads up to"
             f" version {version}; a newer autotune wrote it: upgrade autotune"
         )
-    return content
+    return found_version, content
 
 
 def publish_folder(temporary: Path, final: Path) -> None:

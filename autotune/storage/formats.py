@@ -6,21 +6,22 @@ Points in time are seconds since the epoch; durations are seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from autotune import schema
 from autotune.errors import DamagedFile, InvalidData
-from autotune.storage.atomic import publish_json, read_json
+from autotune.reasons import Reason
+from autotune.storage.atomic import publish_json, read_versioned_json
 
 Kind = Literal["search", "build", "measure", "train"]
 KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train")
 Wanted = Literal["run", "hold", "cancel"]
 State = Literal["waiting", "running", "held", "cancelled", "done", "failed"]
 SIMULATED = "simulated"  # the kind of target and device for tests, which does not exist
-BLOCKED = "blocked: "  # so begins the reason of a job for which this machine cannot work
 ENDED: tuple[State, ...] = ("cancelled", "done", "failed")
 
 T = TypeVar("T")
@@ -86,13 +87,16 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class Control:
-    """What the user wants of a job. Written by the commands only, under the queue lock."""
+    """What the user wants of a job. Written by the commands only, under the queue lock.
 
-    FORMAT = ("autotune-control", 1)
+    `reason` says why a job is held that the user did not hold.
+    """
+
+    FORMAT = ("autotune-control", 2)
 
     wanted: Wanted = "run"
     retries: int = 0
-    reason: str = ""
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True)
@@ -108,10 +112,10 @@ class TaskProgress:
 class JobState:
     """How far a job is. Written by the daemon only; everything in it follows from logs and stage files."""
 
-    FORMAT = ("autotune-state", 1)
+    FORMAT = ("autotune-state", 2)
 
     state: State = "waiting"
-    reason: str = ""
+    reason: Reason | None = None
     trials_done: int = 0
     tasks: tuple[TaskProgress, ...] = ()
     finished_at: float | None = None
@@ -237,18 +241,23 @@ class RunningStage:
 class DaemonInfo:
     """Who the daemon of a workspace is and what it is doing.
 
-    `cpus` and `devices` are what it may use; `ends` says when each job is expected to end; `trouble` is why it pauses.
-    `busy` is what disturbed the last measurement.
+    Attributes:
+        waits: Why jobs wait, by job id.
+        cpus: The CPUs it may use.
+        devices: The devices it may use.
+        ends: When the jobs are expected to end, in epoch seconds, by job id.
+        trouble: Why it starts nothing for now.
+        busy: What disturbed the last measurement.
     """
 
-    FORMAT = ("autotune-daemon", 1)
+    FORMAT = ("autotune-daemon", 2)
 
     identity: dict[str, Any]
     started_at: float
     policy: str
     stopping: bool = False
     running: tuple[RunningStage, ...] = ()
-    waits: dict[str, str] = field(default_factory=dict)
+    waits: dict[str, Reason] = field(default_factory=dict)
     window: str = ""
     cpus: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
@@ -277,9 +286,19 @@ class EstimatesFile:
 
 
 def to_json(value: Any) -> dict[str, Any]:
-    """Return a dataclass as plain JSON values."""
-    values: dict[str, Any] = schema.plain(value)
+    """Return a dataclass as plain JSON values. A reason has only the parameters that it uses."""
+    waits: dict[str, Reason] = value.waits if isinstance(value, DaemonInfo) else {}
+    values: dict[str, Any] = schema.plain(replace(value, waits={}) if waits else value)
+    if isinstance(reason := getattr(value, "reason", None), Reason):
+        values["reason"] = _used_parameters(reason)
+    if waits:
+        values["waits"] = {job: _used_parameters(reason) for job, reason in waits.items()}
     return values
+
+
+@lru_cache(maxsize=256)
+def _used_parameters(reason: Reason) -> dict[str, Any]:
+    return {name: value for name, value in vars(reason).items() if value != getattr(Reason, name, None)}
 
 
 def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
@@ -313,8 +332,32 @@ def read(kind: type[T], path: Path) -> T:
         DiskProblem: It cannot be read.
     """
     name, version = kind.FORMAT  # type: ignore[attr-defined]
-    data = read_json(path, name, version)
+    found_version, data = read_versioned_json(path, name, version)
     try:
-        return from_json(kind, data)
+        return from_json(kind, _UPGRADES[kind](data) if found_version < version else data)
     except InvalidData as error:
         raise DamagedFile(f"{path} is not a valid {name} file: {error}") from error
+
+
+def _upgrade_reason(data: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade a control or state file of version 1, whose reason is a sentence."""
+    return {**data, "reason": _reason_of(data["reason"])} if "reason" in data else data
+
+
+def _upgrade_waits(data: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade a daemon file of version 1, whose reasons to wait are sentences."""
+    waits = data.get("waits")
+    if not isinstance(waits, dict):
+        return data
+    return {**data, "waits": {job: _reason_of(said) for job, said in waits.items() if said}}
+
+
+def _reason_of(said: Any) -> Any:
+    return ({"kind": "unspecified", "wording": said} if said else None) if isinstance(said, str) else said
+
+
+_UPGRADES: dict[Any, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    Control: _upgrade_reason,
+    JobState: _upgrade_reason,
+    DaemonInfo: _upgrade_waits,
+}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import DamagedFile, disk_problem
+from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.atomic import make_folders
 from autotune.storage.formats import Candidate, Control, JobSpec, JobState, StageFile
@@ -69,8 +70,9 @@ def read_control(paths: JobPaths) -> Control:
     try:
         return formats.read(Control, paths.control)
     except (FileNotFoundError, DamagedFile) as error:
-        what = "missing" if isinstance(error, FileNotFoundError) else "damaged"
-        return Control("hold", reason=f"held: {paths.control} is {what}; `autotune release` lets the job go on")
+        missing = isinstance(error, FileNotFoundError)
+        reason = Reason("control-missing" if missing else "control-damaged", detail=str(paths.control))
+        return Control("hold", reason=reason)
 
 
 def read_state(paths: JobPaths) -> JobState:

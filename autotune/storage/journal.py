@@ -1,16 +1,225 @@
-"""The journal of a job: what happened to it, one line for each event."""
+"""The journal of a job: a line of `journal.jsonl` for each event.
+
+A line of version 2 names its event by an `EventKind`. Version 1 named events in words. `parse` reads both, also side
+by side: a journal that version 1 began keeps its header, and what is added to it is of version 2.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
 
-from autotune.storage.paths import JobPaths
+from autotune.errors import AutotuneError
+from autotune.reasons import Reason, WaitTopic
+from autotune.storage import formats
+from autotune.storage.formats import Kind, State
 from autotune.storage.record_log import RecordLog
 
-FORMAT = ("autotune-journal", 1)
+FORMAT = ("autotune-journal", 2)
+
+ControlVerb = Literal["cancel", "hold", "release", "retry"]
 
 
-def note(paths: JobPaths, event: str, **details: Any) -> None:
-    """Add a line to a job's journal."""
-    RecordLog(paths.journal, *FORMAT).append([{"at": round(time.time(), 3), "event": event, **details}])
+class EventKind(str, Enum):
+    """The names of the events in a journal of version 2. None of them is a name of version 1."""
+
+    STAGE_DONE = "stage-done"
+    STAGE_FAILED = "stage-failed"
+    STAGE_FILE_DAMAGED = "stage-file-damaged"
+    WAITING = "waiting"
+    TASK_SET_ASIDE = "task-set-aside"
+    REQUESTED = "requested"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JournalEvent:
+    """Something that happened to a job, `at` an epoch second."""
+
+    at: float = field(default_factory=lambda: round(time.time(), 3))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageEvent(JournalEvent):
+    """A stage is over.
+
+    Attributes:
+        kind: What the stage did.
+        task: The index of its task in the job.
+        round: The number of its round.
+        began: When a worker was given it, in epoch seconds.
+        seconds: How long the worker took.
+        cpus: The CPUs it ran on.
+        device: The device of a measurement.
+    """
+
+    kind: Kind
+    task: int = 0
+    round: int = 0
+    began: float
+    seconds: float
+    cpus: tuple[int, ...] = ()
+    device: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageDone(StageEvent):
+    """A stage succeeded. `summary` is what it reports of its work, such as how many candidates it `built`."""
+
+    EVENT: ClassVar[EventKind] = EventKind.STAGE_DONE
+
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageFailed(StageEvent):
+    """A stage failed. `outcome` is failed, crashed or timeout; version 1 had it in `detail`, the error."""
+
+    EVENT: ClassVar[EventKind] = EventKind.STAGE_FAILED
+
+    outcome: str = ""
+    detail: str = ""
+
+    @property
+    def diagnosis(self) -> str:
+        """What failed, how and why, in one line."""
+        return f"{self.kind}: {self.outcome}: {self.detail}" if self.outcome else self.detail
+
+
+@dataclass(frozen=True)
+class StageFileDamaged(JournalEvent):
+    """A stage file was damaged, and was set aside. `detail` names it."""
+
+    EVENT: ClassVar[EventKind] = EventKind.STAGE_FILE_DAMAGED
+
+    detail: str
+
+
+@dataclass(frozen=True)
+class WaitStarted(JournalEvent):
+    """The job waits for something else than before."""
+
+    EVENT: ClassVar[EventKind] = EventKind.WAITING
+
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class TaskSetAside(JournalEvent):
+    """A task is tuned no further, because its stages failed. `detail` is the diagnosis of the last failure."""
+
+    EVENT: ClassVar[EventKind] = EventKind.TASK_SET_ASIDE
+
+    task: int
+    detail: str
+
+
+@dataclass(frozen=True)
+class UserRequest(JournalEvent):
+    """The user asked something of the job."""
+
+    EVENT: ClassVar[EventKind] = EventKind.REQUESTED
+
+    verb: ControlVerb
+
+
+@dataclass(frozen=True)
+class JobEnded(JournalEvent):
+    """The job is at its end: done, failed or cancelled."""
+
+    EVENT: ClassVar[EventKind] = EventKind.ENDED
+
+    state: State
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True)
+class UnknownEvent(JournalEvent):
+    """An event that this version does not know. `name` and `fields` are as they stand in the journal."""
+
+    name: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+Event = StageDone | StageFailed | StageFileDamaged | WaitStarted | TaskSetAside | UserRequest | JobEnded
+_EVENTS: dict[str, type[Event]] = {kind.EVENT.value: kind for kind in get_args(Event)}
+
+
+def log_of(path: Path) -> RecordLog:
+    """Return the log of records that a journal is stored in."""
+    return RecordLog(path, *FORMAT)
+
+
+def append(path: Path, event: Event) -> None:
+    """Add an event to a journal, durably.
+
+    Raises:
+        StorageError: The journal cannot be written, or a newer version wrote it.
+    """
+    log_of(path).append([{"event": event.EVENT.value, **formats.to_json(event)}])
+
+
+def read(path: Path) -> list[Event | UnknownEvent]:
+    """Return the events of a journal, oldest first; none if there is no journal.
+
+    Raises:
+        StorageError: The journal cannot be read, or a newer version wrote it.
+    """
+    return [parse(record) for record in log_of(path).read()]
+
+
+def parse(record: Mapping[str, Any]) -> Event | UnknownEvent:
+    """Return the event that a line of a journal tells of, whichever version wrote the line."""
+    name = record.get("event")
+    try:
+        if isinstance(name, str) and name in _EVENTS:
+            return formats.from_json(_EVENTS[name], record)
+        return _parse_version_1(record) or _unknown(record)
+    except (KeyError, TypeError, ValueError, OverflowError, AutotuneError):
+        return _unknown(record)
+
+
+def _unknown(record: Mapping[str, Any]) -> UnknownEvent:
+    at, rest = record.get("at"), {key: value for key, value in record.items() if key not in ("at", "event")}
+    number = float(at) if isinstance(at, (int, float)) and abs(at) < 1e15 else 0.0
+    return UnknownEvent(str(record.get("event", "?")), rest, at=number)
+
+
+_REQUESTS_V1: dict[str, ControlVerb] = {
+    "held": "hold",
+    "released": "release",
+    "to be retried": "retry",
+    "cancelled": "cancel",
+}
+_STAGE_KEYS_V1 = {"at", "event", "kind", "task", "round", "began", "seconds", "cpus", "device"}
+
+
+def _parse_version_1(record: Mapping[str, Any]) -> Event | None:
+    name, at, words = record.get("event"), float(record.get("at", 0.0)), str(record.get("reason", ""))
+    if name in ("stage", "stage failed"):
+        return _parse_stage_version_1(record, at)
+    if name == "waits":
+        known = record["about"] in get_args(WaitTopic)
+        return WaitStarted(Reason(record["about"] if known else "unspecified", wording=words), at=at)
+    if name == "set aside":
+        return TaskSetAside(int(record["task"]), words, at=at)
+    if name == "damaged":
+        return StageFileDamaged(words, at=at)
+    # The daemon gave a reason when it had cancelled a job; the user's request to cancel it has none.
+    if name in ("done", "failed") or (name == "cancelled" and "reason" in record):
+        return JobEnded(name, Reason("unspecified", wording=words), at=at)
+    return UserRequest(_REQUESTS_V1[name], at=at) if name in _REQUESTS_V1 else None
+
+
+def _parse_stage_version_1(record: Mapping[str, Any], at: float) -> StageDone | StageFailed:
+    seconds = float(record.get("seconds", 0.0))
+    stage = {key: value for key, value in record.items() if key in _STAGE_KEYS_V1}
+    stage = {"began": at - seconds, **stage, "at": at, "seconds": seconds}
+    rest = {key: value for key, value in record.items() if key not in _STAGE_KEYS_V1}
+    if record["event"] == "stage":
+        return formats.from_json(StageDone, {**stage, "summary": rest})
+    return formats.from_json(StageFailed, {**stage, "detail": str(rest.get("reason", ""))})

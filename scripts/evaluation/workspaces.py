@@ -13,7 +13,8 @@ from typing import Any
 
 from measure_daemon import cpu_s
 
-from autotune.commands.logs import records
+from autotune.commands.logs import events
+from autotune.storage.journal import StageDone
 from autotune.storage.paths import Workspace
 
 
@@ -79,12 +80,12 @@ def stages(workspace: Workspace) -> list[Ran]:
     """All stages that ended, from the journals, in order of their beginning."""
     found = []
     for paths in workspace.job_list():
-        for record in records(workspace, paths, follow=False):
-            if record["event"] == "stage":
-                count = sum(int(record.get(key) or 0) for key in ("built", "measured", "failed"))
-                begin, seconds = record["at"] - record["seconds"], float(record["seconds"])
-                which = (paths.id, record["kind"], record["task"], record["round"])
-                found.append(Ran(*which, begin, seconds, count, int(record.get("steps") or 0)))
+        for event in events(paths, follow=False):
+            if isinstance(event, StageDone):
+                count = sum(int(event.summary.get(key) or 0) for key in ("built", "measured", "failed"))
+                which = (paths.id, event.kind, event.task, event.round)
+                steps = int(event.summary.get("steps") or 0)
+                found.append(Ran(*which, event.at - event.seconds, event.seconds, count, steps))
     return sorted(found, key=lambda ran: ran.begin)
 
 

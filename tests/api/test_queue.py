@@ -11,6 +11,7 @@ import pytest
 
 import autotune
 from autotune.errors import BadInput, BadState, TimedOut, UnknownJob
+from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.formats import JobState
 from autotune.storage.paths import JobPaths, Workspace
@@ -69,7 +70,7 @@ class TestJob:
         seen = []
         for progress in job.watch(poll_s=0.0):
             seen.append(progress.trials)
-            formats.write(job.paths.state, JobState("done", "budget used", 64, finished_at=1.0))
+            formats.write(job.paths.state, JobState("done", Reason("budget-used"), 64, finished_at=1.0))
         assert seen == [8, 64]
 
     def test_is_waited_for_no_longer_than_asked(self, job: autotune.Job) -> None:

@@ -46,7 +46,7 @@ class TestVerbs:
         job = make_job(4, control=before)
         assert control.apply(workspace, verb, [job]) == [f"job 4 {past}"]
         assert read_control(job) == after
-        assert [record["event"] for record in logs.records(workspace, job, False)] == [past]
+        assert [event.verb for event in logs.events(job, False)] == [verb]
 
     def test_it_keeps_the_count_of_retries(self, workspace: Workspace, make_job: Make) -> None:
         job = make_job(control=Control("run", 3))
@@ -103,7 +103,7 @@ class TestRefusals:
         before = read_control(job)
         assert refusal(workspace, verb, job) == f"cannot {verb} job 7: {text}"
         assert read_control(job) == before
-        assert list(logs.records(workspace, job, False)) == []
+        assert list(logs.events(job, False)) == []
 
     def test_one_refusal_leaves_all_as_they_were(self, workspace: Workspace, make_job: Make) -> None:
         good, done = make_job(1), make_job(2, "b", state=JobState("done"))

@@ -11,9 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from autotune.commands import logs
-from autotune.storage import formats
+from autotune.storage import formats, journal
 from autotune.storage.formats import Control, JobState
-from autotune.storage.journal import note
 from autotune.storage.paths import JobPaths, Workspace
 
 Make = Callable[..., JobPaths]
@@ -24,8 +23,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autotune.commands.logs._POLL_S", 0.01)
 
 
+def note(job: JobPaths, event: str, **details: object) -> None:
+    journal.log_of(job.journal).append([{"at": time.time(), "event": event, **details}])
+
+
 def events(workspace: Workspace, job: JobPaths, follow: bool = False) -> list[str]:
-    return [record["event"] for record in logs.records(workspace, job, follow)]
+    return [event.name for event in logs.events(job, follow)]
 
 
 def later(*actions: Callable[[], object]) -> threading.Thread:
@@ -46,9 +49,9 @@ class TestToItsEnd:
         job = make_job()
         for event in "abc":
             note(job, event, task=1)
-        (first, *_) = logs.records(workspace, job, False)
+        (first, *_) = logs.events(job, False)
         assert events(workspace, job) == ["a", "b", "c"]
-        assert first["task"] == 1 and abs(first["at"] - time.time()) < 60
+        assert first.fields == {"task": 1} and abs(first.at - time.time()) < 60
 
     def test_a_job_to_which_nothing_happened_has_none(self, workspace: Workspace, make_job: Make) -> None:
         assert events(workspace, make_job()) == []
@@ -64,8 +67,8 @@ class TestToItsEnd:
 class TestFollowing:
     def test_a_job_that_has_ended_is_read_to_its_end(self, workspace: Workspace, make_job: Make) -> None:
         job = make_job(state=JobState("done"))
-        note(job, "done")
-        assert events(workspace, job, follow=True) == ["done"]
+        note(job, "over")
+        assert events(workspace, job, follow=True) == ["over"]
 
     def test_it_goes_on_until_the_job_has_ended(self, workspace: Workspace, make_job: Make) -> None:
         job = make_job()
@@ -92,19 +95,19 @@ class TestFollowing:
     def test_lines_come_as_they_are_written(self, workspace: Workspace, make_job: Make) -> None:
         job = make_job()
         note(job, "a")
-        found = logs.records(workspace, job, True)
-        assert next(found)["event"] == "a"
+        found = logs.events(job, True)
+        assert next(found).name == "a"
         note(job, "b")
-        assert next(found)["event"] == "b"
+        assert next(found).name == "b"
 
     def test_a_journal_that_is_mended_meanwhile_repeats_nothing(self, workspace: Workspace, make_job: Make) -> None:
         job = make_job()
         for event in "abc":
             note(job, event)
-        found = logs.records(workspace, job, True)
-        assert [record["event"] for record in itertools.islice(found, 3)] == ["a", "b", "c"]
+        found = logs.events(job, True)
+        assert [event.name for event in itertools.islice(found, 3)] == ["a", "b", "c"]
         with job.journal.open("ab") as file:
             file.write(b"00000000 {}\n00000000 {}\n")
         thread = later(lambda: note(job, "d"), lambda: formats.write(job.state, JobState("done")))
-        assert [record["event"] for record in found] == ["d"]
+        assert [event.name for event in found] == ["d"]
         thread.join()

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from autotune.commands import render
 from autotune.commands.status import JobStatus, TaskStatus
+from autotune.storage.journal import parse
 
 JOB = JobStatus(7, "net", "net.onnx", "llvm", "waiting", "", 3, 9, (), None, 0.0, None)
 
@@ -76,4 +77,4 @@ def test_a_report_compares_with_both() -> None:
     ],
 )
 def test_a_line_of_the_journal(record: dict[str, object], told: str) -> None:
-    assert render.journal_line({"at": 0, **record}).split("  ", 1)[1] == told
+    assert render.journal_line(parse({"at": 0, **record})).split("  ", 1)[1] == told

@@ -18,7 +18,7 @@ from autotune.daemon import uptime
 from autotune.storage import formats
 from autotune.storage.formats import KINDS, DaemonInfo, JobState, RunningStage
 from autotune.storage.identity import Identity
-from autotune.storage.journal import note
+from autotune.storage.journal import UserRequest, append, parse
 from autotune.storage.paths import JobPaths, Workspace
 
 Make = Callable[..., JobPaths]
@@ -30,7 +30,7 @@ def stage(kind: str, began: float, at: float) -> dict[str, Any]:
 
 
 def parts(*records: dict[str, Any], served: list[tuple[float, float]] = SERVED, end: float = 100.0) -> dict[str, float]:
-    return {name: value for name, value in attribute(records, served, 0.0, end).items() if value}
+    return {name: value for name, value in attribute(map(parse, records), served, 0.0, end).items() if value}
 
 
 MOMENTS = st.floats(-50, 150)
@@ -48,7 +48,7 @@ STRETCHES = st.lists(st.tuples(MOMENTS, MOMENTS | st.just(math.inf)).map(sorted)
 @settings(max_examples=300, deadline=None)
 @given(records=st.lists(RECORDS, max_size=30), served=STRETCHES, begin=MOMENTS, wall=st.floats(0, 200))
 def test_the_parts_sum_to_the_wall_time(records: Any, served: Any, begin: float, wall: float) -> None:
-    found = attribute(records, served, begin, begin + wall)
+    found = attribute(map(parse, records), served, begin, begin + wall)
     assert math.fsum(found.values()) == pytest.approx((begin + wall) - begin, abs=1e-6)
     assert all(value >= 0 for value in found.values())
     assert tuple(found) == PARTS
@@ -100,7 +100,7 @@ class TestReports:
 
     def test_a_job_that_was_cancelled_without_a_daemon_ended_then(self, workspace: Workspace, make_job: Make) -> None:
         paths = make_job(submitted_at=time.time() - 50, control=formats.Control("cancel"))
-        note(paths, "cancelled")
+        append(paths.journal, UserRequest("cancel"))
         assert self.only(workspace, time.time() + 1000).wall_s == pytest.approx(50, abs=5)
 
     def test_what_runs_now_counts(self, workspace: Workspace, make_job: Make) -> None:

@@ -71,6 +71,37 @@ class TestReading:
         with pytest.raises(ConfigError, match=wrong):
             scenario_file.read(file)
 
+    @pytest.mark.parametrize(
+        ("old", "new", "wrong"),
+        [
+            (
+                "submitted_s = 60",
+                "submitted_s = nan",
+                r":13: 'submitted_s' in \[job\] must be a finite number below 2\^63",
+            ),
+            ("submitted_s = 60", "submitted_s = -1", r":13: 'submitted_s' in \[job\] must be at least 0, not -1"),
+            (
+                "submitted_s = 60",
+                f"priority = {2**63}",
+                r":13: 'priority' in \[job\] must be a finite number below 2\^63",
+            ),
+            ("measure = 3.5", "measure = inf", r":14: 'measure' in \[\[job\]\] must be above 0 and finite, not inf"),
+            ("spread = 0.3", "spread = -1", r":10: 'spread' in \[job.build\] must be at least 0, not -1"),
+            (
+                "spread = 0.3",
+                "width = 1",
+                r":10: unknown key 'width' in \[job.build\]; there are mean, spread, journal",
+            ),
+            ("cpus = 4", "cpus = true", r":3: 'cpus' in \[machine\] must be a whole number, not True"),
+            (GOOD, "job = [1]", r":1: entry 1 in \[job\] must be a table, not 1"),
+            (GOOD, "job = 1", r":1: 'job' in the scenario must be an array of tables, not 1"),
+        ],
+    )
+    def test_numbers_are_finite_and_tables_are_tables(self, file: Path, old: str, new: str, wrong: str) -> None:
+        file.write_text(GOOD.replace(old, new))
+        with pytest.raises(ConfigError, match=wrong):
+            scenario_file.read(file)
+
     def test_a_missing_file_is_no_empty_scenario(self, tmp_path: Path) -> None:
         with pytest.raises(DiskProblem, match="cannot read"):
             scenario_file.read(tmp_path / "none.toml")

@@ -18,6 +18,7 @@ from autotune.commands.status import (
     snapshot,
     to_json,
 )
+from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import Control, DaemonInfo, JobState, RunningStage, State, TaskProgress
@@ -25,9 +26,11 @@ from autotune.storage.identity import Identity
 from autotune.storage.paths import JobPaths, Workspace
 
 Make = Callable[..., JobPaths]
+OLDER = Reason("unspecified", wording="an older reason")
+CRASHED = Reason("all-set-aside", detail="build: crashed")
 
 
-def serve(workspace: Workspace, *running: int, waits: dict[str, str] | None = None, **more: Any) -> None:
+def serve(workspace: Workspace, *running: int, waits: dict[str, Reason] | None = None, **more: Any) -> None:
     """Say that this process is the daemon, and that it runs these jobs."""
     stages = tuple(RunningStage(job, 0, 0, "build", (0,), 0.0) for job in running)
     info = DaemonInfo(Identity.current().to_json(), 0.0, "interleave", False, stages, waits or {}, **more)
@@ -59,12 +62,12 @@ class TestState:
         assert shown(workspace) == ("running", "")
 
     def test_it_waits_for_what_the_daemon_says(self, workspace: Workspace, make_job: Make) -> None:
-        make_job(state=JobState("waiting", "an older reason"))
-        serve(workspace, 2, waits={"1": "waits for a CPU"})
+        make_job(state=JobState("waiting", OLDER))
+        serve(workspace, 2, waits={"1": Reason("cpu")})
         assert shown(workspace) == ("waiting", "waits for a CPU")
 
     def test_or_what_it_last_said(self, workspace: Workspace, make_job: Make) -> None:
-        make_job(state=JobState("waiting", "an older reason"))
+        make_job(state=JobState("waiting", OLDER))
         serve(workspace)
         assert shown(workspace) == ("waiting", "an older reason")
 
@@ -88,16 +91,16 @@ class TestState:
     @pytest.mark.parametrize("state", ["done", "failed", "cancelled"])
     @pytest.mark.parametrize("wanted", ["run", "hold", "cancel"])
     def test_a_job_that_ended_stays_so(self, workspace: Workspace, make_job: Make, state: State, wanted: Any) -> None:
-        make_job(control=Control(wanted), state=JobState(state, "budget used"))
+        make_job(control=Control(wanted), state=JobState(state, Reason("budget-used")))
         serve(workspace)
         assert shown(workspace) == (state, "budget used")
 
     def test_a_retry_not_yet_seen_makes_it_wait_again(self, workspace: Workspace, make_job: Make) -> None:
-        make_job(control=Control("run", 1), state=JobState("failed", "build: crashed"))
+        make_job(control=Control("run", 1), state=JobState("failed", CRASHED))
         assert shown(workspace) == ("waiting", "no daemon is running; start one with `autotune daemon start`")
 
     def test_a_retry_that_was_seen_does_not(self, workspace: Workspace, make_job: Make) -> None:
-        make_job(control=Control("run", 1), state=JobState("failed", "build: crashed", retries_seen=1))
+        make_job(control=Control("run", 1), state=JobState("failed", CRASHED, retries_seen=1))
         assert shown(workspace) == ("failed", "build: crashed")
 
 
@@ -213,7 +216,14 @@ class TestResources:
         assert [(item.resource, item.job) for item in resources(info)] == [("cpu 0", 1), ("cpu 0", 2)]
 
     def test_as_json_it_has_exactly_the_documented_keys(self) -> None:
-        info = DaemonInfo({"pid": 7}, 1.0, "interleave", waits={"2": "why"}, window="22:00-07:00", cpus=(0,))
+        info = DaemonInfo(
+            {"pid": 7},
+            1.0,
+            "interleave",
+            waits={"2": Reason("unspecified", wording="why")},
+            window="22:00-07:00",
+            cpus=(0,),
+        )
         idle = {"resource": "cpu 0", "job": None, "task": None, "round": None, "stage": "", "since": None}
         assert json.loads(json.dumps(daemon_json(info))) == {
             "version": 1,
@@ -250,7 +260,7 @@ class TestDaemon:
 
 class TestJson:
     def test_it_has_exactly_the_documented_keys(self, workspace: Workspace, make_job: Make) -> None:
-        make_job(2, "vgg", tasks=1, state=JobState("done", "budget used", 64, (TaskProgress(64, 2.5),), 1.75e9))
+        make_job(2, "vgg", tasks=1, state=JobState("done", Reason("budget-used"), 64, (TaskProgress(64, 2.5),), 1.75e9))
         assert json.loads(json.dumps(to_json(snapshot(workspace)))) == {
             "version": 1,
             "jobs": [

@@ -10,6 +10,7 @@ import pytest
 
 from autotune.commands.wait import wait
 from autotune.errors import TimedOut
+from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.formats import Control, JobState
 from autotune.storage.paths import JobPaths, Workspace
@@ -23,7 +24,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_jobs_that_have_ended_are_told_at_once(workspace: Workspace, make_job: Make) -> None:
-    jobs = [make_job(1, state=JobState("done", "budget used")), make_job(2, "b", state=JobState("failed", "crashed"))]
+    jobs = [
+        make_job(1, state=JobState("done", Reason("budget-used"))),
+        make_job(2, "b", state=JobState("failed", Reason("all-set-aside", detail="crashed"))),
+    ]
     found = wait(workspace, jobs, None)
     assert [(job.id, job.state, job.reason) for job in found] == [(1, "done", "budget used"), (2, "failed", "crashed")]
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.daemon.leftovers import litter, sweep
+from autotune.daemon.leftovers import delete_leftovers, temporaries
 from autotune.storage.paths import JobPaths, Workspace
 
 
@@ -34,14 +34,14 @@ def test_old_litter_goes_and_young_litter_stays(
     job = make_job()
     old, young = everywhere(workspace, job, 1.1), everywhere(workspace, job, 0.9)
     lock = leave(tmp_path / "locks" / ".tmp-1-a", 1.1)
-    assert set(litter(workspace)) == old | young
-    assert set(sweep(workspace, tmp_path / "locks")) == old | {lock}
-    assert set(litter(workspace)) == young
+    assert set(temporaries(workspace)) == old | young
+    assert set(delete_leftovers(workspace, tmp_path / "locks")) == old | {lock}
+    assert set(temporaries(workspace)) == young
 
 
 def test_what_is_published_stays(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
     job = make_job()
     for path in (job.folder, job.spec, job.stage(0, 0)):
         os.utime(path, (0, 0))
-    assert sweep(workspace, workspace.root / "none") == []
+    assert delete_leftovers(workspace, workspace.root / "none") == []
     assert job.spec.exists() and job.stage(0, 0).exists()

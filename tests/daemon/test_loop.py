@@ -17,6 +17,7 @@ from autotune.daemon.loop import Daemon
 from autotune.daemon.watch import nudge
 from autotune.errors import TimedOut
 from autotune.processes.messages import RunStage, StageReport
+from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.formats import Control, JobState
 from autotune.storage.paths import JobPaths, Workspace
@@ -100,7 +101,10 @@ def test_a_stage_that_fails_is_tried_again_and_then_its_task_is_set_aside(
     attempts = settings.load(workspace.config).daemon.attempts
     assert [stage.attempt for _, stage in runner.started] == list(range(attempts))
     assert len({stage.id for _, stage in runner.started}) == attempts
-    assert (state(job).state, state(job).reason) == ("failed", "search: failed: no kernel")
+    assert (state(job).state, state(job).reason) == (
+        "failed",
+        Reason("all-set-aside", detail="search: failed: no kernel"),
+    )
     assert runner.stopped and not workspace.daemon_info.exists()
 
 
@@ -158,4 +162,4 @@ def test_a_cancelled_job_has_its_stage_killed_and_no_failure_noted(
     assert daemon(workspace, clock, runner, drain=True).run() == 0
     assert runner.killed == [runner.started[0][1].id]
     assert state(job).state == "cancelled"
-    assert not job.journal.exists() or "stage failed" not in job.journal.read_text()
+    assert not job.journal.exists() or "stage-failed" not in job.journal.read_text()

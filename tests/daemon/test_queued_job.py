@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from autotune.commands.logs import records
+from autotune.commands.logs import events
 from autotune.config import Config
 from autotune.daemon.queued_job import QueuedJob
 from autotune.errors import DamagedFile, DiskProblem, StorageError
 from autotune.planning.view import RunningView, StageId, StageView
 from autotune.planning.waiting import CPU, TURN, for_window
+from autotune.reasons import Reason, sentence
 from autotune.storage import formats
 from autotune.storage.formats import (
     Candidate,
@@ -29,6 +30,7 @@ from autotune.storage.formats import (
     Trial,
 )
 from autotune.storage.job_files import read_control, read_state
+from autotune.storage.journal import StageDone, TaskSetAside, WaitStarted
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
 
@@ -60,7 +62,7 @@ def open_job(workspace: Workspace, paths: JobPaths) -> QueuedJob:
 
 class TestOpening:
     def test_it_reads_spec_control_and_state(self, workspace: Workspace, make_job: Make) -> None:
-        ledger = open_job(workspace, make_job(4, control=Control("hold"), state=JobState("held", "held")))
+        ledger = open_job(workspace, make_job(4, control=Control("hold"), state=JobState("held", Reason("held"))))
         assert (ledger.id, ledger.control.wanted, ledger.state.state) == (4, "hold", "held")
 
     def test_a_damaged_spec_cannot_be_opened(self, workspace: Workspace, make_job: Make) -> None:
@@ -80,11 +82,12 @@ class TestOpening:
         paths = make_job()
         paths.control.unlink() if content is None else paths.control.write_text(content)
         found = read_control(paths)
-        assert found.wanted == "hold" and str(paths.control) in found.reason and "autotune release" in found.reason
+        said = sentence(found.reason)
+        assert found.wanted == "hold" and str(paths.control) in said and "autotune release" in said
 
     def test_a_control_of_a_newer_version_is_no_guess(self, make_job: Make) -> None:
         paths = make_job()
-        paths.control.write_text('{"format": "autotune-control", "version": 2}')
+        paths.control.write_text('{"format": "autotune-control", "version": 3}')
         with pytest.raises(StorageError):
             read_control(paths)
 
@@ -217,12 +220,12 @@ class TestSettingAside:
         paths = make_job()
         ledger = open_job(workspace, paths)
         ledger.set_aside(1, "build: crashed")
-        ledger.publish("running", "")
+        ledger.publish("running", None)
         again = open_job(workspace, paths)
         assert [task.set_aside for task in again.view().tasks] == [False, True]
         assert again.state.tasks[1].set_aside == "build: crashed"
-        (line,) = records(workspace, paths, False)
-        assert (line["event"], line["task"], line["reason"]) == ("set aside", 1, "build: crashed")
+        (event,) = events(paths, False)
+        assert event == TaskSetAside(1, "build: crashed", at=event.at)
 
 
 class TestPublishing:
@@ -232,30 +235,30 @@ class TestPublishing:
         add(0, 30.0, 10.0)
         add(1, None)
         paths = make_job()
-        open_job(workspace, paths).publish("running", "why")
+        open_job(workspace, paths).publish("running", CPU)
         state = read_state(paths)
-        assert (state.state, state.reason, state.trials_done) == ("running", "why", 3)
+        assert (state.state, state.reason, state.trials_done) == ("running", CPU, 3)
         assert [(task.trials, task.best_us) for task in state.tasks] == [(2, 10.0), (1, None)]
 
     def test_it_is_written_only_when_it_changed(self, workspace: Workspace, make_job: Make) -> None:
         paths = make_job()
         ledger = open_job(workspace, paths)
-        ledger.publish("waiting", "why")
+        ledger.publish("waiting", CPU)
         before = paths.state.stat().st_ino
-        ledger.publish("waiting", "why")
+        ledger.publish("waiting", CPU)
         assert paths.state.stat().st_ino == before
-        ledger.publish("waiting", "another reason")
+        ledger.publish("waiting", TURN)
         assert paths.state.stat().st_ino != before
 
     def test_the_end_has_a_time_which_stays(self, workspace: Workspace, make_job: Make) -> None:
         paths = make_job()
         ledger = open_job(workspace, paths)
-        ledger.publish("running", "")
+        ledger.publish("running", None)
         assert read_state(paths).finished_at is None
-        ledger.publish("done", "budget used")
+        ledger.publish("done", Reason("budget-used"))
         finished = read_state(paths).finished_at
         assert finished is not None and abs(finished - time.time()) < 60
-        ledger.publish("done", "budget used")
+        ledger.publish("done", Reason("budget-used"))
         assert read_state(paths).finished_at == finished
 
     def test_an_end_that_could_not_be_written_is_written_later(
@@ -269,20 +272,20 @@ class TestPublishing:
         with monkeypatch.context() as patched:
             patched.setattr(formats, "write", full)
             with pytest.raises(DiskProblem):
-                ledger.publish("done", "budget used")
+                ledger.publish("done", Reason("budget-used"))
         assert not ledger.ended
-        ledger.publish("done", "budget used")
+        ledger.publish("done", Reason("budget-used"))
         assert read_state(ledger.paths).state == "done"
 
     def test_the_journal_tells_the_end_before_the_state_does(self, workspace: Workspace, make_job: Make) -> None:
         """Who follows the journal stops at the state."""
         ledger = open_job(workspace, make_job())
-        ledger.publish("done", "budget used")
-        assert [record["event"] for record in records(workspace, ledger.paths, follow=True)] == ["done"]
+        ledger.publish("done", Reason("budget-used"))
+        assert [event.state for event in events(ledger.paths, follow=True)] == ["done"]
 
     def test_a_retry_is_seen(self, workspace: Workspace, make_job: Make) -> None:
         paths = make_job(control=Control("run", 2))
-        open_job(workspace, paths).publish("running", "")
+        open_job(workspace, paths).publish("running", None)
         assert read_state(paths).retries_seen == 2
 
     def test_what_it_waits_for_is_told_once(self, workspace: Workspace, make_job: Make) -> None:
@@ -291,42 +294,42 @@ class TestPublishing:
         ledger = open_job(workspace, paths)
         for reason in (
             TURN,
-            "CPU 3 is in use",
-            "CPU 4 is in use",
+            Reason("lease", resources=("cpu-3",)),
+            Reason("lease", resources=("cpu-4",)),
             CPU,
             CPU,
-            for_window("22:00"),
-            for_window("23:00"),
+            for_window(22.0),
+            for_window(23.0),
             TURN,
         ):
-            ledger.wait_for(reason)
-        told = [(line["event"], line["about"]) for line in records(workspace, paths, False)]
-        assert told == [("waits", about) for about in ("lease", "cpu", "window", "turn")]
+            ledger.journal.waiting(reason)
+        told = [(type(event), event.reason.topic) for event in events(paths, False)]
+        assert told == [(WaitStarted, topic) for topic in ("lease", "cpu", "window", "turn")]
 
     def test_the_journal_tells_since_when_and_on_what_a_stage_ran(self, workspace: Workspace, make_job: Make) -> None:
         paths = make_job()
         ledger = open_job(workspace, paths)
-        ledger.note_stage("stage", RunningView(StageId(1, 0, 2), "measure", (0, 1), 8, "cpu", 1700.25), 3.5, failed=1)
-        (line,) = records(workspace, paths, False)
-        del line["at"]
-        place = {"kind": "measure", "task": 0, "round": 2, "cpus": [0, 1], "device": "cpu"}
-        assert line == {"event": "stage", **place, "began": 1700.25, "seconds": 3.5, "failed": 1}
+        stage = RunningView(StageId(1, 0, 2), "measure", (0, 1), 8, "cpu", 1700.25)
+        ledger.journal.stage_done(stage, 3.5, {"failed": 1})
+        (event,) = events(paths, False)
+        place = {"kind": "measure", "task": 0, "round": 2, "cpus": (0, 1), "device": "cpu"}
+        assert event == StageDone(**place, began=1700.25, seconds=3.5, summary={"failed": 1}, at=event.at)
 
 
 class TestObeying:
     def test_a_wish_is_read_once(self, workspace: Workspace, make_job: Make) -> None:
         paths = make_job()
         ledger = open_job(workspace, paths)
-        ledger.obey()
-        assert not ledger.obey()
+        ledger.refresh_control()
+        assert not ledger.refresh_control()
         formats.write(paths.control, Control("hold"))
-        assert ledger.obey() and ledger.control == Control("hold")
-        assert not ledger.obey()
+        assert ledger.refresh_control() and ledger.control == Control("hold")
+        assert not ledger.refresh_control()
 
     def test_a_job_without_control_wishes_nothing_new(self, workspace: Workspace, make_job: Make) -> None:
         paths = make_job()
         paths.control.unlink()
-        assert not open_job(workspace, paths).obey()
+        assert not open_job(workspace, paths).refresh_control()
 
     def test_a_restart_forgets_failures_and_keeps_trials(
         self, workspace: Workspace, make_job: Make, add: Callable[..., None]
@@ -343,7 +346,7 @@ class TestObeying:
         assert not ledger.ended and not ledger.failures
         assert not any(task.exhausted or task.set_aside for task in view.tasks)
         assert view.trials_done == 1 and len(view.stages) == 2
-        ledger.publish("waiting", "")
+        ledger.publish("waiting", None)
         assert (ledger.state.retries_seen, ledger.state.finished_at) == (1, None)
 
 
@@ -356,5 +359,5 @@ class TestTheClockWasWrong:
     ) -> None:
         first = open_job(workspace, make_job(1, submitted_at=1000.0))
         second = open_job(workspace, make_job(2, "late", submitted_at=submitted))
-        second.enter([first, second], now=2000.0)
+        second.enter_queue([first, second], now=2000.0)
         assert second.view().submitted_at == second.view().served_at == settled

@@ -81,7 +81,7 @@ def test_a_daemon_on_a_full_disk_pauses_and_goes_on_when_there_is_room(
     assert "hold: 1" in said and "no space left on device" in done.stderr, said + done.stderr
     assert ".tmp" not in said, "what was not written left something behind"
     assert "daemon: 0" in said and "40/40" in said, said + logged
-    assert "stage failed" not in said and "set aside" not in said, "it is no stage's fault"
+    assert "FAILED" not in said and "set aside" not in said, "it is no stage's fault"
     assert "no space left on device" in logged and "goes on after" in logged and "Traceback" not in logged
 
 

@@ -8,7 +8,8 @@ import signal
 import time
 from pathlib import Path
 
-from autotune.commands.logs import records
+from autotune.commands.logs import events
+from autotune.storage.journal import StageEvent, StageFailed
 from autotune.storage.paths import JobPaths, Workspace
 
 from .conftest import User
@@ -18,9 +19,9 @@ def intervals(jobs: list[JobPaths], workspace: Workspace, kind: str) -> list[tup
     """When the stages of a kind ran, from the journals."""
     found = []
     for job in jobs:
-        for record in records(workspace, job, follow=False):
-            if record.get("kind") == kind:
-                found.append((record["at"] - record["seconds"], record["at"]))
+        for event in events(job, follow=False):
+            if isinstance(event, StageEvent) and event.kind == kind:
+                found.append((event.at - event.seconds, event.at))
     return found
 
 
@@ -72,8 +73,8 @@ def test_a_worker_that_is_stopped_costs_a_stage_that_is_tried_again(workspace, m
     finally:
         daemon.kill()
         daemon.communicate()
-    failed = [record for record in records(workspace, job, follow=False) if record["event"] == "stage failed"]
-    assert [(record["kind"], "worker died" in record["reason"]) for record in failed] == [("search", True)]
+    failed = [event for event in events(job, follow=False) if isinstance(event, StageFailed)]
+    assert [(event.kind, "worker died" in event.detail) for event in failed] == [("search", True)]
     assert not Path(f"/proc/{stopped}").exists()
     assert [(job["state"], job["trials_done"]) for job in user.status()] == [("done", 16)]
     assert sorted(user.trials().values()) == [1] * 16

@@ -140,7 +140,7 @@ def test_a_daemon_whose_writes_are_refused_pauses_and_goes_on(
     assert "goes on after: " in log.read_text() and "Traceback" not in log.read_text()
     assert states(user) == dict.fromkeys((1, 2), ("done", TRIALS)), log.read_text()
     assert sorted(user.trials().values()) == [1] * 2 * TRIALS
-    assert "stage failed" not in journals(workspace), "it is no stage's fault"
+    assert "stage-failed" not in journals(workspace), "it is no stage's fault"
 
 
 def test_a_job_that_was_left_out_is_looked_at_again_before_a_queue_counts_as_drained(
@@ -176,7 +176,7 @@ def test_settings_that_become_wrong_pause_the_daemon_until_they_are_mended(
     workspace.config.write_text(settings)
     assert process.wait(120) == 0, log.read_text()
     assert states(user) == dict.fromkeys((1, 2), ("done", TRIALS)), log.read_text()
-    assert "stage failed" not in journals(workspace)
+    assert "stage-failed" not in journals(workspace)
 
 
 def test_what_the_daemon_says_of_itself_is_written_again(

@@ -77,31 +77,31 @@ class TestBatch:
 
 class TestEnded:
     def test_a_job_ends_with_its_budget(self) -> None:
-        assert ended(job(task(40)), []) == "budget used"
+        assert ended(job(task(40)), []) == "budget-used"
 
     def test_trials_of_another_job_may_carry_it_past_its_budget(self) -> None:
-        assert ended(job(task(47)), []) == "budget used"
+        assert ended(job(task(47)), []) == "budget-used"
 
     def test_a_job_with_budget_and_open_tasks_goes_on(self) -> None:
         assert ended(job(task(39)), []) is None
 
     def test_a_job_ends_when_no_task_is_open(self) -> None:
-        assert ended(job(task(8, exhausted=True)), []) == "no task improves any more"
+        assert ended(job(task(8, exhausted=True)), []) == "no-improvement"
 
     def test_a_job_without_a_tunable_task_says_so(self) -> None:
-        assert ended(job(task(exhausted=True)), []) == "nothing to tune"
-        assert ended(job(), []) == "nothing to tune"
+        assert ended(job(task(exhausted=True)), []) == "nothing-to-tune"
+        assert ended(job(), []) == "nothing-to-tune"
 
     def test_a_round_on_its_way_is_finished_first(self) -> None:
         assert ended(job(task(40), stages=(stage(0, "train"),)), []) is None
         assert ended(job(task(40)), [running(0, "train")]) is None
 
     def test_what_other_jobs_run_does_not_matter(self) -> None:
-        assert ended(job(task(40)), [running(0, "train", job=2)]) == "budget used"
+        assert ended(job(task(40)), [running(0, "train", job=2)]) == "budget-used"
 
     def test_a_search_that_waits_does_not_keep_it_alive(self) -> None:
-        assert ended(job(task(40), stages=(stage(0, "search"),)), []) == "budget used"
+        assert ended(job(task(40), stages=(stage(0, "search"),)), []) == "budget-used"
 
     def test_the_round_of_a_task_set_aside_does_not_keep_it_alive(self) -> None:
         view = job(task(8, set_aside=True), stages=(stage(0, "build", 4),))
-        assert ended(view, []) == "no task improves any more"
+        assert ended(view, []) == "no-improvement"

@@ -8,7 +8,8 @@ from autotune.planning.estimates import Estimates
 from autotune.planning.planner import Planner
 from autotune.planning.policies import POLICIES, get
 from autotune.planning.view import JobView, Kind, MachineResources, RunningView, StageId, StageView, TaskView
-from autotune.planning.waiting import CPU, TASK, TURN, for_device, for_window, lacks, waits_for
+from autotune.planning.waiting import CPU, TASK, TURN, for_device, for_window, lacks
+from autotune.reasons import Reason
 
 SECONDS: dict[Kind, float] = {"search": 4.0, "build": 8.0, "measure": 3.0, "train": 1.0}
 GPUS = MachineResources((0, 1), ("cpu", "cuda:0"))
@@ -109,9 +110,9 @@ def test_a_thousand_jobs_are_no_work() -> None:
         (TASK, "task"),
         (for_device("cpu"), "device"),
         (lacks("cuda"), "device"),
-        (for_window("22:00"), "window"),
-        ("CPU 0 is leased by somebody", "lease"),
+        (for_window(5.0), "window"),
+        (Reason("lease", resources=("cpu-0",)), "lease"),
     ],
 )
-def test_every_reason_is_about_something(reason: str, about: str) -> None:
-    assert waits_for(reason) == about
+def test_every_reason_is_about_something(reason: Reason, about: str) -> None:
+    assert reason.topic == about

@@ -27,6 +27,8 @@ from autotune.planning.view import (
     Start,
     TaskView,
 )
+from autotune.planning.waiting import CPU, TASK, TURN, for_device, lacks
+from autotune.reasons import Reason
 
 ONE = MachineResources((0,))
 TWO = MachineResources((0, 1))
@@ -131,13 +133,13 @@ class TestMeasuringOnCuda:
         first, second = (job(("measure", task()), id=id, device="cuda") for id in (1, 2))
         found = plan([first, second], [], GPU)
         assert started(found) == [(1, 0, "measure")]
-        assert found.waits == {2: "waits for a CUDA device to measure on"}
+        assert found.waits == {2: for_device("cuda")}
 
     def test_without_a_device_it_waits_and_says_so_while_others_go_on(self) -> None:
         gpu, cpu = job(("measure", task()), device="cuda"), job(("search", task()), id=2)
         found = plan([gpu, cpu], [], TWO)
         assert started(found) == [(2, 0, "search")]
-        assert found.waits == {1: "needs a CUDA device, and this machine has none"}
+        assert found.waits == {1: lacks("cuda")}
 
     def test_without_a_device_its_rounds_take_no_room_from_others(self) -> None:
         gpu, cpu = job(*[("measure", task())] * 30, device="cuda", trials=999), job(("search", task()), id=2)
@@ -149,7 +151,7 @@ class TestSharedTasks:
         first, second = (job(("search", task("same")), id=id) for id in (1, 2))
         found = plan([first, second], [], TWO)
         assert started(found) == [(1, 0, "search")]
-        assert found.waits == {2: "waits for another job that tunes the same tasks"}
+        assert found.waits == {2: TASK}
 
     @pytest.mark.parametrize("at", ["build", "measure", "train"])
     def test_it_is_busy_while_a_round_of_it_waits_or_runs(self, at: Kind) -> None:
@@ -222,13 +224,13 @@ class TestReasons:
     @pytest.mark.parametrize(
         ("at", "reason"),
         [
-            ("build", "waits for a CPU"),
-            ("train", "waits for a CPU"),
-            ("measure", "waits for all CPUs to measure on"),
-            ("search", "waits for its turn"),
+            ("build", CPU),
+            ("train", CPU),
+            ("measure", for_device("cpu")),
+            ("search", TURN),
         ],
     )
-    def test_a_job_that_neither_runs_nor_starts_has_one(self, at: Kind, reason: str) -> None:
+    def test_a_job_that_neither_runs_nor_starts_has_one(self, at: Kind, reason: Reason) -> None:
         first = job(("build", task()))
         assert plan([first, job((at, task()), id=2)], [running("build", 0)], ONE).waits == {2: reason}
 
@@ -381,7 +383,7 @@ class World:
             assert view.id not in begins or view.trials_done + in_flight(view, held) <= view.trials
             busy = any(item.id.job == view.id for item in held)
             assert busy == (view.id not in found.waits)
-        assert found.starts or self.busy or all("has none" in reason for reason in found.waits.values())
+        assert found.starts or self.busy or all(reason.kind == "no-device" for reason in found.waits.values())
         assert all(start.count > 0 for start in found.starts if start.stage.kind == "search")
 
     def _check_cpus(self, held: list[RunningView]) -> None:

@@ -7,6 +7,7 @@ import typing
 
 import pytest
 
+from autotune.errors import InvalidData
 from autotune.processes import messages
 from autotune.processes.channel import MessageReader
 from autotune.processes.messages import (
@@ -62,5 +63,5 @@ def test_it_arrives_as_it_was_sent(sample: Message) -> None:
     "data", [{}, {"type": "unknown"}, {"type": "kill"}, {"type": "kill", "id": "7"}, {"type": "report", "id": 7}]
 )
 def test_anything_else_is_refused(data: dict[str, object]) -> None:
-    with pytest.raises((KeyError, TypeError, ValueError)):
+    with pytest.raises((KeyError, InvalidData)):
         messages.decode(data)

@@ -322,7 +322,7 @@ class TestPoison:
         daemon = [sys.executable, "-m", "autotune", "--workspace", str(job.workspace.root), "daemon", "run", "--drain"]
         subprocess.run(daemon, timeout=120, capture_output=True, check=False)
         assert job.found() == {"assassin": "measure crash", "good": "ok", "second_assassin": "measure crash"}
-        failed = [line for line in job.paths.journal.read_text().splitlines() if '"stage failed"' in line]
+        failed = [line for line in job.paths.journal.read_text().splitlines() if '"stage-failed"' in line]
         assert sum('"measure"' in line for line in failed) == 4
 
     def test_a_stage_that_was_killed_with_its_daemon_blames_nobody(self, job: Job) -> None:

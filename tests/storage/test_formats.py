@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import DamagedFile, NewerFormat
+from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.formats import (
     Candidate,
@@ -30,8 +31,9 @@ from autotune.storage.formats import (
     Trial,
 )
 
+WHY = Reason("window", "cuda", ("cpu-0",), 5.5, 2, "what", "in words")
 FILES = [Control, DaemonInfo, EstimatesFile, JobSpec, JobState, StageFile]
-PARTS = [Candidate, Failure, InputSpec, RunningStage, TaskProgress, TaskSpec, Trial]
+PARTS = [Candidate, Failure, InputSpec, Reason, RunningStage, TaskProgress, TaskSpec, Trial]
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(-(2**53), 2**53),
     float: st.floats(allow_nan=False, allow_infinity=False),
@@ -71,11 +73,11 @@ def example(kind: Any) -> Any:
     return {
         Control: Control("hold", 2),
         DaemonInfo: DaemonInfo(
-            {"pid": 5}, 1.5, "p", True, (stage,), {"1": "why"}, "22:00-07:00", (0, 1), ("cpu",), {"1": 9.5}
+            {"pid": 5}, 1.5, "p", True, (stage,), {"1": WHY}, "22:00-07:00", (0, 1), ("cpu",), {"1": 9.5}
         ),
         EstimatesFile: EstimatesFile((["build", "cpu", "llvm/ab", 0.5, 0.25, 3],)),
         JobSpec: JobSpec(1, "net", "/net.onnx", target, "llvm-x", (x,), (task,), 64, 8, 0, 0, False, (7,), 1.5, 9.5),
-        JobState: JobState("done", "budget used", 64, (TaskProgress(64, 2.5, "why"),), 4.5, 1),
+        JobState: JobState("done", WHY, 64, (TaskProgress(64, 2.5, "why"),), 4.5, 1),
         StageFile: StageFile(1, 2, "measure", (candidate,)),
     }[kind]
 

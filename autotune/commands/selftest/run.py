@@ -2,7 +2,7 @@
 
 After every death the daemon is started again, and every command again whose process died. In the end the queue must
 be drained, and this must hold: every acknowledged submit is there, no logged trial is lost or there twice, nothing runs
-any more, `check` finds nothing wrong, litter goes with the next sweep, and, where the outcome depends on the seed
+any more, `check` finds nothing wrong, the next daemon deletes the leftovers, and, where the outcome depends on the seed
 alone, it is that of an undisturbed round.
 """
 
@@ -26,7 +26,7 @@ from autotune.commands.check import check
 from autotune.commands.selftest import points
 from autotune.commands.selftest.plan import Kill
 from autotune.commands.selftest.subject import Subject
-from autotune.daemon.leftovers import litter
+from autotune.daemon.leftovers import temporaries
 from autotune.daemon.worker_processes import parent, workers
 from autotune.storage.atomic import LEFTOVER_AGE_S
 from autotune.storage.job_files import read_state
@@ -222,10 +222,10 @@ class Round:
                 self._problems.append(f"job {name} is {state}: {reason}")
         self._problems += check(self.workspace)
         long_ago = time.time() - 2 * LEFTOVER_AGE_S
-        for path in litter(self.workspace):
+        for path in temporaries(self.workspace):
             os.utime(path, (long_ago, long_ago))
         self._serve(time.monotonic() + self.subject.limit_s, armed=False)
-        self._problems += [f"{path} was not swept" for path in litter(self.workspace)]
+        self._problems += [f"{path} was not deleted" for path in temporaries(self.workspace)]
 
     def _deaths(self) -> list[str]:
         found = list(self._random_deaths)

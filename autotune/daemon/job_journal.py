@@ -1,0 +1,63 @@
+"""Write a job's journal. Work goes on if it cannot be written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.errors import StorageError
+from autotune.planning.view import RunningView
+from autotune.reasons import Reason, WaitTopic
+from autotune.storage import journal
+from autotune.storage.journal import Event, StageDone, StageFailed, WaitStarted
+from autotune.storage.paths import JobPaths
+
+_LOG = logging.getLogger("autotune.daemon")
+
+
+@dataclass
+class JobJournal:
+    """The journal of one job, as the daemon writes it."""
+
+    paths: JobPaths
+    _topic: WaitTopic | None = "turn"
+
+    def append(self, event: Event) -> None:
+        """Add an event. An error is logged and ignored."""
+        try:
+            journal.append(self.paths.journal, event)
+        except StorageError as error:
+            _LOG.warning("%s", error)
+
+    def stage_done(self, stage: RunningView, seconds: float, summary: Mapping[str, Any]) -> None:
+        """Add a stage that succeeded, and what it reports of its work."""
+        self.append(StageDone(**_place(stage), seconds=seconds, summary=dict(summary)))
+
+    def stage_failed(self, stage: RunningView, seconds: float, outcome: str, detail: str) -> str:
+        """Add a stage that failed.
+
+        Returns:
+            The diagnosis: what failed, how and why, in one line.
+        """
+        event = StageFailed(**_place(stage), seconds=seconds, outcome=outcome, detail=detail)
+        self.append(event)
+        return event.diagnosis
+
+    def waiting(self, reason: Reason) -> None:
+        """Add why the job waits, if it waits for something else than before."""
+        if reason.topic != self._topic:
+            self._topic = reason.topic
+            self.append(WaitStarted(reason))
+
+
+def _place(stage: RunningView) -> dict[str, Any]:
+    return {
+        "kind": stage.kind,
+        "task": stage.id.task,
+        "round": stage.id.round,
+        "began": round(stage.started_at, 3),
+        "cpus": stage.cpus,
+        "device": stage.device,
+    }

@@ -1,0 +1,114 @@
+"""Why a job waits, is held or has ended: a value to compare and to store, and the sentence that users read.
+
+Whatever decides about a job gives a `Reason`. Only `sentence` puts one into words, and nothing reads the words back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+# What a waiting job waits for, as a report adds it up.
+WaitTopic = Literal["cpu", "device", "task", "turn", "window", "lease"]
+# Why a job is at its end.
+EndReason = Literal["budget-used", "no-improvement", "nothing-to-tune"]
+ReasonKind = Literal[
+    WaitTopic,
+    EndReason,
+    "no-device",
+    "unusable-files",
+    "unfit-machine",
+    "no-daemon",
+    "paused",
+    "held",
+    "finishing",
+    "control-missing",
+    "control-damaged",
+    "cancelled",
+    "all-set-aside",
+    "unspecified",
+]
+
+_SENTENCES: dict[ReasonKind, str] = {
+    "turn": "waits for its turn",
+    "cpu": "waits for a CPU",
+    "task": "waits for another job that tunes the same tasks",
+    "device": "waits for {device} to measure on",
+    "no-device": "needs {device}, and this machine has none",
+    "window": "waits for the window at {opens}",
+    "lease": "{resources} in use by another workspace",
+    "unusable-files": "cannot go on: {detail}",
+    "unfit-machine": "blocked: {detail}",
+    "no-daemon": "no daemon is running; start one with `autotune daemon start`",
+    "paused": "the daemon pauses: {detail}",
+    "held": "held; `autotune release` lets it go on",
+    "finishing": "held; finishing what runs",
+    "control-missing": "held: {detail} is missing; `autotune release` lets the job go on",
+    "control-damaged": "held: {detail} is damaged; `autotune release` lets the job go on",
+    "cancelled": "cancelled",
+    "budget-used": "budget used",
+    "no-improvement": "no task improves any more",
+    "nothing-to-tune": "nothing to tune",
+    "all-set-aside": "{detail}",
+    "unspecified": "",
+}
+_TOPICS: dict[ReasonKind, WaitTopic] = {
+    "turn": "turn",
+    "cpu": "cpu",
+    "task": "task",
+    "device": "device",
+    "no-device": "device",
+    "window": "window",
+    "lease": "lease",
+}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a job is in its state.
+
+    Attributes:
+        kind: What it is.
+        device: The kind of device that a job waits for or needs.
+        resources: The names of the leases that somebody else holds.
+        opens_at: When the window opens that a job waits for, in epoch seconds.
+        set_aside: How many tasks of a job that is done were set aside.
+        detail: What an error said, or the path of the file that it is about.
+        wording: The whole sentence, where an older version stored nothing else.
+    """
+
+    kind: ReasonKind
+    device: str = ""
+    resources: tuple[str, ...] = ()
+    opens_at: float | None = None
+    set_aside: int = 0
+    detail: str = ""
+    wording: str = ""
+
+    @property
+    def topic(self) -> WaitTopic | None:
+        """What a job waits for; None where the reason is none to wait."""
+        return _TOPICS.get(self.kind)
+
+
+def sentence(reason: Reason | None) -> str:
+    """Return a reason in words, for users; an empty text for None."""
+    if reason is None or reason.wording:
+        return reason.wording if reason else ""
+    text = _SENTENCES[reason.kind].format(
+        device=_device_name(reason.device),
+        opens=_time_of_day(reason.opens_at),
+        resources=", ".join(reason.resources),
+        detail=reason.detail,
+    )
+    return f"{text}; {reason.set_aside} tasks set aside: {reason.detail}" if reason.set_aside else text
+
+
+def _device_name(kind: str) -> str:
+    names = {"": "a device", "cpu": "all CPUs", "simulated": "a simulated device"}
+    return names.get(kind, f"a {kind.upper()} device")
+
+
+def _time_of_day(at: float | None) -> str:
+    return "its next opening" if at is None else datetime.fromtimestamp(at).strftime("%H:%M")

@@ -1,0 +1,73 @@
+"""What holds for a job follows from its control, its last state and its daemon, in one place for all who ask."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from autotune.reasons import Reason
+from autotune.storage.formats import ENDED, Control, DaemonInfo, JobState, RunningStage, State, Wanted
+from autotune.storage.job_state import (
+    current_state,
+    effective_state,
+    has_ended,
+    requested_state,
+    retry_requested,
+)
+
+
+def daemon(*running: int, **more: Any) -> DaemonInfo:
+    stages = tuple(RunningStage(job, 0, 0, "build", (0,), 0.0) for job in running)
+    return DaemonInfo({"pid": 1}, 0.0, "interleave", running=stages, **more)
+
+
+@pytest.mark.parametrize(("wanted", "state"), [("run", None), ("hold", "held"), ("cancel", "cancelled")])
+def test_the_user_requests_a_state(wanted: Wanted, state: State | None) -> None:
+    assert requested_state(Control(wanted)) == state
+
+
+def test_a_retry_is_requested_until_the_daemon_has_begun_it() -> None:
+    control = Control(retries=2)
+    assert retry_requested(control, 1) and not retry_requested(control, 2)
+    assert has_ended(control, JobState("failed", retries_seen=2))
+    assert not has_ended(control, JobState("failed", retries_seen=1))
+
+
+@pytest.mark.parametrize("state", get_args(State))
+@pytest.mark.parametrize("wanted", get_args(Wanted))
+@pytest.mark.parametrize("retries", [0, 1])
+@pytest.mark.parametrize("served", [False, True])
+def test_commands_and_status_agree(state: State, wanted: Wanted, retries: int, served: bool) -> None:
+    """Except about a job that may run: whether it waits is for its daemon to say."""
+    control, job = Control(wanted, retries), JobState(state)
+    effective = effective_state(control, job)
+    current, _ = current_state(1, control, job, daemon() if served else None)
+    if current == "waiting":
+        assert effective not in ENDED and wanted == "run"
+    else:
+        assert current == effective
+
+
+@pytest.mark.parametrize(
+    ("state", "serving", "shown"),
+    [
+        (JobState(), None, ("waiting", Reason("no-daemon"))),
+        (JobState(), daemon(trouble="no space"), ("waiting", Reason("paused", detail="no space"))),
+        (JobState(), daemon(1), ("running", None)),
+        (JobState(), daemon(2), ("waiting", Reason("turn"))),
+        (JobState(), daemon(waits={"1": Reason("cpu")}), ("waiting", Reason("cpu"))),
+        (JobState("running", Reason("task")), daemon(), ("waiting", Reason("task"))),
+        (JobState("held", Reason("held")), daemon(), ("waiting", Reason("turn"))),
+        (JobState("done", Reason("budget-used")), daemon(1), ("done", Reason("budget-used"))),
+    ],
+)
+def test_a_job_that_is_to_run_is_where_its_daemon_says(
+    state: JobState, serving: DaemonInfo | None, shown: tuple[State, Reason | None]
+) -> None:
+    assert current_state(1, Control(), state, serving) == shown
+
+
+def test_a_job_held_for_a_reason_says_it() -> None:
+    reason = Reason("control-damaged", detail="control.json")
+    assert current_state(1, Control("hold", reason=reason), JobState(), None) == ("held", reason)

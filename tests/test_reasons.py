@@ -1,0 +1,44 @@
+"""Every reason has a sentence, and those to wait have a topic."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import get_args
+
+import pytest
+
+from autotune.reasons import EndReason, Reason, ReasonKind, WaitTopic, sentence
+
+OPENS = datetime(2026, 1, 10, 22, 0).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        (None, ""),
+        (Reason("turn"), "waits for its turn"),
+        (Reason("device", device="cpu"), "waits for all CPUs to measure on"),
+        (Reason("device", device="cuda"), "waits for a CUDA device to measure on"),
+        (Reason("device", device="simulated"), "waits for a simulated device to measure on"),
+        (Reason("no-device", device="cuda"), "needs a CUDA device, and this machine has none"),
+        (Reason("window", opens_at=OPENS), "waits for the window at 22:00"),
+        (Reason("lease", resources=("cpu-0", "cuda:1")), "cpu-0, cuda:1 in use by another workspace"),
+        (Reason("unusable-files", detail="x is {damaged}"), "cannot go on: x is {damaged}"),
+        (Reason("budget-used"), "budget used"),
+        (Reason("budget-used", set_aside=2, detail="train: x"), "budget used; 2 tasks set aside: train: x"),
+        (Reason("all-set-aside", detail="build: crashed"), "build: crashed"),
+        (Reason("cpu", wording="as version 1 put it"), "as version 1 put it"),
+    ],
+)
+def test_it_is_put_into_words(reason: Reason | None, text: str) -> None:
+    assert sentence(reason) == text
+
+
+def test_every_kind_has_words_of_its_own() -> None:
+    told = [sentence(Reason(kind, detail="what happened")) for kind in get_args(ReasonKind) if kind != "unspecified"]
+    assert all(told) and len(set(told)) == len(told)
+
+
+def test_every_topic_is_that_of_its_reason_and_an_end_has_none() -> None:
+    assert [Reason(topic).topic for topic in get_args(WaitTopic)] == list(get_args(WaitTopic))
+    assert {Reason(end).topic for end in get_args(EndReason)} == {None}
