@@ -96,7 +96,7 @@ numpy.testing.assert_allclose(ours, session.run(None, {{"input": x}})[0], rtol=1
         """With no tolerance at all, rounding alone is a difference; nothing is handed over then."""
         config = tuned.root / "autotune.toml"
         before = config.read_text()
-        config.write_text(before + "[export]\ntolerance = 1e-12\n")
+        config.write_text(before + "tolerance = 1e-12\n")  # the last section of the file is [export]
         try:
             done = tuned.run("export", "last", "--output", tmp_path / "out")
         finally:

@@ -200,7 +200,8 @@ def _compare(export: _Export, tuned: Path, untuned: Path) -> tuple[float, dict[s
     arrays = compare.random_inputs(export.spec.inputs, _VERIFY_SEED)
     with contest.Contest(contestants, export.spec.inputs, arrays, export.request.threads) as played:
         try:
-            error = compare.check(played.outputs("tuned_ms"), played.outputs("onnxruntime_ms"), export.request.tolerance)
+            ours, theirs = (played.outputs(name) for name in ("tuned_ms", "onnxruntime_ms"))
+            error = compare.check(ours, theirs, export.request.tolerance)
         except VerificationError as failure:
             rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
             raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
@@ -220,7 +221,7 @@ def _report(
     for task in spec.tasks:
         trial, entrant = best.get(task.hash), again.get(task.hash)
         timed = {"best_us": trial.median_us if trial else None, "again_us": entrant.median_us if entrant else None}
-        tasks.append({"name": task.name, "weight": task.weight, **timed})
+        tasks.append({"name": task.name, "weight": task.weight, "gflop": task.gflop, **timed})
     return {
         "job": spec.id,
         "name": spec.name,
