@@ -27,12 +27,19 @@ class Task:
 
 
 def extract_tasks(prepared: Any, target: Any) -> list[Task]:
-    """The tasks of a model after `prepare`, heaviest arithmetic first, so that the order is stable."""
+    """The tasks of a model after `prepare`, heaviest arithmetic first, so that the order is stable.
+
+    Programs that `prepare` has scheduled are no tasks.
+    """
     from tvm.s_tir import meta_schedule as ms
 
     found = ms.relax_integration.extract_tasks(prepared, target)
-    tasks = [_task(item, target) for item in found]
+    tasks = [_task(item, target) for item in found if not _scheduled(item.dispatched[0])]
     return sorted(tasks, key=lambda task: (-task.spec.gflop * task.spec.weight, task.spec.name))
+
+
+def _scheduled(program: Any) -> bool:
+    return any((function.attrs or {}).get("tirx.is_scheduled") for function in program.functions.values())
 
 
 def _task(extracted: Any, target: Any) -> Task:

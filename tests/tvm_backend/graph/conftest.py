@@ -59,7 +59,7 @@ def rewritten():
         after = rewrite(before)
         found, wanted = run(after), run(before)
         assert found.shape == wanted.shape
-        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
         return operators(after)
 
     return check
