@@ -19,8 +19,10 @@ from autotune.tvm_backend.graph.rewrite import (
     static_shape,
 )
 
+_BLOCKS = (16, 8)  # the elements of a vector register, or twice that; the first that divides the columns
 
-def pack_products(mod: Any, *, lanes: int = 16) -> Any:
+
+def pack_products(mod: Any) -> Any:
     """Rewrite `main` so that products with constant matrices read them packed.
 
     A matrix (K, N) packed with a block b is (N / b, K, b): column n is in chunk n // b, lane n % b. Where the rows of a
@@ -28,22 +30,20 @@ def pack_products(mod: Any, *, lanes: int = 16) -> Any:
 
     Args:
         mod: a module before LegalizeOps, its constants folded; parameters of layers are relax constants.
-        lanes: the block, the elements of a vector register; a matrix whose columns it does not divide stays plain.
     """
-    packed = rewrite(mod, lambda module: _Packer(module, lanes))
+    packed = rewrite(mod, _Packer)
     return packed if packed is mod else relax.transform.CanonicalizeBindings()(packed)
 
 
 class _Packer(Rewriter):
     """Keeps the new expression of each old variable."""
 
-    def __init__(self, mod: Any, lanes: int) -> None:
+    def __init__(self, mod: Any) -> None:
         super().__init__(mod)
-        self.lanes = lanes
         self._new: dict[Any, Expr] = {}
 
     def visit(self, var: Expr, value: Expr) -> None:
-        product = self._packed(value) if _packable(value, self.lanes) else self.rebuild(value)
+        product = self._packed(value) if _packable(value) else self.rebuild(value)
         self._new[var] = self.builder.emit(product, var.name)
 
     def plain(self, var: Expr) -> Expr:
@@ -53,7 +53,8 @@ class _Packer(Rewriter):
         self._new[var] = expr
 
     def _packed(self, call: Any) -> Expr:
-        weight = pack_columns(call.args[1].value.numpy(), self.lanes)
+        matrix = call.args[1].value.numpy()
+        weight = pack_columns(matrix, _block(matrix.shape[1]))
         product = self.builder.call_te(
             te_product,
             self.leaf(call.args[0]),
@@ -63,14 +64,19 @@ class _Packer(Rewriter):
         return relax.op.reshape(self.builder.emit(product), static_shape(call))
 
 
-def _packable(value: Expr, lanes: int) -> bool:
+def _block(columns: int) -> int:
+    """The block for so many columns; 0 where none divides them."""
+    return next((block for block in _BLOCKS if columns % block == 0), 0)
+
+
+def _packable(value: Expr) -> bool:
     """Whether a value is a product of a floating-point tensor with a constant matrix that fills whole vectors."""
     if op_name(value) != "relax.matmul" or not is_tensor_constant(value.args[1]):
         return False
     data, weight = map(static_shape, value.args)
     dtypes = {float_dtype(item) for item in (*value.args, value)}
     same_type = len(dtypes) == 1 and None not in dtypes
-    return same_type and len(data) >= 2 and len(weight) == 2 and prod(data) > 0 and weight[1] % lanes == 0
+    return same_type and len(data) >= 2 and len(weight) == 2 and prod(data) > 0 and _block(weight[1]) > 0
 
 
 def pack_columns(matrix: Array, block: int) -> Array:

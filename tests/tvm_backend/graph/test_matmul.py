@@ -35,6 +35,10 @@ def test_a_residual_is_added_to_the_packed_result(packed, const):
     assert packed(build, (5, 32)) == ["packed_matmul", "reshape", "add", "reshape"]
 
 
+def test_columns_that_fill_a_short_vector_are_packed_in_those(packed, const):
+    assert packed(lambda _, x: _OP.matmul(x, const(24, 40)), (5, 24)) == ["packed_matmul", "reshape"]
+
+
 def test_columns_that_fill_no_vector_stay_plain(packed, const):
     assert packed(lambda _, x: _OP.matmul(x, const(24, 33)), (5, 24)) == ["matmul"]
 
