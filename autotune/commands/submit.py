@@ -337,7 +337,7 @@ def command(
         else:
             spec = submit(workspace, config, request, step)
     if dry_run:
-        show(json.dumps(to_json(found))) if as_json else show(render.preview(found))
+        typer.echo(json.dumps(to_json(found))) if as_json else show(render.preview(found))
     elif as_json:
         typer.echo(json.dumps({"id": spec.id, "name": spec.name, "tasks": len(spec.tasks), "trials": spec.trials}))
     else:
