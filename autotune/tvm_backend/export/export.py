@@ -160,13 +160,16 @@ def _compile(export: _Export, best: Mapping[str, Trial], progress: Callable[[str
     import tvm
 
     from autotune.tvm_backend.export.compile import compile_tuned, compile_untuned
-    from autotune.tvm_backend.graph.model import read_model
+    from autotune.tvm_backend.graph.model import read_model, read_rewritten
     from autotune.tvm_backend.graph.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
 
     target = tvm.target.Target(export.spec.target)
-    overrides = {item.name: item for item in export.spec.inputs}
-    module = read_model(export.paths.model, overrides).module
+    paths, inputs = export.paths, export.spec.inputs
+    if paths.rewritten_model.exists():
+        module = read_rewritten(paths.rewritten_model, inputs).module
+    else:
+        module = read_model(paths.model, {item.name: item for item in inputs}).module
     prepared = prepare(module, target, winograd=export.spec.winograd)
     tasks = extract_tasks(prepared, target)
     lost = {task.spec.hash for task in tasks} ^ {task.hash for task in export.spec.tasks}

@@ -51,7 +51,7 @@ def _ingest(request: ImportRequest, progress: Callable[[str], None]) -> ImportAn
     tasks = _guarded(path, lambda: extract_tasks(prepared, tvm_target))
     size, crc = 0, 0
     if request.folder is not None:
-        size, crc = _write(JobPaths(Path(request.folder)), proto, [task.program for task in tasks])
+        size, crc = _write(JobPaths(Path(request.folder)), proto, model.rewritten, [task.program for task in tasks])
     return ImportAnswer(
         target=target.description,
         target_key=target.key,
@@ -72,13 +72,15 @@ def _guarded(path: Path, step: Callable[[], Any]) -> Any:
         raise ModelError(f"TVM cannot lower {path}: {lines[-1].strip() if lines else error!r}") from error
 
 
-def _write(paths: JobPaths, proto: Any, programs: list[Any]) -> tuple[int, int]:
-    """Write snapshot and programs; returns size and CRC-32 of the snapshot."""
+def _write(paths: JobPaths, proto: Any, rewritten: Any, programs: list[Any]) -> tuple[int, int]:
+    """Write snapshot, the graph that was made of it, if any, and programs; returns size and CRC-32 of the snapshot."""
     from autotune.storage.atomic import publish_bytes
     from autotune.tvm_backend.search.tasks import write_program
 
     model = _serialised(proto)
     publish_bytes(paths.model, model)
+    if rewritten is not None:
+        publish_bytes(paths.rewritten_model, _serialised(rewritten))
     make_folder(paths.tasks)
     for index, program in enumerate(programs):
         write_program(paths.task(index), program)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,19 +11,28 @@ from typing import Any
 
 from autotune.errors import ModelError
 from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.graph.operators.lower import is_lowered, lower
+from autotune.tvm_backend.graph.simplify import fix_shapes, is_unfinished, simplify
 
 
 @dataclass(frozen=True)
 class Model:
-    """An imported model. `module` is TVM's; inputs and outputs are in the order of the graph."""
+    """An imported model. `module` is TVM's; inputs and outputs are in the order of the graph.
+
+    `rewritten` is the ONNX graph that TVM was given where it is not the one in the file.
+    """
 
     module: Any
     inputs: tuple[InputSpec, ...]
     outputs: tuple[str, ...]
+    rewritten: Any = None
 
 
 def read_model(path: Path, overrides: Mapping[str, InputSpec], proto: Any = None) -> Model:
     """Import an ONNX file.
+
+    A graph that the importer takes is given to it as it is. One that computes shapes or has operators that the
+    importer lacks is simplified and rewritten before, as is one that the importer refuses.
 
     Args:
         proto: the parsed file, where `parse_file` has read it already.
@@ -34,7 +44,45 @@ def read_model(path: Path, overrides: Mapping[str, InputSpec], proto: Any = None
     """
     proto = parse_file(path) if proto is None else proto
     inputs = tuple(_inputs(path, proto, overrides))
-    return Model(_import(path, proto, inputs), inputs, tuple(output.name for output in proto.graph.output))
+    outputs = tuple(output.name for output in proto.graph.output)
+    if not is_unfinished(proto) and is_lowered(proto):
+        with contextlib.suppress(ModelError):
+            return Model(_import(path, proto, inputs), inputs, outputs)
+    rewritten, refused = _rewritten(proto, inputs)
+    try:
+        return Model(_import(path, rewritten, inputs), inputs, outputs, rewritten)
+    except ModelError as error:
+        if refused is None:
+            raise
+        raise ModelError(f"cannot import {path}: {refused}") from error
+
+
+def read_rewritten(path: Path, inputs: tuple[InputSpec, ...]) -> Model:
+    """Import a graph that `read_model` has rewritten before, exactly as it is.
+
+    Raises:
+        ModelError: as for `read_model`.
+    """
+    proto = parse_file(path)
+    return Model(_import(path, proto, inputs), inputs, tuple(output.name for output in proto.graph.output), proto)
+
+
+def _rewritten(proto: Any, inputs: tuple[InputSpec, ...]) -> tuple[Any, ModelError | None]:
+    """The graph simplified, with operators that the importer has; what is written for others is simplified, too.
+
+    Where ONNX Runtime cannot read the last of these graphs it stays as it is, and the error says why.
+    """
+    graph, refused = _simplified(fix_shapes(proto, inputs), inputs)
+    while not is_lowered(graph):
+        graph, refused = _simplified(lower(graph), inputs)
+    return graph, refused
+
+
+def _simplified(graph: Any, inputs: tuple[InputSpec, ...]) -> tuple[Any, ModelError | None]:
+    try:
+        return simplify(graph, inputs), None
+    except ModelError as error:
+        return graph, error
 
 
 def parse_file(path: Path) -> Any:
