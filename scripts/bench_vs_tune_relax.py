@@ -218,7 +218,7 @@ def compare_latency(options: argparse.Namespace) -> dict[str, Any]:
 
     folder, device = Path(options.folder), tvm.cpu(0)
     model = read_model(options.models[0], {})
-    arrays = compare.random_inputs(model.inputs, seed=1)
+    arrays = draw(model.inputs, seed=1)
     session = compare.onnx_session(options.models[0], options.threads)
     libraries = {"tune_relax": folder / "tune_relax.so", "autotune": folder / "autotune/model.so"}
     if (folder / "equal_time/model.so").exists():

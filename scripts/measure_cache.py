@@ -140,7 +140,7 @@ def compare(
         read_model(paths.model, {item.name: item for item in spec.inputs}).module, target, winograd=spec.winograd
     )
     programs = [task.program for task in extract_tasks(prepared, target)]
-    arrays = runs.random_inputs(spec.inputs, 1)
+    arrays = draw(spec.inputs, 1)
     runners = {"onnxruntime": runs.onnx_runner(runs.onnx_session(paths.model, threads), spec.inputs, arrays)}
     for state, winners in chosen.items():
         trials = {hash: kernel.trial for hash, kernel in winners.items()}

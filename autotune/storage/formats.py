@@ -48,7 +48,7 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What was submitted. `submit` writes it once."""
+    """What was submitted. `submit` writes it once. `values` are inputs of the model that are constants."""
 
     FORMAT = ("autotune-job", 1)
 
@@ -72,6 +72,7 @@ class JobSpec:
     model_size: int = 0
     model_crc32: int = 0
     winograd: bool = False
+    values: dict[str, float] = field(default_factory=dict)
 
     @property
     def tunable(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.commands.submit import parse_inputs
+from autotune.commands.model_inputs import parse_inputs
 from autotune.errors import BadInput
 from autotune.storage.formats import InputSpec
 

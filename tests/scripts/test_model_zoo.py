@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from autotune.commands.submit import parse_inputs
+from autotune.commands.model_inputs import parse_inputs
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 

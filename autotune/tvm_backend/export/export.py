@@ -87,11 +87,12 @@ def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
         again = _play(export, races, progress) if races else {}
     best = {hash: trials[0] for hash, trials in found.items()} | {hash: item.trial for hash, item in again.items()}
     with _one_cpu(export, progress):
+        arrays = _inputs(export)
         progress("compiling the tuned model")
         tuned, untuned = _compile(export, best, progress)
     with _quiet(export, progress):
         progress("verifying and comparing")
-        error, latencies = _compare(export, tuned, untuned)
+        error, latencies = _compare(export, arrays, tuned, untuned)
     report = _report(export, best, again, error, latencies)
     _write(export, tuned, report)
     return report
@@ -180,16 +181,26 @@ def _compile(export: _Export, best: Mapping[str, Trial], progress: Callable[[str
     return tuned, compile_untuned(module, target)
 
 
-def _compare(export: _Export, tuned: Any, untuned: Any) -> tuple[float, dict[str, float]]:
+def _inputs(export: _Export) -> Any:
+    """Inputs that the model as submitted can be run on, which is found out before minutes of compiling."""
+    from autotune.tvm_backend.export import compare, inputs
+
+    spec, file = export.spec, export.request.inputs
+    arrays = inputs.job_inputs(export.paths, spec.inputs, Path(file) if file else None, _VERIFY_SEED)
+    session = compare.onnx_session(export.paths.model, export.request.threads)
+    inputs.check_reference(compare.onnx_runner(session, spec.inputs, arrays, spec.values), given=bool(file))
+    return arrays
+
+
+def _compare(export: _Export, arrays: Any, tuned: Any, untuned: Any) -> tuple[float, dict[str, float]]:
     from autotune.tvm_backend.export import compare
 
     device = open_device(export.spec.target_kind)
-    arrays = compare.random_inputs(export.spec.inputs, _VERIFY_SEED)
     session = compare.onnx_session(export.paths.model, export.request.threads)
     runners = {
         "untuned_ms": compare.vm_runner(untuned, device, arrays),
         "tuned_ms": compare.vm_runner(tuned, device, arrays),
-        "onnxruntime_ms": compare.onnx_runner(session, export.spec.inputs, arrays),
+        "onnxruntime_ms": compare.onnx_runner(session, export.spec.inputs, arrays, export.spec.values),
     }
     try:
         error = compare.check(runners["tuned_ms"](), runners["onnxruntime_ms"](), export.request.tolerance)

@@ -43,7 +43,7 @@ def _ingest(request: ImportRequest, progress: Callable[[str], None]) -> ImportAn
     path = Path(request.model)
     overrides = {item.name: item for item in request.inputs}
     proto = parse_file(path)
-    model = read_model(path, overrides, proto)
+    model = read_model(path, overrides, proto, request.dims, request.values)
     progress("folding, choosing layouts and fusing")
     tvm_target = tvm.target.Target(target.lowered_for)
     prepared = _guarded(path, lambda: prepare(model.module, tvm_target, winograd=request.winograd))
