@@ -214,6 +214,7 @@ def compare_latency(options: argparse.Namespace) -> dict[str, Any]:
 
     from autotune.tvm_backend.export import compare
     from autotune.tvm_backend.export.compile import compile_untuned
+    from autotune.tvm_backend.export.inputs import draw
     from autotune.tvm_backend.graph.model import read_model
 
     folder, device = Path(options.folder), tvm.cpu(0)

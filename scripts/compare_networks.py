@@ -168,6 +168,7 @@ def latencies(paths: Sequence[Path], threads: int) -> dict[str, float]:
     import tvm
 
     from autotune.tvm_backend.export import compare
+    from autotune.tvm_backend.export.inputs import draw
     from autotune.tvm_backend.graph.model import read_model
     from autotune.tvm_backend.load import load_tvm
 

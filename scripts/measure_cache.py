@@ -131,6 +131,7 @@ def compare(
 
     from autotune.tvm_backend.export import compare as runs
     from autotune.tvm_backend.export.compile import compile_tuned
+    from autotune.tvm_backend.export.inputs import draw
     from autotune.tvm_backend.graph.model import read_model
     from autotune.tvm_backend.graph.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks

@@ -22,10 +22,8 @@ _DTYPES = {
     "tensor(float)": "float32",
     "tensor(double)": "float64",
     "tensor(float16)": "float16",
-    **{
-        f"tensor({name})": name
-        for name in ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
-    },
+    "tensor(bool)": "bool",
+    **{f"tensor({sign}int{bits})": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
 _SLOW_S = 0.2
 _TURN_S = 0.05

@@ -85,10 +85,8 @@ def _checked(file: Path, item: InputSpec, arrays: Mapping[str, npt.NDArray[Any]]
         raise BadInput(f"{file} has no array {item.name!r}; it has: {', '.join(sorted(arrays)) or 'none'}")
     array = arrays[item.name]
     if array.shape != item.shape or array.dtype != np.dtype(item.dtype):
-        found, wanted = (
-            f"{dtype} {tuple(shape)}" for dtype, shape in ((array.dtype, array.shape), (item.dtype, item.shape))
-        )
-        raise BadInput(f"{file}: array {item.name!r} is {found}, and the model takes {wanted}")
+        found = f"{array.dtype} {array.shape}"
+        raise BadInput(f"{file}: array {item.name!r} is {found}, and the model takes {item.dtype} {item.shape}")
     return array
 
 
