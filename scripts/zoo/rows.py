@@ -75,6 +75,6 @@ def _cells(model: Listed, row: Row) -> list[str]:
     outcome = f"{row.stage}: {row.reason}" if row.stage else ("ok" if row.tuned_ms is not None else "imported")
     times = ["" if value is None else f"{value:.2f}" for value in (row.untuned_ms, row.tuned_ms, row.onnxruntime_ms)]
     source = f"{model.package} {model.version}".strip()
-    shapes = "<br>".join(model.inputs)
+    shapes = "<br>".join((*model.inputs, *model.values))
     counts = [str(row.tasks) if row.tasks else "", f"{row.seconds:.0f}"]
     return [model.name, model.kind, source, model.licence, shapes, outcome.replace("|", "/"), *counts, *times]

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from autotune.commands.model_inputs import parse_inputs
+from autotune.commands.model_inputs import parse_inputs, parse_values
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -54,7 +54,8 @@ def test_a_model_from_a_package_is_pinned_and_has_a_licence(listed):
 
 def test_the_shapes_are_words_that_submit_takes(listed):
     for model in listed.ZOO:
-        assert len(parse_inputs(list(model.inputs))) == len(model.inputs), model.name
+        assert len(parse_inputs(model.inputs)) == len(model.inputs), model.name
+        assert len(parse_values(model.values)) == len(model.values), model.name
 
 
 def test_the_models_of_onnx_are_where_the_list_says(listed, fetching, tmp_path):

@@ -110,8 +110,7 @@ def _advice(path: Path, inputs: list[_Input], open_: list[_Input], given: Mappin
         if item in open_ or item.name in given:
             shape = given[item.name].shape if item.name in given else sensible(item.dtype, item.dims, sizes)
             words += ["--input", f"{item.name}={'x'.join(map(str, shape)) or 'scalar'}"]
-    which = "input" if len(open_) == 1 else "inputs"
-    return f"{path}: no fixed shape has {which} {shown}; give one, such as: {shlex.join(words)}"
+    return f"{path}: no fixed shape is known for {shown}; give one, such as: {shlex.join(words)}"
 
 
 def _written(item: _Input) -> str:
