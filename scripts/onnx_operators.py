@@ -113,7 +113,7 @@ def check(case: Any) -> str:
 
     if any(isinstance(value, (list, dict, tuple)) or value is None for part in case.data_sets[0] for value in part):
         return "not tensors"
-    values, expected = ([np.asarray(value) for value in part] for part in case.data_sets[0])
+    values, expected = ([array(value) for value in part] for part in case.data_sets[0])
     names = [item.name for item in case.model.graph.input]
     inputs = {name: InputSpec(name, value.shape, "") for name, value in zip(names, values, strict=True)}
     with tempfile.TemporaryDirectory() as folder:
@@ -129,6 +129,12 @@ def check(case: Any) -> str:
             return f"gives {output.dtype} {output.shape}, not {truth.dtype} {truth.shape}"
         np.testing.assert_allclose(output, truth, rtol=case.rtol, atol=case.atol)
     return ""
+
+
+def array(value: Any) -> Any:
+    import onnx
+
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
 
 
 def read(path: Path) -> dict[str, str]:

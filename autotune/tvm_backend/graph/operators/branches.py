@@ -94,18 +94,18 @@ def _inlined(branch: Any, prefix: str, graph: Any, written: list[Any]) -> list[s
         item.name = names[item.name]
     graph.initializer.extend(branch.initializer)
     for node in branch.node:
-        _rename(node, names)
+        rename(node, names)
         written.append(node)
     return [names.get(item.name, item.name) for item in branch.output]
 
 
-def _rename(node: Any, names: Mapping[str, str]) -> None:
+def rename(node: Any, names: Mapping[str, str]) -> None:
     """Give an operator's values their new names, also where the graphs inside it read them."""
     for values in (node.input, node.output):
         values[:] = [names.get(name, name) for name in values]
     for attribute in node.attribute:
         for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
             for item in inner.node:
-                _rename(item, names)
+                rename(item, names)
             for output in inner.output:
                 output.name = names.get(output.name, output.name)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from autotune.errors import ModelError
-from autotune.tvm_backend.graph.operators import quantised
+from autotune.tvm_backend.graph.operators import normalised, quantised
 from autotune.tvm_backend.graph.operators.branches import inline_branches
+from autotune.tvm_backend.graph.operators.functions import expand, is_defined_by_function
 from autotune.tvm_backend.graph.operators.nodes import Nodes, Value
 from autotune.tvm_backend.graph.operators.recurrent import recurrent
 
@@ -22,6 +23,8 @@ RULES: Mapping[str, Rule] = {
     "QLinearMatMul": quantised.qlinear_matmul,
     "ConvInteger": quantised.conv_integer,
     "MatMulInteger": quantised.matmul_integer,
+    "LpNormalization": normalised.lp_normalization,
+    "Scaler": normalised.scaler,
 }
 
 _OLDEST = 11  # opset: Slice, Clip and Round as they are written here
@@ -29,7 +32,12 @@ _OLDEST = 11  # opset: Slice, Clip and Round as they are written here
 
 def is_lowered(proto: Any) -> bool:
     """Whether a graph has no operator that has a rule here."""
-    return not any(node.op_type == "If" or node.op_type in RULES for node in proto.graph.node)
+    return not any(node.op_type == "If" or rule_of(node) for node in proto.graph.node)
+
+
+def rule_of(node: Any) -> Rule | None:
+    """What takes the place of an operator; None if it stays."""
+    return expand if is_defined_by_function(node) else RULES.get(node.op_type)
 
 
 def lower(proto: Any) -> Any:
@@ -45,7 +53,7 @@ def lower(proto: Any) -> Any:
     values, opset = _values(lowered), _opset(lowered)
     written: list[Any] = []
     for index, node in enumerate(lowered.graph.node):
-        rule = RULES.get(node.op_type)
+        rule = rule_of(node)
         if rule is None:
             written.append(node)
             continue
@@ -57,7 +65,7 @@ def lower(proto: Any) -> Any:
         written += nodes.written
         lowered.graph.initializer.extend(nodes.constants)
         pairs = zip(outputs, node.output, strict=False)  # an operator's last outputs may be left out
-        written += [onnx.helper.make_node("Identity", [new], [old], old) for new, old in pairs if old]
+        written += [onnx.helper.make_node("Identity", [new], [old], old) for new, old in pairs if new and old]
     del lowered.graph.node[:]
     lowered.graph.node.extend(written)
     return lowered

@@ -52,6 +52,12 @@ class Nodes:
         self.constants.append(onnx.numpy_helper.from_array(np.asarray(value, dtype), name))
         return name
 
+    def constant_like(self, value: float, name: str) -> str:
+        """A scalar of the type of another value."""
+        import onnx
+
+        return self.constant(value, onnx.helper.tensor_dtype_to_np_dtype(self.dtype(name)))
+
     def shape(self, name: str) -> tuple[int, ...]:
         """The dimensions of a value.
 

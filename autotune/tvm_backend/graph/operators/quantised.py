@@ -28,7 +28,7 @@ def qlinear_conv(node: Any, nodes: Nodes) -> list[str]:
     if len(node.input) > 8 and node.input[8]:
         bias = nodes.reshape(nodes.cast(node.input[8], _FLOAT), (1, -1, *[1] * (rank - 2)))
         product = nodes.op("Add", product, bias)
-    scale = nodes.op("Div", nodes.op("Mul", x_scale, w_scale), y_scale)
+    scale = _scale(nodes, x_scale, w_scale, y_scale)
     return [_requantised(nodes, product, _along(nodes, scale, w_scale, (1, -1, *[1] * (rank - 2))), y_zero)]
 
 
@@ -46,7 +46,7 @@ def qlinear_matmul(node: Any, nodes: Nodes) -> list[str]:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.input
     rows = (-1, 1)  # the scales of a are by row, those of b by column
     product = nodes.op("MatMul", centred(nodes, a, a_zero, rows), centred(nodes, b, b_zero))
-    scale = nodes.op("Div", nodes.op("Mul", _along(nodes, a_scale, a_scale, rows), b_scale), y_scale)
+    scale = _scale(nodes, _along(nodes, a_scale, a_scale, rows), b_scale, y_scale)
     return [_requantised(nodes, product, scale, y_zero)]
 
 
@@ -64,6 +64,12 @@ def centred(nodes: Nodes, x: str, zero: str, shape: Sequence[int] = ()) -> str:
         return value
     point = nodes.cast(zero, _FLOAT)
     return nodes.op("Sub", value, _along(nodes, point, zero, shape) if shape else point)
+
+
+def _scale(nodes: Nodes, first: str, second: str, result: str) -> str:
+    """What a product of two scaled values is multiplied by to be scaled like the result."""
+    a, b, c = (nodes.cast(scale, _FLOAT) for scale in (first, second, result))
+    return nodes.op("Div", nodes.op("Mul", a, b), c)
 
 
 def _along(nodes: Nodes, value: str, like: str, shape: Sequence[int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 
 import numpy as np
 import onnx
@@ -10,6 +11,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
+from onnx.reference import ReferenceEvaluator
 
 from autotune.errors import ModelError
 from autotune.storage.formats import InputSpec
@@ -24,25 +26,36 @@ def run(proto, values):
     return session.run(None, dict(zip((item.name for item in session.get_inputs()), values, strict=True)))
 
 
-def cases(kind):
+@cache
+def every_case():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = collect_testcases(kind)
-    return [case for case in found if "_expanded" not in case.name]
+        return collect_testcases(None)
 
 
-@pytest.mark.parametrize("kind", sorted(RULES))
+def cases(kind):
+    return [case for case in every_case() if [node.op_type for node in case.model.graph.node] == [kind]]
+
+
+DEFINED = ["Attention", "Celu", "CenterCropPad", "HannWindow", "LayerNormalization", "NegativeLogLikelihoodLoss"]
+
+
+def array(value):
+    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
+
+
+@pytest.mark.parametrize("kind", sorted({*RULES, *DEFINED} - {"Scaler"}))
 def test_it_computes_what_onnx_expects(kind):
     found = cases(kind)
     assert found
     for case in found:
-        values, expected = ([np.asarray(value) for value in part] for part in case.data_sets[0])
+        values, expected = ([array(value) for value in part] for part in case.data_sets[0])
         names = [item.name for item in case.model.graph.input]
         inputs = [InputSpec(name, value.shape, "") for name, value in zip(names, values, strict=True)]
         lowered = lower(fix_shapes(case.model, inputs))
         assert is_lowered(lowered), case.name
-        lowered.opset_import[0].version = min(lowered.opset_import[0].version, 21)  # what ONNX Runtime has for all
-        for output, truth in zip(run(lowered, values), expected, strict=True):
+        outputs = ReferenceEvaluator(lowered).run(None, dict(zip(names, values, strict=True)))
+        for output, truth in zip(outputs, expected, strict=True):
             assert output.dtype == truth.dtype and output.shape == truth.shape, case.name
             np.testing.assert_allclose(output, truth, rtol=case.rtol, atol=case.atol, err_msg=case.name)
 
