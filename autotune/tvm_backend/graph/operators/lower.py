@@ -10,7 +10,7 @@ from autotune.tvm_backend.graph.operators import normalised, quantised
 from autotune.tvm_backend.graph.operators.branches import inline_branches
 from autotune.tvm_backend.graph.operators.functions import expand, is_defined_by_function
 from autotune.tvm_backend.graph.operators.nodes import Nodes, Value
-from autotune.tvm_backend.graph.operators.recurrent import recurrent
+from autotune.tvm_backend.graph.operators.recurrent import dynamic_lstm, recurrent
 
 # What takes the place of an operator: it writes others and returns the names of what they put out.
 Rule = Callable[[Any, Nodes], list[str]]
@@ -19,6 +19,7 @@ RULES: Mapping[str, Rule] = {
     "LSTM": recurrent,
     "GRU": recurrent,
     "RNN": recurrent,
+    "DynamicQuantizeLSTM": dynamic_lstm,
     "QLinearConv": quantised.qlinear_conv,
     "QLinearMatMul": quantised.qlinear_matmul,
     "ConvInteger": quantised.conv_integer,

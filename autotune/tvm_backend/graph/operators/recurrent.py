@@ -23,7 +23,10 @@ _LONGEST = 1024
 
 @dataclass(frozen=True)
 class _Layer:
-    """A recurrent operator. `given` are its inputs by position, empty where it has none."""
+    """A recurrent operator. `given` are its inputs by position, empty where it has none.
+
+    If it is `rounded`, what is multiplied by weights is rounded to 8 bits before.
+    """
 
     nodes: Nodes
     kind: str
@@ -32,9 +35,18 @@ class _Layer:
     steps: int
     batch: int
     hidden: int
+    rounded: bool
 
     def input(self, index: int) -> str:
         return self.given[index] if index < len(self.given) else ""
+
+    def factor(self, x: str) -> str:
+        """A value as it enters a product with weights."""
+        if not self.rounded:
+            return x
+        whole, scale, zero = self.nodes.ops("DynamicQuantizeLinear", 3, x)
+        centred = self.nodes.op("Sub", self.nodes.cast(whole, 1), self.nodes.cast(zero, 1))
+        return self.nodes.op("Mul", centred, scale)
 
     def of(self, index: int, direction: int, *shape: int) -> str:
         """One direction's part of an input."""
@@ -47,20 +59,37 @@ def recurrent(node: Any, nodes: Nodes) -> list[str]:
     Raises:
         ValueError: the shape of its input is not known, or it has more steps than can be unrolled.
     """
-    attributes = attributes_of(node)
-    shape = nodes.shape(node.input[0])
+    return _unrolled(nodes, node.op_type, tuple(node.input), attributes_of(node), nodes.shape(node.input[2])[-1], False)
+
+
+def dynamic_lstm(node: Any, nodes: Nodes) -> list[str]:
+    """Write ONNX Runtime's LSTM on 8-bit weights, whose inputs and states are rounded to 8 bits at each product.
+
+    Its weights are [directions, features, gates], and after an LSTM's inputs come their scales and zero points.
+
+    Raises:
+        ValueError: as for `recurrent`.
+    """
+    given, attributes = list(node.input), attributes_of(node)
+    for index, scale in ((1, 8), (2, 10)):
+        directions = nodes.shape(given[index])[0]
+        factor, zero = (nodes.reshape(given[at], (directions, 1, -1)) for at in (scale, scale + 1))
+        wide = nodes.op("Sub", nodes.cast(given[index], 1), nodes.cast(zero, 1))
+        given[index] = nodes.op("Transpose", nodes.op("Mul", wide, factor), perm=[0, 2, 1])
+    return _unrolled(nodes, "LSTM", tuple(given[:8]), attributes, int(attributes["hidden_size"]), True)
+
+
+def _unrolled(
+    nodes: Nodes, kind: str, given: tuple[str, ...], attributes: dict[str, Any], hidden: int, rounded: bool
+) -> list[str]:
+    shape = nodes.shape(given[0])
     steps, batch = (shape[1], shape[0]) if attributes.get("layout") else (shape[0], shape[1])
     if steps > _LONGEST:
-        raise ValueError(f"{node.op_type} over {steps} steps; at most {_LONGEST} are unrolled")
-    hidden = nodes.shape(node.input[2])[-1]
-    layer = _Layer(nodes, node.op_type, tuple(node.input), attributes, steps, batch, hidden)
-    directions = (
-        ["forward", "reverse"]
-        if attributes.get("direction") == "bidirectional"
-        else [attributes.get("direction", "forward")]
-    )
-    ran = [_run(layer, index, direction == "reverse") for index, direction in enumerate(directions)]
-    return _outputs(layer, ran)
+        raise ValueError(f"{kind} over {steps} steps; at most {_LONGEST} are unrolled")
+    layer = _Layer(nodes, kind, given, attributes, steps, batch, hidden, rounded)
+    direction = attributes.get("direction", "forward")
+    directions = ["forward", "reverse"] if direction == "bidirectional" else [direction]
+    return _outputs(layer, [_run(layer, index, name == "reverse") for index, name in enumerate(directions)])
 
 
 def _outputs(layer: _Layer, ran: list[tuple[list[str], State]]) -> list[str]:
@@ -95,7 +124,7 @@ def _project(layer: _Layer, direction: int) -> str:
         x = nodes.op("Transpose", x, perm=[1, 0, 2])
     rows = nodes.reshape(x, (layer.steps * layer.batch, features))
     weight = nodes.op("Transpose", layer.of(1, direction, gates * hidden, features), perm=[1, 0])
-    projected = nodes.op("MatMul", rows, weight)
+    projected = nodes.op("MatMul", layer.factor(rows), weight)
     return nodes.op("Add", projected, _bias(layer, direction)) if layer.input(3) else projected
 
 
@@ -212,7 +241,7 @@ def _lstm(layer: _Layer, direction: int) -> Callable[[str, State], State]:
         return nodes.op("Add", x, nodes.op("Mul", peepholes[gate], cell)) if peepholes else x
 
     def step(row: str, state: State) -> State:
-        gates = nodes.op("Add", row, nodes.op("MatMul", state[0], weight))
+        gates = nodes.op("Add", row, nodes.op("MatMul", layer.factor(state[0]), weight))
         i, o, forget, c = nodes.split(gates, 1, hidden, 4)
         entering = f(peep(i, state[1], 0))
         if layer.attributes.get("input_forget"):
