@@ -12,11 +12,11 @@ from typing import Any
 
 from autotune.errors import ModelError, one_line
 from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.graph.snapshot import is_large
 
 # What exporters write where a shape is open; constant, or dead, once it is not.
 _COMPUTED = frozenset({"Shape", "Size", "NonZero", "If"})
 _INLINE = 1024  # bytes of a weight that stays in the file when the others are kept beside it
-_LARGE = 2**31 - 2**24  # bytes that protobuf still writes as one message
 
 
 def is_unfinished(proto: Any) -> bool:
@@ -88,7 +88,7 @@ def _source(proto: Any, folder: Path, options: Any) -> Any:
     """What a session is made of: bytes, or a file with its weights beside it where they are too many for one."""
     import onnx
 
-    if proto.ByteSize() < _LARGE:
+    if not is_large(proto):
         return proto.SerializeToString()
     path, weights = folder / "fixed.onnx", "simplified.data"
     onnx.save(proto, str(path), save_as_external_data=True, location="fixed.data", size_threshold=_INLINE)
