@@ -28,6 +28,7 @@ from autotune.errors import AutotuneError
 from autotune.storage.formats import InputSpec
 from autotune.tvm_backend.export import compare
 from autotune.tvm_backend.export.contest import TIMINGS, Contest, Contestant, Times, ratios
+from autotune.tvm_backend.export.inputs import draw
 
 _SEED = 2026
 _NEEDED = {"onnxruntime": ("onnxruntime",), "openvino": ("openvino",), "pytorch": ("torch", "onnx2torch")}
@@ -84,7 +85,7 @@ def played(model: Path, options: argparse.Namespace) -> tuple[str, dict[str, Any
     report = json.loads((folder / "report.json").read_text())
     contestants = runtimes(model, folder, report, options.without)
     inputs = [InputSpec(item["name"], tuple(item["shape"]), item["dtype"]) for item in report["inputs"]]
-    arrays = compare.random_inputs(inputs, _SEED)
+    arrays = draw(inputs, _SEED)
     with Contest(contestants, inputs, arrays, report["threads"]) as contest:
         reference = contest.outputs("onnxruntime") if "onnxruntime" in contestants else contest.outputs("ours")
         for name in list(contestants):

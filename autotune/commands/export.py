@@ -22,9 +22,17 @@ from autotune.workers import oneshot
 
 
 def export(
-    workspace: Workspace, config: Config, paths: JobPaths, output: Path, progress: oneshot.TellProgress
+    workspace: Workspace,
+    config: Config,
+    paths: JobPaths,
+    output: Path,
+    progress: oneshot.TellProgress,
+    inputs: Path | None = None,
 ) -> dict[str, Any]:
     """Compile, verify against ONNX Runtime, compare latencies, and write the library to `output`.
+
+    Args:
+        inputs: an NPZ file with the inputs to verify and to compare on, by name; None to draw them.
 
     Returns:
         The report, as in `output/report.json`.
@@ -32,11 +40,14 @@ def export(
     Raises:
         VerificationError: the outputs differ; nothing was written.
         BadState: the job is for a simulated device.
-        BadInput: `output` is no folder that can be written to, or has a user's own files where it would write.
+        BadInput: `output` is no folder that can be written to, or has a user's own files where it would write; or
+            `inputs` are not what the model takes.
     """
     if read_spec(paths).target_kind == SIMULATED:
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
     _check_output(output)
+    if inputs is not None and not inputs.is_file():
+        raise BadInput(f"cannot read {inputs}: there is no such file")
     lent = capacity.cpus(config)
     request = ExportRequest(
         workspace=str(workspace.root.absolute()),
@@ -49,6 +60,7 @@ def export(
         tolerance=config.export.tolerance,
         turns=config.export.repeats,
         contenders=config.export.contenders,
+        inputs=str(inputs.absolute()) if inputs else None,
     )
     return oneshot.export_model(request, config.export.timeout_s, progress).report
 
@@ -75,6 +87,9 @@ def command(
     context: typer.Context,
     job: OneJob,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")],
+    inputs: Annotated[
+        Path | None, typer.Option(metavar="FILE.npz", help="Inputs to verify on, by name; by default drawn.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Hand over the best so far: compile, verify against ONNX Runtime, compare, write the library."""
@@ -84,5 +99,5 @@ def command(
     workspace = workspace_of(context)
     config = settings.load(workspace.config)
     with steps(as_json) as step:
-        found = export(workspace, config, select_one(workspace, job), output, step)
+        found = export(workspace, config, select_one(workspace, job), output, step, inputs)
     tell(json.dumps(found) if as_json else render.report(found, str(output)))

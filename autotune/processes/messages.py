@@ -104,6 +104,8 @@ class ImportRequest:
         cpus: the CPUs to work on; one of them is leased.
         lock_folder: where leases are.
         inputs: inputs whose shape or type the user gave.
+        dims: sizes of open dimensions by their names.
+        values: inputs that are constants, by their names.
         winograd: whether 3x3 convolutions may be computed by Winograd's algorithm.
         folder: where to write the model's snapshot and the programs of its tasks; None to write nothing.
     """
@@ -114,6 +116,8 @@ class ImportRequest:
     cpus: tuple[int, ...]
     lock_folder: str
     inputs: tuple[InputSpec, ...]
+    dims: dict[str, int]
+    values: dict[str, float]
     winograd: bool
     folder: str | None
 
@@ -154,6 +158,7 @@ class ExportRequest:
         tolerance: the largest error that is accepted, relative to the largest value of its output.
         turns: how often each model is timed.
         contenders: how many candidates of each task are timed again.
+        inputs: the file with the inputs to verify and to compare on; None to draw them.
     """
 
     workspace: str
@@ -166,6 +171,7 @@ class ExportRequest:
     tolerance: float
     turns: int
     contenders: int
+    inputs: str | None
 
 
 @dataclass(frozen=True)

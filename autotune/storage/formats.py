@@ -50,7 +50,10 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What was submitted, and `machine`, the CPU of the machine it was submitted on. `submit` writes it once."""
+    """What was submitted. `submit` writes it once.
+
+    `machine` is the CPU of the machine that it was submitted on. `values` are inputs of the model that are constants.
+    """
 
     FORMAT = ("autotune-job", 1)
 
@@ -75,6 +78,7 @@ class JobSpec:
     model_crc32: int = 0
     winograd: bool = False
     machine: str = ""
+    values: dict[str, float] = field(default_factory=dict)
 
     @property
     def tunable(self) -> tuple[int, ...]:

@@ -14,6 +14,8 @@ WORKSPACE/
       state.json                   its progress; written by the daemon
       journal.jsonl                its events, stage by stage
       model.onnx                   the copy of the model that is tuned
+      rewritten.onnx               the graph that was imported instead, for a model that the importer does not take
+      model.weights, rewritten...  the weights of either, if they are too many for one ONNX file
       tasks/003.json               the tensor program of task 3
       stages/t003-r0002.json       the stage of round 2 of task 3 that waits or runs
       stages/.t003-r0002.now       the candidate that this stage is building or measuring
@@ -69,6 +71,18 @@ class JobPaths:
     @property
     def model(self) -> Path:
         return self.folder / "model.onnx"
+
+    @property
+    def model_weights(self) -> Path:
+        return self.folder / "model.weights"
+
+    @property
+    def rewritten_model(self) -> Path:
+        return self.folder / "rewritten.onnx"
+
+    @property
+    def rewritten_weights(self) -> Path:
+        return self.folder / "rewritten.weights"
 
     @property
     def tasks(self) -> Path:

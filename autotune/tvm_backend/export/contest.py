@@ -29,11 +29,12 @@ _KEPT = 300
 
 @dataclass(frozen=True)
 class Contestant:
-    """A runtime of `timed_process`, with the file that it runs."""
+    """A runtime of `timed_process`, with the file that it runs. `values` are inputs that are constants."""
 
     runtime: str
     model: Path
     device: str = "cpu"
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -98,6 +99,7 @@ class Contest:
             "model": str(contestant.model),
             "inputs": str(self._inputs),
             "device": contestant.device,
+            "values": dict(contestant.values),
             "threads": self._threads,
             "timings": timings,
             "outputs": str(outputs) if outputs else None,

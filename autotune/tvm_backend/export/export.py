@@ -89,11 +89,12 @@ def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=_made(Path(export.request.output))) as folder:
         tuned, untuned = Path(folder) / LIBRARY, Path(folder) / "untuned.so"
         with _one_cpu(export, progress):
+            arrays = _inputs(export)
             progress("compiling the tuned model")
             _compile(export, best, tuned, untuned, progress)
         with _quiet(export, progress):
             progress("verifying and comparing, each runtime alone in a process of its own")
-            error, times = _compare(export, tuned, untuned)
+            error, times = _compare(export, arrays, tuned, untuned)
         report = _report(export, best, again, error, times)
         _write(export, tuned, report)
     return report
@@ -170,14 +171,17 @@ def _compile(
     import tvm
 
     from autotune.tvm_backend.export.compile import compile_tuned, compile_untuned
-    from autotune.tvm_backend.graph.model import read_model
+    from autotune.tvm_backend.graph.model import read_model, read_rewritten
     from autotune.tvm_backend.graph.prepare import prepare
     from autotune.tvm_backend.kernels.build import link_shared
     from autotune.tvm_backend.search.tasks import extract_tasks
 
     target = tvm.target.Target(export.spec.target)
-    overrides = {item.name: item for item in export.spec.inputs}
-    module = read_model(export.paths.model, overrides).module
+    paths, inputs = export.paths, export.spec.inputs
+    if paths.rewritten_model.exists():
+        module = read_rewritten(paths.rewritten_model, inputs).module
+    else:
+        module = read_model(paths.model, {item.name: item for item in inputs}).module
     prepared = prepare(module, target, winograd=export.spec.winograd)
     tasks = extract_tasks(prepared, target)
     lost = {task.spec.hash for task in tasks} ^ {task.hash for task in export.spec.tasks}
@@ -189,14 +193,24 @@ def _compile(
     compile_untuned(module, target).export_library(str(untuned), fcompile=link_shared)
 
 
-def _compare(export: _Export, tuned: Path, untuned: Path) -> tuple[float, dict[str, contest.Times]]:
+def _inputs(export: _Export) -> Any:
+    """Inputs that the model as submitted can be run on, which is found out before minutes of compiling."""
+    from autotune.tvm_backend.export import inputs
+
+    spec, file = export.spec, export.request.inputs
+    arrays = inputs.job_inputs(export.paths, spec.inputs, Path(file) if file else None, _VERIFY_SEED)
+    session = compare.onnx_session(export.paths.model, export.request.threads)
+    inputs.check_reference(compare.onnx_runner(session, spec.inputs, arrays, spec.values), given=bool(file))
+    return arrays
+
+
+def _compare(export: _Export, arrays: Any, tuned: Path, untuned: Path) -> tuple[float, dict[str, contest.Times]]:
     device = "cuda" if export.spec.target_kind == "cuda" else "cpu"
     contestants = {
         "untuned_ms": contest.Contestant("library", untuned, device),
         "tuned_ms": contest.Contestant("library", tuned, device),
-        "onnxruntime_ms": contest.Contestant("onnxruntime", export.paths.model),
+        "onnxruntime_ms": contest.Contestant("onnxruntime", export.paths.model, values=export.spec.values),
     }
-    arrays = compare.random_inputs(export.spec.inputs, _VERIFY_SEED)
     with contest.Contest(contestants, export.spec.inputs, arrays, export.request.threads) as played:
         try:
             ours, theirs = (played.outputs(name) for name in ("tuned_ms", "onnxruntime_ms"))

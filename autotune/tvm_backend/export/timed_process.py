@@ -40,7 +40,8 @@ def _library(request: Mapping[str, Any], arrays: Arrays) -> Run:
 
 def _onnxruntime(request: Mapping[str, Any], arrays: Arrays) -> Run:
     session = compare.onnx_session(Path(request["model"]), int(request["threads"]))
-    return lambda: list(session.run(None, dict(arrays)))
+    feed = {**arrays, **compare.constant_inputs(session, request["values"])}
+    return lambda: list(session.run(None, feed))
 
 
 def _openvino(request: Mapping[str, Any], arrays: Arrays) -> Run:
@@ -109,8 +110,9 @@ def _seconds(run: Callable[[], Any], count: int) -> float:
 def serve(request: Mapping[str, Any]) -> dict[str, Any]:
     """Do what a request says, and answer with the times in milliseconds.
 
-    The request has `runtime`, `model` (a path), `inputs` (a path: arrays by input, in the order of the model),
-    `device`, `threads`, `timings` (how many) and `outputs` (a path to write the first outputs to, or null).
+    The request has `runtime`, `model` (a path), `inputs` (a path: arrays by input, in the order of the model), `values`
+    (inputs that are constants), `device`, `threads`, `timings` (how many) and `outputs` (a path to write the first
+    outputs to, or null).
     """
     with np.load(request["inputs"], allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}

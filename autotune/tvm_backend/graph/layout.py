@@ -275,9 +275,11 @@ def _sum(packer: _Packer, call: Any) -> _Form | None:
 def _concat(packer: _Packer, call: Any) -> _Form | None:
     """A concatenation of channels, where one block divides the channels of every operand."""
     parts = call.args[0].fields
-    channels = [(*static_shape(item), 0, 0)[1] for item in parts]
+    if len(static_shape(call)) != 4 or int(call.attrs.axis) % 4 != 1:
+        return None
+    channels = [static_shape(item)[1] for item in parts]
     block = choose_block(gcd(*channels), packer.lanes, exact=True)
-    if len(static_shape(call)) != 4 or int(call.attrs.axis) % 4 != 1 or block == PLAIN:
+    if block == PLAIN:
         return None
     packable = all(_packable(item, count) for item, count in zip(parts, channels, strict=True))
     if not packable or not any(packer.block_of(item) for item in parts):

@@ -12,6 +12,7 @@ from autotune.storage.formats import InputSpec
 from autotune.tvm_backend.export import compare, contest
 from autotune.tvm_backend.export.compile import compile_tuned
 from autotune.tvm_backend.export.contest import Contest, Contestant, Times, ratios
+from autotune.tvm_backend.export.inputs import draw
 from autotune.tvm_backend.graph.model import read_model
 from autotune.tvm_backend.graph.prepare import prepare
 from autotune.tvm_backend.kernels.build import link_shared
@@ -40,7 +41,7 @@ def library(model, target):
 @pytest.fixture
 def played(model, library):
     both = {"ours": Contestant("library", library), "theirs": Contestant("onnxruntime", model)}
-    with Contest(both, INPUTS, compare.random_inputs(INPUTS, 1), threads=1) as made:
+    with Contest(both, INPUTS, draw(INPUTS, 1), threads=1) as made:
         yield made
 
 
