@@ -58,6 +58,13 @@ def constant_inputs(session: Any, values: Mapping[str, float]) -> dict[str, npt.
     }
 
 
+def output_names(model: Path) -> list[str]:
+    """The names of a model's outputs, in order."""
+    import onnx
+
+    return [item.name for item in onnx.load(str(model), load_external_data=False).graph.output]
+
+
 def vm_runner(executable: Any, device: Any, arrays: Arrays) -> Callable[[], Arrays]:
     """A function that runs a compiled model once and returns its outputs."""
     import tvm

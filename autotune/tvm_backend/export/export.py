@@ -17,10 +17,10 @@ from autotune.machine.hardware import pin
 from autotune.machine.leases import cpu_name, lease, lease_one
 from autotune.processes.messages import ExportAnswer, ExportRequest
 from autotune.storage.atomic import publish_bytes, publish_json
-from autotune.storage.formats import JobSpec, Trial
+from autotune.storage.formats import InputSpec, JobSpec, Trial
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.tvm_backend.export import compare, contest, retiming
+from autotune.tvm_backend.export import compare, contest, cpp_program, retiming
 from autotune.tvm_backend.export.files import LIBRARY, MADE_BY, REPORT, REPORT_FORMAT, SCRIPT
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
@@ -94,9 +94,9 @@ def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
             _compile(export, best, tuned, untuned, progress)
         with _quiet(export, progress):
             progress("verifying and comparing, each runtime alone in a process of its own")
-            error, times = _compare(export, arrays, tuned, untuned)
-        report = _report(export, best, again, error, times)
-        _write(export, tuned, report)
+            comparison = _compare(export, arrays, tuned, untuned)
+        report = _report(export, best, again, comparison)
+        _write(export, tuned, report, comparison.outputs)
     return report
 
 
@@ -204,7 +204,16 @@ def _inputs(export: _Export) -> Any:
     return arrays
 
 
-def _compare(export: _Export, arrays: Any, tuned: Path, untuned: Path) -> tuple[float, dict[str, contest.Times]]:
+@dataclass(frozen=True)
+class _Comparison:
+    """The largest relative error of the tuned model, the times of each runtime, and what the model gives."""
+
+    error: float
+    times: Mapping[str, contest.Times]
+    outputs: tuple[InputSpec, ...]
+
+
+def _compare(export: _Export, arrays: Any, tuned: Path, untuned: Path) -> _Comparison:
     device = "cuda" if export.spec.target_kind == "cuda" else "cpu"
     contestants = {
         "untuned_ms": contest.Contestant("library", untuned, device),
@@ -218,17 +227,15 @@ def _compare(export: _Export, arrays: Any, tuned: Path, untuned: Path) -> tuple[
         except VerificationError as failure:
             rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
             raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
-        return error, played.play(export.request.turns)
+        names = compare.output_names(export.paths.model)
+        outputs = (InputSpec(name, array.shape, str(array.dtype)) for name, array in zip(names, ours, strict=True))
+        return _Comparison(error, played.play(export.request.turns), tuple(outputs))
 
 
 def _report(
-    export: _Export,
-    best: Mapping[str, Trial],
-    again: Mapping[str, retiming.Entrant],
-    error: float,
-    times: Mapping[str, contest.Times],
+    export: _Export, best: Mapping[str, Trial], again: Mapping[str, retiming.Entrant], comparison: _Comparison
 ) -> dict[str, Any]:
-    spec = export.spec
+    spec, times = export.spec, comparison.times
     shares = contest.ratios(times["tuned_ms"], times["onnxruntime_ms"])
     tasks = []
     for task in spec.tasks:
@@ -241,8 +248,9 @@ def _report(
         "model": spec.model,
         "target": spec.target,
         "inputs": [asdict(item) for item in spec.inputs],
+        "outputs": [asdict(item) for item in comparison.outputs],
         "threads": export.request.threads,
-        "largest_relative_error": error,
+        "largest_relative_error": comparison.error,
         "tolerance": export.request.tolerance,
         "latency": {name: round(item.median_ms, 4) for name, item in times.items()},
         "latency_spread": {name: [round(value, 4) for value in item.spread_ms] for name, item in times.items()},
@@ -253,7 +261,7 @@ def _report(
     }
 
 
-def _write(export: _Export, tuned: Path, report: Mapping[str, Any]) -> None:
+def _write(export: _Export, tuned: Path, report: Mapping[str, Any], outputs: Sequence[InputSpec]) -> None:
     """Each file appears whole: the script, by which the folder is known as ours, first; the report last."""
     from autotune.version import __version__
 
@@ -269,4 +277,17 @@ def _write(export: _Export, tuned: Path, report: Mapping[str, Any]) -> None:
     )
     publish_bytes(output / SCRIPT, script.encode())
     os.replace(tuned, output / LIBRARY)
+    if export.spec.target_kind == "llvm":
+        _write_program(export, outputs)
     publish_json(output / REPORT, *REPORT_FORMAT, dict(report))
+
+
+def _write_program(export: _Export, outputs: Sequence[InputSpec]) -> None:
+    """The C++ program, in a folder of its own: a user's own CMakeLists.txt may stand beside the library."""
+    from autotune.version import __version__
+
+    folder = Path(export.request.output) / cpp_program.FOLDER
+    folder.mkdir(exist_ok=True)
+    spec, threads = export.spec, export.request.threads
+    for name, data in cpp_program.sources(spec.name, LIBRARY, threads, spec.inputs, outputs, __version__):
+        publish_bytes(folder / name, data)
