@@ -204,10 +204,12 @@ def preview(found: ImportAnswer) -> Table:
 def report(found: dict[str, Any], output: str) -> str:
     """Return what `export` prints when it is done."""
     latency = found["latency"]
+    _, low, high = found["share_of_onnxruntime"]
+    share = f"{_share(latency)} of it ({low:.2f} to {high:.2f} in {found['processes']} processes of each)"
     lines = [
         f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning",
         f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms   {_times(latency, 'untuned_ms')} as fast as untuned",
-        f"{'ONNX Runtime':>12}  {latency['onnxruntime_ms']:10.3f} ms   tuned takes {_share(latency)} of it",
+        f"{'ONNX Runtime':>12}  {latency['onnxruntime_ms']:10.3f} ms   tuned takes {share}",
         f"verified: largest relative error {found['largest_relative_error']:.2g}, {found['threads']} threads each",
         f"wrote {output}: model.so, report.json, run.py",
     ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from autotune.errors import UnsupportedVersion
+from autotune.tvm_backend.vector_math import intrinsics
 
 TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 
@@ -60,7 +61,7 @@ def _version(package: str) -> str | None:
 
 
 def load_tvm(target_kind: str) -> None:
-    """Import TVM with the tensor intrinsics for `llvm` or `cuda`.
+    """Import TVM with the tensor intrinsics for `llvm` or `cuda`, and with our elementary functions for CPUs.
 
     TVM imports the intrinsics of every architecture when the first TuneContext is made, which takes over
     ten seconds; for a CPU, those of x86 (0.1 s) are enough. They are imported here under a package object of
@@ -78,6 +79,7 @@ def load_tvm(target_kind: str) -> None:
         setattr(s_tir, "tensor_intrin", package)  # noqa: B010  the import system would do so
         importlib.import_module(f"{_INTRINSICS}.{_cpu_intrinsics(tvm)}")
     importlib.import_module("tvm.s_tir.meta_schedule")
+    intrinsics.register()
 
 
 def _cpu_intrinsics(tvm: types.ModuleType) -> str:
