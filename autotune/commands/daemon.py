@@ -1,4 +1,4 @@
-"""The commands below `autotune daemon`: parse, call, print, exit code."""
+"""Run, start and stop the daemon, and show its status: the commands of `autotune daemon`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,26 @@ from autotune.errors import BadInput
 
 app = typer.Typer(help="The process that runs the queue.", no_args_is_help=True, add_completion=False)
 
-Drain = Annotated[bool, typer.Option("--drain", help="Leave when nothing is left to do.")]
-Until = Annotated[str, typer.Option(metavar="HH:MM", help="Leave at this time of day.")]
-Policy = Annotated[str, typer.Option(help="How to pick stages; by default as set.")]
+Drain = Annotated[bool, typer.Option("--drain", help="Exit when there is nothing left to do.")]
+Until = Annotated[str, typer.Option(metavar="HH:MM", help="Exit at this time of day.")]
+Policy = Annotated[str, typer.Option(help="The scheduling policy; by default that of autotune.toml.")]
 Hours = Annotated[
-    str, typer.Option("--window", metavar="HH:MM-HH:MM", help="Start stages in these hours only; by default as set.")
+    str,
+    typer.Option(
+        "--window", metavar="HH:MM-HH:MM", help="Start stages in these hours only; by default as in autotune.toml."
+    ),
 ]
 
 
 def _check(config: Config, until: str, policy: str, window: str) -> float | None:
-    """When to leave, as an epoch second. Raises `BadInput` for an option that is wrong."""
+    """Check the options.
+
+    Returns:
+        When to exit, in epoch seconds; None for no limit.
+
+    Raises:
+        BadInput: An option is wrong.
+    """
     from autotune.planning.policies import get
     from autotune.planning.windows import next_moment, parse_window
 
@@ -45,7 +55,7 @@ def _check(config: Config, until: str, policy: str, window: str) -> float | None
 def run(
     context: typer.Context, drain: Drain = False, until: Until = "", policy: Policy = "", window: Hours = ""
 ) -> None:
-    """Run the queue in the foreground. The first Ctrl-C stops at the next safe point, the second at once."""
+    """Run the queue in the foreground. The first Ctrl-C stops it at the next safe point, the second at once."""
     from autotune.commands import daemon_log
     from autotune.daemon.loop import Daemon
 
@@ -83,7 +93,7 @@ def stop(context: typer.Context) -> None:
 
 @app.command("status")
 def status(context: typer.Context, as_json: Json = False) -> None:
-    """Say whether a daemon serves this workspace, and what each resource does. Exit code 1 when none does."""
+    """Show whether a daemon serves this workspace, and what each resource does. Exit code 1 if there is none."""
     from autotune.commands import render
     from autotune.commands.status import daemon_json
     from autotune.storage.daemon_info import running_daemon

@@ -1,4 +1,4 @@
-"""Examine the machine: what it has, and what would go wrong."""
+"""Check whether this machine and this workspace are ready for tuning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,13 @@ _LOW_SPACE = 2 * 1024**3
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of `doctor`. One that is neither ok nor fatal is for information."""
+    """A line of `doctor`.
+
+    Attributes:
+        ok: Whether all is well.
+        fatal: Whether tuning fails if it is not. A line that is neither ok nor fatal is a note.
+        text: The line.
+    """
 
     ok: bool
     fatal: bool
@@ -36,7 +42,14 @@ class Finding:
 
 
 def examine(workspace: Workspace) -> list[Finding]:
-    """Everything that tuning needs, in the order in which it would be missed."""
+    """Check everything that tuning needs.
+
+    Args:
+        workspace: The workspace.
+
+    Returns:
+        The findings, in the order in which tuning would need what they are about.
+    """
     return [
         _versions(),
         _library("xgboost"),
@@ -104,7 +117,7 @@ def _lock_folder(workspace: Workspace) -> Finding:
 
 
 def _survey(workspace: Workspace) -> list[Finding]:
-    """What of this machine, or of how it is lent, makes times worse, and what helps."""
+    """Return what makes measured times worse on this machine, and what to do about it."""
     try:
         config = settings.load(workspace.config)
     except AutotuneError:
@@ -152,8 +165,7 @@ def _daemon(workspace: Workspace) -> Finding:
 
 
 def command(context: typer.Context) -> None:
-    """Say what this machine has, and what would go wrong. Exit code 1 when something would."""
-
+    """Check whether this machine and this workspace are ready for tuning. Exit code 1 if they are not."""
     findings = examine(workspace_of(context))
     for finding in findings:
         tell(f"{'ok  ' if finding.ok else 'FAIL' if finding.fatal else 'note'}  {finding.text}")
