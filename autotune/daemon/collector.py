@@ -14,7 +14,7 @@ from autotune.daemon.queued_job import QueuedJob
 from autotune.daemon.running import RunningStages
 from autotune.daemon.stage_times import StageTimes
 from autotune.planning.view import RunningView
-from autotune.stages.progress import pardoned
+from autotune.stages.progress import explained_attempts
 from autotune.workers.runner import Report
 
 _LOG = logging.getLogger("autotune.daemon")
@@ -76,5 +76,5 @@ class Collector:
         reason = f"{kind}: {report.outcome}: {report.reason}"
         _LOG.warning("%s task %d round %d: %s", job.paths.folder.name, id.task, id.round, reason)
         job.note_stage("stage failed", view, report.seconds, reason=reason)
-        if attempts - pardoned(job.paths, id.task, id.round, attempts - 1) >= self.config.daemon.attempts:
+        if attempts - explained_attempts(job.paths, id.task, id.round, attempts - 1) >= self.config.daemon.attempts:
             job.set_aside(id.task, reason)

@@ -1,4 +1,4 @@
-"""Measure: time the built candidates on the target device, alone, and log every one of them."""
+"""Measure: time the built candidates on the target device, one after the other, and log every one of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from autotune.processes.isolate import Ending, Outcome, isolated
 from autotune.stages import reference, simulated
-from autotune.stages.progress import Progress, followed, shut_out
+from autotune.stages.progress import Progress, tracked, with_quarantine
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Failure, Trial
 
@@ -23,15 +23,14 @@ _RETRIED: tuple[Ending, ...] = ("crash", "timeout", "memory", "wrong")
 def run(stage: Stage) -> dict[str, Any]:
     """Append a trial for every candidate to the tuning log, one by one, then publish the train stage.
 
-    One that would be the best of its task is checked against the unscheduled task first: a wrong one has failed.
-    One that did harm goes into quarantine before its trial is written.
-
-    A candidate that is in the log already is not measured again. When a library is missing or is not what
-    was built (a crash of the machine between the two stages), the round goes back to build.
+    A candidate that would be the best of its task is verified against the unscheduled task; a wrong result is a
+    failure. A candidate that crashed or hung goes into quarantine before its trial is written. One that is in the log
+    already is not measured again. When a library is missing or damaged, because the machine crashed between the two
+    stages, the round goes back to build.
 
     Returns:
-        `measured` and `failed`, counts of trials appended; `best_us` of the round; how many candidates were
-        `verified` and the seconds of `verification`.
+        `measured` and `failed`, counts of trials appended; `best_us` of the round; `verified`, a count of candidates,
+        and `verification`, its seconds. With `rebuild` true, the round has gone back to build.
     """
     folder = stage.paths.artifacts_of(stage.file.task, stage.file.round)
     known = {trial.hash: trial for trial in stage.log().trials()}
@@ -40,8 +39,8 @@ def run(stage: Stage) -> dict[str, Any]:
         stage.advance("build", stage.file.candidates)
         return {"measured": 0, "failed": 0, "rebuild": True}
     checks: list[float] = []
-    with followed(stage) as progress:
-        waiting = shut_out(stage, progress, waiting)
+    with tracked(stage) as progress:
+        waiting = with_quarantine(stage, progress, waiting)
         times = [trial.best_us for trial in known.values() if trial.best_us]
         trials = _measure(stage, progress, folder, waiting, times, checks)
     stage.advance("train")
@@ -52,6 +51,7 @@ def run(stage: Stage) -> dict[str, Any]:
 
 
 def _intact(candidate: Candidate, folder: Path) -> bool:
+    """Return whether the library of a candidate is the one that was built."""
     path = folder / candidate.library
     try:
         data = path.read_bytes()
@@ -68,7 +68,15 @@ def _measure(
     times: list[float],
     checks: list[float],
 ) -> list[Trial]:
-    """The trials that were logged. `times` and `checks`, medians and seconds of verification, are added to."""
+    """Measure the waiting candidates and log their trials.
+
+    Args:
+        times: medians of the task in microseconds; those of this round are appended.
+        checks: seconds of each verification are appended.
+
+    Returns:
+        The trials that were logged.
+    """
     trials = _log(stage, [_trial(stage, item, (), item.failure) for item in waiting if item.failure is not None])
     truth, _ = reference.ensure(stage)
     libraries = [candidate for candidate in waiting if candidate.failure is None]
@@ -89,6 +97,12 @@ def _measure(
 def _timer(
     stage: Stage, progress: Progress, folder: Path, best_us: float | None, truth: Any
 ) -> Callable[[Candidate], dict[str, Any]]:
+    """Return a function that times a candidate.
+
+    Args:
+        best_us: the best median of the task so far.
+        truth: the task's reference; None where there are no checks.
+    """
     if stage.simulated:
         times_of = simulated.timer(stage)
         return lambda candidate: {"times": times_of(candidate), "checked": 0.0}
@@ -103,7 +117,7 @@ def _timer(
     best = best_us
 
     def timed(candidate: Candidate) -> dict[str, Any]:
-        """The times and, of a candidate that is better than all before it, how long it took to check it."""
+        """Return `times` in microseconds, and `checked`, the seconds of verification if this candidate is the best."""
         nonlocal best
         progress.begin(candidate)
         times = runner.time(folder / candidate.library, candidate.args, best)
@@ -117,7 +131,7 @@ def _timer(
 
 
 def _verify(verifier: Any, library: Path) -> float:
-    """Check a kernel; returns the seconds that it took."""
+    """Verify a kernel; return the seconds that took."""
     if verifier is None:
         return 0.0
     started = time.perf_counter()
@@ -126,14 +140,15 @@ def _verify(verifier: Any, library: Path) -> float:
 
 
 def _index(device: str) -> int:
-    """The number in a device's name: 1 for `cuda:1`."""
+    """Return the number in a device's name: 1 for `cuda:1`."""
     return int(device.partition(":")[2] or 0)
 
 
 def _configure_threads(stage: Stage) -> None:
-    """TVM's runtime reads these when its thread pool starts; by default it would use half of the CPUs.
+    """Set the variables that TVM's runtime reads when its thread pool starts.
 
-    Its own binding of threads to cores counts cores from zero, so it is only right on a whole machine.
+    By default it would use half of the CPUs. It binds threads to cores counted from zero, which is right only where
+    the stage may use all CPUs.
     """
     os.environ["TVM_NUM_THREADS"] = str(stage.config.measure.threads or len(stage.cpus))
     if len(stage.cpus) != os.cpu_count():
@@ -147,7 +162,7 @@ def _outcome_trial(stage: Stage, candidate: Candidate, outcome: Outcome) -> Tria
 
 
 def _log(stage: Stage, trials: list[Trial]) -> list[Trial]:
-    """Log trials, and shut out the harmful ones first: killed in between, they are not run again."""
+    """Log trials. Failed ones go into quarantine first, so that a kill in between does not run them again."""
     failed = [(trial, trial.failure) for trial in trials if trial.failure is not None]
     stage.quarantine().add([stage.quarantined(trial.hash, failure, trial.at) for trial, failure in failed])
     return stage.log().add(trials)
