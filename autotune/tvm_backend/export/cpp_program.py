@@ -12,7 +12,8 @@ from importlib.resources import files
 from autotune.storage.formats import InputSpec
 
 FOLDER = "cpp"
-_STATIC = ("main.cc", "CMakeLists.txt")
+STATIC = ("main.cc", "CMakeLists.txt")
+HEADER = "model.h"
 _HEADER = """\
 // What the model {comment} takes and gives. Made by autotune {version}.
 #pragma once
@@ -41,7 +42,7 @@ inline const std::vector<TensorInfo> kOutputs = {{{outputs}}};
 def sources(
     name: str, library: str, threads: int, inputs: Sequence[InputSpec], outputs: Sequence[InputSpec], version: str
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and the content of each file of the program.
+    """Yield the name and the content of each file of the program: first the header, by which the rest is known as ours.
 
     Args:
         name: what the program prints.
@@ -50,8 +51,6 @@ def sources(
         inputs, outputs: tensors in the order in which the compiled function takes and gives them.
         version: the version of autotune.
     """
-    for static in _STATIC:
-        yield static, files(__package__).joinpath("cpp", static).read_bytes()
     header = _HEADER.format(
         comment=name,
         version=version,
@@ -61,7 +60,9 @@ def sources(
         inputs=_tensors(inputs),
         outputs=_tensors(outputs),
     )
-    yield "model.h", header.encode()
+    yield HEADER, header.encode()
+    for static in STATIC:
+        yield static, files(__package__).joinpath("cpp", static).read_bytes()
 
 
 def _tensors(tensors: Sequence[InputSpec]) -> str:
