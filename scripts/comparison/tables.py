@@ -132,7 +132,7 @@ def reached(run: Run, goal_us: float, trial_s: float) -> tuple[bool, float, floa
 
 def rank_table(ranks: Sequence[dict[str, Any]]) -> str:
     rows = []
-    for item in (item for item in ranks if "draft" in item):
+    for item in (item for item in ranks if "knobs" in item):
         cells = [(f"{item[kind]['spearman']:.2f}", f"{item[kind]['top10_recall']:.2f}") for kind in KINDS]
         rows.append([item["layer"], str(item["trials"]), *itertools.chain.from_iterable(cells)])
     heads = itertools.chain.from_iterable((f"{kind}: rank", "top tenth") for kind in KINDS)
