@@ -13,7 +13,7 @@ from .layer import Layer
 
 
 @dataclass(frozen=True)
-class Way:
+class RunSettings:
     """Everything that determines a run."""
 
     layer: str
@@ -34,7 +34,7 @@ class Tuning:
     """A run. It starts with no trials of its layer, and sees only its own."""
 
     layer: Layer
-    way: Way
+    way: RunSettings
     trials: list[Any] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
     _rows: dict[str, Any] = field(default_factory=dict)
