@@ -31,7 +31,7 @@ def run(stage: Stage) -> dict[str, Any]:
     Raises:
         DamagedFile: the task cannot be read. No candidate is marked as failed.
         DiskProblem: the disk is full. No candidate is marked as failed.
-        MachineProblem: nothing can be built here. No candidate is marked as failed.
+        MachineProblem: nothing can be built on this machine. No candidate is marked as failed.
     """
     folder = stage.paths.artifacts_of(stage.file.task, stage.file.round)
     make_folder(stage.paths.artifacts)
@@ -46,7 +46,7 @@ def run(stage: Stage) -> dict[str, Any]:
     if failed:
         check_room(folder, Path(gettempdir()))  # a full disk makes builds fail, too, and is not their fault
     if 2 * failed > len(built):
-        check_machine(stage)  # a linker that has gone does so, too
+        check_machine(stage)  # neither is a missing linker
     stage.publish_search(stage.file.round + 1)
     stage.advance("measure", built)
     return {"built": len(built) - failed, "failed": failed, "reference": seconds}

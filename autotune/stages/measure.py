@@ -34,12 +34,13 @@ def run(stage: Stage) -> dict[str, Any]:
     stages, the round goes back to build.
 
     Raises:
-        MachineProblem: not even a kernel that is known to be good runs here; no candidate is blamed for that.
+        MachineProblem: a kernel that is known to be good does not run here either. No candidate is blamed.
 
     Returns:
-        `measured` and `failed`, counts of trials appended; `best_us` of the round; how many candidates were
-        `verified` and the seconds of `verification`; where other work disturbed measurements, how often they were made
-        `again`, how many trials are marked as `disturbed`, and why the machine is `busy`.
+        `measured` and `failed`, counts of trials appended; `best_us` of the round; `verified`, a count of candidates,
+        and `verification`, its seconds. With `rebuild` true, the round has gone back to build. Where other work
+        disturbed measurements also `again`, how often they were repeated; `disturbed`, the number of trials that are
+        marked; and `busy`, the reason.
     """
     folder = stage.paths.artifacts_of(stage.file.task, stage.file.round)
     known = {trial.hash: trial for trial in stage.log().trials()}
@@ -88,7 +89,7 @@ def _measure(
     trusted = False
     for candidate, outcome in runs:
         if outcome.kind in _SUSPECT and not trusted:
-            check_machine(stage)  # before a candidate is blamed for good
+            check_machine(stage)  # before a candidate goes into quarantine for good
             trusted = True
         trial = _outcome_trial(stage, candidate, outcome)
         if outcome.kind == "ok":
@@ -103,7 +104,7 @@ def _timer(
     """Return a function that times a candidate.
 
     Args:
-        best_us: the best median of the task so far.
+        session: what this stage has learnt from earlier candidates.
         truth: the task's reference; None where there are no checks.
     """
     if stage.simulated:
@@ -144,7 +145,7 @@ def _answer(found: Guarded, checked: float) -> dict[str, Any]:
 
 
 def _guard(stage: Stage, quiet: Quiet) -> Guard | None:
-    """None for a device of its own: what disturbs it does not show on the CPUs."""
+    """Return a guard against disturbances; None for a GPU, since other work on it does not show on the CPUs."""
     measure = stage.config.measure
     if stage.spec.target_kind != "llvm":
         return None

@@ -21,10 +21,10 @@ from autotune.storage.tuning_log import TuningLog
 
 
 def check_machine(stage: Stage) -> None:
-    """Run a kernel that is known to be good, where candidates have failed that may not be to blame.
+    """Run a kernel that is known to be good, to find out whether the machine made candidates fail.
 
     Raises:
-        MachineProblem: it fails as well.
+        MachineProblem: that kernel fails as well.
     """
     if not stage.simulated:
         from autotune.tvm_backend.kernels import probe

@@ -37,7 +37,7 @@ class GeneticSearch(Strategy):
 
     def _bred(self, parents: Indices, wanted: int) -> Indices:
         """Return children of the parents, [wanted, knobs]."""
-        fitness = np.array([1.0 / trial.best_us for trial in self.view.timed[:POPULATION] if trial.best_us])
+        fitness = np.array([1.0 / trial.median_us for trial in self.view.timed[:POPULATION] if trial.median_us])
         chosen = self.rng.choice(len(parents), size=(wanted, PARENTS), p=fitness / fitness.sum())
         giver = self.rng.integers(PARENTS, size=(wanted, parents.shape[1]))
         knobs = np.arange(parents.shape[1])

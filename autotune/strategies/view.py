@@ -11,10 +11,10 @@ from autotune.strategies.space import Configuration, Floats, Indices, Space, as_
 
 @dataclass(frozen=True)
 class Measured:
-    """A trial: a configuration and its time in microseconds, None when it failed."""
+    """A trial: a configuration and the median of its times in microseconds; None when it failed."""
 
     configuration: Configuration
-    best_us: float | None
+    median_us: float | None
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class View:
     @cached_property
     def timed(self) -> list[Measured]:
         """The trials that have a time, fastest first; of equal ones the older first."""
-        return sorted((trial for trial in self.trials if trial.best_us), key=lambda trial: trial.best_us or 0.0)
+        return sorted((trial for trial in self.trials if trial.median_us), key=lambda trial: trial.median_us or 0.0)
 
     def ranked(self) -> Indices:
         """Return the configurations of `timed`, [n, knobs]."""

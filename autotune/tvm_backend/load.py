@@ -34,13 +34,17 @@ def check_versions() -> None:
 
 @dataclass(frozen=True)
 class Installation:
-    """Which files TVM is made of now: inode, time and size of a file of each package; empty while there are none."""
+    """The files of TVM now, to notice when it is installed again.
+
+    Attributes:
+        files: inode, modification time and size of a file of each package; none for a package that is missing.
+    """
 
     files: tuple[tuple[int, int, int], ...]
 
     @classmethod
     def now(cls) -> Installation:
-        """Read from the disk. What pip installs anew has other inodes, even in the same version."""
+        """Read the files from the disk. pip gives them other inodes, even if it installs the same version again."""
         return cls(tuple(found for name in _PACKAGES for found in _stat(name)))
 
 
@@ -61,7 +65,7 @@ def _version(package: str) -> str | None:
 
 
 def load_tvm(target_kind: str) -> None:
-    """Import TVM with the tensor intrinsics for a kind of target.
+    """Import TVM with the tensor intrinsics for a kind of target, and with our elementary functions for CPUs.
 
     When the first TuneContext is made, TVM imports the intrinsics of every architecture, which takes over ten
     seconds. For a CPU, those of its architecture (0.1 s) are enough. They are imported here into a package object of

@@ -113,15 +113,15 @@ def _cpu(given: dict[str, Any], threads: int) -> dict[str, Any]:
 
 
 def check_here(description: Mapping[str, Any], key: str, submitted_on: str = "") -> None:
-    """Compare this machine with the key of a job's tuning logs: times of different machines must not share a log.
+    """Check that a job belongs to this machine. Times of different machines must not share a log.
 
     Args:
         description: the job's target.
-        key: as it was when the job was submitted. One that does not end in a digest says nothing.
-        submitted_on: the CPU of that machine, where the job says so.
+        key: of its tuning logs, from when it was submitted. A key without a digest is not checked.
+        submitted_on: the CPU of that machine, if the job names it.
 
     Raises:
-        MachineProblem: this is another machine, or another TVM. Never for a simulated device.
+        MachineProblem: this is another machine, or has another TVM. A simulated device never raises it.
     """
     if description["kind"] == SIMULATED or not _DIGEST.search(key) or key in _keys_here(dict(description)):
         return
@@ -136,7 +136,10 @@ def check_here(description: Mapping[str, Any], key: str, submitted_on: str = "")
 
 
 def _keys_here(target: dict[str, Any]) -> set[str]:
-    """The keys that this machine gives a target; a job for CUDA may have been submitted before there was a GPU."""
+    """Return the keys that this machine gives a target.
+
+    There are two for CUDA, since a job may have been submitted before the machine had a GPU.
+    """
     return {_key(target), _key(target, str(target.get("arch")))}
 
 

@@ -64,7 +64,7 @@ class Layer:
 
     @property
     def best_us(self) -> float:
-        """The best time that is known of the layer."""
+        """The best known time of the layer, in microseconds."""
         return min((trial.median_us for trial in self.known.values() if trial.median_us), default=math.inf)
 
     def measure(self, candidates: Sequence[Any]) -> tuple[list[Any], int]:
@@ -112,7 +112,7 @@ class Layer:
 
 
 def open_runner(threads: int) -> Any:
-    """What times libraries as a daemon with its default settings would."""
+    """Make a runner that times libraries as a daemon with its default settings does."""
     from autotune.settings import MeasureSettings
     from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 

@@ -67,7 +67,7 @@ class Landscape:
                         seen.add(program)
             return [answers[item] for item in configurations]
 
-        score = self.score if known and any(trial.best_us for trial in trials) else None
+        score = self.score if known and any(trial.median_us for trial in trials) else None
         return View(self.space, tuple(trials), score, validate, frozenset(pending))
 
     def measure(self, configurations: Sequence[Configuration]) -> list[Measured]:

@@ -68,7 +68,7 @@ def test_the_next_batch_follows_from_the_trials_alone(propose, landscape, trials
     went_on = list(trials)
     for seed in (1, 2, 3):
         went_on += landscape.measure(propose(landscape.view(went_on), seed=seed))
-    rebuilt = [Measured(tuple(list(trial.configuration)), trial.best_us) for trial in went_on]
+    rebuilt = [Measured(tuple(list(trial.configuration)), trial.median_us) for trial in went_on]
     assert propose(landscape.view(went_on), seed=4) == propose(landscape.view(rebuilt), seed=4)
 
 

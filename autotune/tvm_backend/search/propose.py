@@ -89,7 +89,7 @@ def propose(knobs: Knobs, strategy: Callable[[View, int], Strategy], sampler: Sa
 
 def _view(knobs: Knobs, request: Request, validator: Validator, score: Score | None) -> View:
     found = [(knobs.find(trial.trace), trial.median_us) for trial in request.trials]
-    measured = tuple(Measured(configuration, best_us) for configuration, best_us in found if configuration is not None)
+    measured = tuple(Measured(configuration, time_us) for configuration, time_us in found if configuration is not None)
     pending = frozenset(filter(None, (knobs.find(item.trace) for item in request.pending)))
     cheap = score or train_knob_score(knobs.space, measured)
     return View(knobs.space, measured, cheap, validator.validate, pending, reranks=validator.model is not None)

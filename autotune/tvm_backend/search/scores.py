@@ -100,13 +100,13 @@ def nest_score(knobs: Knobs, model: CostModel | None) -> NestScore | None:
 
 def train_knob_score(space: Space, trials: Sequence[Measured]) -> KnobScore | None:
     """Train a score on knob values. None while there are fewer than 8 trials, or none with a time."""
-    enough = len(trials) >= _MIN_TRIALS and any(trial.best_us for trial in trials)
+    enough = len(trials) >= _MIN_TRIALS and any(trial.median_us for trial in trials)
     return KnobScore(space, trials) if enough else None
 
 
 def throughput(trials: Sequence[Measured]) -> Floats:
     """Return best time over time, [trials]: 1 for the best trial, 0 for a failed one."""
-    return np.array(relative_throughput(trial.best_us for trial in trials), dtype=np.float64)
+    return np.array(relative_throughput(trial.median_us for trial in trials), dtype=np.float64)
 
 
 def _decisions(knob: Knob) -> npt.NDArray[np.float64]:

@@ -42,10 +42,11 @@ def tune_context(program: Any, target: Any, *, strategy: Any = None, seed: int =
 
 
 def design_space(program: Any, target: Any) -> list[Any]:
-    """The sketches of a program: schedules whose sampling instructions are the knobs.
+    """Return the sketches of a program: schedules whose sampling instructions are the knobs.
 
-    None where a rule of MetaSchedule fails on it, as some do on reductions over an axis of one, and for a kernel of
-    very many arguments, such as one that joins hundreds of tensors: its rules need minutes for that.
+    There are none where a rule of MetaSchedule fails, as some do on reductions over an axis of extent 1. There are
+    none either for a kernel with more than 64 arguments, such as one that joins hundreds of tensors, because the
+    rules need minutes for it.
     """
     if len(program["main"].params) > _MOST_ARGUMENTS:
         return []

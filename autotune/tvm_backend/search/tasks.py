@@ -32,9 +32,9 @@ class Task:
 
 
 def extract_tasks(prepared: Any, target: Any) -> list[Task]:
-    """The tasks of a model after `prepare`, heaviest arithmetic first, so that the order is stable.
+    """Return the tasks of a model after `prepare`, in a stable order: most floating-point operations first.
 
-    Programs that `prepare` has scheduled are no tasks.
+    Programs that `prepare` has scheduled are not tasks.
     """
     from tvm.s_tir import meta_schedule as ms
 
@@ -75,9 +75,10 @@ def program_hash(program: Any) -> str:
 
 
 def task_hash(program: Any) -> str:
-    """The hash that stands for a task: its program's and, where that has elementary functions, how they are computed.
+    """Return the hash of a task: that of its program, combined with a version if it has elementary functions.
 
-    So what was measured with other formulas does not count for such a task, and all else still does.
+    The version is that of the formulas that compute them. So a change of the formulas makes the trials of such tasks
+    void, and of no others.
     """
     from tvm_ffi import structural_hash
 
@@ -129,20 +130,20 @@ def write_program(path: Path, program: Any) -> None:
 
 
 def read_program(path: Path, hash: str) -> Any:
-    """Load what `write_program` stored; `hash` is its `task_hash`.
+    """Load what `write_program` stored.
 
     TVM's reader makes objects of any type that a file names, compiled libraries included. So the file is checked
     first, and may hold nothing but the types that a program consists of.
 
     Args:
-        hash: the program's hash.
+        hash: the program's `task_hash`.
 
     Raises:
         DamagedFile: the file is not that tensor program.
     """
     program = _load(path)
     if task_hash(program) != hash:
-        raise DamagedFile(f"{path} {_fault(program, hash)}")
+        raise DamagedFile(f"{path} is damaged: it holds another program than the one that was submitted")
     return program
 
 
