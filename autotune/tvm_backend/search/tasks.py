@@ -143,14 +143,14 @@ def read_program(path: Path, hash: str) -> Any:
     """
     program = _load(path)
     if task_hash(program) != hash:
-        raise DamagedFile(f"{path} is damaged: it holds another program than the one that was submitted")
+        raise DamagedFile(f"{path} {_fault(program, hash)}")
     return program
 
 
 def _fault(program: Any, hash: str) -> str:
     if program_hash(program) == hash:
         return "was written by a version that computes exp and the like in another way: submit the model again"
-    return "is damaged: it is another program than was submitted"
+    return "is damaged: it holds another program than the one that was submitted"
 
 
 def _load(path: Path) -> Any:
