@@ -12,7 +12,7 @@ from typing import Any
 
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.stages import reference, simulated
-from autotune.stages.progress import Progress, tracked, with_quarantine
+from autotune.stages.progress import CandidateProgress, tracked, with_quarantine
 from autotune.stages.stage import Stage, check_machine
 from autotune.storage.formats import Candidate, Failure
 from autotune.storage.job_files import make_folder
@@ -52,7 +52,7 @@ def run(stage: Stage) -> dict[str, Any]:
     return {"built": len(built) - failed, "failed": failed, "reference": seconds}
 
 
-def _build(stage: Stage, progress: Progress, folder: Path) -> list[Candidate]:
+def _build(stage: Stage, progress: CandidateProgress, folder: Path) -> list[Candidate]:
     """Build all candidates that are not in quarantine; return all of them, in order."""
     candidates = with_quarantine(stage, progress, stage.file.candidates)
     allowed = [candidate for candidate in candidates if candidate.failure is None]
@@ -62,7 +62,7 @@ def _build(stage: Stage, progress: Progress, folder: Path) -> list[Candidate]:
     return [built.get(candidate.hash, candidate) for candidate in candidates]
 
 
-def _builder(stage: Stage, progress: Progress, folder: Path) -> Callable[[Candidate], str]:
+def _builder(stage: Stage, progress: CandidateProgress, folder: Path) -> Callable[[Candidate], str]:
     """Return a function that builds a candidate and returns the name of its library."""
     if stage.simulated:
         return simulated.builder(stage, folder)

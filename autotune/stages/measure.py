@@ -16,7 +16,7 @@ from autotune.machine.disturbance import Quiet
 from autotune.processes.isolate import ItemResult, ResultKind, isolated
 from autotune.stages import reference, simulated
 from autotune.stages.guard import Guard, Guarded, load_quiet
-from autotune.stages.progress import Progress, tracked, with_quarantine
+from autotune.stages.progress import CandidateProgress, tracked, with_quarantine
 from autotune.stages.session import Session
 from autotune.stages.stage import Stage, check_machine
 from autotune.storage.formats import Candidate, Failure, Trial
@@ -71,7 +71,7 @@ def _intact(candidate: Candidate, folder: Path) -> bool:
 
 def _measure(
     stage: Stage,
-    progress: Progress,
+    progress: CandidateProgress,
     folder: Path,
     waiting: list[Candidate],
     session: Session,
@@ -99,7 +99,7 @@ def _measure(
 
 
 def _timer(
-    stage: Stage, progress: Progress, folder: Path, session: Session, truth: Any
+    stage: Stage, progress: CandidateProgress, folder: Path, session: Session, truth: Any
 ) -> Callable[[Candidate], dict[str, Any]]:
     """Return a function that times a candidate.
 

@@ -24,7 +24,7 @@ _DEATHS = 2
 
 
 @dataclass(frozen=True)
-class Progress:
+class CandidateProgress:
     """The candidate at which a stage died before, and the note of the candidate it works on now.
 
     Attributes:
@@ -63,7 +63,7 @@ class Progress:
 
 
 @contextmanager
-def tracked(stage: Stage) -> Iterator[Progress]:
+def tracked(stage: Stage) -> Iterator[CandidateProgress]:
     """Track which candidate a stage works on. A stage that ends by itself, even with an error, leaves no note."""
     path = stage.paths.in_progress(stage.file.task, stage.file.round)
     try:
@@ -74,7 +74,7 @@ def tracked(stage: Stage) -> Iterator[Progress]:
     if last is not None and (not stage.attempt or last.attempt != stage.attempt - 1):
         last = None
     try:
-        yield Progress(stage, last)
+        yield CandidateProgress(stage, last)
     finally:
         path.unlink(missing_ok=True)
 
@@ -91,7 +91,7 @@ def explained_attempts(paths: JobPaths, task: int, round: int, attempt: int) -> 
     return note.pardoned if note.attempt == attempt else 0
 
 
-def with_quarantine(stage: Stage, progress: Progress, candidates: Sequence[Candidate]) -> list[Candidate]:
+def with_quarantine(stage: Stage, progress: CandidateProgress, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Add a failure to each candidate that is in quarantine, or goes there because this stage died at it."""
     quarantined = stage.quarantine().failures(stage.spec.target_kind)
     found = []
@@ -105,7 +105,7 @@ def _known(failure: Failure | None) -> Failure | None:
     return None if failure is None else replace(failure, reason=f"in quarantine: {failure.reason}")
 
 
-def _deadly(progress: Progress, candidate: Candidate) -> Failure | None:
+def _deadly(progress: CandidateProgress, candidate: Candidate) -> Failure | None:
     """Quarantine a candidate at which the stage died often enough; return the failure, or None for any other one."""
     enough = max(1, min(_DEATHS, progress.stage.config.daemon.attempts - 1))
     if progress.last is None or progress.last.hash != candidate.hash or progress.deaths < enough:
