@@ -1,6 +1,6 @@
-"""The C++ program that `export` writes beside the library: it loads and runs the model with TVM's runtime alone.
+"""Write the C++ program that runs an exported library with nothing but TVM's runtime.
 
-`main.cc` and `CMakeLists.txt` are the same for every model. What differs is in `model.h`.
+`main.cc` and `CMakeLists.txt` are the same for every model. `model.h` describes the model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FOLDER = "cpp"
 STATIC = ("main.cc", "CMakeLists.txt")
 HEADER = "model.h"
 _HEADER = """\
-// What the model {comment} takes and gives. Made by autotune {version}.
+// The inputs and outputs of the model {comment}. Made by autotune {version}.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -45,11 +45,15 @@ def sources(
     """Yield the name and the content of each file of the program: first the header, by which the rest is known as ours.
 
     Args:
-        name: what the program prints.
-        library: the file name of the exported library.
-        threads: threads that the model runs on unless TVM_NUM_THREADS says otherwise.
-        inputs, outputs: tensors in the order in which the compiled function takes and gives them.
-        version: the version of autotune.
+        name: The name of the model, which the program prints.
+        library: The file name of the exported library.
+        threads: How many threads the model uses unless TVM_NUM_THREADS is set.
+        inputs: The inputs, in the order in which the compiled function takes them.
+        outputs: The outputs, in the order in which it returns them.
+        version: The version of autotune.
+
+    Yields:
+        The name and the content of each file.
     """
     header = _HEADER.format(
         comment=name,
@@ -73,5 +77,5 @@ def _tensors(tensors: Sequence[InputSpec]) -> str:
 
 
 def _text(value: str) -> str:
-    """A string literal of C++. JSON escapes quotes, backslashes and control characters as C++ does."""
+    """Return a C++ string literal. JSON escapes quotes, backslashes and control characters as C++ does."""
     return json.dumps(value)

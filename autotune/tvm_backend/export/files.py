@@ -1,4 +1,4 @@
-"""The files that an export hands over, and how they are told from files of the same name that a user has made."""
+"""Name the files that an export writes, and tell them from a user's files of the same names."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ _HEAD = 1000
 
 
 def foreign_files(folder: Path) -> list[str]:
-    """The files in a folder that an export would write over and that no export has made.
+    """Return the names of a user's own files that an export into a folder would overwrite.
 
-    A library has no mark of its own: it is ours if the script or the report beside it is. The folder of the C++
-    program is ours if the header in it is, or if nothing in it would be written over.
+    A library has no mark. It counts as written by an export if the script or the report beside it was. The folder of
+    the C++ program does if the header in it was, or if no file in it would be overwritten.
+
+    Args:
+        folder: The output folder.
 
     Raises:
-        OSError: one of them cannot be read.
+        OSError: A file in the folder cannot be read.
     """
     script, report = _marked(folder / SCRIPT), _made_report(folder / REPORT)
     library = (script or report or False) if (folder / LIBRARY).exists() else None
@@ -29,7 +32,7 @@ def foreign_files(folder: Path) -> list[str]:
 
 
 def _marked(path: Path) -> bool | None:
-    """Whether an export made a text file, which it says in its first line; None where there is no such file."""
+    """Return whether the first line of a text file says that an export wrote it; None if there is no such file."""
     if not path.exists():
         return None
     if not path.is_file():
