@@ -12,9 +12,10 @@ from importlib.resources import files
 from autotune.storage.formats import InputSpec
 
 FOLDER = "cpp"
-_STATIC = ("main.cc", "CMakeLists.txt")
+STATIC = ("main.cc", "CMakeLists.txt")
+HEADER = "model.h"
 _HEADER = """\
-// The inputs and outputs of the model {comment}. Written by autotune {version}.
+// The inputs and outputs of the model {comment}. Made by autotune {version}.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -41,7 +42,7 @@ inline const std::vector<TensorInfo> kOutputs = {{{outputs}}};
 def sources(
     name: str, library: str, threads: int, inputs: Sequence[InputSpec], outputs: Sequence[InputSpec], version: str
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of the program.
+    """Yield the name and the content of each file of the program: first the header, by which the rest is known as ours.
 
     Args:
         name: The name of the model, which the program prints.
@@ -54,8 +55,6 @@ def sources(
     Yields:
         The name and the content of each file.
     """
-    for static in _STATIC:
-        yield static, files(__package__).joinpath("cpp", static).read_bytes()
     header = _HEADER.format(
         comment=name,
         version=version,
@@ -65,7 +64,9 @@ def sources(
         inputs=_tensors(inputs),
         outputs=_tensors(outputs),
     )
-    yield "model.h", header.encode()
+    yield HEADER, header.encode()
+    for static in STATIC:
+        yield static, files(__package__).joinpath("cpp", static).read_bytes()
 
 
 def _tensors(tensors: Sequence[InputSpec]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from autotune.errors import BadInput, VerificationError, one_line
 from autotune.storage.formats import InputSpec
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.graph.model import parse_file
+from autotune.tvm_backend.graph.probabilities import probabilities
 from autotune.tvm_backend.graph.vocabulary import vocabularies
 
 Arrays = list[npt.NDArray[Any]]
@@ -23,16 +25,23 @@ _SMALLEST_IMAGE = 8
 _MASK = "mask"
 
 
-def job_inputs(paths: JobPaths, inputs: Sequence[InputSpec], file: Path | None, seed: int) -> Arrays:
-    """The inputs for a job, in the order of its spec: from `file`, or drawn where there is none.
+@dataclass(frozen=True)
+class Probe:
+    """What a model is run on, in the order of its inputs, and which of its outputs are probabilities."""
+
+    arrays: Arrays
+    probabilities: tuple[bool, ...]
+
+
+def probe(paths: JobPaths, inputs: Sequence[InputSpec], file: Path | None, seed: int) -> Probe:
+    """The inputs for a job: from `file`, or drawn where there is none.
 
     Raises:
         BadInput: the file lacks an input, or has one of another shape or type.
     """
-    if file is not None:
-        return load(file, inputs)
-    graph = paths.rewritten_model if paths.rewritten_model.exists() else paths.model
-    return draw(inputs, seed, vocabularies(parse_file(graph)))
+    graph = parse_file(paths.rewritten_model if paths.rewritten_model.exists() else paths.model)
+    arrays = draw(inputs, seed, vocabularies(graph)) if file is None else load(file, inputs)
+    return Probe(arrays, probabilities(graph))
 
 
 def draw(inputs: Sequence[InputSpec], seed: int, rows: Mapping[str, int] | None = None) -> Arrays:
