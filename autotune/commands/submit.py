@@ -17,7 +17,6 @@ from uuid import uuid4
 import typer
 
 from autotune import config as settings
-from autotune import strategies
 from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
 from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
 from autotune.config import Config
@@ -177,6 +176,8 @@ def _name(submission: Submission) -> str:
 
 def _search(submission: Submission, config: Config) -> tuple[str, str]:
     """Return the strategy and the sampler of the job."""
+    from autotune import strategies  # loads NumPy
+
     strategy = submission.strategy or config.search.strategy
     sampler = submission.sampler or config.search.sampler
     try:
