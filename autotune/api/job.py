@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune import config as settings
 from autotune.api.exported import Exported
 from autotune.commands import control
 from autotune.commands.export import export
 from autotune.commands.status import JobStatus, snapshot
 from autotune.commands.wait import wait
+from autotune.config import load_config
 from autotune.errors import UnknownJob
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -161,5 +161,5 @@ class Job:
             BadInput: `output` cannot be written to.
         """
         folder = Path(output)
-        report = export(self.workspace, settings.load(self.workspace.config), self.paths, folder, progress)
+        report = export(self.workspace, load_config(self.workspace.config), self.paths, folder, progress)
         return Exported(folder, report)

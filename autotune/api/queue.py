@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from autotune import config as settings
 from autotune.api.draining import DrainingDaemon
 from autotune.api.job import Job
 from autotune.commands.jobs import select_one
 from autotune.commands.submit import Submission
-from autotune.commands.submit import submit as publish
+from autotune.commands.submit import submit as submit_job
+from autotune.config import load_config
 from autotune.errors import BadInput, TimedOut
 from autotune.storage.formats import InputSpec
 from autotune.storage.paths import Workspace
@@ -71,7 +71,7 @@ def submit(
         request = Submission(
             path, target, name, trials, 0, shapes, priority, seed, fresh, deadline, strategy, sampler, winograd
         )
-        spec = publish(root, settings.load(root.config), request, progress)
+        spec = submit_job(root, load_config(root.config), request, progress)
     return Job(root, root.job(spec.id, spec.name))
 
 

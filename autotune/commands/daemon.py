@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from autotune import config as settings
 from autotune.commands.terminal import Json, show, tell, workspace_of
-from autotune.config import Config
+from autotune.config import Config, load_config
 from autotune.errors import BadInput
 
 app = typer.Typer(help="The process that runs the queue.", no_args_is_help=True, add_completion=False)
@@ -60,7 +59,7 @@ def run(
     from autotune.daemon.loop import Daemon
 
     workspace = workspace_of(context)
-    config = settings.load(workspace.config)
+    config = load_config(workspace.config)
     end = _check(config, until, policy, window)
     daemon_log.to_standard_error()
     raise typer.Exit(Daemon(workspace, config, drain, end, policy, window).run())
@@ -74,7 +73,7 @@ def start(
     from autotune.commands import background
 
     workspace = workspace_of(context)
-    _check(settings.load(workspace.config), until, policy, window)
+    _check(load_config(workspace.config), until, policy, window)
     given = {"--until": until, "--policy": policy, "--window": window}
     words = [word for option, value in given.items() if value for word in (option, value)]
     tell(f"daemon started, pid {background.start(workspace, [*words, *(['--drain'] if drain else [])])}")
@@ -86,7 +85,7 @@ def stop(context: typer.Context) -> None:
     from autotune.commands import background
 
     workspace = workspace_of(context)
-    limit = settings.load(workspace.config).daemon.stop_grace_s + 10
+    limit = load_config(workspace.config).daemon.stop_grace_s + 10
     pid = background.stop(workspace, limit)
     tell("no daemon is running" if pid is None else f"daemon stopped, pid {pid}")
 

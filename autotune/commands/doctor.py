@@ -9,8 +9,8 @@ from importlib import metadata
 
 import typer
 
-from autotune import config as settings
 from autotune.commands.terminal import tell, workspace_of
+from autotune.config import load_config
 from autotune.daemon import capacity
 from autotune.errors import AutotuneError, UnsupportedVersion
 from autotune.machine.hardware import cpu_model, cuda_devices, lent_cpus
@@ -89,7 +89,7 @@ def _linker() -> Finding:
 
 def _settings(workspace: Workspace) -> Finding:
     try:
-        settings.load(workspace.config)
+        load_config(workspace.config)
     except AutotuneError as error:
         return Finding(False, True, str(error))
     exists = workspace.config.exists()
@@ -109,7 +109,7 @@ def _space(workspace: Workspace) -> Finding:
 
 def _lock_folder(workspace: Workspace) -> Finding:
     try:
-        folder = settings.load(workspace.config).machine.lock_folder
+        folder = load_config(workspace.config).machine.lock_folder
         locks.ensure_lock_folder(folder)
     except AutotuneError as error:
         return Finding(False, True, str(error))
@@ -119,7 +119,7 @@ def _lock_folder(workspace: Workspace) -> Finding:
 def _survey(workspace: Workspace) -> list[Finding]:
     """Return what makes measured times worse on this machine, and what to do about it."""
     try:
-        config = settings.load(workspace.config)
+        config = load_config(workspace.config)
     except AutotuneError:
         return []
     if config.machine.simulated_cpus:
@@ -131,7 +131,7 @@ def _survey(workspace: Workspace) -> list[Finding]:
 
 def _cpus(workspace: Workspace) -> Finding:
     try:
-        machine = settings.load(workspace.config).machine
+        machine = load_config(workspace.config).machine
     except AutotuneError:
         machine = MachineSettings()
     kept = f", {machine.measure_cpus} of them for measurements only" if machine.measure_cpus else ""
@@ -150,7 +150,7 @@ def _cuda() -> list[Finding]:
 
 def _simulated(workspace: Workspace) -> list[Finding]:
     try:
-        config = settings.load(workspace.config)
+        config = load_config(workspace.config)
     except AutotuneError:
         return []
     real = "the real CPUs" if not config.machine.simulated_cpus else f"{config.machine.simulated_cpus} simulated CPUs"

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune import config as settings
 from autotune.commands.terminal import Json, OneJob, steps, tell, workspace_of
-from autotune.config import Config
+from autotune.config import Config, load_config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, disk_problem
 from autotune.processes.messages import ExportRequest
@@ -102,7 +101,7 @@ def command(
     from autotune.commands.jobs import select_one
 
     workspace = workspace_of(context)
-    config = settings.load(workspace.config)
+    config = load_config(workspace.config)
     with steps(as_json) as step:
         found = export(workspace, config, select_one(workspace, job), output, step, inputs)
     tell(json.dumps(found) if as_json else render.report(found, str(output)))

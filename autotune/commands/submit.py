@@ -16,10 +16,9 @@ from uuid import uuid4
 
 import typer
 
-from autotune import config as settings
 from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
 from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
-from autotune.config import Config
+from autotune.config import Config, load_config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadTarget, DamagedFile, ModelError, StageTimeout, disk_problem
 from autotune.machine.hardware import cpu_model
@@ -356,7 +355,7 @@ def command(
     from autotune.storage.formats import to_json
 
     workspace = workspace_of(context)
-    config = settings.load(workspace.config)
+    config = load_config(workspace.config)
     inputs, dims, values = parse_inputs(input or []), parse_dims(dim or []), parse_values(value or [])
     due = parse_deadline(deadline, time.time()) if deadline else None
     search = (priority, seed, fresh, due, strategy, sampler, winograd)

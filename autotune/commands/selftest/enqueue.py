@@ -12,8 +12,8 @@ import hashlib
 import sys
 from pathlib import Path
 
-from autotune import config as settings
 from autotune.commands import submit
+from autotune.config import load_config
 from autotune.errors import AutotuneError
 from autotune.processes.messages import ImportAnswer
 from autotune.storage.formats import InputSpec, TaskSpec
@@ -52,7 +52,7 @@ def main() -> None:
         (1 << 20,) * len(tasks),
     )
     try:
-        spec = submit.publish(workspace, settings.load(workspace.config), request, known)
+        spec = submit.publish(workspace, load_config(workspace.config), request, known)
     except AutotuneError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(error.exit_code)
