@@ -106,12 +106,6 @@ class JobPaths:
         """Return the stage files of one task by round."""
         return [path for path in self.stage_files() if path.name.startswith(f"t{task:03}-")]
 
-    def orphaned_artifacts(self) -> list[Path]:
-        """Return the folders of libraries that no stage file belongs to any more."""
-        return [
-            folder for folder in sorted(self.artifacts.glob("*")) if not (self.stages / f"{folder.name}.json").exists()
-        ]
-
     def in_progress(self, task: int, round: int) -> Path:
         return self.stages / f".t{task:03}-r{round:04}.now"
 
