@@ -27,12 +27,13 @@ from autotune.machine.hardware import cpu_model
 from autotune.planning.windows import next_moment
 from autotune.processes.messages import ImportAnswer, ImportRequest
 from autotune.storage import atomic, formats, locks
+from autotune.storage.device_kind import note
 from autotune.storage.formats import SIMULATED, Control, InputSpec, JobSpec, StageFile
 from autotune.storage.job_files import make_folder
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import private_folder
 from autotune.storage.tuning_log import TuningLog
-from autotune.tvm_backend.target import target_kind
+from autotune.tvm_backend.target import device_kind, target_kind
 from autotune.workers import oneshot
 
 _LAST_ID = ("autotune-last-id", 1)
@@ -120,8 +121,16 @@ def _publish(
         name = _free_name(workspace, _name(submission), submission)
         spec = _spec(workspace, config, submission, imported, id, name)
         _write(incoming, spec)
+        _note_device(workspace, spec)
         atomic.publish_folder(incoming.folder, workspace.job(id, spec.name).folder)
     return spec
+
+
+def _note_device(workspace: Workspace, spec: JobSpec) -> None:
+    """Write down, beside the tuning logs, on what kind of device their trials are measured."""
+    kind = device_kind(spec.target)
+    if kind.key == spec.target_key:
+        note(workspace, kind)
 
 
 def _check_target(target: str, config: Config) -> None:

@@ -23,6 +23,7 @@ WORKSPACE/
       cost_model.ubj, .json        the trained cost model and what it was trained on
   logs/
     tuning/TARGET/HASH.jsonl       the tuning log of one task on one kind of device
+    tuning/TARGET/device.json      the kind of device that TARGET stands for
     tuning/TARGET/HASH.npz         features and times of its trials; derived, may be deleted
     estimates.json                 how long stages take; derived, may be deleted
     daemon.jsonl                   when a daemon served this workspace
@@ -218,6 +219,13 @@ class Workspace:
 
     def tuning_log(self, target_key: str, task_hash: str) -> TaskLogPaths:
         return TaskLogPaths(self.logs / "tuning" / target_key / f"{task_hash}.jsonl")
+
+    def device_kind(self, target_key: str) -> Path:
+        return self.logs / "tuning" / target_key / "device.json"
+
+    def target_keys(self) -> list[str]:
+        """Return the names of all folders of tuning logs."""
+        return sorted(path.name for path in (self.logs / "tuning").glob("*") if path.is_dir())
 
     def tuning_logs(self, target_key: str) -> list[TaskLogPaths]:
         """Return all tuning logs of one kind of device."""
