@@ -27,7 +27,7 @@ from autotune.machine.hardware import cpu_model
 from autotune.planning.windows import next_moment
 from autotune.processes.messages import ImportAnswer, ImportRequest
 from autotune.storage import atomic, formats, locks
-from autotune.storage.device_kind import note
+from autotune.storage.device_kind import PRIVATE, note
 from autotune.storage.formats import SIMULATED, Control, InputSpec, JobSpec, StageFile
 from autotune.storage.job_files import make_folder
 from autotune.storage.paths import JobPaths, Workspace
@@ -43,7 +43,10 @@ _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 
 @dataclass(frozen=True)
 class Submission:
-    """What the user asked for. Zero trials stand for the default of the workspace."""
+    """What the user asked for. Zero trials stand for the default of the workspace.
+
+    A `private` name gives the job tuning logs that it shares with no job but those of the same name.
+    """
 
     model: Path
     target: str = "llvm"
@@ -60,6 +63,7 @@ class Submission:
     winograd: bool = True
     dims: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[str, float] = field(default_factory=dict)
+    private: str = ""
 
 
 def parse_deadline(text: str, now: float) -> float:
@@ -256,14 +260,15 @@ def _next_id(workspace: Workspace) -> int:
 def _spec(
     workspace: Workspace, config: Config, submission: Submission, imported: ImportAnswer, id: int, name: str
 ) -> JobSpec:
-    logs = [workspace.tuning_log(imported.target_key, task.hash).records for task in imported.tasks]
+    key = imported.target_key + (f"{PRIVATE}{submission.private}" if submission.private else "")
+    logs = [workspace.tuning_log(key, task.hash).records for task in imported.tasks]
     strategy, sampler = _search(submission, config)
     return JobSpec(
         id=id,
         name=name,
         model=str(submission.model),
         target=imported.target,
-        target_key=imported.target_key,
+        target_key=key,
         inputs=imported.inputs,
         tasks=imported.tasks,
         trials=submission.trials or config.job.trials,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.commands.terminal import say, show, workspace_of
+from autotune.commands.terminal import say, show, tell, workspace_of
 from autotune.errors import BadInput, InvalidData, StorageError, UnknownJob, disk_problem
 from autotune.machine.hardware import cpu_model, cuda_devices
 from autotune.storage import device_kind
@@ -205,7 +205,7 @@ def _say(origin: object, taken: list[Taken]) -> None:
         use = "counts for jobs here" if same_machine(one.kind) else "tried first and learned from, counts for no budget"
         damaged = f", {one.damaged} damaged records left out" if one.damaged else ""
         where = _described(one.key, one.kind)
-        typer.echo(f"{one.added} trials of {one.tasks} tasks added, {one.known} known{damaged}: {where}; {use}")
+        tell(f"{one.added} trials of {one.tasks} tasks added, {one.known} known{damaged}: {where}; {use}")
 
 
 def _table(workspace: Workspace) -> Table:
@@ -248,7 +248,7 @@ def export(
     if not logs:
         raise UnknownJob("there are no trials to export")
     write_file(file, logs)
-    typer.echo(f"wrote {sum(len(log.trials) for log in logs)} trials of {len(logs)} tasks to {file}")
+    tell(f"wrote {sum(len(log.trials) for log in logs)} trials of {len(logs)} tasks to {file}")
 
 
 @app.command("import")

@@ -21,6 +21,7 @@ WORKSPACE/
       stages/.t003-r0002.now       the candidate that this stage is building or measuring
       artifacts/t003-r0002/        libraries between build and measure
       cost_model.ubj, .json        the trained cost model and what it was trained on
+  sweeps/SWEEP/JOB/                the exported model of a point of a sweep
   logs/
     tuning/TARGET/HASH.jsonl       the tuning log of one task on one kind of device
     tuning/TARGET/device.json      the kind of device that TARGET stands for
@@ -189,6 +190,9 @@ class Workspace:
             return []
         found = [JobPaths(path) for path in self.jobs.iterdir() if _JOB_FOLDER.match(path.name) and path.is_dir()]
         return sorted(found, key=lambda job: job.id)
+
+    def sweep_exports(self, sweep: str) -> Path:
+        return self.root / "sweeps" / sweep
 
     @property
     def logs(self) -> Path:

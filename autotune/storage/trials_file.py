@@ -169,7 +169,7 @@ def _check_head(head: _Head) -> None:
     if not (_KEY.fullmatch(head.key) and _HASH.fullmatch(head.task) and head.count >= 0):
         raise InvalidData(f"{head.key!r} and {head.task!r} name no tuning log")
     try:
-        honest = head.kind is None or head.kind.key == head.key
+        honest = head.kind is None or (head.kind.key == head.key and head.kind.device.isprintable())
     except (KeyError, TypeError):
         honest = False
     if not honest:
