@@ -24,6 +24,7 @@ from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadTarget, DamagedFile, ModelError, StageTimeout, disk_problem
 from autotune.machine.hardware import cpu_model
+from autotune.machine.platform import check_platform
 from autotune.planning.windows import next_moment
 from autotune.processes.messages import ImportAnswer, ImportRequest
 from autotune.storage import atomic, formats, locks
@@ -87,6 +88,7 @@ def preview(submission: Submission, config: Config, progress: oneshot.TellProgre
     Raises:
         BadInput: the file, the target, an input or the strategy is wrong.
     """
+    check_platform()
     _search(submission, config)
     return _import(submission, config, None, progress)
 
@@ -98,6 +100,7 @@ def submit(workspace: Workspace, config: Config, submission: Submission, progres
         BadInput: the file, the target, an input, the strategy or the name is wrong.
         DiskProblem: the workspace cannot be written.
     """
+    check_platform()
     name = _name(submission)
     _search(submission, config)
     _check_free(workspace, name if submission.name else "")
