@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autotune.strategies.view import Measured, ValidConfiguration, View
 from autotune.strategies.space import Configuration, Floats, Indices, Knob, Space
+from autotune.strategies.view import Measured, ValidConfiguration, View
 
 _INVALID_MODULUS, _INVALID_REMAINDER = 11, 3
 
