@@ -44,6 +44,8 @@ VERBS = {
     ),
     "report": Verb("report", "command", "Say where the time of jobs went: in stages, waiting, or without a daemon."),
     "clean": Verb("clean", "command", "Remove jobs that have ended."),
+    "sweep": Verb("sweep", "command", "Tune models in all combinations of ways, and compare them."),
+    "trials": Verb("trials", "app", "Take trials from one workspace, host or version of TVM to another."),
     "simulate": Verb(
         "simulate",
         "command",
