@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from autotune.commands.report import Times
+    from autotune.commands.report.wall_time import Times
     from autotune.planning.simulator import SimulationResult
     from autotune.processes.messages import ImportAnswer
 

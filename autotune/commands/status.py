@@ -18,7 +18,7 @@ from autotune.planning.urgency import misses
 from autotune.reasons import sentence
 from autotune.storage import formats
 from autotune.storage.daemon_info import running_daemon
-from autotune.storage.formats import ENDED, DaemonInfo, JobSpec, JobState, RunningStage, State, TaskProgress
+from autotune.storage.formats import ENDED, DaemonInfo, JobSpec, JobState, RunningStage, State, TaskProgress, TaskSpec
 from autotune.storage.job_files import read_control, read_spec, read_state
 from autotune.storage.job_state import current_state
 from autotune.storage.paths import JobPaths, Workspace
@@ -26,12 +26,24 @@ from autotune.storage.paths import JobPaths, Workspace
 
 @dataclass(frozen=True)
 class TaskStatus:
-    """One task of a job, as shown."""
+    """One task of a job, as shown.
+
+    Attributes:
+        share: Its part of the sum of the best times, from 0 to 1; None without a best time.
+        gflops: Its speed at the best time, in GFLOP/s; None without a best time or without floating-point work.
+    """
 
     name: str
     weight: int
     trials: int
     best_us: float | None
+    share: float | None = None
+    gflops: float | None = None
+
+
+def gflops(gflop: float, best_us: float | None) -> float | None:
+    """Return the speed in GFLOP/s of so much work in so many microseconds; None if either is none."""
+    return gflop * 1e6 / best_us if gflop and best_us else None
 
 
 @dataclass(frozen=True)
@@ -138,10 +150,15 @@ def _uses(stage: RunningStage) -> set[str]:
 
 def _tasks(spec: JobSpec, state: JobState) -> list[TaskStatus]:
     progress = state.tasks or tuple(TaskProgress() for _ in spec.tasks)
-    return [
-        TaskStatus(task.name, task.weight, done.trials, done.best_us)
-        for task, done in zip(spec.tasks, progress, strict=False)
-    ]
+    pairs = list(zip(spec.tasks, progress, strict=False))
+    total = sum((done.best_us or 0.0) * task.weight for task, done in pairs)
+    return [_task(task, done, total) for task, done in pairs]
+
+
+def _task(task: TaskSpec, done: TaskProgress, total_us: float) -> TaskStatus:
+    best = done.best_us
+    share = best * task.weight / total_us if best and total_us else None
+    return TaskStatus(task.name, task.weight, done.trials, best, share, gflops(task.gflop, best))
 
 
 def _unreadable(paths: JobPaths, reason: str) -> JobStatus:

@@ -14,6 +14,7 @@ WORKSPACE/
       state.json                   its progress; written by the daemon
       journal.jsonl                its events, stage by stage
       model.onnx                   the copy of the model that is tuned
+      exported.json                what the last export measured; may be deleted
       tasks/003.json               the tensor program of task 3
       stages/t003-r0002.json       the stage of round 2 of task 3 that waits or runs
       stages/.t003-r0002.now       the candidate that this stage is building or measuring
@@ -69,6 +70,10 @@ class JobPaths:
     @property
     def model(self) -> Path:
         return self.folder / "model.onnx"
+
+    @property
+    def exported(self) -> Path:
+        return self.folder / "exported.json"
 
     @property
     def tasks(self) -> Path:
