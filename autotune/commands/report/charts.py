@@ -188,8 +188,13 @@ def _draw(draw: Callable[..., None], columns: int = 1, width: float = _WIDTH, he
     return _inline(image.getvalue())
 
 
+def rename_ids(svg: str, prefix: str) -> str:
+    """Return a chart whose ids begin with a prefix, since all charts of a page share one space of names."""
+    return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}", svg)
+
+
 def _inline(svg: str) -> str:
-    """Return an SVG file as an element of a page: without namespaces, with variables for colours and unique ids."""
+    """Return an SVG file as an element of a page: without namespaces, with variables for colours."""
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'(<svg) [^>]*?(viewBox="[^"]*")[^>]*>', r'\1 \2 aria-hidden="true" class="plot">', svg, count=1)
     svg = re.sub(r'<g id="[^"]*">', "<g>", svg).replace("xlink:href", "href")

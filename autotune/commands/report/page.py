@@ -9,6 +9,7 @@ from html import escape
 from importlib.resources import files
 
 from autotune.commands.render import duration
+from autotune.commands.report import charts
 from autotune.commands.report.facts import JobReport, Report
 from autotune.commands.report.sections import Cell, Section, sections
 from autotune.version import __version__
@@ -99,8 +100,10 @@ def _facts(job: JobReport) -> str:
 
 
 def _section(job: int, part: Section) -> str:
-    charts = "".join(f"<figure>{chart}</figure>" for chart in (part.draw() if part.draw else ()))
-    plots = f'<div class="charts" role="img" aria-label="{_text(part.says)}">{charts}</div>\n' if charts else ""
+    found = part.draw() if part.draw else ()
+    drawn = [charts.rename_ids(svg, f"c{job}-{part.name}-{n}-") for n, svg in enumerate(found)]
+    figures = "".join(f"<figure>{svg}</figure>" for svg in drawn)
+    plots = f'<div class="charts" role="img" aria-label="{_text(part.says)}">{figures}</div>\n' if drawn else ""
     table = _table(part) if part.rows else ""
     if table and part.folded:
         table = f"<details><summary>The numbers ({len(part.rows)} rows)</summary>{table}</details>"
