@@ -107,7 +107,7 @@ def timeline(spans: Sequence[Span], label: str = "seconds") -> str:
     longest = max((span.end for span in spans), default=0.0) or 1.0
     height = _TOP + _ROW * len(rows) + 4
     chart = _chart(f"stages over {label}", spans, rows, longest)
-    head = f'<svg class="plot" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="10"'
+    head = f'<svg class="plot wide" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="10"'
     return f'{head} fill="currentColor" role="img" aria-label="Gantt chart of the stages">\n{chart}\n</svg>'
 
 

@@ -190,26 +190,22 @@ def command(
     context: typer.Context,
     jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB...]", help="7, 3,5-8, a name, last, all")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show long names whole.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show the queue: what runs, how far it is, and why each waiting job waits."""
-    from autotune.commands import render
     from autotune.commands.jobs import select
-    from autotune.storage.daemon_info import running_daemon
+    from autotune.commands.watching import Screen
 
     workspace = workspace_of(context)
     if not watch:
         gc.disable()  # what a look makes lives until the process ends, and looking through it takes a sixth of the time
+    screen = Screen(workspace, lambda: select(workspace, jobs) if jobs else None, verbose, watch)
 
     def look() -> list[Any]:
-        chosen = select(workspace, jobs) if jobs else None
-        found = snapshot(workspace, chosen)
-        if as_json:
-            return [json.dumps(to_json(found))]
-        shown = [render.queue(found, running_daemon(workspace))]
-        return [*shown, "", render.tasks(found[0])] if jobs and len(found) == 1 else shown
+        return [json.dumps(to_json(screen.snapshot()))] if as_json else screen.look()
 
-    if watch and sys.stdout.isatty():
+    if watch and sys.stdout.isatty() and not as_json:
         from rich.console import Group
         from rich.live import Live
 

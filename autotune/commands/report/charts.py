@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from autotune.commands.render import short
 from autotune.commands.report.facts import JobReport, TaskReport
 from autotune.errors import BadInput, one_line
 
@@ -56,17 +57,9 @@ def check() -> None:
         raise BadInput("a page has charts, which need Matplotlib; run: pip install 'autotune[plots]'")
 
 
-def short(name: str, longest: int = _LONGEST_NAME) -> str:
-    """Return a name of at most so many characters. A long one loses its middle, since names differ at both ends."""
-    if len(name) <= longest:
-        return name
-    half = (longest - 1) // 2
-    return f"{name[: longest - 1 - half]}…{name[len(name) - half :]}"
-
-
 def task_label(task: TaskReport) -> str:
     """Return the number and the name of a task."""
-    return f"{task.index} {short(one_line(task.name))}"
+    return f"{task.index} {short(one_line(task.name), _LONGEST_NAME)}"
 
 
 def by_share(job: JobReport) -> list[TaskReport]:
@@ -185,7 +178,7 @@ def _draw(draw: Callable[..., None], columns: int = 1, width: float = _WIDTH, he
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(*figure.subplots(1, columns, squeeze=False)[0])
         figure.savefig(image, format="svg", metadata={"Date": None})
-    return _inline(image.getvalue())
+    return _inline(image.getvalue(), wide=width > _WIDTH)
 
 
 def rename_ids(svg: str, prefix: str) -> str:
@@ -193,10 +186,11 @@ def rename_ids(svg: str, prefix: str) -> str:
     return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}", svg)
 
 
-def _inline(svg: str) -> str:
+def _inline(svg: str, wide: bool) -> str:
     """Return an SVG file as an element of a page: without namespaces, with variables for colours."""
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = re.sub(r'(<svg) [^>]*?(viewBox="[^"]*")[^>]*>', r'\1 \2 aria-hidden="true" class="plot">', svg, count=1)
+    svg = re.sub(r'(<svg) [^>]*?(viewBox="[^"]*")[^>]*>', r'\1 \2 aria-hidden="true" class="PLOT">', svg, count=1)
+    svg = svg.replace("PLOT", "plot wide" if wide else "plot", 1)
     svg = re.sub(r'<g id="[^"]*">', "<g>", svg).replace("xlink:href", "href")
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, f"var({variable})")

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.commands import status
-from autotune.commands.report import knobs, references, trials, wall_time
+from autotune.commands.report import history, knobs, references, trials, wall_time
 from autotune.commands.report.knobs import Knob
+from autotune.commands.report.outlook import Outlook, outlook
 from autotune.commands.report.references import References
 from autotune.commands.report.trials import BestPoint, FailureCount, LatencyPoint, TaskTrials
 from autotune.commands.report.wall_time import Times
@@ -20,7 +21,6 @@ from autotune.storage.formats import JobSpec, TaskSpec
 from autotune.storage.job_files import read_spec, read_state
 from autotune.storage.journal import StageDone, StageEvent
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.tuning_log import TuningLog
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ class JobReport:
     tasks: tuple[TaskReport, ...] = ()
     failures: tuple[FailureCount, ...] = ()
     stages: tuple[StageRun, ...] = ()
+    outlook: Outlook | None = None
     settings: Settings | None = None
 
     @property
@@ -132,7 +133,7 @@ def _job(workspace: Workspace, paths: JobPaths, job: JobStatus, times: Times) ->
         spec = read_spec(paths)
     except AutotuneError:
         return JobReport(job, times)
-    found = [_trials(workspace, spec, index) for index in range(len(spec.tasks))]
+    found = history.of(workspace, paths).tasks()
     tasks = _tasks(paths, spec, found)
     return JobReport(
         job,
@@ -143,16 +144,9 @@ def _job(workspace: Workspace, paths: JobPaths, job: JobStatus, times: Times) ->
         tasks=tasks,
         failures=trials.failures(found),
         stages=_stages(paths, spec),
+        outlook=outlook(spec, found, [bool(task.set_aside) for task in tasks], times, job.ended),
         settings=_settings(spec, job),
     )
-
-
-def _trials(workspace: Workspace, spec: JobSpec, index: int) -> TaskTrials:
-    task = spec.tasks[index]
-    if not task.tunable:
-        return TaskTrials(())
-    log = TuningLog(workspace.tuning_log(spec.target_key, task.hash).records)
-    return trials.split(spec, index, log.trials())
 
 
 def _tasks(paths: JobPaths, spec: JobSpec, found: Sequence[TaskTrials]) -> tuple[TaskReport, ...]:
@@ -256,6 +250,7 @@ def to_json(found: Report) -> dict[str, Any]:
 
 def _job_json(found: JobReport) -> dict[str, Any]:
     values = formats.to_json(found)
-    del values["job"], values["times"]
+    del values["job"], values["times"], values["outlook"]
+    values["forecast"] = None if found.outlook is None else formats.to_json(found.outlook)
     job = {"reason": found.job.reason, "trials": found.trials, "budget": found.job.trials_total}
     return {**formats.to_json(found.times), **job, **values}

@@ -117,7 +117,8 @@ def _section(job: int, part: Section) -> str:
 def _table(part: Section) -> str:
     numeric = [all(isinstance(row[place], (int, float, type(None))) for row in part.rows)
                for place in range(len(part.columns))]  # fmt: skip
-    head = "".join(f'<th scope="col">{_text(name)}</th>' for name in part.columns)
+    sides = [' class="n"' if right else "" for right in numeric]
+    head = "".join(f'<th scope="col"{side}>{_text(name)}</th>' for name, side in zip(part.columns, sides, strict=True))
     body = "".join(f"<tr>{_cells(row, numeric)}</tr>\n" for row in part.rows)
     return (
         f'<div class="table" role="region" tabindex="0" aria-label="{_text(part.title)}: the numbers">'

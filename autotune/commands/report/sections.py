@@ -18,6 +18,7 @@ from autotune.planning.view import StageId
 
 Cell = str | int | float | None
 _KNOBS_SHOWN = 5
+_LEAST_IMPORTANCE = 0.01
 _TASKS_WITH_KNOBS = 6
 
 
@@ -50,6 +51,7 @@ def sections(job: JobReport) -> tuple[Section, ...]:
     return (
         _latency(job),
         _references(job),
+        _forecast(job),
         _tasks(job),
         _curves(job),
         _knobs(job),
@@ -97,6 +99,19 @@ def _references(job: JobReport) -> Section:
     return Section("references", "The whole model", f"{says}.", columns, rows)
 
 
+def _forecast(job: JobReport) -> Section:
+    columns = ("when", "more trials", "latency in ms", "80%: from", "80%: to")
+    found = job.outlook
+    if found is None or not found.says:
+        says = "There is no forecast before the first stage has ended and a task has a time."
+        return Section("forecast", "What more trials would bring", says, columns, ())
+    known = (("after the rest of the budget", found.rest), ("after one more hour from now", found.hour))
+    rows = tuple((when, it.trials, it.median_ms, it.low_ms, it.high_ms) for when, it in known if it is not None)
+    now: tuple[Cell, ...] = ("now", 0, found.latency_ms, None, None)
+    says = f"{found.says[0].upper()}{found.says[1:]}. It follows from how the best of each task has fallen so far."
+    return Section("forecast", "What more trials would bring", says, columns, (now, *rows))
+
+
 def _tasks(job: JobReport) -> Section:
     columns = (
         "task", "name", "shape", "weight", "trials", "failed", "best in µs", "share of the time in %", "GFLOP/s",
@@ -140,14 +155,13 @@ def _curves(job: JobReport) -> Section:
     ]
     says = (
         f"{len(late)} of {len(charts.by_share(job))} tasks improved in the last quarter of their trials;"
-        " a task that still does may gain from more."
+        f" a task that still does may gain from more. The chart has the {charts.MOST_TASKS} that take most."
         if rows
         else "No task has a time yet."
     )
     drawn = (lambda: [charts.best_over_trials(job)]) if rows else None
     columns = ("task", "name", "trials of the task", "best in µs")
-    title = f"Best of each task over its trials (chart: the {charts.MOST_TASKS} that take most)"
-    return Section("curves", title, says, columns, rows, drawn, folded=True)
+    return Section("curves", "Best of each task over its trials", says, columns, rows, drawn, folded=True)
 
 
 def _knobs(job: JobReport) -> Section:
@@ -157,6 +171,7 @@ def _knobs(job: JobReport) -> Section:
         (task.index, task.name, knob.name, 100 * knob.importance, knob.best, ", ".join(knob.good), knob.trials)
         for task in ranked
         for knob in task.knobs[:_KNOBS_SHOWN]
+        if knob.importance >= _LEAST_IMPORTANCE
     )
     if not rows:
         return Section("knobs", "Knobs", "Too few trials of any task have a time to tell its knobs apart.", columns, ())

@@ -107,4 +107,5 @@ def test_as_json_it_has_the_documented_keys(workspace: Workspace, make_job: Call
         "references": None,
         "failures": [],
         "stages": [],
+        "forecast": None,
     }
