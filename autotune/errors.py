@@ -21,6 +21,7 @@
         │   ├── WorkerCrashed          its process died
         │   ├── StageTimeout           it ran past its time limit and was killed
         │   └── WrongResult            a kernel computes something other than its task
+        ├── MachineProblem        1    this machine, as it is set up now, cannot do the work
         ├── VerificationError     1    a compiled model computes something other than the original
         ├── UnsupportedVersion    1    a library has a version that was never tested
         ├── DaemonRunning         75   another daemon serves this workspace (EX_TEMPFAIL: try again later)
@@ -46,6 +47,7 @@ __all__ = [
     "DamagedFile",
     "DiskProblem",
     "InvalidData",
+    "MachineProblem",
     "MissingKey",
     "ModelError",
     "NewerFormat",
@@ -185,6 +187,13 @@ class WrongResult(WorkerError):
     """A candidate's result is wrong."""
 
 
+class MachineProblem(AutotuneError):
+    """This machine, as it is set up now, cannot do the work: no stage and no candidate is to blame.
+
+    The message says what helps. The work is tried again later.
+    """
+
+
 class VerificationError(AutotuneError):
     """A compiled model's outputs differ from the original's by more than the tolerance."""
 
@@ -224,8 +233,16 @@ _PASSING = {
 
 def one_line(text: object) -> str:
     """Return text as one line of printable characters, for a terminal. File and operator names may hold anything."""
-    plain = " ".join(str(text).strip().splitlines())
-    return "".join(sign if sign.isprintable() else "?" for sign in plain)
+    return _printable(" ".join(str(text).strip().splitlines()))
+
+
+def printable(text: object) -> str:
+    """Return text as lines of printable characters: what a terminal would obey, such as an escape sequence, is `?`."""
+    return "\n".join(_printable(line) for line in str(text).split("\n"))
+
+
+def _printable(line: str) -> str:
+    return "".join(sign if sign.isprintable() or sign == "\t" else "?" for sign in line)
 
 
 def disk_problem(action: str, path: str | os.PathLike[str], error: OSError) -> DiskProblem:

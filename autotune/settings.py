@@ -198,6 +198,9 @@ class MeasureSettings:
     threads: Annotated[
         int, _whole(0, "The number of threads that a candidate runs on. 0: one for each CPU of a measurement.")
     ] = 0
+    disturbed_again: Annotated[
+        int, _whole(0, "The number of times a measurement on the CPU is repeated when other programs disturbed it.")
+    ] = 2
     verify: Annotated[
         bool,
         _text(

@@ -215,11 +215,12 @@ def compare_latency(options: argparse.Namespace) -> dict[str, Any]:
 
     from autotune.tvm_backend.export import compare
     from autotune.tvm_backend.export.compile import compile_untuned
+    from autotune.tvm_backend.export.inputs import draw
     from autotune.tvm_backend.graph.model import read_model
 
     folder, device = Path(options.folder), tvm.cpu(0)
     model = read_model(options.models[0], {})
-    arrays = compare.random_inputs(model.inputs, seed=1)
+    arrays = draw(model.inputs, seed=1)
     session = compare.onnx_session(options.models[0], options.threads)
     libraries = {"tune_relax": folder / "tune_relax.so", "autotune": folder / "autotune/model.so"}
     if (folder / "equal_time/model.so").exists():

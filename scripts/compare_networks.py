@@ -168,13 +168,14 @@ def latencies(paths: Sequence[Path], threads: int) -> dict[str, float]:
     import tvm
 
     from autotune.tvm_backend.export import compare
+    from autotune.tvm_backend.export.inputs import draw
     from autotune.tvm_backend.graph.model import read_model
     from autotune.tvm_backend.load import load_tvm
 
     load_tvm("llvm")
     path, *folders = paths
     model = read_model(path, {})
-    arrays = compare.random_inputs(model.inputs, seed=1)
+    arrays = draw(model.inputs, seed=1)
     runners = {"onnxruntime": compare.onnx_runner(compare.onnx_session(path, threads), model.inputs, arrays)}
     for folder in folders:
         runners[folder.name] = compare.vm_runner(compiled(Workspace(folder), model.module), tvm.cpu(0), arrays)

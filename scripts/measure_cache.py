@@ -131,6 +131,7 @@ def compare(
 
     from autotune.tvm_backend.export import compare as runs
     from autotune.tvm_backend.export.compile import compile_tuned
+    from autotune.tvm_backend.export.inputs import draw
     from autotune.tvm_backend.graph.model import read_model
     from autotune.tvm_backend.graph.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
@@ -140,7 +141,7 @@ def compare(
         read_model(paths.model, {item.name: item for item in spec.inputs}).module, target, winograd=spec.winograd
     )
     programs = [task.program for task in extract_tasks(prepared, target)]
-    arrays = runs.random_inputs(spec.inputs, 1)
+    arrays = draw(spec.inputs, 1)
     runners = {"onnxruntime": runs.onnx_runner(runs.onnx_session(paths.model, threads), spec.inputs, arrays)}
     for state, winners in chosen.items():
         trials = {hash: kernel.trial for hash, kernel in winners.items()}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune import errors
+from autotune.errors import one_line, printable
 
 
 @pytest.mark.parametrize(
@@ -66,3 +67,8 @@ def test_an_unusual_refusal_comes_without_advice() -> None:
 
 def test_a_refusal_without_a_text_is_still_told() -> None:
     assert str(errors.disk_problem("read", "x", OSError())) == "cannot read x: no reason given"
+
+
+def test_what_a_terminal_would_obey_is_shown_as_a_question_mark() -> None:
+    assert printable("a\x1b[2Jb\r\n\tc\x9bm\udc80") == "a?[2Jb?\n\tc?m?"
+    assert one_line("  two\nlines \x1b]0;title\x07 ") == "two lines ?]0;title?"

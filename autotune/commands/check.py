@@ -37,7 +37,7 @@ from pathlib import Path
 
 import typer
 
-from autotune.commands.terminal import say, workspace_of
+from autotune.commands.terminal import say, tell, workspace_of
 from autotune.daemon.leftovers import temporaries
 from autotune.daemon.worker_processes import strays
 from autotune.errors import AutotuneError
@@ -236,7 +236,7 @@ def command(context: typer.Context) -> None:
     """Verify that nothing in the workspace is lost, doubled or stuck. Exit code 1 when something is."""
     problems = check(workspace_of(context))
     for line in problems:
-        typer.echo(line)
+        tell(line)
     if problems:
         raise typer.Exit(1)
     say("nothing is wrong")

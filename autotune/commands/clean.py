@@ -13,7 +13,7 @@ from uuid import uuid4
 import typer
 
 from autotune.commands.status import JobStatus, snapshot
-from autotune.commands.terminal import workspace_of
+from autotune.commands.terminal import tell, workspace_of
 from autotune.daemon.leftovers import abandoned
 from autotune.errors import BadInput, disk_problem
 from autotune.storage import locks
@@ -97,4 +97,4 @@ def command(
         raise BadInput("give --finished, or --older-than 7d")
     age = parse_age(older_than) if older_than else 0.0
     gone = clean(workspace_of(context), age)
-    typer.echo(f"removed {len(gone)} jobs" + "".join(f"\n  {paths.folder.name}" for paths in gone))
+    tell(f"removed {len(gone)} jobs" + "".join(f"\n  {paths.folder.name}" for paths in gone))

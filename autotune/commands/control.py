@@ -9,7 +9,7 @@ from dataclasses import replace
 import typer
 
 from autotune.commands.render import REQUEST_DONE
-from autotune.commands.terminal import Jobs, workspace_of
+from autotune.commands.terminal import Jobs, tell, workspace_of
 from autotune.daemon.watch import nudge
 from autotune.errors import BadState, StorageError
 from autotune.storage import formats, journal, locks
@@ -90,7 +90,7 @@ def _command(verb: ControlVerb) -> Callable[..., None]:
 
         workspace = workspace_of(context)
         for line in apply(workspace, verb, select(workspace, jobs)):
-            typer.echo(line)
+            tell(line)
 
     return command
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from typing import Annotated
 
 import typer
 
 from autotune import config as settings
-from autotune.commands.terminal import Json, show, workspace_of
+from autotune.commands.terminal import Json, show, tell, workspace_of
 from autotune.config import Config
 from autotune.errors import BadInput
 
@@ -47,14 +46,13 @@ def run(
     context: typer.Context, drain: Drain = False, until: Until = "", policy: Policy = "", window: Hours = ""
 ) -> None:
     """Run the queue in the foreground. The first Ctrl-C stops at the next safe point, the second at once."""
-    import logging
-
+    from autotune.commands import daemon_log
     from autotune.daemon.loop import Daemon
 
     workspace = workspace_of(context)
     config = settings.load(workspace.config)
     end = _check(config, until, policy, window)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    daemon_log.to_standard_error()
     raise typer.Exit(Daemon(workspace, config, drain, end, policy, window).run())
 
 
@@ -69,7 +67,7 @@ def start(
     _check(settings.load(workspace.config), until, policy, window)
     given = {"--until": until, "--policy": policy, "--window": window}
     words = [word for option, value in given.items() if value for word in (option, value)]
-    typer.echo(f"daemon started, pid {background.start(workspace, [*words, *(['--drain'] if drain else [])])}")
+    tell(f"daemon started, pid {background.start(workspace, [*words, *(['--drain'] if drain else [])])}")
 
 
 @app.command("stop")
@@ -80,7 +78,7 @@ def stop(context: typer.Context) -> None:
     workspace = workspace_of(context)
     limit = settings.load(workspace.config).daemon.stop_grace_s + 10
     pid = background.stop(workspace, limit)
-    typer.echo("no daemon is running" if pid is None else f"daemon stopped, pid {pid}")
+    tell("no daemon is running" if pid is None else f"daemon stopped, pid {pid}")
 
 
 @app.command("status")
@@ -92,10 +90,10 @@ def status(context: typer.Context, as_json: Json = False) -> None:
 
     info = running_daemon(workspace_of(context))
     if info is None:
-        typer.echo("null" if as_json else "no daemon is running")
+        tell("null" if as_json else "no daemon is running")
         raise typer.Exit(1)
     if as_json:
-        typer.echo(json.dumps(daemon_json(info)))
+        tell(json.dumps(daemon_json(info)))
         return
-    typer.echo(render.daemon(info))
+    tell(render.daemon(info))
     show(render.resources(info)) if info.cpus else None

@@ -10,14 +10,17 @@ from importlib import metadata
 import typer
 
 from autotune import config as settings
-from autotune.commands.terminal import workspace_of
+from autotune.commands.terminal import tell, workspace_of
+from autotune.daemon import capacity
 from autotune.errors import AutotuneError, UnsupportedVersion
-from autotune.machine.hardware import cpu_model, cuda_devices
+from autotune.machine.hardware import cpu_model, cuda_devices, lent_cpus
+from autotune.machine.survey import Survey
 from autotune.settings import MachineSettings
 from autotune.storage import locks
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import SIMULATED
 from autotune.storage.paths import Workspace
+from autotune.tvm_backend.linker import find_linker
 from autotune.tvm_backend.load import check_versions
 
 _LOW_SPACE = 2 * 1024**3
@@ -44,6 +47,7 @@ def examine(workspace: Workspace) -> list[Finding]:
         _space(workspace),
         _lock_folder(workspace),
         _cpus(workspace),
+        *_survey(workspace),
         *_cuda(),
         *_simulated(workspace),
         _daemon(workspace),
@@ -66,7 +70,7 @@ def _library(name: str) -> Finding:
 
 
 def _linker() -> Finding:
-    found = shutil.which("ld") or shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
+    found = find_linker()
     return Finding(bool(found), True, f"linker {found}" if found else "no linker; install binutils or gcc")
 
 
@@ -99,6 +103,19 @@ def _lock_folder(workspace: Workspace) -> Finding:
     return Finding(True, True, f"locks for this machine in {folder}")
 
 
+def _survey(workspace: Workspace) -> list[Finding]:
+    """What of this machine, or of how it is lent, makes times worse, and what helps."""
+    try:
+        config = settings.load(workspace.config)
+    except AutotuneError:
+        return []
+    if config.machine.simulated_cpus:
+        return []
+    lent = capacity.cpus(config)
+    remarks = Survey(lent.shared_cpus, lent.cpu_device, config.machine.lock_folder).remarks()
+    return [Finding(not it.remedy, False, f"{it.fact}; {it.remedy}" if it.remedy else it.fact) for it in remarks]
+
+
 def _cpus(workspace: Workspace) -> Finding:
     try:
         machine = settings.load(workspace.config).machine
@@ -107,7 +124,7 @@ def _cpus(workspace: Workspace) -> Finding:
     kept = f", {machine.measure_cpus} of them for measurements only" if machine.measure_cpus else ""
     load = os.getloadavg()[0]
     busy = f"; other programs keep {load:.1f} of them busy, which disturbs measurements" if load > 0.5 else ""
-    return Finding(not busy, False, f"{cpu_model()}, {machine.usable_cpus} CPU slots{kept}{busy}")
+    return Finding(not busy, False, f"{cpu_model()}, {len(lent_cpus(machine.cpu_slots))} CPU slots{kept}{busy}")
 
 
 def _cuda() -> list[Finding]:
@@ -139,6 +156,6 @@ def command(context: typer.Context) -> None:
 
     findings = examine(workspace_of(context))
     for finding in findings:
-        typer.echo(f"{'ok  ' if finding.ok else 'FAIL' if finding.fatal else 'note'}  {finding.text}")
+        tell(f"{'ok  ' if finding.ok else 'FAIL' if finding.fatal else 'note'}  {finding.text}")
     if any(finding.fatal and not finding.ok for finding in findings):
         raise typer.Exit(1)

@@ -11,7 +11,7 @@ import typer
 
 from autotune import config as settings
 from autotune.commands.report import references
-from autotune.commands.terminal import Json, OneJob, steps, workspace_of
+from autotune.commands.terminal import Json, OneJob, steps, tell, workspace_of
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, StorageError, disk_problem
@@ -19,13 +19,22 @@ from autotune.processes.messages import ExportRequest
 from autotune.storage.formats import SIMULATED
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.tvm_backend.export.files import foreign_files
 from autotune.workers import oneshot
 
 
 def export(
-    workspace: Workspace, config: Config, paths: JobPaths, output: Path, progress: oneshot.TellProgress
+    workspace: Workspace,
+    config: Config,
+    paths: JobPaths,
+    output: Path,
+    progress: oneshot.TellProgress,
+    inputs: Path | None = None,
 ) -> dict[str, Any]:
     """Compile, verify against ONNX Runtime, compare latencies, and write the library to `output`.
+
+    Args:
+        inputs: an NPZ file with the inputs to verify and to compare on, by name; None to draw them.
 
     Returns:
         The report, as in `output/report.json`.
@@ -33,11 +42,14 @@ def export(
     Raises:
         VerificationError: the outputs differ; nothing was written.
         BadState: the job is for a simulated device.
-        BadInput: `output` is no folder that can be written to.
+        BadInput: `output` is no folder that can be written to, or has a user's own files where it would write; or
+            `inputs` are not what the model takes.
     """
     if read_spec(paths).target_kind == SIMULATED:
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
     _check_output(output)
+    if inputs is not None and not inputs.is_file():
+        raise BadInput(f"cannot read {inputs}: there is no such file")
     lent = capacity.cpus(config)
     request = ExportRequest(
         workspace=str(workspace.root.absolute()),
@@ -50,6 +62,7 @@ def export(
         tolerance=config.export.tolerance,
         turns=config.export.repeats,
         contenders=config.export.contenders,
+        inputs=str(inputs.absolute()) if inputs else None,
     )
     report = oneshot.export_model(request, config.export.timeout_s, progress).report
     with contextlib.suppress(StorageError):  # the library is written, which is what was asked for
@@ -58,7 +71,7 @@ def export(
 
 
 def _check_output(output: Path) -> None:
-    """Find a folder that cannot be written before minutes of compiling."""
+    """Find a folder that cannot be written, or must not, before minutes of compiling."""
     if output.exists() and not output.is_dir():
         raise BadInput(f"--output {output} is a file; give a folder")
     try:
@@ -66,14 +79,22 @@ def _check_output(output: Path) -> None:
         probe = output / ".tmp-probe"
         probe.touch()
         probe.unlink()
+        foreign = foreign_files(output)
     except OSError as error:
         raise disk_problem("write to", output, error) from error
+    if foreign:
+        raise BadInput(
+            f"--output {output} has a {' and a '.join(foreign)} that autotune did not make; give a new folder"
+        )
 
 
 def command(
     context: typer.Context,
     job: OneJob,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")],
+    inputs: Annotated[
+        Path | None, typer.Option(metavar="FILE.npz", help="Inputs to verify on, by name; by default drawn.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Hand over the best so far: compile, verify against ONNX Runtime, compare, write the library."""
@@ -83,5 +104,5 @@ def command(
     workspace = workspace_of(context)
     config = settings.load(workspace.config)
     with steps(as_json) as step:
-        found = export(workspace, config, select_one(workspace, job), output, step)
-    typer.echo(json.dumps(found) if as_json else render.report(found, str(output)))
+        found = export(workspace, config, select_one(workspace, job), output, step, inputs)
+    tell(json.dumps(found) if as_json else render.report(found, str(output)))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from autotune.commands.terminal import OneJob, workspace_of
+from autotune.commands.terminal import OneJob, tell, workspace_of
 from autotune.storage import journal
 from autotune.storage.job_files import read_control, read_state
 from autotune.storage.job_state import has_ended
@@ -52,4 +52,4 @@ def command(
     from autotune.commands.jobs import select_one
 
     for event in events(select_one(workspace_of(context), job), follow):
-        typer.echo(render.journal_line(event))
+        tell(render.journal_line(event))

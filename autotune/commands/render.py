@@ -108,10 +108,10 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 
 def _row(table: Table, *cells: RenderableType) -> None:
-    """Add a row of plain text, in which nothing is markup."""
+    """Add a row of plain text, in which nothing is markup and a terminal finds nothing to obey."""
     from rich.text import Text
 
-    table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+    table.add_row(*(Text(one_line(cell)) if isinstance(cell, str) else cell for cell in cells))
 
 
 def queue(
@@ -161,7 +161,8 @@ def queue(
     table = Fitted(build, [job.name for job in jobs], verbose, max((len(_why(job)) for job in jobs), default=0))
     if daemon is None or not daemon.cpus:
         return table
-    return Group(table, "", resources(daemon))
+    busy = [Text(f"the machine is busy: in a measurement {one_line(daemon.busy)}")] if daemon.busy else []
+    return Group(table, "", resources(daemon), *busy)
 
 
 def _deadline(job: JobStatus) -> str:
@@ -283,12 +284,14 @@ def preview(found: ImportAnswer) -> Table:
 def report(found: dict[str, Any], output: str) -> str:
     """Return what `export` prints when it is done."""
     latency = found["latency"]
+    _, low, high = found["share_of_onnxruntime"]
+    share = f"{_share(latency)} of it ({low:.2f} to {high:.2f} in {found['processes']} processes of each)"
     lines = [
         f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning",
         f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms   {_times(latency, 'untuned_ms')} as fast as untuned",
-        f"{'ONNX Runtime':>12}  {latency['onnxruntime_ms']:10.3f} ms   tuned takes {_share(latency)} of it",
+        f"{'ONNX Runtime':>12}  {latency['onnxruntime_ms']:10.3f} ms   tuned takes {share}",
         f"verified: largest relative error {found['largest_relative_error']:.2g}, {found['threads']} threads each",
-        f"wrote {output}: model.so, report.json, run.py",
+        f"wrote {output}: model.so, report.json, run.py" + (", cpp/" if found["target"]["kind"] == "llvm" else ""),
     ]
     return "\n".join(lines)
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from autotune.commands.scenario_file import read
-from autotune.commands.terminal import Json, show
+from autotune.commands.terminal import Json, show, tell
 from autotune.errors import BadInput
 from autotune.planning import policies
 from autotune.planning.scenario import Scenario
@@ -78,6 +78,6 @@ def command(
         drawing.check(gantt)
     found = run(read(scenario), policy or [], record=gantt is not None)
     words = json.dumps([to_json(result) for result in found]) if as_json else ""
-    typer.echo(words) if as_json else show(render.outcomes(found))
+    tell(words) if as_json else show(render.outcomes(found))
     if gantt is not None:
         drawing.save(gantt, found)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.commands.terminal import Json, show, workspace_of
+from autotune.commands.terminal import Json, show, tell, workspace_of
 from autotune.errors import AutotuneError
 from autotune.planning.urgency import misses
 from autotune.reasons import sentence
@@ -176,6 +176,7 @@ def daemon_json(daemon: DaemonInfo) -> dict[str, Any]:
         "window": daemon.window,
         "stopping": daemon.stopping,
         "trouble": daemon.trouble,
+        "busy": daemon.busy,
         "resources": [formats.to_json(item) for item in resources(daemon)],
         "waits": {job: sentence(reason) for job, reason in daemon.waits.items()},
     }
@@ -214,7 +215,7 @@ def command(
                 time.sleep(1)
                 live.update(Group(*look()), refresh=True)
     while True:
-        typer.echo(look()[0]) if as_json else show(*look())
+        tell(look()[0]) if as_json else show(*look())
         if not watch:
             return
         time.sleep(1)

@@ -18,10 +18,12 @@ import typer
 
 from autotune import config as settings
 from autotune import strategies
-from autotune.commands.terminal import Json, say, show, steps, workspace_of
+from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
+from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadTarget, DamagedFile, ModelError, StageTimeout, disk_problem
+from autotune.machine.hardware import cpu_model
 from autotune.planning.windows import next_moment
 from autotune.processes.messages import ImportAnswer, ImportRequest
 from autotune.storage import atomic, formats, locks
@@ -33,7 +35,6 @@ from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.target import target_kind
 from autotune.workers import oneshot
 
-_INPUT = re.compile(r"^(?P<name>.+?)=(?P<shape>\d+(x\d+)*|scalar)(:(?P<dtype>[a-z]+\d*))?$")
 _LAST_ID = ("autotune-last-id", 1)
 _RESERVED = re.compile(r"^(all|last|\d+|\d+-\d+)$")
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
@@ -56,24 +57,8 @@ class Submission:
     strategy: str = ""
     sampler: str = ""
     winograd: bool = True
-
-
-def parse_inputs(texts: list[str]) -> dict[str, InputSpec]:
-    """`NAME=1x3x224x224[:float32]`, by name.
-
-    Raises:
-        BadInput: one of them is not of that form.
-    """
-    found = {}
-    for text in texts:
-        match = _INPUT.match(text)
-        if match is None:
-            raise BadInput(f"--input {text!r} is not of the form NAME=1x3x224x224 or NAME=1x128:int64")
-        dims = () if match["shape"] == "scalar" else tuple(int(dim) for dim in match["shape"].split("x"))
-        if 0 in dims:
-            raise BadInput(f"--input {text!r} has a dimension of zero")
-        found[match["name"]] = InputSpec(match["name"], dims, match["dtype"] or "")
-    return found
+    dims: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 def parse_deadline(text: str, now: float) -> float:
@@ -219,6 +204,8 @@ def _import(
         cpus=capacity.cpus(config).shared_cpus,
         lock_folder=str(config.machine.lock_folder),
         inputs=tuple(submission.inputs.values()),
+        dims=dict(submission.dims),
+        values=dict(submission.values),
         winograd=submission.winograd,
         folder=None if folder is None else str(folder.absolute()),
     )
@@ -236,6 +223,8 @@ def _check_file(path: Path) -> None:
     """The commonest mistakes are found before two seconds of loading TVM."""
     if path.is_dir():
         raise ModelError(f"{path} is a folder; give the ONNX file in it")
+    if path.exists() and not path.is_file():  # a FIFO would be waited for, a device may never end
+        raise ModelError(f"{path} is a pipe, a device or a socket; give the ONNX file itself")
     try:
         with path.open("rb") as file:
             if not file.read(1):
@@ -281,6 +270,8 @@ def _spec(
         model_size=imported.model_size,
         model_crc32=imported.model_crc32,
         winograd=submission.winograd,
+        machine=cpu_model(),
+        values=dict(submission.values),
     )
 
 
@@ -301,6 +292,12 @@ def command(
     trials_per_round: Annotated[int, typer.Option(min=0, help="Trials a round; 0: as in autotune.toml.")] = 0,
     input: Annotated[
         list[str] | None, typer.Option(metavar="NAME=1x3x224x224[:float32]", help="Shape of an input.")
+    ] = None,
+    dim: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=128", help="Size of the dimensions of that name.")
+    ] = None,
+    value: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=16000", help="An input that always has this one value.")
     ] = None,
     priority: Annotated[int, typer.Option(help="Higher goes first.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 0,
@@ -326,22 +323,21 @@ def command(
 
     workspace = workspace_of(context)
     config = settings.load(workspace.config)
-    inputs = parse_inputs(input or [])
+    inputs, dims, values = parse_inputs(input or []), parse_dims(dim or []), parse_values(value or [])
     due = parse_deadline(deadline, time.time()) if deadline else None
-    request = Submission(
-        model, target, name, trials, trials_per_round, inputs, priority, seed, fresh, due, strategy, sampler, winograd
-    )
+    search = (priority, seed, fresh, due, strategy, sampler, winograd)
+    request = Submission(model, target, name, trials, trials_per_round, inputs, *search, dims, values)
     with steps(quiet) as step:
         if dry_run:
             found = preview(request, config, step)
         else:
             spec = submit(workspace, config, request, step)
     if dry_run:
-        show(json.dumps(to_json(found))) if as_json else show(render.preview(found))
+        tell(json.dumps(to_json(found))) if as_json else show(render.preview(found))
     elif as_json:
-        typer.echo(json.dumps({"id": spec.id, "name": spec.name, "tasks": len(spec.tasks), "trials": spec.trials}))
+        tell(json.dumps({"id": spec.id, "name": spec.name, "tasks": len(spec.tasks), "trials": spec.trials}))
     else:
-        typer.echo(str(spec.id))
+        tell(str(spec.id))
         if not quiet:
             say(f"job {spec.id} ({spec.name}): {len(spec.tunable)} tasks to tune, {spec.trials} trials")
             if spec.trials < len(spec.tunable):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.errors import BadInput
+from autotune.errors import BadInput, one_line, printable
 from autotune.storage.paths import Workspace
 
 Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="7, 3,5-8, a name, last, all")]
@@ -32,7 +32,12 @@ def workspace_of(context: typer.Context) -> Workspace:
 
 def say(text: str) -> None:
     """A message, to standard error."""
-    typer.echo(text, err=True)
+    typer.echo(printable(text), err=True)
+
+
+def tell(text: str) -> None:
+    """An answer, to standard output."""
+    typer.echo(printable(text))
 
 
 def show(*renderables: Any) -> None:
@@ -51,9 +56,10 @@ def steps(quiet: bool = False) -> Iterator[Callable[[str], None]]:
         yield lambda text: None
         return
     from rich.console import Console
+    from rich.text import Text
 
     with Console(stderr=True).status("starting") as status:
-        yield lambda text: status.update(text)
+        yield lambda text: status.update(Text(one_line(text)))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from autotune.commands.status import JobStatus, snapshot
-from autotune.commands.terminal import Jobs, workspace_of
+from autotune.commands.terminal import Jobs, tell, workspace_of
 from autotune.errors import TimedOut
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -61,6 +61,6 @@ def command(
     workspace = workspace_of(context)
     found = wait(workspace, select(workspace, jobs), timeout)
     for job in found:
-        typer.echo(f"job {job.id} ({job.name}): {job.state}{': ' + job.reason if job.reason else ''}")
+        tell(f"job {job.id} ({job.name}): {job.state}{': ' + job.reason if job.reason else ''}")
     if any(job.state != "done" for job in found):
         raise typer.Exit(1)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from autotune.config import Config
-from autotune.machine.hardware import cuda_devices, lent_cpus
+from autotune.machine.hardware import cuda_devices, kept_cpus, lent_cpus
 from autotune.machine.leases import cpu_name
 from autotune.planning.view import Kind, MachineResources
 from autotune.storage.formats import SIMULATED
@@ -28,9 +28,10 @@ def machine(config: Config) -> MachineResources:
 
 
 def cpus(config: Config) -> MachineResources:
-    """The real CPUs that are lent, and which of them are kept for measurements: the last ones."""
+    """The real CPUs that are lent, and which of them are kept for measurements: on cores of their own."""
     lent = lent_cpus(config.machine.cpu_slots)
-    return MachineResources(lent, ("cpu",), lent[len(lent) - config.machine.measure_cpus :])
+    kept, idle = kept_cpus(lent, config.machine.measure_cpus)
+    return MachineResources(tuple(cpu for cpu in lent if cpu not in idle), ("cpu",), kept)
 
 
 def threads(config: Config) -> int:

@@ -22,7 +22,10 @@ _LOG = logging.getLogger("autotune.daemon")
 
 @dataclass
 class Collector:
-    """Applies the reports of the runner to the jobs whose stages they are about."""
+    """Applies the reports of the runner to the jobs whose stages they are about.
+
+    `busy` is what disturbed the last measurement, if anything did.
+    """
 
     config: Config
     queue: JobQueue
@@ -31,6 +34,7 @@ class Collector:
     pause: Pause
     dispatcher: Dispatcher
     stage_times: StageTimes
+    busy: str = ""
 
     def take(self, report: StageReport) -> None:
         """Take in one report.
@@ -53,8 +57,11 @@ class Collector:
                 self.queue.follow_logs()
             if report.outcome == "blocked":  # no fault of the stage, which runs again when that is over
                 self.pause.begin(report.reason)
+            elif report.outcome == "unfit":  # nor is this
+                self.queue.block(job, report.reason)
             elif report.outcome == "done":
                 self.pause.end()
+                self.queue.unblock(job)
                 self._take_result(job, view, report)
             elif job.requested != "cancelled":
                 self._take_failure(job, view, report)
@@ -68,6 +75,7 @@ class Collector:
         if kind == "search" and not report.summary.get("proposed"):
             job.mark_exhausted(id.task)
         if kind == "measure":
+            self.busy = str(report.summary.get("busy", ""))
             _LOG.info("%s: %s", job.paths.folder.name, job.progress.line(id.task, report.summary))
 
     def _take_failure(self, job: QueuedJob, view: RunningView, report: StageReport) -> None:

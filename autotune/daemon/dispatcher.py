@@ -64,7 +64,7 @@ class Dispatcher:
         self.changes.unplanned, self.changes.unpublished = False, True
         self._plan_by = clock + max(0.0, min(_PLAN_EVERY_S, self.hours.changes_at(now) - now))
         running = self.running.views
-        views = [job.view() for job in self.queue.active]
+        views = [job.view() for job in self.queue.startable]
         views = [view for view in views if ended(view, running) is None]
         planner = self._planner_of(capacity.machine(self.config))
         self.plan = self.hours.explained(planner.plan(views, running, now, self.hours.limit(now)), now)

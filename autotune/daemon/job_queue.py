@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autotune.config import Config
 from autotune.daemon.archive import Archive
@@ -20,6 +20,24 @@ from autotune.storage.paths import Workspace
 
 _LOG = logging.getLogger("autotune.daemon")
 _RETRY_UNUSABLE_S = 30.0
+_RETRY_BLOCKED_FIRST_S, _RETRY_BLOCKED_S = 1.0, 10.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """Why this machine cannot work for a job as it is set up now.
+
+    Attributes:
+        reason: What its last stage said.
+        until: When a stage of it is started again, in monotonic seconds.
+        tries: How many stages said so.
+        over: Whether stages of it may start again.
+    """
+
+    reason: Reason
+    until: float
+    tries: int
+    over: bool = False
 
 
 @dataclass
@@ -30,6 +48,7 @@ class JobQueue:
         jobs: The jobs to serve, by id.
         archive: What is kept of the jobs that have ended, by id.
         unusable: Why the files of the other jobs cannot be used, by id.
+        blocked: The jobs of `jobs` that this machine cannot work for, by id.
     """
 
     workspace: Workspace
@@ -40,6 +59,7 @@ class JobQueue:
     jobs: dict[int, QueuedJob] = field(default_factory=dict)
     archive: Archive = field(default_factory=Archive)
     unusable: dict[int, Reason] = field(default_factory=dict)
+    blocked: dict[int, Block] = field(default_factory=dict)
     _retry_unusable_at: float = 0.0
 
     @property
@@ -47,10 +67,48 @@ class JobQueue:
         """The jobs of which stages may start."""
         return [job for job in self.jobs.values() if job.active]
 
+    @property
+    def startable(self) -> list[QueuedJob]:
+        """The jobs of which stages may start now."""
+        return [job for job in self.active if job.id not in self.blocked or self.blocked[job.id].over]
+
+    @property
+    def excluded(self) -> dict[int, Reason]:
+        """Why jobs do not go on that cannot be served or are blocked, by id."""
+        return {**{id: block.reason for id, block in self.blocked.items()}, **self.unusable}
+
+    @property
+    def retries_blocked(self) -> bool:
+        """Whether a job is blocked that has not been tried again yet."""
+        return any(block.tries < 2 for block in self.blocked.values())
+
+    def block(self, job: QueuedJob, detail: str) -> None:
+        """Start nothing of this job for a while, for this machine cannot work for it. Then try again."""
+        before, reason = self.blocked.get(job.id), Reason("unfit-machine", detail=detail)
+        if before is not None and not before.over:
+            return  # another stage of it said so just now
+        if before is None or before.reason != reason:
+            _LOG.error("blocking job %d: %s", job.id, detail)
+        pause_s = _RETRY_BLOCKED_FIRST_S if before is None else _RETRY_BLOCKED_S
+        tries = 1 if before is None else before.tries + 1
+        self.blocked[job.id] = Block(reason, self.clock.monotonic() + pause_s, tries)
+
+    def unblock(self, job: QueuedJob) -> None:
+        """A stage of this job has done its work."""
+        if self.blocked.pop(job.id, None):
+            _LOG.info("job %d goes on", job.id)
+
+    def retry_blocked(self) -> None:
+        """Let stages of blocked jobs start whose time has come."""
+        for id, block in self.blocked.items():
+            if not block.over and self.clock.monotonic() >= block.until:
+                self.blocked[id] = replace(block, over=True)
+                self.changes.note()
+
     def load(self) -> None:
         """Open jobs that are new, drop those whose folder is gone."""
         found = {paths.id: paths for paths in self.workspace.job_list()}
-        for known in (self.jobs, self.unusable, self.archive):
+        for known in (self.jobs, self.unusable, self.blocked, self.archive):
             for id in set(known) - set(found):
                 del known[id]
                 self.changes.note()
@@ -111,4 +169,5 @@ class JobQueue:
 
     def put_away(self, job: QueuedJob) -> None:
         """Move a job that has ended to the archive."""
+        self.blocked.pop(job.id, None)
         self.archive.put(self.jobs.pop(job.id))

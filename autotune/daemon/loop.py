@@ -24,6 +24,7 @@ from autotune.daemon.stage_times import StageTimes
 from autotune.daemon.status_file import StatusFile
 from autotune.daemon.watch import FolderWatch
 from autotune.errors import DaemonRunning, DiskProblem, TimedOut
+from autotune.machine.shared_folder import private_reason
 from autotune.processes.interrupts import Interrupts, interrupts
 from autotune.storage import locks
 from autotune.storage.daemon_info import holder
@@ -102,7 +103,7 @@ class Daemon:
             return 128 + self._interrupts.received[0]
         if self._late and not self._dispatcher.stalled:
             raise TimedOut("the daemon's time is up; what is left goes on when it is started again")
-        return 1 if self._publisher.failed else 0
+        return 1 if self._publisher.failed or self._queue.blocked else 0
 
     def _local_workers(self) -> StageRunner:
         check_versions()
@@ -155,9 +156,14 @@ class Daemon:
             self._pause,
             self._dispatcher,
             self._stage_times,
+            self._collector,
             StatusFile.begin(self.workspace, hours, policy, window, self.clock),
             self.clock,
         )
+        if reason := private_reason(self.config.machine.lock_folder):
+            _LOG.warning(
+                "other processes on this machine do not see this daemon's locks: %s; see autotune doctor", reason
+            )
         _LOG.info("serving %s with pid %d%s", self.workspace.root, os.getpid(), f", {window}" if window else "")
 
     def _tick(self) -> None:
@@ -166,6 +172,7 @@ class Daemon:
             if self._watch.changed() or self._pause.trouble:  # which may have kept a job from being read
                 self._queue.load()
                 self._queue.apply_controls()
+            self._queue.retry_blocked()
             if not self._stopping:
                 self._dispatcher.dispatch()
             self._publisher.publish(self._stopping)
@@ -213,7 +220,9 @@ class Daemon:
         if self._stop_by is not None:
             overdue = self.clock.monotonic() >= self._stop_by or len(self._interrupts.received) > 1
             return overdue or not self._running
-        return self.drain and self._dispatcher.stalled and not self._pause.trouble and not self._repaired()
+        if not self.drain or not self._dispatcher.stalled or self._pause.trouble:
+            return False
+        return not self._queue.retries_blocked and not self._repaired()
 
     def _repaired(self) -> bool:
         """Whether a job whose files were unusable can be served now. Asked before the queue counts as drained."""

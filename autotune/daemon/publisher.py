@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from autotune.daemon.changes import Changes
 from autotune.daemon.clock import DaemonClock
+from autotune.daemon.collector import Collector
 from autotune.daemon.dispatcher import Dispatcher
 from autotune.daemon.job_queue import JobQueue
 from autotune.daemon.pause import Pause
@@ -33,6 +34,7 @@ class Publisher:
     pause: Pause
     dispatcher: Dispatcher
     stage_times: StageTimes
+    collector: Collector
     status_file: StatusFile
     clock: DaemonClock
     failed: bool = False
@@ -54,9 +56,9 @@ class Publisher:
         if now - self._published_at < _STATE_EVERY_S and running and not last:
             return
         self._published_at, self.changes.unpublished = now, False
-        planner, waits = self.dispatcher.planner, {**self.dispatcher.plan.waits, **self.queue.unusable}
+        planner, waits = self.dispatcher.planner, {**self.dispatcher.plan.waits, **self.queue.excluded}
         # The status file comes first: it is small and may still fit on a full disk.
-        self.status_file.publish(planner, running, waits, stopping, self.pause.trouble)
+        self.status_file.publish(planner, running, waits, stopping, self.pause.trouble, self.collector.busy)
         for job in list(self.queue.jobs.values()):
             if not job.ended:
                 with self.queue.skipping_unusable(job.id):
@@ -78,7 +80,7 @@ class Publisher:
             job.publish("running", None)
         else:
             has_begun = job.state.trials_done or job.state.state == "running"
-            reason = self.dispatcher.plan.waits.get(job.id, TURN)
+            reason = self.queue.excluded.get(job.id) or self.dispatcher.plan.waits.get(job.id, TURN)
             job.journal.waiting(reason)
             job.publish("running" if has_begun else "waiting", reason)
         if job.ended:

@@ -47,6 +47,7 @@ class StatusFile:
         waits: Mapping[int, Reason],
         stopping: bool,
         trouble: str,
+        busy: str,
     ) -> None:
         """Write the file, if anything in it has changed.
 
@@ -56,13 +57,14 @@ class StatusFile:
             waits: Why jobs wait, by id.
             stopping: Whether the daemon starts nothing more.
             trouble: Why it pauses; empty if it does not.
+            busy: What disturbed the last measurement; empty if nothing did.
 
         Raises:
             DiskProblem: The file could not be written. The next call tries again.
         """
         stages = tuple(RunningStage(*view.id, view.kind, view.cpus, view.started_at, view.device) for view in running)
         by_id = {str(job): reason for job, reason in waits.items()}
-        info = replace(self.info, stopping=stopping, running=stages, waits=by_id, trouble=trouble)
+        info = replace(self.info, stopping=stopping, running=stages, waits=by_id, trouble=trouble, busy=busy)
         if planner is not None:
             machine = planner.machine
             info = replace(info, cpus=machine.cpus, devices=machine.devices, ends=self._ends(planner, running))

@@ -14,19 +14,19 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
-_CGROUP = Path("/sys/fs/cgroup/memory.max")
+from autotune.machine.cgroups import memory_limit
+
+ROOT = Path("/")
 _MIB = 1 << 20
 _SHARED_FRACTION = 0.8  # of the memory; the rest is for the daemon and everybody else
 _SMALLEST_SHARE_MIB = 2048
 _NEAR_LIMIT = 0.75  # of the limit: an allocation that is refused may be a large part of what was left
 
 
-def memory_bytes() -> int:
+def memory_bytes(root: Path = ROOT) -> int:
     """Return the memory of this machine in bytes, or what its container may use if that is less."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with contextlib.suppress(OSError, ValueError):  # no such file, or the word `max`
-        memory = min(memory, int(_CGROUP.read_text()))
-    return memory
+    memory, limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), memory_limit(root)
+    return memory if limit is None else min(memory, int(limit.amount))
 
 
 def memory_share(cpus: int, slots: int) -> int:

@@ -18,7 +18,7 @@ from autotune.processes import channel
 from autotune.processes.channel import MessageReader
 from autotune.storage.formats import InputSpec, Kind, TaskSpec, from_json, to_json
 
-StageOutcome = Literal["done", "failed", "busy", "blocked", "crashed", "timeout"]
+StageOutcome = Literal["done", "failed", "busy", "blocked", "unfit", "crashed", "timeout"]
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,12 @@ class StageReport:
 
     Attributes:
         outcome: `done`; `failed` with an error; `busy`: its resources are leased by somebody else; `blocked`:
-            nothing can run now, because the disk is full, say; `crashed`: its process died; `timeout`.
+            nothing can run now, because the disk is full, say; `unfit`: this machine cannot work for the target of
+            its job; `crashed`: its process died; `timeout`.
         seconds: how long it ran.
         summary: what a stage that is `done` returned.
         reason: what happened, for every other outcome.
+        tried: the target that was found to work here on this occasion; its worker takes note of it.
     """
 
     id: int
@@ -88,6 +90,7 @@ class StageReport:
     seconds: float = 0.0
     summary: dict[str, Any] = field(default_factory=dict)
     reason: str = ""
+    tried: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,8 @@ class ImportRequest:
         cpus: the CPUs to work on; one of them is leased.
         lock_folder: where leases are.
         inputs: inputs whose shape or type the user gave.
+        dims: sizes of open dimensions by their names.
+        values: inputs that are constants, by their names.
         winograd: whether 3x3 convolutions may be computed by Winograd's algorithm.
         folder: where to write the model's snapshot and the programs of its tasks; None to write nothing.
     """
@@ -111,6 +116,8 @@ class ImportRequest:
     cpus: tuple[int, ...]
     lock_folder: str
     inputs: tuple[InputSpec, ...]
+    dims: dict[str, int]
+    values: dict[str, float]
     winograd: bool
     folder: str | None
 
@@ -151,6 +158,7 @@ class ExportRequest:
         tolerance: the largest error that is accepted, relative to the largest value of its output.
         turns: how often each model is timed.
         contenders: how many candidates of each task are timed again.
+        inputs: the file with the inputs to verify and to compare on; None to draw them.
     """
 
     workspace: str
@@ -163,6 +171,7 @@ class ExportRequest:
     tolerance: float
     turns: int
     contenders: int
+    inputs: str | None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.stages import reference, simulated
 from autotune.stages.progress import Progress, followed, shut_out
-from autotune.stages.stage import Stage
+from autotune.stages.stage import Stage, check_machine
 from autotune.storage.formats import Candidate, Failure
 from autotune.storage.job_files import make_folder
 from autotune.storage.room import check_room
@@ -28,6 +28,7 @@ def run(stage: Stage) -> dict[str, Any]:
     Raises:
         DamagedFile: the task cannot be read; no candidate has failed for that.
         DiskProblem: the disk is full; nor for that.
+        MachineProblem: nothing can be built here; nor for that.
 
     Returns:
         `built` and `failed`, counts of candidates, and the seconds that the task's `reference` took.
@@ -41,11 +42,13 @@ def run(stage: Stage) -> dict[str, Any]:
     _, seconds = reference.ensure(stage)
     with followed(stage) as progress:
         built = _build(stage, progress, folder)
-    if any(candidate.failure is not None for candidate in built):
+    failed = sum(candidate.failure is not None for candidate in built)
+    if failed:
         check_room(folder, Path(gettempdir()))  # a full disk is no candidate's fault, and looks like one
+    if 2 * failed > len(built):
+        check_machine(stage)  # nor is a linker that has gone
     stage.publish_search(stage.file.round + 1)
     stage.advance("measure", built)
-    failed = sum(candidate.failure is not None for candidate in built)
     return {"built": len(built) - failed, "failed": failed, "reference": seconds}
 
 

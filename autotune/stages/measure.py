@@ -8,16 +8,21 @@ import statistics
 import time
 import zlib
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from autotune.machine.disturbance import Quiet
 from autotune.processes.isolate import ItemResult, ResultKind, isolated
 from autotune.stages import reference, simulated
+from autotune.stages.guard import Guard, Guarded, load_quiet
 from autotune.stages.progress import Progress, followed, shut_out
-from autotune.stages.stage import Stage
+from autotune.stages.session import Session
+from autotune.stages.stage import Stage, check_machine
 from autotune.storage.formats import Candidate, Failure, Trial
 
 _RETRIED: tuple[ResultKind, ...] = ("crash", "timeout", "memory", "wrong")
+_SUSPECT: tuple[ResultKind, ...] = ("error", "crash", "timeout")  # the machine may be to blame
 
 
 def run(stage: Stage) -> dict[str, Any]:
@@ -29,9 +34,13 @@ def run(stage: Stage) -> dict[str, Any]:
     A candidate that is in the log already is not measured again. When a library is missing or is not what
     was built (a crash of the machine between the two stages), the round goes back to build.
 
+    Raises:
+        MachineProblem: not even a kernel that is known to be good runs here; no candidate is blamed for that.
+
     Returns:
         `measured` and `failed`, counts of trials appended; `best_us` of the round; how many candidates were
-        `verified` and the seconds of `verification`.
+        `verified` and the seconds of `verification`; where other work disturbed measurements, how often they were made
+        `again`, how many trials are marked as `disturbed`, and why the machine is `busy`.
     """
     folder = stage.paths.artifacts_of(stage.file.task, stage.file.round)
     known = {trial.hash: trial for trial in stage.log().trials()}
@@ -39,16 +48,15 @@ def run(stage: Stage) -> dict[str, Any]:
     if any(candidate.failure is None and not _intact(candidate, folder) for candidate in waiting):
         stage.advance("build", stage.file.candidates)
         return {"measured": 0, "failed": 0, "rebuild": True}
-    checks: list[float] = []
+    session = Session([trial.median_us for trial in known.values() if trial.median_us], load_quiet(stage.workspace))
     with followed(stage) as progress:
-        waiting = shut_out(stage, progress, waiting)
-        times = [trial.median_us for trial in known.values() if trial.median_us]
-        trials = _measure(stage, progress, folder, waiting, times, checks)
+        trials = _measure(stage, progress, folder, shut_out(stage, progress, waiting), session)
+    session.save(stage)
     stage.advance("train")
     shutil.rmtree(folder, ignore_errors=True)
     timed = [trial.median_us for trial in trials if trial.median_us is not None]
     counts = {"measured": len(timed), "failed": len(trials) - len(timed), "best_us": min(timed, default=None)}
-    return {**counts, "verified": len(checks), "verification": round(sum(checks), 3)}
+    return {**counts, **session.summary([trial for trial in trials if trial.disturbed])}
 
 
 def _intact(candidate: Candidate, folder: Path) -> bool:
@@ -65,33 +73,36 @@ def _measure(
     progress: Progress,
     folder: Path,
     waiting: list[Candidate],
-    times: list[float],
-    checks: list[float],
+    session: Session,
 ) -> list[Trial]:
-    """The trials that were logged. `times` and `checks`, medians and seconds of verification, are added to."""
+    """The trials that were logged."""
     trials = _log(stage, [_trial(stage, item, (), item.failure) for item in waiting if item.failure is not None])
     truth, _ = reference.ensure(stage)
     libraries = [candidate for candidate in waiting if candidate.failure is None]
     runs = isolated(
         libraries,
-        lambda: _timer(stage, progress, folder, min(times, default=None), truth),
+        lambda: _timer(stage, progress, folder, session, truth),
         limit_s=stage.config.measure.timeout_s,
         retried=_RETRIED,
     )
+    trusted = False
     for candidate, outcome in runs:
+        if outcome.kind in _SUSPECT and not trusted:
+            check_machine(stage)  # before a candidate is blamed for good
+            trusted = True
         trial = _outcome_trial(stage, candidate, outcome)
-        times += [trial.median_us] if trial.median_us else []
-        checks += [outcome.value["checked"]] if trial.median_us and outcome.value["checked"] else []
+        if outcome.kind == "ok":
+            session.take(outcome.value)
         trials += _log(stage, [trial])
     return trials
 
 
 def _timer(
-    stage: Stage, progress: Progress, folder: Path, best_us: float | None, truth: Any
+    stage: Stage, progress: Progress, folder: Path, session: Session, truth: Any
 ) -> Callable[[Candidate], dict[str, Any]]:
     if stage.simulated:
         times_of = simulated.timer(stage)
-        return lambda candidate: {"times": times_of(candidate), "checked": 0.0}
+        return lambda candidate: _answer(Guarded(times_of(candidate)), 0.0)
     from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
     from autotune.tvm_backend.kernels.verify import Verifier
 
@@ -100,20 +111,38 @@ def _timer(
     device = open_device(stage.spec.target_kind, _index(stage.device))
     runner = Runner(device, Timing(measure.warmup, measure.repeats, measure.min_repeat_ms))
     verifier = None if truth is None or truth.problem else Verifier(truth, device)
-    best = best_us
+    guard = _guard(stage, session.quiet)
+    best = min(session.times, default=None)
 
     def timed(candidate: Candidate) -> dict[str, Any]:
         """The times and, of a candidate that is better than all before it, how long it took to check it."""
         nonlocal best
         progress.begin(candidate)
-        times = runner.time(folder / candidate.library, candidate.args, best)
-        middle, checked = statistics.median(times), 0.0
+        library, goal = folder / candidate.library, best
+
+        def once() -> list[float]:
+            return runner.time(library, candidate.args, goal)
+
+        found = guard.measure(once) if guard else Guarded(once())
+        middle, checked = statistics.median(found.times), 0.0
         if best is None or middle < best:
-            checked = _verify(verifier, folder / candidate.library)
+            checked = _verify(verifier, library)
             best = middle
-        return {"times": times, "checked": checked}
+        return _answer(found, checked)
 
     return timed
+
+
+def _answer(found: Guarded, checked: float) -> dict[str, Any]:
+    return {**asdict(found), "checked": checked}
+
+
+def _guard(stage: Stage, quiet: Quiet) -> Guard | None:
+    """None for a device of its own: what disturbs it does not show on the CPUs."""
+    measure = stage.config.measure
+    if stage.spec.target_kind != "llvm":
+        return None
+    return Guard(stage.cpus, quiet, measure.disturbed_again, measure.timeout_s / 2)
 
 
 def _verify(verifier: Any, library: Path) -> float:
@@ -142,7 +171,8 @@ def _configure_threads(stage: Stage) -> None:
 
 def _outcome_trial(stage: Stage, candidate: Candidate, outcome: ItemResult) -> Trial:
     if outcome.kind == "ok":
-        return _trial(stage, candidate, tuple(round(value, 4) for value in outcome.value["times"]), None)
+        times = tuple(round(value, 4) for value in outcome.value["times"])
+        return _trial(stage, candidate, times, None, outcome.value["disturbed"])
     return _trial(stage, candidate, (), Failure("measure", outcome.kind, outcome.reason))
 
 
@@ -153,7 +183,9 @@ def _log(stage: Stage, trials: list[Trial]) -> list[Trial]:
     return stage.log().add(trials)
 
 
-def _trial(stage: Stage, candidate: Candidate, times: tuple[float, ...], failure: Failure | None) -> Trial:
+def _trial(
+    stage: Stage, candidate: Candidate, times: tuple[float, ...], failure: Failure | None, disturbed: str = ""
+) -> Trial:
     return Trial(
         hash=candidate.hash,
         trace=candidate.trace,
@@ -163,4 +195,5 @@ def _trial(stage: Stage, candidate: Candidate, times: tuple[float, ...], failure
         job=stage.paths.folder.name,
         round=stage.file.round,
         at=time.time(),
+        disturbed=disturbed,
     )

@@ -20,6 +20,18 @@ from autotune.storage.quarantine import Quarantine
 from autotune.storage.tuning_log import TuningLog
 
 
+def check_machine(stage: Stage) -> None:
+    """Run a kernel that is known to be good, where candidates have failed that may not be to blame.
+
+    Raises:
+        MachineProblem: it fails as well.
+    """
+    if not stage.simulated:
+        from autotune.tvm_backend.kernels import probe
+
+        probe.check_machine(stage.spec.target)
+
+
 @dataclass(frozen=True)
 class Stage:
     """One stage about to run in a worker, with the job, the settings and the CPUs it may use.

@@ -50,7 +50,10 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What was submitted. `submit` writes it once."""
+    """What was submitted. `submit` writes it once.
+
+    `machine` is the CPU of the machine that it was submitted on. `values` are inputs of the model that are constants.
+    """
 
     FORMAT = ("autotune-job", 1)
 
@@ -74,6 +77,8 @@ class JobSpec:
     model_size: int = 0
     model_crc32: int = 0
     winograd: bool = False
+    machine: str = ""
+    values: dict[str, float] = field(default_factory=dict)
 
     @property
     def tunable(self) -> tuple[int, ...]:
@@ -167,7 +172,10 @@ class StageFile:
 
 @dataclass(frozen=True)
 class Trial:
-    """One line of a tuning log. `times_us` has the time of every repeat; a failed trial has a `failure` instead."""
+    """One line of a tuning log. `times_us` has the time of every repeat; a failed trial has a `failure` instead.
+
+    `disturbed` says what disturbed the measurement where it could not be had quietly; such times are too long.
+    """
 
     hash: str
     trace: Any
@@ -177,6 +185,7 @@ class Trial:
     job: str
     round: int
     at: float
+    disturbed: str = ""
 
     @property
     def median_us(self) -> float | None:
@@ -242,6 +251,7 @@ class DaemonInfo:
         devices: The devices it may use.
         ends: When the jobs are expected to end, in epoch seconds, by job id.
         trouble: Why it starts nothing for now.
+        busy: What disturbed the last measurement.
     """
 
     FORMAT = ("autotune-daemon", 2)
@@ -257,6 +267,17 @@ class DaemonInfo:
     devices: tuple[str, ...] = ()
     ends: dict[str, float] = field(default_factory=dict)
     trouble: str = ""
+    busy: str = ""
+
+
+@dataclass(frozen=True)
+class QuietTimes:
+    """What the sentinel of measurements took, in microseconds, while a machine with this CPU was quiet."""
+
+    FORMAT = ("autotune-quiet", 1)
+
+    cpu: str
+    times_us: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

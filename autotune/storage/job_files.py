@@ -148,16 +148,29 @@ def make_folder(path: Path) -> None:
     make_folders(path)
 
 
-def checksum(path: Path) -> tuple[int, int]:
-    """Return the size of a file in bytes, and its CRC-32.
+def checksum(path: Path, crc: int = 0) -> tuple[int, int]:
+    """Return the size of a file in bytes, and its CRC-32, which goes on from `crc`.
 
     Raises:
         OSError: The file cannot be read.
     """
-    size, crc = 0, 0
+    size = 0
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             size, crc = size + len(chunk), zlib.crc32(chunk, crc)
+    return size, crc
+
+
+def model_checksum(paths: JobPaths) -> tuple[int, int]:
+    """Return the size in bytes of the job's copy of the model, weights included, and its CRC-32.
+
+    Raises:
+        OSError: A file of it cannot be read.
+    """
+    size, crc = checksum(paths.model)
+    if paths.model_weights.exists():
+        more, crc = checksum(paths.model_weights, crc)
+        size += more
     return size, crc
 
 
@@ -169,7 +182,7 @@ def check_model(paths: JobPaths, spec: JobSpec) -> None:
         DiskProblem: It cannot be read.
     """
     try:
-        current: Any = checksum(paths.model)
+        current: Any = model_checksum(paths)
     except FileNotFoundError:
         current = None
     except OSError as error:

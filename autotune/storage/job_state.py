@@ -55,7 +55,8 @@ def current_state(id: int, control: Control, state: JobState, daemon: DaemonInfo
     if requested is not None:
         return requested, control.reason or Reason("held")
     if daemon is None:
-        return "waiting", Reason("no-daemon")
+        blocked = state.reason is not None and state.reason.kind == "unfit-machine"  # it is for the user to mend
+        return "waiting", state.reason if blocked else Reason("no-daemon")
     if daemon.trouble:
         return "waiting", Reason("paused", detail=daemon.trouble)
     if any(stage.job == id for stage in daemon.running):

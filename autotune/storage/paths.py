@@ -15,6 +15,8 @@ WORKSPACE/
       journal.jsonl                its events, stage by stage
       model.onnx                   the copy of the model that is tuned
       exported.json                what the last export measured; may be deleted
+      rewritten.onnx               the graph that was imported instead, for a model that the importer does not take
+      model.weights, rewritten...  the weights of either, if they are too many for one ONNX file
       tasks/003.json               the tensor program of task 3
       stages/t003-r0002.json       the stage of round 2 of task 3 that waits or runs
       stages/.t003-r0002.now       the candidate that this stage is building or measuring
@@ -74,6 +76,18 @@ class JobPaths:
     @property
     def exported(self) -> Path:
         return self.folder / "exported.json"
+
+    @property
+    def model_weights(self) -> Path:
+        return self.folder / "model.weights"
+
+    @property
+    def rewritten_model(self) -> Path:
+        return self.folder / "rewritten.onnx"
+
+    @property
+    def rewritten_weights(self) -> Path:
+        return self.folder / "rewritten.weights"
 
     @property
     def tasks(self) -> Path:
@@ -195,6 +209,10 @@ class Workspace:
     @property
     def estimates(self) -> Path:
         return self.logs / "estimates.json"
+
+    @property
+    def quiet_times(self) -> Path:
+        return self.logs / "quiet.json"
 
     def worker_log(self, kind: str) -> Path:
         return self.logs / f"worker-{kind}.log"

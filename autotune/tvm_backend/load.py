@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 import types
+from dataclasses import dataclass
 from importlib import metadata
 
 from autotune.errors import UnsupportedVersion
+from autotune.tvm_backend.vector_math import intrinsics
 
 TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 
+_PACKAGES = ("tvm", "tvm_ffi")
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
 
 
@@ -28,6 +32,27 @@ def check_versions() -> None:
         raise UnsupportedVersion(f"untested TVM installation ({wrong}); run: pip install {mend}")
 
 
+@dataclass(frozen=True)
+class Installation:
+    """Which files TVM is made of now: inode, time and size of a file of each package; empty while there are none."""
+
+    files: tuple[tuple[int, int, int], ...]
+
+    @classmethod
+    def now(cls) -> Installation:
+        """Read from the disk. What pip installs anew has other inodes, even in the same version."""
+        return cls(tuple(found for name in _PACKAGES for found in _stat(name)))
+
+
+def _stat(package: str) -> list[tuple[int, int, int]]:
+    try:
+        spec = importlib.util.find_spec(package)
+        found = os.stat(spec.origin) if spec is not None and spec.origin else None
+    except (OSError, ImportError, ValueError):
+        return []
+    return [(found.st_ino, found.st_mtime_ns, found.st_size)] if found else []
+
+
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
@@ -36,7 +61,7 @@ def _version(package: str) -> str | None:
 
 
 def load_tvm(target_kind: str) -> None:
-    """Import TVM with the tensor intrinsics for `llvm` or `cuda`.
+    """Import TVM with the tensor intrinsics for `llvm` or `cuda`, and with our elementary functions for CPUs.
 
     TVM imports the intrinsics of every architecture when the first TuneContext is made, which takes over
     ten seconds; for a CPU, those of x86 (0.1 s) are enough. They are imported here under a package object of
@@ -54,6 +79,7 @@ def load_tvm(target_kind: str) -> None:
         setattr(s_tir, "tensor_intrin", package)  # noqa: B010  the import system would do so
         importlib.import_module(f"{_INTRINSICS}.{_cpu_intrinsics(tvm)}")
     importlib.import_module("tvm.s_tir.meta_schedule")
+    intrinsics.register()
 
 
 def _cpu_intrinsics(tvm: types.ModuleType) -> str:

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.config import check_job_device
-from autotune.errors import BadTarget, InvalidData
+from autotune.errors import BadTarget, InvalidData, MachineProblem
 from autotune.machine.hardware import cpu_model, cuda_devices
 from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.load import TESTED
 
+_DIGEST = re.compile(r"-[0-9a-f]{10}$")
+_WAY_OUT = " go on there, or cancel it and submit the model.onnx in its folder anew"
 DEFAULT_CUDA_ARCH = "sm_80"
 _CUDA_LIMITS = {
     "max_threads_per_block": 1024,
@@ -106,6 +108,34 @@ def _cpu(given: dict[str, Any], threads: int) -> dict[str, Any]:
     return {"mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": threads, **given}
 
 
+def check_here(description: Mapping[str, Any], key: str, submitted_on: str = "") -> None:
+    """Compare this machine with the key of a job's tuning logs: times of different machines must not share a log.
+
+    Args:
+        description: the job's target.
+        key: as it was when the job was submitted. One that does not end in a digest says nothing.
+        submitted_on: the CPU of that machine, where the job says so.
+
+    Raises:
+        MachineProblem: this is another machine, or another TVM. Never for a simulated device.
+    """
+    if description["kind"] == SIMULATED or not _DIGEST.search(key) or key in _keys_here(dict(description)):
+        return
+    here = cpu_model()
+    if submitted_on not in ("", here):
+        then = f"on another machine ({submitted_on}; this is {here})"
+    elif description["kind"] == "cuda":
+        then = "for a GPU that this machine does not have"
+    else:
+        then = "on another machine, or with another TVM"
+    raise MachineProblem(f"it was submitted {then}, whose times must not be mixed with those of here;{_WAY_OUT}")
+
+
+def _keys_here(target: dict[str, Any]) -> set[str]:
+    """The keys that this machine gives a target; a job for CUDA may have been submitted before there was a GPU."""
+    return {_key(target), _key(target, str(target.get("arch")))}
+
+
 def vector_registers(target: Any) -> tuple[int, int]:
     """32-bit elements of a vector register, and how many such registers a core has; (1, 255) of a GPU's thread."""
     from tvm.target import codegen
@@ -125,9 +155,9 @@ def _cuda(given: dict[str, Any], threads: int) -> dict[str, Any]:
     return {"arch": arch, **_CUDA_LIMITS, "host": _cpu({"kind": "llvm"}, threads), **given}
 
 
-def _key(target: dict[str, Any]) -> str:
+def _key(target: dict[str, Any], gpu: str = "") -> str:
     name = str(target.get("mcpu") or target.get("arch") or "any")
-    device = cpu_model() if target["kind"] == "llvm" else _gpu_model(str(target.get("arch")))
+    device = cpu_model() if target["kind"] == "llvm" else gpu or _gpu_model(str(target.get("arch")))
     return f"{target['kind']}-{re.sub(r'[^A-Za-z0-9_]+', '_', name)}-{_digest([target, device, TESTED])}"
 
 

@@ -164,7 +164,7 @@ class WorkerPool(StageRunner):
         return None
 
     def _give_up(self, process: _WorkerProcess) -> Iterator[StageReport]:
-        """Kill a worker and report its stages as crashed."""
+        """Kill a worker and report its stages: as crashed, or as unfit if it could not even start."""
         _kill(process)
         if process in self._retired:
             self._retired.remove(process)
@@ -172,7 +172,10 @@ class WorkerPool(StageRunner):
             del self._processes[process.kind]
         log = self._workspace.worker_log(process.kind)
         for id in process.deadlines:
-            yield StageReport(id, "crashed", reason=process.fatal or f"the {process.kind} worker died; see {log}")
+            if process.fatal:  # a TVM that was never tested, say: no stage can help it
+                yield StageReport(id, "unfit", reason=process.fatal)
+            else:
+                yield StageReport(id, "crashed", reason=f"the {process.kind} worker died; see {log}")
 
 
 def _kill(process: _WorkerProcess) -> None:

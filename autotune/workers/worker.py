@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from autotune import config as settings
-from autotune.errors import AutotuneError, Busy, ConfigError, DiskProblem, disk_problem
-from autotune.machine.hardware import pin
+from autotune.errors import AutotuneError, Busy, ConfigError, DiskProblem, MachineProblem, disk_problem
+from autotune.machine.hardware import lent_cpus, pin
 from autotune.machine.leases import lease
 from autotune.processes.channel import MessageReader
 from autotune.processes.isolate import die_with_parent
@@ -35,6 +35,7 @@ from autotune.processes.messages import Fatal, KillStage, Ready, RunStage, Stage
 from autotune.storage.formats import KINDS, SIMULATED
 from autotune.storage.paths import Workspace
 from autotune.storage.room import has_room
+from autotune.workers.fitness import Fitness
 
 # Threads that a library starts on import would not survive the fork.
 SINGLE_THREADED = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -70,12 +71,14 @@ class Worker:
     workspace: Workspace
     commands: MessageReader
     reports: int
+    fitness: Fitness = field(default_factory=Fitness)
     _children: dict[int, _StageProcess] = field(default_factory=dict)
+    _leaving: bool = False  # when what runs has ended
 
     def serve(self) -> None:
         """Serve until standard input ends, then kill what runs."""
         send(self.reports, Ready(os.getpid()))
-        while not self.commands.ended:
+        while not self.commands.ended and (self._children or not self._leaving):
             self._wait()
             self._kill_overdue()
         for child in self._children.values():
@@ -101,10 +104,15 @@ class Worker:
                 _kill_group(self._children[command.id].pid)
 
     def _start(self, stage: RunStage) -> None:
+        try:
+            self.fitness.check_installation()
+        except MachineProblem as problem:
+            self._leaving = True
+            return send(self.reports, StageReport(stage.id, "unfit", reason=str(problem)))
         reader, writer = os.pipe()
         pid = os.fork()
         if not pid:
-            _run_child(self.workspace, stage, writer)
+            _run_child(self.workspace, stage, self.fitness, writer)
         os.close(writer)
         now = time.monotonic()
         self._children[stage.id] = _StageProcess(stage, pid, MessageReader(reader), now, now + stage.limit_s)
@@ -113,6 +121,7 @@ class Worker:
         for message in receive(child.answers):
             if isinstance(message, StageReport):
                 child.report = message
+                self.fitness.known.add(message.tried)
         if child.answers.ended:
             self._finish(child)
 
@@ -147,22 +156,24 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _run_child(workspace: Workspace, stage: RunStage, writer: int) -> NoReturn:
+def _run_child(workspace: Workspace, stage: RunStage, fitness: Fitness, writer: int) -> NoReturn:
     """Run one stage in the forked child and send what became of it."""
     try:
         os.setpgid(0, 0)
         die_with_parent()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        send(writer, _run(workspace, stage))
+        send(writer, replace(_run(workspace, stage, fitness), tried=fitness.tried))
     finally:
         os._exit(0)
 
 
-def _run(workspace: Workspace, stage: RunStage) -> StageReport:
+def _run(workspace: Workspace, stage: RunStage, fitness: Fitness) -> StageReport:
     try:
-        return StageReport(stage.id, "done", summary=run_stage(workspace, stage))
+        return StageReport(stage.id, "done", summary=run_stage(workspace, stage, fitness))
     except Busy as busy:
         return StageReport(stage.id, "busy", reason=str(busy))
+    except MachineProblem as problem:
+        return StageReport(stage.id, "unfit", reason=str(problem))
     except ConfigError as error:
         return StageReport(stage.id, "blocked", reason=str(error))
     except AutotuneError as error:
@@ -183,7 +194,7 @@ def _failed_or_blocked(workspace: Workspace, stage: RunStage, error: AutotuneErr
     return StageReport(stage.id, "blocked" if blocked else "failed", reason=str(error))
 
 
-def run_stage(workspace: Workspace, request: RunStage) -> dict[str, Any]:
+def run_stage(workspace: Workspace, request: RunStage, fitness: Fitness) -> dict[str, Any]:
     """Run a stage on leased CPUs, pinned to them, with its device leased as well.
 
     Returns:
@@ -191,6 +202,7 @@ def run_stage(workspace: Workspace, request: RunStage) -> dict[str, Any]:
 
     Raises:
         Busy: a CPU or the device is leased by someone else.
+        MachineProblem: this machine cannot work for the job's target.
         Exception: whatever the stage raises.
     """
     from autotune.stages.stage import Stage
@@ -198,10 +210,12 @@ def run_stage(workspace: Workspace, request: RunStage) -> dict[str, Any]:
     config = settings.load(workspace.config)
     wait_s = _MEASURE_LEASE_WAIT_S if request.kind == "measure" else _LEASE_WAIT_S
     with lease(config.machine.lock_folder, request.resources, wait_s):
-        limit_memory(config.machine.memory_limit_mb or memory_share(len(request.cpus), config.machine.usable_cpus))
+        share = memory_share(len(request.cpus), len(lent_cpus(config.machine.cpu_slots)))
+        limit_memory(config.machine.memory_limit_mb or share)
         if not config.machine.simulated_cpus:
             pin(request.cpus)
         stage = Stage.load(workspace, config, request)
+        fitness.check_job(stage.spec)
         kind = stage.file.kind
         return dict(import_module(f"autotune.stages.{kind}").run(stage), kind=kind)
 

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from autotune.commands import render
 from autotune.commands.status import JobStatus, TaskStatus
+from autotune.storage.formats import DaemonInfo
 from autotune.storage.journal import parse
 
 JOB = JobStatus(7, "net", "net.onnx", "llvm", "waiting", "", 3, 9, (), None, 0.0, None)
@@ -35,6 +36,22 @@ def test_a_reason_with_brackets_is_shown_as_it_is() -> None:
     assert reason in shown(render.queue([replace(JOB, reason=reason)], None))
 
 
+def test_names_and_reasons_hold_nothing_that_a_terminal_obeys() -> None:
+    spoilt = "red\x1b[31m\x1b]0;title\x07"
+    tasks = (TaskStatus(spoilt, 1, 0, None),)
+    job = replace(JOB, name=spoilt, target=spoilt, reason=spoilt, tasks=tasks)
+    text = shown(render.queue([job], None), render.tasks(job))
+    assert text.count("red?[31m?]0;title?") == 4
+    assert "\x1b" not in text and "\x07" not in text
+
+
+def test_a_busy_machine_is_told_below_the_table() -> None:
+    daemon = DaemonInfo({"pid": 1}, 0.0, "predictive", cpus=(0,), busy="other processes used 35% of its CPUs")
+    told = "the machine is busy: in a measurement other processes used 35% of its CPUs"
+    assert shown(render.queue([JOB], daemon)).splitlines()[-1] == told
+    assert "busy" not in shown(render.queue([JOB], replace(daemon, busy="")))
+
+
 def test_the_sum_of_tasks_counts_each_as_often_as_it_runs() -> None:
     tasks = (TaskStatus("a", 2, 1, 1000.0), TaskStatus("b", 1, 1, 500.0), TaskStatus("c", 1, 0, None))
     assert "2.500 ms" in shown(render.queue([replace(JOB, tasks=tasks)], None))
@@ -47,9 +64,10 @@ def test_a_job_without_times_has_no_sum() -> None:
 
 def test_a_report_compares_with_both() -> None:
     latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
-    text = render.report({"latency": latency, "largest_relative_error": 1e-7, "threads": 2}, "out")
+    found = {"latency": latency, "largest_relative_error": 1e-7, "threads": 2}
+    text = render.report({**found, "share_of_onnxruntime": [0.8, 0.78, 0.85], "processes": 5}, "out")
     assert "5.0 times as fast as untuned" in text
-    assert "tuned takes 0.80 of it" in text
+    assert "tuned takes 0.80 of it (0.78 to 0.85 in 5 processes of each)" in text
 
 
 @pytest.mark.parametrize(

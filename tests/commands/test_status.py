@@ -233,6 +233,7 @@ class TestResources:
             "window": "22:00-07:00",
             "stopping": False,
             "trouble": "",
+            "busy": "",
             "resources": [idle],
             "waits": {"2": "why"},
         }

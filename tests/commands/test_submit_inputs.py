@@ -1,13 +1,20 @@
-"""`--input NAME=1x3x224x224:float32` gives an input its shape."""
+"""`--input NAME=1x3x224x224:float32` gives an input its shape; `--dim` and `--value` give numbers by name."""
 
 from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.commands.submit import parse_inputs
-from autotune.errors import BadInput
+from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
+from autotune.commands.submit import Submission, preview
+from autotune.config import Config
+from autotune.errors import BadInput, ModelError
 from autotune.storage.formats import InputSpec
 
 
@@ -62,3 +69,44 @@ def test_one_wrong_among_right_ones_is_named() -> None:
 def test_what_is_written_that_way_is_read_back(name: str, shape: list[int], dtype: str) -> None:
     text = f"{name}={'x'.join(map(str, shape)) or 'scalar'}{':' + dtype if dtype else ''}"
     assert parse_inputs([text]) == {name: InputSpec(name, tuple(shape), dtype)}
+
+
+def bind(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path.name)  # a longer name would not fit
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), bind])
+def test_what_is_no_file_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "model.onnx")
+    with pytest.raises(ModelError, match=r"model\.onnx is a pipe, a device or a socket; give the ONNX file itself"):
+        preview(Submission(tmp_path / "model.onnx"), Config(), print)
+
+
+def test_dimensions_by_name():
+    assert parse_dims(["batch=1", "p2o.DynamicDimension.0=32"]) == {"batch": 1, "p2o.DynamicDimension.0": 32}
+
+
+@pytest.mark.parametrize("text", ["batch", "=1", "batch=", "batch=x", "batch=1.5", "batch=1x2"])
+def test_a_dimension_that_is_no_number_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(BadInput, match="is not of the form NAME=NUMBER, such as batch=1"):
+        parse_dims([text])
+
+
+@pytest.mark.parametrize("text", ["batch=0", "batch=-1"])
+def test_a_dimension_below_one_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="at least 1"):
+        parse_dims([text])
+
+
+def test_values_by_name():
+    assert parse_values(["sr=16000", "fmin=-0.5"]) == {"sr": 16000, "fmin": -0.5}
+
+
+@pytest.mark.parametrize("text", ["sr", "=1", "sr=", "sr=fast"])
+def test_a_value_that_is_no_number_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(BadInput, match="is not of the form NAME=NUMBER, such as sr=16000"):
+        parse_values([text])

@@ -10,7 +10,7 @@ import pytest
 from autotune.commands import export, submit
 from autotune.config import Config
 from autotune.daemon import capacity
-from autotune.errors import BadState, BadTarget
+from autotune.errors import BadInput, BadState, BadTarget
 from autotune.machine.hardware import usable_cpus
 from autotune.processes.messages import ImportAnswer
 from autotune.settings import DeviceSettings, MachineSettings, MeasureSettings
@@ -63,6 +63,16 @@ def test_a_job_for_a_simulated_device_is_not_exported(workspace: Workspace, make
     assert not (workspace.root / "out").exists()
 
 
+def test_an_export_writes_over_no_file_of_the_users(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
+    mine = workspace.root / "out" / "run.py"
+    mine.parent.mkdir()
+    mine.write_text("print('mine')")
+    with pytest.raises(BadInput, match=r"out has a run.py that autotune did not make; give a new folder"):
+        export.export(workspace, Config(), make_job(), mine.parent, print)
+    assert mine.read_text() == "print('mine')"
+    assert [path.name for path in mine.parent.iterdir()] == ["run.py"]
+
+
 def test_a_job_is_published_without_a_model_where_its_tasks_are_known(workspace: Workspace) -> None:
     task = TaskSpec("conv", "0" * 16, 1, "1x8", 0.5, True)
     preview = ImportAnswer({"kind": "simulated"}, "simulated-x", (), (task,), (0,))
@@ -70,3 +80,10 @@ def test_a_job_is_published_without_a_model_where_its_tasks_are_known(workspace:
     (paths,) = workspace.job_list()
     assert read(JobSpec, paths.spec) == spec
     assert [path.name for path in paths.stage_files()] == ["t000-r0000.json"]
+
+
+def test_the_other_threads_of_a_kept_core_are_lent_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "lent_cpus", lambda slots: tuple(range(8)))
+    monkeypatch.setattr(capacity, "kept_cpus", lambda lent, count: ((3,), (7,)))
+    found = capacity.machine(Config(machine=MachineSettings(measure_cpus=1)))
+    assert (found.shared_cpus, found.cpu_device) == ((0, 1, 2, 4, 5, 6), (3,))

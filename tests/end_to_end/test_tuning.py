@@ -53,6 +53,10 @@ class TestExport:
         assert 0 <= report["largest_relative_error"] < 1e-4
         assert set(report["latency"]) == {"untuned_ms", "tuned_ms", "onnxruntime_ms"}
         assert all(value > 0 for value in report["latency"].values())
+        for name, (low, high) in report["latency_spread"].items():
+            assert 0 < low <= report["latency"][name] <= high
+        median, low, high = report["share_of_onnxruntime"]
+        assert 0 < low <= median <= high
         assert report["threads"] == len(os.sched_getaffinity(0))
         assert all(task["again_us"] is None or task["again_us"] > 0 for task in report["tasks"])
 
@@ -66,6 +70,11 @@ class TestExport:
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("(1, 10) float32")
+
+    def test_loading_it_prints_nothing(self, exported):
+        code = f"import tvm; tvm.runtime.load_module({str(exported / 'model.so')!r})"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout + done.stderr == ""
 
     def test_run_py_has_about_ten_lines(self, exported):
         code = [line for line in (exported / "run.py").read_text().splitlines() if line.strip()]
@@ -87,7 +96,7 @@ numpy.testing.assert_allclose(ours, session.run(None, {{"input": x}})[0], rtol=1
         """With no tolerance at all, rounding alone is a difference; nothing is handed over then."""
         config = tuned.root / "autotune.toml"
         before = config.read_text()
-        config.write_text(before + "[export]\ntolerance = 1e-12\n")
+        config.write_text(before + "tolerance = 1e-12\n")  # the last section of the file is [export]
         try:
             done = tuned.run("export", "last", "--output", tmp_path / "out")
         finally:

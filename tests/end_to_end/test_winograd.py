@@ -24,7 +24,7 @@ def test_it_is_tuned_verified_and_handed_over(user, model, tmp_path):
     assert task["best_us"] > 0
     found = json.loads(user.ok("export", "last", "--output", tmp_path / "out", "--json"))
     assert found["largest_relative_error"] < 1e-4
-    user.settle("[export]\ntolerance = 1e-12\n")
+    user.settle("tolerance = 1e-12\n")  # the last section of the file is [export]
     refused = user.run("export", "last", "--output", tmp_path / "exact")
     assert refused.returncode == 1 and len(refused.stderr.splitlines()) == 1
     assert "--no-winograd" in refused.stderr

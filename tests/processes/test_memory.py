@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 from autotune.processes.memory import limit_process, memory_bytes
 
 _TAKE = """
 import sys
+from pathlib import Path
 for line in sys.stdin:
     try:
         data = bytearray(int(line))
@@ -40,3 +42,16 @@ def test_one_that_has_ended_is_let_alone() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     limit_process(gone.pid, 0.5)
+
+
+def test_the_memory_is_what_the_tightest_group_around_allows(tmp_path: Path) -> None:
+    mounted = "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
+    for name, text in {
+        "proc/self/cgroup": "0::/outer/inner",
+        "proc/self/mountinfo": mounted,
+        "sys/fs/cgroup/outer/memory.max": 1 << 28,
+        "sys/fs/cgroup/outer/inner/memory.max": "max",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    assert memory_bytes(tmp_path) == 1 << 28

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune import config as settings
-from autotune.errors import DamagedFile, DiskProblem, disk_problem
+from autotune.errors import DamagedFile, DiskProblem, MachineProblem, disk_problem
 from autotune.processes.isolate import ItemResult
 from autotune.processes.messages import RunStage
-from autotune.stages import build, reference
+from autotune.stages import build, measure, reference
 from autotune.stages.progress import Progress
 from autotune.stages.stage import Stage
 from autotune.storage import formats
@@ -51,6 +53,38 @@ def test_a_build_whose_task_is_damaged_fails_as_a_whole(
     with pytest.raises(DamagedFile, match=r"000\.json"):
         build.run(loaded)
     assert kind(loaded) == "build"
+
+
+def unfit(_: Stage) -> None:
+    raise MachineProblem("no linker")
+
+
+def test_a_build_in_which_most_fail_on_a_bad_machine_is_built_again(
+    stage: Callable[[str], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = stage("simulated")
+    monkeypatch.setattr(build, "isolated", lambda items, *_, **__: [(item, ItemResult("error")) for item in items])
+    monkeypatch.setattr(build, "check_machine", unfit)
+    with pytest.raises(MachineProblem):
+        build.run(loaded)
+    assert kind(loaded) == "build"
+
+
+def test_a_measurement_that_fails_on_a_bad_machine_is_no_trial(
+    stage: Callable[[str], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = stage("simulated")
+    library = loaded.paths.artifacts_of(0, 0) / "a.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"x")
+    built = Candidate("a", [], [], library.name, 1, zlib.crc32(b"x"))
+    loaded = replace(loaded, file=StageFile(0, 0, "measure", (built,)))
+    monkeypatch.setattr(measure, "isolated", lambda items, *_, **__: [(item, ItemResult("crash")) for item in items])
+    monkeypatch.setattr(measure, "check_machine", unfit)
+    with pytest.raises(MachineProblem):
+        measure.run(loaded)
+    assert not loaded.log().trials()
+    assert library.exists(), "what was built is measured when the machine is mended"
 
 
 def test_a_build_that_fails_on_a_full_disk_is_built_again(

@@ -96,11 +96,11 @@ class Job:
         in_a_child(lambda: self.write_task(hostile.program("good")))
 
     def write_task(self, program: Any) -> None:
-        from autotune.tvm_backend.search.tasks import program_hash, write_program
+        from autotune.tvm_backend.search.tasks import task_hash, write_program
 
         spec = formats.read(JobSpec, self.paths.spec)
         write_program(self.paths.task(0), program)
-        formats.write(self.paths.spec, replace(spec, tasks=(replace(spec.tasks[0], hash=program_hash(program)),)))
+        formats.write(self.paths.spec, replace(spec, tasks=(replace(spec.tasks[0], hash=task_hash(program)),)))
 
     def put(self, *names: str) -> None:
         candidates = self.libraries(*names, into=self.paths.artifacts_of(0, 0))

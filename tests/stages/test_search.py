@@ -51,11 +51,11 @@ def pooling(tmp_path_factory):
 @pytest.fixture
 def job(make_job, pooling):
     """Publishes a job with that one task."""
-    from autotune.tvm_backend.search.tasks import program_hash, write_program
+    from autotune.tvm_backend.search.tasks import task_hash, write_program
 
     def publish(strategy: str, sampler: str) -> JobPaths:
         program, target = pooling
-        task = TaskSpec("pool", program_hash(program), 1, "1x8", 0.1, True)
+        task = TaskSpec("pool", task_hash(program), 1, "1x8", 0.1, True)
         paths = make_job(tasks=(task,), strategy=strategy, sampler=sampler)
         formats.write(paths.spec, replace(formats.read(JobSpec, paths.spec), target=target))
         paths.tasks.mkdir()

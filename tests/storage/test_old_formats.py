@@ -41,7 +41,8 @@ def test_a_file_of_version_2_loads(name: str) -> None:
     path = DATA.with_name("v2") / f"{name}.json"
     written = json.loads(path.read_text())
     assert (written.pop("version"), written.pop("format")) == (2, KINDS[name].FORMAT[0])
-    assert json.loads(json.dumps(formats.to_json(formats.read(KINDS[name], path)))) == written
+    read = json.loads(json.dumps(formats.to_json(formats.read(KINDS[name], path))))
+    assert {key: read[key] for key in written} == written  # fields may have been added since
 
 
 def test_a_reason_of_version_1_keeps_its_words(tmp_path: Path) -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from typing import ClassVar
+
 import pytest
 
-from autotune.tvm_backend.target import vector_registers
+from autotune.errors import MachineProblem
+from autotune.machine.hardware import CudaDevice
+from autotune.tvm_backend import target as module
+from autotune.tvm_backend.target import _key, check_here, vector_registers
 
 X86 = [("nehalem", (4, 16)), ("znver3", (8, 16)), ("skylake-avx512", (16, 32))]
 TARGETS = [({"kind": "llvm", "mcpu": mcpu}, found) for mcpu, found in X86] + [
@@ -18,3 +24,46 @@ def test_vector_registers_are_those_of_the_instruction_set(description, found):
     import tvm
 
     assert vector_registers(tvm.target.Target(description)) == found
+
+
+class TestAnotherMachine:
+    CPU: ClassVar = {"kind": "llvm", "mcpu": "znver4", "num-cores": 2}
+    GPU: ClassVar = {"kind": "cuda", "arch": "sm_90", "host": {"kind": "llvm"}}
+
+    @pytest.fixture
+    def moved(self, monkeypatch):
+        """What is done to go to a machine with other hardware."""
+
+        def move():
+            monkeypatch.setattr(module, "cpu_model", lambda: "Another CPU 6/143/8")
+            monkeypatch.setattr(module, "cuda_devices", lambda: (CudaDevice(0, "NVIDIA H200", "sm_90"),))
+
+        return move
+
+    @pytest.mark.parametrize("target", [CPU, GPU])
+    def test_a_job_of_this_machine_is_at_home(self, target):
+        check_here(json.loads(json.dumps(target)), _key(target))
+
+    def test_one_of_another_cpu_is_not_and_both_are_named(self, moved):
+        key = _key(self.CPU)
+        moved()
+        with pytest.raises(MachineProblem, match=r"on another machine \(Old CPU; this is Another CPU 6/143/8\)"):
+            check_here(self.CPU, key, "Old CPU")
+
+    def test_an_old_job_does_not_say_which_it_was(self, moved):
+        key = _key(self.CPU)
+        moved()
+        with pytest.raises(MachineProblem, match=r"on another machine, or with another TVM, .* submit the model.onnx"):
+            check_here(self.CPU, key)
+
+    def test_a_job_for_cuda_may_get_its_gpu_later_but_no_other_one(self, moved, monkeypatch):
+        early = _key(self.GPU)
+        moved()
+        check_here(self.GPU, early)
+        key = _key(self.GPU)
+        monkeypatch.setattr(module, "cuda_devices", lambda: (CudaDevice(0, "NVIDIA H100", "sm_90"),))
+        with pytest.raises(MachineProblem, match="for a GPU that this machine does not have"):
+            check_here(self.GPU, key)
+
+    def test_what_does_not_exist_is_everywhere(self):
+        check_here({"kind": "simulated"}, "simulated-0123456789")

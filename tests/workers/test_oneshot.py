@@ -23,7 +23,7 @@ LIMIT_S = 120.0
 def request_of(tmp_path: Path) -> Callable[[str], ImportRequest]:
     def make(model: str) -> ImportRequest:
         cpus = tuple(sorted(os.sched_getaffinity(0)))
-        return ImportRequest(model, "llvm", 1, cpus, str(tmp_path / "locks"), (), True, None)
+        return ImportRequest(model, "llvm", 1, cpus, str(tmp_path / "locks"), (), {}, {}, True, None)
 
     return make
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from autotune.commands.terminal import Json, say, show, workspace_of
+from autotune.commands.terminal import Json, say, show, tell, workspace_of
 from autotune.errors import BadInput
 
 
@@ -46,4 +46,4 @@ def command(
     if csv is not None:
         say(f"wrote {len(csv_files.write(report, csv))} files to {csv}")
     if as_json:
-        typer.echo(json.dumps(facts.to_json(report)))
+        tell(json.dumps(facts.to_json(report)))

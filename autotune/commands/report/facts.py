@@ -74,7 +74,9 @@ class Settings:
     model: str
     target: dict[str, Any]
     target_key: str
+    machine: str
     inputs: tuple[str, ...]
+    values: dict[str, float]
     seed: int
     strategy: str
     sampler: str
@@ -198,6 +200,8 @@ def _settings(spec: JobSpec, job: JobStatus) -> Settings:
         model=spec.model,
         target=spec.target,
         target_key=spec.target_key,
+        machine=spec.machine,
+        values=dict(spec.values),
         inputs=tuple(f"{item.name}={'x'.join(map(str, item.shape))}:{item.dtype}" for item in spec.inputs),
         seed=spec.seed,
         strategy=spec.strategy,
@@ -237,6 +241,8 @@ def _commands(spec: JobSpec, job: JobStatus) -> tuple[str, ...]:
     words += ["--seed", str(spec.seed), "--strategy", spec.strategy, "--sampler", spec.sampler]
     for item in spec.inputs:
         words += ["--input", f"{item.name}={'x'.join(map(str, item.shape))}:{item.dtype}"]
+    for name, value in spec.values.items():
+        words += ["--value", f"{name}={value:g}"]
     words += ["--priority", str(spec.priority)] if spec.priority else []
     words += ["--fresh", "--winograd" if spec.winograd else "--no-winograd"]
     submit = shlex.join(words)

@@ -238,6 +238,8 @@ def _settings(found: Settings) -> Section:
     rows: list[tuple[Cell, ...]] = [
         ("model", found.model),
         *(("input", item) for item in found.inputs),
+        *(("constant input", f"{name}={value:g}") for name, value in found.values.items()),
+        ("machine", found.machine or "not written down"),
         ("target", ", ".join(f"{key} {value}" for key, value in found.target.items())),
         ("tuning logs", found.target_key),
         ("seed", found.seed),

@@ -18,22 +18,15 @@ from autotune.storage.formats import InputSpec
 Arrays = list[npt.NDArray[Any]]
 Runner = Callable[[], Any]
 
-_INTEGER_BOUND = 16
+_DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+    "tensor(bool)": "bool",
+    **{f"tensor({sign}int{bits})": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
 _SLOW_S = 0.2
 _TURN_S = 0.05
-
-
-def random_inputs(inputs: Sequence[InputSpec], seed: int) -> Arrays:
-    """Seeded inputs: normal floats, integers below 16 (small enough for most vocabularies), fair booleans."""
-    rng = np.random.default_rng(seed)
-    return [_random(rng, item) for item in inputs]
-
-
-def _random(rng: np.random.Generator, item: InputSpec) -> npt.NDArray[Any]:
-    kind = np.dtype(item.dtype).kind
-    if kind == "f":
-        return rng.standard_normal(item.shape).astype(item.dtype)
-    return rng.integers(0, 2 if kind == "b" else _INTEGER_BOUND, item.shape).astype(item.dtype)
 
 
 def onnx_session(model: Path, threads: int) -> Any:
@@ -47,10 +40,29 @@ def onnx_session(model: Path, threads: int) -> Any:
     return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
 
-def onnx_runner(session: Any, inputs: Sequence[InputSpec], arrays: Arrays) -> Callable[[], Arrays]:
-    """A function that runs the model once and returns its outputs."""
+def onnx_runner(
+    session: Any, inputs: Sequence[InputSpec], arrays: Arrays, values: Mapping[str, float] | None = None
+) -> Callable[[], Arrays]:
+    """A function that runs the model once and returns its outputs. `values` are inputs of one number each."""
     feed = {item.name: array for item, array in zip(inputs, arrays, strict=True)}
+    feed.update(constant_inputs(session, values or {}))
     return lambda: list(session.run(None, feed))
+
+
+def constant_inputs(session: Any, values: Mapping[str, float]) -> dict[str, npt.NDArray[Any]]:
+    """The arrays for inputs of one number each, by name, in the types that the session takes."""
+    return {
+        item.name: np.full((1,) * len(item.shape), values[item.name], _DTYPES[item.type])
+        for item in session.get_inputs()
+        if item.name in values
+    }
+
+
+def output_names(model: Path) -> list[str]:
+    """The names of a model's outputs, in order."""
+    import onnx
+
+    return [item.name for item in onnx.load(str(model), load_external_data=False).graph.output]
 
 
 def vm_runner(executable: Any, device: Any, arrays: Arrays) -> Callable[[], Arrays]:

@@ -14,7 +14,8 @@ from autotune.tvm_backend.search.evolve import Evolution
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.prior import prior
 from autotune.tvm_backend.search.space import tuning_record
-from autotune.tvm_backend.search.tasks import program_hash
+from autotune.tvm_backend.search.tasks import task_hash
+from autotune.tvm_backend.vector_math import intrinsics
 
 _DEFAULT_SEED = 1
 
@@ -24,7 +25,7 @@ def compile_untuned(module: Any, target: Any) -> Any:
     import tvm
     from tvm import relax
 
-    with target, tvm.transform.PassContext(opt_level=3):
+    with target, tvm.transform.PassContext(opt_level=3), intrinsics.library_functions():
         return relax.build(module, target=target)
 
 
@@ -58,7 +59,7 @@ def _database(programs: Iterable[Any], best: Mapping[str, Trial], target: Any) -
 
     database = MemoryDatabase()
     for program in programs:
-        trial = best.get(program_hash(program)) or _drawn(program, target)
+        trial = best.get(task_hash(program)) or _drawn(program, target)
         if trial is not None:
             workload = database.commit_workload(program)
             database.commit_tuning_record(tuning_record(trial, workload, target))

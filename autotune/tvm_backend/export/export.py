@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,22 +17,21 @@ from autotune.machine.hardware import pin
 from autotune.machine.leases import cpu_name, lease, lease_one
 from autotune.processes.messages import ExportAnswer, ExportRequest
 from autotune.storage.atomic import publish_bytes, publish_json
-from autotune.storage.formats import JobSpec, Trial
+from autotune.storage.formats import InputSpec, JobSpec, Trial
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.tvm_backend.export import retiming
+from autotune.tvm_backend.export import compare, contest, cpp_program, retiming
+from autotune.tvm_backend.export.files import LIBRARY, MADE_BY, REPORT, REPORT_FORMAT, SCRIPT
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.search.tasks import read_program
 
-LIBRARY, REPORT, SCRIPT = "model.so", "report.json", "run.py"
-_REPORT_FORMAT = ("autotune-report", 1)
 _ROUNDS_LESS = "; submit it with --no-winograd, which rounds less"
 _VERIFY_SEED = 2026
 _TURN_MS = 20
 
-_RUN_PY = '''"""Run {name} once on random inputs, with the TVM runtime alone. Made by autotune {version}."""
+_RUN_PY = '''"""Run {name} once on random inputs, with the TVM runtime alone. {made_by} {version}."""
 import os
 
 os.environ.setdefault("TVM_NUM_THREADS", "{threads}")  # TVM's own default is half of the CPUs
@@ -86,15 +86,23 @@ def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
             races = _enter(export, found, Path(folder), progress)
         again = _play(export, races, progress) if races else {}
     best = {hash: trials[0] for hash, trials in found.items()} | {hash: item.trial for hash, item in again.items()}
-    with _one_cpu(export, progress):
-        progress("compiling the tuned model")
-        tuned, untuned = _compile(export, best, progress)
-    with _quiet(export, progress):
-        progress("verifying and comparing")
-        error, latencies = _compare(export, tuned, untuned)
-    report = _report(export, best, again, error, latencies)
-    _write(export, tuned, report)
+    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=_made(Path(export.request.output))) as folder:
+        tuned, untuned = Path(folder) / LIBRARY, Path(folder) / "untuned.so"
+        with _one_cpu(export, progress):
+            arrays = _inputs(export)
+            progress("compiling the tuned model")
+            _compile(export, best, tuned, untuned, progress)
+        with _quiet(export, progress):
+            progress("verifying and comparing, each runtime alone in a process of its own")
+            comparison = _compare(export, arrays, tuned, untuned)
+        report = _report(export, best, again, comparison)
+        _write(export, tuned, report, comparison.outputs)
     return report
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 @contextlib.contextmanager
@@ -156,86 +164,111 @@ def _require_device(spec: JobSpec) -> None:
         raise BadState("this model is for CUDA and this machine has no CUDA device to verify it on")
 
 
-def _compile(export: _Export, best: Mapping[str, Trial], progress: Callable[[str], None]) -> tuple[Any, Any]:
+def _compile(
+    export: _Export, best: Mapping[str, Trial], tuned: Path, untuned: Path, progress: Callable[[str], None]
+) -> None:
+    """Write both libraries before anything runs: after a run, one prints lines whenever it is loaded."""
     import tvm
 
     from autotune.tvm_backend.export.compile import compile_tuned, compile_untuned
-    from autotune.tvm_backend.graph.model import read_model
+    from autotune.tvm_backend.graph.model import read_model, read_rewritten
     from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.kernels.build import link_shared
     from autotune.tvm_backend.search.tasks import extract_tasks
 
     target = tvm.target.Target(export.spec.target)
-    overrides = {item.name: item for item in export.spec.inputs}
-    module = read_model(export.paths.model, overrides).module
+    paths, inputs = export.paths, export.spec.inputs
+    if paths.rewritten_model.exists():
+        module = read_rewritten(paths.rewritten_model, inputs).module
+    else:
+        module = read_model(paths.model, {item.name: item for item in inputs}).module
     prepared = prepare(module, target, winograd=export.spec.winograd)
     tasks = extract_tasks(prepared, target)
     lost = {task.spec.hash for task in tasks} ^ {task.hash for task in export.spec.tasks}
     if lost:
         raise VerificationError(f"the model lowers to other tasks than when it was submitted ({len(lost)} differ)")
-    tuned = compile_tuned(prepared, [task.program for task in tasks], best, target)
+    programs = [task.program for task in tasks]
+    compile_tuned(prepared, programs, best, target).export_library(str(tuned), fcompile=link_shared)
     progress("compiling the untuned model, to compare with")
-    return tuned, compile_untuned(module, target)
+    compile_untuned(module, target).export_library(str(untuned), fcompile=link_shared)
 
 
-def _compare(export: _Export, tuned: Any, untuned: Any) -> tuple[float, dict[str, float]]:
-    from autotune.tvm_backend.export import compare
+def _inputs(export: _Export) -> Any:
+    """Inputs that the model as submitted can be run on, which is found out before minutes of compiling."""
+    from autotune.tvm_backend.export import inputs
 
-    device = open_device(export.spec.target_kind)
-    arrays = compare.random_inputs(export.spec.inputs, _VERIFY_SEED)
+    spec, file = export.spec, export.request.inputs
+    arrays = inputs.job_inputs(export.paths, spec.inputs, Path(file) if file else None, _VERIFY_SEED)
     session = compare.onnx_session(export.paths.model, export.request.threads)
-    runners = {
-        "untuned_ms": compare.vm_runner(untuned, device, arrays),
-        "tuned_ms": compare.vm_runner(tuned, device, arrays),
-        "onnxruntime_ms": compare.onnx_runner(session, export.spec.inputs, arrays),
+    inputs.check_reference(compare.onnx_runner(session, spec.inputs, arrays, spec.values), given=bool(file))
+    return arrays
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """The largest relative error of the tuned model, the times of each runtime, and what the model gives."""
+
+    error: float
+    times: Mapping[str, contest.Times]
+    outputs: tuple[InputSpec, ...]
+
+
+def _compare(export: _Export, arrays: Any, tuned: Path, untuned: Path) -> _Comparison:
+    device = "cuda" if export.spec.target_kind == "cuda" else "cpu"
+    contestants = {
+        "untuned_ms": contest.Contestant("library", untuned, device),
+        "tuned_ms": contest.Contestant("library", tuned, device),
+        "onnxruntime_ms": contest.Contestant("onnxruntime", export.paths.model, values=export.spec.values),
     }
-    try:
-        error = compare.check(runners["tuned_ms"](), runners["onnxruntime_ms"](), export.request.tolerance)
-    except VerificationError as failure:
-        rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
-        raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
-    return error, compare.alternate(runners, export.request.turns)
+    with contest.Contest(contestants, export.spec.inputs, arrays, export.request.threads) as played:
+        try:
+            ours, theirs = (played.outputs(name) for name in ("tuned_ms", "onnxruntime_ms"))
+            error = compare.check(ours, theirs, export.request.tolerance)
+        except VerificationError as failure:
+            rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
+            raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
+        names = compare.output_names(export.paths.model)
+        outputs = (InputSpec(name, array.shape, str(array.dtype)) for name, array in zip(names, ours, strict=True))
+        return _Comparison(error, played.play(export.request.turns), tuple(outputs))
 
 
 def _report(
-    export: _Export,
-    best: Mapping[str, Trial],
-    again: Mapping[str, retiming.Entrant],
-    error: float,
-    latencies: Mapping[str, float],
+    export: _Export, best: Mapping[str, Trial], again: Mapping[str, retiming.Entrant], comparison: _Comparison
 ) -> dict[str, Any]:
-    spec = export.spec
+    spec, times = export.spec, comparison.times
+    shares = contest.ratios(times["tuned_ms"], times["onnxruntime_ms"])
     tasks = []
     for task in spec.tasks:
         trial, entrant = best.get(task.hash), again.get(task.hash)
-        times = {"best_us": trial.median_us if trial else None, "again_us": entrant.median_us if entrant else None}
-        tasks.append({"name": task.name, "weight": task.weight, **times})
+        timed = {"best_us": trial.median_us if trial else None, "again_us": entrant.median_us if entrant else None}
+        tasks.append({"name": task.name, "weight": task.weight, "gflop": task.gflop, **timed})
     return {
         "job": spec.id,
         "name": spec.name,
         "model": spec.model,
         "target": spec.target,
         "inputs": [asdict(item) for item in spec.inputs],
+        "outputs": [asdict(item) for item in comparison.outputs],
         "threads": export.request.threads,
-        "largest_relative_error": error,
+        "largest_relative_error": comparison.error,
         "tolerance": export.request.tolerance,
-        "latency": {name: round(value, 4) for name, value in latencies.items()},
+        "latency": {name: round(item.median_ms, 4) for name, item in times.items()},
+        "latency_spread": {name: [round(value, 4) for value in item.spread_ms] for name, item in times.items()},
+        "share_of_onnxruntime": [round(value, 4) for value in (statistics.median(shares), min(shares), max(shares))],
+        "processes": len(shares),
         "tasks": tasks,
         "exported_at": time.time(),
     }
 
 
-def _write(export: _Export, tuned: Any, report: Mapping[str, Any]) -> None:
-    """Each file appears whole: the library first, the report, which says that all is well, last."""
-    from autotune.tvm_backend.kernels.build import link_shared
+def _write(export: _Export, tuned: Path, report: Mapping[str, Any], outputs: Sequence[InputSpec]) -> None:
+    """Each file appears whole: the script, by which the folder is known as ours, first; the report last."""
     from autotune.version import __version__
 
     output = Path(export.request.output)
-    output.mkdir(parents=True, exist_ok=True)
-    temporary = output / f".tmp-{os.getpid()}.so"
-    tuned.export_library(str(temporary), fcompile=link_shared)
-    os.replace(temporary, output / LIBRARY)
     script = _RUN_PY.format(
         name=export.spec.name,
+        made_by=MADE_BY,
         version=__version__,
         threads=export.request.threads,
         library=LIBRARY,
@@ -243,4 +276,18 @@ def _write(export: _Export, tuned: Any, report: Mapping[str, Any]) -> None:
         inputs=[(item.shape, item.dtype) for item in export.spec.inputs],
     )
     publish_bytes(output / SCRIPT, script.encode())
-    publish_json(output / REPORT, *_REPORT_FORMAT, dict(report))
+    os.replace(tuned, output / LIBRARY)
+    if export.spec.target_kind == "llvm":
+        _write_program(export, outputs)
+    publish_json(output / REPORT, *REPORT_FORMAT, dict(report))
+
+
+def _write_program(export: _Export, outputs: Sequence[InputSpec]) -> None:
+    """The C++ program, in a folder of its own: a user's own CMakeLists.txt may stand beside the library."""
+    from autotune.version import __version__
+
+    folder = Path(export.request.output) / cpp_program.FOLDER
+    folder.mkdir(exist_ok=True)
+    spec, threads = export.spec, export.request.threads
+    for name, data in cpp_program.sources(spec.name, LIBRARY, threads, spec.inputs, outputs, __version__):
+        publish_bytes(folder / name, data)

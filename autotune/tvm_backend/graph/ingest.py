@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from autotune.errors import ModelError
 from autotune.machine.hardware import pin
 from autotune.machine.leases import cpu_name, lease_one
 from autotune.processes.messages import ImportAnswer, ImportRequest
-from autotune.storage.job_files import make_folder
+from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.target import resolve_target, target_kind
@@ -43,7 +42,7 @@ def _ingest(request: ImportRequest, progress: Callable[[str], None]) -> ImportAn
     path = Path(request.model)
     overrides = {item.name: item for item in request.inputs}
     proto = parse_file(path)
-    model = read_model(path, overrides, proto)
+    model = read_model(path, overrides, proto, request.dims, request.values)
     progress("folding, choosing layouts and fusing")
     tvm_target = tvm.target.Target(target.lowered_for)
     prepared = _guarded(path, lambda: prepare(model.module, tvm_target, winograd=request.winograd))
@@ -51,7 +50,7 @@ def _ingest(request: ImportRequest, progress: Callable[[str], None]) -> ImportAn
     tasks = _guarded(path, lambda: extract_tasks(prepared, tvm_target))
     size, crc = 0, 0
     if request.folder is not None:
-        size, crc = _write(JobPaths(Path(request.folder)), proto, [task.program for task in tasks])
+        size, crc = _write(JobPaths(Path(request.folder)), proto, model.rewritten, [task.program for task in tasks])
     return ImportAnswer(
         target=target.description,
         target_key=target.key,
@@ -72,24 +71,15 @@ def _guarded(path: Path, step: Callable[[], Any]) -> Any:
         raise ModelError(f"TVM cannot lower {path}: {lines[-1].strip() if lines else error!r}") from error
 
 
-def _write(paths: JobPaths, proto: Any, programs: list[Any]) -> tuple[int, int]:
-    """Write snapshot and programs; returns size and CRC-32 of the snapshot."""
-    from autotune.storage.atomic import publish_bytes
+def _write(paths: JobPaths, proto: Any, rewritten: Any, programs: list[Any]) -> tuple[int, int]:
+    """Write snapshot, the graph that was made of it, if any, and programs; returns size and CRC-32 of the snapshot."""
+    from autotune.tvm_backend.graph.snapshot import write_model
     from autotune.tvm_backend.search.tasks import write_program
 
-    model = _serialised(proto)
-    publish_bytes(paths.model, model)
+    if rewritten is not None:
+        write_model(paths.rewritten_model, paths.rewritten_weights, rewritten)
+    write_model(paths.model, paths.model_weights, proto)
     make_folder(paths.tasks)
     for index, program in enumerate(programs):
         write_program(paths.task(index), program)
-    return len(model), zlib.crc32(model)
-
-
-def _serialised(proto: Any) -> bytes:
-    """The model as one file, with the weights that it kept in others."""
-    from google.protobuf.message import EncodeError
-
-    try:
-        return bytes(proto.SerializeToString())
-    except (EncodeError, ValueError) as error:
-        raise ModelError(f"the model cannot be kept as one ONNX file, which may have 2 GiB: {error}") from error
+    return model_checksum(paths)

@@ -103,7 +103,7 @@ class _Packer(Rewriter):
         if same is not None:
             self._forms[var] = self._forms[same]
             return
-        handler = _HANDLERS.get(op_name(value))
+        handler = _part if isinstance(value, relax.TupleGetItem) else _HANDLERS.get(op_name(value))
         form = handler(self, value) if handler is not None and float_dtype(value) is not None else None
         form = form or _Form(PLAIN, self.rebuild(value))
         self._forms[var] = {form.block: self.builder.emit(form.expr, var.name)}
@@ -275,14 +275,29 @@ def _sum(packer: _Packer, call: Any) -> _Form | None:
 def _concat(packer: _Packer, call: Any) -> _Form | None:
     """A concatenation of channels, where one block divides the channels of every operand."""
     parts = call.args[0].fields
-    channels = [(*static_shape(item), 0, 0)[1] for item in parts]
+    if len(static_shape(call)) != 4 or int(call.attrs.axis) % 4 != 1:
+        return None
+    channels = [static_shape(item)[1] for item in parts]
     block = choose_block(gcd(*channels), packer.lanes, exact=True)
-    if len(static_shape(call)) != 4 or int(call.attrs.axis) % 4 != 1 or block == PLAIN:
+    if block == PLAIN:
         return None
     packable = all(_packable(item, count) for item, count in zip(parts, channels, strict=True))
     if not packable or not any(packer.block_of(item) for item in parts):
         return None
     return _Form(block, relax.op.concat([packer.operand(item, block) for item in parts], axis=1))
+
+
+def _part(packer: _Packer, item: Any) -> _Form | None:
+    """A part of channels that were split where chunks end: a slice of the packed tensor."""
+    split: Any = packer.values.get(item.tuple_value)
+    if op_name(split) != "relax.split" or len(static_shape(item)) != 4 or int(split.attrs.axis) % 4 != 1:
+        return None
+    block, sizes = packer.block_of(split.args[0]), [int(part.shape.values[1]) for part in split.ty.fields]
+    first, past = sum(sizes[: item.index]), sum(sizes[: item.index + 1])
+    if block == PLAIN or first % block or past % block:
+        return None
+    whole = packer.form(split.args[0], block)
+    return _Form(block, relax.op.strided_slice(whole, axes=[1], begin=[first // block], end=[past // block]))
 
 
 _POOL = "pool_size strides padding dilation ceil_mode count_include_pad"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,31 +11,88 @@ from typing import Any
 
 from autotune.errors import ModelError
 from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.graph.operators.lower import is_lowered, lower
+from autotune.tvm_backend.graph.shapes import resolve_inputs
+from autotune.tvm_backend.graph.simplify import fix_shapes, is_unfinished, simplify
+from autotune.tvm_backend.graph.values import freeze
 
 
 @dataclass(frozen=True)
 class Model:
-    """An imported model. `module` is TVM's; inputs and outputs are in the order of the graph."""
+    """An imported model. `module` is TVM's; inputs and outputs are in the order of the graph.
+
+    `rewritten` is the ONNX graph that TVM was given where it is not the one in the file.
+    """
 
     module: Any
     inputs: tuple[InputSpec, ...]
     outputs: tuple[str, ...]
+    rewritten: Any = None
 
 
-def read_model(path: Path, overrides: Mapping[str, InputSpec], proto: Any = None) -> Model:
+def read_model(
+    path: Path,
+    overrides: Mapping[str, InputSpec],
+    proto: Any = None,
+    dims: Mapping[str, int] | None = None,
+    values: Mapping[str, float] | None = None,
+) -> Model:
     """Import an ONNX file.
+
+    A graph that the importer takes is given to it as it is. One that computes shapes or has operators that the
+    importer lacks is simplified and rewritten before, as is one that the importer refuses.
 
     Args:
         proto: the parsed file, where `parse_file` has read it already.
         overrides: shapes (and types) that the user gave for inputs by name; an empty dtype keeps the model's.
+        dims: sizes of open dimensions by their names.
+        values: inputs that are constants, by name; the model has these inputs no more.
 
     Raises:
         ModelError: the file cannot be read, is not ONNX, is empty, has an unknown dimension or an operator
             that the importer does not support; one line that says which.
     """
-    proto = parse_file(path) if proto is None else proto
-    inputs = tuple(_inputs(path, proto, overrides))
-    return Model(_import(path, proto, inputs), inputs, tuple(output.name for output in proto.graph.output))
+    proto = freeze(path, parse_file(path) if proto is None else proto, values or {})
+    inputs = resolve_inputs(path, proto, overrides, dims)
+    outputs = tuple(output.name for output in proto.graph.output)
+    if not values and not is_unfinished(proto) and is_lowered(proto):
+        with contextlib.suppress(ModelError):
+            return Model(_import(path, proto, inputs), inputs, outputs)
+    rewritten, refused = _rewritten(proto, inputs)
+    try:
+        return Model(_import(path, rewritten, inputs), inputs, outputs, rewritten)
+    except ModelError as error:
+        if refused is None or isinstance(error.__cause__, NotImplementedError):
+            raise
+        raise ModelError(f"cannot import {path}: {refused}") from error
+
+
+def read_rewritten(path: Path, inputs: tuple[InputSpec, ...]) -> Model:
+    """Import a graph that `read_model` has rewritten before, exactly as it is.
+
+    Raises:
+        ModelError: as for `read_model`.
+    """
+    proto = parse_file(path)
+    return Model(_import(path, proto, inputs), inputs, tuple(output.name for output in proto.graph.output), proto)
+
+
+def _rewritten(proto: Any, inputs: tuple[InputSpec, ...]) -> tuple[Any, ModelError | None]:
+    """The graph simplified, with operators that the importer has; what is written for others is simplified, too.
+
+    Where ONNX Runtime cannot read the last of these graphs it stays as it is, and the error says why.
+    """
+    graph, refused = _simplified(fix_shapes(proto, inputs), inputs)
+    while not is_lowered(graph):
+        graph, refused = _simplified(lower(graph), inputs)
+    return graph, refused
+
+
+def _simplified(graph: Any, inputs: tuple[InputSpec, ...]) -> tuple[Any, ModelError | None]:
+    try:
+        return simplify(graph, inputs), None
+    except ModelError as error:
+        return graph, error
 
 
 def parse_file(path: Path) -> Any:
@@ -57,38 +115,6 @@ def parse_file(path: Path) -> Any:
     if not proto.graph.node:
         raise ModelError(f"{path} has no operators: an empty graph, or not an ONNX file")
     return proto
-
-
-def _inputs(path: Path, proto: Any, overrides: Mapping[str, InputSpec]) -> list[InputSpec]:
-    constants = {item.name for item in proto.graph.initializer}
-    free = [item for item in proto.graph.input if item.name not in constants]
-    unknown = set(overrides) - {item.name for item in free}
-    if unknown:
-        names = ", ".join(item.name for item in free)
-        raise ModelError(f"{path} has no input {sorted(unknown)[0]!r}; its inputs: {names}")
-    return [_input(path, item, overrides.get(item.name)) for item in free]
-
-
-def _input(path: Path, item: Any, override: InputSpec | None) -> InputSpec:
-    import onnx
-
-    if not item.type.HasField("tensor_type"):
-        raise ModelError(f"{path}: input {item.name!r} is not a tensor")
-    tensor = item.type.tensor_type
-    try:
-        dtype = str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
-    except KeyError:
-        raise ModelError(f"{path}: input {item.name!r} has no known type ({tensor.elem_type})") from None
-    if override is not None:
-        return InputSpec(item.name, override.shape, override.dtype or dtype)
-    dims = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in tensor.shape.dim]
-    if any(dim <= 0 for dim in dims) or not tensor.HasField("shape"):
-        shown = "x".join(dim.dim_param or str(dim.dim_value or "?") for dim in tensor.shape.dim) or "?"
-        flag = "x".join(str(dim) if dim > 0 else "1" for dim in dims) or "1x3x224x224"
-        raise ModelError(
-            f"{path}: input {item.name!r} has no fixed shape ({shown}); give one, such as --input {item.name}={flag}"
-        )
-    return InputSpec(item.name, tuple(dims), dtype)
 
 
 def _import(path: Path, proto: Any, inputs: tuple[InputSpec, ...]) -> Any:

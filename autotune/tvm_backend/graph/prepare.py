@@ -20,6 +20,9 @@ def prepare(module: Any, target: Any, *, winograd: bool = False) -> Any:
 
     from autotune.tvm_backend.graph.fold_scale import fold_scales
     from autotune.tvm_backend.graph.layout import pack_layouts
+    from autotune.tvm_backend.graph.matmul import pack_products
+    from autotune.tvm_backend.graph.reshape import sink_reshapes
+    from autotune.tvm_backend.graph.rows import replace_row_operators
     from autotune.tvm_backend.graph.winograd import winograd_pays
     from autotune.tvm_backend.target import vector_registers
 
@@ -29,7 +32,8 @@ def prepare(module: Any, target: Any, *, winograd: bool = False) -> Any:
         module = tvm.transform.Sequential([*_dispatch(target), *simplify])(module)
         if target.kind.name == "llvm":
             pays = partial(winograd_pays, vector=vector_registers(target)[0]) if winograd else None
-            module = pack_layouts(fold_scales(module), winograd=pays)
+            module = pack_layouts(fold_scales(sink_reshapes(module)), winograd=pays)
+            module = replace_row_operators(sink_reshapes(pack_products(module)))
         lower = [
             passes.LegalizeOps(),
             passes.AnnotateTIROpPattern(),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import subprocess
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from autotune.errors import WorkerError
 from autotune.storage.formats import Candidate, Trial
+from autotune.tvm_backend.linker import find_linker
 from autotune.tvm_backend.search.space import replay
 
 
@@ -41,15 +41,19 @@ def link_shared(output: str, objects: Sequence[str] | str, *_: Any, **__: Any) -
         WorkerError: the linker failed.
     """
     files = [objects] if isinstance(objects, str) else list(objects)
-    command = [*_linker(), "-shared", "-o", output, *files]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [_linker(), "-shared", "-o", output, *files]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        raise WorkerError(f"cannot run the linker {command[0]}: {error.strerror}") from error
     if done.returncode:
         raise WorkerError(f"{command[0]} failed: {done.stderr.strip()[-500:]}")
 
 
-@lru_cache(maxsize=1)
-def _linker() -> tuple[str, ...]:
-    for name in ("ld", "gcc", "cc", "clang"):
-        if found := shutil.which(name):
-            return (found,)
-    raise WorkerError("no linker found; install binutils or gcc")
+def _linker() -> str:
+    if found := find_linker():
+        return found
+    path = os.environ.get("PATH", "")
+    raise WorkerError(
+        f"no linker in PATH ({path}); install binutils or gcc, or start the daemon with a PATH that has ld"
+    )

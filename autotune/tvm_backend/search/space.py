@@ -11,6 +11,7 @@ from autotune.errors import DamagedFile
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.sanitize import check_trace
 
+_MOST_ARGUMENTS = 64
 _QUIET = logging.getLogger("autotune.tvm")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
@@ -35,8 +36,17 @@ def tune_context(program: Any, target: Any, *, strategy: Any = None, seed: int =
 
 
 def design_space(program: Any, target: Any) -> list[Any]:
-    """The sketches of a program: schedules whose sampling instructions are the knobs."""
-    return list(tune_context(program, target).generate_design_space())
+    """The sketches of a program: schedules whose sampling instructions are the knobs.
+
+    None where a rule of MetaSchedule fails on it, as some do on reductions over an axis of one, and for a kernel of
+    very many arguments, such as one that joins hundreds of tensors: its rules need minutes for that.
+    """
+    if len(program["main"].params) > _MOST_ARGUMENTS:
+        return []
+    try:
+        return list(tune_context(program, target).generate_design_space())
+    except ValueError:  # a check inside TVM
+        return []
 
 
 def tuning_record(item: Candidate | Trial, workload: Any, target: Any) -> Any:

@@ -12,6 +12,9 @@ from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import TaskSpec
 from autotune.tvm_backend.sanitize import check_graph
 from autotune.tvm_backend.search.space import design_space
+from autotune.tvm_backend.vector_math import intrinsics
+
+_SPREAD = 0x9E3779B97F4A7C15  # odd, so that every version gives another hash
 
 
 @dataclass(frozen=True)
@@ -24,12 +27,19 @@ class Task:
 
 
 def extract_tasks(prepared: Any, target: Any) -> list[Task]:
-    """The tasks of a model after `prepare`, heaviest arithmetic first, so that the order is stable."""
+    """The tasks of a model after `prepare`, heaviest arithmetic first, so that the order is stable.
+
+    Programs that `prepare` has scheduled are no tasks.
+    """
     from tvm.s_tir import meta_schedule as ms
 
     found = ms.relax_integration.extract_tasks(prepared, target)
-    tasks = [_task(item, target) for item in found]
+    tasks = [_task(item, target) for item in found if not _scheduled(item.dispatched[0])]
     return sorted(tasks, key=lambda task: (-task.spec.gflop * task.spec.weight, task.spec.name))
+
+
+def _scheduled(program: Any) -> bool:
+    return any((function.attrs or {}).get("tirx.is_scheduled") for function in program.functions.values())
 
 
 def _task(extracted: Any, target: Any) -> Task:
@@ -39,7 +49,7 @@ def _task(extracted: Any, target: Any) -> Task:
     size = space_size(program, target)
     spec = TaskSpec(
         name=_short(str(extracted.task_name)),
-        hash=program_hash(program),
+        hash=task_hash(program),
         weight=int(extracted.weight),
         shape=_shapes(program),
         gflop=float(estimate_tir_flops(program)) / 1e9,
@@ -56,7 +66,22 @@ def program_hash(program: Any) -> str:
     """The structural hash of a tensor program, 16 hexadecimal digits; the same in every process."""
     from tvm_ffi import structural_hash
 
-    return f"{int(structural_hash(program)) & (2**64 - 1):016x}"
+    return _digits(int(structural_hash(program)))
+
+
+def task_hash(program: Any) -> str:
+    """The hash that stands for a task: its program's and, where that has elementary functions, how they are computed.
+
+    So what was measured with other formulas does not count for such a task, and all else still does.
+    """
+    from tvm_ffi import structural_hash
+
+    formulas = intrinsics.VERSION * _SPREAD if intrinsics.has_formulas(program) else 0
+    return _digits(int(structural_hash(program)) + formulas)
+
+
+def _digits(number: int) -> str:
+    return f"{number & (2**64 - 1):016x}"
 
 
 def _shapes(program: Any) -> str:
@@ -114,7 +139,7 @@ def write_program(path: Path, program: Any) -> None:
 
 
 def read_program(path: Path, hash: str) -> Any:
-    """Load what `write_program` stored; `hash` is that of the program.
+    """Load what `write_program` stored; `hash` is its `task_hash`.
 
     TVM's reader makes objects of any type, compiled libraries included: so only those that a program consists of
     get to it.
@@ -123,7 +148,7 @@ def read_program(path: Path, hash: str) -> Any:
         DamagedFile: the file is not that tensor program.
     """
     program = _load(path)
-    if program_hash(program) != hash:
+    if task_hash(program) != hash:
         raise DamagedFile(f"{path} is damaged: it is another program than was submitted")
     return program
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -238,6 +239,18 @@ def test_concat(parts: tuple[int, ...], conversions: int) -> None:
     def build(net: Net) -> str:
         pieces = [net.op("Relu", net.conv("x", 3, part)) for part in parts]
         return net.conv(net.op("Concat", *pieces, axis=1), sum(parts), 16)
+
+    check(build, 1, 3, 7, 7, conversions=conversions)
+
+
+@pytest.mark.parametrize(("parts", "conversions"), [((32, 16), 1), ((16, 16, 16), 1), ((20, 28), 4)])
+def test_a_split_where_chunks_end_needs_no_conversion(parts: tuple[int, ...], conversions: int) -> None:
+    def build(net: Net) -> str:
+        names = [f"part{index}" for index in range(len(parts))]
+        whole = net.conv("x", 3, sum(parts))
+        net.nodes.append(helper.make_node("Split", [whole, net.given(np.array(parts))], names, axis=1))
+        first, *others = (net.conv(name, size, 16) for name, size in zip(names, parts, strict=True))
+        return reduce(lambda left, right: net.op("Add", left, right), others, first)
 
     check(build, 1, 3, 7, 7, conversions=conversions)
 

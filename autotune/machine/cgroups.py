@@ -1,0 +1,153 @@
+"""What the control groups of this process allow it: a container's share of the CPUs and of the memory.
+
+Both versions are read, and both may be in use at once, with different controllers. A limit holds for a group and
+all groups within it, so the tightest along the path counts. Within a container only its own part of the path
+can be seen; the groups above it may allow less.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+ROOT = Path("/")
+_UNLIMITED = 1 << 60  # version 1 writes the largest number of pages for "no limit"
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit, in CPUs or in bytes, and the file that sets it."""
+
+    amount: float
+    file: Path
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A mounted control group hierarchy: where, from which group of it on, and its controllers (none: version 2)."""
+
+    top: str
+    point: Path
+    controllers: frozenset[str]
+
+
+def cpu_quota(root: Path = ROOT) -> Limit | None:
+    """The CPU time that this process and its neighbours may use, in CPUs, such as 1.5; None where there is no limit."""
+    found = [limit for folder in _groups(root, "cpu") for limit in (_quota_v2(folder), _quota_v1(folder)) if limit]
+    return min(found, key=lambda limit: limit.amount, default=None)
+
+
+def memory_limit(root: Path = ROOT) -> Limit | None:
+    """The bytes that this process and its neighbours may use; None where there is no limit.
+
+    `memory.high` counts as one: above it the kernel slows a process down until it is of no use.
+    """
+    names = ("memory.max", "memory.high", "memory.limit_in_bytes")
+    found = [limit for folder in _groups(root, "memory") for name in names if (limit := _bytes(folder / name))]
+    found += [limit for folder in _groups(root, "memory") if (limit := _hierarchical(folder / "memory.stat"))]
+    return min(found, key=lambda limit: limit.amount, default=None)
+
+
+def throttled_s(root: Path = ROOT) -> float:
+    """The seconds for which processes of these groups have been stopped because their CPU time was used up."""
+    total = 0.0
+    for folder in _groups(root, "cpu"):
+        for line in _text(folder / "cpu.stat").splitlines():
+            name, _, value = line.partition(" ")
+            unit = {"throttled_usec": 1e-6, "throttled_time": 1e-9}.get(name)
+            total += int(value) * unit if unit is not None and value.isdigit() else 0.0
+    return total
+
+
+def _groups(root: Path, controller: str) -> list[Path]:
+    """The folders of this process's group and of those around it, in both versions."""
+    own = _own_groups(root)
+    found: list[Path] = []
+    for mount in _mounts(root):
+        if mount.controllers and controller not in mount.controllers:
+            continue
+        path = own.get(controller if mount.controllers else "", "/")
+        found += _along(mount, path)
+    return found
+
+
+def _along(mount: Mount, path: str) -> Iterator[Path]:
+    """The folders from the top of the mount to the group at `path`, as far as they can be seen."""
+    inside = path.removeprefix(mount.top.rstrip("/")) if path.startswith(mount.top) else ""
+    folder = mount.point
+    yield folder
+    for name in inside.strip("/").split("/"):
+        folder = folder / name
+        if not name or name == ".." or not folder.is_dir():
+            return
+        yield folder
+
+
+def _own_groups(root: Path) -> dict[str, str]:
+    """The group of this process for each controller; that of version 2 under the empty name."""
+    found = {}
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        found.update(dict.fromkeys(controllers.split(","), path))
+    return found
+
+
+@lru_cache(maxsize=8)
+def _mounts(root: Path) -> tuple[Mount, ...]:
+    """They do not change while a process runs, and the list may be long."""
+    found = []
+    for line in _text(root / "proc/self/mountinfo").splitlines():
+        left, _, right = line.partition(" - ")
+        fields, kinds = left.split(), right.split()
+        if len(fields) < 5 or not kinds or kinds[0] not in ("cgroup", "cgroup2"):
+            continue
+        controllers = frozenset(kinds[-1].split(",")) if kinds[0] == "cgroup" else frozenset[str]()
+        found.append(Mount(unescaped(fields[3]), root / unescaped(fields[4]).lstrip("/"), controllers))
+    return tuple(found)
+
+
+def unescaped(path: str) -> str:
+    """A path of `mountinfo`, in which spaces and the like stand as octal numbers."""
+    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), path)
+
+
+def _quota_v2(folder: Path) -> Limit | None:
+    quota, _, period = _text(folder / "cpu.max").strip().partition(" ")
+    return _ratio(quota, period, folder / "cpu.max")
+
+
+def _quota_v1(folder: Path) -> Limit | None:
+    file = folder / "cpu.cfs_quota_us"  # -1: no limit
+    return _ratio(_text(file).strip(), _text(folder / "cpu.cfs_period_us").strip(), file)
+
+
+def _ratio(quota: str, period: str, file: Path) -> Limit | None:
+    if not quota.isdigit() or not period.isdigit() or int(period) == 0:
+        return None
+    return Limit(int(quota) / int(period), file)
+
+
+def _bytes(file: Path) -> Limit | None:
+    text = _text(file).strip()
+    return Limit(int(text), file) if text.isdigit() and int(text) < _UNLIMITED else None
+
+
+def _hierarchical(file: Path) -> Limit | None:
+    """What version 1 says of the groups above, which a container does not see."""
+    for line in _text(file).splitlines():
+        name, _, value = line.partition(" ")
+        if name == "hierarchical_memory_limit" and value.isdigit() and int(value) < _UNLIMITED:
+            return Limit(int(value), file)
+    return None
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""

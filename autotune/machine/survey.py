@@ -1,0 +1,133 @@
+"""What about this machine makes times worse than they need be, each with what to do about it: for `doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autotune.machine.cgroups import cpu_quota, memory_limit
+from autotune.machine.hardware import allowed_cpus
+from autotune.machine.shared_folder import private_reason
+from autotune.machine.topology import Cpu, shares_core, topology
+
+ROOT = Path("/")
+_STOLEN = 0.01  # of all CPU time since the machine was started
+_LITTLE_MEMORY = 4 << 30
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A fact about this machine; with a remedy, it is one that makes things worse."""
+
+    fact: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What tuning uses of this machine.
+
+    Attributes:
+        shared: the CPUs of all stages but measurements.
+        measured: those of measurements on the CPU; the same ones where none are kept.
+        lock_folder: where the locks are that all processes of this machine must see.
+    """
+
+    shared: tuple[int, ...]
+    measured: tuple[int, ...]
+    lock_folder: Path
+    allowed: tuple[int, ...] = field(default_factory=allowed_cpus)
+    root: Path = ROOT
+
+    def remarks(self) -> list[Remark]:
+        """Everything that there is to say, in order of how much it spoils."""
+        parts: tuple[Callable[[], Iterator[Remark]], ...] = (
+            self._locks,
+            self._quota,
+            self._memory,
+            self._threads,
+            self._kinds,
+            self._nodes,
+            self._governors,
+            self._stolen,
+        )
+        return [remark for part in parts for remark in part()]
+
+    @property
+    def _cpus(self) -> tuple[Cpu, ...]:
+        return topology(tuple(sorted({*self.shared, *self.measured})), self.root)
+
+    def _locks(self) -> Iterator[Remark]:
+        if reason := private_reason(self.lock_folder, self.root):
+            remedy = "set [machine] lock_dir to a folder that all share, or measurements disturb each other"
+            yield Remark(f"the locks are seen by few: {reason}", remedy)
+
+    def _quota(self) -> Iterator[Remark]:
+        if (quota := cpu_quota(self.root)) is not None and quota.amount < len(self.allowed):
+            fact = f"a quota of {quota.amount:g} CPUs' time on {len(self.allowed)} CPUs ({quota.file})"
+            yield Remark(
+                fact, "give it CPUs of its own instead (a cpuset): who has used up a quota is stopped while measured"
+            )
+
+    def _memory(self) -> Iterator[Remark]:
+        if (limit := memory_limit(self.root)) is not None:
+            remedy = "raise it to 4 GiB or more" if limit.amount < _LITTLE_MEMORY else ""
+            yield Remark(f"a limit of {limit.amount / 2**30:.1f} GiB of memory ({limit.file})", remedy)
+
+    def _threads(self) -> Iterator[Remark]:
+        """Hyper-threads: of the kept CPUs with others, and of the kept CPUs among themselves."""
+        kept = topology(self.measured, self.root)
+        if self.shared != self.measured and (shared := shares_core(kept, self.shared)):
+            fact = f"measurements on cpu {_listed(shared)} share a core with other stages"
+            yield Remark(fact, "set [machine] measure_cpus so that it fills whole cores, or to 0")
+        cores = len({cpu.core for cpu in kept})
+        if cores < len(kept):
+            fact = f"measurements use {len(kept)} hyper-threads of {cores} cores"
+            yield Remark(fact, f"[measure] threads = {cores} may well be faster and is steadier")
+
+    def _kinds(self) -> Iterator[Remark]:
+        kept = topology(self.measured, self.root)
+        slow = [cpu.number for cpu in kept if cpu.efficient]
+        if slow and len(slow) < len(kept):
+            fast = len(self._cpus) - sum(cpu.efficient for cpu in self._cpus)
+            fact = f"measurements use efficiency cores too: cpu {_listed(slow)}"
+            yield Remark(
+                fact, f"[machine] cpu_slots = {fast} uses the fast ones only: a kernel waits for its slowest thread"
+            )
+
+    def _nodes(self) -> Iterator[Remark]:
+        nodes = sorted({cpu.node for cpu in topology(self.measured, self.root)})
+        if len(nodes) > 1:
+            fact = f"measurements use {len(nodes)} NUMA nodes, {_listed(nodes)}"
+            command = f"numactl --cpunodebind={nodes[0]} --membind={nodes[0]}"
+            yield Remark(
+                fact, f"start the daemon with {command}, or set [machine] measure_cpus to less than a node has"
+            )
+
+    def _governors(self) -> Iterator[Remark]:
+        files = [self.root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor" for cpu in self.measured]
+        others = {text for file in files if (text := _text(file).strip())} - {"performance"}
+        if others:
+            fact = f"the clock of the CPUs follows the governor {', '.join(sorted(others))}"
+            yield Remark(fact, "times vary with it; run: sudo cpupower frequency-set -g performance")
+
+    def _stolen(self) -> Iterator[Remark]:
+        first, *_ = [*_text(self.root / "proc/stat").splitlines(), ""]
+        counts = [int(count) for count in first.split()[1:9]]
+        if len(counts) == 8 and counts[7] > _STOLEN * sum(counts):
+            share = counts[7] / sum(counts)
+            yield Remark(
+                f"other virtual machines took {share:.0%} of its CPU time so far", "use a machine with CPUs of its own"
+            )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,142 @@
+"""How the CPUs of this machine share cores and memory, and which of them are the slow ones: read from /sys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+ROOT = Path("/")
+_EFFICIENT = 0.8  # of the fastest core's capacity or clock; favoured cores of one kind differ by less than 10%
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """One logical CPU: the CPUs of its core, itself among them; its NUMA node; whether it is an efficiency core."""
+
+    number: int
+    core: tuple[int, ...]
+    node: int = 0
+    efficient: bool = False
+
+
+@lru_cache(maxsize=8)
+def topology(numbers: tuple[int, ...], root: Path = ROOT) -> tuple[Cpu, ...]:
+    """These CPUs, in this order. Where the system says nothing, each has a core of its own, and all are alike."""
+    nodes, slow = _nodes(root), _efficient(numbers, root)
+    return tuple(Cpu(number, _core(root, number), nodes.get(number, 0), number in slow) for number in numbers)
+
+
+def preferred(cpus: Iterable[Cpu], count: int) -> tuple[int, ...]:
+    """The `count` CPUs to use when it may not be all: fast ones, on cores of their own, of one node. Ascending."""
+    return tuple(sorted(cpu.number for cpu in _by_preference(cpus)[:count]))
+
+
+def set_aside(cpus: Sequence[Cpu], count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The CPUs to keep for measurements, and those that must then stay idle: the other threads of their cores.
+
+    Each kept CPU has a core of its own where there are enough; else whole cores are kept, with all their threads.
+    Where neither is possible the last CPUs are kept, and share a core with other stages.
+    """
+    if not count:
+        return (), ()
+    cores = _cores(cpus)
+    if len(cores) > count:
+        chosen = cores[:count]
+        kept = tuple(sorted(core[0] for core in chosen))
+        return kept, tuple(sorted(number for core in chosen for number in core[1:]))
+    whole = _whole_cores(cores, count)
+    return whole or tuple(sorted(cpu.number for cpu in cpus)[-count:]), ()
+
+
+def shares_core(cpus: Iterable[Cpu], others: Collection[int]) -> tuple[int, ...]:
+    """Those of the CPUs whose core also has one of the others. Ascending."""
+    wanted = set(others)
+    return tuple(sorted(cpu.number for cpu in cpus if wanted & (set(cpu.core) - {cpu.number})))
+
+
+def parse_list(text: str) -> tuple[int, ...]:
+    """`0-3,6` as 0, 1, 2, 3, 6; nothing for a list that cannot be read."""
+    found: list[int] = []
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if not first.isdigit() or not (last or first).isdigit():
+            return ()
+        found += range(int(first), int(last or first) + 1)
+    return tuple(found)
+
+
+def _by_preference(cpus: Iterable[Cpu]) -> list[Cpu]:
+    cpus = list(cpus)
+    members = {cpu.number for cpu in cpus}
+    size = {node: sum(cpu.node == node for cpu in cpus) for node in {cpu.node for cpu in cpus}}
+
+    def key(cpu: Cpu) -> tuple[object, ...]:
+        thread = sum(other < cpu.number for other in cpu.core if other in members)
+        return cpu.efficient, thread, -size[cpu.node], cpu.node, cpu.number
+
+    return sorted(cpus, key=key)
+
+
+def _cores(cpus: Sequence[Cpu]) -> list[tuple[int, ...]]:
+    """The cores as tuples of CPUs: fast ones first, of one node; of equal ones the last: the first get interrupts."""
+    members = {cpu.number: cpu for cpu in cpus}
+    cores = {tuple(number for number in cpu.core if number in members) or (cpu.number,) for cpu in cpus}
+    size = {node: sum(cpu.node == node for cpu in cpus) for node in {cpu.node for cpu in cpus}}
+
+    def key(core: tuple[int, ...]) -> tuple[object, ...]:
+        cpu = members[core[0]]
+        return cpu.efficient, -size[cpu.node], cpu.node, -core[0]
+
+    return sorted(cores, key=key)
+
+
+def _whole_cores(cores: Sequence[tuple[int, ...]], count: int) -> tuple[int, ...]:
+    """Exactly `count` CPUs that fill cores and leave one; nothing where there are none such."""
+    kept: list[int] = []
+    for core in cores[:-1]:
+        if len(kept) + len(core) <= count:
+            kept += core
+    return tuple(sorted(kept)) if len(kept) == count else ()
+
+
+def _core(root: Path, number: int) -> tuple[int, ...]:
+    folder = root / f"sys/devices/system/cpu/cpu{number}/topology"
+    for name in ("core_cpus_list", "thread_siblings_list"):  # the new name and the old one
+        found = parse_list(_text(folder / name))
+        if number in found:
+            return found
+    return (number,)
+
+
+def _nodes(root: Path) -> dict[int, int]:
+    found = {}
+    for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
+        found.update(dict.fromkeys(parse_list(_text(folder / "cpulist")), int(folder.name[4:])))
+    return found
+
+
+def _efficient(numbers: Sequence[int], root: Path) -> set[int]:
+    """The slow cores: as Intel's driver names them, else by capacity (Arm), else by the highest clock."""
+    named = set(parse_list(_text(root / "sys/devices/cpu_atom/cpus"))) & set(numbers)
+    if named:
+        return named if named < set(numbers) else set()
+    for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
+        rates = {number: _number(root / f"sys/devices/system/cpu/cpu{number}" / name) for number in numbers}
+        slow = {number for number, rate in rates.items() if 0 < rate < _EFFICIENT * max(rates.values())}
+        if slow:
+            return slow
+    return set()
+
+
+def _number(file: Path) -> int:
+    text = _text(file).strip()
+    return int(text) if text.isdigit() else 0
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,55 @@
+"""What one measure stage learns while it times its candidates."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+from autotune.machine.disturbance import Quiet
+from autotune.stages.guard import save_quiet
+from autotune.stages.stage import Stage
+from autotune.storage.formats import Trial
+
+
+@dataclass
+class Session:
+    """What the candidates that were timed so far have shown.
+
+    Attributes:
+        times: medians of the task's trials, in microseconds.
+        quiet: what the sentinel takes on this machine when it is quiet.
+        checks: seconds of each verification.
+        again: measurements that were made again.
+    """
+
+    times: list[float]
+    quiet: Quiet
+    checks: list[float] = field(default_factory=list)
+    again: int = 0
+    _known: Quiet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._known = self.quiet
+
+    def take(self, value: dict[str, Any]) -> None:
+        """Take in the answer for a candidate that was timed."""
+        self.times.append(statistics.median(value["times"]))
+        self.checks += [value["checked"]] if value["checked"] else []
+        self.again += value["again"]
+        if value["sentinel_us"]:
+            self.quiet = self.quiet.with_time(round(value["sentinel_us"], 3))
+
+    def save(self, stage: Stage) -> None:
+        """Keep what the sentinel took for later stages. Raises `DiskProblem`."""
+        if self.quiet != self._known:
+            save_quiet(stage.workspace, self.quiet)
+
+    def summary(self, disturbed: list[Trial]) -> dict[str, Any]:
+        """What the daemon is told besides the counts; of disturbances only where there were any."""
+        found: dict[str, Any] = {"verified": len(self.checks), "verification": round(sum(self.checks), 3)}
+        if self.again:
+            found["again"] = self.again
+        if disturbed:
+            found |= {"disturbed": len(disturbed), "busy": disturbed[-1].disturbed}
+        return found

@@ -1,0 +1,104 @@
+"""Replace the operators of a graph that TVM's importer lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from autotune.errors import ModelError
+from autotune.tvm_backend.graph.operators import normalised, quantised
+from autotune.tvm_backend.graph.operators.branches import inline_branches
+from autotune.tvm_backend.graph.operators.functions import expand, is_defined_by_function
+from autotune.tvm_backend.graph.operators.nodes import Nodes, Value
+from autotune.tvm_backend.graph.operators.recurrent import dynamic_lstm, recurrent
+
+# What takes the place of an operator: it writes others and returns the names of what they put out.
+Rule = Callable[[Any, Nodes], list[str]]
+
+RULES: Mapping[str, Rule] = {
+    "LSTM": recurrent,
+    "GRU": recurrent,
+    "RNN": recurrent,
+    "DynamicQuantizeLSTM": dynamic_lstm,
+    "QLinearConv": quantised.qlinear_conv,
+    "QLinearMatMul": quantised.qlinear_matmul,
+    "ConvInteger": quantised.conv_integer,
+    "MatMulInteger": quantised.matmul_integer,
+    "LpNormalization": normalised.lp_normalization,
+    "Scaler": normalised.scaler,
+}
+
+_OLDEST = 11  # opset: Slice, Clip and Round as they are written here
+
+
+def is_lowered(proto: Any) -> bool:
+    """Whether a graph has no operator that has a rule here."""
+    return not any(node.op_type == "If" or rule_of(node) for node in proto.graph.node)
+
+
+def rule_of(node: Any) -> Rule | None:
+    """What takes the place of an operator; None if it stays."""
+    return expand if is_defined_by_function(node) else RULES.get(node.op_type)
+
+
+def lower(proto: Any) -> Any:
+    """A graph that computes the same in operators that TVM's importer has, as far as there are rules.
+
+    Raises:
+        ModelError: an operator is used in a way that its rule does not know.
+    """
+    import onnx
+
+    lowered = _of_opset(proto, _OLDEST)
+    inline_branches(lowered.graph, "branch")
+    values, opset = _values(lowered), _opset(lowered)
+    written: list[Any] = []
+    for index, node in enumerate(lowered.graph.node):
+        rule = rule_of(node)
+        if rule is None:
+            written.append(node)
+            continue
+        nodes = Nodes(f"lowered.{index}", opset, values)
+        try:
+            outputs = rule(node, nodes)
+        except ValueError as error:
+            raise ModelError(f"operator {node.op_type} {node.name!r}: {error}") from error
+        written += nodes.written
+        lowered.graph.initializer.extend(nodes.constants)
+        pairs = zip(outputs, node.output, strict=False)  # an operator's last outputs may be left out
+        written += [onnx.helper.make_node("Identity", [new], [old], old) for new, old in pairs if new and old]
+    del lowered.graph.node[:]
+    lowered.graph.node.extend(written)
+    return lowered
+
+
+def _of_opset(proto: Any, oldest: int) -> Any:
+    """A copy of a graph, in this version of the operators if it is of an older one."""
+    import onnx
+
+    if _opset(proto) < oldest:
+        try:
+            return onnx.version_converter.convert_version(proto, oldest)
+        except RuntimeError as error:
+            raise ModelError(f"its operators are of opset {_opset(proto)}, and cannot be converted: {error}") from error
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    return copy
+
+
+def _opset(proto: Any) -> int:
+    return next((int(item.version) for item in proto.opset_import if item.domain in ("", "ai.onnx")), 1)
+
+
+def _values(proto: Any) -> dict[str, Value]:
+    """What shape inference finds for the values of a graph."""
+    import onnx
+
+    inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    found = {item.name: Value(item.data_type, tuple(item.dims)) for item in inferred.graph.initializer}
+    for item in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
+        tensor = item.type.tensor_type
+        dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
+        known = tensor.HasField("shape") and all(dim >= 0 for dim in dims)
+        found.setdefault(item.name, Value(tensor.elem_type, tuple(dims) if known else None))
+    return found

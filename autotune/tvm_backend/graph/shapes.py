@@ -1,0 +1,147 @@
+"""The shapes of a model's inputs: from the file, from what the user gave, or an error that ends with what to type."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import ModelError
+from autotune.storage.formats import InputSpec
+
+_FLOATS = "float"
+_CHANNELS = (1, 3, 4)
+# What a dimension is called, and a size that makes sense for it.
+_BY_NAME = (
+    (("batch", "bs"), 1),
+    (("height", "width"), 224),
+    (("channel",), 3),
+    (("sample",), 16_000),
+    (("seq", "len", "token", "time", "frame"), 128),
+)
+
+
+@dataclass(frozen=True)
+class _Input:
+    """An input as the file has it: an open dimension is its name, or empty; None where not even the rank is known."""
+
+    name: str
+    dtype: str
+    dims: tuple[int | str, ...] | None
+
+    @property
+    def fixed(self) -> tuple[int, ...] | None:
+        if self.dims is None:
+            return None
+        sizes = tuple(dim for dim in self.dims if isinstance(dim, int))
+        return sizes if len(sizes) == len(self.dims) else None
+
+
+def resolve_inputs(
+    path: Path, proto: Any, overrides: Mapping[str, InputSpec], dims: Mapping[str, int] | None = None
+) -> tuple[InputSpec, ...]:
+    """The inputs in the order of the graph, every dimension known.
+
+    Args:
+        overrides: shapes (and types) by the name of the input; an empty dtype keeps the model's.
+        dims: sizes of open dimensions by their names.
+
+    Raises:
+        ModelError: an input that was named does not exist, or one has an open dimension still.
+    """
+    constants = {item.name for item in proto.graph.initializer}
+    free = [_read(path, item) for item in proto.graph.input if item.name not in constants]
+    _check_names(path, free, overrides, dims or {})
+    named = [_named(item, dims or {}) for item in free]
+    open_ = [item for item in named if item.fixed is None and item.name not in overrides]
+    if open_:
+        raise ModelError(_advice(path, named, open_, overrides))
+    return tuple(_resolved(item, overrides.get(item.name)) for item in named)
+
+
+def _resolved(item: _Input, override: InputSpec | None) -> InputSpec:
+    if override is not None:
+        return InputSpec(item.name, override.shape, override.dtype or item.dtype)
+    return InputSpec(item.name, item.fixed or (), item.dtype)
+
+
+def _read(path: Path, item: Any) -> _Input:
+    import onnx
+
+    if not item.type.HasField("tensor_type"):
+        raise ModelError(f"{path}: input {item.name!r} is not a tensor")
+    tensor = item.type.tensor_type
+    try:
+        dtype = str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    except KeyError:
+        raise ModelError(f"{path}: input {item.name!r} has no known type ({tensor.elem_type})") from None
+    if not tensor.HasField("shape"):
+        return _Input(item.name, dtype, None)
+    dims = tuple(dim.dim_value if dim.dim_value > 0 else dim.dim_param for dim in tensor.shape.dim)
+    return _Input(item.name, dtype, dims)
+
+
+def _check_names(path: Path, free: list[_Input], overrides: Mapping[str, Any], dims: Mapping[str, int]) -> None:
+    names = [item.name for item in free]
+    unknown = sorted(set(overrides) - set(names))
+    if unknown:
+        raise ModelError(f"{path} has no input {unknown[0]!r}; its inputs: {', '.join(names)}")
+    there = {dim: None for item in free for dim in item.dims or () if isinstance(dim, str) and dim}
+    unknown = sorted(set(dims) - set(there))
+    if unknown:
+        raise ModelError(f"{path} has no dimension {unknown[0]!r}; its open ones: {', '.join(there) or 'none'}")
+
+
+def _named(item: _Input, sizes: Mapping[str, int]) -> _Input:
+    """The input with the sizes of the dimensions that have one by name."""
+    if item.dims is None:
+        return item
+    return _Input(item.name, item.dtype, tuple(sizes.get(str(dim), dim) for dim in item.dims))
+
+
+def _advice(path: Path, inputs: list[_Input], open_: list[_Input], given: Mapping[str, InputSpec]) -> str:
+    """One line: which inputs lack a shape, and a command with a shape for all of them."""
+    shown = ", ".join(f"{item.name!r} ({_written(item)})" for item in open_)
+    sizes: dict[str, int] = {}
+    words = ["autotune", "submit", str(path)]
+    for item in inputs:
+        if item in open_ or item.name in given:
+            shape = given[item.name].shape if item.name in given else sensible(item.dtype, item.dims, sizes)
+            words += ["--input", f"{item.name}={'x'.join(map(str, shape)) or 'scalar'}"]
+    return f"{path}: no fixed shape is known for {shown}; give one, such as: {shlex.join(words)}"
+
+
+def _written(item: _Input) -> str:
+    return "?" if item.dims is None else "x".join(str(dim) or "?" for dim in item.dims)
+
+
+def sensible(dtype: str, dims: tuple[int | str, ...] | None, sizes: dict[str, int]) -> tuple[int, ...]:
+    """A shape that an input is likely to have: 1x3x224x224 for an image, a sequence of 128, a batch of 1.
+
+    Args:
+        sizes: what was chosen for dimensions by name, which others of that name have, too; it is added to.
+    """
+    if dims is None:
+        return (1, 3, 224, 224) if dtype.startswith(_FLOATS) else (1, 128)
+    found = []
+    for axis, dim in enumerate(dims):
+        size = dim if isinstance(dim, int) else sizes.get(dim) or _size(dtype, dims, axis)
+        if isinstance(dim, str) and dim:
+            sizes[dim] = size
+        found.append(size)
+    return tuple(found)
+
+
+def _size(dtype: str, dims: tuple[int | str, ...], axis: int) -> int:
+    name = str(dims[axis]).lower()
+    for words, size in _BY_NAME:
+        if any(word in name for word in words):
+            return size
+    if axis == 0:
+        return 1
+    if len(dims) != 4 or not dtype.startswith(_FLOATS):
+        return 128
+    channel = 3 if dims[3] in _CHANNELS and dims[1] not in _CHANNELS else 1
+    return 3 if axis == channel else 224

@@ -1,0 +1,128 @@
+"""Whether this machine can do the work at all: one kernel that is known to be good is compiled, linked and run.
+
+Asked before the first stage for a target, and when many candidates fail alike. What goes wrong here is the machine's
+fault or the target's, never a candidate's, so no trial is spent on it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import MachineProblem, WorkerError, disk_problem
+from autotune.processes.isolate import ItemResult, isolated
+from autotune.tvm_backend.kernels.build import link_shared
+
+_LIMIT_S = 60.0
+_ELEMENTS = 64
+_LANES = 16
+_STEPS = ("compile", "load", "run")
+
+
+def check_machine(description: Mapping[str, Any]) -> None:
+    """Compile, link, load and run the known good kernel for a target's CPU, in a process that may die of it.
+
+    Args:
+        description: the target; of one for a GPU its host is tried.
+
+    Raises:
+        MachineProblem: it did not work. Says why and what helps.
+        DiskProblem: the disk of the temporary folder is full.
+    """
+    cpu = dict(description if description["kind"] == "llvm" else description.get("host", {"kind": "llvm"}))
+    with _temporary_folder() as folder:
+        note = Path(folder) / "step"
+        try:
+            ((_, outcome),) = isolated([cpu], lambda: lambda target: _probe(target, note), limit_s=_LIMIT_S)
+        except OSError as error:
+            raise MachineProblem(
+                f"this machine starts no more processes ({error.strerror}); end some, or raise their limit (ulimit -u)"
+            ) from error
+        if outcome.kind != "ok":
+            raise MachineProblem(_reason(cpu, outcome, _step(note)))
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for what is compiled; TVM's compiler needs one, too."""
+    try:
+        return tempfile.TemporaryDirectory(prefix="autotune-probe-")
+    except OSError as error:
+        problem = disk_problem("write to", error.filename or "the temporary folder", error)
+        if problem.passing:
+            raise problem from error
+        wanted = os.environ.get("TMPDIR") or "/tmp"
+        raise MachineProblem(
+            f"no usable temporary folder ({error.strerror or error});"
+            f" make {wanted} writable, or set TMPDIR to a folder that is"
+        ) from error
+
+
+def _probe(description: Mapping[str, Any], note: Path) -> None:
+    """Each step is noted before it is taken, for a process that dies cannot say at which one."""
+    import tvm
+
+    note.write_text(_STEPS[0])
+    target = tvm.target.Target(dict(description))
+    library = str(note.with_name("probe.so"))
+    tvm.driver.build(_program(), target=target).export_library(library, fcompile=link_shared)
+    note.write_text(_STEPS[1])
+    module = tvm.runtime.load_module(library)
+    note.write_text(_STEPS[2])
+    _check_answers(module)
+
+
+def _program() -> Any:
+    """Vector arithmetic on floats, half floats and integers: what a compiler uses a CPU's later instructions for."""
+    from tvm import s_tir, te
+
+    x = te.placeholder((_ELEMENTS,), "float32", name="x")
+    n = te.placeholder((_ELEMENTS,), "int32", name="n")
+    roots = te.compute((_ELEMENTS,), lambda i: te.sqrt(te.max(x[i] * x[i] + x[i], 0.0)), name="roots")
+    bits = te.compute((_ELEMENTS,), lambda i: te.popcount(n[i] * n[i]), name="bits")
+    half = te.compute((_ELEMENTS,), lambda i: x[i].astype("float16"), name="half")
+    short = te.compute((_ELEMENTS,), lambda i: half[i] * half[i] + half[i], name="short")
+    schedule = s_tir.Schedule(te.create_prim_func([x, n, roots, bits, short]))
+    for name in ("roots", "bits", "half", "short"):
+        (loop,) = schedule.get_loops(schedule.get_sblock(name))
+        _, lanes = schedule.split(loop, [None, _LANES])
+        schedule.vectorize(lanes)
+    return schedule.mod
+
+
+def _check_answers(module: Any) -> None:
+    import numpy as np
+    import tvm
+
+    x, n = np.linspace(0, 4, _ELEMENTS, dtype="float32"), np.arange(_ELEMENTS, dtype="int32")
+    outputs = [np.zeros(_ELEMENTS, dtype) for dtype in ("float32", "int32", "float16")]
+    tensors = [tvm.runtime.tensor(value) for value in (x, n, *outputs)]
+    module["main"](*tensors)
+    roots, bits, short = (tensor.numpy() for tensor in tensors[2:])
+    right = np.allclose(roots, np.sqrt(x * x + x), rtol=1e-4)
+    right = right and np.allclose(short.astype("float32"), x * x + x, rtol=1e-2)
+    if not right or bits.tolist() != [bin(value * value).count("1") for value in n.tolist()]:
+        raise WorkerError("its results are wrong")
+
+
+def _step(note: Path) -> str:
+    try:
+        return note.read_text()
+    except OSError:
+        return _STEPS[0]
+
+
+def _reason(target: Mapping[str, Any], outcome: ItemResult, step: str) -> str:
+    """What stands in the way, and what helps."""
+    said = outcome.reason.removeprefix(f"{WorkerError.__name__}: ")
+    if outcome.kind in ("memory", "timeout"):
+        return f"a tiny kernel could not be tried out here ({said}); end what else runs on this machine"
+    if step == "compile":
+        return f"nothing can be compiled here: {said}"
+    foreign = "SIGILL" in said or step == "load"
+    cpu = f"the CPU {target.get('mcpu', 'of the target')}"
+    if foreign:
+        return f"this machine cannot run what is built for {cpu} ({said}); tune on such a machine, or submit for llvm"
+    return f"a kernel that is known to be good fails here ({said}); check this machine and its TVM"

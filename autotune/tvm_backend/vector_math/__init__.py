@@ -1,0 +1,1 @@
+"""Elementary functions as arithmetic on whole vectors, where LLVM would call the C library for each element."""

@@ -1,0 +1,137 @@
+"""exp and what follows from it: exp2, exp10, tanh, the logistic function, erf, sinh, cosh.
+
+The argument is reduced to r with |r| <= ln(2) / 2 and a power of two (Cody and Waite, Software Manual for the
+Elementary Functions, 1980). The coefficients are minimax fits of our own (scripts/fit_polynomials.py). Each function
+takes and returns float32.
+"""
+
+from __future__ import annotations
+
+from autotune.tvm_backend.vector_math.formula import Expr, Formula
+
+LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
+LN_2_HIGH, LN_2_LOW = 0.693359375, -2.1219444005469057e-4  # the high part has nine bits: a multiple of it is exact
+_LOG2_10, _LN_10 = 3.321928094887362, 2.302585092994046
+_LOG10_2_HIGH, _LOG10_2_LOW = 0.301025390625, 4.605038981195214e-06
+
+# (exp(r) - 1 - r) / r**2, to 3.3e-9 of exp(r).
+_EXP = (0.49999993050728764, 0.16666514791440457, 0.04166845678657423, 0.008369418831738477, 0.0013813144544184933)
+# The same, to 2.6e-10 of exp(r) - 1.
+_EXPM1 = (
+    0.5000000046819968,
+    0.16666666352400947,
+    0.041666348710031643,
+    0.008333391636671445,
+    0.0013941652512540954,
+    0.00019845958229667448,
+)
+# erf(x) / x as a quotient of polynomials in x**2, for |x| <= 3.95, to 1.9e-9.
+_ERF_ABOVE = (
+    1.128379225730896,
+    0.18516871333122253,
+    0.05427476763725281,
+    0.003843362210318446,
+    0.0003779385006055236,
+    4.6404875320149586e-06,
+    -1.296731078070934e-08,
+)
+_ERF_BELOW = (
+    1.0,
+    0.49743491411209106,
+    0.11391089856624603,
+    0.015443707816302776,
+    0.0013040630146861076,
+    6.269300502026454e-05,
+)
+_ERF_IS_ONE = 3.92  # from here on float32 has nothing between erf and 1
+
+
+def exp(f: Formula, x: Expr) -> Expr:
+    """e**x."""
+    bounded = f.at_least(f.at_most(x, 89.0), -104.0)
+    fraction, power = _reduced(f, bounded)
+    return scaled(f, _exp_reduced(f, fraction), power)
+
+
+def exp2(f: Formula, x: Expr) -> Expr:
+    """2**x."""
+    bounded = f.at_least(f.at_most(x, 129.0), -151.0)
+    whole, power = f.rounded(bounded)
+    return scaled(f, _exp_reduced(f, f.let((bounded - whole) * LN_2)), power)
+
+
+def exp10(f: Formula, x: Expr) -> Expr:
+    """10**x."""
+    bounded = f.at_least(f.at_most(x, 39.0), -46.0)
+    whole, power = f.rounded(bounded * _LOG2_10)
+    rest = f.let(bounded - whole * _LOG10_2_HIGH - whole * _LOG10_2_LOW)
+    return scaled(f, _exp_reduced(f, f.let(rest * _LN_10)), power)
+
+
+def tanh(f: Formula, x: Expr) -> Expr:
+    """The hyperbolic tangent, from exp(2|x|) - 1 so that nothing cancels near zero."""
+    doubled = f.let(f.at_most(f.magnitude(x), 10.0) * 2.0)
+    grown = f.let(_expm1(f, doubled))
+    return f.signed(grown / (grown + 2.0), x)
+
+
+def sigmoid(f: Formula, x: Expr) -> Expr:
+    """1 / (1 + exp(-x)), without an overflow on the way."""
+    decayed = f.let(exp(f, f.let(f.magnitude(x) * -1.0)))
+    return f.select(x < 0.0, decayed, 1.0) / (decayed + 1.0)
+
+
+def erf(f: Formula, x: Expr) -> Expr:
+    """The error function."""
+    size = f.magnitude(x)
+    bounded = f.at_most(size, _ERF_IS_ONE)
+    square = f.let(bounded * bounded)
+    quotient = bounded * f.polynomial(square, _ERF_ABOVE) / f.polynomial(square, _ERF_BELOW)
+    return f.signed(f.select(size < _ERF_IS_ONE, quotient, f.select(x == x, 1.0, x)), x)
+
+
+def sinh(f: Formula, x: Expr) -> Expr:
+    """The hyperbolic sine."""
+    size = f.magnitude(x)
+    grown = f.let(_expm1(f, f.at_most(size, 1.0)))
+    half = f.let(_half_exp(f, size))
+    return f.signed(f.select(size < 1.0, (grown + grown / (grown + 1.0)) * 0.5, half - 0.25 / half), x)
+
+
+def cosh(f: Formula, x: Expr) -> Expr:
+    """The hyperbolic cosine."""
+    half = f.let(_half_exp(f, f.magnitude(x)))
+    return half + 0.25 / half
+
+
+def scaled(f: Formula, value: Expr, power: Expr) -> Expr:
+    """`value * 2**power` for powers from -250 to 250, in two steps: infinity and denormals come out right."""
+    half = f.let(power >> 1)
+    return value * _power_of_two(f, half) * _power_of_two(f, power - half)
+
+
+def _power_of_two(f: Formula, power: Expr) -> Expr:
+    return f.bits((power + 127) << 23, "float32")
+
+
+def _reduced(f: Formula, x: Expr) -> tuple[Expr, Expr]:
+    """r and an int32 n with x = r + n ln(2)."""
+    whole, power = f.rounded(x * LOG2_E)
+    return f.let((x - whole * LN_2_HIGH) - whole * LN_2_LOW), power
+
+
+def _exp_reduced(f: Formula, rest: Expr) -> Expr:
+    return f.polynomial(rest, (1.0, 1.0, *_EXP))
+
+
+def _half_exp(f: Formula, size: Expr) -> Expr:
+    """exp(x) / 2 for x >= 0: finite for all x of which the hyperbolic functions are."""
+    rest, power = _reduced(f, f.at_most(size, 90.0))
+    return scaled(f, _exp_reduced(f, rest), f.let(power - 1))
+
+
+def _expm1(f: Formula, x: Expr) -> Expr:
+    """exp(x) - 1 for 0 <= x <= 80, with full relative accuracy."""
+    rest, power = _reduced(f, x)
+    factor = f.let(_power_of_two(f, power))
+    return factor * (rest + rest * rest * f.polynomial(rest, _EXPM1)) + (factor - 1.0)

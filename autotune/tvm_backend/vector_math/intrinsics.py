@@ -1,0 +1,94 @@
+"""Tell TVM's code generation for CPUs to compute elementary functions by our formulas.
+
+LLVM gives exp, tanh, erf and the like to the C library, element by element where a loop is vectorised: YOLOv8n's SiLU
+took as long as its convolutions. float64 stays with the C library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+from autotune.tvm_backend.vector_math import exponential, logarithm, power, trigonometric
+from autotune.tvm_backend.vector_math.formula import Expr, Formula
+
+FORMULAS: dict[str, Callable[..., Expr]] = {
+    "tirx.exp": exponential.exp,
+    "tirx.exp2": exponential.exp2,
+    "tirx.exp10": exponential.exp10,
+    "tirx.tanh": exponential.tanh,
+    "tirx.sigmoid": exponential.sigmoid,
+    "tirx.erf": exponential.erf,
+    "tirx.sinh": exponential.sinh,
+    "tirx.cosh": exponential.cosh,
+    "tirx.log": logarithm.log,
+    "prim.log2": logarithm.log2,
+    "tirx.log10": logarithm.log10,
+    "tirx.log1p": logarithm.log1p,
+    "tirx.asinh": logarithm.asinh,
+    "tirx.acosh": logarithm.acosh,
+    "tirx.atanh": logarithm.atanh,
+    "tirx.pow": power.power,
+    "tirx.sin": trigonometric.sin,
+    "tirx.cos": trigonometric.cos,
+    "tirx.tan": trigonometric.tan,
+    "tirx.asin": trigonometric.asin,
+    "tirx.acos": trigonometric.acos,
+    "tirx.atan": trigonometric.atan,
+}
+VERSION = 1  # of the formulas: a kernel with other ones is another kernel
+_LEVEL = 99  # above TVM's own rules
+_LOWERING = "llvm.FLowerIntrinsic"
+_NARROW = ("float16", "float32")
+
+_from_library = False
+
+
+@contextlib.contextmanager
+def library_functions() -> Iterator[None]:
+    """Within it, code is generated as TVM does it by itself: what is compiled so does not depend on our formulas."""
+    global _from_library
+    before, _from_library = _from_library, True
+    try:
+        yield
+    finally:
+        _from_library = before
+
+
+@lru_cache(maxsize=1)
+def register() -> None:
+    """Make our formulas the lowering of the functions on CPUs, for the rest of this process."""
+    import tvm
+    from tvm import tirx
+
+    for name, formula in FORMULAS.items():
+        otherwise = tvm.ir.Op.get(name).get_attr(_LOWERING)
+        tirx.register_intrin_lowering(name, target="llvm", f=_rule(formula, otherwise), level=_LEVEL)
+
+
+def has_formulas(program: Any) -> bool:
+    """Whether a module calls a function that has a formula. Takes milliseconds."""
+    import tvm
+
+    text = tvm.ir.save_json(program)  # there is no visitor of tensor programs in Python
+    return any(f'"{name}"' in text for name in FORMULAS)
+
+
+def _rule(formula: Callable[..., Expr], otherwise: Callable[[Expr], Expr] | None) -> Callable[[Expr], Expr]:
+    """The rule for a call: by the formula where it can be, otherwise by TVM's own rule, if there is one."""
+
+    def lower(call: Expr) -> Expr:
+        element, _, lanes = str(call.ty.dtype).partition("x")
+        if _from_library or element not in _NARROW or "vscale" in lanes:
+            return otherwise(call) if otherwise is not None else call
+        return _lowered(formula, call.args, element, int(lanes or 1))
+
+    return lower
+
+
+def _lowered(formula: Callable[..., Expr], args: Any, element: str, lanes: int) -> Expr:
+    f = Formula(lanes)
+    first, *rest = (f.cast(arg, "float32") for arg in args)
+    return f.close(f.cast(formula(f, f.let(first), *rest), element))

@@ -1,0 +1,58 @@
+"""Whether this machine can do what a worker is there for: asked once for each target, before its first stage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from autotune.errors import MachineProblem
+from autotune.storage.formats import SIMULATED, JobSpec
+from autotune.tvm_backend.load import Installation
+from autotune.tvm_backend.target import check_here
+
+
+@dataclass
+class Fitness:
+    """What one worker knows of its machine.
+
+    A stage runs in a forked child, which inherits the targets that are `known` to work here, and hands the one that
+    it tried out itself, `tried`, back to its worker.
+    """
+
+    installed: Installation = field(default_factory=Installation.now)
+    known: set[str] = field(default_factory=set)
+    tried: str = ""
+
+    def check_installation(self) -> None:
+        """Ask whether the TVM that this worker has loaded is still the one on the disk.
+
+        Raises:
+            MachineProblem: it is not, so that its parts no longer fit together in memory; the worker has to go.
+        """
+        if Installation.now() != self.installed:
+            raise MachineProblem("TVM was changed while its worker was running; a new worker is started")
+
+    def check_job(self, spec: JobSpec) -> None:
+        """Ask whether a job is for this machine, and whether its target works here.
+
+        Raises:
+            MachineProblem: it was submitted elsewhere, or this machine cannot build or run what is compiled for it.
+        """
+        if spec.target_kind != SIMULATED:
+            check_here(spec.target, spec.target_key, spec.machine)
+            self.check_target(spec.target)
+
+    def check_target(self, target: Mapping[str, Any]) -> None:
+        """Try the target out, unless that was done before.
+
+        Raises:
+            MachineProblem: this machine cannot build or run what is compiled for it.
+        """
+        from autotune.tvm_backend.kernels.probe import check_machine
+
+        key = json.dumps(target, sort_keys=True)
+        if key not in self.known:
+            check_machine(target)
+            self.tried = key

@@ -1,0 +1,152 @@
+#!/usr/bin/env python
+"""Compare exported libraries with the runtimes that users could choose instead.
+
+    python scripts/bench_inference.py models/resnet18.onnx models/bert.onnx --folder build/inference --trials 400
+
+A model that has no export in the folder yet is tuned and exported first, with so many trials for each. Then every
+runtime runs alone in its own process, by turns, on equal threads and inputs: our library, ONNX Runtime, OpenVINO
+(pip install 'autotune[bench]'), PyTorch (torch and onnx2torch) and TVM untuned, those of them that are installed. The
+first columns are medians over the processes, in milliseconds; ratios are taken within a turn, with their range.
+Nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import AutotuneError
+from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.export import compare
+from autotune.tvm_backend.export.contest import TIMINGS, Contest, Contestant, Times, ratios
+from autotune.tvm_backend.export.inputs import draw
+
+_SEED = 2026
+_NEEDED = {"onnxruntime": ("onnxruntime",), "openvino": ("openvino",), "pytorch": ("torch", "onnx2torch")}
+_TITLES = {
+    "ours": "ours",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "pytorch": "PyTorch",
+    "untuned": "TVM untuned",
+}
+
+
+def main() -> None:
+    options = parse()
+    if options.compile_untuned:
+        compile_untuned(options.models[0], options.compile_untuned)
+        return
+    missing = [model for model in options.models if not (exported(options.folder, model) / "report.json").exists()]
+    if missing:
+        tune(missing, options)
+    rows = [row for model in options.models if (row := played(model, options)) is not None]
+    print(table(rows))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="ONNX files")
+    parser.add_argument("--folder", type=Path, default=Path("build/inference"), help="workspace and exports")
+    parser.add_argument("--trials", type=int, default=400, help="of a model that has to be tuned")
+    parser.add_argument("--turns", type=int, default=9, help="processes of each runtime")
+    parser.add_argument("--without", nargs="*", default=[], choices=[*_NEEDED, "untuned"], help="leave these out")
+    parser.add_argument("--compile-untuned", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def exported(folder: Path, model: Path) -> Path:
+    return folder / "exports" / model.stem
+
+
+def tune(models: Sequence[Path], options: argparse.Namespace) -> None:
+    """Tune and export what is missing, as users do."""
+    command = [sys.executable, "-m", "autotune", "--workspace", str(options.folder)]
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for model in models:
+        subprocess.run([*command, "submit", str(model), "--trials", str(options.trials)], check=True)
+    subprocess.run([*command, "daemon", "run", "--drain"], check=True)
+    for model in models:
+        subprocess.run([*command, "export", model.stem, "--output", str(exported(options.folder, model))], check=True)
+
+
+def played(model: Path, options: argparse.Namespace) -> tuple[str, dict[str, Any], dict[str, Times]] | None:
+    """The times of all runtimes on a model; None where ours is refused."""
+    folder = exported(options.folder, model)
+    report = json.loads((folder / "report.json").read_text())
+    contestants = runtimes(model, folder, report, options.without)
+    inputs = [InputSpec(item["name"], tuple(item["shape"]), item["dtype"]) for item in report["inputs"]]
+    arrays = draw(inputs, _SEED)
+    with Contest(contestants, inputs, arrays, report["threads"]) as contest:
+        reference = contest.outputs("onnxruntime") if "onnxruntime" in contestants else contest.outputs("ours")
+        for name in list(contestants):
+            try:
+                compare.check(contest.outputs(name), reference, report["tolerance"])
+            except AutotuneError as error:
+                print(f"{model.stem}: {_TITLES[name]} is left out: {error}", file=sys.stderr)
+                del contestants[name]
+        if "ours" not in contestants:
+            return None
+        return model.stem, report, contest.play(options.turns * TIMINGS)
+
+
+def runtimes(model: Path, folder: Path, report: Mapping[str, Any], without: Sequence[str]) -> dict[str, Contestant]:
+    device = "cuda" if report["target"]["kind"] == "cuda" else "cpu"
+    found = {"ours": Contestant("library", folder / "model.so", device)}
+    for name, packages in _NEEDED.items():
+        if name not in without and all(find_spec(package) for package in packages):
+            found[name] = Contestant(name, model.resolve())
+    if "untuned" not in without:
+        library = folder / "untuned.so"
+        if not library.exists():
+            subprocess.run([sys.executable, __file__, str(model), "--compile-untuned", str(library)], check=True)
+        found["untuned"] = Contestant("library", library, device)
+    return found
+
+
+def compile_untuned(model: Path, library: Path) -> None:
+    """Write what TVM makes of a model without any tuning, for the target and inputs of the export beside it."""
+    from autotune.tvm_backend.load import load_tvm
+
+    report = json.loads((library.parent / "report.json").read_text())
+    load_tvm(report["target"]["kind"])
+    import tvm
+
+    from autotune.tvm_backend.export import compile as compiling
+    from autotune.tvm_backend.graph.model import read_model
+
+    inputs = {item["name"]: InputSpec(item["name"], tuple(item["shape"]), item["dtype"]) for item in report["inputs"]}
+    target = tvm.target.Target(report["target"])
+    compiling.compile_untuned(read_model(model, inputs).module, target).export_library(str(library))
+
+
+def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, Times]]]) -> str:
+    """Markdown: the medians, the arithmetic per second of ours, and its ratio to the fastest of the others."""
+    shown = [name for name in _TITLES if any(name in times for _, _, times in rows)]
+    lines = [f"| model | {' | '.join(_TITLES[name] for name in shown)} | GFLOP/s | ours / fastest other |"]
+    lines.append("|---" * (len(shown) + 3) + "|")
+    shares = []
+    for name, report, times in rows:
+        best = min((other for other in times if other != "ours"), key=lambda other: times[other].median_ms, default="")
+        found = ratios(times["ours"], times[best]) if best else [math.nan]
+        shares.append(statistics.median(found))
+        cells = [f"{times[item].median_ms:.2f}" if item in times else "" for item in shown]
+        speed = sum(task["gflop"] * task["weight"] for task in report["tasks"]) / times["ours"].median_ms * 1e3
+        ratio = f"{shares[-1]:.2f} ({min(found):.2f} to {max(found):.2f}, {_TITLES.get(best, '')})"
+        lines.append(f"| {name} | {' | '.join(cells)} | {speed:.0f} | {ratio} |")
+    threads = {report["threads"] for _, report, _ in rows}
+    mean = statistics.geometric_mean(shares) if shares else math.nan
+    return "\n".join([*lines, "", f"Geometric mean {mean:.2f}; threads {sorted(threads)}; {os.uname().machine}"])
+
+
+if __name__ == "__main__":
+    main()

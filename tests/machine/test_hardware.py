@@ -1,0 +1,38 @@
+"""The CPUs that tuning uses, of those there are."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.machine import hardware
+from autotune.machine.hardware import kept_cpus, lent_cpus, usable_cpus
+
+_CPU = "sys/devices/system/cpu"
+_THREADS = {f"{_CPU}/cpu{n}/topology/core_cpus_list": f"{n % 4},{n % 4 + 4}" for n in range(8)}
+_GROUP = {"proc/self/cgroup": "0::/", "proc/self/mountinfo": "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 none rw"}
+
+
+@pytest.fixture(autouse=True)
+def eight_cpus(monkeypatch):
+    monkeypatch.setattr(hardware, "allowed_cpus", lambda: tuple(range(8)))
+
+
+@pytest.mark.parametrize(
+    ("quota", "cpus"),
+    [("max", tuple(range(8))), ("200000", (0, 1)), ("190000", (0,)), ("199900", (0, 1)), ("50000", (0,))],
+)
+def test_a_container_gets_as_many_cpus_as_it_has_time_for(plant, quota, cpus):
+    assert usable_cpus(plant({**_THREADS, **_GROUP, "sys/fs/cgroup/cpu.max": f"{quota} 100000"})) == cpus
+
+
+def test_slots_are_cores_before_they_are_second_threads(plant):
+    root = plant(_THREADS)
+    assert lent_cpus(0, root) == tuple(range(8))
+    assert lent_cpus(5, root) == (0, 1, 2, 3, 4)
+    assert lent_cpus(99, root) == tuple(range(8))
+
+
+def test_kept_cpus_leave_one_for_other_stages(plant):
+    root = plant({"proc/stat": ""})
+    assert kept_cpus((0, 1), 4, root) == ((1,), ())
+    assert kept_cpus((0,), 1, root) == ((), ())

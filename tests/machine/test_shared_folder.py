@@ -1,0 +1,86 @@
+"""A folder for locks that other processes do not see is noticed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.machine import shared_folder
+from autotune.machine.shared_folder import private_reason
+
+LOCKS = Path("/tmp/autotune-locks")
+DISK = "27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw"
+
+
+@pytest.fixture(autouse=True)
+def on_the_machine_itself(monkeypatch):
+    monkeypatch.setattr(shared_folder, "_in_container", lambda root: False)
+
+
+def tree(plant, own, first=DISK):
+    return plant({"proc/self/mountinfo": own, "proc/1/mountinfo": first})
+
+
+def test_one_disk_for_all_is_shared(plant):
+    assert private_reason(LOCKS, tree(plant, DISK)) == ""
+
+
+def test_one_tmpfs_for_all_is_shared(plant):
+    both = f"{DISK}\n30 27 0:31 / /tmp rw - tmpfs tmpfs rw"
+    assert private_reason(LOCKS, tree(plant, both, both)) == ""
+
+
+def test_private_tmp_of_systemd(plant):
+    own = f"{DISK}\n90 27 254:0 /tmp/systemd-private-1f-night.service-x/tmp /tmp rw - ext4 /dev/vda rw"
+    reason = private_reason(LOCKS, tree(plant, own))
+    assert reason == "/tmp is private to this process and those it starts (systemd's PrivateTmp, or unshare)"
+    assert private_reason(Path("/var/lock/autotune"), tree(plant, own)) == "", "a folder elsewhere is shared"
+
+
+def test_a_folder_that_is_bound_to_the_same_place_is_shared(plant):
+    own = f"{DISK}\n90 27 254:0 /tmp/autotune-locks /tmp/autotune-locks rw - ext4 /dev/vda rw"
+    assert private_reason(LOCKS, tree(plant, own)) == ""
+
+
+def test_the_last_of_two_mounts_at_one_place_counts(plant):
+    own = f"{DISK}\n90 27 0:40 / /tmp rw - tmpfs one rw\n91 90 0:41 / /tmp rw - tmpfs two rw"
+    first = f"{DISK}\n90 27 0:41 / /tmp rw - tmpfs two rw"
+    assert private_reason(LOCKS, tree(plant, own, first)) == ""
+
+
+class TestContainer:
+    @pytest.fixture(autouse=True)
+    def inside(self, monkeypatch):
+        monkeypatch.setattr(shared_folder, "_in_container", lambda root: True)
+
+    OVERLAY = "600 500 0:55 / / rw - overlay overlay rw,lowerdir=/a"
+
+    def test_its_own_file_system_is_seen_by_nobody_else(self, plant):
+        root = tree(plant, self.OVERLAY, self.OVERLAY)
+        assert private_reason(LOCKS, root) == "/tmp/autotune-locks is inside this container only"
+
+    def test_nor_is_a_tmpfs_of_its_own(self, plant):
+        both = f"{self.OVERLAY}\n601 600 0:60 / /tmp rw - tmpfs tmpfs rw"
+        assert private_reason(LOCKS, tree(plant, both, both)) == "/tmp is inside this container only"
+
+    def test_a_folder_from_outside_is_shared(self, plant):
+        both = f"{self.OVERLAY}\n601 600 254:0 /tmp/autotune-locks /tmp/autotune-locks rw - ext4 /dev/vda rw"
+        assert private_reason(LOCKS, tree(plant, both, both)) == ""
+
+
+def test_a_system_without_mountinfo_says_nothing(plant):
+    assert private_reason(LOCKS, plant({"proc/version": ""})) == ""
+
+
+def test_a_process_with_a_real_private_tmp_notices(tmp_path):
+    """In a mount namespace of its own, as systemd makes one."""
+    ask = "from pathlib import Path; from autotune.machine.shared_folder import private_reason as p;"
+    code = f"{ask} print(p(Path('/tmp/autotune-locks')))"
+    script = f'mount -t tmpfs none /tmp && exec {sys.executable} -c "{code}"'
+    alone = subprocess.run(["unshare", "-m", "bash", "-c", script], capture_output=True, text=True, check=False)
+    if "unshare" in alone.stderr or "mount" in alone.stderr:
+        pytest.skip("may not mount a file system here")
+    assert alone.stdout.startswith("/tmp is private to this process"), alone.stderr

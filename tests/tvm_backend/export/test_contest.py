@@ -1,0 +1,78 @@
+"""Runtimes that are timed by turns, each alone in a fresh process."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from autotune.errors import WorkerError
+from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.export import compare, contest
+from autotune.tvm_backend.export.compile import compile_tuned
+from autotune.tvm_backend.export.contest import Contest, Contestant, Times, ratios
+from autotune.tvm_backend.export.inputs import draw
+from autotune.tvm_backend.graph.model import read_model
+from autotune.tvm_backend.graph.prepare import prepare
+from autotune.tvm_backend.kernels.build import link_shared
+
+INPUTS = (InputSpec("x", (1, 64), "float32"),)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """An ONNX file that computes tanh(x)."""
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 64)) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Tanh", ["x"], ["y"])], "tanh", tensors[:1], tensors[1:])
+    path = tmp_path_factory.mktemp("model") / "tanh.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def library(model, target):
+    path = model.with_suffix(".so")
+    prepared = prepare(read_model(model, {}).module, target)
+    compile_tuned(prepared, [], {}, target).export_library(str(path), fcompile=link_shared)
+    return path
+
+
+@pytest.fixture
+def played(model, library):
+    both = {"ours": Contestant("library", library), "theirs": Contestant("onnxruntime", model)}
+    with Contest(both, INPUTS, draw(INPUTS, 1), threads=1) as made:
+        yield made
+
+
+def test_each_computes_the_model_in_its_own_process(played):
+    ours, theirs = played.outputs("ours"), played.outputs("theirs")
+    assert compare.check(ours, theirs, 1e-5) < 1e-5
+    assert np.abs(theirs[0]).max() > 0.5
+
+
+def test_all_start_anew_for_every_turn(played, monkeypatch):
+    begun = []
+    answer = contest._answer
+    monkeypatch.setattr(contest, "_answer", lambda name, *rest: begun.append(name) or answer(name, *rest))
+    times = played.play(timings=contest.TIMINGS + 1)
+    assert begun == ["ours", "theirs", "theirs", "ours"]
+    assert all(len(item.turns_ms) == 2 and min(item.turns_ms) > 0 for item in times.values())
+
+
+def test_a_file_that_a_runtime_cannot_load_is_an_error_of_one_line(library):
+    with (
+        Contest({"theirs": Contestant("onnxruntime", library)}, INPUTS, [np.zeros((1, 64), np.float32)], 1) as wrong,
+        pytest.raises(WorkerError, match="theirs cannot run the model: ") as caught,
+    ):
+        wrong.outputs("theirs")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_median_has_a_spread():
+    times = Times([5.0, 3.0, 4.0])
+    assert (times.median_ms, times.spread_ms) == (4.0, (3.0, 5.0))
+
+
+def test_a_ratio_is_taken_within_a_turn():
+    assert ratios(Times([2.0, 6.0]), Times([4.0, 8.0])) == [0.5, 0.75]

@@ -1,0 +1,52 @@
+"""An export writes over what an export has made, and over nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.storage.atomic import publish_json
+from autotune.tvm_backend.export.export import _RUN_PY
+from autotune.tvm_backend.export.files import REPORT_FORMAT, foreign_files
+
+SCRIPT = _RUN_PY.split("\n")[0].format(name="net", made_by="Made by autotune", version="0.1.0")
+
+
+def test_a_new_folder_has_none(tmp_path: Path) -> None:
+    assert foreign_files(tmp_path) == []
+
+
+def test_a_folder_that_an_export_has_filled_has_none(tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text(f"{SCRIPT}\nimport os\n")
+    (tmp_path / "model.so").write_bytes(b"\x7fELF")
+    publish_json(tmp_path / "report.json", *REPORT_FORMAT, {"job": 1})
+    assert foreign_files(tmp_path) == []
+
+
+def test_one_that_was_killed_after_its_script_has_none(tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text(SCRIPT)
+    (tmp_path / "model.so").write_bytes(b"")
+    assert foreign_files(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("run.py", "print('mine')\n# Made by autotune\n"),
+        ("run.py", ""),
+        ("report.json", "{}"),
+        ("report.json", "not json"),
+        ("model.so", "mine"),
+    ],
+)
+def test_a_users_own_file_is_named(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    (tmp_path / "other.py").write_text("")
+    assert foreign_files(tmp_path) == [name]
+
+
+def test_a_folder_or_a_dead_link_in_its_place_is_a_users(tmp_path: Path) -> None:
+    (tmp_path / "run.py").mkdir()
+    (tmp_path / "report.json").mkdir()
+    assert foreign_files(tmp_path) == ["run.py", "report.json"]

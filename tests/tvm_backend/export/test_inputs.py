@@ -1,0 +1,150 @@
+"""Inputs to verify on: the user's from a file, or drawn so that they make sense for the model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from autotune.errors import BadInput, VerificationError
+from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.export.inputs import check_reference, draw, load
+from autotune.tvm_backend.graph.vocabulary import vocabularies
+
+IDS = InputSpec("ids", (4, 64), "int64")
+
+
+def one(item, rows=None):
+    return draw([item], 1, rows)[0]
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 32, 32), (2, 1, 28, 28), (1, 224, 224, 3)])
+def test_an_image_is_within_0_and_1(shape):
+    array = one(InputSpec("x", shape, "float32"))
+    assert array.dtype == np.float32 and array.shape == shape
+    assert 0 <= array.min() < 0.1 and 0.9 < array.max() <= 1
+
+
+@pytest.mark.parametrize("shape", [(1, 128, 64), (1, 16, 32, 32), (400,), (1, 3, 4, 4)])
+def test_what_is_no_image_is_normal(shape):
+    assert one(InputSpec("x", shape, "float32")).min() < 0
+
+
+def test_a_scalar_is_an_array_without_dimensions():
+    assert one(InputSpec("x", (), "float32")).shape == ()
+
+
+def test_an_index_is_within_its_table_and_uses_it():
+    assert set(np.unique(one(IDS, {"ids": 2}))) == {0, 1}
+    assert one(IDS, {"ids": 30_000}).max() > 10_000
+
+
+def test_another_integer_is_small():
+    assert 8 < one(IDS).max() < 16
+
+
+@pytest.mark.parametrize("dtype", ["int64", "bool", "float32"])
+def test_a_mask_lets_everything_through(dtype):
+    array = one(InputSpec("attention_mask", (1, 8), dtype))
+    assert array.dtype == dtype and (array == 1).all()
+
+
+def test_the_same_seed_draws_the_same():
+    inputs = [IDS, InputSpec("x", (1, 3, 32, 32), "float32")]
+    assert all(np.array_equal(a, b) for a, b in zip(draw(inputs, 3), draw(inputs, 3), strict=True))
+    assert not np.array_equal(draw(inputs, 3)[0], draw(inputs, 4)[0])
+
+
+def embedding(nodes):
+    """A graph with two tables, of 30 and of 2 rows, and two inputs of integers."""
+    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, [1, 8]) for name in ("ids", "types")]
+    tables = [numpy_helper.from_array(np.zeros((rows, 4), np.float32), f"table{rows}") for rows in (30, 2)]
+    shape = numpy_helper.from_array(np.array([8]), "shape")
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    return helper.make_model(helper.make_graph(nodes, "g", inputs, [output], [*tables, shape]))
+
+
+def test_the_vocabulary_is_the_number_of_rows_that_an_input_indexes():
+    nodes = [
+        helper.make_node("Gather", ["table30", "ids"], ["a"]),
+        helper.make_node("Cast", ["types"], ["types32"], to=TensorProto.INT32),
+        helper.make_node("Reshape", ["types32", "shape"], ["flat"]),
+        helper.make_node("Gather", ["table2", "flat"], ["b"]),
+        helper.make_node("Add", ["a", "b"], ["y"]),
+    ]
+    assert vocabularies(embedding(nodes)) == {"ids": 30, "types": 2}
+
+
+def test_a_table_that_is_unpacked_from_integers_is_a_table():
+    nodes = [
+        helper.make_node("Cast", ["table30"], ["wide"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["wide", "scale"], ["table"]),
+        helper.make_node("Gather", ["table", "ids"], ["y"]),
+    ]
+    assert vocabularies(embedding(nodes)) == {"ids": 30}
+
+
+def test_of_two_tables_the_smaller_counts():
+    nodes = [helper.make_node("Gather", [table, "ids"], [table[5:]]) for table in ("table30", "table2")]
+    assert vocabularies(embedding(nodes)) == {"ids": 2}
+
+
+def test_what_is_computed_from_an_input_is_no_index_of_it():
+    nodes = [helper.make_node("Neg", ["ids"], ["no"]), helper.make_node("Gather", ["table2", "no"], ["y"])]
+    assert vocabularies(embedding(nodes)) == {}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(**arrays):
+        np.savez(tmp_path / "inputs.npz", **arrays)
+        return tmp_path / "inputs.npz"
+
+    return save
+
+
+def test_a_file_gives_the_arrays_in_the_order_of_the_inputs(saved):
+    path = saved(x=np.ones(3, np.float32), ids=np.zeros((4, 64), np.int64))
+    first, second = load(path, [IDS, InputSpec("x", (3,), "float32")])
+    assert first.shape == (4, 64) and second.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"other": np.zeros(1)}, "has no array 'ids'; it has: other"),
+        ({"ids": np.zeros((4, 64), np.int32)}, "int32 .4, 64., and the model takes int64"),
+        ({"ids": np.zeros((4, 65), np.int64)}, "int64 .4, 65., and the model takes int64 .4, 64."),
+    ],
+)
+def test_a_file_that_does_not_fit_the_model(saved, arrays, message):
+    with pytest.raises(BadInput, match=message):
+        load(saved(**arrays), [IDS])
+
+
+def test_a_file_that_is_none(tmp_path):
+    with pytest.raises(BadInput, match="cannot read"):
+        load(tmp_path / "missing.npz", [IDS])
+    (tmp_path / "text.npz").write_text("no zip")
+    with pytest.raises(BadInput, match="is not an NPZ file"):
+        load(tmp_path / "text.npz", [IDS])
+
+
+def test_nothing_in_a_file_is_unpickled(saved):
+    with pytest.raises(BadInput, match="is not an NPZ file of plain arrays"):
+        load(saved(ids=np.array([{"a": 1}], dtype=object)), [IDS])
+
+
+def fail():
+    raise RuntimeError("indices element out of data bounds")
+
+
+def test_a_reference_that_fails_on_drawn_inputs_names_the_way_out():
+    with pytest.raises(VerificationError, match="out of data bounds.*--inputs FILE.npz"):
+        check_reference(fail, given=False)
+
+
+def test_one_that_fails_on_the_users_says_why():
+    with pytest.raises(VerificationError, match="out of data bounds") as caught:
+        check_reference(fail, given=True)
+    assert "--inputs" not in str(caught.value)

@@ -1,0 +1,95 @@
+"""Every input gets a shape: from the file, by its name, by the names of its dimensions, or an error that helps."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from onnx import TensorProto, helper
+
+from autotune.commands.model_inputs import parse_inputs
+from autotune.errors import ModelError
+from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.graph.shapes import resolve_inputs, sensible
+
+PATH = Path("some model.onnx")
+
+
+def model(*inputs):
+    """A graph whose inputs are (name, type, shape)."""
+    values = [helper.make_tensor_value_info(*item) for item in inputs]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    return helper.make_model(helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", values, [output]))
+
+
+IMAGE = ("x", TensorProto.FLOAT, ["batch", 3, "height", "width"])
+IDS = ("ids", TensorProto.INT64, ["batch", "sequence"])
+MASK = ("mask", TensorProto.INT64, ["batch", "sequence"])
+FIXED = ("z", TensorProto.FLOAT, [2, 5])
+
+
+def test_a_shape_of_the_file_is_taken():
+    assert resolve_inputs(PATH, model(FIXED), {}) == (InputSpec("z", (2, 5), "float32"),)
+
+
+def test_a_shape_that_was_given_goes_before_the_files():
+    given = {"z": InputSpec("z", (7, 5), "")}
+    assert resolve_inputs(PATH, model(FIXED), given) == (InputSpec("z", (7, 5), "float32"),)
+
+
+def test_a_dimension_has_its_size_wherever_its_name_stands():
+    found = resolve_inputs(PATH, model(IDS, MASK), {}, {"batch": 2, "sequence": 16})
+    assert [item.shape for item in found] == [(2, 16), (2, 16)]
+
+
+def test_all_inputs_without_a_shape_are_named_at_once_with_a_command_that_works():
+    with pytest.raises(ModelError) as caught:
+        resolve_inputs(PATH, model(IMAGE, FIXED, IDS), {})
+    text = str(caught.value)
+    assert "'x' (batchx3xheightxwidth), 'ids' (batchxsequence)" in text and len(text.splitlines()) == 1
+    words = shlex.split(text[text.index("autotune submit") :])
+    assert words[:3] == ["autotune", "submit", str(PATH)]
+    given = parse_inputs([word for word in words[3:] if word != "--input"])
+    found = resolve_inputs(PATH, model(IMAGE, FIXED, IDS), given)
+    assert [item.shape for item in found] == [(1, 3, 224, 224), (2, 5), (1, 128)]
+
+
+def test_the_command_keeps_what_was_given():
+    with pytest.raises(ModelError, match="--input x=4x3x64x64 --input ids=1x128"):
+        resolve_inputs(PATH, model(IMAGE, IDS), {"x": InputSpec("x", (4, 3, 64, 64), "")})
+
+
+def test_an_input_that_does_not_exist():
+    with pytest.raises(ModelError, match="no input 'other'; its inputs: z"):
+        resolve_inputs(PATH, model(FIXED), {"other": InputSpec("other", (1,), "")})
+
+
+def test_a_dimension_that_does_not_exist():
+    with pytest.raises(ModelError, match="no dimension 'seq'; its open ones: batch, sequence"):
+        resolve_inputs(PATH, model(IDS), {}, {"seq": 1})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dims", "shape"),
+    [
+        ("float32", ("N", 3, "H", "W"), (1, 3, 224, 224)),
+        ("float32", ("", "", "", ""), (1, 3, 224, 224)),
+        ("float32", ("unk", "a", "b", 3), (1, 224, 224, 3)),
+        ("float32", ("N", 3, 48, "width"), (1, 3, 48, 224)),
+        ("int64", ("batch", "tokens"), (1, 128)),
+        ("float32", ("batch", "samples"), (1, 16_000)),
+        ("float32", ("", "", 80), (1, 128, 80)),
+        ("float32", None, (1, 3, 224, 224)),
+        ("int64", None, (1, 128)),
+        ("float32", (), ()),
+    ],
+)
+def test_a_suggested_shape_makes_sense(dtype, dims, shape):
+    assert sensible(dtype, dims, {}) == shape
+
+
+def test_dimensions_of_one_name_are_suggested_one_size():
+    sizes = {}
+    assert sensible("float32", ("batch", "n"), sizes) == (1, 128)
+    assert sensible("float32", ("n", "n"), sizes) == (128, 128)

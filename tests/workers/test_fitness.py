@@ -1,0 +1,78 @@
+"""A worker tries each target once, and goes when its TVM is changed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import MachineProblem
+from autotune.processes.channel import MessageReader
+from autotune.processes.messages import Ready, RunStage, StageReport, receive, send
+from autotune.storage.paths import Workspace
+from autotune.tvm_backend import load
+from autotune.tvm_backend.kernels import probe
+from autotune.tvm_backend.load import Installation
+from autotune.workers.fitness import Fitness
+from autotune.workers.worker import Worker
+
+TARGET = {"kind": "llvm", "mcpu": "x86-64", "num-cores": 1}
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package that stands for TVM, for the real one is not ours to change."""
+    file = tmp_path / "site" / "stand_in_for_tvm" / "__init__.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("")
+    monkeypatch.syspath_prepend(file.parents[1])
+    monkeypatch.setattr(load, "_PACKAGES", ("stand_in_for_tvm",))
+    importlib.import_module("stand_in_for_tvm")
+    return file
+
+
+def test_an_installation_that_is_replaced_or_removed_is_noticed(package: Path) -> None:
+    fitness = Fitness()
+    fitness.check_installation()
+    new = package.with_name("new")
+    new.write_text("")
+    new.replace(package)
+    with pytest.raises(MachineProblem, match="TVM was changed while its worker was running"):
+        fitness.check_installation()
+    package.unlink()
+    with pytest.raises(MachineProblem):
+        fitness.check_installation()
+
+
+def test_a_target_is_tried_once_and_again_after_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def check(target: object) -> None:
+        asked.append(target)
+        if len(asked) == 1:
+            raise MachineProblem("no linker")
+
+    monkeypatch.setattr(probe, "check_machine", check)
+    fitness = Fitness()
+    with pytest.raises(MachineProblem):
+        fitness.check_target(TARGET)
+    assert not fitness.tried
+    fitness.check_target(TARGET)
+    fitness.known.add(fitness.tried)
+    fitness.check_target(dict(reversed(TARGET.items())))
+    assert len(asked) == 2
+
+
+def test_a_worker_whose_tvm_was_changed_hands_its_stage_back_and_goes(workspace: Workspace) -> None:
+    requests, commands = os.pipe()
+    answers, replies = os.pipe()
+    send(commands, RunStage(3, "0001-net", 0, 0, "search", (0,), 60.0))
+    Worker(workspace, MessageReader(requests), replies, Fitness(Installation(((0, 0, 0),)))).serve()
+    ready, report = receive(MessageReader(answers))
+    assert isinstance(ready, Ready) and isinstance(report, StageReport)
+    assert (report.id, report.outcome) == (3, "unfit")
+    assert report.reason == "TVM was changed while its worker was running; a new worker is started"
+    for descriptor in (requests, commands, answers, replies):
+        os.close(descriptor)
