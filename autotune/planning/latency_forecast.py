@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 # A typical curve: its improvements for each e-fold of trials; the mean size of the first ones, and after how many
-# trials the size has halved. Read from the logs of SqueezeNet, MobileNetV2 and a BERT encoder on a CPU.
+# trials the size has halved. Read from the logs of SqueezeNet and a BERT encoder on a CPU.
 _TYPICAL_RATE, _TYPICAL_SIZE, _HALF_AFTER = 1.4, 0.35, 16
 # How many e-folds and improvements of a typical curve count beside the task's own.
 _RATE_WEIGHT, _SIZE_WEIGHT = 1.0, 3.0

@@ -24,6 +24,9 @@ _LONGEST_NAME = 34
 # Beyond this ratio of the largest to the smallest, small differences need a logarithmic axis to be seen.
 _WIDE = 4.0
 
+# A reference that is slower than the first latency by more than this is left to the table: it would flatten the curve.
+_FARTHEST = 4.0
+
 _STYLE = {
     "svg.fonttype": "none",  # text stays text
     "font.family": "sans-serif",
@@ -82,7 +85,8 @@ def latency_over_trials(job: JobReport) -> str:
 def _latency(axes: Any, job: JobReport, places: Sequence[float], label: str) -> None:
     values = [point.latency_ms for point in job.latency]
     axes.step(places, values, where="post", color=_SERIES[0], label="sum of the tasks' best")
-    known = job.references.named if job.references else {}
+    references = job.references.named if job.references else {}
+    known = {name: ms for name, ms in references.items() if ms < _FARTHEST * max(values)}
     for number, (name, ms) in enumerate(known.items(), 1):
         axes.axhline(ms, color=_SERIES[number % MOST_TASKS], linestyle="--", linewidth=1, label=f"{name}, {ms:.4g} ms")
     _scale(axes.yaxis, axes.set_yscale, [*values, *known.values()])

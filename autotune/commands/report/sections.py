@@ -19,6 +19,7 @@ from autotune.planning.view import StageId
 Cell = str | int | float | None
 _KNOBS_SHOWN = 5
 _LEAST_IMPORTANCE = 0.01
+_SHORTEST_S = 1e-3
 _TASKS_WITH_KNOBS = 6
 
 
@@ -200,7 +201,7 @@ def _failures(job: JobReport) -> Section:
 
 def _wall_time(job: JobReport) -> Section:
     times = job.times
-    parts = sorted(((name, s) for name, s in times.parts.items() if s > 0), key=lambda part: -part[1])
+    parts = sorted(((name, s) for name, s in times.parts.items() if s >= _SHORTEST_S), key=lambda part: -part[1])
     rows = tuple((name, seconds, 100 * seconds / max(times.wall_s, 1e-9)) for name, seconds in parts)
     columns = ("part", "seconds", "share in %")
     if not parts:

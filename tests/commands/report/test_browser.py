@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shutil
 import subprocess
+import warnings
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from autotune.commands.report.facts import gather, to_json
 from autotune.commands.report.page import page
+from autotune.storage.formats import Trial
+from autotune.storage.journal import StageDone, append
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.tuning_log import TuningLog
 
 NOW = 1_700_000_300.0
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = ("--disable-background-networking", "--disable-component-update", "--no-first-run", "--hide-scrollbars")
+if BROWSER is None:
+    warnings.warn("NO BROWSER: the page of a report was not tried in one; install chromium", stacklevel=1)
 needs_browser = pytest.mark.skipif(
     BROWSER is None, reason="NO BROWSER: the page of a report was not tried; install chromium"
 )
@@ -150,3 +158,21 @@ def test_the_page_of_a_queue_leads_to_each_job(workspace: Workspace, make_job: C
     text = page(gather(workspace, jobs, NOW), whole=False)
     assert [row[:4] for row in tables(text)["queue"]] == [["1", "a", "llvm", "waiting"], ["2", "b", "", "failed"]]
     assert 'href="#job-2"' in text and 'id="job-2"' in text
+
+
+def test_the_page_of_a_thousand_trials_and_thirty_tasks_is_small(
+    workspace: Workspace, make_job: Callable[..., JobPaths], make_trial: Callable[..., Trial]
+) -> None:
+    paths = make_job(tasks=30, trials=1020)
+    rng = random.Random(0)
+    with patch("os.fsync"):
+        for task in range(30):
+            us = [3000.0 * rng.random() * 0.95**n for n in range(34)]
+            found = [make_trial(task, n, each, NOW - 200 + n, 2 ** (n % 5)) for n, each in enumerate(us)]
+            TuningLog(workspace.tuning_log("llvm-test", f"{task:016x}").records).add(found)
+        for number in range(500):
+            at = NOW - 280 + number / 2
+            append(paths.journal, StageDone(kind="build", began=at, at=at + 1, seconds=1.0, cpus=tuple(range(64))))
+    text = page(gather(workspace, [paths], NOW), whole=True)
+    assert 100_000 < len(text.encode()) < 1_500_000
+    assert len(tables(text)["job-1-stages"]) == 500
