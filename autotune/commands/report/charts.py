@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from autotune.commands.render import short
@@ -50,12 +51,14 @@ _STYLE = {
 }
 
 
-def check() -> None:
-    """Check that charts can be drawn.
+def check(file: Path) -> None:
+    """Check that a page with charts can be made, before anything is read for it.
 
     Raises:
-        BadInput: Matplotlib is not installed.
+        BadInput: The file is not an .html file, or Matplotlib is not installed.
     """
+    if file.suffix not in (".html", ".htm"):
+        raise BadInput(f"--html {file}: a page is an .html file")
     if find_spec("matplotlib") is None:
         raise BadInput("a page has charts, which need Matplotlib; run: pip install 'autotune[plots]'")
 

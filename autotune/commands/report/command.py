@@ -34,7 +34,7 @@ def command(
     if bool(jobs) == every:
         raise BadInput("give JOB..., or --all")
     if html is not None:
-        charts.check()
+        charts.check(html)
     chosen = workspace.job_list() if every else select(workspace, jobs or [])
     now = time.time()
     if html is None and csv is None and not as_json:
