@@ -82,6 +82,7 @@ class Settings:
     sampler: str
     trials: int
     trials_per_round: int
+    within_s: float | None
     fresh: bool
     winograd: bool
     versions: dict[str, str]
@@ -208,6 +209,7 @@ def _settings(spec: JobSpec, job: JobStatus) -> Settings:
         sampler=spec.sampler,
         trials=spec.trials,
         trials_per_round=spec.trials_per_round,
+        within_s=spec.within_s,
         fresh=spec.fresh,
         winograd=spec.winograd,
         versions=_versions(),
@@ -243,6 +245,7 @@ def _commands(spec: JobSpec, job: JobStatus) -> tuple[str, ...]:
         words += ["--input", f"{item.name}={'x'.join(map(str, item.shape))}:{item.dtype}"]
     for name, value in spec.values.items():
         words += ["--value", f"{name}={value:g}"]
+    words += ["--within", f"{spec.within_s:g}s"] if spec.within_s else []
     words += ["--priority", str(spec.priority)] if spec.priority else []
     words += ["--fresh", "--winograd" if spec.winograd else "--no-winograd"]
     submit = shlex.join(words)

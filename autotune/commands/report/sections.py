@@ -248,6 +248,7 @@ def _settings(found: Settings) -> Section:
         ("sampler", found.sampler),
         ("trials", found.trials),
         ("trials a round", found.trials_per_round),
+        ("stages may run for", "any time" if found.within_s is None else duration(found.within_s)),
         ("counts new trials only", "yes" if found.fresh else "no"),
         ("Winograd", "yes" if found.winograd else "no"),
         *((f"version of {name}", version) for name, version in found.versions.items()),
