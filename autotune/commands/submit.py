@@ -18,6 +18,7 @@ import typer
 
 from autotune import config as settings
 from autotune import strategies
+from autotune.commands.durations import parse_duration
 from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
 from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
 from autotune.config import Config
@@ -65,6 +66,7 @@ class Submission:
     dims: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[str, float] = field(default_factory=dict)
     private: str = ""
+    within_s: float | None = None
 
 
 def parse_deadline(text: str, now: float) -> float:
@@ -289,6 +291,7 @@ def _spec(
         winograd=submission.winograd,
         machine=cpu_model(),
         values=dict(submission.values),
+        within_s=submission.within_s,
     )
 
 
@@ -322,6 +325,9 @@ def command(
     deadline: Annotated[
         str, typer.Option(metavar="HH:MM", help="When it should have ended: 07:00, or 2026-03-01T07:00.")
     ] = "",
+    within: Annotated[
+        str, typer.Option(metavar="30m", help="How long its stages may run: 90s, 30m or 2h, without the time it waits.")
+    ] = "",
     strategy: Annotated[str, typer.Option(help="Search strategy; by default as in autotune.toml.")] = "",
     sampler: Annotated[str, typer.Option(help="greedy or adaptive; by default the strategy's own.")] = "",
     winograd: Annotated[
@@ -343,7 +349,9 @@ def command(
     inputs, dims, values = parse_inputs(input or []), parse_dims(dim or []), parse_values(value or [])
     due = parse_deadline(deadline, time.time()) if deadline else None
     search = (priority, seed, fresh, due, strategy, sampler, winograd)
-    request = Submission(model, target, name, trials, trials_per_round, inputs, *search, dims, values)
+    request = Submission(
+        model, target, name, trials, trials_per_round, inputs, *search, dims, values, parse_duration(within)
+    )
     with steps(quiet) as step:
         if dry_run:
             found = preview(request, config, step)

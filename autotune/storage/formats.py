@@ -53,6 +53,7 @@ class JobSpec:
     """What was submitted. `submit` writes it once.
 
     `machine` is the CPU of the machine that it was submitted on. `values` are inputs of the model that are constants.
+    `within_s` is the time that its stages may run for, in seconds; None for no limit.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -79,6 +80,7 @@ class JobSpec:
     winograd: bool = False
     machine: str = ""
     values: dict[str, float] = field(default_factory=dict)
+    within_s: float | None = None
 
     @property
     def tunable(self) -> tuple[int, ...]:

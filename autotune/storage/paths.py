@@ -14,6 +14,7 @@ WORKSPACE/
       state.json                   its progress; written by the daemon
       journal.jsonl                its events, stage by stage
       model.onnx                   the copy of the model that is tuned
+      exported.json                what the last export measured; may be deleted
       rewritten.onnx               the graph that was imported instead, for a model that the importer does not take
       model.weights, rewritten...  the weights of either, if they are too many for one ONNX file
       tasks/003.json               the tensor program of task 3
@@ -73,6 +74,10 @@ class JobPaths:
     @property
     def model(self) -> Path:
         return self.folder / "model.onnx"
+
+    @property
+    def exported(self) -> Path:
+        return self.folder / "exported.json"
 
     @property
     def model_weights(self) -> Path:
