@@ -349,8 +349,9 @@ def command(
     inputs, dims, values = parse_inputs(input or []), parse_dims(dim or []), parse_values(value or [])
     due = parse_deadline(deadline, time.time()) if deadline else None
     search = (priority, seed, fresh, due, strategy, sampler, winograd)
+    within_s = parse_duration(within)
     request = Submission(
-        model, target, name, trials, trials_per_round, inputs, *search, dims, values, parse_duration(within)
+        model, target, name, trials, trials_per_round, inputs, *search, dims, values, within_s=within_s
     )
     with steps(quiet) as step:
         if dry_run:
