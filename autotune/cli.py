@@ -48,8 +48,10 @@ VERBS = {
         "command",
         "Compile the best schedules so far into a verified library.",
     ),
-    "report": Verb("report", "command", "Show where the time of jobs went: stages, waiting, or no daemon."),
+    "report": Verb("report.command", "command", "Show what jobs achieved and where their time went."),
     "clean": Verb("clean", "command", "Remove jobs that have ended."),
+    "sweep": Verb("sweep", "command", "Tune models in all combinations of ways, and compare them."),
+    "trials": Verb("trials", "app", "Take trials from one workspace, host or version of TVM to another."),
     "simulate": Verb(
         "simulate",
         "command",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from types import TracebackType
 
-from autotune.api.job import Job
+from autotune.commands.status import snapshot
 from autotune.errors import DaemonRunning, WorkerCrashed
 from autotune.storage.daemon_info import running_daemon
-from autotune.storage.paths import Workspace
+from autotune.storage.paths import JobPaths, Workspace
 
 _MESSAGE_BYTES = 4096  # of the end of the daemon's output
 
@@ -35,24 +36,24 @@ class DrainingDaemon:
         self._process.wait()
         self._messages.close()
 
-    def keep_alive(self, job: Job) -> None:
-        """Make sure that a daemon works on a job until the job has ended. Call it repeatedly.
+    def keep_alive(self, jobs: Sequence[JobPaths]) -> None:
+        """Make sure that a daemon works on jobs until all of them have ended. Call it repeatedly.
 
         The daemon exits if another daemon serves the workspace. It is started again when the other one has exited.
 
         Args:
-            job: The job.
+            jobs: The jobs.
 
         Raises:
-            WorkerCrashed: The daemon exited before the job had ended. The message says why.
+            WorkerCrashed: The daemon exited before the jobs had ended. The message says why.
         """
         code = self._process.poll()
         if code == DaemonRunning.exit_code:
             if running_daemon(self._workspace) is None:
                 self._process = self._start()
-        elif code is not None and not (progress := job.progress()).ended:
-            reason = progress.reason if code == 0 else self._last_message()
-            raise WorkerCrashed(f"the daemon left before job {job.id} ({job.name}) had ended: {reason}")
+        elif code is not None and (left := [job for job in snapshot(self._workspace, jobs) if not job.ended]):
+            reason = left[0].reason if code == 0 else self._last_message()
+            raise WorkerCrashed(f"the daemon left before job {left[0].id} ({left[0].name}) had ended: {reason}")
 
     def _start(self) -> subprocess.Popen[bytes]:
         root = str(self._workspace.root.absolute())
