@@ -39,7 +39,7 @@ class _TiledNests:
     """The loop nests of n candidates of one sketch.
 
     Attributes:
-        spatial, reduction: tiles of the loops of each kind, parts from outside in, [n, loops, parts].
+        spatial, reduction: Tiles of the loops of each kind, parts from outside in, [n, loops, parts].
     """
 
     einsum: Einsum
@@ -106,7 +106,7 @@ class NestFeatures:
         """Return the features of n candidates of a sketch, [n, WIDTH].
 
         Args:
-            decisions: of each sampling instruction: tiles, [n, parts], or anything else, [n].
+            decisions: Of each sampling instruction: tiles, [n, parts], or anything else, [n].
         """
         einsum = self._einsum(sketch.block)
         spatial = np.stack([decisions[sketch.tiles[at]] for at in einsum.spatial], axis=1)
@@ -220,7 +220,7 @@ def _registers(nests: _TiledNests, lanes: int, registers: int) -> Columns:
 
     Args:
         lanes: 32-bit elements of a vector register.
-        registers: vector registers of a core.
+        registers: Vector registers of a core.
     """
     row = np.ceil(nests.spatial[:, -1, -1] / lanes)
     results = nests.inner_rows * row
