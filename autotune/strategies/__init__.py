@@ -47,7 +47,7 @@ def get(name: str) -> type[Strategy]:
     """Load the class of a strategy.
 
     Raises:
-        ValueError: there is none of this name (says which there are), it belongs to the back end, or it is not a
+        ValueError: There is none of this name (says which there are), it belongs to the back end, or it is not a
             strategy.
     """
     from autotune.strategies.base import Strategy  # here, because the command line loads no NumPy
@@ -72,7 +72,7 @@ def default_sampler(name: str) -> str:
     """Return the name of the sampler that a strategy uses unless the user asks for another.
 
     Raises:
-        ValueError: there is no such strategy.
+        ValueError: There is no such strategy.
     """
     return "greedy" if name in BACKEND_STRATEGIES else get(name).sampler
 
