@@ -12,7 +12,7 @@ from autotune.tvm_backend.search.scores import nest_score
 
 def test_it_is_better_than_nearly_all_and_always_the_same(target, matmul_of):
     matmul = matmul_of(96)
-    once, again = (compiling._drawn(matmul, target) for _ in range(2))
+    once, again = (compiling._default_trial(matmul, target) for _ in range(2))
     assert once is not None and once == again
     knobs = Knobs(matmul, target)
     score = nest_score(knobs, prior("llvm"))
@@ -25,4 +25,6 @@ def test_a_task_without_tiles_gets_a_schedule_as_well(target, as_program):
     from tvm import te
 
     a = te.placeholder((64,), name="a")
-    assert compiling._drawn(as_program(a, te.compute((64,), lambda i: a[i] + 1.0, name="b")), target) is not None
+    assert (
+        compiling._default_trial(as_program(a, te.compute((64,), lambda i: a[i] + 1.0, name="b")), target) is not None
+    )
