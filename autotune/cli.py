@@ -44,6 +44,8 @@ VERBS = {
     ),
     "report": Verb("report.command", "command", "Say what came of jobs and where their time went."),
     "clean": Verb("clean", "command", "Remove jobs that have ended."),
+    "sweep": Verb("sweep", "command", "Tune models in all combinations of ways, and compare them."),
+    "trials": Verb("trials", "app", "Take trials from one workspace, host or version of TVM to another."),
     "simulate": Verb(
         "simulate",
         "command",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autotune.commands import status
@@ -79,6 +79,14 @@ def _row(table: Table, *cells: RenderableType) -> None:
     from rich.text import Text
 
     table.add_row(*(Text(one_line(cell)) if isinstance(cell, str) else cell for cell in cells))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> Table:
+    """Return a table of plain text; the columns named in `right` are aligned to the right."""
+    made = _table(*columns, right=right)
+    for row in rows:
+        _row(made, *row)
+    return made
 
 
 def queue(

@@ -177,6 +177,7 @@ class Trial:
     """One line of a tuning log. `times_us` has the time of every repeat; a failed trial has a `failure` instead.
 
     `disturbed` says what disturbed the measurement where it could not be had quietly; such times are too long.
+    `job` is the folder of the job that measured it: its name, or, of an imported trial, `HOST:WORKSPACE/jobs/NAME`.
     """
 
     hash: str
@@ -188,6 +189,11 @@ class Trial:
     round: int
     at: float
     disturbed: str = ""
+
+    @property
+    def imported(self) -> bool:
+        """Whether it was measured in another workspace."""
+        return ":" in self.job
 
     @property
     def median_us(self) -> float | None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from autotune.errors import UnsupportedVersion
-from autotune.tvm_backend.vector_math import intrinsics
 
 TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 
@@ -89,6 +88,8 @@ def load_tvm(target_kind: str) -> None:
         setattr(s_tir, "tensor_intrin", package)  # noqa: B010  the import system would do so
         importlib.import_module(f"{_INTRINSICS}.{_cpu_intrinsics(tvm)}")
     importlib.import_module("tvm.s_tir.meta_schedule")
+    from autotune.tvm_backend.vector_math import intrinsics  # here, for it loads NumPy
+
     intrinsics.register()
 
 

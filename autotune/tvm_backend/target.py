@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 from autotune.config import check_job_device
 from autotune.errors import BadTarget, InvalidData, MachineProblem
 from autotune.machine.hardware import cpu_model, cuda_devices
+from autotune.storage.device_kind import PRIVATE, DeviceKind
 from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.load import TESTED
 
@@ -73,13 +73,13 @@ def resolve_target(text: str, threads: int) -> ResolvedTarget:
     given = _parse(text)
     if given["kind"] == SIMULATED:
         _check_simulated(text, given)
-        return ResolvedTarget(given, f"{SIMULATED}-{_digest(given)}", _cpu({"kind": "llvm"}, threads))
+        return ResolvedTarget(given, device_kind(given).key, _cpu({"kind": "llvm"}, threads))
     complete = _cpu(given, threads) if given["kind"] == "llvm" else _cuda(given, threads)
     try:
         tvm.target.Target(complete)
     except (ValueError, TypeError, tvm.error.InternalError) as error:
         raise BadTarget(f"target {text!r}: {str(error).splitlines()[0]}") from error
-    return ResolvedTarget(complete, _key(complete), complete)
+    return ResolvedTarget(complete, device_kind(complete).key, complete)
 
 
 def tvm_target(description: Mapping[str, Any]) -> Any:
@@ -123,6 +123,7 @@ def check_here(description: Mapping[str, Any], key: str, submitted_on: str = "")
     Raises:
         MachineProblem: this is another machine, or has another TVM. A simulated device never raises it.
     """
+    key = key.partition(PRIVATE)[0]
     if description["kind"] == SIMULATED or not _DIGEST.search(key) or key in _keys_here(dict(description)):
         return
     here = cpu_model()
@@ -140,7 +141,7 @@ def _keys_here(target: dict[str, Any]) -> set[str]:
 
     There are two for CUDA, since a job may have been submitted before the machine had a GPU.
     """
-    return {_key(target), _key(target, str(target.get("arch")))}
+    return {device_kind(target).key, device_kind(target, str(target.get("arch"))).key}
 
 
 def vector_registers(target: Any) -> tuple[int, int]:
@@ -165,14 +166,12 @@ def _cuda(given: dict[str, Any], threads: int) -> dict[str, Any]:
     return {"arch": arch, **_CUDA_LIMITS, "host": _cpu({"kind": "llvm"}, threads), **given}
 
 
-def _key(target: dict[str, Any], gpu: str = "") -> str:
-    name = str(target.get("mcpu") or target.get("arch") or "any")
+def device_kind(target: Mapping[str, Any], gpu: str = "") -> DeviceKind:
+    """Return the kind of device of a complete target on this machine, or with another `gpu`. Imports no TVM."""
+    if target["kind"] == SIMULATED:
+        return DeviceKind(dict(target))
     device = cpu_model() if target["kind"] == "llvm" else gpu or _gpu_model(str(target.get("arch")))
-    return f"{target['kind']}-{re.sub(r'[^A-Za-z0-9_]+', '_', name)}-{_digest([target, device, TESTED])}"
-
-
-def _digest(whole: Any) -> str:
-    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:10]
+    return DeviceKind(dict(target), device, TESTED)
 
 
 def _gpu_model(arch: str) -> str:
