@@ -12,9 +12,12 @@ An entry point that names a module alone stands for the class `Search` of that m
 from __future__ import annotations
 
 from importlib import import_module, metadata
+from typing import TYPE_CHECKING
 
-from autotune.strategies.base import Strategy
-from autotune.strategies.samplers import SAMPLERS
+from autotune.strategies.sampler_names import SAMPLERS
+
+if TYPE_CHECKING:
+    from autotune.strategies.base import Strategy
 
 __all__ = ["BACKEND_STRATEGIES", "DEFAULT", "GROUP", "SAMPLERS", "STRATEGIES", "default_sampler", "get", "names"]
 
@@ -47,6 +50,8 @@ def get(name: str) -> type[Strategy]:
         ValueError: there is none of this name (says which there are), it belongs to the back end, or it is not a
             strategy.
     """
+    from autotune.strategies.base import Strategy  # here, because the command line loads no NumPy
+
     if name in BACKEND_STRATEGIES:
         raise ValueError(f"the strategy {name!r} belongs to the TVM back end; get its class there")
     known = {**_registered(), **STRATEGIES}

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from autotune.strategies.sampler_names import SAMPLERS
 from autotune.strategies.space import Configuration, Floats, Indices, Space, as_array, as_tuples
 from autotune.strategies.view import ValidConfiguration, View, first_valid
 
-SAMPLERS = ("greedy", "adaptive")
 # How many configurations are validated and reranked for each one that is picked. Validation is slow.
 _RERANKED_PER_PICK = 4
 
