@@ -68,7 +68,7 @@ VERBS = {
         "command",
         "Test that killed processes lose nothing on this disk.",
     ),
-    "daemon": Verb("daemon", "app", "The process that runs the queue."),
+    "daemon": Verb("daemon", "app", "Run, start and stop the daemon, which runs the queue."),
 }
 
 

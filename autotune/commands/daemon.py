@@ -12,7 +12,9 @@ from autotune.commands.terminal import Json, say, show, tell, workspace_of
 from autotune.config import Config, load_config
 from autotune.errors import BadInput
 
-app = typer.Typer(help="The process that runs the queue.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Run, start and stop the daemon, which runs the queue.", no_args_is_help=True, add_completion=False
+)
 
 Drain = Annotated[bool, typer.Option("--drain", help="Exit when there is nothing left to do.")]
 Until = Annotated[str, typer.Option(metavar="HH:MM", help="Exit at this time of day.")]

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import typer
 
+from autotune import strategies
 from autotune.commands.durations import parse_deadline, parse_duration
 from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
 from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
@@ -170,8 +171,6 @@ def _name(submission: Submission) -> str:
 
 def _search(submission: Submission, config: Config) -> tuple[str, str]:
     """Return the strategy and the sampler of the job."""
-    from autotune import strategies  # loads NumPy
-
     strategy = submission.strategy or config.search.strategy
     sampler = submission.sampler or config.search.sampler
     try:
