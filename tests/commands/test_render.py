@@ -10,6 +10,7 @@ from rich.console import Console
 
 from autotune.commands import render
 from autotune.commands.status import JobStatus, TaskStatus
+from autotune.storage.formats import DaemonInfo
 from autotune.storage.journal import parse
 
 JOB = JobStatus(7, "net", "net.onnx", "llvm", "waiting", "", 3, 9, (), None, 0.0, None)
@@ -42,6 +43,13 @@ def test_names_and_reasons_hold_nothing_that_a_terminal_obeys() -> None:
     text = shown(render.queue([job], None), render.tasks(job))
     assert text.count("red?[31m?]0;title?") == 4
     assert "\x1b" not in text and "\x07" not in text
+
+
+def test_a_busy_machine_is_told_below_the_table() -> None:
+    daemon = DaemonInfo({"pid": 1}, 0.0, "predictive", cpus=(0,), busy="other processes used 35% of its CPUs")
+    told = "the machine is busy: in a measurement other processes used 35% of its CPUs"
+    assert shown(render.queue([JOB], daemon)).splitlines()[-1] == told
+    assert "busy" not in shown(render.queue([JOB], replace(daemon, busy="")))
 
 
 def test_the_sum_of_tasks_counts_each_as_often_as_it_runs() -> None:

@@ -12,6 +12,7 @@ from itertools import pairwise
 import pytest
 
 from autotune import config as settings
+from autotune.commands import status
 from autotune.daemon.clock import DaemonClock
 from autotune.daemon.loop import Daemon
 from autotune.daemon.watch import nudge
@@ -163,3 +164,42 @@ def test_a_cancelled_job_has_its_stage_killed_and_no_failure_noted(
     assert runner.killed == [runner.started[0][1].id]
     assert state(job).state == "cancelled"
     assert not job.journal.exists() or "stage-failed" not in job.journal.read_text()
+
+
+def test_a_job_that_this_machine_cannot_work_for_is_tried_again_soon_then_every_ten_seconds(
+    workspace: Workspace, clock: ManualClock, job: JobPaths
+) -> None:
+    runner = ScriptedRunner(clock, lambda stage: StageReport(stage.id, "unfit", reason="no linker"))
+    assert daemon(workspace, clock, runner, until=NOON + 60).run() == 1
+    moments = [moment for moment, _ in runner.started]
+    pauses = [later - sooner for sooner, later in pairwise(moments)]
+    assert pauses[0] <= 2.5
+    assert all(10.0 <= pause <= 12.0 for pause in pauses[1:])
+    assert {stage.attempt for _, stage in runner.started} == {0}, "it is not the stage's fault"
+    assert state(job).reason == Reason("unfit-machine", detail="no linker")
+    assert status.snapshot(workspace)[0].state == "waiting"
+
+
+def test_a_drain_tries_such_a_job_twice_and_says_that_it_could_not(
+    workspace: Workspace, clock: ManualClock, job: JobPaths
+) -> None:
+    runner = ScriptedRunner(clock, lambda stage: StageReport(stage.id, "unfit", reason="no linker"))
+    assert daemon(workspace, clock, runner, drain=True).run() == 1
+    assert len(runner.started) == 2
+
+
+def test_such_a_job_goes_on_when_the_machine_is_mended_and_others_go_on_meanwhile(
+    workspace: Workspace, clock: ManualClock, job: JobPaths, make_job: Callable[..., JobPaths]
+) -> None:
+    make_job(2, "other", tasks=1, target="simulated")
+
+    def answer(stage: RunStage) -> StageReport:
+        if stage.job == "0001-net" and clock.now < NOON + 1:
+            return StageReport(stage.id, "unfit", reason="no linker")
+        return StageReport(stage.id, "failed", reason="no kernel")
+
+    runner = ScriptedRunner(clock, answer)
+    daemon(workspace, clock, runner, drain=True).run()
+    assert state(job).reason == Reason("all-set-aside", detail="search: failed: no kernel")
+    others = [moment for moment, stage in runner.started if stage.job == "0002-other"]
+    assert max(others) < 5
