@@ -13,7 +13,8 @@ from autotune import config as settings
 from autotune.commands.terminal import tell, workspace_of
 from autotune.daemon import capacity
 from autotune.errors import AutotuneError, UnsupportedVersion
-from autotune.machine.hardware import cpu_model, cuda_devices, lent_cpus
+from autotune.machine.gpus import cuda_devices
+from autotune.machine.hardware import cpu_model, lent_cpus
 from autotune.machine.survey import Survey
 from autotune.settings import MachineSettings
 from autotune.storage import locks

@@ -244,17 +244,24 @@ def _next_id(workspace: Workspace) -> int:
     return id
 
 
+def log_key(workspace: Workspace, imported: ImportAnswer) -> str:
+    """The target's key; the one of an earlier version where this workspace has its logs under that alone."""
+    keys = (imported.target_key, *imported.former_keys)
+    return next((key for key in keys if workspace.tuning_logs(key)), imported.target_key)
+
+
 def _spec(
     workspace: Workspace, config: Config, submission: Submission, imported: ImportAnswer, id: int, name: str
 ) -> JobSpec:
-    logs = [workspace.tuning_log(imported.target_key, task.hash).records for task in imported.tasks]
+    key = log_key(workspace, imported)
+    logs = [workspace.tuning_log(key, task.hash).records for task in imported.tasks]
     strategy, sampler = _search(submission, config)
     return JobSpec(
         id=id,
         name=name,
         model=str(submission.model),
         target=imported.target,
-        target_key=imported.target_key,
+        target_key=key,
         inputs=imported.inputs,
         tasks=imported.tasks,
         trials=submission.trials or config.job.trials,

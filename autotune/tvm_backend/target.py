@@ -11,13 +11,16 @@ from typing import Any
 
 from autotune.config import check_job_device
 from autotune.errors import BadTarget, InvalidData, MachineProblem
-from autotune.machine.hardware import cpu_model, cuda_devices
+from autotune.machine.gpus import cuda_devices
+from autotune.machine.hardware import cpu_model
 from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.load import TESTED
 
 _DIGEST = re.compile(r"-[0-9a-f]{10}$")
 _WAY_OUT = " go on there, or cancel it and submit the model.onnx in its folder anew"
 DEFAULT_CUDA_ARCH = "sm_80"
+# With the suffix TVM takes the architecture for one without tensor cores, and nothing that it generates needs it.
+_ARCH_VARIANT = re.compile(r"(sm_\d+)[af]")
 _CUDA_LIMITS = {
     "max_threads_per_block": 1024,
     "max_shared_memory_per_block": 49152,
@@ -32,11 +35,13 @@ class ResolvedTarget:
 
     The key covers all that a measured time depends on besides the task: target, device model, TVM version.
     A model is `lowered_for` the target itself, or for this CPU where the target is a simulated device.
+    `former_keys` are those that earlier versions gave the same target: logs may still be found there.
     """
 
     description: dict[str, Any]
     key: str
     lowered_for: dict[str, Any]
+    former_keys: tuple[str, ...] = ()
 
 
 def target_kind(text: str) -> str:
@@ -75,7 +80,7 @@ def resolve_target(text: str, threads: int) -> ResolvedTarget:
         tvm.target.Target(complete)
     except (ValueError, TypeError, tvm.error.InternalError) as error:
         raise BadTarget(f"target {text!r}: {str(error).splitlines()[0]}") from error
-    return ResolvedTarget(complete, _key(complete), complete)
+    return ResolvedTarget(complete, _key(complete), complete, _former_keys(complete))
 
 
 def tvm_target(description: Mapping[str, Any]) -> Any:
@@ -133,7 +138,11 @@ def check_here(description: Mapping[str, Any], key: str, submitted_on: str = "")
 
 def _keys_here(target: dict[str, Any]) -> set[str]:
     """The keys that this machine gives a target; a job for CUDA may have been submitted before there was a GPU."""
-    return {_key(target), _key(target, str(target.get("arch")))}
+    if target["kind"] == "llvm":
+        return {_key(target)}
+    arch = str(target.get("arch"))
+    names = (arch, *(device.name for device in cuda_devices() if device.arch == arch))
+    return {key for name in names for key in (_key(target, name), *_former_keys(target, name))}
 
 
 def vector_registers(target: Any) -> tuple[int, int]:
@@ -152,10 +161,25 @@ def vector_registers(target: Any) -> tuple[int, int]:
 def _cuda(given: dict[str, Any], threads: int) -> dict[str, Any]:
     devices = cuda_devices()
     arch = devices[0].arch if devices else DEFAULT_CUDA_ARCH
-    return {"arch": arch, **_CUDA_LIMITS, "host": _cpu({"kind": "llvm"}, threads), **given}
+    found = {"arch": arch, **_CUDA_LIMITS, "host": _cpu({"kind": "llvm"}, threads), **given}
+    if variant := _ARCH_VARIANT.fullmatch(str(found["arch"])):
+        found["arch"] = variant[1]
+    return found
 
 
 def _key(target: dict[str, Any], gpu: str = "") -> str:
+    """The key of a target; what a GPU takes does not depend on the CPU beside it."""
+    if target["kind"] != "llvm":
+        target = {name: value for name, value in target.items() if name != "host"}
+    return _key_of_all(target, gpu)
+
+
+def _former_keys(target: dict[str, Any], gpu: str = "") -> tuple[str, ...]:
+    """Up to version 0.1.0 the key of a target for CUDA covered its host."""
+    return () if target["kind"] == "llvm" else (_key_of_all(target, gpu),)
+
+
+def _key_of_all(target: dict[str, Any], gpu: str) -> str:
     name = str(target.get("mcpu") or target.get("arch") or "any")
     device = cpu_model() if target["kind"] == "llvm" else gpu or _gpu_model(str(target.get("arch")))
     return f"{target['kind']}-{re.sub(r'[^A-Za-z0-9_]+', '_', name)}-{_digest([target, device, TESTED])}"

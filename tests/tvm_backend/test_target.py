@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from autotune.errors import MachineProblem
-from autotune.machine.hardware import CudaDevice
+from autotune.machine.gpus import CudaDevice
 from autotune.tvm_backend import target as module
 from autotune.tvm_backend.target import _key, check_here, vector_registers
 
