@@ -6,14 +6,15 @@ import os
 import shutil
 from dataclasses import dataclass
 from importlib import metadata
+from typing import Any
 
 import typer
 
 from autotune import config as settings
 from autotune.commands.terminal import tell, workspace_of
 from autotune.daemon import capacity
-from autotune.errors import AutotuneError, UnsupportedVersion
-from autotune.machine.gpus import cuda_devices
+from autotune.errors import AutotuneError, MachineProblem, UnsupportedVersion
+from autotune.machine.gpus import CudaDevice, cuda_devices
 from autotune.machine.hardware import cpu_model, lent_cpus
 from autotune.machine.survey import Survey
 from autotune.settings import MachineSettings
@@ -21,6 +22,7 @@ from autotune.storage import locks
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import SIMULATED
 from autotune.storage.paths import Workspace
+from autotune.tvm_backend.cuda.places import installed
 from autotune.tvm_backend.linker import find_linker
 from autotune.tvm_backend.load import check_versions
 
@@ -129,11 +131,40 @@ def _cpus(workspace: Workspace) -> Finding:
 
 
 def _cuda() -> list[Finding]:
-    compiler = shutil.which("nvcc")
-    devices = [Finding(True, False, f"cuda:{gpu.index} {gpu.name} ({gpu.arch})") for gpu in cuda_devices()]
-    nvcc = f"nvcc {compiler}" if compiler else "no nvcc: jobs for cuda cannot be built here"
-    none = Finding(False, False, "no CUDA device: jobs for cuda are searched and built, and wait to be measured")
-    return [Finding(bool(compiler), False, nvcc), *(devices or [none])]
+    """What becomes of a job for CUDA here: a kernel is compiled, and launched on each GPU."""
+    from autotune.tvm_backend.load import load_tvm
+    from autotune.tvm_backend.target import resolve_target
+
+    gpus = cuda_devices()
+    if not gpus and not installed():
+        return [Finding(False, False, "no CUDA: neither a GPU nor a compiler; jobs for cuda cannot be built here")]
+    load_tvm("cuda")
+    target = resolve_target("cuda", threads=1).description
+    return [_gpu({**target, "arch": gpu.arch}, gpu) for gpu in gpus] or [_cuda_build(target)]
+
+
+def _gpu(target: dict[str, Any], gpu: CudaDevice) -> Finding:
+    from autotune.tvm_backend.kernels.gpu_probe import check_gpu
+
+    try:
+        found = check_gpu(target, gpu)
+    except MachineProblem as problem:
+        return Finding(False, False, str(problem))
+    with_tool = f"runs what {found.compiler.tool} ({found.compiler.version}) compiles"
+    return Finding(
+        True, False, f"cuda:{gpu.index} {gpu.name} ({gpu.arch}) {with_tool}, {found.launch_us:.1f} us a launch"
+    )
+
+
+def _cuda_build(target: dict[str, Any]) -> Finding:
+    from autotune.tvm_backend.kernels.gpu_probe import check_build
+
+    try:
+        found = check_build(target).compiler
+    except MachineProblem as problem:
+        return Finding(False, False, str(problem))
+    waits = "no GPU: jobs for cuda are searched and built, and wait to be measured"
+    return Finding(True, False, f"{found.tool} ({found.version}) compiles for CUDA ({target['arch']}); {waits}")
 
 
 def _simulated(workspace: Workspace) -> list[Finding]:

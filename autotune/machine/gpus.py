@@ -1,7 +1,7 @@
 """The GPUs of this machine that we may use, and how a process takes one of them. Never imports TVM.
 
-A GPU has one name for everybody on the machine, `cuda:1`, with its number in the order of the PCI bus, as nvidia-smi counts. What
-`CUDA_VISIBLE_DEVICES` hides is not ours, but keeps its number, so that leases of different users mean the same GPU.
+A GPU has one name for everybody on the machine, `cuda:1`, with its number in the order of the PCI bus, as nvidia-smi
+counts. What `CUDA_VISIBLE_DEVICES` hides keeps its number, so that leases of different users mean the same GPU.
 """
 
 from __future__ import annotations

@@ -67,3 +67,19 @@ class TestAnotherMachine:
 
     def test_what_does_not_exist_is_everywhere(self):
         check_here({"kind": "simulated"}, "simulated-0123456789")
+
+
+class TestCudaKeys:
+    """What a GPU takes does not depend on the CPU beside it."""
+
+    def test_two_hosts_share_the_logs_of_a_gpu_and_the_old_key_is_still_known(self):
+        hosts = ({"kind": "llvm", "mcpu": "znver4"}, {"kind": "llvm", "mcpu": "skylake"})
+        one, other = ({"kind": "cuda", "arch": "sm_90", "host": host} for host in hosts)
+        assert _key(one) == _key(other)
+        assert module._former_keys(one) != module._former_keys(other)
+        check_here(one, *module._former_keys(one))
+
+    def test_an_architecture_with_a_suffix_is_the_one_that_tvm_knows(self):
+        found = module.resolve_target('{"kind": "cuda", "arch": "sm_90a"}', threads=1)
+        assert found.description["arch"] == "sm_90"
+        assert found.former_keys and found.key not in found.former_keys

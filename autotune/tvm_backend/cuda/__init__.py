@@ -1,1 +1,1 @@
-"""CUDA: its libraries and compilers wherever they are installed, what they compile, and whether all of it works here."""
+"""CUDA: where its libraries and compilers are, what they compile, and how TVM is made to use them."""

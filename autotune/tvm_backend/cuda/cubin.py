@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ _SHARED = ".nv.shared."
 
 @dataclass(frozen=True)
 class Kernel:
-    """What one kernel needs: registers and bytes of stack of a thread, static shared memory of a block in bytes.
+    """What one kernel needs: registers and bytes of stack of a thread, static shared memory of a block in bytes,
+    with the kilobyte that later architectures reserve.
 
     A kernel whose registers do not suffice keeps values on the stack, which is slow.
     """
@@ -73,10 +75,8 @@ def find(data: bytes) -> Iterator[Cubin]:
     """The cubins within other data, such as a shared library."""
     start = data.find(_MAGIC)
     while start >= 0:
-        try:
+        with contextlib.suppress(DamagedFile):  # the library itself
             yield read(data[start:])
-        except DamagedFile:
-            pass  # the library itself
         start = data.find(_MAGIC, start + 1)
 
 
@@ -91,7 +91,7 @@ def _sections(data: bytes, table: int, size: int, count: int, names: int) -> lis
 
 def _kernels(data: bytes, sections: list[_Section]) -> Iterator[Kernel]:
     by_name = {section.name: section for section in sections}
-    symbols = by_name[".symtab"] if ".symtab" in by_name else None
+    symbols = by_name.get(".symtab")
     if symbols is None or ".nv.info" not in by_name:
         return
     stacks: dict[int, int] = {}

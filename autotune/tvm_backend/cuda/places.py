@@ -16,6 +16,11 @@ _WHEELS = "nvidia/cu13"
 _HERE = "_HERE_="
 
 
+def installed() -> bool:
+    """Whether a compiler for CUDA seems to be here: nvcc, or the bindings of NVRTC."""
+    return nvcc() is not None or importlib.util.find_spec("cuda") is not None
+
+
 def nvcc() -> str | None:
     """The path of NVIDIA's compiler driver, from PATH or from a toolkit; None where there is none."""
     if found := shutil.which("nvcc"):

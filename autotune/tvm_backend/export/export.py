@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import BadState, VerificationError
+from autotune.machine import gpus
 from autotune.machine.hardware import pin
 from autotune.machine.leases import cpu_name, lease, lease_one
 from autotune.processes.messages import ExportAnswer, ExportRequest
@@ -20,6 +21,7 @@ from autotune.storage.atomic import publish_bytes, publish_json
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import compare, contest, retiming
 from autotune.tvm_backend.export.files import LIBRARY, MADE_BY, REPORT, REPORT_FORMAT, SCRIPT
 from autotune.tvm_backend.kernels import verify
@@ -82,7 +84,7 @@ def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
         with _one_cpu(export, progress):
             progress("loading TVM")
             load_tvm(export.spec.target_kind)
-            _require_device(export.spec)
+            _take_gpu(export.spec)
             races = _enter(export, found, Path(folder), progress)
         again = _play(export, races, progress) if races else {}
     best = {hash: trials[0] for hash, trials in found.items()} | {hash: item.trial for hash, item in again.items()}
@@ -153,15 +155,22 @@ def _play(
 
 def _measured_on(export: _Export) -> list[str]:
     """What a measure stage of this target would lease, and the CPUs that ONNX Runtime runs on."""
-    device = [f"{export.spec.target_kind}:0"] if export.spec.target_kind != "llvm" else []
+    arch = export.spec.target.get("arch")
+    gpu = next((gpu for gpu in gpus.cuda_devices() if export.spec.target_kind == gpus.KIND and gpu.arch == arch), None)
+    device = [f"{gpus.KIND}:{gpu.index}"] if gpu is not None else []
     return [*map(cpu_name, export.request.measure_cpus), *device]
 
 
-def _require_device(spec: JobSpec) -> None:
-    import tvm
-
-    if spec.target_kind == "cuda" and not tvm.cuda(0).exist:
-        raise BadState("this model is for CUDA and this machine has no CUDA device to verify it on")
+def _take_gpu(spec: JobSpec) -> None:
+    """Take the first GPU of the target's architecture, in this process and in those that it starts."""
+    if spec.target_kind != gpus.KIND:
+        return
+    arch = spec.target.get("arch")
+    found = next((gpu for gpu in gpus.cuda_devices() if gpu.arch == arch), None)
+    if found is None:
+        raise BadState(f"this model is for CUDA ({arch}) and this machine has no such GPU to verify it on")
+    runtime.load()
+    found.take()
 
 
 def _compile(
