@@ -27,8 +27,8 @@ from typing import Any
 from autotune.errors import AutotuneError
 from autotune.storage.formats import InputSpec
 from autotune.tvm_backend.export import compare
-from autotune.tvm_backend.export.contest import TIMINGS, Contest, Contestant, Times, ratios
 from autotune.tvm_backend.export.inputs import draw
+from autotune.tvm_backend.export.runtime_comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
 
 _SEED = 2026
 _NEEDED = {"onnxruntime": ("onnxruntime",), "openvino": ("openvino",), "pytorch": ("torch", "onnx2torch")}
@@ -49,7 +49,7 @@ def main() -> None:
     missing = [model for model in options.models if not (exported(options.folder, model) / "report.json").exists()]
     if missing:
         tune(missing, options)
-    rows = [row for model in options.models if (row := played(model, options)) is not None]
+    rows = [row for model in options.models if (row := compared(model, options)) is not None]
     print(table(rows))
 
 
@@ -79,37 +79,39 @@ def tune(models: Sequence[Path], options: argparse.Namespace) -> None:
         subprocess.run([*command, "export", model.stem, "--output", str(exported(options.folder, model))], check=True)
 
 
-def played(model: Path, options: argparse.Namespace) -> tuple[str, dict[str, Any], dict[str, Times]] | None:
+def compared(model: Path, options: argparse.Namespace) -> tuple[str, dict[str, Any], dict[str, RuntimeTimes]] | None:
     """The times of all runtimes on a model; None where ours is refused."""
     folder = exported(options.folder, model)
     report = json.loads((folder / "report.json").read_text())
-    contestants = runtimes(model, folder, report, options.without)
+    chosen = available_runtimes(model, folder, report, options.without)
     inputs = [InputSpec(item["name"], tuple(item["shape"]), item["dtype"]) for item in report["inputs"]]
     arrays = draw(inputs, _SEED)
-    with Contest(contestants, inputs, arrays, report["threads"]) as contest:
-        reference = contest.outputs("onnxruntime") if "onnxruntime" in contestants else contest.outputs("ours")
-        for name in list(contestants):
+    with RuntimeComparison(chosen, inputs, arrays, report["threads"]) as comparison:
+        reference = comparison.outputs("onnxruntime") if "onnxruntime" in chosen else comparison.outputs("ours")
+        for name in list(chosen):
             try:
-                compare.check(contest.outputs(name), reference, report["tolerance"])
+                compare.check(comparison.outputs(name), reference, report["tolerance"])
             except AutotuneError as error:
                 print(f"{model.stem}: {_TITLES[name]} is left out: {error}", file=sys.stderr)
-                del contestants[name]
-        if "ours" not in contestants:
+                del chosen[name]
+        if "ours" not in chosen:
             return None
-        return model.stem, report, contest.play(options.turns * TIMINGS)
+        return model.stem, report, comparison.time(options.turns * TIMINGS)
 
 
-def runtimes(model: Path, folder: Path, report: Mapping[str, Any], without: Sequence[str]) -> dict[str, Contestant]:
+def available_runtimes(
+    model: Path, folder: Path, report: Mapping[str, Any], without: Sequence[str]
+) -> dict[str, Runtime]:
     device = "cuda" if report["target"]["kind"] == "cuda" else "cpu"
-    found = {"ours": Contestant("library", folder / "model.so", device)}
+    found = {"ours": Runtime("library", folder / "model.so", device)}
     for name, packages in _NEEDED.items():
         if name not in without and all(find_spec(package) for package in packages):
-            found[name] = Contestant(name, model.resolve())
+            found[name] = Runtime(name, model.resolve())
     if "untuned" not in without:
         library = folder / "untuned.so"
         if not library.exists():
             subprocess.run([sys.executable, __file__, str(model), "--compile-untuned", str(library)], check=True)
-        found["untuned"] = Contestant("library", library, device)
+        found["untuned"] = Runtime("library", library, device)
     return found
 
 
@@ -129,7 +131,7 @@ def compile_untuned(model: Path, library: Path) -> None:
     compiling.compile_untuned(read_model(model, inputs).module, target).export_library(str(library))
 
 
-def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, Times]]]) -> str:
+def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]]) -> str:
     """Markdown: the medians, the arithmetic per second of ours, and its ratio to the fastest of the others."""
     shown = [name for name in _TITLES if any(name in times for _, _, times in rows)]
     lines = [f"| model | {' | '.join(_TITLES[name] for name in shown)} | GFLOP/s | ours / fastest other |"]

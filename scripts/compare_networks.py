@@ -196,7 +196,7 @@ def compiled(workspace: Workspace, module: Any) -> Any:
     target = tvm.target.Target(spec.target)
     prepared = prepare(module, target, winograd=spec.winograd)
     programs = [task.program for task in extract_tasks(prepared, target)]
-    best = {hash: trials[0] for hash, trials in retiming.contenders(workspace, spec, most=1).items()}
+    best = {hash: trials[0] for hash, trials in retiming.fastest_trials(workspace, spec, most=1).items()}
     return compile_tuned(prepared, programs, best, target)
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from comparison.layer import LAYERS, Layer
 from comparison.ranks import rank
 from comparison.tables import read, write
-from comparison.tuning import Tuning, Way
+from comparison.tuning import RunSettings, Tuning
 
 from autotune.storage.formats import from_json
 
@@ -41,7 +41,7 @@ def main() -> None:
     kept, wanted = options.folder / "runs.jsonl", list(ways(options))
     if not options.report:
         compare(layers, wanted, kept)
-    runs = [run for run in read(kept) if from_json(Way, run) in wanted]
+    runs = [run for run in read(kept) if from_json(RunSettings, run) in wanted]
     if not runs:
         raise SystemExit(f"{kept} has none of these runs")
     best = {name: layer.best_us for name, layer in layers.items()}
@@ -63,18 +63,18 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def ways(options: argparse.Namespace) -> Iterator[Way]:
+def ways(options: argparse.Namespace) -> Iterator[RunSettings]:
     from autotune import strategies
 
     named = options.ways or [f"{name}/{sampler}" for name in strategies.names() for sampler in ("greedy", "adaptive")]
     for seed, layer, name in itertools.product(range(1, options.seeds + 1), options.layers, named):
         strategy, _, sampler = name.partition("/")
-        yield Way(layer, strategy, sampler or "greedy", seed, options.prior, options.trials, options.round)
+        yield RunSettings(layer, strategy, sampler or "greedy", seed, options.prior, options.trials, options.round)
 
 
-def compare(layers: dict[str, Layer], wanted: list[Way], kept: Path) -> None:
+def compare(layers: dict[str, Layer], wanted: list[RunSettings], kept: Path) -> None:
     """Make the runs that are not there yet."""
-    there = {from_json(Way, run) for run in read(kept)}
+    there = {from_json(RunSettings, run) for run in read(kept)}
     missing = [way for way in wanted if way not in there]
     for number, way in enumerate(missing, 1):
         layer = layers[way.layer]

@@ -83,13 +83,13 @@ def build(workspace: Workspace, paths: JobPaths, spec: JobSpec, most: int, folde
     from autotune.tvm_backend.export import retiming
     from autotune.tvm_backend.search.tasks import read_program
 
-    found, target = retiming.contenders(workspace, spec, most), tvm.target.Target(spec.target)
+    found, target = retiming.fastest_trials(workspace, spec, most), tvm.target.Target(spec.target)
     kernels = []
     for index, task in enumerate(spec.tasks):
         if trials := found.get(task.hash):
             program = read_program(paths.task(index), task.hash)
-            entrants = retiming.build(trials, program, target, folder)
-            kernels += [Kernel(task, entrant.trial, entrant.library) for entrant in entrants]
+            built = retiming.build(trials, program, target, folder)
+            kernels += [Kernel(task, item.trial, item.library) for item in built]
     return kernels
 
 

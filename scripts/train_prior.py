@@ -1,11 +1,12 @@
 #!/usr/bin/env python
-"""Train the prior, the cost model that comes with autotune, on the logs of workspaces, and say how well it ranks.
+"""Train the prior, the cost model that is shipped with autotune, on the logs of workspaces; print how well it ranks.
 
-    python scripts/train_prior.py WORKSPACE... --output autotune/tvm_backend/priors/llvm.ubj.xz
+    python scripts/train_prior.py WORKSPACE... --output autotune/tvm_backend/search/priors/llvm.ubj.xz
 
-The workspaces tuned random layers (`scripts/random_layers.py`). Before the model of all trials is written, a model of
-four fifths of the tasks ranks the trials of the last fifth, five times: `rank` is Spearman's correlation, `best of 4`
-the throughput of the best of the first four against the task's best, and `chance` that of four drawn blindly.
+The workspaces tuned random layers (`scripts/random_layers.py`). Before the model of all trials is written, five models
+are trained on four fifths of the tasks each, and rank the trials of the remaining fifth. It prints three numbers:
+`rank` is Spearman's correlation, `best of 4` the relative throughput of the best of the four trials ranked highest, and
+`chance` that of four trials drawn at random.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LEAST = 8
 
 
 @dataclass(frozen=True)
-class Task:
+class TaskTrials:
     """The trials of one task: features and relative throughput of each."""
 
     name: str
@@ -63,21 +64,21 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def read(workspaces: Sequence[Workspace], kind: str) -> list[Task]:
-    """The tasks of all jobs for a kind of target, each with the trials of all workspaces that have it."""
+def read(workspaces: Sequence[Workspace], kind: str) -> list[TaskTrials]:
+    """Return the tasks of all jobs for a kind of target, each with the trials of all workspaces that have it."""
     names: dict[str, str] = {}
     found: dict[str, dict[str, tuple[Array, float]]] = {}
     for workspace in workspaces:
-        for name, task, sample in samples(workspace, kind):
+        for name, task, known in trial_features(workspace, kind):
             names.setdefault(task, name)
-            trials = zip(sample.hashes, sample.rows, sample.times_us, strict=True)
+            trials = zip(known.hashes, known.rows, known.times_us, strict=True)
             found.setdefault(task, {}).update({hash: (rows, time) for hash, rows, time in trials})
     tasks = (as_task(names[task], trials) for task, trials in found.items())
     return [task for task in tasks if len(task.rows) >= LEAST and task.throughput.any()]
 
 
-def samples(workspace: Workspace, kind: str) -> Iterator[tuple[str, str, features.Sample]]:
-    """Job, task and trials with their features; features that no job has extracted yet are extracted."""
+def trial_features(workspace: Workspace, kind: str) -> Iterator[tuple[str, str, features.TrialFeatures]]:
+    """Yield job, task and trials with their features. Features that no job has extracted yet are extracted now."""
     config = Config()
     for paths in workspace.job_list():
         spec = formats.read(JobSpec, paths.spec)
@@ -87,21 +88,21 @@ def samples(workspace: Workspace, kind: str) -> Iterator[tuple[str, str, feature
         for index in spec.tunable:
             if trials := stage.log(index).trials():
                 task = f"{spec.target_key}/{spec.tasks[index].hash}"
-                yield paths.folder.name, task, features.sample(stage, index, trials)
+                yield paths.folder.name, task, features.of_task(stage, index, trials)
 
 
-def as_task(name: str, trials: dict[str, tuple[Array, float]]) -> Task:
+def as_task(name: str, trials: dict[str, tuple[Array, float]]) -> TaskTrials:
     rows, times = zip(*trials.values(), strict=True)
-    usable, throughput = features.Sample(list(trials), rows, times).labelled()
-    return Task(name, usable, np.array(throughput))
+    usable, throughput = features.TrialFeatures(list(trials), rows, times).labelled()
+    return TaskTrials(name, usable, np.array(throughput))
 
 
-def train(tasks: Sequence[Task]) -> CostModel:
+def train(tasks: Sequence[TaskTrials]) -> CostModel:
     rows = [row for task in tasks for row in task.rows]
     return CostModel.train(rows, np.concatenate([task.throughput for task in tasks]))
 
 
-def judge(tasks: Sequence[Task]) -> None:
+def judge(tasks: Sequence[TaskTrials]) -> None:
     ranks, firsts, chances = [], [], []
     for fold in range(FOLDS):
         model = train([task for index, task in enumerate(tasks) if index % FOLDS != fold])

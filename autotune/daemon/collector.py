@@ -15,7 +15,7 @@ from autotune.daemon.running import RunningStages
 from autotune.daemon.stage_times import StageTimes
 from autotune.planning.view import RunningView
 from autotune.processes.messages import StageReport
-from autotune.stages.progress import pardoned
+from autotune.stages.progress import explained_attempts
 
 _LOG = logging.getLogger("autotune.daemon")
 
@@ -83,5 +83,5 @@ class Collector:
         attempts = job.failures[id] = job.failures.get(id, 0) + 1
         diagnosis = job.journal.stage_failed(view, report.seconds, report.outcome, report.reason)
         _LOG.warning("%s task %d round %d: %s", job.paths.folder.name, id.task, id.round, diagnosis)
-        if attempts - pardoned(job.paths, id.task, id.round, attempts - 1) >= self.config.daemon.attempts:
+        if attempts - explained_attempts(job.paths, id.task, id.round, attempts - 1) >= self.config.daemon.attempts:
             job.set_aside(id.task, diagnosis)

@@ -1,8 +1,8 @@
-"""What the control groups of this process allow it: a container's share of the CPUs and of the memory.
+"""Read the limits that control groups set for this process: how much CPU time and memory a container may use.
 
-Both versions are read, and both may be in use at once, with different controllers. A limit holds for a group and
-all groups within it, so the tightest along the path counts. Within a container only its own part of the path
-can be seen; the groups above it may allow less.
+Control groups have two versions. Both are read, because both may be in use at once for different controllers. A limit
+holds for a group and for all groups in it, so the lowest limit on the path of groups counts. A container sees only the
+end of that path; groups above it may have lower limits.
 """
 
 from __future__ import annotations
@@ -20,15 +20,26 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit, in CPUs or in bytes, and the file that sets it."""
+    """A limit.
+
+    Attributes:
+        amount: In CPUs or in bytes.
+        file: The file that sets it.
+    """
 
     amount: float
     file: Path
 
 
 @dataclass(frozen=True)
-class Mount:
-    """A mounted control group hierarchy: where, from which group of it on, and its controllers (none: version 2)."""
+class CgroupMount:
+    """A mounted hierarchy of control groups.
+
+    Attributes:
+        top: The group that is mounted.
+        point: Where it is mounted.
+        controllers: Its controllers; empty for version 2.
+    """
 
     top: str
     point: Path
@@ -36,15 +47,22 @@ class Mount:
 
 
 def cpu_quota(root: Path = ROOT) -> Limit | None:
-    """The CPU time that this process and its neighbours may use, in CPUs, such as 1.5; None where there is no limit."""
+    """Return the limit on the CPU time of this process's groups, in CPUs, such as 1.5; None if there is none.
+
+    Args:
+        root: The root of the file system; tests give another one.
+    """
     found = [limit for folder in _groups(root, "cpu") for limit in (_quota_v2(folder), _quota_v1(folder)) if limit]
     return min(found, key=lambda limit: limit.amount, default=None)
 
 
 def memory_limit(root: Path = ROOT) -> Limit | None:
-    """The bytes that this process and its neighbours may use; None where there is no limit.
+    """Return the limit on the memory of this process's groups, in bytes; None if there is none.
 
-    `memory.high` counts as one: above it the kernel slows a process down until it is of no use.
+    `memory.high` counts as a limit: the kernel slows down processes above it until they are useless.
+
+    Args:
+        root: The root of the file system; tests give another one.
     """
     names = ("memory.max", "memory.high", "memory.limit_in_bytes")
     found = [limit for folder in _groups(root, "memory") for name in names if (limit := _bytes(folder / name))]
@@ -53,7 +71,11 @@ def memory_limit(root: Path = ROOT) -> Limit | None:
 
 
 def throttled_s(root: Path = ROOT) -> float:
-    """The seconds for which processes of these groups have been stopped because their CPU time was used up."""
+    """Return for how many seconds processes of these groups were stopped because their CPU time was used up.
+
+    Args:
+        root: The root of the file system; tests give another one.
+    """
     total = 0.0
     for folder in _groups(root, "cpu"):
         for line in _text(folder / "cpu.stat").splitlines():
@@ -64,7 +86,7 @@ def throttled_s(root: Path = ROOT) -> float:
 
 
 def _groups(root: Path, controller: str) -> list[Path]:
-    """The folders of this process's group and of those around it, in both versions."""
+    """Return the folders of this process's group and of the groups around it, in both versions."""
     own = _own_groups(root)
     found: list[Path] = []
     for mount in _mounts(root):
@@ -75,8 +97,8 @@ def _groups(root: Path, controller: str) -> list[Path]:
     return found
 
 
-def _along(mount: Mount, path: str) -> Iterator[Path]:
-    """The folders from the top of the mount to the group at `path`, as far as they can be seen."""
+def _along(mount: CgroupMount, path: str) -> Iterator[Path]:
+    """Yield the folders from the mount point down to the group at `path`, as far as they are visible."""
     inside = path.removeprefix(mount.top.rstrip("/")) if path.startswith(mount.top) else ""
     folder = mount.point
     yield folder
@@ -88,7 +110,7 @@ def _along(mount: Mount, path: str) -> Iterator[Path]:
 
 
 def _own_groups(root: Path) -> dict[str, str]:
-    """The group of this process for each controller; that of version 2 under the empty name."""
+    """Return the group of this process by controller. The group of version 2 has the empty name."""
     found = {}
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
@@ -98,8 +120,8 @@ def _own_groups(root: Path) -> dict[str, str]:
 
 
 @lru_cache(maxsize=8)
-def _mounts(root: Path) -> tuple[Mount, ...]:
-    """They do not change while a process runs, and the list may be long."""
+def _mounts(root: Path) -> tuple[CgroupMount, ...]:
+    """Return the mounted hierarchies. They are cached: they do not change while a process runs."""
     found = []
     for line in _text(root / "proc/self/mountinfo").splitlines():
         left, _, right = line.partition(" - ")
@@ -107,12 +129,12 @@ def _mounts(root: Path) -> tuple[Mount, ...]:
         if len(fields) < 5 or not kinds or kinds[0] not in ("cgroup", "cgroup2"):
             continue
         controllers = frozenset(kinds[-1].split(",")) if kinds[0] == "cgroup" else frozenset[str]()
-        found.append(Mount(unescaped(fields[3]), root / unescaped(fields[4]).lstrip("/"), controllers))
+        found.append(CgroupMount(unescaped(fields[3]), root / unescaped(fields[4]).lstrip("/"), controllers))
     return tuple(found)
 
 
 def unescaped(path: str) -> str:
-    """A path of `mountinfo`, in which spaces and the like stand as octal numbers."""
+    """Decode a path of `mountinfo`, where spaces and the like are written as octal numbers."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), path)
 
 
@@ -138,7 +160,7 @@ def _bytes(file: Path) -> Limit | None:
 
 
 def _hierarchical(file: Path) -> Limit | None:
-    """What version 1 says of the groups above, which a container does not see."""
+    """Return the limit of the groups that a container does not see. Version 1 reports it."""
     for line in _text(file).splitlines():
         name, _, value = line.partition(" ")
         if name == "hierarchical_memory_limit" and value.isdigit() and int(value) < _UNLIMITED:

@@ -1,4 +1,4 @@
-"""Whether a measurement was disturbed, judged by what the kernel counted meanwhile. Pure: no files and no clocks."""
+"""Decide from the counters of the kernel whether a measurement was disturbed. Reads no file and no clock."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from autotune.machine.load import Sample
 
 @dataclass(frozen=True)
 class Thresholds:
-    """From when on a measurement counts as disturbed. All of them stand here, and nowhere else.
+    """The limits above which a measurement counts as disturbed.
 
     Attributes:
-        others: share of the watched CPUs' time that other processes used.
-        waited: share of the time for which a thread of ours had no CPU; the kernel counts it to the nanosecond.
-        stolen: share of the watched CPUs' time that the machine below took.
-        throttled: share of the time for which the container was stopped.
-        least_s: seconds below which a share says nothing: counters go in ticks of 10 ms, and each CPU's is rounded.
-        clock: share of the clock before, below which it has dropped.
-        sentinel: how many times as long as on a quiet machine the sentinel may take.
+        others: The fraction of the watched CPUs' time that other processes may use.
+        waited: The fraction of the time that this process's threads may wait for a CPU. It is counted in nanoseconds.
+        stolen: The fraction of the watched CPUs' time that the hypervisor may take.
+        throttled: The fraction of the time that the container may be stopped.
+        least_s: CPU seconds that are ignored in any case, because CPU time is counted in ticks of 10 ms on each CPU.
+        clock: The fraction of its frequency before that the clock must keep.
+        sentinel: How many times as long as on a quiet machine the sentinel may take.
     """
 
     others: float = 0.1
@@ -37,7 +37,11 @@ THRESHOLDS = Thresholds()
 
 @dataclass(frozen=True)
 class Quiet:
-    """How long the sentinel kernel took, in microseconds, the last times that nothing else disturbed."""
+    """The latest times of the sentinel in undisturbed measurements.
+
+    Attributes:
+        times_us: The times in microseconds, the oldest first.
+    """
 
     times_us: tuple[float, ...] = ()
 
@@ -45,18 +49,22 @@ class Quiet:
 
     @property
     def usual_us(self) -> float | None:
-        """The median; it follows a machine that has become slower for good. None before there are any."""
+        """The median time in microseconds; None if there is none. It adapts if the machine becomes slower for good."""
         return statistics.median(self.times_us) if self.times_us else None
 
     def with_time(self, time_us: float) -> Quiet:
-        """These and one more, without the oldest."""
+        """Return these times and a new one, without the oldest if there are too many."""
         return Quiet((*self.times_us, time_us)[-self.KEPT :])
 
 
 def disturbance(before: Sample, after: Sample, cpus: int, limits: Thresholds = THRESHOLDS) -> str:
-    """What disturbed a measurement between two samples of as many watched CPUs; empty for nothing.
+    """Return what disturbed a measurement, such as "other processes used 34% of its CPUs"; empty if nothing did.
 
-    The reason is the end of a sentence: "other processes used 34% of its CPUs".
+    Args:
+        before: The counters before the measurement.
+        after: The counters after it.
+        cpus: How many CPUs were watched.
+        limits: The limits.
     """
     elapsed = after.at - before.at
     if elapsed <= 0:
@@ -79,9 +87,14 @@ def disturbance(before: Sample, after: Sample, cpus: int, limits: Thresholds = T
 
 
 def slowed(sentinel_us: Sequence[float], quiet: Quiet, limits: Thresholds = THRESHOLDS) -> str:
-    """Whether the sentinel, timed before and after a measurement, says that the CPU was slower than when it was quiet.
+    """Return how slow the CPU was according to the sentinel; empty if it was as fast as on a quiet machine.
 
-    Slow both times: a single slow one is as likely a chance of its own.
+    All times of the sentinel must be slow, because a single slow time may be chance.
+
+    Args:
+        sentinel_us: The times of the sentinel before and after the measurement, in microseconds.
+        quiet: The times of the sentinel in undisturbed measurements.
+        limits: The limits.
     """
     usual = quiet.usual_us
     if usual is None or not sentinel_us or min(sentinel_us) <= limits.sentinel * usual:

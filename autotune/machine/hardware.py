@@ -1,4 +1,4 @@
-"""What this machine has: the CPUs we may use, its CPU model. Never imports TVM."""
+"""Find out what this machine has: the CPUs that we may use, its CPU model."""
 
 from __future__ import annotations
 
@@ -12,36 +12,53 @@ from autotune.machine.cgroups import cpu_quota
 from autotune.machine.topology import preferred, set_aside, topology
 
 ROOT = Path("/")
-_ROUNDING = 0.01  # a quota of 1.999 CPUs is one of two
+_ROUNDING = 0.01  # a quota of 1.999 CPUs counts as 2 CPUs
 
 
 def allowed_cpus() -> tuple[int, ...]:
-    """The CPU numbers this process may run on, ascending."""
+    """Return the numbers of the CPUs that this process may run on, ascending."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
 
 
 def usable_cpus(root: Path = ROOT) -> tuple[int, ...]:
-    """The CPUs this process may keep busy all the time, ascending: no more than its container has time for."""
+    """Return the CPUs that this process can keep busy all the time, ascending.
+
+    They are no more than the CPU quota of its container allows.
+
+    Args:
+        root: The root of the file system; tests give another one.
+    """
     allowed, quota = allowed_cpus(), cpu_quota(root)
     whole = len(allowed) if quota is None else max(1, int(quota.amount + _ROUNDING))
     return _some(allowed, whole, root)
 
 
 def lent_cpus(slots: int, root: Path = ROOT) -> tuple[int, ...]:
-    """The CPUs that tuning may use: `slots` of the usable ones, or all of them for 0.
+    """Return the CPUs that tuning may use.
 
-    Fast cores come first, and second threads of a core last.
+    Fast cores are preferred. The second threads of cores are taken last.
+
+    Args:
+        slots: How many of the usable CPUs to take; 0 for all of them.
+        root: The root of the file system; tests give another one.
     """
     return _some(usable_cpus(root), slots, root)
 
 
 def kept_cpus(lent: tuple[int, ...], count: int, root: Path = ROOT) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Those of the lent CPUs that measurements have to themselves, and those left idle for their sake.
+    """Choose the CPUs that only measurements use.
 
-    `count` is brought down where nothing would be left for other stages: a container may have fewer CPUs than
-    the settings were made for.
+    At least one CPU is left for the other stages: a container may have fewer CPUs than the settings assume.
+
+    Args:
+        lent: The CPUs that tuning may use.
+        count: How many of them are for measurements.
+        root: The root of the file system; tests give another one.
+
+    Returns:
+        The CPUs for measurements, and the CPUs that stay idle because they share a core with those.
     """
     return set_aside(topology(lent, root), min(count, len(lent) - 1))
 
@@ -51,16 +68,16 @@ def _some(cpus: tuple[int, ...], count: int, root: Path) -> tuple[int, ...]:
 
 
 def pin(cpus: Collection[int]) -> None:
-    """Let this process, with the threads that it has started, run on these CPUs only. Linux only."""
+    """Let this process and all of its threads run on these CPUs only. Linux only."""
     if hasattr(os, "sched_setaffinity"):
         for thread in os.listdir("/proc/self/task"):
-            with contextlib.suppress(ProcessLookupError):  # it has ended since
+            with contextlib.suppress(ProcessLookupError):  # the thread has ended
                 os.sched_setaffinity(int(thread), cpus)
 
 
 @lru_cache(maxsize=1)
 def cpu_model() -> str:
-    """The marketing name of the CPU with its family, model and stepping, such as `AMD EPYC 25/17/1`."""
+    """Return the marketing name of the CPU with its family, model and stepping, such as `AMD EPYC 25/17/1`."""
     found: dict[str, str] = {}
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -29,16 +29,16 @@ def lease(folder: Path, names: Iterable[str], wait_s: float) -> Lease:
     The kernel releases them when this process dies. Its forked children do not hold them.
 
     Args:
-        folder: the lock folder of this machine.
-        names: the resources; none for a lease on nothing.
-        wait_s: seconds to wait for them; a negative number to wait for ever.
+        folder: The lock folder of this machine.
+        names: The resources; none for a lease on nothing.
+        wait_s: How many seconds to wait for them; a negative number to wait for ever.
 
     Returns:
         The lease, which ends with its `with` block.
 
     Raises:
-        Busy: they were not free in time. The message names them.
-        StorageError: the lock folder is unsafe or cannot be written.
+        Busy: The resources were not free in time. The message names them.
+        StorageError: The lock folder is unsafe or cannot be written.
     """
     locks.ensure_lock_folder(folder)
     paths = sorted({folder / f"{name}.lock" for name in names})
@@ -58,8 +58,15 @@ def lease(folder: Path, names: Iterable[str], wait_s: float) -> Lease:
 def lease_one(folder: Path, names: Iterable[str]) -> Lease:
     """Lease one of the named resources, whichever becomes free first. Waits for ever.
 
+    Args:
+        folder: The lock folder of this machine.
+        names: The resources.
+
+    Returns:
+        The lease, which ends with its `with` block.
+
     Raises:
-        StorageError: the lock folder is unsafe or cannot be written.
+        StorageError: The lock folder is unsafe or cannot be written.
     """
     locks.ensure_lock_folder(folder)
     paths = [folder / f"{name}.lock" for name in names]

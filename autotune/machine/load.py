@@ -1,4 +1,4 @@
-"""What happened on some CPUs, as counted by the kernel: read before and after a measurement, and compared."""
+"""Read the kernel's counters of what happens on some CPUs. They are read before and after a measurement."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _BUSY, _STEAL = (0, 1, 2, 5, 6), 7  # user, nice, system, irq, softirq; guests a
 
 @dataclass(frozen=True)
 class Sample:
-    """Counters at one moment, in seconds, all of which only grow, and the clock.
+    """The counters at one moment. All are in seconds and never decrease, except for the clock frequency.
 
     Attributes:
-        at: when, on a monotonic clock.
-        busy: CPU time that was used on the watched CPUs, by anyone; in steps of a tick, mostly 10 ms.
-        ours: CPU time that this process used.
-        waited: how long threads of this process were ready to run and did not.
-        stolen: CPU time that the machine below this virtual one gave to others.
-        throttled: how long processes of this container were stopped because its CPU time was used up.
-        mhz: the mean clock of the CPUs; 0 where it is not known.
+        at: The time on a monotonic clock.
+        busy: The CPU time that all processes used on the watched CPUs, in steps of a tick, which is mostly 10 ms.
+        ours: The CPU time that this process used.
+        waited: For how long threads of this process were ready to run but had no CPU.
+        stolen: The CPU time that the hypervisor gave to other virtual machines.
+        throttled: For how long processes of this container were stopped because its CPU time was used up.
+        mhz: The mean clock frequency of the CPUs in MHz; 0 if it is not known.
     """
 
     at: float
@@ -40,12 +40,12 @@ class Sample:
 
 
 def watched(cpus: Collection[int], root: Path = ROOT) -> tuple[int, ...]:
-    """The CPUs on which other work disturbs work on these: themselves, and the other threads of their cores."""
+    """Return the CPUs on which other work disturbs work on `cpus`: themselves and the other threads of their cores."""
     return tuple(sorted({number for cpu in topology(tuple(sorted(cpus)), root) for number in cpu.core}))
 
 
 def sample(cpus: Collection[int], root: Path = ROOT) -> Sample:
-    """The counters now, for this process on these CPUs. What the system does not count is zero."""
+    """Read the counters of this process on these CPUs. A counter that the system does not have is zero."""
     busy, stolen = _used(cpus, root)
     return Sample(
         at=time.monotonic(),
@@ -59,12 +59,12 @@ def sample(cpus: Collection[int], root: Path = ROOT) -> Sample:
 
 
 def _used(cpus: Collection[int], root: Path) -> tuple[float, float]:
-    """Seconds used on these CPUs, and seconds stolen from them."""
+    """Return the seconds used on these CPUs and the seconds stolen from them."""
     names, busy, stolen = {f"cpu{number}" for number in cpus}, 0, 0
     for line in _lines(root / "proc/stat"):
         name, *counts = line.split()
         if not name.startswith("cpu"):
-            break  # the interrupts that follow fill a long line
+            break  # the line of the interrupts, which follows, is long
         if name in names:
             busy += sum(int(counts[index]) for index in _BUSY)
             stolen += int(counts[_STEAL]) if len(counts) > _STEAL else 0
@@ -72,7 +72,7 @@ def _used(cpus: Collection[int], root: Path) -> tuple[float, float]:
 
 
 def _waited(root: Path) -> float:
-    """Seconds, from the nanoseconds that the scheduler keeps for each thread."""
+    """Return for how many seconds threads waited for a CPU. The scheduler counts nanoseconds for each thread."""
     total = 0
     for file in (root / "proc/self/task").glob("*/schedstat"):
         fields = next(_lines(file), "").split()

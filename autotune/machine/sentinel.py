@@ -1,7 +1,7 @@
-"""A fixed piece of work whose time tells how fast this CPU is just now, whatever slows it down.
+"""Time a fixed piece of work, the sentinel, to see how fast this CPU is at the moment.
 
-A clock that falls with the heat, a hyper-thread that belongs to somebody else's virtual machine, a memory bus that is
-busy: no counter shows them all, and each makes the same work take longer.
+A CPU may be slow because of its temperature, because another virtual machine uses the other thread of its core, or
+because the memory bus is busy. No counter shows all of these, but each makes the same work take longer.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 import zlib
 
-_DATA = bytes(range(256)) * 1024  # a quarter of a mebibyte: it stays in the second-level cache
+_DATA = bytes(range(256)) * 1024  # 256 KiB, which fit into the second-level cache
 _RUNS = 8
 
 
 def time_us() -> float:
-    """Microseconds that one run takes, the least of several; about half a millisecond in all."""
+    """Return the shortest time of several runs of the sentinel, in microseconds. Takes about half a millisecond."""
     best = float("inf")
     for _ in range(_RUNS):
         started = time.perf_counter()

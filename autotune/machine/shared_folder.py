@@ -1,7 +1,7 @@
-"""Whether a folder that all processes of this machine are to share is really the same folder for all of them.
+"""Tell whether all processes of this machine see the same folder at a path.
 
-A container, and a systemd service with PrivateTmp, has a /tmp of its own. Locks in it exclude nobody outside: two
-daemons then measure on the same CPUs at once and spoil each other's times, and nothing says so.
+A container has its own /tmp. So has a systemd service with PrivateTmp. Processes outside do not see the locks in it, so
+two daemons would measure on the same CPUs at once and disturb each other unnoticed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,20 @@ from pathlib import Path
 from autotune.machine.cgroups import unescaped
 
 ROOT = Path("/")
-_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO of the kernel's proc_ns.h: that of the machine itself
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in proc_ns.h of the kernel: the namespace of the machine itself
 _IN_MEMORY = ("tmpfs", "ramfs")
 
 
 @dataclass(frozen=True)
 class _Mount:
-    """A mounted file system: its device, which of its folders is mounted, and where; one line of `mountinfo`."""
+    """A mounted file system: one line of `mountinfo`.
+
+    Attributes:
+        device: The device number, such as `8:1`.
+        top: Which folder of the file system is mounted.
+        point: Where it is mounted.
+        kind: The type of the file system.
+    """
 
     device: str
     top: str
@@ -27,16 +34,23 @@ class _Mount:
     kind: str
 
     def place(self, folder: str) -> tuple[str, str]:
-        """Where a folder below the mount point really is: the same for two processes that share it."""
+        """Return the device and the path on it of a folder below the mount point.
+
+        For two processes they are the same if the processes share the folder.
+        """
         inside = folder.removeprefix(self.point.rstrip("/"))
         return self.device, (self.top.rstrip("/") + inside) or "/"
 
 
 def private_reason(folder: Path, root: Path = ROOT) -> str:
-    """Why other processes of this machine do not see this folder; empty where nothing says so.
+    """Return why other processes of this machine do not see a folder; empty if they seem to see it.
 
-    Two facts are looked at: whether the folder is elsewhere for the first process, and whether this process is in a
-    container whose folder was not brought in from outside.
+    A folder is private if it is somewhere else for the first process of the machine. It is also private if this process
+    is in a container and the folder is not mounted from outside.
+
+    Args:
+        folder: The folder.
+        root: The root of the file system; tests give another one.
     """
     path = os.path.realpath(folder)
     own = _covering(_mounts(root / "proc/self/mountinfo"), path)
@@ -51,7 +65,7 @@ def private_reason(folder: Path, root: Path = ROOT) -> str:
 
 
 def _covering(mounts: list[_Mount], path: str) -> _Mount | None:
-    """The mount that a path is on: the longest mount point, and of equal ones the last, which hides the others."""
+    """Return the mount that a path is on: the one with the longest mount point, and of equal ones the last."""
     found = [mount for mount in mounts if path == mount.point or path.startswith(mount.point.rstrip("/") + "/")]
     return max(reversed(found), key=lambda mount: len(mount.point), default=None)
 
@@ -71,7 +85,7 @@ def _mounts(file: Path) -> list[_Mount]:
 
 
 def _in_container(root: Path) -> bool:
-    """Whether this process has a PID namespace of its own; the machine's has a number that the kernel fixes."""
+    """Return whether this process has another PID namespace than the machine, whose namespace has a fixed number."""
     try:
         return os.stat(root / "proc/self/ns/pid").st_ino != _FIRST_PID_NAMESPACE
     except OSError:

@@ -1,4 +1,4 @@
-"""What about this machine makes times worse than they need be, each with what to do about it: for `doctor`."""
+"""Find out what makes measured times worse than necessary on this machine, and what to do about it. For `doctor`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from autotune.machine.shared_folder import private_reason
 from autotune.machine.topology import Cpu, shares_core, topology
 
 ROOT = Path("/")
-_STOLEN = 0.01  # of all CPU time since the machine was started
+_MAX_STOLEN = 0.01  # of all CPU time since the machine was started
 _LITTLE_MEMORY = 4 << 30
 
 
 @dataclass(frozen=True)
 class Remark:
-    """A fact about this machine; with a remedy, it is one that makes things worse."""
+    """A fact about this machine.
+
+    Attributes:
+        fact: The fact.
+        remedy: What to do about it; empty if it does no harm.
+    """
 
     fact: str
     remedy: str = ""
@@ -26,12 +31,14 @@ class Remark:
 
 @dataclass(frozen=True)
 class Survey:
-    """What tuning uses of this machine.
+    """The part of this machine that tuning uses.
 
     Attributes:
-        shared: the CPUs of all stages but measurements.
-        measured: those of measurements on the CPU; the same ones where none are kept.
-        lock_folder: where the locks are that all processes of this machine must see.
+        shared: The CPUs of all stages but measurements.
+        measured: The CPUs of measurements. They are the shared ones if measurements have no CPUs of their own.
+        lock_folder: The folder of the locks that all processes of this machine must see.
+        allowed: The CPUs that this process may run on.
+        root: The root of the file system; tests give another one.
     """
 
     shared: tuple[int, ...]
@@ -41,7 +48,7 @@ class Survey:
     root: Path = ROOT
 
     def remarks(self) -> list[Remark]:
-        """Everything that there is to say, in order of how much it spoils."""
+        """Return all remarks, the most harmful ones first."""
         parts: tuple[Callable[[], Iterator[Remark]], ...] = (
             self._locks,
             self._quota,
@@ -60,14 +67,14 @@ class Survey:
 
     def _locks(self) -> Iterator[Remark]:
         if reason := private_reason(self.lock_folder, self.root):
-            remedy = "set [machine] lock_dir to a folder that all share, or measurements disturb each other"
+            remedy = "set [machine] lock_dir to a folder that all processes share, or measurements disturb each other"
             yield Remark(f"the locks are seen by few: {reason}", remedy)
 
     def _quota(self) -> Iterator[Remark]:
         if (quota := cpu_quota(self.root)) is not None and quota.amount < len(self.allowed):
             fact = f"a quota of {quota.amount:g} CPUs' time on {len(self.allowed)} CPUs ({quota.file})"
             yield Remark(
-                fact, "give it CPUs of its own instead (a cpuset): who has used up a quota is stopped while measured"
+                fact, "give it its own CPUs instead (a cpuset): a container is stopped when its quota is used up"
             )
 
     def _memory(self) -> Iterator[Remark]:
@@ -76,7 +83,7 @@ class Survey:
             yield Remark(f"a limit of {limit.amount / 2**30:.1f} GiB of memory ({limit.file})", remedy)
 
     def _threads(self) -> Iterator[Remark]:
-        """Hyper-threads: of the kept CPUs with others, and of the kept CPUs among themselves."""
+        """Yield remarks on CPUs for measurements that share a core with other stages or with each other."""
         kept = topology(self.measured, self.root)
         if self.shared != self.measured and (shared := shares_core(kept, self.shared)):
             fact = f"measurements on cpu {_listed(shared)} share a core with other stages"
@@ -84,7 +91,7 @@ class Survey:
         cores = len({cpu.core for cpu in kept})
         if cores < len(kept):
             fact = f"measurements use {len(kept)} hyper-threads of {cores} cores"
-            yield Remark(fact, f"[measure] threads = {cores} may well be faster and is steadier")
+            yield Remark(fact, f"[measure] threads = {cores} is steadier and may be faster")
 
     def _kinds(self) -> Iterator[Remark]:
         kept = topology(self.measured, self.root)
@@ -102,7 +109,7 @@ class Survey:
             fact = f"measurements use {len(nodes)} NUMA nodes, {_listed(nodes)}"
             command = f"numactl --cpunodebind={nodes[0]} --membind={nodes[0]}"
             yield Remark(
-                fact, f"start the daemon with {command}, or set [machine] measure_cpus to less than a node has"
+                fact, f"start the daemon with {command}, or set [machine] measure_cpus to fewer CPUs than a node has"
             )
 
     def _governors(self) -> Iterator[Remark]:
@@ -115,7 +122,7 @@ class Survey:
     def _stolen(self) -> Iterator[Remark]:
         first, *_ = [*_text(self.root / "proc/stat").splitlines(), ""]
         counts = [int(count) for count in first.split()[1:9]]
-        if len(counts) == 8 and counts[7] > _STOLEN * sum(counts):
+        if len(counts) == 8 and counts[7] > _MAX_STOLEN * sum(counts):
             share = counts[7] / sum(counts)
             yield Remark(
                 f"other virtual machines took {share:.0%} of its CPU time so far", "use a machine with CPUs of its own"

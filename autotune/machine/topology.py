@@ -1,4 +1,4 @@
-"""How the CPUs of this machine share cores and memory, and which of them are the slow ones: read from /sys."""
+"""Read from /sys how the CPUs of this machine share cores and memory, and which of them are efficiency cores."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path("/")
-_EFFICIENT = 0.8  # of the fastest core's capacity or clock; favoured cores of one kind differ by less than 10%
+_EFFICIENT = 0.8  # of the capacity or clock of the fastest core; cores of the same kind differ by less than 10%
 
 
 @dataclass(frozen=True)
 class Cpu:
-    """One logical CPU: the CPUs of its core, itself among them; its NUMA node; whether it is an efficiency core."""
+    """A logical CPU.
+
+    Attributes:
+        number: Its number.
+        core: The numbers of the CPUs that share its core, including its own.
+        node: Its NUMA node.
+        efficient: Whether it is an efficiency core.
+    """
 
     number: int
     core: tuple[int, ...]
@@ -23,21 +30,42 @@ class Cpu:
 
 @lru_cache(maxsize=8)
 def topology(numbers: tuple[int, ...], root: Path = ROOT) -> tuple[Cpu, ...]:
-    """These CPUs, in this order. Where the system says nothing, each has a core of its own, and all are alike."""
+    """Return what the system says about some CPUs.
+
+    If it says nothing, each CPU has its own core and all cores are of the same kind.
+
+    Args:
+        numbers: The CPUs.
+        root: The root of the file system; tests give another one.
+
+    Returns:
+        The CPUs in the same order.
+    """
     nodes, slow = _nodes(root), _efficient(numbers, root)
     return tuple(Cpu(number, _core(root, number), nodes.get(number, 0), number in slow) for number in numbers)
 
 
 def preferred(cpus: Iterable[Cpu], count: int) -> tuple[int, ...]:
-    """The `count` CPUs to use when it may not be all: fast ones, on cores of their own, of one node. Ascending."""
+    """Choose `count` of the CPUs: preferably fast ones, one on each core, on one node.
+
+    Returns:
+        Their numbers, ascending.
+    """
     return tuple(sorted(cpu.number for cpu in _by_preference(cpus)[:count]))
 
 
 def set_aside(cpus: Sequence[Cpu], count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The CPUs to keep for measurements, and those that must then stay idle: the other threads of their cores.
+    """Choose the CPUs that only measurements use.
 
-    Each kept CPU has a core of its own where there are enough; else whole cores are kept, with all their threads.
-    Where neither is possible the last CPUs are kept, and share a core with other stages.
+    If there are enough cores, each of these CPUs has its own core. Otherwise they fill whole cores. If that is not
+    possible either, they are the last CPUs, and may share a core with other stages.
+
+    Args:
+        cpus: The CPUs to choose from.
+        count: How many to choose.
+
+    Returns:
+        The CPUs for measurements, and the CPUs that stay idle because they share a core with those.
     """
     if not count:
         return (), ()
@@ -51,13 +79,13 @@ def set_aside(cpus: Sequence[Cpu], count: int) -> tuple[tuple[int, ...], tuple[i
 
 
 def shares_core(cpus: Iterable[Cpu], others: Collection[int]) -> tuple[int, ...]:
-    """Those of the CPUs whose core also has one of the others. Ascending."""
+    """Return the numbers of those CPUs that share a core with one of `others`, ascending."""
     wanted = set(others)
     return tuple(sorted(cpu.number for cpu in cpus if wanted & (set(cpu.core) - {cpu.number})))
 
 
 def parse_list(text: str) -> tuple[int, ...]:
-    """`0-3,6` as 0, 1, 2, 3, 6; nothing for a list that cannot be read."""
+    """Parse a list of CPUs: `0-3,6` gives 0, 1, 2, 3, 6. A list that cannot be parsed gives none."""
     found: list[int] = []
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
@@ -80,7 +108,10 @@ def _by_preference(cpus: Iterable[Cpu]) -> list[Cpu]:
 
 
 def _cores(cpus: Sequence[Cpu]) -> list[tuple[int, ...]]:
-    """The cores as tuples of CPUs: fast ones first, of one node; of equal ones the last: the first get interrupts."""
+    """Return the cores as tuples of CPUs in order of preference: fast ones first, on the node with the most CPUs.
+
+    Of equal cores the last comes first, because the first ones handle interrupts.
+    """
     members = {cpu.number: cpu for cpu in cpus}
     cores = {tuple(number for number in cpu.core if number in members) or (cpu.number,) for cpu in cpus}
     size = {node: sum(cpu.node == node for cpu in cpus) for node in {cpu.node for cpu in cpus}}
@@ -93,7 +124,7 @@ def _cores(cpus: Sequence[Cpu]) -> list[tuple[int, ...]]:
 
 
 def _whole_cores(cores: Sequence[tuple[int, ...]], count: int) -> tuple[int, ...]:
-    """Exactly `count` CPUs that fill cores and leave one; nothing where there are none such."""
+    """Return exactly `count` CPUs that fill whole cores and leave at least one core; none if that is impossible."""
     kept: list[int] = []
     for core in cores[:-1]:
         if len(kept) + len(core) <= count:
@@ -118,7 +149,7 @@ def _nodes(root: Path) -> dict[int, int]:
 
 
 def _efficient(numbers: Sequence[int], root: Path) -> set[int]:
-    """The slow cores: as Intel's driver names them, else by capacity (Arm), else by the highest clock."""
+    """Return the efficiency cores: those that Intel's driver names, else by capacity (Arm), else by clock frequency."""
     named = set(parse_list(_text(root / "sys/devices/cpu_atom/cpus"))) & set(numbers)
     if named:
         return named if named < set(numbers) else set()

@@ -1,7 +1,7 @@
-"""Limits on memory: a process that asks for more than its share is refused, before the machine runs out.
+"""Limit the memory of processes, so that one that needs too much fails before the machine runs out of memory.
 
-The limit is on data (`RLIMIT_DATA`: private memory that a process may write to). A limit on the address space would
-not do, because CUDA reserves hundreds of gigabytes of it without using them.
+The limit is `RLIMIT_DATA`, which counts the private memory that a process may write to. A limit on the address space
+would not work, because CUDA reserves hundreds of gigabytes of it without using them.
 
 The values come from `/proc/self/status`: psutil's `data` includes the stack, which `RLIMIT_DATA` does not limit.
 """
@@ -18,29 +18,39 @@ from autotune.machine.cgroups import memory_limit
 
 ROOT = Path("/")
 _MIB = 1 << 20
-_SHARED_FRACTION = 0.8  # of the memory; the rest is for the daemon and everybody else
+_SHARED_FRACTION = 0.8  # of the memory; the rest is for the daemon and other programs
 _SMALLEST_SHARE_MIB = 2048
-_NEAR_LIMIT = 0.75  # of the limit: an allocation that is refused may be a large part of what was left
+_NEAR_LIMIT = 0.75  # of the limit: the allocation that failed may have been large
 
 
 def memory_bytes(root: Path = ROOT) -> int:
-    """Return the memory of this machine in bytes, or what its container may use if that is less."""
+    """Return the memory of this machine in bytes, or the limit of its container if that is less.
+
+    Args:
+        root: The root of the file system; tests give another one.
+    """
     memory, limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), memory_limit(root)
     return memory if limit is None else min(memory, int(limit.amount))
 
 
 def memory_share(cpus: int, slots: int) -> int:
-    """Return how much memory a stage may have, in MiB: its share of 80% of the memory, but at least 2 GiB.
+    """Return how much memory a stage may use, in MiB.
+
+    Stages share 80% of the memory in proportion to their CPUs. Each may use at least 2 GiB.
 
     Args:
-        cpus: how many CPUs the stage runs on.
-        slots: how many CPUs all stages together may use.
+        cpus: How many CPUs the stage runs on.
+        slots: How many CPUs all stages together may use.
     """
     return max(_SMALLEST_SHARE_MIB, int(_SHARED_FRACTION * memory_bytes() // _MIB * cpus / max(cpus, slots)))
 
 
 def limit_memory(mib: int) -> None:
-    """Limit this process, and each that it forks, to the data it has now and `mib` MiB. No effect outside Linux."""
+    """Limit how much more memory this process, and each process that it forks, may allocate. Linux only.
+
+    Args:
+        mib: How much more memory, in MiB.
+    """
     data = _status("VmData")
     if not data:
         return
@@ -49,10 +59,13 @@ def limit_memory(mib: int) -> None:
 
 
 def limit_process(pid: int, share: float) -> int:
-    """Limit the data of another process for good. No effect outside Linux, and none on a process that has ended.
+    """Limit the memory of another process. The limit cannot be raised again. Linux only.
+
+    A process that has ended is ignored.
 
     Args:
-        share: of the memory of this machine; 1 for all of it.
+        pid: The process.
+        share: The fraction of this machine's memory that it may use.
 
     Returns:
         The limit in bytes.
@@ -74,8 +87,8 @@ class Memory:
     """The memory of a process, in bytes.
 
     Attributes:
-        resident: what it has; 0 without a limit.
-        room: how much more data it may have; None without a limit.
+        resident: The resident memory; 0 if the process has no limit.
+        room: How much more it may allocate; None if it has no limit.
     """
 
     resident: int
@@ -83,23 +96,28 @@ class Memory:
 
     @classmethod
     def here(cls) -> Memory:
-        """Return what this process has now."""
+        """Return the memory of this process now."""
         limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
         if limit == resource.RLIM_INFINITY:
             return cls(0, None)
         return cls(_status("VmRSS"), max(0, limit - _status("VmData")))
 
     def spent(self, peak: int) -> bool:
-        """Return whether a child whose resident memory was `peak` bytes at most came close to its limit."""
+        """Return whether a child process came close to its limit.
+
+        Args:
+            peak: The largest resident memory of the child, in bytes.
+        """
         return self.room is not None and peak - self.resident >= _NEAR_LIMIT * self.room
 
     @property
     def exceeded(self) -> str:
+        """The error message for a child process that came close to its limit."""
         return "out of memory" if self.room is None else f"needs more than {self.room // _MIB} MiB of memory"
 
 
 def _status(name: str) -> int:
-    """A value of /proc/self/status in bytes; 0 where there is none."""
+    """Return a value of /proc/self/status in bytes; 0 if there is none."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:

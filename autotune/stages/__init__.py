@@ -1,1 +1,4 @@
-"""The four stages of a round. Each is `run(stage) -> summary`, idempotent, and publishes the next stage file."""
+"""The four stages of a round: search, build, measure, train.
+
+Each is a function `run(stage) -> summary`. It is idempotent, and publishes the next stage file.
+"""

@@ -1,4 +1,4 @@
-"""Build: compile the candidates of a round, each within a time limit that kills."""
+"""Build: compile the candidates of a round. A build that exceeds its time limit is killed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.stages import reference, simulated
-from autotune.stages.progress import Progress, followed, shut_out
+from autotune.stages.progress import CandidateProgress, tracked, with_quarantine
 from autotune.stages.stage import Stage, check_machine
 from autotune.storage.formats import Candidate, Failure
 from autotune.storage.job_files import make_folder
@@ -22,16 +22,16 @@ from autotune.storage.room import check_room
 def run(stage: Stage) -> dict[str, Any]:
     """Publish the measure stage, in which every candidate has a library or a failure.
 
-    The search of the next round is published before it, so that it can go on while this one is measured. Killed
-    between the two, this build runs again, and finds that search there or further on.
-
-    Raises:
-        DamagedFile: the task cannot be read; no candidate has failed for that.
-        DiskProblem: the disk is full; nor for that.
-        MachineProblem: nothing can be built here; nor for that.
+    The search of the next round is published first, so that it can run while this one is measured. If the build is
+    killed between the two, it runs again, and leaves a search that has been published as it is.
 
     Returns:
-        `built` and `failed`, counts of candidates, and the seconds that the task's `reference` took.
+        `built` and `failed`, counts of candidates, and `reference`, the seconds spent on the task's reference.
+
+    Raises:
+        DamagedFile: the task cannot be read. No candidate is marked as failed.
+        DiskProblem: the disk is full. No candidate is marked as failed.
+        MachineProblem: nothing can be built on this machine. No candidate is marked as failed.
     """
     folder = stage.paths.artifacts_of(stage.file.task, stage.file.round)
     make_folder(stage.paths.artifacts)
@@ -40,21 +40,21 @@ def run(stage: Stage) -> dict[str, Any]:
     if not stage.simulated:
         stage.check_program()
     _, seconds = reference.ensure(stage)
-    with followed(stage) as progress:
+    with tracked(stage) as progress:
         built = _build(stage, progress, folder)
     failed = sum(candidate.failure is not None for candidate in built)
     if failed:
-        check_room(folder, Path(gettempdir()))  # a full disk is no candidate's fault, and looks like one
+        check_room(folder, Path(gettempdir()))  # a full disk makes builds fail, too, and is not their fault
     if 2 * failed > len(built):
-        check_machine(stage)  # nor is a linker that has gone
+        check_machine(stage)  # neither is a missing linker
     stage.publish_search(stage.file.round + 1)
     stage.advance("measure", built)
     return {"built": len(built) - failed, "failed": failed, "reference": seconds}
 
 
-def _build(stage: Stage, progress: Progress, folder: Path) -> list[Candidate]:
-    """The candidates in order, those that may not be built with their failure."""
-    candidates = shut_out(stage, progress, stage.file.candidates)
+def _build(stage: Stage, progress: CandidateProgress, folder: Path) -> list[Candidate]:
+    """Build all candidates that are not in quarantine; return all of them, in order."""
+    candidates = with_quarantine(stage, progress, stage.file.candidates)
     allowed = [candidate for candidate in candidates if candidate.failure is None]
     limit_s = stage.config.build.timeout_s
     outcomes = isolated(allowed, lambda: _builder(stage, progress, folder), limit_s=limit_s)
@@ -62,7 +62,8 @@ def _build(stage: Stage, progress: Progress, folder: Path) -> list[Candidate]:
     return [built.get(candidate.hash, candidate) for candidate in candidates]
 
 
-def _builder(stage: Stage, progress: Progress, folder: Path) -> Callable[[Candidate], str]:
+def _builder(stage: Stage, progress: CandidateProgress, folder: Path) -> Callable[[Candidate], str]:
+    """Return a function that builds a candidate and returns the name of its library."""
     if stage.simulated:
         return simulated.builder(stage, folder)
     from autotune.tvm_backend.kernels.build import build_candidate

@@ -1,6 +1,7 @@
-"""Features of trials: what the cost model learns from, kept beside each tuning log.
+"""Features of trials, which the cost model learns from, kept in a file beside each tuning log.
 
-Derived data: whatever is wrong with a file, its features are extracted again by the next job that has the task.
+They are derived data. A file that is damaged in any way counts as empty, and the next job that has the task extracts
+the features again.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from autotune.storage.formats import Trial
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Trials of one task. `rows` has an array [stores, features] for each; a time of 0 is that of a failed trial.
+class TrialFeatures:
+    """Features and times of the trials of one task.
 
-    A trial of which no features can be had, as its schedule crashes the compiler, has an array of no stores.
+    Attributes:
+        hashes: of the trials.
+        rows: of each trial, [rows, features]. A trial whose schedule crashes the compiler has no rows.
+        times_us: of each trial; 0 for a failed one.
     """
 
     hashes: Sequence[str] = ()
@@ -30,10 +34,11 @@ class Sample:
     times_us: Sequence[float] = ()
 
     def by_hash(self) -> dict[str, Any]:
+        """Return the rows of each trial by its hash."""
         return dict(zip(self.hashes, self.rows, strict=True))
 
     def labelled(self) -> tuple[list[Any], list[float]]:
-        """The rows of the trials that have some, and the relative throughput of each."""
+        """Return the rows of the trials that have some, and the relative throughput of each."""
         from autotune.tvm_backend.search.cost_model import relative_throughput
 
         pairs = zip(self.rows, relative_throughput(self.times_us), strict=True)
@@ -41,57 +46,68 @@ class Sample:
         return [rows for rows, _ in usable], [value for _, value in usable]
 
 
-def sample(stage: Stage, task: int, trials: Sequence[Trial]) -> Sample:
-    """The trials of a task of this job with their features, from the file beside the log where it has them."""
-    from autotune.tvm_backend.search.features import Features
+def of_task(stage: Stage, task: int, trials: Sequence[Trial]) -> TrialFeatures:
+    """Return the features of a task's trials. Those that are missing in the file are extracted and added to it.
+
+    Args:
+        task: index of a task of this job.
+
+    Raises:
+        DiskProblem: the file could not be written.
+    """
+    from autotune.tvm_backend.search.features import FeatureExtractor
 
     path = stage.workspace.tuning_log(stage.spec.target_key, stage.spec.tasks[task].hash).features
     known = read(path).by_hash()
     missing = [trial for trial in trials if trial.hash not in known]
     if missing:
-        features = Features(stage.program_of(task), stage.target)
-        harmful = [trial for trial in missing if _harmed_the_compiler(trial) and features.needs_replay(trial)]
-        spared = {trial.hash for trial in harmful}
-        harmless = [trial for trial in missing if trial.hash not in spared]
-        known.update(zip((trial.hash for trial in harmless), features.of_trials(harmless), strict=True))
-        known.update(_carefully(stage, features, harmful))
+        extractor = FeatureExtractor(stage.program_of(task), stage.target)
+        harmful = [trial for trial in missing if _ended_its_build(trial) and extractor.needs_replay(trial)]
+        harmful_hashes = {trial.hash for trial in harmful}
+        harmless = [trial for trial in missing if trial.hash not in harmful_hashes]
+        known.update(zip((trial.hash for trial in harmless), extractor.of_trials(harmless), strict=True))
+        known.update(_isolated_rows(stage, extractor, harmful))
     hashes = [trial.hash for trial in trials]
-    found = Sample(hashes, [known[hash] for hash in hashes], [trial.median_us or 0.0 for trial in trials])
+    found = TrialFeatures(hashes, [known[hash] for hash in hashes], [trial.median_us or 0.0 for trial in trials])
     if missing:
         write(path, found)
     return found
 
 
-def _harmed_the_compiler(trial: Trial) -> bool:
-    """Whether its build ended the process, perhaps while the schedule was rebuilt."""
+def _ended_its_build(trial: Trial) -> bool:
+    """Return whether a trial crashed or hung its build. It may have done so as the schedule was rebuilt."""
     return trial.failure is not None and trial.failure.stage == "build" and trial.failure.kind != "error"
 
 
-def _carefully(stage: Stage, features: Any, trials: Sequence[Trial]) -> dict[str, Any]:
-    """Features of trials that may crash or hang again, each found in a process of its own; of some there are none."""
+def _isolated_rows(stage: Stage, extractor: Any, trials: Sequence[Trial]) -> dict[str, Any]:
+    """Extract features in a process for each trial, since it may crash or hang. Such a trial has no rows."""
     import numpy as np
 
     from autotune.tvm_backend.search.features import WIDTH
 
     def rows(trial: Trial) -> list[Any]:
-        return [[float(value) for value in row] for row in features.of_trials([trial])[0]]
+        return [[float(value) for value in row] for row in extractor.of_trials([trial])[0]]
 
     runs = isolated(trials, lambda: rows, limit_s=stage.config.build.timeout_s)
     found = {trial.hash: outcome.value if outcome.kind == "ok" else [] for trial, outcome in runs}
     return {hash: np.array(value, np.float32).reshape(len(value), WIDTH) for hash, value in found.items()}
 
 
-def borrowed(stage: Stage, most: int) -> list[Sample]:
-    """Trials of tasks that this job does not have, on the same kind of device, of the newest logs first."""
+def of_other_jobs(stage: Stage, most: int) -> list[TrialFeatures]:
+    """Return features of tasks that this job does not have, on the same kind of device, the newest first.
+
+    Args:
+        most: number of trials from which on no further task is read.
+    """
     own = {stage.workspace.tuning_log(stage.spec.target_key, task.hash).records for task in stage.spec.tasks}
     others = [log for log in stage.workspace.tuning_logs(stage.spec.target_key) if log.records not in own]
-    found: list[Sample] = []
+    found: list[TrialFeatures] = []
     for log in sorted(others, key=lambda log: -_changed(log.features)):
         if most <= 0:
             break
-        sample = read(log.features)
-        found.append(sample)
-        most -= len(sample.hashes)
+        features = read(log.features)
+        found.append(features)
+        most -= len(features.hashes)
     return found
 
 
@@ -102,8 +118,8 @@ def _changed(path: Path) -> float:
         return 0.0
 
 
-def read(path: Path) -> Sample:
-    """The sample in a file; an empty one where there is none that can be read."""
+def read(path: Path) -> TrialFeatures:
+    """Read a file of features. It counts as empty where it is missing or damaged, or has other columns."""
     import numpy as np
 
     from autotune.tvm_backend.search.features import WIDTH
@@ -113,15 +129,15 @@ def read(path: Path) -> Sample:
             hashes = json.loads(bytes(stored["hashes"]).decode())
             rows, times = stored["rows"], stored["times_us"]
             if rows.ndim != 2 or rows.shape[1] != WIDTH or rows.dtype != np.float32 or times.dtype != np.float64:
-                return Sample()
+                return TrialFeatures()
             rows, times = np.split(rows, stored["ends"][:-1]), times.tolist()
     except Exception:  # derived data, which may be damaged in any way
-        return Sample()
-    return Sample(hashes, rows, times) if len(hashes) == len(rows) == len(times) else Sample()
+        return TrialFeatures()
+    return TrialFeatures(hashes, rows, times) if len(hashes) == len(rows) == len(times) else TrialFeatures()
 
 
-def write(path: Path, sample: Sample) -> None:
-    """Replace the file by a sample that is not empty.
+def write(path: Path, features: TrialFeatures) -> None:
+    """Replace the file by features of at least one trial.
 
     Raises:
         DiskProblem: it could not be written.
@@ -129,7 +145,8 @@ def write(path: Path, sample: Sample) -> None:
     import numpy as np
 
     buffer = io.BytesIO()
-    hashes = np.frombuffer(json.dumps(list(sample.hashes)).encode(), dtype=np.uint8)
-    ends = np.cumsum([len(rows) for rows in sample.rows])
-    np.savez(buffer, hashes=hashes, rows=np.concatenate(list(sample.rows)), ends=ends, times_us=sample.times_us)
+    hashes = np.frombuffer(json.dumps(list(features.hashes)).encode(), dtype=np.uint8)
+    ends = np.cumsum([len(rows) for rows in features.rows])
+    rows = np.concatenate(list(features.rows))
+    np.savez(buffer, hashes=hashes, rows=rows, ends=ends, times_us=features.times_us)
     publish_bytes(path, buffer.getvalue())

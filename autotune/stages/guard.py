@@ -1,4 +1,4 @@
-"""A guard for measurements: what was disturbed is measured again, and what cannot be had quietly is marked."""
+"""A guard for measurements: repeats those that other work disturbs, and marks those that stay disturbed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from autotune.storage.formats import QuietTimes
 from autotune.storage.paths import Workspace
 
 _PAUSE_S = 0.1
-_PATIENCE = 2  # candidates in a row that stay disturbed, after which none is measured again in this process
+# After this many candidates in a row that stayed disturbed, this process repeats no measurement.
+_PATIENCE = 2
 
 
 @dataclass(frozen=True)
 class Watch:
-    """The counters of some CPUs, and the sentinel's time there, before something is measured."""
+    """The counters of some CPUs and the time of the sentinel on them, taken before a measurement."""
 
     cpus: tuple[int, ...]
     quiet: Quiet
@@ -31,12 +32,15 @@ class Watch:
 
     @classmethod
     def begin(cls, cpus: tuple[int, ...], quiet: Quiet) -> Watch:
-        """Time the sentinel, then read the counters: it must not count as a disturbance."""
+        """Time the sentinel, then read the counters, so that the sentinel does not count as a disturbance."""
         cpus = watched(cpus)
         return cls(cpus, quiet, sentinel_us=sentinel.time_us(), counters=sample(cpus))
 
     def end(self) -> tuple[str, float]:
-        """What disturbed the measurement, and what the sentinel took where no counter shows anything; else 0."""
+        """Return what disturbed the measurement, and the sentinel's time in microseconds.
+
+        The reason is empty where nothing did. The time is 0 where a counter shows a disturbance.
+        """
         reason = disturbance(self.counters, sample(self.cpus), len(self.cpus))
         if reason:
             return reason, 0.0
@@ -46,9 +50,13 @@ class Watch:
 
 @dataclass(frozen=True)
 class Guarded:
-    """The times of a candidate, how often they were taken again, and what disturbed them even so.
+    """The result of a guarded measurement of a candidate.
 
-    `sentinel_us` is what the sentinel took beside them, where nothing was seen to disturb it; else 0.
+    Attributes:
+        times: in microseconds.
+        again: how often the measurement was repeated.
+        disturbed: what disturbed the times that were kept; empty where nothing did.
+        sentinel_us: the sentinel's time; 0 where a counter shows a disturbance.
     """
 
     times: list[float]
@@ -62,8 +70,8 @@ class Guard:
     """Watches the measurements that one process makes on CPUs of its own.
 
     Attributes:
-        repeats: how often a candidate is measured again at most.
-        limit_s: seconds for all measurements of a candidate; none is begun that may last longer.
+        repeats: how often the measurement of a candidate is repeated at most.
+        limit_s: seconds for all measurements of a candidate. None is begun that might exceed it.
     """
 
     cpus: tuple[int, ...]
@@ -75,9 +83,13 @@ class Guard:
     _hopeless: int = 0
 
     def measure(self, once: Callable[[], list[float]]) -> Guarded:
-        """Take times until nothing disturbs them, or that is given up; then the best median of all tries counts.
+        """Measure until nothing disturbs the times, or until a limit is reached.
 
-        What disturbs a kernel makes it slower, so the fastest try is the least disturbed one.
+        If all tries are disturbed, the one with the lowest median counts: disturbances make a kernel slower, so it is
+        the least disturbed one.
+
+        Args:
+            once: takes the times, in microseconds.
         """
         tries: list[Guarded] = []
         started = time.monotonic()
@@ -103,7 +115,7 @@ class Guard:
 
 
 def load_quiet(workspace: Workspace) -> Quiet:
-    """What the sentinel took on this machine when it was quiet, as far as it is known."""
+    """Read the sentinel's times on this machine without other work; empty where they are unknown."""
     try:
         found = formats.read(QuietTimes, workspace.quiet_times)
     except (FileNotFoundError, StorageError):
@@ -112,7 +124,7 @@ def load_quiet(workspace: Workspace) -> Quiet:
 
 
 def save_quiet(workspace: Workspace, quiet: Quiet) -> None:
-    """Keep it for later stages.
+    """Write the sentinel's times for later stages.
 
     Raises:
         DiskProblem: it could not be written.

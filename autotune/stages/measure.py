@@ -1,4 +1,4 @@
-"""Measure: time the built candidates on the target device, alone, and log every one of them."""
+"""Measure: time the built candidates on the target device, one after the other, and log every one of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.machine.disturbance import Quiet
 from autotune.processes.isolate import ItemResult, ResultKind, isolated
 from autotune.stages import reference, simulated
 from autotune.stages.guard import Guard, Guarded, load_quiet
-from autotune.stages.progress import Progress, followed, shut_out
+from autotune.stages.progress import CandidateProgress, tracked, with_quarantine
 from autotune.stages.session import Session
 from autotune.stages.stage import Stage, check_machine
 from autotune.storage.formats import Candidate, Failure, Trial
@@ -29,19 +29,19 @@ _SUSPECT_ON_GPU: tuple[ResultKind, ...] = (*_SUSPECT, "memory")  # others use it
 def run(stage: Stage) -> dict[str, Any]:
     """Append a trial for every candidate to the tuning log, one by one, then publish the train stage.
 
-    One that would be the best of its task is checked against the unscheduled task first: a wrong one has failed.
-    One that did harm goes into quarantine before its trial is written.
-
-    A candidate that is in the log already is not measured again. When a library is missing or is not what
-    was built (a crash of the machine between the two stages), the round goes back to build.
+    A candidate that would be the best of its task is verified against the unscheduled task; a wrong result is a
+    failure. A candidate that crashed or hung goes into quarantine before its trial is written. One that is in the log
+    already is not measured again. When a library is missing or damaged, because the machine crashed between the two
+    stages, the round goes back to build.
 
     Raises:
-        MachineProblem: not even a kernel that is known to be good runs here; no candidate is blamed for that.
+        MachineProblem: a kernel that is known to be good does not run here either. No candidate is blamed.
 
     Returns:
-        `measured` and `failed`, counts of trials appended; `best_us` of the round; how many candidates were
-        `verified` and the seconds of `verification`; where other work disturbed measurements, how often they were made
-        `again`, how many trials are marked as `disturbed`, and why the machine is `busy`.
+        `measured` and `failed`, counts of trials appended; `best_us` of the round; `verified`, a count of candidates,
+        and `verification`, its seconds. With `rebuild` true, the round has gone back to build. Where other work
+        disturbed measurements also `again`, how often they were repeated; `disturbed`, the number of trials that are
+        marked; and `busy`, the reason.
     """
     folder = stage.paths.artifacts_of(stage.file.task, stage.file.round)
     known = {trial.hash: trial for trial in stage.log().trials()}
@@ -50,8 +50,8 @@ def run(stage: Stage) -> dict[str, Any]:
         stage.advance("build", stage.file.candidates)
         return {"measured": 0, "failed": 0, "rebuild": True}
     session = Session([trial.median_us for trial in known.values() if trial.median_us], load_quiet(stage.workspace))
-    with followed(stage) as progress:
-        trials = _measure(stage, progress, folder, shut_out(stage, progress, waiting), session)
+    with tracked(stage) as progress:
+        trials = _measure(stage, progress, folder, with_quarantine(stage, progress, waiting), session)
     session.save(stage)
     stage.advance("train")
     shutil.rmtree(folder, ignore_errors=True)
@@ -61,6 +61,7 @@ def run(stage: Stage) -> dict[str, Any]:
 
 
 def _intact(candidate: Candidate, folder: Path) -> bool:
+    """Return whether the library of a candidate is the one that was built."""
     path = folder / candidate.library
     try:
         data = path.read_bytes()
@@ -71,12 +72,12 @@ def _intact(candidate: Candidate, folder: Path) -> bool:
 
 def _measure(
     stage: Stage,
-    progress: Progress,
+    progress: CandidateProgress,
     folder: Path,
     waiting: list[Candidate],
     session: Session,
 ) -> list[Trial]:
-    """The trials that were logged."""
+    """Measure the waiting candidates; return the trials that were logged."""
     trials = _log(stage, [_trial(stage, item, (), item.failure) for item in waiting if item.failure is not None])
     truth, _ = reference.ensure(stage)
     libraries = [candidate for candidate in waiting if candidate.failure is None]
@@ -89,7 +90,7 @@ def _measure(
     trusted = False
     for candidate, outcome in runs:
         if outcome.kind in (_SUSPECT if stage.gpu is None else _SUSPECT_ON_GPU) and not trusted:
-            check_machine(stage)  # before a candidate is blamed for good
+            check_machine(stage)  # before a candidate goes into quarantine for good
             trusted = stage.gpu is None  # a GPU may be lost at any time
         trial = _outcome_trial(stage, candidate, outcome)
         if outcome.kind == "ok":
@@ -99,8 +100,14 @@ def _measure(
 
 
 def _timer(
-    stage: Stage, progress: Progress, folder: Path, session: Session, truth: Any
+    stage: Stage, progress: CandidateProgress, folder: Path, session: Session, truth: Any
 ) -> Callable[[Candidate], dict[str, Any]]:
+    """Return a function that times a candidate.
+
+    Args:
+        session: what this stage has learnt from earlier candidates.
+        truth: the task's reference; None where there are no checks.
+    """
     if stage.simulated:
         times_of = simulated.timer(stage)
         return lambda candidate: _answer(Guarded(times_of(candidate)), 0.0)
@@ -113,7 +120,7 @@ def _timer(
     best = min(session.times, default=None)
 
     def timed(candidate: Candidate) -> dict[str, Any]:
-        """The times and, of a candidate that is better than all before it, how long it took to check it."""
+        """Return `times` in microseconds, and `checked`, the seconds of verification if this candidate is the best."""
         nonlocal best
         progress.begin(candidate)
         library, goal = folder / candidate.library, best
@@ -152,7 +159,7 @@ def _answer(found: Guarded, checked: float) -> dict[str, Any]:
 
 
 def _guard(stage: Stage, quiet: Quiet) -> Guard | None:
-    """None for a device of its own: what disturbs it does not show on the CPUs."""
+    """Return a guard against disturbances; None for a GPU, since other work on it does not show on the CPUs."""
     measure = stage.config.measure
     if stage.spec.target_kind != "llvm":
         return None
@@ -160,7 +167,7 @@ def _guard(stage: Stage, quiet: Quiet) -> Guard | None:
 
 
 def _verify(verifier: Any, library: Path) -> float:
-    """Check a kernel; returns the seconds that it took."""
+    """Verify a kernel; return the seconds that took."""
     if verifier is None:
         return 0.0
     started = time.perf_counter()
@@ -169,9 +176,10 @@ def _verify(verifier: Any, library: Path) -> float:
 
 
 def _configure_threads(stage: Stage) -> None:
-    """TVM's runtime reads these when its thread pool starts; by default it would use half of the CPUs.
+    """Set the variables that TVM's runtime reads when its thread pool starts.
 
-    Its own binding of threads to cores counts cores from zero, so it is only right on a whole machine.
+    By default it would use half of the CPUs. It binds threads to cores counted from zero, which is right only where
+    the stage may use all CPUs.
     """
     os.environ["TVM_NUM_THREADS"] = str(stage.config.measure.threads or len(stage.cpus))
     if len(stage.cpus) != os.cpu_count():
@@ -186,7 +194,7 @@ def _outcome_trial(stage: Stage, candidate: Candidate, outcome: ItemResult) -> T
 
 
 def _log(stage: Stage, trials: list[Trial]) -> list[Trial]:
-    """Log trials, and shut out the harmful ones first: killed in between, they are not run again."""
+    """Log trials. Failed ones go into quarantine first, so that a kill in between does not run them again."""
     failed = [(trial, trial.failure) for trial in trials if trial.failure is not None]
     stage.quarantine().add([stage.quarantined(trial.hash, failure, trial.at) for trial, failure in failed])
     return stage.log().add(trials)

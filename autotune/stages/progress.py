@@ -1,8 +1,8 @@
-"""Which candidate a stage works on, noted so that one that kills its stage again and again is found out.
+"""Which candidate a stage works on, noted in a file, so that a candidate that keeps killing its stage is found.
 
-A candidate runs in a process of its own, and what it does there costs only itself. But some take the stage's
-process along: the kernel, short of memory, kills that one; a driver hangs it beyond its limit. The daemon then tries
-the stage again, and says how often it has. A note that the last attempt left behind names the candidate it died at.
+A candidate runs in a process of its own, and usually harms only that process. But some end the stage's process as
+well: the kernel kills it when memory runs out, or a driver hangs it beyond its time limit. The daemon then repeats the
+stage and tells it the number of the attempt. The note that the last attempt left names the candidate it died at.
 """
 
 from __future__ import annotations
@@ -19,37 +19,43 @@ from autotune.storage import formats
 from autotune.storage.formats import Candidate, Failure, InProgress, to_json
 from autotune.storage.paths import JobPaths
 
+# A candidate goes into quarantine when its stage has died at it this often in a row.
 _DEATHS = 2
 
 
 @dataclass(frozen=True)
-class Progress:
-    """The candidate at which the attempts before this one ended, if they did, and the note of this one."""
+class CandidateProgress:
+    """The candidate at which a stage died before, and the note of the candidate it works on now.
+
+    Attributes:
+        last: the note of the attempt before this one; None if that one did not die at a candidate.
+        quarantined: hashes of candidates that this attempt has put into quarantine.
+    """
 
     stage: Stage
     last: InProgress | None
-    condemned: list[str] = field(default_factory=list)
+    quarantined: list[str] = field(default_factory=list)
 
     @property
     def deaths(self) -> int:
-        """How often in a row the stage has died at `last`."""
+        """How often in a row the stage has died at the candidate of `last`."""
         return 0 if self.last is None else self.last.deaths + 1
 
     @property
-    def pardoned(self) -> int:
-        """Attempts that candidates explain which have been found out."""
+    def explained(self) -> int:
+        """Number of failed attempts of this stage that quarantined candidates explain."""
         before = 0 if self.last is None else self.last.pardoned
-        return before + (self.deaths if self.condemned else 0)
+        return before + (self.deaths if self.quarantined else 0)
 
-    def condemn(self, candidate: Candidate, failure: Failure) -> None:
-        """Shut out the candidate at which this stage died, before it is forgotten for the next such one."""
+    def quarantine(self, candidate: Candidate, failure: Failure) -> None:
+        """Put the candidate at which this stage died into quarantine."""
         self.stage.quarantine().add([self.stage.quarantined(candidate.hash, failure, time.time())])
-        self.condemned.append(candidate.hash)
+        self.quarantined.append(candidate.hash)
 
     def begin(self, candidate: Candidate) -> None:
-        """Note that this candidate is next. It is no sync: the note need not survive the machine."""
+        """Note that this candidate is next. The note is not synced to disk, as it need not survive a power cut."""
         again = self.last is not None and self.last.hash == candidate.hash
-        note = InProgress(candidate.hash, self.stage.attempt, self.deaths if again else 0, self.pardoned)
+        note = InProgress(candidate.hash, self.stage.attempt, self.deaths if again else 0, self.explained)
         name, version = InProgress.FORMAT
         text = json.dumps({"format": name, "version": version, **to_json(note)})
         with suppress(OSError):  # a full disk is not this candidate's failure
@@ -57,26 +63,26 @@ class Progress:
 
 
 @contextmanager
-def followed(stage: Stage) -> Iterator[Progress]:
-    """Follow the candidates of a stage; a stage that ends by itself, even with an error, leaves no note."""
+def tracked(stage: Stage) -> Iterator[CandidateProgress]:
+    """Track which candidate a stage works on. A stage that ends by itself, even with an error, leaves no note."""
     path = stage.paths.in_progress(stage.file.task, stage.file.round)
     try:
         last: InProgress | None = formats.read(InProgress, path)
     except (FileNotFoundError, StorageError):
         last = None
-    # A stage that was killed with its daemon is not counted as an attempt: nobody is to blame for that.
+    # A stage that was killed with its daemon does not count as an attempt, since no candidate caused that.
     if last is not None and (not stage.attempt or last.attempt != stage.attempt - 1):
         last = None
     try:
-        yield Progress(stage, last)
+        yield CandidateProgress(stage, last)
     finally:
         path.unlink(missing_ok=True)
 
 
-def pardoned(paths: JobPaths, task: int, round: int, attempt: int) -> int:
-    """How many attempts of a stage, up to this one that has failed, are not its own fault.
+def explained_attempts(paths: JobPaths, task: int, round: int, attempt: int) -> int:
+    """Return how many failed attempts of a stage, up to this one, are the fault of quarantined candidates.
 
-    Each candidate is found out once at most: a stage has not endless attempts.
+    Each candidate is quarantined once at most, so the number of attempts of a stage is limited.
     """
     try:
         note = formats.read(InProgress, paths.in_progress(task, round))
@@ -85,8 +91,8 @@ def pardoned(paths: JobPaths, task: int, round: int, attempt: int) -> int:
     return note.pardoned if note.attempt == attempt else 0
 
 
-def shut_out(stage: Stage, progress: Progress, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates, with a failure for each that is in quarantine, or at which this stage died repeatedly."""
+def with_quarantine(stage: Stage, progress: CandidateProgress, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Add a failure to each candidate that is in quarantine, or goes there because this stage died at it."""
     quarantined = stage.quarantine().failures(stage.spec.target_kind)
     found = []
     for candidate in candidates:
@@ -99,11 +105,12 @@ def _known(failure: Failure | None) -> Failure | None:
     return None if failure is None else replace(failure, reason=f"in quarantine: {failure.reason}")
 
 
-def _deadly(progress: Progress, candidate: Candidate) -> Failure | None:
+def _deadly(progress: CandidateProgress, candidate: Candidate) -> Failure | None:
+    """Quarantine a candidate at which the stage died often enough; return the failure, or None for any other one."""
     enough = max(1, min(_DEATHS, progress.stage.config.daemon.attempts - 1))
     if progress.last is None or progress.last.hash != candidate.hash or progress.deaths < enough:
         return None
     times = "once" if progress.deaths == 1 else f"{progress.deaths} times in a row"
     failure = Failure(progress.stage.file.kind, "crash", f"its stage died at it {times}")
-    progress.condemn(candidate, failure)
+    progress.quarantine(candidate, failure)
     return failure

@@ -1,4 +1,4 @@
-"""What a task computes, known before its first candidate is measured: made once, kept beside the tuning log."""
+"""The reference of a task: what it computes without a schedule. It is made once and kept beside the tuning log."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ _LIMIT_S = 60.0
 
 
 def ensure(stage: Stage) -> tuple[Any, float]:
-    """The reference of the stage's task, and the seconds that it took to get it; None where there are no checks.
+    """Load the reference of the stage's task, or make it first.
 
-    A task that cannot be run without a schedule within 60 seconds has a reference that says so.
+    The reference of a task that cannot be run without a schedule within 60 seconds holds the problem instead.
+
+    Returns:
+        The reference, None where candidates are not verified, and the seconds spent.
 
     Raises:
         DamagedFile: the task cannot be read.
@@ -30,15 +33,14 @@ def ensure(stage: Stage) -> tuple[Any, float]:
     reference = verify.load(path)
     if reference is None:
         description = stage.spec.target if stage.spec.target_kind == "llvm" else stage.spec.target["host"]
-
-        program = stage.program  # read here: that its file is damaged says nothing of the task
+        program = stage.program  # read outside of `make`: a damaged file is not a problem of the task
 
         def make(_: int) -> None:
             verify.save(path, verify.compute(program, description))
 
         ((_, outcome),) = isolated([0], lambda: make, limit_s=_LIMIT_S)
         if outcome.kind != "ok":
-            check_room(stage.workspace.logs)  # on a full disk the task would stay unchecked for good
+            check_room(stage.workspace.logs)  # else a full disk would leave the task unverified for good
             verify.save(path, verify.Reference(problem=f"{outcome.kind}: {outcome.reason}"))
         reference = verify.load(path)
     return reference, round(time.monotonic() - started, 3)

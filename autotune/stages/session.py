@@ -1,4 +1,4 @@
-"""What one measure stage learns while it times its candidates."""
+"""What a measure stage learns while it times its candidates."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from autotune.storage.formats import Trial
 
 @dataclass
 class Session:
-    """What the candidates that were timed so far have shown.
+    """What is known after the candidates that were timed so far.
 
     Attributes:
         times: medians of the task's trials, in microseconds.
-        quiet: what the sentinel takes on this machine when it is quiet.
+        quiet: the sentinel's times on this machine without other work.
         checks: seconds of each verification.
-        again: measurements that were made again.
+        again: number of measurements that were repeats.
     """
 
     times: list[float]
@@ -33,7 +33,7 @@ class Session:
         self._known = self.quiet
 
     def take(self, value: dict[str, Any]) -> None:
-        """Take in the answer for a candidate that was timed."""
+        """Add the answer for a candidate that was timed."""
         self.times.append(statistics.median(value["times"]))
         self.checks += [value["checked"]] if value["checked"] else []
         self.again += value["again"]
@@ -41,12 +41,16 @@ class Session:
             self.quiet = self.quiet.with_time(round(value["sentinel_us"], 3))
 
     def save(self, stage: Stage) -> None:
-        """Keep what the sentinel took for later stages. Raises `DiskProblem`."""
+        """Write the sentinel's times for later stages, if they have changed.
+
+        Raises:
+            DiskProblem: they could not be written.
+        """
         if self.quiet != self._known:
             save_quiet(stage.workspace, self.quiet)
 
     def summary(self, disturbed: list[Trial]) -> dict[str, Any]:
-        """What the daemon is told besides the counts; of disturbances only where there were any."""
+        """Return what the daemon is told besides the counts. Disturbances are included only where there were any."""
         found: dict[str, Any] = {"verified": len(self.checks), "verification": round(sum(self.checks), 3)}
         if self.again:
             found["again"] = self.again

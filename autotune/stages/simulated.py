@@ -1,7 +1,7 @@
-"""What the stages do for a simulated device: take the time that it would take, and no CPU.
+"""What the stages do for a simulated device: sleep as long as a real one would take, and use no CPU.
 
-Everything else of a stage, its files, its log, its leases, its processes, is what it is for a real device. A stage
-takes as long as `autotune simulate` would have it take, and a candidate answers the same whenever it is asked.
+Everything else of a stage (its files, log, leases and processes) is the same as for a real device. A stage takes the
+time that `autotune simulate` would draw for it. A candidate has the same times whenever it is measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Kind, Trial
 from autotune.storage.tuning_log import TuningLog
 
-# A task gains most from its first trials: its best time falls towards a third, half of the way after so many.
+# The best time of a task falls from its first value towards this share of it, half of the way after 32 trials.
 _FLOOR = 0.3
 _HALF_AFTER = 32
 _REPEATS = 3
@@ -29,8 +29,8 @@ _LIBRARY_BYTES = 4096
 
 
 def propose(stage: Stage, trials: Sequence[Trial], pending: Collection[str]) -> list[Candidate]:
-    """The first `stage.count` candidates of the task's endless sequence that are neither known nor pending."""
-    _take(seconds_of(stage, "search"))
+    """Return the first `stage.count` candidates of the task's endless sequence that are neither known nor pending."""
+    _sleep(seconds_of(stage, "search"))
     known = {trial.hash for trial in trials} | set(pending)
     found: list[Candidate] = []
     number = 0
@@ -43,7 +43,7 @@ def propose(stage: Stage, trials: Sequence[Trial], pending: Collection[str]) -> 
 
 
 def builder(stage: Stage, folder: Path) -> Callable[[Candidate], str]:
-    """Writes a small file for each candidate."""
+    """Return a function that writes a small file for a candidate and returns its name."""
     step = _Steps(stage, "build")
 
     def build(candidate: Candidate) -> str:
@@ -57,7 +57,7 @@ def builder(stage: Stage, folder: Path) -> Callable[[Candidate], str]:
 
 
 def timer(stage: Stage) -> Callable[[Candidate], list[float]]:
-    """Answers microseconds: recorded ones, where the device has a log of them, or drawn ones."""
+    """Return a function that gives times of a candidate in microseconds: from the device's log of trials, or drawn."""
     step = _Steps(stage, "measure")
 
     def timed(candidate: Candidate) -> list[float]:
@@ -72,13 +72,16 @@ def timer(stage: Stage) -> Callable[[Candidate], list[float]]:
 
 
 def learn(stage: Stage) -> int:
-    """Learns nothing; returns the number of trials there are to learn from."""
-    _take(seconds_of(stage, "train"))
+    """Sleep as long as training takes; return the number of trials there are to learn from."""
+    _sleep(seconds_of(stage, "train"))
     return sum(len(stage.log(task).trials()) for task in stage.spec.tunable)
 
 
 def device_of(stage: Stage) -> DeviceSettings:
-    """The device of a stage, with what the job's target says instead; before a measurement it is the first."""
+    """Return the device of a stage, the first one for a stage that does not measure.
+
+    What the job's target says takes precedence over the device's settings.
+    """
     devices = stage.config.devices
     named = devices.get(stage.device.partition(":")[2])
     device = named or next(iter(devices.values()), DeviceSettings())
@@ -86,26 +89,27 @@ def device_of(stage: Stage) -> DeviceSettings:
 
 
 def seconds_of(stage: Stage, kind: Kind) -> float:
-    """How long this stage takes, with a full batch where it goes by candidate."""
+    """Return how long this stage takes with a full batch, in seconds."""
     device = device_of(stage)
     mean = {"search": device.search_s, "build": device.build_s, "measure": device.measure_s, "train": device.train_s}
-    luck = chance(stage.spec.seed, stage.spec.id, stage.file.task, stage.file.round, kind)
-    return Duration(mean[kind], device.spread).draw(luck) / device.speed
+    position = chance(stage.spec.seed, stage.spec.id, stage.file.task, stage.file.round, kind)
+    return Duration(mean[kind], device.spread).draw(position) / device.speed
 
 
 class _Steps:
-    """Equal shares of a stage's time, one for each candidate, however long the work around them takes."""
+    """Spreads a stage's time evenly over its candidates, however long the work between them takes."""
 
     def __init__(self, stage: Stage, kind: Kind) -> None:
         self._step = seconds_of(stage, kind) / stage.spec.trials_per_round
         self._until = time.monotonic()
 
     def take(self) -> None:
+        """Sleep until the next candidate is due."""
         self._until += self._step
-        _take(self._until - time.monotonic())
+        _sleep(self._until - time.monotonic())
 
 
-def _take(seconds: float) -> None:
+def _sleep(seconds: float) -> None:
     time.sleep(max(0.0, seconds))
 
 
@@ -114,13 +118,17 @@ def _hash(stage: Stage, number: int) -> str:
 
 
 def _fail(trial: Trial | None, kind: Kind) -> None:
-    """What failed when it was recorded fails again, in the same stage."""
+    """Fail as the recorded trial did, if it did so in this stage.
+
+    Raises:
+        WorkerError: the trial failed.
+    """
     if trial is not None and trial.failure is not None and trial.failure.stage == kind:
         raise WorkerError(trial.failure.reason)
 
 
 def _recorded(stage: Stage, candidate: Candidate) -> Trial | None:
-    """The trial that answers for a candidate; the recorded ones over again when there are too few."""
+    """Return the recorded trial that stands for a candidate. Trials repeat where there are too few of them."""
     device = device_of(stage)
     if not device.trials:
         return None
@@ -133,7 +141,7 @@ def _number(candidate: Candidate) -> int:
 
 
 def _drawn_times(stage: Stage, candidate: Candidate) -> list[float]:
-    """Times around a curve that falls with the trials; most candidates are slower than it, some by far."""
+    """Draw times around a curve that falls with the trials. Most candidates are slower than it, some by far."""
     digits = hashlib.sha256(candidate.hash.encode()).digest()
     slower, *noise = (int.from_bytes(digits[at : at + 4], "big") / 2**32 for at in range(0, 4 + 4 * _REPEATS, 4))
     share = _FLOOR + (1 - _FLOOR) * _HALF_AFTER / (_HALF_AFTER + _number(candidate))
@@ -142,5 +150,5 @@ def _drawn_times(stage: Stage, candidate: Candidate) -> list[float]:
 
 
 def _first_us(stage: Stage) -> float:
-    """What a first guess at the task would take: between 100 and 1100 microseconds."""
+    """Return the time of a task's first candidate: between 100 and 1100 microseconds."""
     return 100 + int(hashlib.sha256(stage.task.hash.encode()).hexdigest()[:8], 16) % 1000

@@ -1,4 +1,4 @@
-"""What every stage is given, and the two ways it may leave the round: at the next step, or ended."""
+"""What every stage is given, and how it leaves the round: at the next step, or ended."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from autotune.storage.tuning_log import TuningLog
 
 
 def check_machine(stage: Stage) -> None:
-    """Run a kernel that is known to be good, where candidates have failed that may not be to blame.
+    """Run a kernel that is known to be good, to find out whether the machine made candidates fail.
 
     Raises:
-        MachineProblem: it fails as well, or the memory of a GPU does not hold what the candidates work on.
+        MachineProblem: that kernel fails as well, or the memory of a GPU does not hold what the candidates work on.
     """
     if stage.simulated:
         return
@@ -41,10 +41,15 @@ def check_machine(stage: Stage) -> None:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage about to run in a worker, with the job, the settings and the CPUs it may use.
+    """One stage that is about to run in a worker.
 
-    `count` is how many candidates a search is asked for, and `device` what a measurement runs on, such as
-    `cuda:1`; other kinds ignore them. `attempt` is how often it has failed, as far as this daemon knows.
+    Attributes:
+        paths, spec: of the job.
+        file: the stage file.
+        cpus: numbers of the CPUs it may use.
+        count: how many candidates a search is asked for; other stages ignore it.
+        device: what a measurement runs on, such as `cuda:1`; other stages ignore it.
+        attempt: how often the stage has failed since the daemon started.
     """
 
     workspace: Workspace
@@ -63,7 +68,7 @@ class Stage:
         """Read the job and the stage file.
 
         Raises:
-            FileNotFoundError: another worker finished this stage.
+            FileNotFoundError: another worker has finished this stage.
             StorageError: a file of the job is damaged.
         """
         paths = JobPaths(workspace.jobs / request.job)
@@ -74,10 +79,11 @@ class Stage:
 
     @property
     def task(self) -> TaskSpec:
+        """The task that the stage works on."""
         return self.spec.tasks[self.file.task]
 
     def log(self, task: int | None = None) -> TuningLog:
-        """The tuning log of this task, or of another one of the job."""
+        """Return the tuning log of this task, or of another one of the job."""
         index = self.file.task if task is None else task
         if index not in self._logs:
             key = self.spec.tasks[index].hash
@@ -85,17 +91,18 @@ class Stage:
         return self._logs[index]
 
     def quarantine(self) -> Quarantine:
+        """Return the quarantine of the workspace."""
         return Quarantine(self.workspace.quarantine)
 
     def quarantined(self, hash: str, failure: Failure, at: float) -> Quarantined:
-        """The line of the quarantine for a candidate of this task."""
+        """Make the line of the quarantine for a candidate of this task; `at` is in seconds since 1970."""
         return Quarantined(hash, self.spec.target, self.task.hash, failure, self.paths.folder.name, at)
 
     def pending(self) -> list[Candidate]:
-        """This task's candidates in its other rounds: proposed, and perhaps not in the log yet."""
+        """Return this task's candidates of its other rounds: proposed, and perhaps not in the log yet."""
         found: list[Candidate] = []
         for path in self.paths.stage_files_of(self.file.task):
-            # That round has ended since: its candidates are in the log. Or its file is damaged, and they are lost.
+            # The round has ended since, and its candidates are in the log; or its file is damaged, and they are lost.
             with contextlib.suppress(FileNotFoundError, DamagedFile):
                 file = read_stage(self.paths, path, self.spec)
                 found += file.candidates if file.round != self.file.round else ()
@@ -103,7 +110,7 @@ class Stage:
 
     @property
     def simulated(self) -> bool:
-        """Whether the job's device does not exist, and `stages/simulated.py` stands for TVM."""
+        """Whether the job's device is simulated, and `stages/simulated.py` takes the place of TVM."""
         return self.spec.target_kind == SIMULATED
 
     @cached_property
@@ -122,44 +129,50 @@ class Stage:
 
     @cached_property
     def program(self) -> Any:
+        """The tensor program of the stage's task."""
         return self.program_of(self.file.task)
 
     def check_program(self) -> None:
-        """Read the task's program before candidates are blamed for what is wrong with it.
+        """Read the task's program, so that no candidate is blamed when its file is damaged.
 
         Raises:
-            DamagedFile: it is not the one that was submitted.
+            DamagedFile: it is not the program that was submitted.
         """
         _ = self.program
 
     def program_of(self, task: int) -> Any:
-        """The tensor program of a task of this job."""
+        """Read the tensor program of a task of this job.
+
+        Raises:
+            DamagedFile: it is not the program that was submitted.
+        """
         from autotune.tvm_backend.search.tasks import read_program
 
         return read_program(self.paths.task(task), self.spec.tasks[task].hash)
 
     @cached_property
     def target(self) -> Any:
+        """TVM's target of the job."""
         from autotune.tvm_backend.target import tvm_target
 
         return tvm_target(self.spec.target)
 
     def advance(self, kind: Kind, candidates: Sequence[Candidate] = ()) -> None:
-        """Publish the next step of this round: the commit point of a stage."""
+        """Publish the next step of this round. This commits the stage."""
         following = StageFile(self.file.task, self.file.round, kind, tuple(candidates))
         formats.write(self.paths.stage(self.file.task, self.file.round), following)
 
     def end_round(self) -> None:
-        """Take this round's file away; the round that follows it was published before.
+        """Remove this round's libraries and its file, after publishing the next round.
 
-        Libraries go first: those of a measurement that was killed before it could remove them.
+        Libraries are left where a measurement was killed before it could remove them.
         """
         self.publish_search(self.file.round + 1)
         shutil.rmtree(self.paths.artifacts_of(self.file.task, self.file.round), ignore_errors=True)
         atomic.remove(self.paths.stage(self.file.task, self.file.round))
 
     def publish_search(self, round: int) -> None:
-        """Make the search of a later round available, unless this task has come that far already."""
+        """Publish the search of a later round, unless this task has reached that round already."""
         path = self.paths.stage(self.file.task, round)
         if not any(other >= path for other in self.paths.stage_files_of(self.file.task)):
             formats.write(path, StageFile(self.file.task, round, "search"))

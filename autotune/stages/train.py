@@ -15,14 +15,16 @@ from autotune.storage.job_files import checksum
 from autotune.storage.paths import JobPaths
 
 _META = ("autotune-cost-model", 1)
+# The cost model is trained again when there are this many times as many trials.
 _GROWTH = 1.15
-# A job's own trials tell most; up to so many in all, those of other jobs are added.
+# Trials of other jobs are added up to this number in all; with more of its own, a job needs none.
 _ENOUGH = 2000
+# Seconds in which another worker publishes a model and its checksum.
 _PUBLISHING_S = 0.2
 
 
 def run(stage: Stage) -> dict[str, Any]:
-    """Retrain when the trials have grown by 15% since the model was trained; end the round either way.
+    """Train again if there are 15% more trials than the model was trained on. End the round either way.
 
     Returns:
         `trained_on`, the number of trials behind the model.
@@ -33,9 +35,16 @@ def run(stage: Stage) -> dict[str, Any]:
 
 
 def update_model(stage: Stage) -> int:
-    """Train on the trials of all tasks of the job, unless the model knows nearly all of them.
+    """Train the cost model on the trials of all tasks of the job, unless it knows nearly all of them.
 
-    Trials of other jobs for the same kind of device teach what loop nests it likes before this job has many of its own.
+    While the job has few trials, those of other jobs for the same kind of device are added, since they tell which loop
+    nests suit it.
+
+    Returns:
+        The number of the job's trials that the model was trained on.
+
+    Raises:
+        DiskProblem: the model or a file of features could not be written.
     """
     from autotune.tvm_backend.search.cost_model import CostModel
     from autotune.tvm_backend.search.prior import prior
@@ -45,12 +54,12 @@ def update_model(stage: Stage) -> int:
     before = _trained_on(stage)
     if total < before * _GROWTH and is_intact(stage.paths):
         return before
-    samples = [features.sample(stage, task, trials) for task, trials in logs.items() if trials]
-    samples += features.borrowed(stage, max(0, _ENOUGH - total))
+    known = [features.of_task(stage, task, trials) for task, trials in logs.items() if trials]
+    known += features.of_other_jobs(stage, max(0, _ENOUGH - total))
     rows: list[Any] = []
     throughput: list[float] = []
-    for sample in samples:
-        usable, labels = sample.labelled()
+    for task_features in known:
+        usable, labels = task_features.labelled()
         rows += usable
         throughput += labels
     if any(throughput):
@@ -62,9 +71,10 @@ def update_model(stage: Stage) -> int:
 
 
 def is_intact(paths: JobPaths) -> bool:
-    """Whether there is a cost model that is what was trained: a damaged one may crash its reader, or mislead it.
+    """Return whether there is a cost model that matches its checksum. A damaged one may crash its reader.
 
-    It and its checksum are two files, so one that is trained at this moment may look damaged: look twice.
+    The model and its checksum are two files. While another worker replaces them they do not match, so a mismatch is
+    checked a second time.
     """
     for last in (False, True):
         with contextlib.suppress(OSError):
@@ -77,10 +87,10 @@ def is_intact(paths: JobPaths) -> bool:
 
 
 def forget_model(paths: JobPaths) -> None:
-    """Have the cost model trained anew before it is read again.
+    """Remove the checksum of the cost model, so that the model is trained again before anyone reads it.
 
     Raises:
-        DiskProblem: the disk did not take that.
+        DiskProblem: the file could not be removed.
     """
     remove(paths.cost_model_meta)
 

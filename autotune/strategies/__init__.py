@@ -1,68 +1,77 @@
-"""The search strategies by name. Each is one module with a class `Search`; see `base.py` for what it owes.
+"""The search strategies by name.
 
-A user's own strategy is found by the entry point `autotune.strategies` of its package, which names such a module:
+A strategy is a class below `autotune.strategies.base.Strategy`, which says what it owes. A user's own strategy is
+found by the entry point `autotune.strategies` of its package, which names the class:
 
     [project.entry-points."autotune.strategies"]
-    hill = "mypackage.hill"
+    hill = "mypackage.hill:HillClimbing"
+
+An entry point that names a module alone stands for the class `Search` of that module.
 """
 
 from __future__ import annotations
 
 from importlib import import_module, metadata
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from autotune.strategies.base import Strategy
+from autotune.strategies.base import Strategy
+from autotune.strategies.samplers import SAMPLERS
+
+__all__ = ["BACKEND_STRATEGIES", "DEFAULT", "GROUP", "SAMPLERS", "STRATEGIES", "default_sampler", "get", "names"]
 
 GROUP = "autotune.strategies"
 DEFAULT = "beam"
-# To add a strategy, write its file and name it here: it can be chosen, compared and tested from then on.
+# "module:Class" by name. To add a strategy, write its module and name it here: it can then be chosen, compared and
+# tested.
 STRATEGIES: dict[str, str] = {
-    "beam": "autotune.strategies.beam",
-    "random": "autotune.strategies.random",
-    "annealing": "autotune.strategies.annealing",
-    "genetic": "autotune.strategies.genetic",
-    "chameleon": "autotune.strategies.chameleon",
-    "droplet": "autotune.strategies.droplet",
+    "beam": "autotune.strategies.beam:BeamSearch",
+    "random": "autotune.strategies.random:RandomSearch",
+    "annealing": "autotune.strategies.annealing:SimulatedAnnealing",
+    "genetic": "autotune.strategies.genetic:GeneticSearch",
+    "chameleon": "autotune.strategies.chameleon:ChameleonSearch",
+    "droplet": "autotune.strategies.droplet:DropletSearch",
 }
-# TVM's own search works on schedules, not on knobs; the backend drives it.
-FOREIGN = ("evolutionary",)
-SAMPLERS = ("greedy", "adaptive")
+# Strategies that the TVM back end implements, since they work on its schedules.
+BACKEND_STRATEGIES = ("evolutionary",)
+_DEFAULT_CLASS = "Search"
 
 
 def names() -> tuple[str, ...]:
-    """Every strategy that `submit` takes, the user's own included."""
-    return tuple(dict.fromkeys([*FOREIGN, *STRATEGIES, *_registered()]))
+    """Return the names of all strategies that `submit` takes, the user's own included."""
+    return tuple(dict.fromkeys([*BACKEND_STRATEGIES, *STRATEGIES, *_registered()]))
 
 
 def get(name: str) -> type[Strategy]:
-    """The class of a strategy that works on knobs.
+    """Load the class of a strategy.
 
     Raises:
-        ValueError: there is none of this name (says which there are), or it is not a strategy.
+        ValueError: there is none of this name (says which there are), it belongs to the back end, or it is not a
+            strategy.
     """
-    from autotune.strategies.base import Strategy
-
+    if name in BACKEND_STRATEGIES:
+        raise ValueError(f"the strategy {name!r} belongs to the TVM back end; get its class there")
     known = {**_registered(), **STRATEGIES}
     if name not in known:
         raise ValueError(f"no strategy {name!r}; there are {', '.join(names())}")
+    module, _, attribute = known[name].partition(":")
+    attribute = attribute or _DEFAULT_CLASS
     try:
-        found = import_module(known[name]).Search
+        found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"the strategy {name!r} does not load: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Strategy)):
-        raise ValueError(f"{known[name]}.Search is not a class below autotune.strategies.base.Strategy")
+        raise ValueError(f"{module}.{attribute} is not a class below autotune.strategies.base.Strategy")
     return found
 
 
 def default_sampler(name: str) -> str:
-    """The sampler that a strategy goes with unless another is asked for.
+    """Return the name of the sampler that a strategy uses unless the user asks for another.
 
     Raises:
         ValueError: there is no such strategy.
     """
-    return "greedy" if name in FOREIGN else get(name).sampler
+    return "greedy" if name in BACKEND_STRATEGIES else get(name).sampler
 
 
 def _registered() -> dict[str, str]:
-    return {point.name: point.module for point in metadata.entry_points(group=GROUP)}
+    points = metadata.entry_points(group=GROUP)
+    return {point.name: f"{point.module}:{point.attr}" if point.attr else point.module for point in points}

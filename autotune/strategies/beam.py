@@ -1,26 +1,27 @@
-"""Local beam search on the score: a wide random sample, of which the best are moved by a knob at a time.
+"""Local beam search on the score: a wide random sample, of which the best are moved by one knob at a time.
 
-(Russell and Norvig, Artificial Intelligence, section 4.1.3.) It has the fewest turns of all strategies, each on a
-large batch, since a score of many configurations costs hardly more than one of a few.
+(Russell and Norvig, Artificial Intelligence, section 4.1.3.) It makes fewer steps than the other strategies, each on
+a large batch, because scoring many configurations at once takes hardly longer than scoring a few.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from autotune.strategies.base import Score, Strategy
+from autotune.strategies.base import Strategy
 from autotune.strategies.space import Indices, as_array
+from autotune.strategies.view import Score
 
 SAMPLE = 1024
 BEAM = 64
 MOVES = 8
-TURNS = 5
+STEPS = 5
 
 
-class Search(Strategy):
-    """Starts from random configurations and the best trials, and keeps the best 64 of all that it comes across.
+class BeamSearch(Strategy):
+    """Starts from random configurations and the best trials, and keeps the best 64 configurations it has seen.
 
-    A beam that no move makes better has arrived, and the search ends.
+    The search ends early when no move improves the beam.
     """
 
     name = "beam"
@@ -31,7 +32,7 @@ class Search(Strategy):
         space, width = self.view.space, max(BEAM, 4 * count)
         start = np.concatenate([self.view.ranked()[:BEAM], space.sample(self.rng, SAMPLE)])
         beam, scores = self._best(score, start, width)
-        for _ in range(TURNS):
+        for _ in range(STEPS):
             self.steps += 1
             moved = space.walk(self.rng, np.repeat(beam, MOVES, axis=0))
             beam, moved_scores = self._best(score, np.concatenate([beam, moved]), width)
@@ -41,7 +42,7 @@ class Search(Strategy):
         return beam
 
     def _best(self, score: Score, configurations: Indices, width: int) -> tuple[Indices, np.ndarray]:
-        """The best distinct ones of what may be proposed, or led to it, best first; and their scores."""
+        """Return the `width` best distinct configurations, best first, and their scores. Measured ones count, too."""
         distinct = np.unique(configurations, axis=0)
         scores = score(distinct)
         order = np.argsort(-scores, kind="stable")[:width]

@@ -1,27 +1,28 @@
-"""The Droplet search: coordinate descent from the best of the first trials (Canesche et al., The Droplet Search
-Algorithm for Kernel Scheduling, ACM TACO 2024)."""
+"""The Droplet search: coordinate descent from the best of the first trials.
+
+(Canesche et al., The Droplet Search Algorithm for Kernel Scheduling, ACM TACO 2024.)
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from autotune.strategies.annealing import Search as Annealing
+from autotune.strategies.annealing import SimulatedAnnealing
 from autotune.strategies.space import Indices
 
 # Trials of a task before the descent. The paper takes 300; a job of many tasks gives each of them fewer than that.
 FIRST = 64
-# Configurations offered at most: with invalid and repeated ones among them, enough for a batch.
+# At most this many configurations are returned: with invalid and repeated ones among them, enough for a batch.
 OFFERED = 512
 
 
-class Search(Annealing):
-    """Steps along one knob at a time from the best trial, the nearest first; whatever is faster is the next centre.
+class DropletSearch(SimulatedAnnealing):
+    """Steps along one knob at a time from the best trial, the nearest first. The fastest trial is the next centre.
 
-    The first trials come from annealing. The neighbours of the best are those one value away along each knob, then two,
-    four and so on; which of them are known follows from the log, so a centre whose neighbours are all known makes
-    its wider ones come next, and after them those of the second best trial. Within a distance the cheap
-    score says which comes first. The paper's test whether a difference is significant is left out: a strategy
-    sees one time of a trial, the median.
+    The first trials come from simulated annealing. The neighbours of a centre differ from it in one knob, by 1, then
+    by 2, 4 and so on. The log tells which of them were measured: once the near ones are, the search continues with
+    the wider ones, and after them with those of the second best trial. Within a distance the cheap score decides
+    the order. The paper's significance test is left out, because a strategy sees one time of a trial, the median.
     """
 
     name = "droplet"
@@ -30,18 +31,18 @@ class Search(Annealing):
         ranked = self.view.ranked()
         if len(self.view.trials) < FIRST or not len(ranked):
             return super().explore(count)
-        self.modelled = False  # its own order is the one to measure in
-        rings = []
+        self.modelled = False  # the distance decides the order, not a model
+        neighbours = []
         offered = 0
         for centre in ranked:
-            rings.append(self._neighbours(centre))
-            offered += len(rings[-1])
+            neighbours.append(self._neighbours(centre))
+            offered += len(neighbours[-1])
             if offered >= max(OFFERED, 8 * count):
                 break
-        return np.concatenate(rings)
+        return np.concatenate(neighbours)
 
     def _neighbours(self, centre: Indices) -> Indices:
-        """Configurations along each knob, the nearest first, without those that are known."""
+        """Return the centre and the configurations along each knob, the nearest first, [n, knobs]."""
         space = self.view.space
         found = []
         distance = 1
@@ -53,7 +54,7 @@ class Search(Annealing):
             distance *= 2
         return np.concatenate([centre[None], *found])
 
-    def _best_first(self, ring: Indices) -> Indices:
+    def _best_first(self, configurations: Indices) -> Indices:
         if self.view.score is None:
-            return ring
-        return ring[np.argsort(-self.view.score(ring), kind="stable")]
+            return configurations
+        return configurations[np.argsort(-self.view.score(configurations), kind="stable")]

@@ -7,17 +7,18 @@ import numpy as np
 from autotune.strategies.base import Strategy
 from autotune.strategies.space import Indices
 
-# The best trials are the population, as many as a generation of theirs has.
+# The best trials are the population, as many as a generation of TensorComprehensions has.
 POPULATION = 100
 MUTATION = 0.05
 PARENTS = 3
 
 
-class Search(Strategy):
+class GeneticSearch(Strategy):
     """A child takes each knob from one of three parents, chosen by fitness, and mutates at a low rate.
 
-    The fitness is the inverse of the measured time; there is no cost model, so a batch comes in no order. A share of
-    the children is immigrants (random), as many as the population lacks, so that a young search does not inbreed.
+    The fitness is the inverse of the measured time. There is no cost model, so a batch has no order. While the
+    population is not full, a part of the children are random immigrants, for diversity: half of the share that is
+    missing.
     """
 
     name = "genetic"
@@ -30,12 +31,13 @@ class Search(Strategy):
         if len(parents) < PARENTS:
             return space.sample(self.rng, wanted)
         children = self._bred(parents, wanted)
-        fresh = self.rng.random(wanted) > len(parents) / POPULATION
-        foreign = fresh & (self.rng.random(wanted) < 0.5)
-        return np.where(foreign[:, None], space.sample(self.rng, wanted), children)
+        missing = self.rng.random(wanted) > len(parents) / POPULATION
+        immigrant = missing & (self.rng.random(wanted) < 0.5)
+        return np.where(immigrant[:, None], space.sample(self.rng, wanted), children)
 
     def _bred(self, parents: Indices, wanted: int) -> Indices:
-        fitness = np.array([1.0 / trial.best_us for trial in self.view.timed[:POPULATION] if trial.best_us])
+        """Return children of the parents, [wanted, knobs]."""
+        fitness = np.array([1.0 / trial.median_us for trial in self.view.timed[:POPULATION] if trial.median_us])
         chosen = self.rng.choice(len(parents), size=(wanted, PARENTS), p=fitness / fitness.sum())
         giver = self.rng.integers(PARENTS, size=(wanted, parents.shape[1]))
         knobs = np.arange(parents.shape[1])

@@ -17,8 +17,17 @@ Parameters = dict[str, Floats]
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The values of Chameleon (Ahn et al., ICLR 2020, table 9); the width of the layers is ours."""
+class AgentSettings:
+    """The hyperparameters of Chameleon (Ahn et al., ICLR 2020, table 9), but for the width of the layers.
+
+    Attributes:
+        step: learning rate of Adam.
+        discount, gae: gamma and lambda of the generalised advantage estimate.
+        epochs: passes over a batch.
+        clip: bound of the probability ratio's distance from 1.
+        value_weight, entropy_weight: weights of these terms in the loss.
+        width: neurons of a hidden layer. The paper does not give it.
+    """
 
     step: float = 1e-3
     discount: float = 0.9
@@ -31,34 +40,43 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Step:
-    """One step of all episodes: where they were, what they did with which log probability, and what came of it."""
+class EpisodeStep:
+    """One step of all episodes.
 
-    states: Floats
-    actions: Indices
-    mask: Floats
-    before: Floats
-    values: Floats
-    rewards: Floats
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Steps taken: [n] each, but `states` [n, knobs], `actions` [n, knobs] (0, 1, 2) and `mask` [n, knobs].
-
-    `mask` says which knobs the state's sketch uses; `before` is the log probability of the actions when they were
-    taken.
+    Attributes:
+        states: positions of the knobs in [0, 1], [episodes, knobs].
+        actions: 0, 1 or 2 for a move by -1, 0 or +1, [episodes, knobs].
+        mask: 1 for the knobs that the sketch uses, else 0, [episodes, knobs].
+        log_probabilities: of the actions under the policy that chose them, [episodes].
+        values: the critic's estimates of the states, [episodes].
+        rewards: [episodes].
     """
 
     states: Floats
     actions: Indices
     mask: Floats
-    before: Floats
+    log_probabilities: Floats
+    values: Floats
+    rewards: Floats
+
+
+@dataclass(frozen=True)
+class TrainingBatch:
+    """Steps to learn from, n in all: `states`, `actions` and `mask` are [n, knobs], the others [n].
+
+    The first four are those of `EpisodeStep`. `advantages` and `returns` are estimates of what the actions gained
+    over the critic's expectation, and of the discounted rewards from the state on.
+    """
+
+    states: Floats
+    actions: Indices
+    mask: Floats
+    log_probabilities: Floats
     advantages: Floats
     returns: Floats
 
-    def __getitem__(self, rows: Indices) -> Batch:
-        return Batch(*(getattr(self, item.name)[rows] for item in fields(self)))
+    def __getitem__(self, rows: Indices) -> TrainingBatch:
+        return TrainingBatch(*(getattr(self, item.name)[rows] for item in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -71,9 +89,9 @@ class _Forward:
 
 
 class Agent:
-    """Actor and critic with a common first layer: state -> tanh -> (tanh -> 3 logits a knob, tanh -> value)."""
+    """An actor and a critic with a common first layer: state -> tanh -> (tanh -> 3 logits a knob, tanh -> value)."""
 
-    def __init__(self, knobs: int, settings: Settings, rng: np.random.Generator) -> None:
+    def __init__(self, knobs: int, settings: AgentSettings, rng: np.random.Generator) -> None:
         self.settings = settings
         self.knobs = knobs
         width = settings.width
@@ -86,7 +104,7 @@ class Agent:
             self.parameters[f"{name}_bias"] = np.zeros(columns)
         self._mean = {name: np.zeros_like(value) for name, value in self.parameters.items()}
         self._square = {name: np.zeros_like(value) for name, value in self.parameters.items()}
-        self._turns = 0
+        self._updates = 0
 
     def _forward(self, states: Floats) -> _Forward:
         p = self.parameters
@@ -99,20 +117,28 @@ class Agent:
         return _Forward(shared, policy, critic, logs, (critic @ p["value"] + p["value_bias"])[:, 0])
 
     def act(self, states: Floats, mask: Floats, rng: np.random.Generator) -> tuple[Indices, Floats, Floats]:
-        """Actions drawn from the policy [n, knobs], the log of their probability [n], and the states' values [n]."""
+        """Draw actions from the policy.
+
+        Args:
+            states: [n, knobs].
+            mask: 1 for the knobs that the sketch uses, [n, knobs].
+
+        Returns:
+            The actions, [n, knobs]; the logarithms of their probabilities, [n]; the states' values, [n].
+        """
         forward = self._forward(states)
         below = np.cumsum(np.exp(forward.logs), axis=2)[:, :, :-1]
         actions = (rng.random(states.shape)[:, :, None] > below).sum(axis=2)
         return actions, _chosen(forward.logs, actions, mask), forward.values
 
     def values(self, states: Floats) -> Floats:
-        """What the critic expects from each state on, [n]."""
+        """Return the critic's estimate of the discounted rewards from each state on, [n]."""
         return self._forward(states).values
 
-    def loss(self, batch: Batch) -> tuple[float, Parameters]:
-        """The clipped objective, the value error and the entropy as one number to minimise, and its gradients."""
+    def loss(self, batch: TrainingBatch) -> tuple[float, Parameters]:
+        """Return the loss and its gradients: clipped objective, value error and entropy as one number to minimise."""
         s, n, forward = self.settings, len(batch.states), self._forward(batch.states)
-        ratio = np.exp(_chosen(forward.logs, batch.actions, batch.mask) - batch.before)
+        ratio = np.exp(_chosen(forward.logs, batch.actions, batch.mask) - batch.log_probabilities)
         plain, clipped = ratio * batch.advantages, np.clip(ratio, 1 - s.clip, 1 + s.clip) * batch.advantages
         probabilities = np.exp(forward.logs)
         entropies = -(probabilities * forward.logs).sum(axis=2)
@@ -141,48 +167,57 @@ class Agent:
         gradients = {name: given.T @ error for name, (given, error) in layers.items()}
         return gradients | {f"{name}_bias": error.sum(axis=0) for name, (_, error) in layers.items()}
 
-    def learn(self, batch: Batch, rng: np.random.Generator, parts: int = 4) -> None:
-        """`epochs` passes over the batch, in `parts` steps of Adam each."""
+    def learn(self, batch: TrainingBatch, rng: np.random.Generator, parts: int = 4) -> None:
+        """Make `epochs` passes over the batch, in `parts` steps of Adam each."""
         for _ in range(self.settings.epochs):
             for rows in np.array_split(rng.permutation(len(batch.states)), parts):
                 self._adam(self.loss(batch[rows])[1])
 
     def _adam(self, gradients: Parameters) -> None:
-        """Kingma and Ba, Adam, 2015, with its default decay rates."""
-        self._turns += 1
+        """Make a step of Adam (Kingma and Ba, 2015) with its default decay rates."""
+        self._updates += 1
         for name, gradient in gradients.items():
             self._mean[name] += 0.1 * (gradient - self._mean[name])
             self._square[name] += 0.001 * (gradient**2 - self._square[name])
-            mean = self._mean[name] / (1 - 0.9**self._turns)
-            square = self._square[name] / (1 - 0.999**self._turns)
+            mean = self._mean[name] / (1 - 0.9**self._updates)
+            square = self._square[name] / (1 - 0.999**self._updates)
             self.parameters[name] -= self.settings.step * mean / (np.sqrt(square) + 1e-8)
 
 
 def _chosen(logs: Floats, actions: Indices, mask: Floats) -> Floats:
-    """The log of the probability of all moves of a step, [n]; knobs that are not used do not count."""
+    """Return the log probability of all moves of a step, [n]. Knobs that are not used do not count."""
     return np.asarray((np.take_along_axis(logs, actions[:, :, None], axis=2)[:, :, 0] * mask).sum(axis=1))
 
 
-def advantages(rewards: Floats, values: Floats, settings: Settings) -> Floats:
-    """Generalised advantage estimates, [steps, n]; `values` has one row more, of the state after the last step."""
+def advantages(rewards: Floats, values: Floats, settings: AgentSettings) -> Floats:
+    """Return generalised advantage estimates, [steps, n].
+
+    Args:
+        rewards: [steps, n].
+        values: the critic's estimates, [steps + 1, n]; the last row is of the state after the last step.
+    """
     found = np.zeros_like(rewards)
-    ahead = np.zeros(rewards.shape[1])
+    following = np.zeros(rewards.shape[1])
     for at in range(len(rewards) - 1, -1, -1):
-        surprise = rewards[at] + settings.discount * values[at + 1] - values[at]
-        ahead = surprise + settings.discount * settings.gae * ahead
-        found[at] = ahead
+        residual = rewards[at] + settings.discount * values[at + 1] - values[at]
+        following = residual + settings.discount * settings.gae * following
+        found[at] = following
     return found
 
 
-def lesson(steps: Sequence[Step], after: Floats, settings: Settings) -> Batch:
-    """What some steps of all episodes teach; `after` [episodes] is the value of the states that they ended in."""
-    values = np.array([*(step.values for step in steps), after])
+def training_batch(steps: Sequence[EpisodeStep], last_values: Floats, settings: AgentSettings) -> TrainingBatch:
+    """Turn some steps of all episodes into a batch to learn from.
+
+    Args:
+        last_values: the critic's estimates of the states after the last step, [episodes].
+    """
+    values = np.array([*(step.values for step in steps), last_values])
     gains = advantages(np.array([step.rewards for step in steps]), values, settings)
-    return Batch(
+    return TrainingBatch(
         states=np.concatenate([step.states for step in steps]),
         actions=np.concatenate([step.actions for step in steps]),
         mask=np.concatenate([step.mask for step in steps]),
-        before=np.concatenate([step.before for step in steps]),
+        log_probabilities=np.concatenate([step.log_probabilities for step in steps]),
         advantages=((gains - gains.mean()) / (gains.std() + 1e-8)).ravel(),
         returns=(gains + values[:-1]).ravel(),
     )

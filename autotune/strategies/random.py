@@ -1,4 +1,4 @@
-"""Random search: what every other strategy has to beat."""
+"""Random search, the baseline of every other strategy."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from autotune.strategies.base import Strategy
 from autotune.strategies.space import Indices
 
 
-class Search(Strategy):
-    """Uniform over the sketches, then over the values of each knob. No model."""
+class RandomSearch(Strategy):
+    """Draws uniformly over the sketches, then over the values of each knob. It uses no model."""
 
     name = "random"
     modelled = False

@@ -1,4 +1,4 @@
-"""Samplers: which of the configurations that a strategy found get measured."""
+"""Samplers: which of the configurations that a strategy found are measured."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from autotune.strategies import SAMPLERS
-from autotune.strategies.base import Settled, View, settle_some
 from autotune.strategies.space import Configuration, Floats, Indices, Space, as_array, as_tuples
+from autotune.strategies.view import ValidConfiguration, View, first_valid
 
-# Survivors of the cheap score that are judged on their features, for each one that is wanted: replays are dear.
-_JUDGED = 4
+SAMPLERS = ("greedy", "adaptive")
+# How many configurations are validated and reranked for each one that is picked. Validation is slow.
+_RERANKED_PER_PICK = 4
 
 
 class Sampler(ABC):
-    """Picks a batch. `fills` says whether a batch that came out smaller than asked for is to be filled up."""
+    """Picks a batch from what a strategy explored.
+
+    Attributes:
+        fills: whether a batch that is smaller than was asked for is filled up with random configurations.
+    """
 
     fills: ClassVar[bool]
 
@@ -27,18 +31,20 @@ class Sampler(ABC):
     def pick(
         self, view: View, pool: Sequence[Configuration], count: int, rng: np.random.Generator, modelled: bool
     ) -> list[Configuration]:
-        """At most `count` of the distinct `pool`, best first: settled, different, and none of them taken.
+        """Pick at most `count` configurations, best first. All are valid and different; none was taken.
 
-        `modelled` says that the pool is in the order of `view.score`, which the cost model may correct.
+        Args:
+            pool: distinct configurations, best first.
+            modelled: whether a model has ranked the pool. The cost model may then correct the order.
         """
 
 
 @dataclass(frozen=True)
 class Greedy(Sampler):
-    """The best of the ranking, with a share `epsilon` of the batch drawn at random from the whole space.
+    """Picks the best of the ranking, and a share `epsilon` of the batch at random from the whole space.
 
-    Scoring has two steps: the pool comes in the order of the cheap score; the best `4 x count` of it that
-    can be measured are ordered by the cost model. (Chen et al., Learning to Optimize Tensor Programs, section 3.3.)
+    Ranking has two steps. The pool comes in the order of the cheap score. The cost model then orders the best
+    `4 x count` valid configurations of it. (Chen et al., Learning to Optimize Tensor Programs, section 3.3.)
     """
 
     epsilon: float = 0.05
@@ -48,41 +54,43 @@ class Greedy(Sampler):
         self, view: View, pool: Sequence[Configuration], count: int, rng: np.random.Generator, modelled: bool
     ) -> list[Configuration]:
         drawn = round(count * self.epsilon) if modelled else 0
-        judged = settle_some(view, pool, count * _JUDGED if modelled and view.judges else count)
-        best = [item.configuration for item in _by_score(judged)[: count - drawn]]
-        away = as_tuples(view.space.sample(rng, 8 * drawn))
-        return best + [item.configuration for item in settle_some(view, away, drawn, best)]
+        best = first_valid(view, pool, count * _RERANKED_PER_PICK if modelled and view.reranks else count)
+        picked = [item.configuration for item in _by_score(best)[: count - drawn]]
+        others = as_tuples(view.space.sample(rng, 8 * drawn))
+        return picked + [item.configuration for item in first_valid(view, others, drawn, picked)]
 
 
-def _by_score(settled: list[Settled]) -> list[Settled]:
-    if any(item.score is None for item in settled):
-        return settled
-    return sorted(settled, key=lambda item: -(item.score or 0.0))
+def _by_score(valid: list[ValidConfiguration]) -> list[ValidConfiguration]:
+    if any(item.score is None for item in valid):
+        return valid
+    return sorted(valid, key=lambda item: -(item.score or 0.0))
 
 
 @dataclass(frozen=True)
 class Adaptive(Sampler):
     """Adaptive Sampling and Sample Synthesis (Ahn et al., Chameleon, ICLR 2020, section 3.3 and Algorithm 1).
 
-    The pool, measured configurations included, is clustered by k-means for k = 8, 9, ... until
-    `threshold x loss >= previous loss`; of each cluster the configuration nearest to its centroid is measured. A
-    batch is therefore as small as the clusters are few, and never larger than `count`.
+    k-means clusters the pool, measured configurations included, for k = 8, 9, ... until
+    `threshold x loss >= previous loss`. Of each cluster the configuration nearest to its centroid is picked. The
+    batch has as many configurations as there are clusters, at most `count`.
 
-    A nearest configuration that was measured already, or is invalid, is replaced by the synthesis: the most
-    frequent value of each knob in the pool. There is one synthesis for a batch; once it is used, or when it was
-    measured or is invalid too, the next nearest configuration of the same cluster that can be measured takes its
-    place, so that the region stays represented by something that the search found good. A cluster
-    that has none is left out: all of it is known.
+    A nearest configuration that is invalid or was measured is replaced by the synthesis: the most frequent value of
+    each knob in the pool. A batch has one synthesis. Once it is used, invalid or measured, the next nearest valid
+    configuration of the same cluster takes the place, so that the region stays represented. A cluster without one is
+    left out.
 
     Attributes:
-        synthesis: False leaves the synthesis out and goes to the next nearest at once.
+        threshold: how many times smaller the loss must become for k to rise further.
+        fewest, most: bounds of k.
+        synthesis: False goes to the next nearest configuration at once.
+        considered: size of the part of the pool that is clustered, best first. A larger part would include
+            configurations that are not worth a measurement.
     """
 
     threshold: float = 2.5
     fewest: int = 8
     most: int = 64
     synthesis: bool = True
-    # The best of the pool that are clustered. More would reach down to configurations that nobody would measure.
     considered: int = 512
     fills: ClassVar[bool] = False
 
@@ -96,12 +104,12 @@ class Adaptive(Sampler):
         picked: list[Configuration] = []
         for nearest in self._clusters(view.space.coordinates(rows), count, rng):
             members = as_tuples(rows[nearest])
-            for settled in settle_some(view, [members[0], *spare, *members[1:]], 1, picked):
-                picked.append(settled.configuration)
+            for item in first_valid(view, [members[0], *spare, *members[1:]], 1, picked):
+                picked.append(item.configuration)
         return picked
 
     def _clusters(self, points: Floats, count: int, rng: np.random.Generator) -> list[Indices]:
-        """For each cluster its points, nearest to the centroid first; the clusters with the best points first."""
+        """Return the points of each cluster, nearest to the centroid first; the cluster of the best point first."""
         previous, found = float("inf"), list[Indices]()
         for k in range(min(self.fewest, count), min(self.most, count) + 1):
             loss, found = cluster(points, k, rng)
@@ -112,7 +120,11 @@ class Adaptive(Sampler):
 
 
 def cluster(points: Floats, k: int, rng: np.random.Generator) -> tuple[float, list[Indices]]:
-    """k-means: the sum of squared distances, and for each cluster that is not empty its points, nearest first."""
+    """Cluster by k-means.
+
+    Returns:
+        The sum of squared distances, and the points of each cluster that is not empty, nearest to its centroid first.
+    """
     from scipy.cluster.vq import kmeans2, vq
 
     with warnings.catch_warnings():
@@ -125,14 +137,21 @@ def cluster(points: Floats, k: int, rng: np.random.Generator) -> tuple[float, li
 
 
 def mode(space: Space, rows: Indices) -> Configuration:
-    """The most frequent sketch, and of its configurations the most frequent value of each knob; lesser of equals."""
+    """Return the most frequent sketch and, among its rows, the most frequent value of each knob.
+
+    Of values that are equally frequent, the smaller index counts.
+    """
     sketch = int(np.bincount(rows[:, 0]).argmax())
     rows = rows[rows[:, 0] == sketch]
     return (sketch, *(int(np.bincount(column).argmax()) for column in rows[:, 1:].T))
 
 
 def make(name: str, epsilon: float, synthesis: bool) -> Sampler:
-    """A sampler by its name.
+    """Make a sampler by its name.
+
+    Args:
+        epsilon: share of a batch that `greedy` draws at random.
+        synthesis: whether `adaptive` replaces what was measured by a synthesis.
 
     Raises:
         ValueError: there is none of this name.

@@ -1,7 +1,7 @@
 """A design space as strategies see it: knobs with ordered values, and configurations, one index for each knob.
 
-The first knob is the sketch. A sketch uses some of the knobs; the others are 0 in all its configurations, so that
-every configuration is written in one way only. Knobs that two sketches have in common are one knob.
+The first knob is the sketch. A sketch uses some of the knobs. The others are 0 in all its configurations, so that
+every configuration has one form only. Two sketches may share a knob.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Knob:
-    """One decision. `values` are in an order in which neighbours are alike; what they are is the backend's."""
+    """One decision. `values` are ordered so that neighbours are similar; only the back end knows what they mean."""
 
     name: str
     values: tuple[Any, ...]
@@ -31,14 +31,18 @@ class Knob:
 
 @dataclass(frozen=True)
 class Space:
-    """Knobs, the sketch first, and which of them each sketch uses (`used[sketch][knob]`, the first always)."""
+    """Knobs, the sketch first, and which of them each sketch uses.
+
+    Attributes:
+        used: `used[sketch][knob]`; always true for knob 0, the sketch itself.
+    """
 
     knobs: tuple[Knob, ...]
     used: tuple[tuple[bool, ...], ...]
 
     @cached_property
     def sizes(self) -> Indices:
-        """How many values each knob has, [knobs]."""
+        """Number of values of each knob, [knobs]."""
         return np.array([len(knob.values) for knob in self.knobs], dtype=np.int64)
 
     @cached_property
@@ -48,7 +52,7 @@ class Space:
 
     @property
     def size(self) -> int:
-        """How many configurations there are, valid ones or not."""
+        """Number of configurations, valid or not."""
         return sum(math.prod(sizes) for sizes in self._sizes_by_sketch())
 
     def __contains__(self, configuration: Sequence[int]) -> bool:
@@ -56,7 +60,7 @@ class Space:
         return row.shape == self.sizes.shape and bool(np.array_equal(self.clip(row[None])[0], row))
 
     def __iter__(self) -> Iterator[Configuration]:
-        """Every configuration, sketch by sketch: only for small spaces."""
+        """Yield every configuration, sketch by sketch. Use it for small spaces only."""
         for sketch, sizes in enumerate(self._sizes_by_sketch()):
             for rest in itertools.product(*map(range, sizes[1:])):
                 yield (sketch, *rest)
@@ -66,16 +70,16 @@ class Space:
         return [[1, *(n if u else 1 for n, u in zip(sizes[1:], used[1:], strict=True))] for used in self.used]
 
     def clip(self, configurations: Indices) -> Indices:
-        """The nearest configurations of the space, [n, knobs]: indices into range, unused knobs to 0."""
+        """Return the nearest configurations of the space, [n, knobs]: indices in range, unused knobs 0."""
         inside = np.clip(configurations, 0, self.sizes - 1)
         return np.asarray(inside * self.mask[inside[:, 0]], dtype=np.int64)
 
     def sample(self, rng: np.random.Generator, count: int) -> Indices:
-        """Uniform over sketches, then over the values of each knob, [count, knobs]; repeats are possible."""
+        """Draw uniformly over sketches, then over the values of each knob, [count, knobs]. Repeats are possible."""
         return self.clip(rng.integers(0, self.sizes, size=(count, len(self.sizes))))
 
     def walk(self, rng: np.random.Generator, configurations: Indices) -> Indices:
-        """Each with one of its knobs, of those that have more than one value, set to another value at random."""
+        """Set one knob of each configuration to another value, both drawn at random, [n, knobs]."""
         movable = self.mask[configurations[:, 0]] & (self.sizes > 1)
         moved = configurations.copy()
         rows = np.flatnonzero(movable.any(axis=1))
@@ -85,15 +89,15 @@ class Space:
         return self.clip(moved)
 
     def coordinates(self, configurations: Indices) -> Floats:
-        """Positions in the unit cube, [n, knobs]: each index over the largest one of its knob."""
+        """Return positions in the unit cube, [n, knobs]: each index over the largest index of its knob."""
         return np.asarray(configurations / np.maximum(self.sizes - 1, 1), dtype=np.float64)
 
 
 def as_array(configurations: Iterable[Sequence[int]], knobs: int) -> Indices:
-    """Configurations as rows, [n, knobs], also when there are none."""
+    """Return configurations as rows, [n, knobs], also when there are none."""
     return np.array(list(configurations), dtype=np.int64).reshape(-1, knobs)
 
 
 def as_tuples(configurations: Indices) -> list[Configuration]:
-    """Rows as configurations, which can be compared and kept in sets."""
+    """Return rows as configurations, which can be compared and kept in sets."""
     return [tuple(row) for row in configurations.tolist()]

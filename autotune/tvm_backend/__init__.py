@@ -1,1 +1,1 @@
-"""The only importer of tvm: models, tasks, design spaces, builds, runs and compiled libraries."""
+"""Do everything that needs TVM: models, tasks, design spaces, kernels and exports. Nothing else imports TVM."""

@@ -1,4 +1,4 @@
-"""The linker that turns object code into libraries."""
+"""Find the linker, which turns object files into libraries."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ LINKERS = ("ld", "gcc", "cc", "clang")
 
 
 def find_linker() -> str | None:
-    """Return the path of the first linker in PATH; None if there is none."""
+    """Return the path of the first linker in PATH; None if there is none there."""
     return next(filter(None, map(shutil.which, LINKERS)), None)

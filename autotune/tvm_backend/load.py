@@ -1,4 +1,4 @@
-"""Load TVM once, the tested pair of versions only, and only the tensor intrinsics that a target needs."""
+"""Load TVM: the tested pair of versions only, and only the tensor intrinsics that a target needs."""
 
 from __future__ import annotations
 
@@ -23,27 +23,31 @@ _CUDA_INTRINSICS = ("cuda", "dot_product_common")
 
 
 def check_versions() -> None:
-    """Refuse a pair of TVM and its foreign-function library that was not tested: others segfault.
+    """Check that TVM and its foreign-function library have the tested versions. Other pairs segfault.
 
     Raises:
-        UnsupportedVersion: names what is installed and the command that mends it.
+        UnsupportedVersion: says what is installed and which command corrects it.
     """
     found = {name: _version(name) for name in TESTED}
     if found != TESTED:
         wrong = ", ".join(f"{name} {found[name] or 'missing'}" for name in TESTED if found[name] != TESTED[name])
-        mend = " ".join(f"{name}=={version}" for name, version in TESTED.items())
-        raise UnsupportedVersion(f"untested TVM installation ({wrong}); run: pip install {mend}")
+        needed = " ".join(f"{name}=={version}" for name, version in TESTED.items())
+        raise UnsupportedVersion(f"untested TVM installation ({wrong}); run: pip install {needed}")
 
 
 @dataclass(frozen=True)
 class Installation:
-    """Which files TVM is made of now: inode, time and size of a file of each package; empty while there are none."""
+    """The files of TVM now, to notice when it is installed again.
+
+    Attributes:
+        files: inode, modification time and size of a file of each package; none for a package that is missing.
+    """
 
     files: tuple[tuple[int, int, int], ...]
 
     @classmethod
     def now(cls) -> Installation:
-        """Read from the disk. What pip installs anew has other inodes, even in the same version."""
+        """Read the files from the disk. pip gives them other inodes, even if it installs the same version again."""
         return cls(tuple(found for name in _PACKAGES for found in _stat(name)))
 
 
@@ -64,11 +68,17 @@ def _version(package: str) -> str | None:
 
 
 def load_tvm(target_kind: str) -> None:
-    """Import TVM with the tensor intrinsics for `llvm` or `cuda`, and with our elementary functions for CPUs.
+    """Import TVM with the tensor intrinsics for a kind of target, and with our elementary functions for CPUs.
 
-    TVM imports the intrinsics of every architecture when the first TuneContext is made, which takes over
-    ten seconds; for a CPU, those of x86 (0.1 s) are enough, and for a GPU those of CUDA. They are imported here
-    under a package object of our own, so that TVM's own import finds the package loaded.
+    When the first TuneContext is made, TVM imports the intrinsics of every architecture, which takes over ten
+    seconds. For a CPU, those of its architecture (0.1 s) are enough, and for a GPU those of CUDA. They are imported
+    here into a package object of our own, so that TVM finds the package loaded.
+
+    Args:
+        target_kind: `llvm` or `cuda`.
+
+    Raises:
+        UnsupportedVersion: the installed TVM was not tested.
     """
     check_versions()
     tvm = importlib.import_module("tvm")
@@ -95,6 +105,6 @@ def _cpu_intrinsics(tvm: types.ModuleType) -> str:
 
 
 def load_for_tuning(target_kind: str) -> None:
-    """All that stages need, so that the children which a worker forks find it loaded."""
+    """Import everything that stages need. A worker does so before it forks, so that its children need not."""
     load_tvm(target_kind)
     importlib.import_module("xgboost")

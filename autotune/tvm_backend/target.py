@@ -1,4 +1,4 @@
-"""Targets: from what the user typed to a complete TVM target and the key of its tuning logs."""
+"""Targets: from the user's text to a complete TVM target and the key of its tuning logs."""
 
 from __future__ import annotations
 
@@ -31,11 +31,15 @@ _CUDA_LIMITS = {
 
 @dataclass(frozen=True)
 class ResolvedTarget:
-    """A target that TVM accepts, and the key that its tuning logs share.
+    """A complete target.
 
-    The key covers all that a measured time depends on besides the task: target, device model, TVM version.
-    A model is `lowered_for` the target itself, or for this CPU where the target is a simulated device.
-    `former_keys` are those that earlier versions gave the same target: logs may still be found there.
+    Attributes:
+        description: the target as TVM accepts it.
+        key: of its tuning logs. It covers everything that a measured time depends on besides the task: target, device
+            model and TVM version.
+        lowered_for: the target that a model is lowered for: this CPU where the target is a simulated device, else the
+            target itself.
+        former_keys: those that earlier versions gave the target: logs may still be found under them.
     """
 
     description: dict[str, Any]
@@ -45,10 +49,10 @@ class ResolvedTarget:
 
 
 def target_kind(text: str) -> str:
-    """`llvm`, `cuda` or `simulated`, without importing TVM.
+    """Return the kind of a target, `llvm`, `cuda` or `simulated`, without importing TVM.
 
     Raises:
-        BadTarget: the text names neither.
+        BadTarget: the text names no such kind.
     """
     kind = _parse(text).get("kind")
     if kind not in ("llvm", "cuda", SIMULATED):
@@ -58,11 +62,11 @@ def target_kind(text: str) -> str:
 
 
 def resolve_target(text: str, threads: int) -> ResolvedTarget:
-    """Complete `llvm`, `cuda` or a JSON object with what this machine has.
-
-    `simulated` may say how long its stages take: what a section [devices.NAME] says, but for `kind` and `trials`.
+    """Complete a target with the properties of this machine.
 
     Args:
+        text: `llvm`, `cuda`, `simulated` or a JSON object with such a kind. A simulated target may have the settings
+            of a section [devices.NAME], except `kind` and `trials`.
         threads: CPU threads that a compiled model will use.
 
     Raises:
@@ -84,7 +88,7 @@ def resolve_target(text: str, threads: int) -> ResolvedTarget:
 
 
 def tvm_target(description: Mapping[str, Any]) -> Any:
-    """TVM's object for the description of a target."""
+    """Make TVM's object from the description of a target."""
     import tvm
 
     return tvm.target.Target(dict(description))
@@ -114,15 +118,15 @@ def _cpu(given: dict[str, Any], threads: int) -> dict[str, Any]:
 
 
 def check_here(description: Mapping[str, Any], key: str, submitted_on: str = "") -> None:
-    """Compare this machine with the key of a job's tuning logs: times of different machines must not share a log.
+    """Check that a job belongs to this machine. Times of different machines must not share a log.
 
     Args:
         description: the job's target.
-        key: as it was when the job was submitted. One that does not end in a digest says nothing.
-        submitted_on: the CPU of that machine, where the job says so.
+        key: of its tuning logs, from when it was submitted. A key without a digest is not checked.
+        submitted_on: the CPU of that machine, if the job names it.
 
     Raises:
-        MachineProblem: this is another machine, or another TVM. Never for a simulated device.
+        MachineProblem: this is another machine, or has another TVM. A simulated device never raises it.
     """
     if description["kind"] == SIMULATED or not _DIGEST.search(key) or key in _keys_here(dict(description)):
         return
@@ -137,7 +141,11 @@ def check_here(description: Mapping[str, Any], key: str, submitted_on: str = "")
 
 
 def _keys_here(target: dict[str, Any]) -> set[str]:
-    """The keys that this machine gives a target; a job for CUDA may have been submitted before there was a GPU."""
+    """Return the keys that this machine gives a target.
+
+    There are several for CUDA, since a job may have been submitted before the machine had a GPU, or by an earlier
+    version.
+    """
     if target["kind"] == "llvm":
         return {_key(target)}
     arch = str(target.get("arch"))
@@ -146,7 +154,10 @@ def _keys_here(target: dict[str, Any]) -> set[str]:
 
 
 def vector_registers(target: Any) -> tuple[int, int]:
-    """32-bit elements of a vector register, and how many such registers a core has; (1, 255) of a GPU's thread."""
+    """Return how many 32-bit elements a vector register has, and how many such registers a core has.
+
+    A thread of a GPU has 255 registers of one element.
+    """
     from tvm.target import codegen
 
     if str(target.kind) != "llvm":

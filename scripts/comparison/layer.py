@@ -1,4 +1,4 @@
-"""A layer of Chameleon's table 5 as a tuning task: tensor program, knobs, and everything ever measured of it."""
+"""A layer of Chameleon's table 5 as a tuning task: tensor program, knobs, and the trials of all runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,12 @@ LIMIT_S = 60.0
 
 @dataclass
 class Layer:
-    """A task whose measurements are kept: a candidate that any run has measured is not measured again."""
+    """A task whose measurements are kept. A candidate that any run has measured is not measured again.
+
+    Attributes:
+        known: trials of all runs, by hash.
+        spent_s: seconds of building and measuring by this process, and `measured`, the candidates of these.
+    """
 
     name: str
     program: Any
@@ -43,6 +48,7 @@ class Layer:
 
     @classmethod
     def open(cls, name: str, folder: Path, threads: int) -> Layer:
+        """Extract the task of a layer, and read its log in the folder."""
         import tvm
 
         from autotune.storage.tuning_log import TuningLog
@@ -58,11 +64,11 @@ class Layer:
 
     @property
     def best_us(self) -> float:
-        """The best time that is known of the layer."""
+        """The best known time of the layer, in microseconds."""
         return min((trial.median_us for trial in self.known.values() if trial.median_us), default=math.inf)
 
     def measure(self, candidates: Sequence[Any]) -> tuple[list[Any], int]:
-        """Trials of the candidates, and how many of them were known."""
+        """Measure candidates that are not known; return the trials of all, and how many of them were known."""
         new = [item for item in candidates if item.hash not in self.known]
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
@@ -77,13 +83,13 @@ class Layer:
         return [self.known[item.hash] for item in candidates], len(candidates) - len(new)
 
     def _builder(self, folder: Path) -> Callable[[], Callable[[Any], None]]:
-        """Prepares to build candidates, in a process that `isolated` forked."""
+        """Return what prepares a process to build candidates."""
         from autotune.tvm_backend.kernels.build import build_candidate
 
         return lambda: lambda item: build_candidate(item, self.program, self.target, folder / f"{item.hash}.so")
 
     def _timed(self, candidates: Sequence[Any], folder: Path) -> Iterator[tuple[Any, Any]]:
-        """Times what was built as a daemon with its default settings would, one after another."""
+        """Time what was built, one after the other, as a daemon with its default settings does."""
         from autotune.processes.isolate import isolated
 
         best = self.best_us
@@ -106,7 +112,7 @@ class Layer:
 
 
 def open_runner(threads: int) -> Any:
-    """What times libraries as a daemon with its default settings would."""
+    """Make a runner that times libraries as a daemon with its default settings does."""
     from autotune.settings import MeasureSettings
     from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 
@@ -116,18 +122,18 @@ def open_runner(threads: int) -> Any:
 
 
 def _built(candidates: Sequence[Any], builder: Callable[[], Callable[[Any], None]]) -> Iterator[tuple[Any, Any]]:
-    """Every candidate with what became of its build; as many are built at once as there are CPUs."""
+    """Build candidates, on all CPUs; yield each with the outcome."""
     from autotune.processes.isolate import isolated
 
     width = len(os.sched_getaffinity(0))
-    # A child works ahead of who reads from it, so that taking turns at reading keeps all of them busy.
+    # A child works ahead of its reader, so reading from all of them in turns keeps all of them busy.
     ways = [isolated(candidates[at::width], builder, limit_s=LIMIT_S) for at in range(width)]
     for turn in itertools.zip_longest(*ways):
         yield from filter(None, turn)
 
 
 def convolution(name: str, target: Any) -> Any:
-    """The tensor program of a layer, with as little fused to it as the network has."""
+    """Return the tensor program of a layer: of the network's tasks with it, the one with the fewest operators fused."""
     import make_models
     import onnx
     from tvm.s_tir import meta_schedule as ms
@@ -145,13 +151,14 @@ def convolution(name: str, target: Any) -> Any:
 
 
 def is_layer(program: Any, name: str) -> bool:
-    """Whether a program convolves with weights of the layer's size and kernel, blocked or not."""
+    """Return whether a program convolves with weights of the layer's size and kernel, blocked or not."""
     _, inputs, outputs, kernel = LAYERS[name]
     shapes = [shape for shape in arguments(program)[1:2] if len(shape) >= 4]
     return any(shape[2] == kernel and math.prod(shape) == inputs * outputs * kernel**2 for shape in shapes)
 
 
 def arguments(program: Any) -> list[list[int]]:
+    """Return the shapes of a program's arguments."""
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
     return [[int(dim) for dim in item.shape] for item in ArgInfo.from_entry_func(program, remove_preproc=True)]

@@ -1,4 +1,4 @@
-"""How well the draft, the cost model and the prior rank the trials of a layer that they have not seen."""
+"""How well the knob score, the cost model and the prior rank the trials of a layer that they have not seen."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from .layer import Layer
 from .tuning import features
 
-KINDS = ("draft", "features", "prior")
+KINDS = ("knobs", "features", "prior")
 
 
 def rank(layer: Layer) -> dict[str, Any]:
-    """Trained on a random half of the layer's log, tested on the other; the prior is not trained on either."""
+    """Train on a random half of the layer's log and test on the other. The prior is trained on neither."""
     import numpy as np
     from scipy.stats import spearmanr
 
@@ -32,28 +32,29 @@ def rank(layer: Layer) -> dict[str, Any]:
 
 
 def _guesses(layer: Layer, train: Sequence[Any], test: Sequence[Any]) -> dict[str, Any]:
-    from autotune.strategies.base import Measured
     from autotune.strategies.space import as_array
+    from autotune.strategies.view import Measured
     from autotune.tvm_backend.search.cost_model import CostModel, relative_throughput
-    from autotune.tvm_backend.search.draft import Draft
     from autotune.tvm_backend.search.prior import prior
+    from autotune.tvm_backend.search.scores import KnobScore
 
     rows: dict[str, Any] = {}
     features(layer, [trial for trial, _ in [*train, *test]], rows)
-    draft = Draft(layer.knobs.space, [Measured(configuration, trial.median_us) for trial, configuration in train])
+    measured = [Measured(configuration, trial.median_us) for trial, configuration in train]
+    knob_score = KnobScore(layer.knobs.space, measured)
     seen = [rows[trial.hash] for trial, _ in train]
     model = CostModel.train(seen, relative_throughput(trial.median_us for trial, _ in train))
     unseen = [rows[trial.hash] for trial, _ in test]
     known = prior("llvm")
     return {
-        "draft": draft(as_array((configuration for _, configuration in test), len(layer.knobs.space.knobs))),
+        "knobs": knob_score(as_array((configuration for _, configuration in test), len(layer.knobs.space.knobs))),
         "features": model.score(unseen),
         **({"prior": known.score(unseen)} if known else {}),
     }
 
 
 def recall(guess: Any, truth: Any, share: float) -> float:
-    """The part of the true best that is among as many guessed best."""
+    """Return the part of the true best `share` that is among the guessed best `share`."""
     import numpy as np
 
     k = max(1, round(share * len(truth)))

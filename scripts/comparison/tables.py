@@ -1,4 +1,4 @@
-"""What the runs say, as tables in Markdown and as plots."""
+"""The results of the runs, as tables in Markdown and as plots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from autotune.storage.formats import from_json
 
 from .ranks import KINDS
-from .tuning import Way
+from .tuning import RunSettings
 
 Run = dict[str, Any]
 BASELINE = "annealing/greedy"
@@ -21,11 +21,15 @@ NEAR = 1.10
 
 
 def way_of(run: Run) -> str:
-    return from_json(Way, run).name
+    return from_json(RunSettings, run).name
 
 
 def write(runs: Sequence[Run], best: dict[str, float], ranks: Sequence[dict[str, Any]], folder: Path) -> str:
-    """All tables; the plots go to the folder. `best` has the best time that is known of each layer, in microseconds."""
+    """Return all tables, and write the plots to the folder.
+
+    Args:
+        best: the best known time of each layer, in microseconds.
+    """
     costs = trial_seconds(runs)
     parts = [by_layer(runs, best), summary(runs, costs, best), against_baseline(runs, costs), rank_table(ranks)]
     for layer in costs:
@@ -35,7 +39,7 @@ def write(runs: Sequence[Run], best: dict[str, float], ranks: Sequence[dict[str,
 
 
 def trial_seconds(runs: Sequence[Run]) -> dict[str, float]:
-    """What building and measuring one candidate of a layer takes, over all that were."""
+    """Return the mean seconds of building and measuring a candidate, by layer."""
     return {
         layer: sum(run["measure_s"] for run in group) / max(1, sum(run["measured"] for run in group))
         for layer, group in _grouped(runs, _layer).items()
@@ -43,7 +47,7 @@ def trial_seconds(runs: Sequence[Run]) -> dict[str, float]:
 
 
 def by_layer(runs: Sequence[Run], best: dict[str, float]) -> str:
-    """Best time at the end: mean over seeds, and spread."""
+    """Show the best time at the end: mean and standard deviation over seeds."""
     rows = []
     for way, group in _grouped(runs, way_of).items():
         cells = []
@@ -56,7 +60,10 @@ def by_layer(runs: Sequence[Run], best: dict[str, float]) -> str:
 
 
 def summary(runs: Sequence[Run], costs: dict[str, float], best: dict[str, float]) -> str:
-    """Means over layers and seeds. `quality`: the best known over the run's best; `near`: runs within 10% of it."""
+    """Show means over layers and seeds.
+
+    `quality` is the best known time over the run's best; `near` counts the runs that came within 10% of it.
+    """
     rows = []
     for way, group in _grouped(runs, way_of).items():
         rounds = [item for run in group for item in run["rounds"]]
@@ -82,9 +89,10 @@ def summary(runs: Sequence[Run], costs: dict[str, float], best: dict[str, float]
 
 
 def against_baseline(runs: Sequence[Run], costs: dict[str, float]) -> str:
-    """What AutoTVM's setting needs to come to where the worst of its seeds ends, over what the others need.
+    """Compare the cost of reaching a goal with that of AutoTVM's setting.
 
-    Those that started from the prior are compared with AutoTVM's setting from the prior.
+    The goal of a layer is the best time of the worst of AutoTVM's seeds. A ratio is AutoTVM's cost over the other's.
+    Runs that started from the prior are compared with AutoTVM's setting from the prior.
     """
     grouped = _grouped(runs, lambda run: bool(run["prior"]))
     return "\n\n".join(table for group in grouped.values() if (table := _against_baseline(group, costs)))
@@ -108,7 +116,10 @@ def _against_baseline(runs: Sequence[Run], costs: dict[str, float]) -> str:
 
 
 def _needs(runs: Sequence[Run], goals: dict[str, float], costs: dict[str, float]) -> dict[str, list[float]]:
-    """Of each layer the geometric means of trials, steps and seconds; runs that did not come there count in full."""
+    """Return the geometric means of trials, steps and seconds to the goal, by layer.
+
+    A run that did not reach the goal counts with its whole cost.
+    """
     needs = {}
     for layer, group in _grouped(runs, _layer).items():
         ways = [reached(run, goals[layer], costs[layer]) for run in group]
@@ -117,7 +128,7 @@ def _needs(runs: Sequence[Run], goals: dict[str, float], costs: dict[str, float]
 
 
 def reached(run: Run, goal_us: float, trial_s: float) -> tuple[bool, float, float, float]:
-    """Whether the run came to the goal; the trials, search steps and seconds until then, or until its end."""
+    """Return whether the run reached the goal, and the trials, search steps and seconds until then or its end."""
     best = run["best_over_trials"]
     count = next((at + 1 for at, value in enumerate(best) if value <= goal_us), len(best))
     seconds, done, steps = 0.0, 0, 0
@@ -132,7 +143,7 @@ def reached(run: Run, goal_us: float, trial_s: float) -> tuple[bool, float, floa
 
 def rank_table(ranks: Sequence[dict[str, Any]]) -> str:
     rows = []
-    for item in (item for item in ranks if "draft" in item):
+    for item in (item for item in ranks if "knobs" in item):
         cells = [(f"{item[kind]['spearman']:.2f}", f"{item[kind]['top10_recall']:.2f}") for kind in KINDS]
         rows.append([item["layer"], str(item["trials"]), *itertools.chain.from_iterable(cells)])
     heads = itertools.chain.from_iterable((f"{kind}: rank", "top tenth") for kind in KINDS)
@@ -140,7 +151,7 @@ def rank_table(ranks: Sequence[dict[str, Any]]) -> str:
 
 
 def plot(runs: Sequence[Run], trial_s: float, path: Path) -> None:
-    """Best latency over trials and over seconds of searching, building and measuring; every seed is a line."""
+    """Plot the best time over trials, and over seconds of searching, building and measuring. Every seed is a line."""
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 4))
@@ -159,7 +170,7 @@ def plot(runs: Sequence[Run], trial_s: float, path: Path) -> None:
 
 
 def plot_quality(runs: Sequence[Run], costs: dict[str, float], best: dict[str, float], path: Path) -> None:
-    """Quality over trials and over seconds, the mean of all layers and seeds; 0 before the first measurement."""
+    """Plot the quality over trials and over seconds: mean of all layers and seeds, 0 before the first measurement."""
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 4), sharey=True)
@@ -178,7 +189,7 @@ def plot_quality(runs: Sequence[Run], costs: dict[str, float], best: dict[str, f
 
 
 def round_ends(run: Run, trial_s: float) -> Iterator[tuple[float, float, float]]:
-    """Of each round of a run: the trials and the seconds until its end, and the best time then."""
+    """Yield for each round of a run the trials and seconds until its end, and the best time then."""
     done, seconds = 0, 0.0
     for item in run["rounds"]:
         done, seconds = done + item["size"], seconds + item["seconds"] + item["size"] * trial_s
@@ -190,7 +201,7 @@ def _quality_at(mark: float, at: int, rounds: Sequence[tuple[float, ...]], best_
 
 
 def read(kept: Path) -> list[Run]:
-    """The runs that a file has."""
+    """Read the runs of a file; none where there is no file."""
     return [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
 
 

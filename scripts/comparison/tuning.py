@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ from .layer import Layer
 
 
 @dataclass(frozen=True)
-class Way:
-    """What a run follows from, its layer included."""
+class RunSettings:
+    """Everything that determines a run."""
 
     layer: str
     strategy: str
@@ -30,16 +31,16 @@ class Way:
 
 @dataclass
 class Tuning:
-    """A run: it starts with no trials of its layer, and sees only its own."""
+    """A run. It starts with no trials of its layer, and sees only its own."""
 
     layer: Layer
-    way: Way
+    way: RunSettings
     trials: list[Any] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
     _rows: dict[str, Any] = field(default_factory=dict)
 
     def spend(self) -> None:
-        """Rounds until the budget is spent or the space is exhausted."""
+        """Run rounds until the budget is spent or the space is exhausted."""
         while len(self.trials) < self.way.trials:
             began = time.monotonic()
             found = self._propose(min(self.way.round, self.way.trials - len(self.trials)))
@@ -56,23 +57,22 @@ class Tuning:
     def _propose(self, count: int) -> Any:
         from autotune import strategies
         from autotune.strategies import samplers
-        from autotune.tvm_backend.search import evolve
-        from autotune.tvm_backend.search.evolve_knobs import evolutionary
-        from autotune.tvm_backend.search.propose import Proposal, Request, propose
+        from autotune.tvm_backend.search.evolutionary import EvolutionarySearch, EvolutionParameters
+        from autotune.tvm_backend.search.propose import Request, propose
 
-        way, layer, knobs = self.way, self.layer, self.layer.knobs
+        way, knobs = self.way, self.layer.knobs
         model, seed = self._model(), 1000 * way.seed + len(self.rounds) + 1
-        evolution = evolve.Evolution(min(96, max(24, 6 * count)), 3, 24, 0.85, 0.05)
-        if (way.strategy, way.sampler) == ("evolutionary", "greedy"):
-            found = evolve.propose(layer.program, layer.target, self.trials, count, model, evolution, seed)
-            return Proposal(found, evolution.generations if model else 0)
-        make = evolutionary(knobs, self.trials, model, evolution)
-        strategy = make if way.strategy == "evolutionary" else strategies.get(way.strategy)
+        if way.strategy == "evolutionary":
+            parameters = EvolutionParameters(min(96, max(24, 6 * count)), 3, 24, 0.85)
+            given = {"knobs": knobs, "trials": self.trials, "model": model, "parameters": parameters}
+            strategy: Any = functools.partial(EvolutionarySearch, **given)
+        else:
+            strategy = strategies.get(way.strategy)
         sampler = samplers.make(way.sampler, 0.05, synthesis=True)
         return propose(knobs, strategy, sampler, Request(self.trials, (), count, model, seed))
 
     def _model(self) -> Any:
-        """The cost model on the trials of this run, as the train stage would have it."""
+        """Return the cost model on the trials of this run, as the train stage would train it."""
         from autotune.tvm_backend.search.cost_model import CostModel, relative_throughput
         from autotune.tvm_backend.search.prior import prior
 
@@ -84,7 +84,7 @@ class Tuning:
         return CostModel.train([self._rows[trial.hash] for trial in self.trials], labels, start)
 
     def summary(self) -> dict[str, Any]:
-        """What the tables are made of; JSON."""
+        """Return what the tables are made of, as JSON."""
         best = itertools.accumulate((trial.median_us or float("inf") for trial in self.trials), min)
         return {
             **asdict(self.way),
@@ -95,10 +95,10 @@ class Tuning:
 
 
 def features(layer: Layer, trials: Sequence[Any], rows: dict[str, Any]) -> None:
-    """Adds the features of the trials that have none yet."""
-    from autotune.tvm_backend.search.features import Features
+    """Add the features of the trials that have none yet to `rows`, by hash."""
+    from autotune.tvm_backend.search.features import FeatureExtractor
 
     missing = [trial for trial in trials if trial.hash not in rows]
     if missing:
-        found = Features(layer.program, layer.target).of_trials(missing)
+        found = FeatureExtractor(layer.program, layer.target).of_trials(missing)
         rows.update({trial.hash: row for trial, row in zip(missing, found, strict=True)})

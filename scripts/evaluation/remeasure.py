@@ -21,7 +21,7 @@ from autotune.machine.hardware import pin
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import Workspace
-from autotune.tvm_backend.export.retiming import contenders
+from autotune.tvm_backend.export.retiming import fastest_trials
 from autotune.tvm_backend.kernels.build import build_candidate
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 from autotune.tvm_backend.load import load_tvm
@@ -71,7 +71,7 @@ def built(workspace: Workspace, folder: Path) -> Iterator[Best]:
     folder.mkdir()
     for paths in workspace.job_list():
         spec = formats.read(JobSpec, paths.spec)
-        best, target = contenders(workspace, spec, 1), tvm.target.Target(spec.target)
+        best, target = fastest_trials(workspace, spec, 1), tvm.target.Target(spec.target)
         for index in spec.tunable:
             task = spec.tasks[index]
             library = folder / f"{task.hash}.so"

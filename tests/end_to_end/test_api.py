@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import tvm_ffi
 
 import autotune
 from autotune.errors import BadInput
@@ -31,6 +34,17 @@ class TestAnExportedModel:
         model = exported.load()
         np.testing.assert_allclose(model(x), expected, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(model(**{name: x}), expected, rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+    def test_runs_in_a_program_without_python(self, exported: autotune.Exported, tmp_path: Path) -> None:
+        site = Path(tvm_ffi.__file__).parents[1]
+        for words in (["-S", exported.folder / "cpp", "-B", tmp_path, f"-DTVM_SITE={site}"], ["--build", tmp_path]):
+            subprocess.run(["cmake", *map(str, words)], check=True, capture_output=True)
+        x = np.random.default_rng(8).standard_normal(SHAPE).astype(np.float32)
+        (tmp_path / "x.bin").write_bytes(x.tobytes())
+        subprocess.run([tmp_path / "main", "x.bin"], cwd=tmp_path, check=True, capture_output=True)
+        found = np.frombuffer((tmp_path / "output0.bin").read_bytes(), np.float32)
+        assert np.array_equal(found, np.ravel(exported.load()(x)))
 
     def test_says_what_it_takes(self, exported: autotune.Exported) -> None:
         model = exported.load()

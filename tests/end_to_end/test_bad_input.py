@@ -90,7 +90,7 @@ def test_a_name_that_is_taken(user, models):
 
 def test_a_setting_that_does_not_exist_is_named_with_its_line(user, models):
     user.settle("[job]\n# a comment\ntrails = 3\n")
-    done = assert_refused(user, ["submit", models / "mlp.onnx"], "autotune.toml:5: unknown key 'trails'")
+    done = assert_refused(user, ["submit", models / "mlp.onnx"], "autotune.toml:7: unknown key 'trails'")
     assert "trials" in done
 
 

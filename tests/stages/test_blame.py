@@ -14,7 +14,7 @@ from autotune.errors import DamagedFile, DiskProblem, MachineProblem, disk_probl
 from autotune.processes.isolate import ItemResult
 from autotune.processes.messages import RunStage
 from autotune.stages import build, measure, reference
-from autotune.stages.progress import Progress
+from autotune.stages.progress import CandidateProgress
 from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.formats import Candidate, StageFile
@@ -113,4 +113,4 @@ def test_a_reference_that_fails_on_a_full_disk_is_made_again(
 def test_a_note_that_the_disk_does_not_take_is_done_without(stage: Callable[[str], Stage]) -> None:
     loaded = stage("simulated")
     loaded.paths.in_progress(0, 0).mkdir()
-    Progress(loaded, None).begin(Candidate("a", [], []))
+    CandidateProgress(loaded, None).begin(Candidate("a", [], []))

@@ -12,15 +12,15 @@ import pytest
 from autotune import config as settings
 from autotune.processes.messages import RunStage
 from autotune.stages import features
-from autotune.stages.features import Sample
+from autotune.stages.features import TrialFeatures
 from autotune.stages.stage import Stage
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.search.features import WIDTH
 
 
-def sample(*names: str, stores: int = 2) -> Sample:
+def sample(*names: str, stores: int = 2) -> TrialFeatures:
     rows = [np.full((stores + index, WIDTH), index, np.float32) for index in range(len(names))]
-    return Sample(names, rows, [100.0 / (index + 1) for index in range(len(names))])
+    return TrialFeatures(names, rows, [100.0 / (index + 1) for index in range(len(names))])
 
 
 def test_a_sample_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -36,13 +36,13 @@ def test_a_damaged_file_is_an_empty_sample(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "task.npz"
     features.write(path, sample("a", "b"))
     path.write_bytes(path.read_bytes()[:cut])
-    assert features.read(path) == Sample()
+    assert features.read(path) == TrialFeatures()
 
 
 def test_a_file_without_times_is_an_empty_sample(tmp_path: Path) -> None:
     path = tmp_path / "task.npz"
     np.savez(path, hashes=np.frombuffer(b'["a"]', np.uint8), rows=np.zeros((2, WIDTH), np.float32), ends=[2])
-    assert features.read(path) == Sample()
+    assert features.read(path) == TrialFeatures()
 
 
 @pytest.fixture
@@ -60,14 +60,14 @@ def stage(workspace: Workspace, make_job: Callable[..., JobPaths]) -> Stage:
     return stage
 
 
-def owners(found: list[Sample]) -> list[str]:
+def owners(found: list[TrialFeatures]) -> list[str]:
     return [str(item.hashes[0]).partition("-")[0] for item in found]
 
 
 def test_a_job_borrows_from_tasks_that_it_does_not_have_the_newest_first(stage: Stage) -> None:
-    assert owners(features.borrowed(stage, 100)) == ["x0", "x1", "x2"]
+    assert owners(features.of_other_jobs(stage, 100)) == ["x0", "x1", "x2"]
 
 
 def test_a_job_borrows_no_more_logs_than_it_needs(stage: Stage) -> None:
-    assert owners(features.borrowed(stage, 5)) == ["x0", "x1"]
-    assert owners(features.borrowed(stage, 0)) == []
+    assert owners(features.of_other_jobs(stage, 5)) == ["x0", "x1"]
+    assert owners(features.of_other_jobs(stage, 0)) == []

@@ -21,7 +21,7 @@ from autotune.processes.isolate import die_with_parent
 from autotune.processes.memory import limit_memory
 from autotune.processes.messages import RunStage
 from autotune.stages import build, features, measure, search
-from autotune.stages.progress import pardoned
+from autotune.stages.progress import explained_attempts
 from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.formats import Candidate, Failure, InProgress, JobSpec, Quarantined, StageFile, Trial
@@ -249,7 +249,7 @@ class TestMatmul:
         trials = [_failed(good, None), _failed(good, crash, "came_through"), _failed(deep, crash)]
         path = matmul.workspace.tuning_log(matmul.stage().spec.target_key, matmul.stage().task.hash).features
         path.parent.mkdir(parents=True)
-        assert in_a_child(lambda: features.sample(matmul.stage(), 0, trials)) == 0
+        assert in_a_child(lambda: features.of_task(matmul.stage(), 0, trials)) == 0
         rows = features.read(path).by_hash()
         assert len(rows["good"]) > 0
         np.testing.assert_array_equal(rows["came_through"], rows["good"])
@@ -311,9 +311,9 @@ class TestPoison:
         explained = []
         for attempt in range(4):
             assert os.WTERMSIG(job.run(attempt)) == signal.SIGKILL
-            explained.append(pardoned(job.paths, 0, 0, attempt))
+            explained.append(explained_attempts(job.paths, 0, 0, attempt))
         assert explained == [0, 0, 2, 2]
-        assert pardoned(job.paths, 0, 0, 9) == 0, "this attempt left no note"
+        assert explained_attempts(job.paths, 0, 0, 9) == 0, "this attempt left no note"
         assert job.run(attempt=4) == 0
         assert job.found() == {"assassin": "measure crash", "good": "ok", "second_assassin": "measure crash"}
 

@@ -24,7 +24,7 @@ from autotune.storage.tuning_log import TuningLog
 SCRIPT = Path(__file__).parents[2] / "scripts" / "make_models.py"
 WAYS = [
     *(("beam", "greedy"), ("random", "greedy"), ("annealing", "greedy")),
-    *(("chameleon", "adaptive"), ("evolutionary", "adaptive")),
+    *(("chameleon", "adaptive"), ("evolutionary", "adaptive"), ("evolutionary", "greedy")),
 ]
 
 
@@ -154,6 +154,16 @@ def test_the_default_does_for_a_space_that_strategies_do_not_know_and_a_chosen_o
         formats.write(paths.spec, replace(formats.read(JobSpec, paths.spec), strategy="annealing"))
         with pytest.raises(WorkerError, match="SampleNew"):
             searched(workspace, paths, round=1)
+
+
+@pytest.mark.parametrize("sampler", ["greedy", "adaptive"])
+def test_tvms_search_needs_no_knobs_and_proposes_nothing_twice(workspace, job, sampler):
+    paths = job("evolutionary", sampler)
+    with patch("autotune.tvm_backend.search.knobs._values", side_effect=WorkerError("SampleNew")):
+        first, second = (searched(workspace, paths, round=round)[1] for round in range(2))
+    hashes = [item.hash for item in (*first, *second)]
+    assert len(first) == 6 and len(second) > 0
+    assert len(set(hashes)) == len(hashes)
 
 
 def test_the_first_batch_is_searched_with_the_prior_unless_it_is_switched_off(workspace, job):

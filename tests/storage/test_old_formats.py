@@ -79,7 +79,7 @@ def test_a_trial_of_version_1_loads() -> None:
 
 
 def test_features_without_times_are_extracted_again() -> None:
-    assert features.read(DATA / "features.npz") == features.Sample()
+    assert features.read(DATA / "features.npz") == features.TrialFeatures()
 
 
 @pytest.mark.parametrize("name", [*KINDS, *PLAIN])

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from autotune.strategies import annealing, base, chameleon
-from autotune.strategies.base import Measured, Settled, View
 from autotune.strategies.space import Configuration, Indices, Knob, Space
+from autotune.strategies.view import Measured, ValidConfiguration, View
 
 OWN = "hill"
 
@@ -32,7 +32,7 @@ class Landscape:
 
     space: Space
     lowest: Configuration
-    settled: list[Configuration] = field(default_factory=list)
+    validated: list[Configuration] = field(default_factory=list)
 
     def us(self, configuration: Sequence[int]) -> float | None:
         if (configuration[1] + configuration[2]) % 11 == 3:
@@ -52,23 +52,23 @@ class Landscape:
 
     def view(self, trials: Sequence[Measured], pending: Sequence[Configuration] = (), known: bool = True) -> View:
         seen = {self.program(trial.configuration) for trial in trials} | set(map(self.program, pending))
-        answers: dict[Configuration, Settled | None] = {}
+        answers: dict[Configuration, ValidConfiguration | None] = {}
 
-        def settle(configurations: Sequence[Configuration]) -> list[Settled | None]:
-            self.settled += configurations
+        def validate(configurations: Sequence[Configuration]) -> list[ValidConfiguration | None]:
+            self.validated += configurations
             for item in configurations:
                 assert item in self.space
                 program = self.program(item)
                 if item not in answers:
                     new = program not in seen and self.us(item) is not None
-                    answers[item] = Settled(program, None) if new else None
+                    answers[item] = ValidConfiguration(program, None) if new else None
                     if new:
                         answers[program] = answers[item]
                         seen.add(program)
             return [answers[item] for item in configurations]
 
-        score = self.score if known and any(trial.best_us for trial in trials) else None
-        return View(self.space, tuple(trials), score, settle, frozenset(pending))
+        score = self.score if known and any(trial.median_us for trial in trials) else None
+        return View(self.space, tuple(trials), score, validate, frozenset(pending))
 
     def measure(self, configurations: Sequence[Configuration]) -> list[Measured]:
         return [Measured(item, self.us(item)) for item in configurations]
@@ -114,7 +114,7 @@ def users_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     told = folder / "users_hill-1.0.dist-info"
     told.mkdir()
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: users-hill\nVersion: 1.0\n")
-    (told / "entry_points.txt").write_text(f"[autotune.strategies]\n{OWN} = users_hill\n")
+    (told / "entry_points.txt").write_text(f"[autotune.strategies]\n{OWN} = users_hill:HillClimbing\n")
     sys.path.insert(0, str(folder))
     yield OWN
     sys.path.remove(str(folder))

@@ -8,8 +8,8 @@ import pytest
 
 from autotune import strategies
 from autotune.strategies import samplers
-from autotune.strategies.base import Measured
 from autotune.strategies.space import Knob, Space
+from autotune.strategies.view import Measured
 
 NAMES = [*strategies.STRATEGIES, "hill"]
 CASES = list(itertools.product(NAMES, strategies.SAMPLERS))
@@ -68,7 +68,7 @@ def test_the_next_batch_follows_from_the_trials_alone(propose, landscape, trials
     went_on = list(trials)
     for seed in (1, 2, 3):
         went_on += landscape.measure(propose(landscape.view(went_on), seed=seed))
-    rebuilt = [Measured(tuple(list(trial.configuration)), trial.best_us) for trial in went_on]
+    rebuilt = [Measured(tuple(list(trial.configuration)), trial.median_us) for trial in went_on]
     assert propose(landscape.view(went_on), seed=4) == propose(landscape.view(rebuilt), seed=4)
 
 
@@ -115,9 +115,9 @@ def test_nothing_is_proposed_where_nothing_is_valid(propose, landscape):
 
 
 def test_it_replays_no_more_than_a_few_for_each_that_it_proposes(propose, landscape, trials):
-    landscape.settled.clear()
+    landscape.validated.clear()
     batch = propose(landscape.view(trials))
-    assert len(set(landscape.settled)) <= 12 * len(batch)
+    assert len(set(landscape.validated)) <= 12 * len(batch)
 
 
 def test_it_counts_its_steps(name, kind, landscape, trials):

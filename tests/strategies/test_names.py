@@ -35,3 +35,25 @@ def test_one_that_is_broken_says_how(tmp_path, monkeypatch, text, fault):
     monkeypatch.delitem(__import__("sys").modules, "broken_one", raising=False)
     with pytest.raises(ValueError, match=fault):
         strategies.get("broken")
+
+
+CLIMBER = "from autotune.strategies.base import Strategy\nclass {}(Strategy):\n    def explore(self, count): ..."
+
+
+@pytest.mark.parametrize(("named", "found"), [("own_one:Climber", "Climber"), ("own_one", "Search")])
+def test_an_entry_point_names_a_class_or_a_module_with_a_class_search(tmp_path, monkeypatch, named, found):
+    (tmp_path / "own_one.py").write_text("\n".join(CLIMBER.format(name) for name in ("Climber", "Search")))
+    told = tmp_path / "own_one-1.0.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: own-one\nVersion: 1.0\n")
+    (told / "entry_points.txt").write_text(f"[autotune.strategies]\nown = {named}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "own_one", raising=False)
+    assert "own" in strategies.names()
+    assert strategies.get("own").__name__ == found
+
+
+def test_the_search_of_the_back_end_is_named_but_not_loaded_here():
+    assert "evolutionary" in strategies.names()
+    with pytest.raises(ValueError, match="'evolutionary' belongs to the TVM back end"):
+        strategies.get("evolutionary")

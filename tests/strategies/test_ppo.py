@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.strategies.ppo import Agent, Batch, Settings, Step, advantages, lesson
+from autotune.strategies.ppo import Agent, AgentSettings, EpisodeStep, TrainingBatch, advantages, training_batch
 
 
 @pytest.fixture
@@ -19,12 +19,12 @@ def make_batch(agent, rng, rows=24):
     mask = (rng.random(states.shape) < 0.7).astype(float)
     actions, before, _ = agent.act(states, mask, rng)
     before = before + rng.normal(0.0, 0.4, rows)
-    return Batch(states, actions, mask, before, rng.normal(size=rows), rng.normal(size=rows))
+    return TrainingBatch(states, actions, mask, before, rng.normal(size=rows), rng.normal(size=rows))
 
 
 @pytest.mark.parametrize("value_weight, entropy_weight", [(1.0, 0.1), (0.0, 0.0), (0.0, 1.0), (1.0, 0.0)])
 def test_the_gradients_are_those_of_the_loss(rng, value_weight, entropy_weight):
-    settings = Settings(width=6, value_weight=value_weight, entropy_weight=entropy_weight)
+    settings = AgentSettings(width=6, value_weight=value_weight, entropy_weight=entropy_weight)
     agent = Agent(4, settings, rng)
     for value in agent.parameters.values():
         value += rng.normal(0.0, 0.3, value.shape)
@@ -48,17 +48,17 @@ def _slope(agent, batch, parameter, at, width=1e-6):
 
 def test_some_ratios_of_that_batch_are_clipped(rng):
     """Or the gradients above would say nothing about clipping."""
-    agent = Agent(4, Settings(width=6), rng)
+    agent = Agent(4, AgentSettings(width=6), rng)
     batch = make_batch(agent, rng)
     _, again, _ = agent.act(batch.states, batch.mask, rng)
-    assert again.shape == batch.before.shape
+    assert again.shape == batch.log_probabilities.shape
     everywhere = agent.loss(batch)[0]
-    unclipped = Agent(4, Settings(width=6, clip=1e9), np.random.default_rng(0)).loss(batch)[0]
+    unclipped = Agent(4, AgentSettings(width=6, clip=1e9), np.random.default_rng(0)).loss(batch)[0]
     assert everywhere != unclipped
 
 
 def test_advantages_discount_what_is_surprising():
-    settings = Settings(discount=0.5, gae=0.5)
+    settings = AgentSettings(discount=0.5, gae=0.5)
     rewards, values = np.array([[1.0], [2.0]]), np.array([[0.5], [1.0], [4.0]])
     last = 2.0 + 0.5 * 4.0 - 1.0
     first = 1.0 + 0.5 * 1.0 - 0.5 + 0.25 * last
@@ -66,7 +66,7 @@ def test_advantages_discount_what_is_surprising():
 
 
 def test_actions_are_drawn_as_probable_as_they_say(rng):
-    agent = Agent(2, Settings(width=4), rng)
+    agent = Agent(2, AgentSettings(width=4), rng)
     agent.parameters["logits_bias"][:] = np.log([0.7, 0.2, 0.1, 0.1, 0.1, 0.8])
     agent.parameters["logits"][:] = 0.0
     states = np.zeros((20000, 2))
@@ -78,20 +78,20 @@ def test_actions_are_drawn_as_probable_as_they_say(rng):
 
 
 def test_a_knob_that_is_not_used_has_no_say(rng):
-    agent = Agent(2, Settings(width=4), rng)
+    agent = Agent(2, AgentSettings(width=4), rng)
     states, mask = rng.random((8, 2)), np.tile([1.0, 0.0], (8, 1))
     actions, before, _ = agent.act(states, mask, rng)
     other = actions.copy()
     other[:, 1] = (other[:, 1] + 1) % 3
     ones, fixed = np.ones(8), np.zeros(8)
-    assert agent.loss(Batch(states, actions, mask, before, ones, fixed))[0] == pytest.approx(
-        agent.loss(Batch(states, other, mask, before, ones, fixed))[0]
+    assert agent.loss(TrainingBatch(states, actions, mask, before, ones, fixed))[0] == pytest.approx(
+        agent.loss(TrainingBatch(states, other, mask, before, ones, fixed))[0]
     )
 
 
 def test_it_learns_to_walk_uphill(rng):
     """One knob on a line, the reward is its position: the policy comes to prefer +1."""
-    agent = Agent(1, Settings(), rng)
+    agent = Agent(1, AgentSettings(), rng)
     points = rng.integers(0, 21, size=(64, 1))
     for _ in range(60):
         steps = []
@@ -99,8 +99,8 @@ def test_it_learns_to_walk_uphill(rng):
             states, mask = points / 20, np.ones((64, 1))
             actions, before, values = agent.act(states, mask, rng)
             points = np.clip(points + actions - 1, 0, 20)
-            steps.append(Step(states, actions, mask, before, values, points[:, 0] / 20))
-        agent.learn(lesson(steps, agent.values(points / 20), agent.settings), rng)
+            steps.append(EpisodeStep(states, actions, mask, before, values, points[:, 0] / 20))
+        agent.learn(training_batch(steps, agent.values(points / 20), agent.settings), rng)
         points = rng.integers(0, 21, size=(64, 1))
     actions, _, _ = agent.act(np.full((1000, 1), 0.3), np.ones((1000, 1)), rng)
     assert (actions == 2).mean() > 0.6

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from autotune.strategies import samplers
-from autotune.strategies.base import Settled
 from autotune.strategies.samplers import Adaptive, Greedy, cluster, mode
 from autotune.strategies.space import as_array, as_tuples
+from autotune.strategies.view import ValidConfiguration
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ class TestGreedy:
 
     def test_lets_the_cost_model_order_the_survivors(self, landscape, pool, rng):
         view = landscape.view([])
-        judged = {item: Settled(item, float(at)) for at, item in enumerate(pool)}
+        judged = {item: ValidConfiguration(item, float(at)) for at, item in enumerate(pool)}
         view = type(view)(view.space, (), None, lambda items: [judged[item] for item in items])
         picked = Greedy(0.0).pick(view, pool, 3, rng, modelled=True)
         assert picked == [pool[11], pool[10], pool[9]], "of the best 4 x 3"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.strategies.elite import Elite
 from autotune.strategies.space import Knob, Space, as_array, as_tuples
+from autotune.strategies.top_k import TopK
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_walk_in_a_space_of_one_stays_where_it_is(rng):
 
 
 def test_the_elite_keeps_the_best_distinct_ones():
-    elite = Elite(2)
+    elite = TopK(2)
     rows = as_array([(1,), (2,), (3,), (2,)], 1)
     assert elite.add(rows, np.array([1.0, 3.0, 2.0, 3.0]))
     assert elite.best_first(1).tolist() == [[2], [3]]

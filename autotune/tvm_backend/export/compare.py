@@ -1,4 +1,4 @@
-"""Check a compiled model against ONNX Runtime, and time several versions of it in one alternating run."""
+"""Check a compiled model against ONNX Runtime, and time several versions of it in turns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.errors import VerificationError
 from autotune.storage.formats import InputSpec
 
 Arrays = list[npt.NDArray[Any]]
-Runner = Callable[[], Any]
+ModelRun = Callable[[], Any]
 
 _DTYPES = {
     "tensor(float)": "float32",
@@ -25,12 +25,13 @@ _DTYPES = {
     "tensor(bool)": "bool",
     **{f"tensor({sign}int{bits})": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-_SLOW_S = 0.2
+_LEAST, _LEAST_PROBABILITY = 1e-6, 1e-3  # what an error is relative to, at least
+_SLOW_S = 0.2  # a version whose run takes longer is slow
 _TURN_S = 0.05
 
 
 def onnx_session(model: Path, threads: int) -> Any:
-    """ONNX Runtime on the CPU with this many threads and all of its graph optimisations."""
+    """Open a model with ONNX Runtime on the CPU, with all of its graph optimisations."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -43,14 +44,21 @@ def onnx_session(model: Path, threads: int) -> Any:
 def onnx_runner(
     session: Any, inputs: Sequence[InputSpec], arrays: Arrays, values: Mapping[str, float] | None = None
 ) -> Callable[[], Arrays]:
-    """A function that runs the model once and returns its outputs. `values` are inputs of one number each."""
+    """Return a function that runs the model once and returns its outputs.
+
+    Args:
+        session: What `onnx_session` returned.
+        inputs: The inputs of the model, without the constant ones.
+        arrays: The value of each input, in the same order.
+        values: The constant inputs by name; each is one number.
+    """
     feed = {item.name: array for item, array in zip(inputs, arrays, strict=True)}
     feed.update(constant_inputs(session, values or {}))
     return lambda: list(session.run(None, feed))
 
 
 def constant_inputs(session: Any, values: Mapping[str, float]) -> dict[str, npt.NDArray[Any]]:
-    """The arrays for inputs of one number each, by name, in the types that the session takes."""
+    """Return the arrays of the constant inputs by name, in the types that the session takes."""
     return {
         item.name: np.full((1,) * len(item.shape), values[item.name], _DTYPES[item.type])
         for item in session.get_inputs()
@@ -58,8 +66,15 @@ def constant_inputs(session: Any, values: Mapping[str, float]) -> dict[str, npt.
     }
 
 
+def output_names(model: Path) -> list[str]:
+    """Return the names of a model's outputs, in order."""
+    import onnx
+
+    return [item.name for item in onnx.load(str(model), load_external_data=False).graph.output]
+
+
 def vm_runner(executable: Any, device: Any, arrays: Arrays) -> Callable[[], Arrays]:
-    """A function that runs a compiled model once and returns its outputs."""
+    """Return a function that runs a compiled model once and returns its outputs."""
     import tvm
     from tvm import relax
 
@@ -76,14 +91,20 @@ def vm_runner(executable: Any, device: Any, arrays: Arrays) -> Callable[[], Arra
     return run
 
 
-def largest_error(outputs: Arrays, reference: Arrays) -> float:
-    """The largest absolute difference over all outputs, relative to the largest value of its output."""
+def largest_error(outputs: Arrays, reference: Arrays, probabilities: Sequence[bool] = ()) -> float:
+    """The largest absolute difference over all outputs, relative to the largest value of its output.
+
+    Args:
+        probabilities: which outputs are those of a sigmoid or a softmax. Floats close to 1 are 1e-7 apart, and
+            ONNX Runtime computes such values with that error where they are close to 0, too.
+    """
     if len(outputs) != len(reference):
         return math.inf
-    return max((_relative_error(*pair) for pair in zip(outputs, reference, strict=True)), default=0.0)
+    floors = [_LEAST_PROBABILITY if is_one else _LEAST for is_one in probabilities] or [_LEAST] * len(outputs)
+    return max((_relative_error(*item) for item in zip(outputs, reference, floors, strict=True)), default=0.0)
 
 
-def _relative_error(output: npt.NDArray[Any], reference: npt.NDArray[Any]) -> float:
+def _relative_error(output: npt.NDArray[Any], reference: npt.NDArray[Any], floor: float) -> float:
     if output.shape != reference.shape:
         return math.inf
     wide, expected = output.astype(np.float64), reference.astype(np.float64)
@@ -92,17 +113,17 @@ def _relative_error(output: npt.NDArray[Any], reference: npt.NDArray[Any]) -> fl
     finite = np.isfinite(expected)
     if not finite.any():
         return 0.0
-    scale = max(float(np.abs(expected[finite]).max()), 1e-6)
+    scale = max(float(np.abs(expected[finite]).max()), floor)
     return float(np.abs(wide[finite] - expected[finite]).max()) / scale
 
 
-def check(outputs: Arrays, reference: Arrays, tolerance: float) -> float:
+def check(outputs: Arrays, reference: Arrays, tolerance: float, probabilities: Sequence[bool] = ()) -> float:
     """The largest error, if it is within tolerance.
 
     Raises:
         VerificationError: it is not; the message names it.
     """
-    error = largest_error(outputs, reference)
+    error = largest_error(outputs, reference, probabilities)
     if not error <= tolerance:
         raise VerificationError(
             f"the compiled model differs from ONNX Runtime: largest relative error {error:.3g},"
@@ -111,10 +132,18 @@ def check(outputs: Arrays, reference: Arrays, tolerance: float) -> float:
     return error
 
 
-def alternate(runners: Mapping[str, Runner], turns: int) -> dict[str, float]:
-    """Median milliseconds of a run of each, measured in turns, so that a change of the machine hits all.
+def alternate(runners: Mapping[str, ModelRun], turns: int) -> dict[str, float]:
+    """Time several versions of a model in turns, so that a change of the machine affects all of them.
 
-    A turn runs one version for at least 50 ms; one that takes over 200 ms gets only every fifth turn.
+    In each turn a version runs for at least 50 ms. A version whose run takes more than 200 ms takes part in every fifth
+    turn only.
+
+    Args:
+        runners: For each version, a function that runs it once.
+        turns: How many turns there are.
+
+    Returns:
+        The median time of a run of each version, in milliseconds.
     """
     first = {name: _seconds(run, 1) for name, run in runners.items()}
     times: dict[str, list[float]] = {name: [] for name in runners}
@@ -125,8 +154,8 @@ def alternate(runners: Mapping[str, Runner], turns: int) -> dict[str, float]:
     return {name: statistics.median(values) * 1e3 for name, values in times.items()}
 
 
-def _seconds(run: Runner, count: int) -> float:
-    """Seconds per run, after one run that is not counted and lets the thread pool settle."""
+def _seconds(run: ModelRun, count: int) -> float:
+    """Return the seconds that a run takes. A first run, which does not count, wakes the thread pool."""
     run()
     started = time.perf_counter()
     for _ in range(count):

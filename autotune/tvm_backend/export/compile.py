@@ -9,8 +9,8 @@ from autotune import strategies
 from autotune.errors import WorkerError
 from autotune.storage.formats import Candidate, Trial
 from autotune.strategies import samplers
-from autotune.tvm_backend.search import evolve, propose
-from autotune.tvm_backend.search.evolve import Evolution
+from autotune.tvm_backend.search import propose
+from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.prior import prior
 from autotune.tvm_backend.search.space import tuning_record
@@ -76,8 +76,9 @@ def _drawn(program: Any, target: Any) -> Trial | None:
         return None  # the default schedules for GPUs are better than a random one
     found = _by_prior(program, target)
     if found is None:
-        tiny = Evolution(population=8, generations=0, init_unmeasured=1, mutation_probability=0.0, epsilon=0.0)
-        found = next(iter(evolve.propose(program, target, [], 1, None, tiny, _DEFAULT_SEED)), None)
+        tiny = EvolutionParameters(population=8, generations=0, init_unmeasured=1, mutation_probability=0.0)
+        request = propose.Request((), (), 1, None, _DEFAULT_SEED)
+        found = next(iter(propose_without_knobs(program, target, request, tiny).candidates), None)
     return Trial(found.hash, found.trace, found.args, (1.0,), None, "", 0, 0.0) if found else None
 
 

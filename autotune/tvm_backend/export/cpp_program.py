@@ -1,6 +1,6 @@
-"""The C++ program that `export` writes beside the library: it loads and runs the model with TVM's runtime alone.
+"""Write the C++ program that runs an exported library with nothing but TVM's runtime.
 
-`main.cc` and `CMakeLists.txt` are the same for every model. What differs is in `model.h`.
+`main.cc` and `CMakeLists.txt` are the same for every model. `model.h` describes the model.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from importlib.resources import files
 from autotune.storage.formats import InputSpec
 
 FOLDER = "cpp"
-_STATIC = ("main.cc", "CMakeLists.txt")
+STATIC = ("main.cc", "CMakeLists.txt")
+HEADER = "model.h"
 _HEADER = """\
-// What the model {comment} takes and gives. Made by autotune {version}.
+// The inputs and outputs of the model {comment}. Made by autotune {version}.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -41,17 +42,19 @@ inline const std::vector<TensorInfo> kOutputs = {{{outputs}}};
 def sources(
     name: str, library: str, threads: int, inputs: Sequence[InputSpec], outputs: Sequence[InputSpec], version: str
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and the content of each file of the program.
+    """Yield the name and the content of each file of the program: first the header, by which the rest is known as ours.
 
     Args:
-        name: what the program prints.
-        library: the file name of the exported library.
-        threads: threads that the model runs on unless TVM_NUM_THREADS says otherwise.
-        inputs, outputs: tensors in the order in which the compiled function takes and gives them.
-        version: the version of autotune.
+        name: The name of the model, which the program prints.
+        library: The file name of the exported library.
+        threads: How many threads the model uses unless TVM_NUM_THREADS is set.
+        inputs: The inputs, in the order in which the compiled function takes them.
+        outputs: The outputs, in the order in which it returns them.
+        version: The version of autotune.
+
+    Yields:
+        The name and the content of each file.
     """
-    for static in _STATIC:
-        yield static, files(__package__).joinpath("cpp", static).read_bytes()
     header = _HEADER.format(
         comment=name,
         version=version,
@@ -61,7 +64,9 @@ def sources(
         inputs=_tensors(inputs),
         outputs=_tensors(outputs),
     )
-    yield "model.h", header.encode()
+    yield HEADER, header.encode()
+    for static in STATIC:
+        yield static, files(__package__).joinpath("cpp", static).read_bytes()
 
 
 def _tensors(tensors: Sequence[InputSpec]) -> str:
@@ -72,5 +77,5 @@ def _tensors(tensors: Sequence[InputSpec]) -> str:
 
 
 def _text(value: str) -> str:
-    """A string literal of C++. JSON escapes quotes, backslashes and control characters as C++ does."""
+    """Return a C++ string literal. JSON escapes quotes, backslashes and control characters as C++ does."""
     return json.dumps(value)

@@ -1,4 +1,4 @@
-"""The TVM side of `export`: compile, verify, compare, and write the folder that is handed over."""
+"""Export a job in a process that has TVM: compile, verify, compare latencies and write the output folder."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from autotune.machine.hardware import pin
 from autotune.machine.leases import cpu_name, lease, lease_one
 from autotune.processes.messages import ExportAnswer, ExportRequest
 from autotune.storage.atomic import publish_bytes, publish_json
-from autotune.storage.formats import JobSpec, Trial
+from autotune.storage.formats import InputSpec, JobSpec, Trial
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.cuda import runtime
-from autotune.tvm_backend.export import compare, contest, retiming
+from autotune.tvm_backend.export import compare, cpp_program, retiming
 from autotune.tvm_backend.export.files import LIBRARY, MADE_BY, REPORT, REPORT_FORMAT, SCRIPT
+from autotune.tvm_backend.export.runtime_comparison import Runtime, RuntimeComparison, RuntimeTimes, ratios
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 from autotune.tvm_backend.load import load_tvm
@@ -51,7 +52,7 @@ for output in [outputs] if hasattr(outputs, "numpy") else outputs:
 
 @dataclass(frozen=True)
 class _Export:
-    """One export: what was asked for, and of which job."""
+    """An export: the request, and the job that it is about."""
 
     request: ExportRequest
     workspace: Workspace
@@ -60,11 +61,18 @@ class _Export:
 
 
 def run(request: ExportRequest, progress: Callable[[str], None]) -> ExportAnswer:
-    """Export a job's best so far and return the report.
+    """Export the best schedules that a job has found so far.
+
+    Args:
+        request: What to export, and how.
+        progress: Called with a description of each step when it starts.
+
+    Returns:
+        The report, as in `report.json`.
 
     Raises:
-        VerificationError: the compiled model computes something else than ONNX Runtime.
-        BadState: the target's device is not on this machine.
+        VerificationError: The outputs of the compiled model differ from those of ONNX Runtime.
+        BadState: This machine has no device of the target's kind.
     """
     workspace = Workspace(Path(request.workspace))
     paths = JobPaths(workspace.jobs / request.job)
@@ -79,26 +87,26 @@ def run(request: ExportRequest, progress: Callable[[str], None]) -> ExportAnswer
 
 
 def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
-    found = retiming.contenders(export.workspace, export.spec, export.request.contenders)
+    found = retiming.fastest_trials(export.workspace, export.spec, export.request.contenders)
     with tempfile.TemporaryDirectory(prefix="autotune-export-") as folder:
         with _one_cpu(export, progress):
             progress("loading TVM")
             load_tvm(export.spec.target_kind)
             _take_gpu(export.spec)
-            races = _enter(export, found, Path(folder), progress)
-        again = _play(export, races, progress) if races else {}
+            built = _build_again(export, found, Path(folder), progress)
+        again = _time_again(export, built, progress) if built else {}
     best = {hash: trials[0] for hash, trials in found.items()} | {hash: item.trial for hash, item in again.items()}
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=_made(Path(export.request.output))) as folder:
         tuned, untuned = Path(folder) / LIBRARY, Path(folder) / "untuned.so"
         with _one_cpu(export, progress):
-            arrays = _inputs(export)
+            probe = _probe(export)
             progress("compiling the tuned model")
             _compile(export, best, tuned, untuned, progress)
         with _quiet(export, progress):
             progress("verifying and comparing, each runtime alone in a process of its own")
-            error, times = _compare(export, arrays, tuned, untuned)
-        report = _report(export, best, again, error, times)
-        _write(export, tuned, report)
+            comparison = _compare(export, probe, tuned, untuned)
+        report = _report(export, best, again, comparison)
+        _write(export, tuned, report, comparison.outputs)
     return report
 
 
@@ -123,60 +131,68 @@ def _quiet(export: _Export, progress: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def _enter(
+def _build_again(
     export: _Export, found: Mapping[str, Sequence[Trial]], folder: Path, progress: Callable[[str], None]
-) -> dict[str, list[retiming.Entrant]]:
-    """The contenders of each task, built again."""
+) -> dict[str, list[retiming.RetimedCandidate]]:
+    """Build the best candidates of each task again."""
     import tvm
 
-    target, races = tvm.target.Target(export.spec.target), {}
+    target, built = tvm.target.Target(export.spec.target), {}
     indices = {task.hash: index for index, task in enumerate(export.spec.tasks)}
-    wanted = retiming.open_races(export.spec, found)
-    for number, hash in enumerate(wanted):
-        progress(f"building the best candidates of each task again ({number + 1} of {len(wanted)} tasks)")
+    hashes = retiming.tasks_to_retime(export.spec, found)
+    for number, hash in enumerate(hashes):
+        progress(f"building the best candidates of each task again ({number + 1} of {len(hashes)} tasks)")
         program = read_program(export.paths.task(indices[hash]), hash)
-        races[hash] = retiming.build(found[hash], program, target, folder)
-    return races
+        built[hash] = retiming.build(found[hash], program, target, folder)
+    return built
 
 
-def _play(
-    export: _Export, races: Mapping[str, Sequence[retiming.Entrant]], progress: Callable[[str], None]
-) -> dict[str, retiming.Entrant]:
-    """The winner of each race."""
+def _time_again(
+    export: _Export, built: Mapping[str, Sequence[retiming.RetimedCandidate]], progress: Callable[[str], None]
+) -> dict[str, retiming.RetimedCandidate]:
+    """Time the candidates again, and return the fastest correct one of each task."""
     device, logs = open_device(export.spec.target_kind), export.workspace
     with _quiet(export, progress):
-        progress(f"timing the best candidates of {len(races)} tasks again, in turns")
-        retiming.play(races, Runner(device, Timing(warmup=1, repeats=1, min_repeat_ms=_TURN_MS)))
+        progress(f"timing the best candidates of {len(built)} tasks again, in turns")
+        retiming.time_in_turns(built, Runner(device, Timing(warmup=1, repeats=1, min_repeat_ms=_TURN_MS)))
         return {
-            hash: retiming.winner(race, verify.load(logs.tuning_log(export.spec.target_key, hash).reference), device)
-            for hash, race in races.items()
+            hash: retiming.fastest_correct(
+                candidates, verify.load(logs.tuning_log(export.spec.target_key, hash).reference), device
+            )
+            for hash, candidates in built.items()
         }
 
 
 def _measured_on(export: _Export) -> list[str]:
-    """What a measure stage of this target would lease, and the CPUs that ONNX Runtime runs on."""
-    arch = export.spec.target.get("arch")
-    gpu = next((gpu for gpu in gpus.cuda_devices() if export.spec.target_kind == gpus.KIND and gpu.arch == arch), None)
+    """Return the names of the resources to lease: the device of the target, and the CPUs that ONNX Runtime uses."""
+    gpu = _gpu(export.spec)
     device = [f"{gpus.KIND}:{gpu.index}"] if gpu is not None else []
     return [*map(cpu_name, export.request.measure_cpus), *device]
 
 
-def _take_gpu(spec: JobSpec) -> None:
-    """Take the first GPU of the target's architecture, in this process and in those that it starts."""
+def _gpu(spec: JobSpec) -> gpus.CudaDevice | None:
+    """Return the first GPU of the target's architecture, if the target is one."""
     if spec.target_kind != gpus.KIND:
-        return
+        return None
     arch = spec.target.get("arch")
     found = next((gpu for gpu in gpus.cuda_devices() if gpu.arch == arch), None)
     if found is None:
-        raise BadState(f"this model is for CUDA ({arch}) and this machine has no such GPU to verify it on")
-    runtime.load()
-    found.take()
+        raise BadState(f"the job is for CUDA, {arch}, and this machine has no such GPU; export it on one that has")
+    return found
+
+
+def _take_gpu(spec: JobSpec) -> None:
+    """Take that GPU, for this process and those that it starts."""
+    gpu = _gpu(spec)
+    if gpu is not None:
+        runtime.load()
+        gpu.take()
 
 
 def _compile(
     export: _Export, best: Mapping[str, Trial], tuned: Path, untuned: Path, progress: Callable[[str], None]
 ) -> None:
-    """Write both libraries before anything runs: after a run, one prints lines whenever it is loaded."""
+    """Write both libraries before any of them runs: a library that is written after a run prints lines when loaded."""
     import tvm
 
     from autotune.tvm_backend.export.compile import compile_tuned, compile_untuned
@@ -195,54 +211,69 @@ def _compile(
     tasks = extract_tasks(prepared, target)
     lost = {task.spec.hash for task in tasks} ^ {task.hash for task in export.spec.tasks}
     if lost:
-        raise VerificationError(f"the model lowers to other tasks than when it was submitted ({len(lost)} differ)")
+        raise VerificationError(
+            f"the model has other tasks than when it was submitted ({len(lost)} differ); submit it again"
+        )
     programs = [task.program for task in tasks]
     compile_tuned(prepared, programs, best, target).export_library(str(tuned), fcompile=link_shared)
     progress("compiling the untuned model, to compare with")
     compile_untuned(module, target).export_library(str(untuned), fcompile=link_shared)
 
 
-def _inputs(export: _Export) -> Any:
+def _probe(export: _Export) -> Any:
     """Inputs that the model as submitted can be run on, which is found out before minutes of compiling."""
     from autotune.tvm_backend.export import inputs
 
     spec, file = export.spec, export.request.inputs
-    arrays = inputs.job_inputs(export.paths, spec.inputs, Path(file) if file else None, _VERIFY_SEED)
+    probe = inputs.probe(export.paths, spec.inputs, Path(file) if file else None, _VERIFY_SEED)
     session = compare.onnx_session(export.paths.model, export.request.threads)
-    inputs.check_reference(compare.onnx_runner(session, spec.inputs, arrays, spec.values), given=bool(file))
-    return arrays
+    inputs.check_reference(compare.onnx_runner(session, spec.inputs, probe.arrays, spec.values), given=bool(file))
+    return probe
 
 
-def _compare(export: _Export, arrays: Any, tuned: Path, untuned: Path) -> tuple[float, dict[str, contest.Times]]:
+@dataclass(frozen=True)
+class _Comparison:
+    """The comparison of the tuned model with other runtimes.
+
+    Attributes:
+        error: The largest relative error of the tuned model.
+        times: The times of each runtime.
+        outputs: The outputs of the model.
+    """
+
+    error: float
+    times: Mapping[str, RuntimeTimes]
+    outputs: tuple[InputSpec, ...]
+
+
+def _compare(export: _Export, probe: Any, tuned: Path, untuned: Path) -> _Comparison:
     device = "cuda" if export.spec.target_kind == "cuda" else "cpu"
-    contestants = {
-        "untuned_ms": contest.Contestant("library", untuned, device),
-        "tuned_ms": contest.Contestant("library", tuned, device),
-        "onnxruntime_ms": contest.Contestant("onnxruntime", export.paths.model, values=export.spec.values),
+    runtimes = {
+        "untuned_ms": Runtime("library", untuned, device),
+        "tuned_ms": Runtime("library", tuned, device),
+        "onnxruntime_ms": Runtime("onnxruntime", export.paths.model, values=export.spec.values),
     }
-    with contest.Contest(contestants, export.spec.inputs, arrays, export.request.threads) as played:
+    with RuntimeComparison(runtimes, export.spec.inputs, probe.arrays, export.request.threads) as comparison:
         try:
-            ours, theirs = (played.outputs(name) for name in ("tuned_ms", "onnxruntime_ms"))
-            error = compare.check(ours, theirs, export.request.tolerance)
+            ours, theirs = (comparison.outputs(name) for name in ("tuned_ms", "onnxruntime_ms"))
+            error = compare.check(ours, theirs, export.request.tolerance, probe.probabilities)
         except VerificationError as failure:
             rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
             raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
-        return error, played.play(export.request.turns)
+        names = compare.output_names(export.paths.model)
+        outputs = (InputSpec(name, array.shape, str(array.dtype)) for name, array in zip(names, ours, strict=True))
+        return _Comparison(error, comparison.time(export.request.turns), tuple(outputs))
 
 
 def _report(
-    export: _Export,
-    best: Mapping[str, Trial],
-    again: Mapping[str, retiming.Entrant],
-    error: float,
-    times: Mapping[str, contest.Times],
+    export: _Export, best: Mapping[str, Trial], again: Mapping[str, retiming.RetimedCandidate], comparison: _Comparison
 ) -> dict[str, Any]:
-    spec = export.spec
-    shares = contest.ratios(times["tuned_ms"], times["onnxruntime_ms"])
+    spec, times = export.spec, comparison.times
+    shares = ratios(times["tuned_ms"], times["onnxruntime_ms"])
     tasks = []
     for task in spec.tasks:
-        trial, entrant = best.get(task.hash), again.get(task.hash)
-        timed = {"best_us": trial.median_us if trial else None, "again_us": entrant.median_us if entrant else None}
+        trial, retimed = best.get(task.hash), again.get(task.hash)
+        timed = {"best_us": trial.median_us if trial else None, "again_us": retimed.median_us if retimed else None}
         tasks.append({"name": task.name, "weight": task.weight, "gflop": task.gflop, **timed})
     return {
         "job": spec.id,
@@ -250,8 +281,9 @@ def _report(
         "model": spec.model,
         "target": spec.target,
         "inputs": [asdict(item) for item in spec.inputs],
+        "outputs": [asdict(item) for item in comparison.outputs],
         "threads": export.request.threads,
-        "largest_relative_error": error,
+        "largest_relative_error": comparison.error,
         "tolerance": export.request.tolerance,
         "latency": {name: round(item.median_ms, 4) for name, item in times.items()},
         "latency_spread": {name: [round(value, 4) for value in item.spread_ms] for name, item in times.items()},
@@ -262,8 +294,12 @@ def _report(
     }
 
 
-def _write(export: _Export, tuned: Path, report: Mapping[str, Any]) -> None:
-    """Each file appears whole: the script, by which the folder is known as ours, first; the report last."""
+def _write(export: _Export, tuned: Path, report: Mapping[str, Any], outputs: Sequence[InputSpec]) -> None:
+    """Write the output folder.
+
+    Each file appears whole. The script comes first, because it marks the folder as written by autotune. The report
+    comes last.
+    """
     from autotune.version import __version__
 
     output = Path(export.request.output)
@@ -278,4 +314,20 @@ def _write(export: _Export, tuned: Path, report: Mapping[str, Any]) -> None:
     )
     publish_bytes(output / SCRIPT, script.encode())
     os.replace(tuned, output / LIBRARY)
+    if export.spec.target_kind == "llvm":
+        _write_program(export, outputs)
     publish_json(output / REPORT, *REPORT_FORMAT, dict(report))
+
+
+def _write_program(export: _Export, outputs: Sequence[InputSpec]) -> None:
+    """Write the C++ program.
+
+    It gets a folder of its own, because the user may have another CMakeLists.txt beside the library.
+    """
+    from autotune.version import __version__
+
+    folder = Path(export.request.output) / cpp_program.FOLDER
+    folder.mkdir(exist_ok=True)
+    spec, threads = export.spec, export.request.threads
+    for name, data in cpp_program.sources(spec.name, LIBRARY, threads, spec.inputs, outputs, __version__):
+        publish_bytes(folder / name, data)

@@ -1,8 +1,9 @@
-"""The inputs that a model is verified and compared on: the user's, or drawn so that they make sense for it."""
+"""Choose the inputs that a model is verified and timed on: the user's inputs, or random ones that suit the model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +14,49 @@ from autotune.errors import BadInput, VerificationError, one_line
 from autotune.storage.formats import InputSpec
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.graph.model import parse_file
+from autotune.tvm_backend.graph.probabilities import probabilities
 from autotune.tvm_backend.graph.vocabulary import vocabularies
 
 Arrays = list[npt.NDArray[Any]]
 
-_INTEGER_BOUND = 16  # of integers that are no index into a table, small enough for most that are
+_INTEGER_BOUND = 16  # for integers of unknown use; most tables that a model looks up have more rows
 _CHANNELS = (1, 3, 4)
 _SMALLEST_IMAGE = 8
 _MASK = "mask"
 
 
-def job_inputs(paths: JobPaths, inputs: Sequence[InputSpec], file: Path | None, seed: int) -> Arrays:
-    """The inputs for a job, in the order of its spec: from `file`, or drawn where there is none.
+@dataclass(frozen=True)
+class Probe:
+    """What a model is run on, in the order of its inputs, and which of its outputs are probabilities."""
+
+    arrays: Arrays
+    probabilities: tuple[bool, ...]
+
+
+def probe(paths: JobPaths, inputs: Sequence[InputSpec], file: Path | None, seed: int) -> Probe:
+    """The inputs for a job: from `file`, or drawn where there is none.
 
     Raises:
         BadInput: the file lacks an input, or has one of another shape or type.
     """
-    if file is not None:
-        return load(file, inputs)
-    graph = paths.rewritten_model if paths.rewritten_model.exists() else paths.model
-    return draw(inputs, seed, vocabularies(parse_file(graph)))
+    graph = parse_file(paths.rewritten_model if paths.rewritten_model.exists() else paths.model)
+    arrays = draw(inputs, seed, vocabularies(graph)) if file is None else load(file, inputs)
+    return Probe(arrays, probabilities(graph))
 
 
 def draw(inputs: Sequence[InputSpec], seed: int, rows: Mapping[str, int] | None = None) -> Arrays:
-    """Seeded inputs by kind: images in 0..1, other floats normal, indices within their table, masks of ones.
+    """Draw random inputs.
+
+    Images are uniform in 0..1. Other floats have a standard normal distribution. Indices lie within their table.
+    Masks are all ones.
 
     Args:
-        rows: of the tables that inputs are indices into, by the name of the input.
+        inputs: The inputs to draw.
+        seed: The seed of the random numbers.
+        rows: For inputs that are indices, the number of rows of the table, by the name of the input.
+
+    Returns:
+        An array for each input, in the same order.
     """
     rng = np.random.default_rng(seed)
     return [_drawn(rng, item, (rows or {}).get(item.name)) for item in inputs]
@@ -65,18 +82,25 @@ def _is_image(shape: tuple[int, ...]) -> bool:
 
 
 def load(file: Path, inputs: Sequence[InputSpec]) -> Arrays:
-    """The arrays of an NPZ file, by the names of the inputs.
+    """Read the inputs from an NPZ file.
+
+    Args:
+        file: The file, with an array for each input under its name.
+        inputs: The inputs of the model.
+
+    Returns:
+        The arrays, in the order of `inputs`.
 
     Raises:
-        BadInput: it cannot be read, lacks an input, or has one of another shape or type.
+        BadInput: The file cannot be read, an input is missing, or an input has a wrong shape or type.
     """
     try:
         with np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
     except OSError as error:
         raise BadInput(f"cannot read {file}: {error.strerror or error}") from error
-    except Exception as error:  # NumPy and zipfile raise many kinds for a file that is none of theirs
-        raise BadInput(f"{file} is not an NPZ file of plain arrays") from error
+    except Exception as error:  # for a foreign file NumPy and zipfile raise exceptions of many kinds
+        raise BadInput(f"{file} is not an NPZ file of plain arrays; write it with numpy.savez") from error
     return [_checked(file, item, arrays) for item in inputs]
 
 
@@ -91,16 +115,17 @@ def _checked(file: Path, item: InputSpec, arrays: Mapping[str, npt.NDArray[Any]]
 
 
 def check_reference(run: Any, given: bool) -> None:
-    """Run the reference once.
+    """Check that the reference can be run on the inputs.
 
     Args:
-        given: whether the user gave the inputs.
+        run: Runs the reference once.
+        given: Whether the inputs are the user's.
 
     Raises:
-        VerificationError: it fails on these inputs.
+        VerificationError: The reference fails on these inputs.
     """
     try:
         run()
-    except Exception as error:  # ONNX Runtime's exceptions have no common class but this one
-        way = "" if given else "; random inputs may be none that it can take: give real ones with --inputs FILE.npz"
+    except Exception as error:  # ONNX Runtime's exceptions have no other common class
+        way = "" if given else "; random inputs may be invalid for it: give real ones with --inputs FILE.npz"
         raise VerificationError(f"ONNX Runtime cannot run the model as submitted ({one_line(error)}){way}") from error

@@ -1,4 +1,4 @@
-"""A model that `export` wrote, loaded into a user's process: NumPy arrays in, NumPy arrays out."""
+"""Load a model that `export` wrote into this process. It takes and returns NumPy arrays."""
 
 from __future__ import annotations
 
@@ -20,15 +20,19 @@ Array = npt.NDArray[Any]
 def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedModel:
     """Load an exported library.
 
-    TVM's runtime has one pool of threads in a process. Its size is settled by the first model that is loaded.
+    TVM's runtime has one thread pool in a process. The first model that is loaded sets its size.
 
     Args:
-        report: the content of the `report.json` beside it.
-        threads: threads to run on; 0: as many as the report says.
+        library: The library.
+        report: The content of the `report.json` beside it.
+        threads: How many threads to use; 0 for as many as the report says.
+
+    Returns:
+        The model.
 
     Raises:
-        BadInput: the library is missing, or cannot be loaded in this process.
-        MachineProblem: the model is for CUDA, parts of which are missing here.
+        BadInput: The library is missing or cannot be loaded in this process.
+        MachineProblem: The model is for CUDA, parts of which are missing here.
     """
     if not library.is_file():
         raise BadInput(f"cannot load {library}: there is no such file; export the job again")
@@ -43,7 +47,7 @@ def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedMo
     device = tvm.cuda(0) if on_gpu else tvm.cpu(0)
     try:
         machine = relax.VirtualMachine(tvm.runtime.load_module(str(library)), device)
-    except Exception as error:  # TVM raises many kinds
+    except Exception as error:  # TVM raises exceptions of many kinds
         lines = str(error).strip().splitlines()
         raise BadInput(f"cannot load {library}: {lines[-1] if lines else type(error).__name__}") from error
     return LoadedModel(machine, device, report["inputs"])
@@ -52,7 +56,10 @@ def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedMo
 class LoadedModel:
     """A compiled model. Call it with one array for each input, by position or by name.
 
-    Calls from several threads at once must be serialised by the caller: TVM's virtual machine keeps its registers.
+    It is not thread-safe, because TVM's virtual machine keeps its registers between calls.
+
+    Attributes:
+        inputs: The shape and the element type of each input, by name.
     """
 
     def __init__(self, machine: Any, device: Any, inputs: list[Mapping[str, Any]]) -> None:
@@ -65,11 +72,15 @@ class LoadedModel:
     def __call__(self, *arrays: Any, **named: Any) -> Array | tuple[Array, ...]:
         """Run the model once.
 
+        Args:
+            arrays: The first inputs, in the order of the model.
+            named: The other inputs, by name.
+
         Returns:
-            The output; a tuple of them, in the order of the model, where it has several.
+            The output. If the model has several outputs, a tuple of them in the order of the model.
 
         Raises:
-            BadInput: an input is missing, unknown, or of another shape or type than the model was compiled for.
+            BadInput: An input is missing or unknown, or it has another shape or type than the model was compiled for.
         """
         import tvm
 
@@ -85,7 +96,7 @@ class LoadedModel:
     def _by_name(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         names = list(self.inputs)
         if len(arrays) > len(names):
-            raise BadInput(f"the model has {len(names)} inputs ({', '.join(names)}); {len(arrays)} were given")
+            raise BadInput(f"the model has {len(names)} inputs ({', '.join(names)}); {len(arrays)} arrays were given")
         given = {**dict(zip(names, arrays, strict=False)), **named}
         unknown, missing = [name for name in named if name not in names], [name for name in names if name not in given]
         if unknown or missing:

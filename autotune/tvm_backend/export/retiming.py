@@ -1,7 +1,8 @@
-"""The best candidates of each task, timed again in turns, so that noise does not choose what is handed over.
+"""Time the best candidates of each task again before one of them is exported.
 
-A logged time was taken while the machine was as it was at that moment, and the least of many noisy times is too low. So
-the few that may be the best are built again and timed in turns: what slows the machine for a while slows them all.
+The logged times of candidates were measured at different moments, in different states of the machine. The shortest of
+many noisy times is also too short. So the few candidates that may be the fastest are built again and timed in turns:
+what slows the machine down for a while slows them all.
 """
 
 from __future__ import annotations
@@ -20,17 +21,23 @@ from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.build import build_candidate
 from autotune.tvm_backend.kernels.run import Runner
 
-# Logged times so close to the best may be in the wrong order.
-_CLOSE = 1.15
-# A task with less of the model's time than this is not worth the builds.
-_SHARE = 0.005
+# A candidate may be the fastest if its logged time is at most this many times the best logged time of its task.
+_MAX_SLOWDOWN = 1.15
+# Tasks that take a smaller fraction of the model's time than this are not timed again.
+_MIN_SHARE = 0.005
 TURNS = 7
-_RUNS = 8
+_RUNS = 8  # in one turn, with flushed caches
 
 
 @dataclass
-class Entrant:
-    """A candidate that was built again; `times_us` has its time in each turn."""
+class RetimedCandidate:
+    """A candidate that was built again.
+
+    Attributes:
+        trial: The trial of the candidate in the tuning log.
+        library: The file of its kernel.
+        times_us: Its time in each turn, in microseconds.
+    """
 
     trial: Trial
     library: Path
@@ -38,72 +45,112 @@ class Entrant:
 
     @property
     def median_us(self) -> float:
+        """The median over the turns, in microseconds."""
         return statistics.median(self.times_us)
 
 
-def contenders(workspace: Workspace, spec: JobSpec, most: int) -> dict[str, list[Trial]]:
-    """Of each task that has a time, by its hash, the trials that may be the best, at most `most`, best logged first."""
+def fastest_trials(workspace: Workspace, spec: JobSpec, most: int) -> dict[str, list[Trial]]:
+    """Find the trials of each task that may be its fastest.
+
+    Args:
+        workspace: Where the tuning logs are.
+        spec: The job.
+        most: How many trials to return of each task at most.
+
+    Returns:
+        The trials by the hash of the task, the fastest logged one first. A task without a time is left out.
+    """
     found = {}
     for task in spec.tasks:
         trials = TuningLog(workspace.tuning_log(spec.target_key, task.hash).records).trials()
         timed = sorted((trial for trial in trials if trial.median_us), key=lambda trial: trial.median_us or 0.0)
         if timed:
-            limit = (timed[0].median_us or 0.0) * _CLOSE
+            limit = (timed[0].median_us or 0.0) * _MAX_SLOWDOWN
             found[task.hash] = [trial for trial in timed[:most] if (trial.median_us or 0.0) <= limit]
     return found
 
 
-def open_races(spec: JobSpec, found: Mapping[str, Sequence[Trial]]) -> list[str]:
-    """The tasks that have more than one contender and matter, by hash."""
+def tasks_to_retime(spec: JobSpec, found: Mapping[str, Sequence[Trial]]) -> list[str]:
+    """Return the hashes of the tasks whose candidates are worth timing again.
+
+    These tasks have several candidates and take a noticeable part of the model's time.
+
+    Args:
+        spec: The job.
+        found: What `fastest_trials` returned.
+    """
     weights = {task.hash: task.weight for task in spec.tasks}
     shares = {hash: weights[hash] * (trials[0].median_us or 0.0) for hash, trials in found.items()}
-    least = _SHARE * sum(shares.values())
+    least = _MIN_SHARE * sum(shares.values())
     return [hash for hash, trials in found.items() if len(trials) > 1 and shares[hash] >= least]
 
 
-def build(trials: Sequence[Trial], program: Any, target: Any, folder: Path) -> list[Entrant]:
-    """Libraries of a task's contenders in `folder`."""
-    entrants = []
+def build(trials: Sequence[Trial], program: Any, target: Any, folder: Path) -> list[RetimedCandidate]:
+    """Build the candidates of a task.
+
+    Args:
+        trials: The candidates.
+        program: The tensor program of the task.
+        target: The target.
+        folder: Where the libraries go.
+
+    Raises:
+        Exception: Whatever `build_candidate` raises.
+    """
+    built = []
     for trial in trials:
         library = folder / f"{trial.hash}.so"
         build_candidate(trial, program, target, library)
-        entrants.append(Entrant(trial, library))
-    return entrants
+        built.append(RetimedCandidate(trial, library))
+    return built
 
 
-def play(races: Mapping[str, Sequence[Entrant]], runner: Runner) -> None:
-    """Time all entrants of all races in turns, on a quiet machine. A first turn, which does not count, warms it up.
+def time_in_turns(tasks: Mapping[str, Sequence[RetimedCandidate]], runner: Runner) -> None:
+    """Time the candidates of all tasks in turns, and append to their `times_us`.
 
-    On a CPU the caches are flushed: the sum of such times is nearer to what the whole model takes than that of logged
-    ones (scripts/measure_cache.py, docs/performance.md).
+    The machine must be quiet. A first turn warms it up and does not count. On a CPU the caches are flushed before each
+    run: the sum of such times is closer to the latency of the whole model than the sum of the logged times
+    (scripts/measure_cache.py, docs/performance.md).
+
+    Args:
+        tasks: The candidates of each task.
+        runner: What times a library.
     """
     for turn in range(TURNS + 1):
-        for race in races.values():
-            for entrant in race:
-                times = _times(entrant, runner)
-                entrant.times_us += [statistics.median(times)] if turn else []
+        for candidates in tasks.values():
+            for candidate in candidates:
+                times = _times(candidate, runner)
+                candidate.times_us += [statistics.median(times)] if turn else []
 
 
-def _times(entrant: Entrant, runner: Runner) -> list[float]:
+def _times(candidate: RetimedCandidate, runner: Runner) -> list[float]:
     if runner.on_cpu:
-        return runner.time_flushed(entrant.library, entrant.trial.args, _RUNS)
-    return runner.time(entrant.library, entrant.trial.args, None)
+        return runner.time_flushed(candidate.library, candidate.trial.args, _RUNS)
+    return runner.time(candidate.library, candidate.trial.args, None)
 
 
-def winner(race: Sequence[Entrant], reference: verify.Reference | None, device: Any) -> Entrant:
-    """The fastest entrant that computes what its task says.
+def fastest_correct(
+    candidates: Sequence[RetimedCandidate], reference: verify.Reference | None, device: Any
+) -> RetimedCandidate:
+    """Return the fastest candidate of a task that computes the right result.
 
-    Only a trial that was the best when it was logged has been checked before; the best logged one was.
+    Tuning checks a candidate only when it becomes the best so far. So the first of `candidates`, which has the best
+    logged time, has been checked. The others are checked here.
+
+    Args:
+        candidates: The candidates of one task, the fastest logged one first.
+        reference: The right result; None if this workspace checks no results.
+        device: The TVM device to check on.
     """
-    ranked = sorted(race, key=lambda entrant: entrant.median_us)
-    return next(entrant for entrant in ranked if entrant is race[0] or _is_right(entrant, reference, device))
+    ranked = sorted(candidates, key=lambda candidate: candidate.median_us)
+    return next(item for item in ranked if item is candidates[0] or _is_right(item, reference, device))
 
 
-def _is_right(entrant: Entrant, reference: verify.Reference | None, device: Any) -> bool:
+def _is_right(candidate: RetimedCandidate, reference: verify.Reference | None, device: Any) -> bool:
     if reference is None or reference.problem:
-        return True  # nothing is checked in this workspace, or this task cannot be
+        return True  # there is nothing to compare with
     try:
-        verify.Verifier(reference, device).check_library(entrant.library)
+        verify.Verifier(reference, device).check_library(candidate.library)
     except WrongResult:
         return False
     return True

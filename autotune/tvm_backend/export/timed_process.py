@@ -1,9 +1,9 @@
-"""Run one runtime alone in this process: load a model, run it once, and time it.
+"""Load a model with one runtime, run it once, and time it. This process does nothing else.
 
     python -m autotune.tvm_backend.export.timed_process
 
-The request comes as JSON on standard input. What libraries print goes to standard error; the answer, a line of JSON,
-is the only thing on standard output.
+The request is JSON on standard input. The answer is one line of JSON, and the only thing on standard output. What
+libraries print goes to standard error.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from autotune.processes.isolate import die_with_parent
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import compare
 
-_WARM_S = 0.3
+_WARMUP_S = 0.3
 _TIMING_S = 0.1
-_SLOW_S = 0.2
-_SLOW_TIMINGS = 2
+_SLOW_S = 0.2  # a model whose run takes longer is slow
+_SLOW_TIMINGS = 2  # of a slow model, at most
 
 Run = Callable[[], compare.Arrays]
 Arrays = Mapping[str, Any]
 
 
 def _library(request: Mapping[str, Any], arrays: Arrays) -> Run:
-    """A library that `export` wrote, loaded as its users load it."""
+    """Load a library that `export` wrote, as its users do."""
     import tvm
 
     if request["device"] == "cuda":
@@ -48,7 +48,7 @@ def _onnxruntime(request: Mapping[str, Any], arrays: Arrays) -> Run:
 
 
 def _openvino(request: Mapping[str, Any], arrays: Arrays) -> Run:
-    """OpenVINO for the least latency of single requests, in float32 as the others."""
+    """Load a model with OpenVINO, tuned for latency, in float32 as the other runtimes."""
     import openvino
 
     core = openvino.Core()
@@ -64,7 +64,7 @@ def _openvino(request: Mapping[str, Any], arrays: Arrays) -> Run:
 
 
 def _pytorch(request: Mapping[str, Any], arrays: Arrays) -> Run:
-    """PyTorch without compilation, on the graph that `onnx2torch` makes of the file."""
+    """Load a model with PyTorch, without compilation. `onnx2torch` converts the file."""
     import onnx2torch
     import torch
 
@@ -89,14 +89,19 @@ RUNTIMES: dict[str, Callable[[Mapping[str, Any], Arrays], Run]] = {
 
 
 def timings(run: Callable[[], Any], count: int) -> list[float]:
-    """Milliseconds of a run, as means over 100 ms each, after as long as it takes to settle.
+    """Time the runs of a model, after a warm-up of 0.3 s.
 
-    A model that takes over 200 ms gives single runs, at most two.
+    Args:
+        run: Runs the model once.
+        count: How many timings to make. A model whose run takes more than 200 ms is timed twice at most.
+
+    Returns:
+        The timings in milliseconds for one run. Each is a mean over 100 ms; for a slow model it is a single run.
     """
     if not count:
         return []
     once, started = 0.0, time.perf_counter()
-    while time.perf_counter() - started < _WARM_S:
+    while time.perf_counter() - started < _WARMUP_S:
         once = _seconds(run, 1)
     if once > _SLOW_S:
         return [_seconds(run, 1) * 1e3 for _ in range(min(count, _SLOW_TIMINGS))]
@@ -111,11 +116,15 @@ def _seconds(run: Callable[[], Any], count: int) -> float:
 
 
 def serve(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Do what a request says, and answer with the times in milliseconds.
+    """Carry out a request.
 
-    The request has `runtime`, `model` (a path), `inputs` (a path: arrays by input, in the order of the model), `values`
-    (inputs that are constants), `device`, `threads`, `timings` (how many) and `outputs` (a path to write the first
-    outputs to, or null).
+    Args:
+        request: Has `runtime` (a key of `RUNTIMES`), `model` (its path), `inputs` (the path of an NPZ file with the
+            arrays by input, in the order of the model), `values` (the constant inputs), `device` (`cpu` or `cuda`),
+            `threads`, `timings` (how many to make) and `outputs` (the path to write the outputs to, or None).
+
+    Returns:
+        The timings in milliseconds, under the key `ms`.
     """
     with np.load(request["inputs"], allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
@@ -127,24 +136,25 @@ def serve(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def save(path: Path, arrays: Sequence[Any]) -> None:
-    """Keep arrays in order, for `load`."""
+    """Write arrays to a file, in order."""
     np.savez(path, allow_pickle=False, **{f"output{index}": array for index, array in enumerate(arrays)})
 
 
 def load(path: Path) -> compare.Arrays:
-    """What `save` kept."""
+    """Read the arrays that `save` wrote."""
     with np.load(path, allow_pickle=False) as stored:
         return [stored[f"output{index}"] for index in range(len(stored.files))]
 
 
 def main() -> None:
+    """Read a request from standard input and write the answer to standard output."""
     die_with_parent()
     answers = os.dup(1)
-    os.dup2(2, 1)  # what libraries print must not get between
+    os.dup2(2, 1)  # standard output is for the answer only
     request = json.load(sys.stdin)
     try:
         answer = serve(request)
-    except Exception as error:  # a runtime raises many kinds
+    except Exception as error:  # the runtimes raise exceptions of many kinds
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         answer = {"error": f"{type(error).__name__}: {lines[-1] if lines else ''}"[:500]}
     os.write(answers, json.dumps(answer).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""Fold per-channel scales into the weights of the convolution before them: batch normalisation costs one add."""
+"""Fold per-channel scales into the weights of the preceding convolution, so that batch normalisation costs one add."""
 
 from __future__ import annotations
 
@@ -26,22 +26,28 @@ Array = npt.NDArray[np.float64]
 
 
 def fold_scales(mod: Any) -> Any:
-    """Merge each run of additions and multiplications by per-channel constants in `main`.
+    """Merge each chain of additions and multiplications by per-channel constants in `main`.
 
-    A run after a convolution with constant weights becomes scaled weights and one addition; elsewhere it
-    becomes one multiplication and one addition. A run ends where a value has several uses.
+    A chain after a convolution with constant weights becomes scaled weights and one addition. Any other chain becomes
+    one multiplication and one addition. A chain ends at a value that is used more than once.
 
     Args:
-        mod: a module whose batch normalisations are decomposed and whose constants are folded.
+        mod: A module whose batch normalisations are decomposed and whose constants are folded.
+
+    Returns:
+        The rewritten module, or `mod` if `main` cannot be rewritten.
     """
     return rewrite(mod, _Folder)
 
 
 @dataclass(frozen=True)
 class _Affine:
-    """`base * scale + shift`, not emitted yet.
+    """A value `base * scale + shift` that is not emitted yet.
 
-    base is a new variable or a call of a convolution (N, C, H, W); scale and shift are () or (C, 1, 1).
+    Attributes:
+        base: A new variable or a call of a convolution, of shape (N, C, H, W).
+        scale: Of shape () or (C, 1, 1).
+        shift: Of shape () or (C, 1, 1).
     """
 
     base: Expr
@@ -51,7 +57,7 @@ class _Affine:
 
 _ONE, _ZERO = np.ones(()), np.zeros(())
 
-# What `value op constant`, and for some operators `constant op value`, makes of (scale, shift).
+# The new (scale, shift) of a value after an operator: _AFTER for `value op constant`, _BEFORE for `constant op value`.
 _Step = Callable[[Array, Array, Array], tuple[Array, Array]]
 _AFTER: dict[str, _Step] = {
     "relax.add": lambda scale, shift, const: (scale, shift + const),
@@ -67,7 +73,7 @@ _BEFORE: dict[str, _Step] = {
 
 
 class _Folder(Rewriter):
-    """Holds convolutions and runs of affine steps back until something else needs their value."""
+    """Delays convolutions and chains of affine operators until something else needs their value."""
 
     def __init__(self, mod: Any) -> None:
         super().__init__(mod)
@@ -91,35 +97,38 @@ class _Folder(Rewriter):
         self._made[var] = expr
 
     def _step(self, value: Expr) -> _Affine | None:
-        """The value as an affine function, joined to a run of such that ends in its operand."""
+        """Return the value as an affine function, joined to the chain that ends in its operand; None if it is none."""
         found = _affine_operands(value)
         if found is None:
             return None
         step, operand, const = found
         inner = isinstance(operand, relax.DataflowVar) and self._uses[operand] == 1
         joined = inner and operand in self._pending
-        run = self._pending[operand] if joined else _Affine(operand, _ONE, _ZERO)
+        chain = self._pending[operand] if joined else _Affine(operand, _ONE, _ZERO)
         with np.errstate(all="ignore"):
-            scale, shift = step(run.scale, run.shift, const)
+            scale, shift = step(chain.scale, chain.shift, const)
         if not (np.isfinite(scale).all() and np.isfinite(shift).all()):
             return None
         if joined:
             del self._pending[operand]
-        return _Affine(run.base if joined else self.plain(operand), scale, shift)
+        return _Affine(chain.base if joined else self.plain(operand), scale, shift)
 
-    def _emit(self, run: _Affine, name: str) -> Expr:
-        expr, scale = run.base, run.scale
+    def _emit(self, chain: _Affine, name: str) -> Expr:
+        expr, scale = chain.base, chain.scale
         if isinstance(expr, relax.Call):
             expr, scale = self.builder.emit(_scale_weights(expr, scale), name), _ONE
         if (scale != 1).any():
             expr = self.builder.emit(relax.op.multiply(expr, _constant(scale, expr)), name)
-        if (run.shift != 0).any():
-            expr = self.builder.emit(relax.op.add(expr, _constant(run.shift, expr)), name)
+        if (chain.shift != 0).any():
+            expr = self.builder.emit(relax.op.add(expr, _constant(chain.shift, expr)), name)
         return expr
 
 
 def _affine_operands(value: Expr) -> tuple[_Step, Expr, Array] | None:
-    """The step, the variable (N, C, H, W) and the constant (C, 1, 1) or () of an arithmetic call."""
+    """Split an arithmetic call into its step, its variable (N, C, H, W) and its constant, () or (C, 1, 1).
+
+    Returns None for any other value.
+    """
     name = op_name(value)
     if name not in _AFTER:
         return None
@@ -135,7 +144,7 @@ def _affine_operands(value: Expr) -> tuple[_Step, Expr, Array] | None:
 
 
 def _per_channel(value: npt.NDArray[Any], channels: int) -> Array | None:
-    """A constant for each channel of (N, C, H, W), as float64 () or (C, 1, 1); None for any other."""
+    """Return a per-channel constant as float64 of shape () or (C, 1, 1); None for any other constant."""
     if value.size == 1:
         return value.astype(np.float64).reshape(())
     if value.shape[-3:] != (channels, 1, 1) or value.size != channels:
@@ -144,7 +153,7 @@ def _per_channel(value: npt.NDArray[Any], channels: int) -> Array | None:
 
 
 def _scale_weights(call: Expr, scale: Array) -> Expr:
-    """The convolution with its weights (O, I, KH, KW) multiplied by scale () or (O, 1, 1)."""
+    """Return the convolution with its weights (O, I, KH, KW) multiplied by a scale of shape () or (O, 1, 1)."""
     if (scale == 1).all():
         return call
     data, weight = call.args
@@ -153,7 +162,7 @@ def _scale_weights(call: Expr, scale: Array) -> Expr:
 
 
 def _constant(value: Array, like: Expr) -> Expr:
-    """() as it is, (C, 1, 1) as (1, C, 1, 1), of the element type of `like`."""
+    """Return a constant of the element type of `like`. (C, 1, 1) becomes (1, C, 1, 1)."""
     return _as_constant(value if value.ndim == 0 else value[None], like)
 
 

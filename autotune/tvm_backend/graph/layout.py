@@ -1,7 +1,7 @@
-"""Put convolutions, and what lies between them, into channel-blocked layout: about twice as fast on a CPU.
+"""Give convolutions, and the operators between them, a channel-blocked layout: about twice as fast on a CPU.
 
-A tensor (N, C, H, W) packed with block b is (N, ceil(C / b), H, W, b): channel c is in chunk c // b,
-lane c % b. Lanes that fill up the last chunk hold finite values that no result depends on.
+A tensor (N, C, H, W) that is packed with block b has shape (N, ceil(C / b), H, W, b). Channel c is in chunk c // b and
+lane c % b. The last chunk may have padding lanes. They hold finite values, and no result depends on them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tvm import relax, te, tirx
 from autotune.tvm_backend.graph.convolution import (
     PLAIN,
     Array,
-    Window,
+    ConvolutionGeometry,
     pack_channels,
     pack_weight,
     te_conv,
@@ -36,35 +36,44 @@ from autotune.tvm_backend.graph.rewrite import (
 )
 from autotune.tvm_backend.graph.winograd import te_winograd, transform_weight
 
-_MOST_FILLING = 1.25
-# TVM's number for an operator with which elementwise ones that follow are fused. It does not see that of several loops.
+_MAX_PADDING = 1.25  # channels with padding, relative to channels without
+# TVM's number for an operator that is fused with the elementwise operators after it. TVM itself does not find this
+# pattern in a program with several loop nests.
 _OUT_ELEMENTWISE_FUSABLE = 4
 
 
 def pack_layouts(mod: Any, *, lanes: int = 16, winograd: Callable[[Expr], bool] | None = None) -> Any:
-    """Rewrite `main` so that convolutions with constant weights, and what is around, work on packed tensors.
+    """Rewrite `main` so that convolutions with constant weights, and the operators around them, use packed tensors.
 
-    What cannot be packed gets plain operands, so the function computes the same as before. Inputs and outputs
-    stay plain.
+    An operator that cannot be packed gets plain operands, so the function computes the same as before. Its inputs and
+    outputs stay plain.
 
     Args:
-        mod: a module before LegalizeOps, its constants folded; parameters of layers are relax constants.
-        lanes: the largest block; the elements of a vector register, or twice that.
-        winograd: whether to compute a packed convolution by that algorithm; None: never.
+        mod: A module before LegalizeOps, with its constants folded. The parameters of layers are Relax constants.
+        lanes: The largest block: the elements of a vector register, or twice as many.
+        winograd: Says whether to compute a convolution with Winograd's algorithm; None for never.
+
+    Returns:
+        The rewritten module, or `mod` if `main` cannot be rewritten.
     """
-    packed = rewrite(mod, lambda module: _Packer(module, lanes, winograd))
+    packed = rewrite(mod, lambda module: _LayoutPacker(module, lanes, winograd))
     if packed is mod:
         return mod
     return relax.transform.DeadCodeElimination(["main"])(relax.transform.CanonicalizeBindings()(packed))
 
 
 def choose_block(channels: int, lanes: int, *, exact: bool = False) -> int:
-    """The block for a number of channels, PLAIN where none is worth it.
+    """Choose the block for a number of channels.
 
-    Weighs the vector operations that a pixel takes against the work on channels that only fill up.
+    The cost of a block is the number of vector operations for a pixel, with a penalty for padding lanes.
 
     Args:
-        exact: accept only divisors of `channels`.
+        channels: How many channels there are.
+        lanes: The largest block.
+        exact: Whether the block must divide `channels`.
+
+    Returns:
+        The block with the least cost; PLAIN if no block fits.
     """
 
     def cost(block: int) -> tuple[float, int]:
@@ -73,7 +82,7 @@ def choose_block(channels: int, lanes: int, *, exact: bool = False) -> int:
 
     def fits(block: int) -> bool:
         filled = -(-channels // block) * block
-        whole_vectors = block.bit_count() == 1 and filled <= _MOST_FILLING * channels
+        whole_vectors = block.bit_count() == 1 and filled <= _MAX_PADDING * channels
         return filled == channels or (whole_vectors and not exact)
 
     return min(filter(fits, range(max(lanes // 2, 1), lanes + 1)), key=cost, default=PLAIN)
@@ -81,14 +90,14 @@ def choose_block(channels: int, lanes: int, *, exact: bool = False) -> int:
 
 @dataclass(frozen=True)
 class _Form:
-    """What a binding becomes: an expression packed with a block, or PLAIN."""
+    """The new expression of a binding, and the block that it is packed with; PLAIN if it is not packed."""
 
     block: int
     expr: Expr
 
 
-class _Packer(Rewriter):
-    """Keeps the forms that each old variable has in the new function; makes others when asked for."""
+class _LayoutPacker(Rewriter):
+    """Keeps the plain and packed forms of each old variable, and makes missing forms when they are needed."""
 
     def __init__(self, mod: Any, lanes: int, winograd: Callable[[Expr], bool] | None) -> None:
         super().__init__(mod)
@@ -121,30 +130,33 @@ class _Packer(Rewriter):
         self._forms = before
 
     def block_of(self, expr: Expr) -> int:
-        """The block that an old variable exists packed with, else PLAIN."""
+        """Return the block that an old variable is packed with; PLAIN if it is not packed."""
         return next((block for block in self._forms.get(expr, ()) if block != PLAIN), PLAIN)
 
     def form(self, var: Expr, block: int) -> Expr:
-        """An old variable (N, C, H, W) in the form with that block, converted where it is missing."""
+        """Return an old variable (N, C, H, W) packed with a block. It is converted if there is no such form yet."""
         forms = self._forms[var]
         if block not in forms:
-            source = next(iter(forms))  # the form that it was computed in
+            source = next(iter(forms))  # the form in which it was computed
             forms[block] = self.builder.emit(self._convert(forms[source], static_shape(var), source, block))
         return forms[block]
 
     def operand(self, expr: Expr, block: int) -> Expr:
-        """An operand that is packable, packed."""
+        """Return a packable operand packed."""
         return _pack_constant(expr, block) if is_tensor_constant(expr) else self.form(expr, block)
 
     def operands(self, exprs: list[Expr], value: Expr) -> tuple[int, list[Expr]] | None:
-        """The operands of an elementwise operator packed alike, if one already is and all can be."""
+        """Return the block and the packed operands of an elementwise operator.
+
+        Returns None unless one of the operands is packed already and all of them can be packed.
+        """
         shape, block = static_shape(value), next(filter(None, map(self.block_of, exprs)), PLAIN)
         if block == PLAIN or len(shape) != 4 or not all(_packable(item, shape[1]) for item in exprs):
             return None
         return block, [self.operand(item, block) for item in exprs]
 
     def _same(self, value: Expr) -> Expr | None:
-        """The old variable that a value merely renames."""
+        """Return the old variable that has the same value; None if there is none."""
         source = value
         if isinstance(value, relax.TupleGetItem) and value.index == 0:
             dropout: Any = self.values.get(value.tuple_value)
@@ -164,11 +176,15 @@ class _Packer(Rewriter):
         )
 
 
-_Handler = Callable[[_Packer, Any], "_Form | None"]
+_Handler = Callable[[_LayoutPacker, Any], "_Form | None"]
 
 
-def _conv2d(packer: _Packer, call: Any) -> _Form | None:
-    """A convolution. It reads few input channels plain; each of several groups has to fill its blocks."""
+def _conv2d(packer: _LayoutPacker, call: Any) -> _Form | None:
+    """Pack a convolution.
+
+    If the input has too few channels for a block, it stays plain. In a grouped convolution, blocks must divide the
+    channels of a group.
+    """
     if not plain_convolution(call):
         return None
     groups, channels, outputs = int(call.attrs.groups), static_shape(call.args[0])[1], static_shape(call)[1]
@@ -184,13 +200,13 @@ def _conv2d(packer: _Packer, call: Any) -> _Form | None:
     if packer.winograd and block_in != PLAIN and packer.winograd(call):
         return _Form(block_out, _call_winograd(packer, call, block_in, block_out))
     weight = pack_weight(call.args[1].value.numpy(), block_in, block_out)
-    return _Form(block_out, _call_window(packer, call, block_in, weight))
+    return _Form(block_out, _call_direct(packer, call, block_in, weight))
 
 
-def _call_winograd(packer: _Packer, call: Any, block_in: int, block_out: int) -> Expr:
+def _call_winograd(packer: _LayoutPacker, call: Any, block_in: int, block_out: int) -> Expr:
     weight = transform_weight(call.args[1].value.numpy(), block_in, block_out)
     return packer.builder.call_te(
-        lambda x, k: te_winograd(x, k, Window.of(call)),
+        lambda x, k: te_winograd(x, k, ConvolutionGeometry.of(call)),
         packer.form(call.args[0], block_in),
         _constant(weight, call),
         primfunc_name_hint="winograd_conv2d_NCHWc",
@@ -198,26 +214,26 @@ def _call_winograd(packer: _Packer, call: Any, block_in: int, block_out: int) ->
     )
 
 
-def _depthwise(packer: _Packer, call: Any) -> _Form | None:
-    """One filter a channel; packed only where the input already is, for it gains less than packing costs."""
+def _depthwise(packer: _LayoutPacker, call: Any) -> _Form | None:
+    """Pack a depthwise convolution, but only if its input is packed: otherwise packing costs more than it gains."""
     block = packer.block_of(call.args[0])
     if block == PLAIN:
         return None
     weight = pack_channels(call.args[1].value.numpy().transpose(1, 0, 2, 3), block)[0]
-    return _Form(block, _call_window(packer, call, block, weight))
+    return _Form(block, _call_direct(packer, call, block, weight))
 
 
-def _call_window(packer: _Packer, call: Any, block: int, weight: Array) -> Expr:
-    """The convolution with its input in form `block`; packed weights with 4 axes are depthwise ones."""
-    window, depthwise = Window.of(call), weight.ndim == 4
+def _call_direct(packer: _LayoutPacker, call: Any, block: int, weight: Array) -> Expr:
+    """Call a direct convolution on an input packed with `block`. Weights with 4 axes are depthwise ones."""
+    geometry, depthwise = ConvolutionGeometry.of(call), weight.ndim == 4
     compute = te_depthwise if depthwise else te_conv
     hint = ("depthwise_" if depthwise else "group_" if call.attrs.groups > 1 else "") + "conv2d_NCHWc"
     operands = packer.form(call.args[0], block), _constant(weight, call)
-    return packer.builder.call_te(lambda x, k: compute(x, k, window), *operands, primfunc_name_hint=hint)
+    return packer.builder.call_te(lambda x, k: compute(x, k, geometry), *operands, primfunc_name_hint=hint)
 
 
-def _elementwise(packer: _Packer, call: Any) -> _Form | None:
-    """Any number of tensor operands of which one is (N, C, H, W) and packed; other arguments are numbers."""
+def _elementwise(packer: _LayoutPacker, call: Any) -> _Form | None:
+    """Pack an elementwise operator if one of its tensor operands is packed. Its other arguments are numbers."""
     tensors = [item for item in call.args if isinstance(item.ty, relax.TensorType)]
     found = packer.operands(tensors, call)
     if found is None:
@@ -230,9 +246,14 @@ def _elementwise(packer: _Packer, call: Any) -> _Form | None:
 
 
 def _windowed(make: Callable[..., Any], names: str) -> _Handler:
-    """An operator on height and width, made anew with its attributes `names` and a packed layout."""
+    """Return a handler that packs an operator on height and width.
 
-    def handler(packer: _Packer, call: Any) -> _Form | None:
+    Args:
+        make: Makes the operator, with a packed layout.
+        names: The attributes to copy, separated by spaces.
+    """
+
+    def handler(packer: _LayoutPacker, call: Any) -> _Form | None:
         block = packer.block_of(call.args[0])
         if block == PLAIN or str(call.attrs.layout) != "NCHW":
             return None
@@ -245,8 +266,8 @@ def _windowed(make: Callable[..., Any], names: str) -> _Handler:
     return handler
 
 
-def _reduce(packer: _Packer, call: Any) -> _Form | None:
-    """A mean, sum, maximum or minimum over exactly height and width."""
+def _reduce(packer: _LayoutPacker, call: Any) -> _Form | None:
+    """Pack a mean, sum, maximum or minimum over exactly height and width."""
     block, axes = packer.block_of(call.args[0]), call.attrs.axis
     if block == PLAIN or axes is None or sorted(int(axis) % 4 for axis in axes) != [2, 3]:
         return None
@@ -260,8 +281,8 @@ def _reduce(packer: _Packer, call: Any) -> _Form | None:
     return _Form(PLAIN, relax.op.reshape(packed, (batch, channels)))
 
 
-def _sum(packer: _Packer, call: Any) -> _Form | None:
-    """ONNX's Sum, which comes as the sum of a stack, becomes additions; other sums are reductions."""
+def _sum(packer: _LayoutPacker, call: Any) -> _Form | None:
+    """Turn ONNX's Sum, which is imported as the sum over a stack, into additions. Other sums are reductions."""
     stack: Any = packer.values.get(call.args[0])
     axes = [int(axis) for axis in call.attrs.axis or ()]
     stacked = op_name(stack) == "relax.stack" and int(stack.attrs.axis or 0) == 0
@@ -272,8 +293,8 @@ def _sum(packer: _Packer, call: Any) -> _Form | None:
     return _Form(block, reduce(relax.op.add, packed))
 
 
-def _concat(packer: _Packer, call: Any) -> _Form | None:
-    """A concatenation of channels, where one block divides the channels of every operand."""
+def _concat(packer: _LayoutPacker, call: Any) -> _Form | None:
+    """Pack a concatenation of channels, if a block divides the channels of every operand."""
     parts = call.args[0].fields
     if len(static_shape(call)) != 4 or int(call.attrs.axis) % 4 != 1:
         return None
@@ -287,8 +308,8 @@ def _concat(packer: _Packer, call: Any) -> _Form | None:
     return _Form(block, relax.op.concat([packer.operand(item, block) for item in parts], axis=1))
 
 
-def _part(packer: _Packer, item: Any) -> _Form | None:
-    """A part of channels that were split where chunks end: a slice of the packed tensor."""
+def _part(packer: _LayoutPacker, item: Any) -> _Form | None:
+    """Turn a part of channels that were split between chunks into a slice of the packed tensor."""
     split: Any = packer.values.get(item.tuple_value)
     if op_name(split) != "relax.split" or len(static_shape(item)) != 4 or int(split.attrs.axis) % 4 != 1:
         return None
@@ -303,7 +324,7 @@ def _part(packer: _Packer, item: Any) -> _Form | None:
 _POOL = "pool_size strides padding dilation ceil_mode count_include_pad"
 _RESIZE = """roi method coordinate_transformation_mode rounding_method cubic_alpha cubic_exclude
     extrapolation_value"""
-# Not finite for some finite operands, which must not happen in lanes that only fill up.
+# For some finite operands the result is not finite. That must not happen in padding lanes.
 _RISKY = ("relax.divide", "relax.power", "relax.log", "relax.rsqrt", "relax.sqrt")
 _ELEMENTWISE = """abs add ceil clip divide erf exp floor log maximum minimum multiply negative power round
     rsqrt sigmoid sign sqrt square subtract tanh nn.gelu nn.gelu_tanh nn.leakyrelu nn.relu nn.relu6 nn.selu
@@ -322,7 +343,7 @@ _HANDLERS: dict[str, _Handler] = {
 
 
 def _packable(expr: Expr, channels: int) -> bool:
-    """Whether an operand of a tensor (N, C, H, W) still broadcasts right when both are packed."""
+    """Return whether an operand still broadcasts to a tensor (N, C, H, W) correctly when both are packed."""
     shape = static_shape(expr)
     if is_tensor_constant(expr) and len(shape) <= 4:
         return bool(np.prod(shape) == 1) or shape[-3:-2] == (channels,)
@@ -330,7 +351,7 @@ def _packable(expr: Expr, channels: int) -> bool:
 
 
 def _pack_constant(expr: Expr, block: int) -> Expr:
-    """A packable constant: a number as (), else its last three dimensions (C, H, W) packed."""
+    """Pack a packable constant. A single number gets shape (); otherwise the last three dimensions are packed."""
     value = expr.value.numpy()
     if value.size == 1:
         return _constant(value.reshape(()), expr)
@@ -342,7 +363,7 @@ def _constant(value: Array, like: Expr) -> Expr:
 
 
 def _te_convert(data: Any, channels: int, source: int, wanted: int) -> Any:
-    """(N, C, H, W) between two forms, either of them PLAIN or packed."""
+    """Convert a tensor from block `source` to block `wanted`. Either may be PLAIN."""
     batch, height, width = data.shape[0], data.shape[2], data.shape[3]
 
     def read(n: Any, c: Any, h: Any, w: Any) -> Any:

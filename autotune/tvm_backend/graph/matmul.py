@@ -31,11 +31,11 @@ def pack_products(mod: Any) -> Any:
     Args:
         mod: a module before LegalizeOps, its constants folded; parameters of layers are relax constants.
     """
-    packed = rewrite(mod, _Packer)
+    packed = rewrite(mod, _WeightPacker)
     return packed if packed is mod else relax.transform.CanonicalizeBindings()(packed)
 
 
-class _Packer(Rewriter):
+class _WeightPacker(Rewriter):
     """Keeps the new expression of each old variable."""
 
     def __init__(self, mod: Any) -> None:

@@ -58,7 +58,10 @@ def read_model(
     if not values and not is_unfinished(proto) and is_lowered(proto):
         with contextlib.suppress(ModelError):
             return Model(_import(path, proto, inputs), inputs, outputs)
-    rewritten, refused = _rewritten(proto, inputs)
+    try:
+        rewritten, refused = _rewritten(proto, inputs)
+    except Exception as error:  # type inference and the rewrites raise whatever a malformed graph makes them raise
+        raise ModelError(f"cannot import {path}: {type(error).__name__}: {_first_line(error)}") from error
     try:
         return Model(_import(path, rewritten, inputs), inputs, outputs, rewritten)
     except ModelError as error:

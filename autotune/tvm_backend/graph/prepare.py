@@ -1,4 +1,4 @@
-"""The passes from an imported model to fused tensor programs; submit and export run exactly the same ones."""
+"""Turn an imported model into fused tensor programs. `submit` and `export` run exactly the same passes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from typing import Any
 def prepare(module: Any, target: Any, *, winograd: bool = False) -> Any:
     """Fold constants and batch normalisation, choose layouts, lower to TIR and fuse.
 
-    The result's tensor programs are what tasks are extracted from and what schedules are applied to, so
-    this has to be deterministic: the same model, target and options give structurally equal programs.
+    `submit` extracts tasks from the tensor programs of the result, and `export` applies schedules to them. So the
+    passes are deterministic: the same model, target and options give structurally equal programs.
 
     Args:
-        winograd: compute 3x3 convolutions by that algorithm where it is expected to be faster; on CPUs only.
+        module: The imported model.
+        target: The target.
+        winograd: Whether to use Winograd's algorithm for the 3x3 convolutions that it is expected to make faster. It is
+            used on CPUs only.
+
+    Returns:
+        The module with its tensor programs.
     """
     import tvm
     from tvm import relax
@@ -46,7 +52,12 @@ def prepare(module: Any, target: Any, *, winograd: bool = False) -> Any:
 
 
 def finish(module: Any, target: Any) -> Any:
-    """Lower a module whose tensor programs are scheduled to what the virtual machine runs."""
+    """Lower a module with scheduled tensor programs to what TVM's virtual machine runs.
+
+    Args:
+        module: The module.
+        target: The target.
+    """
     import tvm
     from tvm import relax
 

@@ -1,4 +1,4 @@
-"""Rebuild the main function of a Relax module binding by binding: the walk that folding and layout share."""
+"""Rebuild the main function of a Relax module binding by binding. The graph passes are subclasses of `Rewriter`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ _FLOATS = ("float16", "float32", "float64")
 
 
 def rewrite(mod: Any, make: Callable[[Any], Rewriter]) -> Any:
-    """`mod` with `main` rebuilt by the rewriter, or `mod` itself where `main` is missing or branches."""
+    """Rebuild the `main` function of a module.
+
+    Args:
+        mod: The module.
+        make: Makes the rewriter for the module.
+
+    Returns:
+        The rewritten module, or `mod` itself if it has no `main` or `main` has branches.
+    """
     names = {item.name_hint for item in mod.get_global_vars()}
     if "main" not in names or not isinstance(mod["main"], relax.Function) or _branches(mod["main"]):
         return mod
@@ -23,7 +31,7 @@ def rewrite(mod: Any, make: Callable[[Any], Rewriter]) -> Any:
 
 
 def static_shape(expr: Expr) -> tuple[int, ...]:
-    """The shape of a tensor expression; () too where it is no tensor or has a symbolic dimension."""
+    """Return the shape of a tensor expression; () if it is no tensor or has a symbolic dimension."""
     shape = getattr(expr.ty, "shape", None)
     values = shape.values if isinstance(shape, relax.ShapeExpr) else ()
     if not all(isinstance(item, tvm.tirx.IntImm) for item in values):
@@ -32,25 +40,25 @@ def static_shape(expr: Expr) -> tuple[int, ...]:
 
 
 def float_dtype(expr: Expr) -> str | None:
-    """The element type of a tensor expression when it is a floating-point one."""
+    """Return the element type of a floating-point tensor expression; None for any other expression."""
     dtype = str(getattr(expr.ty, "dtype", ""))
     return dtype if dtype in _FLOATS else None
 
 
 def is_tensor_constant(expr: Expr) -> bool:
-    """Whether an expression is a constant tensor, and not an immediate number or a string."""
+    """Return whether an expression is a constant tensor. Immediate numbers and strings are not."""
     return isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType)
 
 
 def op_name(expr: Expr) -> str:
-    """The operator's name where an expression is a call to one, else an empty string."""
+    """Return the name of the operator that an expression calls; an empty string if it calls none."""
     if not isinstance(expr, relax.Call):
         return ""
     return str(expr.op.name) if isinstance(expr.op, tvm.ir.Op) else ""
 
 
 def plain_convolution(value: Expr) -> bool:
-    """Whether a value is a floating-point NCHW convolution with constant OIHW weights and static shapes."""
+    """Return whether a value is a floating-point NCHW convolution with constant OIHW weights and static shapes."""
     if op_name(value) != "relax.nn.conv2d" or not is_tensor_constant(value.args[1]):
         return False
     attrs = value.attrs
@@ -61,9 +69,9 @@ def plain_convolution(value: Expr) -> bool:
 
 
 class Rewriter:
-    """Rebuilds `main` binding by binding; a subclass says what each binding becomes.
+    """Rebuilds `main` binding by binding. A subclass says what each binding becomes.
 
-    Parameters, attributes and the structure of the result stay as they are.
+    The parameters, the attributes and the structure of the result stay the same.
     """
 
     def __init__(self, mod: Any) -> None:
@@ -74,25 +82,34 @@ class Rewriter:
         self.builder = relax.BlockBuilder(rest)
 
     def visit(self, var: Expr, value: Expr) -> None:
-        """Take one binding of the old function."""
+        """Process a binding of the old function.
+
+        Args:
+            var: The bound variable.
+            value: Its value.
+        """
         raise NotImplementedError
 
     def plain(self, var: Expr) -> Expr:
-        """The new expression for an old variable, of the same shape and layout."""
+        """Return the new expression for an old variable, of the same shape and layout."""
         raise NotImplementedError
 
     def bind(self, var: Expr, expr: Expr) -> None:
-        """Make a new expression the only one for an old variable."""
+        """Replace all expressions for an old variable by a new one."""
         raise NotImplementedError
 
     def leave_block(self, before: Any) -> None:
-        """Forget what a dataflow block made for itself; `before` is what `enter_block` returned."""
+        """Restore the state before a dataflow block.
+
+        Args:
+            before: What `enter_block` returned.
+        """
 
     def enter_block(self) -> Any:
-        """What to go back to at the end of a dataflow block."""
+        """Return the state to restore at the end of a dataflow block."""
 
     def run(self) -> Any:
-        """The module with `main` rebuilt."""
+        """Rebuild `main` and return the new module."""
         function, attrs = self.function, dict(self.function.attrs or {})
         with self.builder.function("main", list(function.params), attrs, pure=bool(function.is_pure)):
             for block in function.body.blocks:
@@ -101,13 +118,13 @@ class Rewriter:
         return self.builder.finalize()
 
     def rebuild(self, value: Expr) -> Expr:
-        """A bound value with its variables replaced by their new plain expressions."""
+        """Return a bound value with its variables replaced by their new plain expressions."""
         if isinstance(value, relax.Call):
             return relax.Call(value.op, [self.leaf(item) for item in value.args], value.attrs, value.ty_args)
         return self.leaf(value)
 
     def leaf(self, expr: Expr) -> Expr:
-        """An argument with its variables replaced by their new plain expressions."""
+        """Return an argument with its variables replaced by their new plain expressions."""
         if isinstance(expr, relax.Var):
             return self.plain(expr)
         if isinstance(expr, relax.Tuple):
@@ -147,9 +164,10 @@ _LIFTED = {
 
 
 def _lift(mod: Any, value: Expr) -> Expr:
-    """The operator that a tensor program stands for: TVM imports ONNX's Clip as two tensor programs.
+    """Replace a call of a tensor program by the operator that it computes. Other values stay as they are.
 
-    A program counts as the operator only if lowering the operator gives the same program.
+    TVM imports ONNX's Clip as two tensor programs. A program is replaced only if the operator is lowered to the same
+    program.
     """
     if op_name(value) != "relax.call_tir" or not isinstance(value.args[1], relax.Tuple):
         return value
@@ -168,7 +186,7 @@ def _lift(mod: Any, value: Expr) -> Expr:
 
 
 def _bound(program: Any) -> list[float]:
-    """The number that a tensor program with one loop nest compares its input with, if it does just that."""
+    """Return the number that a tensor program with one loop nest compares its input with; empty if it does not."""
     node = program.body
     while node is not None and not isinstance(node, tvm.tirx.BufferStore):
         node = getattr(node, "block", None) or getattr(node, "body", None)

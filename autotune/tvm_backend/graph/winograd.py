@@ -1,10 +1,13 @@
-"""Winograd's algorithm for 3x3 convolutions of channel-blocked tensors: a quarter of the multiplications.
+"""Compute 3x3 convolutions of channel-blocked tensors with Winograd's algorithm: a quarter of the multiplications.
 
-F(4x4, 3x3) of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016), section 4.3: tiles of
-6x6 of the input become 36 numbers each, which are multiplied with 36 transformed weights and summed over the channels,
-36 matrix products in all, and give tiles of 4x4 of the output. Results are off by some 1e-5 of the largest, where a
-direct sum is off by 1e-6. The products are tuned as any matrix product is; what comes before and after is scheduled
-by the two rules of `search/winograd_rules.py`.
+This is F(4x4, 3x3) of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016), section 4.3:
+
+1. Each 6x6 tile of the input is transformed to 36 numbers. The weights were transformed to 36 numbers when compiling.
+2. For each of the 36 positions, a matrix product sums over the input channels.
+3. The 36 products of a tile are transformed to a 4x4 tile of the output.
+
+The error is about 1e-5 of the largest value; that of a direct convolution is about 1e-6. The matrix products are tuned
+as any other. The transforms are scheduled by the two rules of `search/winograd_rules.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from autotune.tvm_backend.graph.convolution import Array, Window, pack_weight
+from autotune.tvm_backend.graph.convolution import Array, ConvolutionGeometry, pack_weight
 from autotune.tvm_backend.graph.rewrite import float_dtype, static_shape
 from autotune.tvm_backend.search.winograd_rules import PATCH, TILE
 
@@ -41,20 +44,20 @@ _OUTPUT = (
     (0, 1, 1, 4, 4, 0),
     (0, 1, -1, 8, -8, 1),
 )
-# In multiplications and additions: transforming a number, and reading a weight from memory, as in a whole model. That
-# one is for each element of a vector, as wider vectors do not read faster (`scripts/measure_winograd.py`).
-_TRANSFORM_COST = 40
-_WEIGHT_COST = 1.4
-# Of what is kept between the transforms, which is 2.25 times as large as the input and the output.
-_MOST_BYTES = 2**28
-_LEFT_ALONE = {"schedule_rule": "None"}  # by MetaSchedule; the rule of a later block does what is to be done
+# Costs in multiply-adds, as measured by `scripts/measure_winograd.py`. The second one is for each element of a vector
+# register, because wider registers do not read memory faster.
+_TRANSFORM_COST = 40  # of transforming a number
+_WEIGHT_COST = 1.4  # of reading a weight from memory, as in a whole model
+_MAX_BYTES = 2**28  # of the transformed input and output, which have 2.25 times as many elements as before
+_NO_SCHEDULE_RULE = {"schedule_rule": "None"}  # MetaSchedule skips the block; the rule of a later block schedules it
 
 
 def winograd_pays(call: Any, vector: int) -> bool:
-    """Whether a packed convolution in float32 is one for this algorithm, and expected to take less time so.
+    """Return whether the algorithm can compute a convolution and is expected to be faster than a direct one.
 
     Args:
-        vector: elements of a vector register.
+        call: The Relax call of the convolution.
+        vector: How many elements a vector register has.
     """
     attrs, kernel = call.attrs, static_shape(call.args[1])
     ones = [int(item) for item in (*attrs.strides, *attrs.dilation, attrs.groups)]
@@ -66,11 +69,20 @@ def winograd_pays(call: Any, vector: int) -> bool:
     direct = 9 * outputs * inputs * (batch * height * width + reading)
     between = PATCH**2 * tiles * (inputs + outputs)
     fast = PATCH**2 * outputs * inputs * (tiles + reading) + between * _TRANSFORM_COST
-    return fast < direct and between * 4 <= _MOST_BYTES
+    return fast < direct and between * 4 <= _MAX_BYTES
 
 
 def transform_weight(weight: Array, block_in: int, block_out: int) -> Array:
-    """(O, I, 3, 3) as (36, OC, IC, bi, bo), transformed in float64."""
+    """Transform and pack the weights of a convolution. The transform is computed in float64.
+
+    Args:
+        weight: Of shape (O, I, 3, 3).
+        block_in: Input channels in a chunk, bi.
+        block_out: Output channels in a chunk, bo.
+
+    Returns:
+        The weights of shape (36, ceil(O / bo), ceil(I / bi), bi, bo).
+    """
     rows = np.array(_WEIGHT)
     wide = np.einsum("ak,oikl,bl->oiab", rows, weight.astype(np.float64), rows)
     packed = pack_weight(wide, block_in, block_out)  # (OC, IC, 6, 6, bi, bo)
@@ -79,11 +91,20 @@ def transform_weight(weight: Array, block_in: int, block_out: int) -> Array:
     return flat.astype(weight.dtype)
 
 
-def te_winograd(data: Any, kernel: Any, window: Window) -> Any:
-    """data (N, IC, H, W, bi) and a transformed kernel (36, OC, IC, bi, bo) give (N, OC, OH, OW, bo)."""
-    height, width = window.size
+def te_winograd(data: Any, kernel: Any, geometry: ConvolutionGeometry) -> Any:
+    """Express a convolution of packed tensors with Winograd's algorithm.
+
+    Args:
+        data: The input of shape (N, IC, H, W, bi).
+        kernel: What `transform_weight` returned, of shape (36, OC, IC, bi, bo).
+        geometry: The geometry of the convolution.
+
+    Returns:
+        The output of shape (N, OC, OH, OW, bo).
+    """
+    height, width = geometry.size
     down, across = -(-height // TILE), -(-width // TILE)
-    product = _te_product(_te_input(data, window, down, across), kernel)
+    product = _te_product(_te_input(data, geometry, down, across), kernel)
     batch, outer, lanes, dtype = data.shape[0], kernel.shape[1], kernel.shape[-1], data.dtype
 
     def column(n: Any, o: Any, y: Any, x: Any, i: Any, b: Any, lane: Any) -> Any:
@@ -91,7 +112,7 @@ def te_winograd(data: Any, kernel: Any, window: Window) -> Any:
         return _times(_OUTPUT, i, lambda k: product[k * PATCH + b, o, at, lane], dtype)
 
     tiles = (batch, outer, down, across, TILE, PATCH, lanes)
-    columns = te.compute(tiles, column, name="winograd_columns", attrs=_LEFT_ALONE)
+    columns = te.compute(tiles, column, name="winograd_columns", attrs=_NO_SCHEDULE_RULE)
 
     def element(n: Any, o: Any, h: Any, w: Any, lane: Any) -> Any:
         tile = (n, o, h // TILE, w // TILE, h % TILE)
@@ -101,23 +122,23 @@ def te_winograd(data: Any, kernel: Any, window: Window) -> Any:
     return te.compute(results, element, name="winograd_output", attrs={"schedule_rule": "winograd_output"})
 
 
-def _te_input(data: Any, window: Window, down: int, across: int) -> Any:
-    """(N, IC, H, W, bi) as (36, IC, N * down * across, bi)."""
+def _te_input(data: Any, geometry: ConvolutionGeometry, down: int, across: int) -> Any:
+    """Transform an input (N, IC, H, W, bi) to (36, IC, N * down * across, bi)."""
     batch, chunks, height, width, lanes = data.shape
-    (top, left), dtype = window.padding[:2], data.dtype
+    (top, left), dtype = geometry.padding[:2], data.dtype
 
     def padded(n: Any, c: Any, h: Any, w: Any, lane: Any) -> Any:
         inside = tirx.all(h >= top, h < top + height, w >= left, w < left + width)
         return tirx.if_then_else(inside, data[n, c, h - top, w - left, lane], tirx.const(0, dtype))
 
     whole = (batch, chunks, down * TILE + 2, across * TILE + 2, lanes)
-    pad = te.compute(whole, padded, name="winograd_pad", attrs=_LEFT_ALONE)
+    pad = te.compute(whole, padded, name="winograd_pad", attrs=_NO_SCHEDULE_RULE)
 
     def row(n: Any, c: Any, y: Any, x: Any, i: Any, w: Any, lane: Any) -> Any:
         return _times(_INPUT, i, lambda k: pad[n, c, y * TILE + k, x * TILE + w, lane], dtype)
 
     patches = (batch, chunks, down, across, PATCH, PATCH, lanes)
-    rows = te.compute(patches, row, name="winograd_rows", attrs=_LEFT_ALONE)
+    rows = te.compute(patches, row, name="winograd_rows", attrs=_NO_SCHEDULE_RULE)
 
     def element(a: Any, c: Any, p: Any, lane: Any) -> Any:
         tile = (p // (down * across), c, p // across % down, p % across, a // PATCH)
@@ -128,7 +149,7 @@ def _te_input(data: Any, window: Window, down: int, across: int) -> Any:
 
 
 def _te_product(tiles: Any, kernel: Any) -> Any:
-    """36 matrix products: (36, IC, P, bi) and (36, OC, IC, bi, bo) give (36, OC, P, bo)."""
+    """Multiply tiles (36, IC, P, bi) with weights (36, OC, IC, bi, bo): 36 matrix products of shape (36, OC, P, bo)."""
     chunk, lane = (te.reduce_axis((0, size)) for size in kernel.shape[2:4])
 
     def element(a: Any, o: Any, p: Any, out: Any) -> Any:
@@ -139,7 +160,7 @@ def _te_product(tiles: Any, kernel: Any) -> Any:
 
 
 def _times(matrix: Sequence[Sequence[float]], at: Any, element: Callable[[int], Any], dtype: str) -> Any:
-    """Row `at` of a matrix times a vector: once `at` is unrolled, only the terms that are not zero are left."""
+    """Multiply row `at` of a matrix with a vector. When `at` is unrolled, only the non-zero terms remain."""
     rows = [_sum(row, element, dtype) for row in matrix]
     found = rows.pop()
     for index in reversed(range(len(rows))):

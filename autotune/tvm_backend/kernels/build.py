@@ -15,17 +15,32 @@ from autotune.tvm_backend.search.space import replay
 
 
 def build_candidate(item: Candidate | Trial, program: Any, target: Any, path: Path) -> None:
-    """Replay a candidate of a program and compile it. Raises what `replay` and `build_library` raise."""
+    """Replay the trace of a candidate and compile its kernel.
+
+    Args:
+        item: The candidate, or its trial.
+        program: The tensor program of its task.
+        target: The target.
+        path: The library to write.
+
+    Raises:
+        Exception: Whatever `replay` and `build_library` raise.
+    """
     build_library(replay([item], program, target)[0].sch.mod, target, path)
 
 
 def build_library(scheduled: Any, target: Any, path: Path) -> None:
-    """Compile the program of a schedule for the target and write a library that `load_module` takes.
+    """Compile a scheduled program and write a library that TVM's `load_module` can load.
 
-    Weights that a schedule repacks are taken as packed: only the kernel itself is timed.
+    If the schedule repacks weights, the library takes them packed, so that only the kernel itself is timed.
+
+    Args:
+        scheduled: The module of the schedule.
+        target: The target.
+        path: The library to write.
 
     Raises:
-        Exception: whatever TVM's lowering or code generation raises.
+        Exception: Whatever TVM's lowering or code generation raises.
     """
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
@@ -37,10 +52,16 @@ def build_library(scheduled: Any, target: Any, path: Path) -> None:
 
 
 def link_shared(output: str, objects: Sequence[str] | str, *_: Any, **__: Any) -> None:
-    """Link objects with the linker alone: 3 ms, where the compiler driver takes 20 and more.
+    """Link object files to a shared library.
+
+    It calls the linker directly, which takes 3 ms. A compiler driver takes 20 ms or more.
+
+    Args:
+        output: The library to write.
+        objects: The object files.
 
     Raises:
-        WorkerError: the linker failed.
+        WorkerError: There is no linker, or it failed.
     """
     files = [objects] if isinstance(objects, str) else list(objects)
     command = [_linker(), "-shared", "-o", output, *files]

@@ -1,7 +1,7 @@
-"""Whether this machine can do the work at all: one kernel that is known to be good is compiled, linked and run.
+"""Test whether this machine can tune for a target: compile, link and run a kernel that is known to be good.
 
-Asked before the first stage for a target, and when many candidates fail alike. What goes wrong here is the machine's
-fault or the target's, never a candidate's, so no trial is spent on it.
+The test is made before the first stage for a target, and when many candidates fail in the same way. If it fails, the
+machine or the target is at fault and no candidate is, so no trial is spent on it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _STEPS = ("compile", "load", "run")
 
 
 def check_machine(description: Mapping[str, Any]) -> None:
-    """Compile, link, load and run the known good kernel for a target's CPU, in a process that may die of it.
+    """Compile, link, load and run the test kernel for the CPU of a target, in an isolated process.
 
     Args:
-        description: the target; of one for a GPU its host is tried.
+        description: The target. For a GPU target, the CPU is that of its host.
 
     Raises:
-        MachineProblem: it did not work. Says why and what helps.
-        DiskProblem: the disk of the temporary folder is full.
+        MachineProblem: The test failed. The message says why and what to do.
+        DiskProblem: The disk of the temporary folder is full.
     """
     cpu = dict(description if description["kind"] == "llvm" else description.get("host", {"kind": "llvm"}))
     with _temporary_folder() as folder:
@@ -46,7 +46,7 @@ def check_machine(description: Mapping[str, Any]) -> None:
 
 
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder for what is compiled; TVM's compiler needs one, too."""
+    """Return a folder for the compiled kernel. TVM's compiler needs a usable temporary folder too."""
     try:
         return tempfile.TemporaryDirectory(prefix="autotune-probe-")
     except OSError as error:
@@ -61,7 +61,10 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def _probe(description: Mapping[str, Any], note: Path) -> None:
-    """Each step is noted before it is taken, for a process that dies cannot say at which one."""
+    """Compile, load and run the test kernel.
+
+    Each step is written to `note` before it starts, because a process that dies cannot report where.
+    """
     import tvm
 
     note.write_text(_STEPS[0])
@@ -75,7 +78,10 @@ def _probe(description: Mapping[str, Any], note: Path) -> None:
 
 
 def _program() -> Any:
-    """Vector arithmetic on floats, half floats and integers: what a compiler uses a CPU's later instructions for."""
+    """Return a program with vector arithmetic on floats, half floats and integers.
+
+    For these a compiler uses the newer instruction sets of a CPU.
+    """
     from tvm import s_tir, te
 
     x = te.placeholder((_ELEMENTS,), "float32", name="x")
@@ -115,10 +121,10 @@ def _step(note: Path) -> str:
 
 
 def _reason(target: Mapping[str, Any], outcome: ItemResult, step: str) -> str:
-    """What stands in the way, and what helps."""
+    """Return why the test failed and what to do."""
     said = outcome.reason.removeprefix(f"{WorkerError.__name__}: ")
     if outcome.kind in ("memory", "timeout"):
-        return f"a tiny kernel could not be tried out here ({said}); end what else runs on this machine"
+        return f"a small test kernel cannot be run here ({said}); end other programs on this machine"
     if step == "compile":
         return f"nothing can be compiled here: {said}"
     foreign = "SIGILL" in said or step == "load"

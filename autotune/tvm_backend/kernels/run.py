@@ -8,14 +8,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# How many times as slow as the best a candidate may be that is timed at all, with one repeat, with all repeats.
-_ROUGHLY, _ONCE, _FULLY = 3.0, 1.3, 1.05
+# A slow candidate gets fewer repeats. Each limit is a multiple of the best time of the task so far.
+_FIRST_REPEAT_LIMIT = 3.0  # the first repeat is only made if the first runs are faster than this
+_SECOND_REPEAT_LIMIT = 1.3  # the second repeat is only made if a run was faster than this
+_NEXT_REPEAT_LIMIT = 1.05  # each further repeat is only made if a run was faster than this
 _FIRST_RUNS = 3
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How to time: `warmup` runs that do not count, then `repeats` means over at least `min_repeat_ms` each."""
+    """How to time a candidate.
+
+    Attributes:
+        warmup: How many runs are made first that do not count.
+        repeats: How many times are measured.
+        min_repeat_ms: For how many milliseconds a repeat runs at least. Its time is the mean of its runs.
+    """
 
     warmup: int
     repeats: int
@@ -24,32 +32,48 @@ class Timing:
 
 @dataclass
 class Runner:
-    """Times libraries on one device; keeps the arguments between candidates of equal argument shapes."""
+    """Times libraries on one device.
+
+    The arguments are kept for the next candidate if its arguments have the same shapes and types.
+
+    Attributes:
+        device: The TVM device.
+        timing: How to time a candidate.
+    """
 
     device: Any
     timing: Timing
     _arguments: dict[str, list[Any]] = field(default_factory=dict)
 
     def time(self, library: Path, args: Any, best_us: float | None) -> list[float]:
-        """Microseconds per run, one value per repeat.
+        """Time a candidate.
 
-        Repeats are for those that may be the best. A candidate whose first runs are more than three times as slow as
-        `best_us` has these as its times; one of which no run came within 1.3 times after the first repeat, or within
-        1.05 times after a later one, gets no more. (AdaTune, Li et al., NeurIPS 2020, spares repeats too, by the
-        spread of the times so far.)
+        A candidate that is clearly slower than the best gets fewer repeats. Three single runs come first. If their
+        median is more than 3 times the best time, there are no repeats. If no run takes at most 1.3 times the best
+        time, the first repeat is the only one. If no run takes at most 1.05 times the best time, the second repeat is
+        the last. AdaTune (Li et al., NeurIPS 2020) also saves repeats, based on the spread of the times so far.
+
+        Args:
+            library: The library with the kernel.
+            args: The type and the shape of each argument, as TVM's `ArgInfo.as_json` writes them.
+            best_us: The best time of the task so far in microseconds; None if there is none.
+
+        Returns:
+            The time of a run in microseconds, one value for each repeat. Without repeats, the times of the first runs.
         """
         import tvm
 
         module = tvm.runtime.load_module(str(library))
         tensors = self._tensors(args)
         first = self._first(module, tensors)
-        goal = math.inf if best_us is None else best_us
-        if statistics.median(first) > _ROUGHLY * goal:
+        best = math.inf if best_us is None else best_us
+        if statistics.median(first) > _FIRST_REPEAT_LIMIT * best:
             return first
         times: list[float] = []
         while len(times) < self.timing.repeats:
             times += self._repeat(module, tensors)
-            if min(*first, *times) > (_FULLY if len(times) > 1 else _ONCE) * goal:
+            limit = _SECOND_REPEAT_LIMIT if len(times) == 1 else _NEXT_REPEAT_LIMIT
+            if min(*first, *times) > limit * best:
                 break
         return times
 
@@ -64,12 +88,22 @@ class Runner:
 
     @property
     def on_cpu(self) -> bool:
+        """Whether the device is the CPU."""
         return str(self.device.type) == "cpu"
 
     def time_flushed(self, library: Path, args: Any, runs: int) -> list[float]:
-        """Microseconds of single runs; before each, all but the first argument is flushed from the CPU's caches.
+        """Time single runs with cold caches. CPU only.
 
-        So a kernel finds its operands in a whole model: the weights come from memory.
+        Before each run, all arguments but the first are flushed from the caches of the CPU. In a whole model it is the
+        same: a kernel reads its weights from memory.
+
+        Args:
+            library: The library with the kernel.
+            args: The type and the shape of each argument, as for `time`.
+            runs: How many runs to time.
+
+        Returns:
+            The time of each run, in microseconds.
         """
         import tvm
 
@@ -93,7 +127,7 @@ class Runner:
         return self._arguments[key]
 
     def _tensor(self, dtype: str, dims: list[int]) -> Any:
-        """Random floats; zeros for integers, which may be indices that a random value would send anywhere."""
+        """Return a tensor of random floats. Integers are zero: they may be indices, and random ones out of bounds."""
         import numpy as np
         import tvm
 
@@ -105,7 +139,12 @@ class Runner:
 
 
 def open_device(kind: str, index: int = 0) -> Any:
-    """The device of a target kind: `llvm` runs on the CPU."""
+    """Return the TVM device that a target runs on.
+
+    Args:
+        kind: `llvm` for the CPU, or `cuda`.
+        index: The number of the GPU.
+    """
     import tvm
 
     return tvm.cuda(index) if kind == "cuda" else tvm.cpu(0)

@@ -1,7 +1,7 @@
-"""Check that a kernel computes what its unscheduled task computes, on random inputs.
+"""Check on random inputs that a kernel computes the same as its task without a schedule.
 
-The reference is the task's own tensor program, compiled without any schedule and run once on the CPU. What it
-leaves in the arguments that it writes is kept on disk; the inputs are made anew, from their seed.
+The reference is the result of the task's tensor program, compiled without any schedule and run once on the CPU. Its
+outputs are kept on disk. The inputs are drawn again from their seed whenever they are needed.
 """
 
 from __future__ import annotations
@@ -24,25 +24,30 @@ from autotune.tvm_backend.vector_math import intrinsics
 Array = npt.NDArray[Any]
 
 FORMAT = ("autotune-reference", 1)
-# How far another order of additions may lead, relative to the largest value of the output.
+# The allowed error relative to the largest value of the output: a schedule may add in another order.
 _TOLERANCE = {"float64": 1e-8, "float32": 1e-4, "float16": 3e-2}
 _COARSE = 0.1  # of other floats: fp8
-_ROUNDED = 1e-3  # share of an integer output that may differ where it was made from floats
-_PERIOD = 65_521  # a prime, so that repeated values line up with no tile
+_ROUNDED = 1e-3  # the fraction of an integer output that may differ if it was computed from floats
+_PERIOD = 65_521  # a prime: inputs that repeat with it never line up with a tile
 _SEED = 1
-_GUARD = 4096
-_ALIGNED = 64
-_MARK = 0xA5
-_NESTED = re.compile(r"\w\[[^\]]*\w\[")
+_GUARD_BYTES = 4096  # before and after each argument
+_ALIGNMENT = 64
+_GUARD_VALUE = 0xA5
+_NESTED_INDEX = re.compile(r"\w\[[^\]]*\w\[")
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What a task leaves in its arguments; `problem` says why that is not known, for a task that cannot be checked.
+    """The right outputs of a task for random inputs, or the reason why they are not known.
 
-    `args` are dtype and dimensions of each argument, `outputs` the arguments that it writes, by index. Inputs are
-    `positive` where the program gives no number otherwise (a root, a logarithm), and integers are zero where it
-    uses a value as an index, which a random one would send anywhere.
+    Attributes:
+        args: The element type and the shape of each argument.
+        outputs: The right values of the arguments that the task writes, by the index of the argument.
+        positive: Whether the inputs are positive. They are if the outputs would not be finite otherwise, as those of a
+            logarithm.
+        indexes: Whether integer inputs are zero. They are if the task uses values as indices: random ones could be out
+            of bounds.
+        problem: Why the task cannot be checked; empty if it can.
     """
 
     args: tuple[tuple[str, tuple[int, ...]], ...] = ()
@@ -53,20 +58,24 @@ class Reference:
 
 
 def compute(program: Any, description: Mapping[str, Any]) -> Reference:
-    """Compile and run a task without a schedule, on the CPU that the target description names.
+    """Compile a task without a schedule, run it on the CPU, and return its outputs.
 
-    Elementary functions come from the C library, so that our own formulas are checked, too.
+    Elementary functions come from the C library, so that our own formulas are checked too.
+
+    Args:
+        program: The tensor program of the task.
+        description: The target, as TVM describes it.
 
     Raises:
-        Exception: whatever TVM raises for a program that it cannot compile so.
+        Exception: Whatever TVM raises if it cannot compile the program.
     """
     import tvm
 
-    # It runs once or twice: more optimisation costs more time than it saves, and a linker is not needed.
+    # It runs once or twice, so more optimisation would cost more time than it saves. No linker is needed.
     target = tvm.target.Target({**description, "opt-level": 1, "jit": "orcjit"})
     with intrinsics.library_functions():
         main = tvm.driver.build(program, target=target)["main"]
-    args, indexes = _arguments(program), bool(_NESTED.search(program.script()))
+    args, indexes = _arguments(program), bool(_NESTED_INDEX.search(program.script()))
     found = _run(main, args, False, indexes)
     if not all(np.isfinite(array).all() for array in found.outputs.values()):
         found = _run(main, args, True, indexes)
@@ -92,7 +101,7 @@ def _run(main: Any, args: tuple[tuple[str, tuple[int, ...]], ...], positive: boo
 
 
 def _inputs(args: Sequence[tuple[str, tuple[int, ...]]], positive: bool, indexes: bool) -> list[Array]:
-    """Seeded arguments: normal floats, fair booleans, small integers."""
+    """Draw the arguments from their seed: normally distributed floats, small integers, and booleans."""
     rng = np.random.default_rng(_SEED)
     normal = rng.standard_normal(_PERIOD, np.float32)
     values: dict[str, Array] = {"f": np.abs(normal) + np.float32(0.1) if positive else normal}
@@ -108,7 +117,15 @@ def _inputs(args: Sequence[tuple[str, tuple[int, ...]]], positive: bool, indexes
 
 
 def save(path: Path, reference: Reference) -> None:
-    """Publish a reference."""
+    """Write a reference to a file, which appears whole.
+
+    Args:
+        path: The file.
+        reference: The reference.
+
+    Raises:
+        DiskProblem: The file cannot be written.
+    """
     buffer = io.BytesIO()
     name, version = FORMAT
     meta = {"format": name, "version": version, "args": reference.args, "positive": reference.positive}
@@ -120,7 +137,7 @@ def save(path: Path, reference: Reference) -> None:
 
 
 def load(path: Path) -> Reference | None:
-    """What `save` published; None where there is none that can be used."""
+    """Return the reference in a file; None if there is no such file or it cannot be used."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             meta = json.loads(bytes(stored["meta"]))
@@ -128,7 +145,7 @@ def load(path: Path) -> Reference | None:
             args = tuple((str(dtype), tuple(dims)) for dtype, dims in meta["args"])
         if (meta["format"], meta["version"]) == FORMAT:
             return Reference(args, outputs, bool(meta["positive"]), bool(meta["indexes"]), str(meta["problem"]))
-    except Exception:  # derived data: whatever is wrong with it, it is computed again
+    except Exception:  # whatever is wrong with the file, the reference can be computed again
         pass
     return None
 
@@ -141,10 +158,13 @@ class Verifier:
     device: Any
 
     def check(self, main: Any) -> None:
-        """Run a kernel once and compare everything it leaves behind.
+        """Run a kernel once, and compare all of its arguments with the reference afterwards.
+
+        Args:
+            main: The kernel.
 
         Raises:
-            WrongResult: a value is wrong, an input was changed, or something beside an argument was written.
+            WrongResult: An output is wrong, an input was changed, or the kernel wrote beyond an argument.
         """
         reference = self.reference
         inputs = _inputs(reference.args, reference.positive, reference.indexes)
@@ -156,7 +176,7 @@ class Verifier:
         # One that reads halves may compute in them, on tensor cores say, whatever it writes.
         allowed = max((_TOLERANCE.get(dtype, _COARSE) for dtype in floats), default=None)
         for index, tensor in enumerate(tensors):
-            if guards and guards[index].harmed():
+            if guards and guards[index].overwritten():
                 raise WrongResult(f"wrote beyond the bounds of argument {index}")
             expected = reference.outputs.get(index)
             if expected is not None:
@@ -165,7 +185,11 @@ class Verifier:
                 raise WrongResult(f"changed argument {index}, which is an input")
 
     def check_library(self, library: Path) -> None:
-        """Check the kernel in a library that `build_library` wrote. Raises as `check` does."""
+        """Check the kernel in a library that `build_library` wrote.
+
+        Raises:
+            WrongResult: As in `check`.
+        """
         import tvm
 
         self.check(tvm.runtime.load_module(str(library))["main"])
@@ -177,20 +201,21 @@ class Verifier:
 
 
 class _Guarded:
-    """A tensor on the CPU with marked memory on both sides."""
+    """A tensor on the CPU between two guard areas, which show whether a kernel writes out of bounds."""
 
     def __init__(self, array: Array) -> None:
         import tvm
 
-        self._raw = np.full(array.nbytes + 2 * _GUARD + _ALIGNED, _MARK, np.uint8)
-        self._start = -self._raw.ctypes.data % _ALIGNED + _GUARD
+        self._raw = np.full(array.nbytes + 2 * _GUARD_BYTES + _ALIGNMENT, _GUARD_VALUE, np.uint8)
+        self._start = -self._raw.ctypes.data % _ALIGNMENT + _GUARD_BYTES
         self._end = self._start + array.nbytes
         inside = self._raw[self._start : self._end].view(array.dtype).reshape(array.shape)
         inside[...] = array
         self.tensor = tvm.runtime.from_dlpack(inside)
 
-    def harmed(self) -> bool:
-        return bool((self._raw[: self._start] != _MARK).any() or (self._raw[self._end :] != _MARK).any())
+    def overwritten(self) -> bool:
+        """Return whether a guard area was changed."""
+        return bool((self._raw[: self._start] != _GUARD_VALUE).any() or (self._raw[self._end :] != _GUARD_VALUE).any())
 
 
 def _compare(index: int, found: Array, expected: Array, allowed: float | None) -> None:
@@ -203,7 +228,7 @@ def _compare(index: int, found: Array, expected: Array, allowed: float | None) -
     wide, truth = found.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(truth)
     if not np.array_equal(np.isfinite(wide), finite):
-        raise WrongResult(f"output {index} is wrong: not finite where it should be, or the reverse")
+        raise WrongResult(f"output {index} is wrong: its infinities and NaNs are not where they should be")
     if not finite.any():
         return
     scale = max(float(np.abs(truth[finite]).max()), 1e-6)

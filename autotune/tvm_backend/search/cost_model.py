@@ -1,8 +1,8 @@
 """The cost model: gradient-boosted trees that rank candidates by features of their loop nests.
 
-A candidate is a bag of rows (`features.py`). The prediction is the sum over its rows; the target is the relative
-throughput, best time of the task over the candidate's time, so that one model serves many tasks (Chen et al.,
-Learning to Optimize Tensor Programs, NeurIPS 2018, section 3; Zheng et al., Ansor, OSDI 2020, section 5.2).
+A candidate has one or more feature rows (`features.py`). Its prediction is the sum over its rows. The target is the
+relative throughput, the best time of the task over the candidate's time, so that one model serves many tasks (Chen
+et al., Learning to Optimize Tensor Programs, NeurIPS 2018, section 3; Zheng et al., Ansor, OSDI 2020, section 5.2).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float32]
 
-# Shallow trees that each see a third of the features: on trials of tasks that a model has not seen, ranks agree with
-# the measured ones to 0.5 (Spearman), and to 0.36 with deep trees that see all (scripts/train_prior.py).
+# Shallow trees that each see a third of the features. On tasks that the model has not seen, its ranks correlate with
+# the measured ones by 0.5 (Spearman); with deep trees that see all features, by 0.36 (scripts/train_prior.py).
 _PARAMETERS = {
     "max_depth": 4,
     "gamma": 0.001,
@@ -31,64 +31,76 @@ _PARAMETERS = {
     "tree_method": "hist",
     "base_score": 0.0,
 }
-_LEAST_TREES, _MOST_TREES = 25, 150
+_MIN_TREES, _MAX_TREES = 25, 150
+# One more tree for every so many candidates.
+_CANDIDATES_PER_TREE = 4
 
 
 @dataclass(frozen=True)
-class Samples:
-    """Rows of many candidates. `rows` is [rows, features]; `owner` [rows] says whose row each is, ascending."""
+class PackedFeatures:
+    """The feature rows of many candidates in one array.
+
+    Attributes:
+        rows: [rows, features].
+        owner: index of the candidate that each row belongs to, ascending, [rows].
+    """
 
     rows: Array
     owner: npt.NDArray[np.int64]
 
     @classmethod
-    def pack(cls, features: Sequence[Array]) -> Samples:
+    def pack(cls, features: Sequence[Array]) -> PackedFeatures:
+        """Concatenate the rows of candidates, each [rows of the candidate, features]."""
         counts = [len(rows) for rows in features]
         return cls(np.concatenate(list(features)), np.repeat(np.arange(len(features)), counts))
 
     def total(self, per_row: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
-        """Sum a value per row to a value per candidate, [count]."""
+        """Sum a value per row, [rows], to a value per candidate, [count]."""
         return np.asarray(np.bincount(self.owner, weights=per_row, minlength=count), dtype=np.float64)
 
 
 def relative_throughput(times_us: Iterable[float | None]) -> list[float]:
-    """Best time over time: 1 for the best trial, 0 for a failed one, whose time is None or 0."""
+    """Return best time over time: 1 for the best trial, 0 for a failed one, whose time is None or 0."""
     times = [time or 0.0 for time in times_us]
     best = min(filter(None, times), default=0.0)
     return [best / time if time else 0.0 for time in times]
 
 
 class CostModel:
-    """A trained booster. Deterministic: the same samples give the same model and the same scores."""
+    """A trained booster. The same samples give the same model and the same scores."""
 
     def __init__(self, booster: Any) -> None:
         self._booster = booster
 
     @classmethod
     def train(cls, features: Sequence[Array], throughput: Sequence[float], start: CostModel | None = None) -> CostModel:
-        """Fit to relative throughputs in [0, 1], one for each candidate; errors weigh as much as throughput.
+        """Fit to the relative throughputs of candidates. Errors are weighted by throughput.
 
-        The more candidates, the more trees, up to 150. With `start`, what is fitted is what that model leaves
-        unexplained: its trees stay, and the new ones follow.
+        The number of trees grows with the number of candidates, up to 150.
+
+        Args:
+            features: of each candidate, [rows of the candidate, features].
+            throughput: of each candidate, in [0, 1].
+            start: a model whose residuals are fitted. Its trees stay, and the new ones follow.
         """
         import xgboost
 
-        samples = Samples.pack(features)
+        packed = PackedFeatures.pack(features)
         label = np.asarray(throughput, dtype=np.float64)
-        weight = np.maximum(label, 0.05)[samples.owner]
+        weight = np.maximum(label, 0.05)[packed.owner]
 
         def squared_error(margin: npt.NDArray[Any], _: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-            residual = (samples.total(margin, len(label)) - label)[samples.owner]
+            residual = (packed.total(margin, len(label)) - label)[packed.owner]
             return residual * weight, weight
 
-        matrix = xgboost.DMatrix(samples.rows, nthread=1)
+        matrix = xgboost.DMatrix(packed.rows, nthread=1)
         known = start._booster if start else None
-        trees = min(_MOST_TREES, _LEAST_TREES + len(label) // 4)
+        trees = min(_MAX_TREES, _MIN_TREES + len(label) // _CANDIDATES_PER_TREE)
         return cls(xgboost.train(dict(_PARAMETERS), matrix, trees, obj=squared_error, xgb_model=known))
 
     @classmethod
     def load(cls, path: Path, columns: int) -> CostModel | None:
-        """The model that `serialise` gave, or None where there is none of so many features: it can be trained again."""
+        """Read the model that `serialise` gave. None where there is none with so many features; train it again."""
         import xgboost
 
         try:
@@ -99,19 +111,24 @@ class CostModel:
 
     @classmethod
     def deserialise(cls, data: bytes) -> CostModel:
-        """The model that `serialise` gave. Raises xgboost's XGBoostError for anything else."""
+        """Make the model from what `serialise` gave.
+
+        Raises:
+            xgboost.core.XGBoostError: the data are anything else.
+        """
         import xgboost
 
         return cls(xgboost.Booster({"nthread": 1}, model_file=bytearray(data)))
 
     def serialise(self) -> bytes:
+        """Return the model in XGBoost's UBJSON format."""
         return bytes(self._booster.save_raw("ubj"))
 
     def score_rows(self, rows: Array) -> npt.NDArray[np.float64]:
-        """As `score`, of candidates that have one row each, [n, columns]."""
+        """Predict as `score` does, for candidates that have one row each, [n, features] to [n]."""
         return np.asarray(self._booster.inplace_predict(rows, predict_type="margin"), dtype=np.float64)
 
     def score(self, features: Sequence[Array]) -> npt.NDArray[np.float64]:
-        """Predicted relative throughput of each candidate; higher is better."""
-        samples = Samples.pack(features)
-        return samples.total(self.score_rows(samples.rows), len(features))
+        """Predict the relative throughput of each candidate, [n]; higher is better."""
+        packed = PackedFeatures.pack(features)
+        return packed.total(self.score_rows(packed.rows), len(features))

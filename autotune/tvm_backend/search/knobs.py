@@ -6,10 +6,9 @@
 | SampleCategorical | the positions of its candidates |
 | SampleComputeLocation | -2 (inlined), -1 (at the root), then every loop around the consumer, outermost first |
 
-Which compute locations exist depends on the tiles that were chosen before: a loop of extent 1 is none. The values are
-therefore positions in the whole loop nest, and one that does not exist under the other knobs stands for the next one
-outwards that does: that is what TVM makes of it when it replays a trace. `Knobs.apply` says which configuration came
-out; only that one is found again by `Knobs.find`, and on those the round trip is exact.
+Which compute locations exist depends on the tiles, because a loop of extent 1 is no location. The values are therefore
+positions in the whole loop nest. When TVM replays a trace, it replaces a position that does not exist by the next one
+outwards. `Knobs.apply` returns the configuration that results. `Knobs.find` finds that one again from the trace.
 """
 
 from __future__ import annotations
@@ -22,17 +21,23 @@ from typing import Any
 
 from autotune.errors import WorkerError
 from autotune.strategies.space import Configuration, Knob, Space
-from autotune.tvm_backend.search.nest import Sketch
+from autotune.tvm_backend.search.nest import TiledSketch
 from autotune.tvm_backend.search.space import before_postprocessing, plain_trace, sampled, tune_context
+from autotune.tvm_backend.search.tiles import tiles
 
-# Replays with decisions drawn anew that look for the deepest loop nest around a consumer. A nest that is tiled on
-# many levels has as many loops whatever the tiles are, and takes long to replay.
+# How often a sketch is replayed with new random decisions to find the deepest loop nest around a consumer. A nest that
+# is tiled on many levels has the same number of loops whatever the tiles are, and takes long to replay.
 _PROBES, _TILED_PROBES = 8, 1
 
 
 @dataclass(frozen=True)
 class _Sketch:
-    """A trace without decisions; `samples[i]` is decided by the knob `knobs[i]`."""
+    """A trace without decisions.
+
+    Attributes:
+        samples: its sampling instructions; the knob `knobs[i]` decides `samples[i]`.
+        key: the instructions in JSON.
+    """
 
     instructions: list[Any]
     samples: tuple[Any, ...]
@@ -42,25 +47,26 @@ class _Sketch:
 
 @dataclass(frozen=True)
 class Applied:
-    """A scheduled program after its postprocessors, and the configuration that it came out as."""
+    """A program scheduled and postprocessed, and the configuration that resulted."""
 
     configuration: Configuration
     schedule: Any
 
 
 @dataclass
-class _Merge:
-    """Knobs of all sketches: equal ones (kind, values, and how many like it came before) become one."""
+class _MergedKnobs:
+    """The knobs of all sketches. The n-th knob of the same kind and values is the same knob in every sketch."""
 
     places: dict[Hashable, int] = field(default_factory=dict)
     values: list[tuple[Any, ...]] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
 
     def add(self, found: Sequence[tuple[str, tuple[Any, ...]]]) -> tuple[int, ...]:
+        """Add the knobs of a sketch, each kind and values; return their places in the space."""
         seen: Counter[Hashable] = Counter()
         chosen = []
         for kind, values in found:
-            # Loop nests differ by a loop or two between sketches; it is the same decision.
+            # Loop nests differ by a loop or two between sketches, but the decision is the same.
             same: Hashable = kind if kind == "location" else (kind, values)
             place = self.places.setdefault((same, seen[same]), len(self.values))
             seen[same] += 1
@@ -77,10 +83,10 @@ class _Merge:
 
 
 class Knobs:
-    """The space of a program and a target.
+    """The knobs of a program on a target.
 
     Raises:
-        WorkerError: the space has a sampling instruction that this view does not know.
+        WorkerError: the space has a sampling instruction that this view does not cover.
     """
 
     def __init__(self, program: Any, target: Any) -> None:
@@ -89,32 +95,32 @@ class Knobs:
         self.context = tune_context(program, target)
         self._postprocessors = list(self.context.space_generator.postprocs or [])
         traces = [schedule.trace.simplified(True) for schedule in self.context.generate_design_space()]
-        merge, sketches = _Merge(), dict[str, _Sketch]()
+        merge, sketches = _MergedKnobs(), dict[str, _Sketch]()
         for trace in traces:
             plain = plain_trace(trace)
             key = _key(plain)
             if key not in sketches:
                 samples = tuple(item for item in trace.insts if str(item.kind.name).startswith("Sample"))
-                probes = _PROBES if Sketch.read(before_postprocessing(plain)) is None else _TILED_PROBES
-                found = _values(trace, samples, self._probe(trace, probes))
+                probes = _PROBES if TiledSketch.read(before_postprocessing(plain)) is None else _TILED_PROBES
+                found = _values(trace, samples, self._depths(trace, probes))
                 sketches[key] = _Sketch(list(trace.insts), samples, merge.add(found), key)
         self._sketches = list(sketches.values())
         self._by_key = {sketch.key: index for index, sketch in enumerate(self._sketches)}
         self.space = self._space(merge)
         self._index = [{value: at for at, value in enumerate(knob.values)} for knob in self.space.knobs]
 
-    def _space(self, merge: _Merge) -> Space:
+    def _space(self, merge: _MergedKnobs) -> Space:
         sketch = Knob("sketch", tuple(range(len(self._sketches))))
         knobs = (sketch, *(Knob(name, values) for name, values in zip(merge.names, merge.values, strict=True)))
         used = [tuple(at in {0, *sketch.knobs} for at in range(len(knobs))) for sketch in self._sketches]
         return Space(knobs, tuple(used))
 
     def sketches(self) -> list[tuple[list[Any], tuple[int, ...]]]:
-        """Of each sketch the instructions in JSON form, and which knobs decide its sampling instructions, in order."""
+        """Return the instructions of each sketch in JSON form, and the knobs that decide its sampling instructions."""
         return [(json.loads(sketch.key), sketch.knobs) for sketch in self._sketches]
 
-    def _probe(self, trace: Any, probes: int) -> dict[Any, int]:
-        """How many loops there are around the consumer of each block whose location is sampled, at most."""
+    def _depths(self, trace: Any, probes: int) -> dict[Any, int]:
+        """Return for each SampleComputeLocation how many loops there are around the block's consumer, at most."""
         depths: dict[Any, int] = {}
         if not any(item.kind.name == "SampleComputeLocation" for item in trace.insts):
             return depths
@@ -136,10 +142,10 @@ class Knobs:
         return Schedule(self.program, seed=seed, debug_mask="none", error_render_level="none")
 
     def apply(self, configuration: Configuration) -> Applied | None:
-        """The scheduled program of a configuration of the space, or None where it is invalid. 1.4 to 13 ms.
+        """Schedule the program as a configuration says; None where it is invalid. It takes 1.4 to 13 ms.
 
-        It is invalid when an instruction of the sketch or a postprocessor refuses it, or when TVM replaced a
-        decision by one that is no value of its knob.
+        A configuration is invalid when an instruction of the sketch or a postprocessor rejects it, or when TVM
+        replaces a decision by one that is not a value of its knob.
         """
         from tvm.s_tir.schedule import Trace
 
@@ -153,12 +159,12 @@ class Knobs:
             Trace(sketch.instructions, decisions).apply_to_schedule(schedule, True)
             schedule.enter_postproc()
             valid = all(item.apply(schedule) for item in self._postprocessors)
-        except Exception:  # TVM raises many kinds; each says that the schedule cannot be
+        except Exception:  # TVM raises many types; each means that the schedule is invalid
             return None
-        found = self._settled(configuration[0], schedule.trace) if valid else None
+        found = self._resulting(configuration[0], schedule.trace) if valid else None
         return None if found is None else Applied(found, schedule)
 
-    def _settled(self, sketch: int, trace: Any) -> Configuration | None:
+    def _resulting(self, sketch: int, trace: Any) -> Configuration | None:
         decided = [trace.get_decision(item) for item in trace.insts if str(item.kind.name).startswith("Sample")]
         return self._configuration(sketch, decided)
 
@@ -176,29 +182,30 @@ class Knobs:
         return tuple(found)
 
     def find(self, trace: Any) -> Configuration | None:
-        """The configuration of a trace in TVM's JSON form, whoever proposed it; None where the space has it not."""
+        """Return the configuration of a trace in TVM's JSON form; None where the space does not have it."""
         try:
             sketch = self._by_key.get(_key(trace))
             decided = sampled(trace)
-        except (KeyError, IndexError, TypeError, ValueError):  # not a trace, or of another version
+        except (KeyError, IndexError, TypeError, ValueError):  # not a trace, or one of another version
             return None
         return None if sketch is None else self._configuration(sketch, decided)
 
-    def adopt(self, trace: Any) -> Configuration | None:
-        """What a trace of a similar program decides, in the sketch that treats its loops the same way, if there is one.
+    def transfer(self, trace: Any) -> Configuration | None:
+        """Return the configuration with the same decisions as a trace of a similar program.
 
-        The programs may differ in what is fused to the operator. None as well where a decision is no value of its knob.
+        The programs may differ in what is fused to the operator. None where no sketch treats its loops in the same
+        way, or where a decision is not a value of its knob.
         """
         try:
             form, decided = _form(before_postprocessing(trace)), sampled(trace)
-        except (AttributeError, KeyError, IndexError, TypeError, ValueError):  # not a trace, or of another version
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError):  # not a trace, or one of another version
             return None
         alike = (at for at, sketch in enumerate(self._sketches) if _form(json.loads(sketch.key)) == form)
         return next(filter(None, (self._configuration(at, decided) for at in alike)), None)
 
 
 def _form(instructions: Sequence[Any]) -> list[Any]:
-    """The instructions that sample, or have to do with loops, whatever the blocks are; loops are numbered."""
+    """Return the instructions that sample or concern loops, without the names of blocks; loops are numbered."""
     loops: dict[str, int] = {}
     found = []
     for kind, inputs, attributes, outputs in instructions:
@@ -211,7 +218,7 @@ def _form(instructions: Sequence[Any]) -> list[Any]:
 
 
 def _key(trace: Any) -> str:
-    """The instructions of a trace in JSON, without postprocessing and decisions."""
+    """Return the instructions of a trace in JSON, without postprocessing and decisions."""
     return json.dumps(before_postprocessing(trace))
 
 
@@ -221,7 +228,11 @@ def _depth(schedule: Any, block: Any) -> int:
 
 
 def _values(trace: Any, samples: Sequence[Any], depths: dict[Any, int]) -> list[tuple[str, tuple[Any, ...]]]:
-    """Kind and values of every sampling instruction."""
+    """Return the kind and the values of every sampling instruction.
+
+    Args:
+        depths: for each SampleComputeLocation, the loops around the consumer.
+    """
     found: list[tuple[str, tuple[Any, ...]]] = []
     for item in samples:
         kind = str(item.kind.name)
@@ -230,31 +241,9 @@ def _values(trace: Any, samples: Sequence[Any], depths: dict[Any, int]) -> list[
         elif kind == "SampleComputeLocation":
             found.append(("location", tuple(range(-2, depths.get(item, 0)))))
         elif kind == "SamplePerfectTile":
-            found.append(("tile", _tiles(trace, item)))
+            found.append(("tile", tiles(trace, item)))
         else:
-            raise WorkerError(f"{kind} is no knob that strategies know; use --strategy evolutionary for this task")
-    return found
-
-
-def _tiles(trace: Any, item: Any) -> tuple[tuple[int, ...], ...]:
-    decision = _value(trace.get_decision(item))
-    extent = 1
-    for factor in decision:
-        extent *= factor
-    parts, innermost = int(item.attrs[0]), int(item.attrs[1])
-    if extent < 1:
-        return (decision,)  # an extent that is not known is not tiled
-    return tuple(sorted(factorisations(extent, parts, innermost), key=lambda tile: tile[::-1]))
-
-
-def factorisations(extent: int, parts: int, innermost: int) -> list[tuple[int, ...]]:
-    """Ordered ways to write `extent` as a product of `parts` factors, the last at most `innermost` (-1: any)."""
-    if parts == 1:
-        return [(extent,)] if innermost < 0 or extent <= innermost else []
-    found = []
-    for last in range(1, extent + 1 if innermost < 0 else min(extent, innermost) + 1):
-        if extent % last == 0:
-            found += [(*rest, last) for rest in factorisations(extent // last, parts - 1, -1)]
+            raise WorkerError(f"knobs do not cover the instruction {kind}; submit with --strategy evolutionary instead")
     return found
 
 

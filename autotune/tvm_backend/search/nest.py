@@ -1,11 +1,11 @@
-"""The loop nest of a candidate, read off its trace: features of a tiled block without lowering the program.
+"""Features of a candidate's loop nest, read off its trace without lowering the program.
 
-A block that MetaSchedule tiles on many levels is an einsum: each buffer is indexed by sums of its loops. From tile
-sizes follows, for every level of the nest, how much data it touches and how often each element is used again, which
-is what caches and registers reward. That takes microseconds, where a replay takes milliseconds, and ranks candidates
-of tasks that were never measured better than features of the lowered program do (`scripts/train_prior.py`). The idea
-is that of Pruner's draft model (Qiao et al., ASPLOS 2025, section 4) and of TLP (Zhai et al., ASPLOS 2023): both
-judge schedules before they are lowered.
+A block that MetaSchedule tiles on many levels is an einsum: sums of its loops index each buffer. Every level of its
+nest touches an amount of data and uses each element a number of times, both of which follow from the tile sizes, and
+caches and registers reward reuse. The computation takes microseconds, where a replay takes milliseconds. On tasks
+that were never measured it ranks candidates better than features of the lowered program (`scripts/train_prior.py`).
+The idea is that of Pruner's draft model (Qiao et al., ASPLOS 2025, section 4) and of TLP (Zhai et al., ASPLOS 2023):
+both judge schedules before they are lowered.
 """
 
 from __future__ import annotations
@@ -24,25 +24,52 @@ from autotune.tvm_backend.target import vector_registers
 
 Rows = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.float64]
+# Features by name, each [candidates].
+Columns = dict[str, Numbers]
 
 _LEVELS = 8  # of a tiling structure at most: GPUs have SSSRRSRS
-_PARTS = 5
-_LOOPS = 4  # innermost spatial loops whose tiles are features of their own
-_LOCATIONS = 2
-_PER_LEVEL = 12
-# A loop nest is run in parallel by its outermost loops, until these make more than so many pieces for each core.
+_PARTS = 5  # of a tile at most
+_LOOPS = 4  # the tiles of this many spatial loops are features, from the innermost one outwards
+_LOCATIONS = 2  # the compute locations of this many producers are features
+_BODIES = 4  # statements that may be unrolled are counted for this many levels, from inside out
+_BUFFERS = ("largest_input", "second_input", "output")
+# Outer loops are fused and run in parallel until they make more than this many pieces for each core.
 _PIECES_PER_CORE = 16
-WIDTH = _LEVELS * _PER_LEVEL + _LOOPS * _PARTS + 19 + _LOCATIONS * 2
+# log2(unroll limit / statements) where nothing is unrolled.
+_NOT_UNROLLED = -12.0
+
+_LEVEL_COLUMNS = (
+    *("extent", "iterations"),
+    *(f"{buffer}_{fact}" for buffer in _BUFFERS for fact in ("elements", "reuse", "run")),
+    "elements",
+)
+_SCHEDULE_COLUMNS = (
+    "unroll_limit",
+    *(f"unroll_limit_over_body{level}" for level in range(_BODIES)),
+    *("inner_tile", "inner_rows", "first_inner_reduction", "last_inner_reduction"),
+    *("parallel_pieces", "parallel_balance", "outer_tile"),
+    *("spatial_iterations", "reduction_iterations", "fused_level", "producers", "loops"),
+    *(f"producer{index}_{fact}" for index in range(_LOCATIONS) for fact in ("loop", "level")),
+    *("result_registers", "register_pressure"),
+)
+# The features in their order. Levels, loops and parts of tiles count from inside out. All are logarithms to base 2,
+# but for balance, levels, loops and producers. What a candidate does not have is NaN.
+COLUMNS = (
+    *(f"level{level}_{name}" for level in range(_LEVELS) for name in _LEVEL_COLUMNS),
+    *(f"loop{loop}_part{part}" for loop in range(_LOOPS) for part in range(_PARTS)),
+    *_SCHEDULE_COLUMNS,
+)
+WIDTH = len(COLUMNS)
 
 
 @dataclass(frozen=True)
 class Einsum:
-    """A block: its loops, and for each buffer, the written one last, how its indices depend on them.
+    """A block: its loops, and how the indices of its buffers depend on them.
 
     Attributes:
         spatial, reduction: positions of the loops of each kind.
         extents: of the loops, [loops].
-        accesses: coefficients, each [dimensions of the buffer, loops].
+        accesses: of each buffer, the output last: coefficients of the loops, [dimensions of the buffer, loops].
     """
 
     spatial: tuple[int, ...]
@@ -52,7 +79,7 @@ class Einsum:
 
     @classmethod
     def of(cls, program: Any, block: str) -> Einsum:
-        """The block of this name in a program that is not scheduled yet."""
+        """Read the block of this name in a program that is not scheduled yet."""
         from tvm.s_tir import Schedule
 
         schedule = Schedule(program)
@@ -67,7 +94,7 @@ class Einsum:
 
 
 def _coefficients(index: Any, variables: Sequence[Any]) -> list[float]:
-    """How far an index moves with each loop; nowhere where it is no sum of loops."""
+    """Return the coefficient of each loop in an index, or zeros where the index is no sum of loops."""
     from tvm import sym
 
     found = list(sym.detect_linear_equation(index, list(variables)))
@@ -75,14 +102,14 @@ def _coefficients(index: Any, variables: Sequence[Any]) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Sketch:
+class TiledSketch:
     """What the sampling instructions of a sketch decide, by their position among these.
 
     Attributes:
         block: name of the tiled block.
-        structure: its levels from outside in, such as SSRSRS.
-        tiles: for each loop of the block the instruction that tiles it.
-        unroll: the instruction that limits unrolling, and what it chooses from.
+        structure: its levels from outside in, such as SSRSRS (S spatial, R reduction).
+        tiles: for each loop of the block, the instruction that tiles it.
+        unroll: the instruction that limits unrolling, and the limits it chooses from.
         locations: instructions that place the producers.
         fused: the loop at which the consumers are computed, counted from outside; -1: not in this nest.
     """
@@ -95,9 +122,9 @@ class Sketch:
     fused: int
 
     @classmethod
-    def read(cls, instructions: Sequence[Any]) -> Sketch | None:
-        """From instructions in JSON form, without postprocessing; None where no block is tiled on many levels."""
-        reader = _Reader()
+    def read(cls, instructions: Sequence[Any]) -> TiledSketch | None:
+        """Read instructions in JSON form, without postprocessing. None where no block is tiled on many levels."""
+        reader = _InstructionReader()
         for kind, inputs, attributes, outputs in instructions:
             getattr(reader, str(kind), lambda *_: None)(inputs, attributes, outputs)
             reader.samples += str(kind).startswith("Sample")
@@ -105,8 +132,8 @@ class Sketch:
 
 
 @dataclass
-class _Reader:
-    """Reads instructions one after the other; its methods bear their names."""
+class _InstructionReader:
+    """Reads instructions one after the other. Its methods have the names of the instructions."""
 
     block: str = ""
     structure: str = ""
@@ -120,8 +147,8 @@ class _Reader:
     _loops: dict[str, tuple[str, int]] = field(default_factory=dict)
     _categories: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
-    def sketch(self) -> Sketch:
-        return Sketch(self.block, self.structure, self.tiles, self.unroll, tuple(self.locations), self.fused)
+    def sketch(self) -> TiledSketch:
+        return TiledSketch(self.block, self.structure, self.tiles, self.unroll, tuple(self.locations), self.fused)
 
     def GetSBlock(self, _: Any, attributes: Any, outputs: Any) -> None:
         self._blocks[outputs[0]] = str(attributes[0])
@@ -155,8 +182,12 @@ class _Reader:
 
 
 @dataclass(frozen=True)
-class _Nest:
-    """Candidates of one sketch: the tiles of spatial and of reduction loops, each [candidates, loops, parts]."""
+class _TiledNests:
+    """The loop nests of n candidates of one sketch.
+
+    Attributes:
+        spatial, reduction: tiles of the loops of each kind, parts from outside in, [n, loops, parts].
+    """
 
     einsum: Einsum
     structure: str
@@ -165,35 +196,36 @@ class _Nest:
 
     @cached_property
     def sizes(self) -> list[Numbers]:
-        """Extents of each level, from outside in: [candidates, loops of its kind]."""
+        """Extents of each level, from outside in: [n, loops of its kind]."""
         parts = {"S": iter(np.moveaxis(self.spatial, 2, 0)), "R": iter(np.moveaxis(self.reduction, 2, 0))}
         return [next(parts[kind]) for kind in self.structure]
 
     @cached_property
-    def rows(self) -> Numbers:
-        """How often the innermost spatial tile runs its last loop, the vectorised one: [candidates]."""
+    def inner_rows(self) -> Numbers:
+        """How often the innermost spatial tile runs its last loop, the vectorised one: [n]."""
         return np.asarray(self.spatial[:, :-1, -1].prod(axis=1))
 
 
-class Nests:
-    """The nests of a program's candidates on a target."""
+class NestFeatures:
+    """Extracts features of the loop nests of a program's candidates on a target."""
 
     def __init__(self, program: Any, target: Any) -> None:
         self._program = program
         self._cores = max(int(target.attrs.get("num-cores", 1) or 1), 1)
         self._vectors = vector_registers(target)
-        self._sketches: dict[str, Sketch | None] = {}
+        self._sketches: dict[str, TiledSketch | None] = {}
         self._einsums: dict[str, Einsum] = {}
 
-    def sketch(self, instructions: Sequence[Any]) -> Sketch | None:
-        """What `rows` needs to know; None where it knows nothing of such a sketch."""
+    def sketch(self, instructions: Sequence[Any]) -> TiledSketch | None:
+        """Return what `rows` needs of a sketch; None for a sketch that has no such features."""
         key = json.dumps(instructions)
         if key not in self._sketches:
-            found = Sketch.read(instructions)
-            self._sketches[key] = found if found and self._fits(found) else None
+            found = TiledSketch.read(instructions)
+            self._sketches[key] = found if found and self._is_complete(found) else None
         return self._sketches[key]
 
-    def _fits(self, sketch: Sketch) -> bool:
+    def _is_complete(self, sketch: TiledSketch) -> bool:
+        """Whether every loop of the block is tiled, on no more levels than there are columns for."""
         einsum = self._einsum(sketch.block)
         return set(sketch.tiles) == set(range(len(einsum.extents))) and len(sketch.structure) <= _LEVELS
 
@@ -203,9 +235,9 @@ class Nests:
         return self._einsums[block]
 
     def of_traces(self, traces: Sequence[Any]) -> list[Rows | None]:
-        """Features of traces in JSON form, each [1, WIDTH]; None for one whose block is not tiled."""
+        """Return the features of traces in JSON form, each [1, WIDTH]; None for one without a tiled block."""
         found: list[Rows | None] = [None] * len(traces)
-        groups: dict[int, tuple[Sketch, list[int]]] = {}
+        groups: dict[int, tuple[TiledSketch, list[int]]] = {}
         for at, trace in enumerate(traces):
             sketch = self.sketch(before_postprocessing(trace))
             if sketch is not None:
@@ -217,10 +249,11 @@ class Nests:
                 found[at] = row[None]
         return found
 
-    def rows(self, sketch: Sketch, decisions: Sequence[Numbers]) -> Rows:
-        """Features of many candidates of a sketch, [n, WIDTH].
+    def rows(self, sketch: TiledSketch, decisions: Sequence[Numbers]) -> Rows:
+        """Return the features of n candidates of a sketch, [n, WIDTH].
 
-        `decisions` has for each sampling instruction what was decided: tiles [n, parts], anything else [n].
+        Args:
+            decisions: of each sampling instruction: tiles, [n, parts], or anything else, [n].
         """
         einsum = self._einsum(sketch.block)
         spatial = np.stack([decisions[sketch.tiles[at]] for at in einsum.spatial], axis=1)
@@ -228,93 +261,126 @@ class Nests:
             reduction = np.stack([decisions[sketch.tiles[at]] for at in einsum.reduction], axis=1)
         else:
             reduction = np.ones((len(spatial), 0, sketch.structure.count("R")))
-        nest = _Nest(einsum, sketch.structure, spatial, reduction)
-        columns = [*_levels(nest), *_tiles(nest), *_limits(nest, sketch, decisions, self._cores)]
-        columns += [_log(column) for column in _registers(nest, *self._vectors)]
-        return np.stack(columns, axis=1).astype(np.float32)
+        nests = _TiledNests(einsum, sketch.structure, spatial, reduction)
+        columns = {
+            **_levels(nests),
+            **_tiles(nests),
+            **_unrolling(nests, sketch, decisions),
+            **_parallelism(nests, sketch, decisions, self._cores),
+            **_constants(nests, sketch),
+            **_locations(nests, sketch, decisions),
+            **_registers(nests, *self._vectors),
+        }
+        missing = np.full(len(spatial), np.nan)
+        return np.stack([columns.get(name, missing) for name in COLUMNS], axis=1).astype(np.float32)
 
 
 def _log(values: Any) -> Numbers:
     return np.asarray(np.log2(np.maximum(values, 1e-3)), dtype=np.float64)
 
 
-def _levels(nest: _Nest) -> list[Numbers]:
-    """Of each level from inside out: its extent, the iterations inside, and the data that these touch."""
-    einsum, count = nest.einsum, len(nest.spatial)
-    tile = np.ones((count, len(einsum.extents)))
-    columns: list[Numbers] = []
-    for kind, sizes in zip(reversed(nest.structure), reversed(nest.sizes), strict=True):
+def _levels(nests: _TiledNests) -> Columns:
+    """Describe each level: its extent, the iterations of it and all levels inside, and the data that these touch."""
+    einsum = nests.einsum
+    tile = np.ones((len(nests.spatial), len(einsum.extents)))
+    columns: Columns = {}
+    for level, (kind, sizes) in enumerate(zip(reversed(nests.structure), reversed(nests.sizes), strict=True)):
         loops = list(einsum.spatial if kind == "S" else einsum.reduction)
         tile[:, loops] *= sizes
-        columns += [_log(sizes.prod(axis=1)), *_touched(einsum, tile)]
-    missing = [np.full(count, np.nan)] * _PER_LEVEL * (_LEVELS - len(nest.structure))
-    return columns + missing
+        found = {"extent": _log(sizes.prod(axis=1)), **_touched(einsum, tile)}
+        columns |= {f"level{level}_{name}": values for name, values in found.items()}
+    return columns
 
 
-def _touched(einsum: Einsum, tile: Numbers) -> list[Numbers]:
-    """Iterations of a tile; elements, reuse and contiguous run of its two largest inputs and of its output; all."""
+def _touched(einsum: Einsum, tile: Numbers) -> Columns:
+    """Describe what a tile touches: elements, reuse and contiguous run of its two largest inputs and of its output."""
     iterations = tile.prod(axis=1)
     regions = [1 + (tile - 1) @ access.T for access in einsum.accesses]
     elements = np.stack([region.prod(axis=1) for region in regions], axis=1)
     runs = np.stack([region[:, -1] for region in regions], axis=1)
     largest = np.argsort(-elements[:, :-1], axis=1, kind="stable")[:, :2]
-    columns = [_log(iterations)]
-    for at in (largest[:, :1], largest[:, 1:2], np.full((len(tile), 1), len(regions) - 1)):
-        if not at.size:
-            columns += [np.full(len(tile), np.nan)] * 3
-            continue
-        some, run = np.take_along_axis(elements, at, 1)[:, 0], np.take_along_axis(runs, at, 1)[:, 0]
-        columns += [_log(some), _log(iterations / some), _log(run)]
-    return [*columns, _log(elements.sum(axis=1))]
+    output = np.full((len(tile), 1), len(regions) - 1)
+    columns = {"iterations": _log(iterations), "elements": _log(elements.sum(axis=1))}
+    for buffer, at in zip(_BUFFERS, (largest[:, :1], largest[:, 1:2], output), strict=True):
+        if at.size:
+            some, run = np.take_along_axis(elements, at, 1)[:, 0], np.take_along_axis(runs, at, 1)[:, 0]
+            facts = {"elements": _log(some), "reuse": _log(iterations / some), "run": _log(run)}
+            columns |= {f"{buffer}_{fact}": values for fact, values in facts.items()}
+    return columns
 
 
-def _tiles(nest: _Nest) -> list[Numbers]:
-    """The tiles of the innermost spatial loops from inside out, each from inside out."""
-    count, loops, parts = nest.spatial.shape
-    table = np.full((count, _LOOPS, _PARTS), np.nan)
-    kept, deep = min(loops, _LOOPS), min(parts, _PARTS)
-    table[:, :kept, :deep] = _log(nest.spatial[:, ::-1, ::-1][:, :kept, :deep])
-    return list(table.reshape(count, -1).T)
+def _tiles(nests: _TiledNests) -> Columns:
+    """Return the tiles of the innermost spatial loops, loops and parts from inside out."""
+    tiles = _log(nests.spatial[:, ::-1, ::-1][:, :_LOOPS, :_PARTS])
+    _, loops, parts = tiles.shape
+    return {f"loop{loop}_part{part}": tiles[:, loop, part] for loop in range(loops) for part in range(parts)}
 
 
-def _limits(nest: _Nest, sketch: Sketch, decisions: Sequence[Numbers], cores: int) -> list[Numbers]:
-    """What is unrolled, run in parallel, and computed where."""
-    count, extents, inner = len(nest.spatial), nest.einsum.extents, nest.spatial[:, :, -1]
-    unroll = np.zeros(count)
+def _unrolling(nests: _TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers]) -> Columns:
+    """Compare the limit of unrolling with the statements that the innermost levels would make."""
+    limit = np.zeros(len(nests.spatial))
     if sketch.unroll is not None:
-        unroll = np.array(sketch.unroll[1], dtype=np.float64)[decisions[sketch.unroll[0]].astype(int)]
-    bodies = np.cumprod([nest.rows, *(size.prod(axis=1) for size in nest.sizes[-2:-5:-1])], axis=0)
-    unrolled = [np.where(unroll > 0, _log(unroll / body), -12.0) for body in bodies]
-    pieces = _pieces(nest, sketch, decisions, cores)
-    reduced = nest.reduction[:, :, -1] if nest.einsum.reduction else np.ones((count, 1))
-    work = (float(_log(extents[list(loops)].prod())) for loops in (nest.einsum.spatial, nest.einsum.reduction))
-    per_level = [size.shape[1] for size in nest.sizes]
-    facts = (*work, _level_of(sketch.fused, per_level), len(sketch.locations), len(extents))
-    return [
-        *(_log(unroll), *unrolled),
-        *(_log(inner.prod(axis=1)), _log(nest.rows), _log(reduced[:, 0]), _log(reduced[:, -1])),
-        *(_log(pieces), pieces / (np.ceil(pieces / cores) * cores), _log(nest.sizes[0].prod(axis=1))),
-        *(np.full(count, float(fact)) for fact in facts),
-        *_locations(sketch, decisions, per_level, count),
-    ]
+        limit = np.array(sketch.unroll[1], dtype=np.float64)[decisions[sketch.unroll[0]].astype(int)]
+    levels = (size.prod(axis=1) for size in nests.sizes[-2 : -1 - _BODIES : -1])
+    bodies = np.cumprod([nests.inner_rows, *levels], axis=0)
+    over = (np.where(limit > 0, _log(limit / body), _NOT_UNROLLED) for body in bodies)
+    return {
+        "unroll_limit": _log(limit),
+        **{f"unroll_limit_over_body{level}": values for level, values in enumerate(over)},
+    }
 
 
-def _registers(nest: _Nest, lanes: int, registers: int) -> tuple[Numbers, Numbers]:
-    """Vector registers with results of the innermost tile, and all that it asks for over those that there are.
+def _parallelism(nests: _TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers], cores: int) -> Columns:
+    """Describe the innermost tile, the pieces that run in parallel and how evenly they fill the cores."""
+    pieces = _pieces(nests, sketch, decisions, cores)
+    reduced = nests.reduction[:, :, -1] if nests.einsum.reduction else np.ones((len(pieces), 1))
+    return {
+        "inner_tile": _log(nests.spatial[:, :, -1].prod(axis=1)),
+        "inner_rows": _log(nests.inner_rows),
+        "first_inner_reduction": _log(reduced[:, 0]),
+        "last_inner_reduction": _log(reduced[:, -1]),
+        "parallel_pieces": _log(pieces),
+        "parallel_balance": pieces / (np.ceil(pieces / cores) * cores),
+        "outer_tile": _log(nests.sizes[0].prod(axis=1)),
+    }
 
-    The sums in results are independent of each other: with fewer than a core has multiply-adds in flight, some 8 to
-    10 of today's, it waits for them. Beside results are a row of the operand that is loaded as vectors, and a
-    broadcast; where all ask for more than there are, some are spilled.
+
+def _constants(nests: _TiledNests, sketch: TiledSketch) -> Columns:
+    """Return what all candidates of a sketch have in common."""
+    einsum = nests.einsum
+    facts: dict[str, Any] = {
+        "spatial_iterations": _log(einsum.extents[list(einsum.spatial)].prod()),
+        "reduction_iterations": _log(einsum.extents[list(einsum.reduction)].prod()),
+        "fused_level": _level_of(sketch.fused, nests),
+        "producers": len(sketch.locations),
+        "loops": len(einsum.extents),
+    }
+    return {name: np.full(len(nests.spatial), float(fact)) for name, fact in facts.items()}
+
+
+def _registers(nests: _TiledNests, lanes: int, registers: int) -> Columns:
+    """Count the vector registers that the innermost tile needs.
+
+    The sums in its results are independent of each other. A core stalls where there are fewer of them than it has
+    multiply-adds in flight, which is 8 to 10 today. Beside the results, the tile needs registers for a row of the
+    operand that is loaded as vectors and for a broadcast. Where it needs more than there are, some are spilled.
+
+    Args:
+        lanes: 32-bit elements of a vector register.
+        registers: vector registers of a core.
     """
-    row = np.ceil(nest.spatial[:, -1, -1] / lanes)
-    results = nest.rows * row
-    return results, (results + row + 1) / registers
+    row = np.ceil(nests.spatial[:, -1, -1] / lanes)
+    results = nests.inner_rows * row
+    return {"result_registers": _log(results), "register_pressure": _log((results + row + 1) / registers)}
 
 
-def _pieces(nest: _Nest, sketch: Sketch, decisions: Sequence[Numbers], cores: int) -> Numbers:
-    """How many pieces run in parallel: TVM fuses outer loops until there are enough, or until one has two bodies."""
-    outer = nest.structure.split("R", 1)[0]
-    loops = np.concatenate(nest.sizes[: len(outer)], axis=1)
+def _pieces(nests: _TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers], cores: int) -> Numbers:
+    """Count the pieces that run in parallel, [n].
+
+    TVM fuses outer loops until there are enough pieces, or up to the first loop whose body has several parts.
+    """
+    outer = nests.structure.split("R", 1)[0]
+    loops = np.concatenate(nests.sizes[: len(outer)], axis=1)
     running = np.cumprod(loops, axis=1)
     enough = running > cores * _PIECES_PER_CORE
     last = np.where(enough.any(axis=1), enough.argmax(axis=1), loops.shape[1] - 1)
@@ -323,14 +389,16 @@ def _pieces(nest: _Nest, sketch: Sketch, decisions: Sequence[Numbers], cores: in
     return np.asarray(np.take_along_axis(running, last[:, None], 1)[:, 0], dtype=np.float64)
 
 
-def _level_of(loop: Any, per_level: Sequence[int]) -> Any:
-    """The level of a loop that is counted from outside; negative values stay as they are."""
-    return np.where(np.asarray(loop) < 0, loop, np.searchsorted(np.cumsum(per_level), loop, side="right"))
+def _level_of(loop: Any, nests: _TiledNests) -> Any:
+    """Return the level of a loop that is counted from outside. Negative values, for no loop, stay as they are."""
+    ends = np.cumsum([size.shape[1] for size in nests.sizes])
+    return np.where(np.asarray(loop) < 0, loop, np.searchsorted(ends, loop, side="right"))
 
 
-def _locations(sketch: Sketch, decisions: Sequence[Numbers], per_level: Sequence[int], count: int) -> list[Numbers]:
-    """Where the first producers are computed: the loop and its level."""
-    columns = []
-    for at in sketch.locations[:_LOCATIONS]:
-        columns += [decisions[at], np.asarray(_level_of(decisions[at], per_level), dtype=np.float64)]
-    return columns + [np.full(count, np.nan)] * (2 * _LOCATIONS - len(columns))
+def _locations(nests: _TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers]) -> Columns:
+    """Return where the first producers are computed: the loop and its level, counted from outside."""
+    columns: Columns = {}
+    for index, at in enumerate(sketch.locations[:_LOCATIONS]):
+        level = np.asarray(_level_of(decisions[at], nests), dtype=np.float64)
+        columns |= {f"producer{index}_loop": decisions[at], f"producer{index}_level": level}
+    return columns

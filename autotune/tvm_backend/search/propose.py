@@ -1,4 +1,4 @@
-"""Runs a strategy on the knobs of a task: trials in, candidates out."""
+"""Run a strategy on the knobs of a task: trials in, candidates out."""
 
 from __future__ import annotations
 
@@ -8,25 +8,30 @@ from functools import cached_property
 from typing import Any
 
 from autotune.storage.formats import Candidate, Trial
-from autotune.strategies.base import Measured, Score, Settled, Strategy, View, settle_some
+from autotune.strategies.base import Strategy
 from autotune.strategies.samplers import Sampler
 from autotune.strategies.space import Configuration
+from autotune.strategies.view import Measured, Score, ValidConfiguration, View, first_valid
 from autotune.tvm_backend.search.cost_model import CostModel
-from autotune.tvm_backend.search.draft import nest_draft, train_draft
-from autotune.tvm_backend.search.features import Features
+from autotune.tvm_backend.search.features import FeatureExtractor
 from autotune.tvm_backend.search.knobs import Applied, Knobs
+from autotune.tvm_backend.search.scores import nest_score, train_knob_score
 from autotune.tvm_backend.search.space import to_candidate
 from autotune.tvm_backend.search.tasks import program_hash
 
-# One part in so many of a batch, and one candidate at least, may be taken over from similar tasks.
-_ADOPTED = 4
+# At most one candidate in four, and one at least, is a warm start.
+_CANDIDATES_PER_WARM_START = 4
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """Candidates, and what it took: turns of the search's inner loop, replays, and how many of these were in vain.
+    """A batch of candidates and what it took to find them.
 
-    `invalid` configurations have no schedule; `repeated` ones have one that was measured or is on its way.
+    Attributes:
+        steps: iterations of the search's inner loop.
+        replayed: configurations whose schedule was built.
+        invalid: replayed ones that have no valid schedule.
+        repeated: replayed ones whose program is known: measured, pending, excluded, or in this batch.
     """
 
     candidates: list[Candidate]
@@ -38,9 +43,15 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Request:
-    """What a batch depends on: the trials and the candidates on their way, its size, the job's cost model, a seed.
+    """Everything that a batch depends on, besides the program and the strategy.
 
-    `barred` are hashes of programs that nobody may propose, `hints` traces that did well on similar programs.
+    Attributes:
+        trials: of the task, oldest first.
+        pending: candidates that were proposed and are not measured yet.
+        count: size of the batch.
+        model: the job's cost model.
+        excluded: hashes of programs that must not be proposed.
+        warm_starts: traces that did well on similar programs.
     """
 
     trials: Sequence[Trial]
@@ -48,43 +59,51 @@ class Request:
     count: int
     model: CostModel | None
     seed: int
-    barred: frozenset[str] = frozenset()
-    hints: Sequence[Any] = ()
+    excluded: frozenset[str] = frozenset()
+    warm_starts: Sequence[Any] = ()
+
+    def known(self) -> set[str]:
+        """Return the hashes of all programs that must not be proposed."""
+        return {trial.hash for trial in self.trials} | {item.hash for item in self.pending} | self.excluded
 
 
 def propose(knobs: Knobs, strategy: Callable[[View, int], Strategy], sampler: Sampler, request: Request) -> Proposal:
-    """Up to `request.count` new candidates; none has the hash of a trial or of a candidate on its way.
+    """Propose up to `request.count` new candidates.
 
-    The same arguments give the same candidates. A trial that no configuration stands for (its schedule is none of
-    this space) only counts as known. Up to a quarter of the batch is what hints decide, if it is new here: what is
-    fused to an operator hardly changes how it is tiled best.
+    None of them has the hash of a trial or of a pending candidate. The same arguments give the same candidates. A
+    trial whose schedule is not in this space has no configuration and is known by its hash only. Up to a quarter of
+    the batch are warm starts that are new here, because what is fused to an operator hardly changes its best tiles.
     """
-    known = {trial.hash for trial in request.trials} | {item.hash for item in request.pending} | request.barred
-    draft = nest_draft(knobs, request.model)
-    # Where the draft is the cost model, what survives it need not be judged once more.
-    desk = Desk(knobs, None if draft else request.model, known)
-    view = _view(knobs, request, desk, draft)
-    likely = filter(None, map(knobs.adopt, request.hints))
-    adopted = [item.configuration for item in settle_some(view, likely, max(1, request.count // _ADOPTED))]
-    search = strategy(replace(view, pending=view.pending.union(adopted)), request.seed)
-    found = search.propose(request.count - len(adopted), sampler)
-    picked = [desk.candidate(item) for item in [*adopted, *found]]
-    return Proposal(picked, search.steps, desk.replayed, desk.invalid, desk.repeated)
+    score = nest_score(knobs, request.model)
+    # Where the score is the cost model itself, validation need not apply the model again.
+    validator = Validator(knobs, None if score else request.model, request.known())
+    view = _view(knobs, request, validator, score)
+    transferred = filter(None, map(knobs.transfer, request.warm_starts))
+    most = max(1, request.count // _CANDIDATES_PER_WARM_START)
+    warm = [item.configuration for item in first_valid(view, transferred, most)]
+    search = strategy(replace(view, pending=view.pending.union(warm)), request.seed)
+    found = search.propose(request.count - len(warm), sampler)
+    candidates = [validator.candidate(item) for item in [*warm, *found]]
+    return Proposal(candidates, search.steps, validator.replayed, validator.invalid, validator.repeated)
 
 
-def _view(knobs: Knobs, request: Request, desk: Desk, draft: Score | None) -> View:
+def _view(knobs: Knobs, request: Request, validator: Validator, score: Score | None) -> View:
     found = [(knobs.find(trial.trace), trial.median_us) for trial in request.trials]
-    measured = tuple(
-        Measured(configuration, median_us) for configuration, median_us in found if configuration is not None
-    )
+    measured = tuple(Measured(configuration, time_us) for configuration, time_us in found if configuration is not None)
     pending = frozenset(filter(None, (knobs.find(item.trace) for item in request.pending)))
-    score = draft or train_draft(knobs.space, measured)
-    return View(knobs.space, measured, score, desk.settle, pending, judges=desk.model is not None)
+    cheap = score or train_knob_score(knobs.space, measured)
+    return View(knobs.space, measured, cheap, validator.validate, pending, reranks=validator.model is not None)
 
 
 @dataclass
-class Desk:
-    """Settles configurations: replays them once each, leaves out what is known, and scores the rest on features."""
+class Validator:
+    """Checks configurations: replays each once, rejects known programs, and scores the others by the cost model.
+
+    Attributes:
+        model: None leaves out the scores.
+        known: hashes of programs to reject.
+        replayed, invalid, repeated: counts, as in `Proposal`.
+    """
 
     knobs: Knobs
     model: CostModel | None
@@ -92,19 +111,19 @@ class Desk:
     replayed: int = 0
     invalid: int = 0
     repeated: int = 0
-    _answers: dict[Configuration, Settled | None] = field(default_factory=dict)
-    _settled: dict[Configuration, tuple[str, Any]] = field(default_factory=dict)
+    _answers: dict[Configuration, ValidConfiguration | None] = field(default_factory=dict)
+    _programs: dict[Configuration, tuple[str, Any]] = field(default_factory=dict)
     _hashes: set[str] = field(default_factory=set)
 
     @cached_property
-    def _features(self) -> Features:
-        return Features(self.knobs.program, self.knobs.target)
+    def _features(self) -> FeatureExtractor:
+        return FeatureExtractor(self.knobs.program, self.knobs.target)
 
-    def settle(self, configurations: Sequence[Configuration]) -> list[Settled | None]:
-        """See `View.settle`."""
-        fresh = [item for item in dict.fromkeys(configurations) if item not in self._answers]
+    def validate(self, configurations: Sequence[Configuration]) -> list[ValidConfiguration | None]:
+        """Check configurations, as `View.validate` says."""
+        unanswered = [item for item in dict.fromkeys(configurations) if item not in self._answers]
         new: dict[Configuration, Configuration] = {}
-        for item in fresh:
+        for item in unanswered:
             self._answers[item] = None
             applied = self.knobs.apply(item)
             self.replayed += 1
@@ -118,7 +137,7 @@ class Desk:
         return [self._answers[item] for item in configurations]
 
     def _enter(self, applied: Applied) -> bool:
-        """Whether the program is new."""
+        """Keep the program if it is new; return whether it is."""
         from tvm.s_tir.meta_schedule import MeasureCandidate
         from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
@@ -128,18 +147,19 @@ class Desk:
             return False
         self._hashes.add(hash)
         arguments = ArgInfo.from_entry_func(module, remove_preproc=True)
-        self._settled[applied.configuration] = (hash, MeasureCandidate(applied.schedule, arguments))
+        self._programs[applied.configuration] = (hash, MeasureCandidate(applied.schedule, arguments))
         return True
 
     def _answer(self, new: dict[Configuration, Configuration]) -> None:
+        """Score new programs; `new` maps what was asked for to the configuration that came out."""
         scores: list[float | None] = [None] * len(new)
         if self.model is not None and new:
-            items = [self._settled[item][1] for item in new.values()]
+            items = [self._programs[item][1] for item in new.values()]
             scores = list(self.model.score(self._features.of_candidates(items)).tolist())
-        for (asked, settled), score in zip(new.items(), scores, strict=True):
-            self._answers[asked] = self._answers[settled] = Settled(settled, score)
+        for (asked, valid), score in zip(new.items(), scores, strict=True):
+            self._answers[asked] = self._answers[valid] = ValidConfiguration(valid, score)
 
     def candidate(self, configuration: Configuration) -> Candidate:
-        """The candidate of a configuration that was settled."""
-        hash, item = self._settled[configuration]
+        """Return the candidate of a configuration that `validate` has returned."""
+        hash, item = self._programs[configuration]
         return to_candidate(item, self.knobs.program, hash)

@@ -1,4 +1,4 @@
-"""The design space of a task: its sketches, and schedules rebuilt from recorded traces."""
+"""The design space of a task: its sketches, and schedules that are rebuilt from recorded traces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ _QUIET.setLevel(logging.CRITICAL)
 
 
 def tune_context(program: Any, target: Any, *, strategy: Any = None, seed: int = 1, threads: int = 1) -> Any:
-    """A TuneContext with MetaSchedule's default rules for the target. Costs about 3 ms."""
+    """Make a TuneContext with MetaSchedule's default rules for the target. It takes about 3 ms.
+
+    Args:
+        strategy: TVM's search strategy, where the context is to search.
+        seed: of the random state.
+        threads: of the search. With more than one, results are not reproducible.
+    """
     from tvm.s_tir import meta_schedule as ms
 
     from autotune.tvm_backend.search import winograd_rules  # noqa: F401  some blocks name its schedule rules
@@ -36,10 +42,11 @@ def tune_context(program: Any, target: Any, *, strategy: Any = None, seed: int =
 
 
 def design_space(program: Any, target: Any) -> list[Any]:
-    """The sketches of a program: schedules whose sampling instructions are the knobs.
+    """Return the sketches of a program: schedules whose sampling instructions are the knobs.
 
-    None where a rule of MetaSchedule fails on it, as some do on reductions over an axis of one, and for a kernel of
-    very many arguments, such as one that joins hundreds of tensors: its rules need minutes for that.
+    There are none where a rule of MetaSchedule fails, as some do on reductions over an axis of extent 1. There are
+    none either for a kernel with more than 64 arguments, such as one that joins hundreds of tensors, because the
+    rules need minutes for it.
     """
     if len(program["main"].params) > _MOST_ARGUMENTS:
         return []
@@ -50,10 +57,10 @@ def design_space(program: Any, target: Any) -> list[Any]:
 
 
 def tuning_record(item: Candidate | Trial, workload: Any, target: Any) -> Any:
-    """TVM's tuning record of a candidate or a trial. A failed trial costs 1e10 seconds, as in TVM.
+    """Make TVM's tuning record of a candidate or a trial. The time of a failed trial is 1e10 seconds, as in TVM.
 
     Raises:
-        DamagedFile: its trace is more than a schedule.
+        DamagedFile: its trace does more than schedule.
     """
     from tvm.s_tir.meta_schedule.database import TuningRecord
 
@@ -69,7 +76,7 @@ def tuning_record(item: Candidate | Trial, workload: Any, target: Any) -> Any:
 
 
 def replay(items: Sequence[Candidate | Trial], program: Any, target: Any) -> list[Any]:
-    """Measure candidates (schedule and argument shapes) rebuilt from traces, about 1.4 ms each."""
+    """Rebuild TVM's measure candidates (schedule and argument shapes) from traces. It takes about 1.4 ms each."""
     from tvm.s_tir.meta_schedule.database import Workload
 
     workload = Workload(program)
@@ -77,7 +84,7 @@ def replay(items: Sequence[Candidate | Trial], program: Any, target: Any) -> lis
 
 
 def plain_trace(trace: Any) -> Any:
-    """A trace without postprocessing in TVM's JSON form, with nothing but Python's containers and numbers."""
+    """Return a trace without postprocessing in TVM's JSON form, made of Python's containers and numbers only."""
     return _plain(trace.as_json(True))
 
 
@@ -92,22 +99,28 @@ def _plain(value: Any) -> Any:
 
 
 def before_postprocessing(trace: Any) -> list[Any]:
-    """The instructions of a trace in JSON form, up to where its postprocessing begins."""
+    """Return the instructions of a trace in JSON form, up to where its postprocessing begins."""
     return list(itertools.takewhile(lambda item: item[0] != "EnterPostproc", trace[0]))
 
 
 def sampled(trace: Any) -> list[Any]:
-    """What the sampling instructions of a trace in JSON form decided, in order.
+    """Return the decisions of the sampling instructions of a trace in JSON form, in order.
 
     Raises:
-        KeyError, TypeError, ValueError: it is no trace, or one of its decisions is missing.
+        IndexError, KeyError, TypeError, ValueError: it is not a trace, or one of its decisions is missing.
     """
     decided = {int(index): decision for index, decision in trace[1]}
     return [decided[at] for at, item in enumerate(trace[0]) if str(item[0]).startswith("Sample")]
 
 
 def to_candidate(measure_candidate: Any, program: Any, hash: str) -> Candidate:
-    """The JSON form of a schedule that the search proposed."""
+    """Make a candidate of a schedule that the search found.
+
+    Args:
+        measure_candidate: TVM's, with the schedule and the argument shapes.
+        program: the task's, not scheduled.
+        hash: of the scheduled program.
+    """
     from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
     trace, args = measure_candidate.sch.trace, measure_candidate.args_info

@@ -1,4 +1,4 @@
-"""Tasks: the distinct tensor programs of a prepared model, with what a person and the planner want to know."""
+"""Tasks: the distinct tensor programs of a prepared model, and what the planner and the user need to know of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import TaskSpec
 from autotune.tvm_backend.sanitize import check_graph
 from autotune.tvm_backend.search.space import design_space
+from autotune.tvm_backend.search.tiles import tiles
 from autotune.tvm_backend.vector_math import intrinsics
 
 _SPREAD = 0x9E3779B97F4A7C15  # odd, so that every version gives another hash
@@ -19,7 +20,11 @@ _SPREAD = 0x9E3779B97F4A7C15  # odd, so that every version gives another hash
 
 @dataclass(frozen=True)
 class Task:
-    """A tensor program and its description. `space` is the number of configurations of its design space."""
+    """A tensor program and its description.
+
+    Attributes:
+        space: number of configurations of its design space.
+    """
 
     spec: TaskSpec
     program: Any
@@ -27,9 +32,9 @@ class Task:
 
 
 def extract_tasks(prepared: Any, target: Any) -> list[Task]:
-    """The tasks of a model after `prepare`, heaviest arithmetic first, so that the order is stable.
+    """Return the tasks of a model after `prepare`, in a stable order: most floating-point operations first.
 
-    Programs that `prepare` has scheduled are no tasks.
+    Programs that `prepare` has scheduled are not tasks.
     """
     from tvm.s_tir import meta_schedule as ms
 
@@ -63,16 +68,17 @@ def _short(name: str) -> str:
 
 
 def program_hash(program: Any) -> str:
-    """The structural hash of a tensor program, 16 hexadecimal digits; the same in every process."""
+    """Return the structural hash of a tensor program, 16 hexadecimal digits. It is the same in every process."""
     from tvm_ffi import structural_hash
 
     return _digits(int(structural_hash(program)))
 
 
 def task_hash(program: Any) -> str:
-    """The hash that stands for a task: its program's and, where that has elementary functions, how they are computed.
+    """Return the hash of a task: that of its program, combined with a version if it has elementary functions.
 
-    So what was measured with other formulas does not count for such a task, and all else still does.
+    The version is that of the formulas that compute them. So a change of the formulas makes the trials of such tasks
+    void, and of no others.
     """
     from tvm_ffi import structural_hash
 
@@ -92,43 +98,28 @@ def _shapes(program: Any) -> str:
 
 
 def space_size(program: Any, target: Any) -> int:
-    """How many configurations the design space has, over all sketches, before any validity check.
+    """Count the configurations of the design space, over all sketches, before any validity check.
 
-    Zero where TVM finds no schedule at all, one where there is nothing to decide.
+    A compute location counts as two values, because how many there are depends on the tiles.
+
+    Returns:
+        0 where TVM finds no schedule at all, 1 where there is nothing to decide.
     """
-    return sum(math.prod(_choices(schedule.trace)) for schedule in design_space(program, target))
+    return sum(math.prod(_value_counts(schedule.trace)) for schedule in design_space(program, target))
 
 
-def _choices(trace: Any) -> list[int]:
-    return [count for count in (_count(trace, instruction) for instruction in trace.insts) if count > 1]
+def _value_counts(trace: Any) -> list[int]:
+    return [_value_count(trace, instruction) for instruction in trace.insts]
 
 
-def _count(trace: Any, instruction: Any) -> int:
+def _value_count(trace: Any, instruction: Any) -> int:
+    """Count the values that an instruction chooses from; 1 for an instruction that chooses nothing."""
     kind = str(instruction.kind.name)
     if kind == "SampleCategorical":
         return len(instruction.attrs[0])
     if kind == "SamplePerfectTile":
-        decision = [int(value) for value in trace.get_decision(instruction)]
-        return _factorisations(math.prod(decision), int(instruction.attrs[0]), int(instruction.attrs[1]))
+        return len(tiles(trace, instruction))
     return 2 if kind.startswith("Sample") else 1
-
-
-def _factorisations(extent: int, parts: int, innermost: int) -> int:
-    """Ordered ways to write `extent` as a product of `parts` factors, the last at most `innermost`."""
-    last = [factor for factor in range(1, min(extent, innermost) + 1) if extent % factor == 0]
-    return sum(_ordered(extent // factor, parts - 1) for factor in last)
-
-
-def _ordered(extent: int, parts: int) -> int:
-    ways, factor = 1, 2
-    while extent > 1:
-        power = 0
-        while extent % factor == 0:
-            extent //= factor
-            power += 1
-        ways *= math.comb(power + parts - 1, parts - 1)
-        factor += 1
-    return ways
 
 
 def write_program(path: Path, program: Any) -> None:
@@ -139,18 +130,27 @@ def write_program(path: Path, program: Any) -> None:
 
 
 def read_program(path: Path, hash: str) -> Any:
-    """Load what `write_program` stored; `hash` is its `task_hash`.
+    """Load what `write_program` stored.
 
-    TVM's reader makes objects of any type, compiled libraries included: so only those that a program consists of
-    get to it.
+    TVM's reader makes objects of any type that a file names, compiled libraries included. So the file is checked
+    first, and may hold nothing but the types that a program consists of.
+
+    Args:
+        hash: the program's `task_hash`.
 
     Raises:
         DamagedFile: the file is not that tensor program.
     """
     program = _load(path)
     if task_hash(program) != hash:
-        raise DamagedFile(f"{path} is damaged: it is another program than was submitted")
+        raise DamagedFile(f"{path} {_fault(program, hash)}")
     return program
+
+
+def _fault(program: Any, hash: str) -> str:
+    if program_hash(program) == hash:
+        return "was written by a version that computes exp and the like in another way: submit the model again"
+    return "is damaged: it holds another program than the one that was submitted"
 
 
 def _load(path: Path) -> Any:
@@ -160,5 +160,5 @@ def _load(path: Path) -> Any:
         text = path.read_text()
         check_graph(text)
         return tvm.ir.load_json(text)
-    except Exception as error:  # the parser raises many kinds
+    except Exception as error:  # the parser raises many types
         raise DamagedFile(f"{path} is not a tensor program: {str(error).splitlines()[0]}") from error

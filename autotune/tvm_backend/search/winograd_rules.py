@@ -1,4 +1,4 @@
-"""How the transforms of Winograd's algorithm are scheduled: two rules that MetaSchedule finds by name."""
+"""Schedule rules for the transforms of Winograd's algorithm; MetaSchedule finds them by name."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from typing import Any
 
 import tvm
 
-TILE = 4  # of the output, both ways
-PATCH = TILE + 2  # of the input
+TILE = 4  # rows and columns of an output tile
+PATCH = TILE + 2  # rows and columns of the input that a tile depends on
 
 
 def _schedule_input(schedule: Any, block: Any) -> list[Any]:
-    """A row of tiles of some channels is a piece of work; its input, padded, and a tile's rows stay in the caches."""
+    """Schedule the input transform.
+
+    A parallel piece is a row of tiles of a chunk of channels. Its padded input and a tile's rows stay in the caches.
+    """
     (rows,) = schedule.get_producers(block)
     (pad,) = schedule.get_producers(rows)
     across = schedule.get(schedule.get_loops(rows)[3]).extent
@@ -32,9 +35,10 @@ def _schedule_input(schedule: Any, block: Any) -> list[Any]:
 
 
 def _schedule_output(schedule: Any, block: Any) -> list[Any]:
-    """A row of tiles of some channels is a piece of work; a tile's columns stay in the caches.
+    """Schedule the output transform.
 
-    What is fused to the convolution is computed where its results are written.
+    A parallel piece is a row of tiles of a chunk of channels. A tile's columns stay in the caches. Operators that are
+    fused to the convolution are computed where its results are written.
     """
     _inline_consumers(schedule, block)
     (columns,) = schedule.get_producers(block)
@@ -52,7 +56,10 @@ def _schedule_output(schedule: Any, block: Any) -> list[Any]:
 
 
 def _inline_consumers(schedule: Any, block: Any) -> None:
-    """Elementwise consumers, one after the other, up to the first that is none; x * sigmoid(x) counts as one."""
+    """Inline the consumers one after the other, up to the first that is not elementwise.
+
+    Two consumers of which one reads the other, as in x * sigmoid(x), count as elementwise.
+    """
     from tvm.s_tir import ScheduleError
 
     while consumers := schedule.get_consumers(block):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from autotune.tvm_backend.export import compile as compiling
-from autotune.tvm_backend.search.draft import nest_draft
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.prior import prior
+from autotune.tvm_backend.search.scores import nest_score
 
 
 def test_it_is_better_than_nearly_all_and_always_the_same(target, matmul_of):
@@ -15,10 +15,10 @@ def test_it_is_better_than_nearly_all_and_always_the_same(target, matmul_of):
     once, again = (compiling._drawn(matmul, target) for _ in range(2))
     assert once is not None and once == again
     knobs = Knobs(matmul, target)
-    draft = nest_draft(knobs, prior("llvm"))
-    assert draft is not None
-    others = draft(knobs.space.sample(np.random.default_rng(3), 1000))
-    assert draft(np.array([knobs.find(once.trace)]))[0] > np.quantile(others, 0.99)
+    score = nest_score(knobs, prior("llvm"))
+    assert score is not None
+    others = score(knobs.space.sample(np.random.default_rng(3), 1000))
+    assert score(np.array([knobs.find(once.trace)]))[0] > np.quantile(others, 0.99)
 
 
 def test_a_task_without_tiles_gets_a_schedule_as_well(target, as_program):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.storage.atomic import publish_json
+from autotune.tvm_backend.export.cpp_program import sources
 from autotune.tvm_backend.export.export import _RUN_PY
 from autotune.tvm_backend.export.files import REPORT_FORMAT, foreign_files
 
@@ -50,3 +51,28 @@ def test_a_folder_or_a_dead_link_in_its_place_is_a_users(tmp_path: Path) -> None
     (tmp_path / "run.py").mkdir()
     (tmp_path / "report.json").mkdir()
     assert foreign_files(tmp_path) == ["run.py", "report.json"]
+
+
+class TestProgram:
+    def fill(self, folder: Path, names: tuple[str, ...]) -> None:
+        (folder / "cpp").mkdir()
+        for name, data in sources("net", "model.so", 2, (), (), "0.1.0"):
+            if name in names:
+                (folder / "cpp" / name).write_bytes(data)
+
+    def test_one_that_an_export_wrote_is_written_over_also_after_a_kill(self, tmp_path: Path) -> None:
+        self.fill(tmp_path, ("model.h",))
+        assert foreign_files(tmp_path) == []
+
+    def test_a_users_own_program_is_named(self, tmp_path: Path) -> None:
+        self.fill(tmp_path, ("main.cc",))
+        assert foreign_files(tmp_path) == ["cpp"]
+
+    def test_other_files_of_the_users_are_no_matter(self, tmp_path: Path) -> None:
+        self.fill(tmp_path, ())
+        (tmp_path / "cpp" / "mine.cc").write_text("")
+        assert foreign_files(tmp_path) == []
+
+    def test_a_file_in_its_place_is_a_users(self, tmp_path: Path) -> None:
+        (tmp_path / "cpp").write_text("")
+        assert foreign_files(tmp_path) == ["cpp"]

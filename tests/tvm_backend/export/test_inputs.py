@@ -8,7 +8,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.errors import BadInput, VerificationError
 from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.export.compare import largest_error
 from autotune.tvm_backend.export.inputs import check_reference, draw, load
+from autotune.tvm_backend.graph.probabilities import probabilities
 from autotune.tvm_backend.graph.vocabulary import vocabularies
 
 IDS = InputSpec("ids", (4, 64), "int64")
@@ -148,3 +150,20 @@ def test_one_that_fails_on_the_users_says_why():
     with pytest.raises(VerificationError, match="out of data bounds") as caught:
         check_reference(fail, given=True)
     assert "--inputs" not in str(caught.value)
+
+
+def test_the_output_of_a_sigmoid_is_a_probability_whatever_its_shape():
+    nodes = [
+        helper.make_node("Gather", ["table30", "ids"], ["a"]),
+        helper.make_node("Sigmoid", ["a"], ["b"]),
+        helper.make_node("Transpose", ["b"], ["y"]),
+    ]
+    assert probabilities(embedding(nodes)) == (True,)
+    assert probabilities(embedding([*nodes[:2], helper.make_node("Neg", ["b"], ["y"])])) == (False,)
+
+
+def test_a_tiny_probability_may_be_off_by_what_the_reference_is_off():
+    reference, output = [np.array([3e-7, 1e-9])], [np.array([2e-7, 2e-9])]
+    assert largest_error(output, reference) > 0.09
+    assert largest_error(output, reference, [True]) == pytest.approx(1e-4)
+    assert largest_error([np.array([1e-3])], [np.array([1e-1])], [True]) > 0.9

@@ -11,7 +11,7 @@ from autotune.storage import formats
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.export import retiming
-from autotune.tvm_backend.export.retiming import Entrant
+from autotune.tvm_backend.export.retiming import RetimedCandidate
 from autotune.tvm_backend.kernels.build import build_library
 from autotune.tvm_backend.kernels.run import open_device
 from autotune.tvm_backend.kernels.verify import Reference, compute
@@ -35,20 +35,20 @@ def job(workspace, make_job):
     return publish
 
 
-class TestContenders:
+class TestFastestTrials:
     def test_they_are_the_best_that_are_close_and_no_more_than_asked_for(self, job):
         workspace, spec = job({"slow": 116.0, "third": 110.0, "best": 100.0, "second": 105.0, "failed": 0.0}, {})
-        found = retiming.contenders(workspace, spec, 5)
+        found = retiming.fastest_trials(workspace, spec, 5)
         assert [item.hash for item in found[spec.tasks[0].hash]] == ["best", "second", "third"]
         assert spec.tasks[1].hash not in found
-        (only,) = retiming.contenders(workspace, spec, 1)[spec.tasks[0].hash]
+        (only,) = retiming.fastest_trials(workspace, spec, 1)[spec.tasks[0].hash]
         assert only.hash == "best"
 
-    def test_a_task_that_hardly_counts_is_not_raced_for(self, job):
+    def test_a_task_that_hardly_counts_is_not_timed_again(self, job):
         close = {"a": 100.0, "b": 101.0}
         workspace, spec = job(close, {"a": 0.1, "b": 0.1}, {"alone": 100.0})
-        found = retiming.contenders(workspace, spec, 3)
-        assert retiming.open_races(spec, found) == [spec.tasks[0].hash]
+        found = retiming.fastest_trials(workspace, spec, 3)
+        assert retiming.tasks_to_retime(spec, found) == [spec.tasks[0].hash]
 
 
 class Stopwatch:
@@ -68,14 +68,14 @@ class Stopwatch:
 
 
 @pytest.mark.parametrize("on_cpu", [True, False])
-def test_entrants_are_timed_in_turns_and_the_first_turn_does_not_count(on_cpu):
-    race = [Entrant(trial(name), Path(f"{name}.so")) for name in "ab"]
+def test_candidates_are_timed_in_turns_and_the_first_turn_does_not_count(on_cpu):
+    candidates = [RetimedCandidate(trial(name), Path(f"{name}.so")) for name in "ab"]
     slow_then_fast = [900.0, *[50.0] * retiming.TURNS]
     watch = Stopwatch(on_cpu, a=[1.0, *[60.0] * retiming.TURNS], b=slow_then_fast)
-    retiming.play({"task": race}, watch)
+    retiming.time_in_turns({"task": candidates}, watch)
     assert watch.asked == ["a", "b"] * (retiming.TURNS + 1)
-    assert [entrant.median_us for entrant in race] == [60.0, 50.0]
-    assert retiming.winner(race, None, None) is race[1]
+    assert [item.median_us for item in candidates] == [60.0, 50.0]
+    assert retiming.fastest_correct(candidates, None, None) is candidates[1]
 
 
 @pytest.fixture(scope="module")
@@ -94,23 +94,23 @@ def kernels(tmp_path_factory, target, as_program):
     return folder, compute(program(2.0), {"kind": "llvm", "mcpu": "x86-64-v3"})
 
 
-def race(folder, **medians):
-    return [Entrant(trial(name), folder / f"{name}.so", [median]) for name, median in medians.items()]
+def built(folder, **medians):
+    return [RetimedCandidate(trial(name), folder / f"{name}.so", [median]) for name, median in medians.items()]
 
 
-def test_a_wrong_entrant_does_not_win_however_fast(kernels):
+def test_a_wrong_candidate_is_not_chosen_however_fast(kernels):
     folder, reference = kernels
-    found = retiming.winner(race(folder, logged=60.0, wrong=10.0, right=50.0), reference, open_device("llvm"))
+    found = retiming.fastest_correct(built(folder, logged=60.0, wrong=10.0, right=50.0), reference, open_device("llvm"))
     assert found.trial.hash == "right"
 
 
 def test_the_best_logged_one_is_what_is_left(kernels):
     folder, reference = kernels
-    found = retiming.winner(race(folder, logged=60.0, wrong=10.0), reference, open_device("llvm"))
+    found = retiming.fastest_correct(built(folder, logged=60.0, wrong=10.0), reference, open_device("llvm"))
     assert found.trial.hash == "logged"
 
 
 def test_a_task_that_cannot_be_checked_goes_to_the_fastest(kernels):
     folder, _ = kernels
     unknown = Reference(outputs={0: np.zeros(1)}, problem="timeout")
-    assert retiming.winner(race(folder, logged=60.0, wrong=10.0), unknown, None).trial.hash == "wrong"
+    assert retiming.fastest_correct(built(folder, logged=60.0, wrong=10.0), unknown, None).trial.hash == "wrong"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autotune.storage.formats import Trial
-from autotune.tvm_backend.search.knobs import Knobs, factorisations
+from autotune.tvm_backend.search.knobs import Knobs
 
 TASKS = ("conv2d", "matmul", "max_pool2d", "mean")
 QUICK = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -44,22 +43,22 @@ class TestRoundTrip:
     @QUICK
     @given(seed=st.integers(0, 2**32 - 1))
     def test_a_configuration_comes_back_from_its_trace_and_gives_the_same_program(self, views, target, kind, seed):
-        from autotune.tvm_backend.search.propose import Desk
+        from autotune.tvm_backend.search.propose import Validator
         from autotune.tvm_backend.search.space import replay
         from autotune.tvm_backend.search.tasks import program_hash
 
         knobs = views[kind]
         asked = tuple(knobs.space.sample(np.random.default_rng(seed), 1)[0].tolist())
-        desk = Desk(knobs, None, set())
-        (settled,) = desk.settle([asked])
-        if settled is None:
+        validator = Validator(knobs, None, set())
+        (valid,) = validator.validate([asked])
+        if valid is None:
             assert knobs.apply(asked) is None
             return
-        candidate = desk.candidate(settled.configuration)
+        candidate = validator.candidate(valid.configuration)
         logged = json.loads(json.dumps(candidate.trace))
-        assert knobs.find(logged) == settled.configuration
-        again = knobs.apply(settled.configuration)
-        assert again is not None and again.configuration == settled.configuration
+        assert knobs.find(logged) == valid.configuration
+        again = knobs.apply(valid.configuration)
+        assert again is not None and again.configuration == valid.configuration
         assert program_hash(again.schedule.mod) == candidate.hash
         trial = Trial(candidate.hash, logged, candidate.args, (1.0,), None, "j", 0, 0.0)
         assert program_hash(replay([trial], knobs.program, target)[0].sch.mod) == candidate.hash
@@ -76,11 +75,14 @@ class TestRoundTrip:
                 assert all(name.startswith("location") for name in changed)
 
     def test_what_the_evolutionary_search_finds_has_a_configuration(self, views, target, kind):
-        from autotune.tvm_backend.search.evolve import Evolution, propose
+        from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
+        from autotune.tvm_backend.search.propose import Request
         from autotune.tvm_backend.search.tasks import program_hash
 
         knobs = views[kind]
-        found = propose(knobs.program, target, [], 8, None, Evolution(16, 0, 8, 0.85, 0.0), seed=3)
+        parameters = EvolutionParameters(16, 0, 8, 0.85)
+        request = Request((), (), 8, None, seed=3)
+        found = propose_without_knobs(knobs.program, target, request, parameters).candidates
         for candidate in found:
             configuration = knobs.find(json.loads(json.dumps(candidate.trace)))
             assert configuration in knobs.space
@@ -102,11 +104,11 @@ def test_a_location_that_does_not_exist_stands_for_the_next_one_outwards(views):
 
 
 def test_the_traces_of_another_task_have_no_configuration(views):
-    from autotune.tvm_backend.search.propose import Desk
+    from autotune.tvm_backend.search.propose import Validator
 
-    desk = Desk(views["max_pool2d"], None, set())
-    (settled,) = desk.settle([(0, 0, 0)])
-    trace = json.loads(json.dumps(desk.candidate(settled.configuration).trace))
+    validator = Validator(views["max_pool2d"], None, set())
+    (valid,) = validator.validate([(0, 0, 0)])
+    trace = json.loads(json.dumps(validator.candidate(valid.configuration).trace))
     assert views["max_pool2d"].find(trace) is not None
     assert views["conv2d"].find(trace) is None
 
@@ -114,16 +116,6 @@ def test_the_traces_of_another_task_have_no_configuration(views):
 @pytest.mark.parametrize("trace", [None, [], {}, [[], []], [[["SampleCategorical", [], [], []]], []], "text", [[1], 2]])
 def test_what_is_no_trace_has_no_configuration(views, trace):
     assert views["conv2d"].find(trace) is None
-
-
-@given(extent=st.integers(1, 300), parts=st.integers(1, 4), innermost=st.sampled_from([-1, 4, 64]))
-@settings(deadline=None, max_examples=60)
-def test_factorisations_are_all_there_once(extent, parts, innermost):
-    found = factorisations(extent, parts, innermost)
-    assert len(found) == len(set(found))
-    assert all(math.prod(tile) == extent and (innermost < 0 or tile[-1] <= innermost) for tile in found)
-    if parts == 2:
-        assert len(found) == sum(extent % f == 0 for f in range(1, extent + 1) if innermost < 0 or f <= innermost)
 
 
 def test_every_tile_that_tvm_draws_is_a_value(views):

@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 
-from autotune.tvm_backend.search.draft import NestDraft, nest_draft
-from autotune.tvm_backend.search.features import WIDTH, Features
+from autotune.tvm_backend.search.features import WIDTH, FeatureExtractor
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.nest import WIDTH as NEST
-from autotune.tvm_backend.search.nest import Einsum, Nests, Sketch
+from autotune.tvm_backend.search.nest import Einsum, NestFeatures, TiledSketch
 from autotune.tvm_backend.search.prior import prior
+from autotune.tvm_backend.search.scores import NestScore, nest_score
 from autotune.tvm_backend.search.space import plain_trace
 
 SIZE = 64
@@ -55,7 +55,7 @@ def knobs(matmul, target):
 
 def tiled(knobs, target, *tiles, unroll=0):
     """Features of the matmul with these tiles of i, j and k, by name of what they say."""
-    nests = Nests(knobs.program, target)
+    nests = NestFeatures(knobs.program, target)
     instructions, places = knobs.sketches()[0]
     sketch = nests.sketch(instructions)
     assert sketch is not None and sketch.structure == "SSRSRS"
@@ -108,7 +108,7 @@ def test_a_tile_asks_for_registers_for_its_results_a_row_and_a_broadcast(knobs, 
 def test_the_pieces_are_those_of_the_scheduled_program(request, target, name):
     """TVM decides itself which loops it runs in parallel."""
     knobs = Knobs(request.getfixturevalue(name), target)
-    nests = Nests(knobs.program, target)
+    nests = NestFeatures(knobs.program, target)
     rows, found = [], []
     for configuration in knobs.space.sample(np.random.default_rng(2), 40).tolist():
         applied = knobs.apply(tuple(configuration))
@@ -123,7 +123,7 @@ def test_the_pieces_are_those_of_the_scheduled_program(request, target, name):
 def parallel_extent(schedule, instructions):
     from tvm import tirx
 
-    block = Sketch.read(instructions).block
+    block = TiledSketch.read(instructions).block
     names = [name for name in (block, f"{block}_global", f"{block}_update") if has(schedule, name)]
     for loop in schedule.get_loops(schedule.get_sblock(names[-1])):
         if schedule.get(loop).kind == tirx.ForKind.PARALLEL:
@@ -140,14 +140,14 @@ def test_a_configuration_has_the_features_of_its_trace(request, target, name):
     knobs = Knobs(request.getfixturevalue(name), target)
     model = prior("llvm")
     assert model is not None
-    draft = NestDraft(knobs, Nests(knobs.program, target), model)
+    score = NestScore(knobs, NestFeatures(knobs.program, target), model)
     applied = [knobs.apply(tuple(row)) for row in knobs.space.sample(np.random.default_rng(1), 20).tolist()]
     applied = [item for item in applied if item is not None]
     traces = [json.loads(json.dumps(plain_trace(item.schedule.trace))) for item in applied]
-    rows = [row for row in Nests(knobs.program, target).of_traces(traces) if row is not None]
+    rows = [row for row in NestFeatures(knobs.program, target).of_traces(traces) if row is not None]
     assert len(rows) == len(applied) > 10
     wide = [np.concatenate([row, np.full((1, WIDTH - NEST), np.nan, np.float32)], axis=1) for row in rows]
-    scores = draft(np.array([item.configuration for item in applied]))
+    scores = score(np.array([item.configuration for item in applied]))
     np.testing.assert_allclose(scores, model.score(wide), rtol=1e-5)
     assert scores.std() > 0.01
 
@@ -162,9 +162,9 @@ def mean(as_program):
 
 class TestWithoutATiledBlock:
     def test_a_trace_has_none(self, mean, target):
-        nests, knobs = Nests(mean, target), Knobs(mean, target)
+        nests, knobs = NestFeatures(mean, target), Knobs(mean, target)
         assert [nests.sketch(instructions) for instructions, _ in knobs.sketches()] == [None] * len(knobs.sketches())
-        assert nest_draft(knobs, prior("llvm")) is None
+        assert nest_score(knobs, prior("llvm")) is None
 
     def test_a_candidate_has_those_of_its_stores(self, mean, target):
         from tvm.s_tir.meta_schedule import MeasureCandidate
@@ -172,7 +172,7 @@ class TestWithoutATiledBlock:
         knobs = Knobs(mean, target)
         applied = knobs.apply(tuple(knobs.space.clip(np.zeros((1, len(knobs.space.knobs)), int))[0].tolist()))
         assert applied is not None
-        (rows,) = Features(mean, target).of_candidates([MeasureCandidate(applied.schedule, [])])
+        (rows,) = FeatureExtractor(mean, target).of_candidates([MeasureCandidate(applied.schedule, [])])
         assert rows.shape[1] == WIDTH and len(rows) >= 1
         assert np.isnan(rows[:, :NEST]).all() and np.isfinite(rows[:, NEST:]).all()
 
@@ -180,6 +180,6 @@ class TestWithoutATiledBlock:
 def test_a_block_whose_loops_are_not_all_tiled_is_not_understood(knobs, target):
     instructions, _ = knobs.sketches()[0]
     first = next(at for at, item in enumerate(instructions) if item[0] == "SamplePerfectTile")
-    sketch = Sketch.read(instructions[:first] + instructions[first + 1 :])
+    sketch = TiledSketch.read(instructions[:first] + instructions[first + 1 :])
     assert sketch is not None and set(sketch.tiles) == {1, 2}
-    assert Nests(knobs.program, target).sketch(instructions[:first] + instructions[first + 1 :]) is None
+    assert NestFeatures(knobs.program, target).sketch(instructions[:first] + instructions[first + 1 :]) is None

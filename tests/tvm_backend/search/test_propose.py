@@ -31,8 +31,8 @@ def fused(target, as_program):
     return Knobs(as_program(a, b, bias, te.compute((64, 64), lambda i, j: te.max(summed[i, j], 0.0))), target)
 
 
-def batch(knobs, count=8, trials=(), hints=(), seed=1):
-    request = Request(trials, (), count, None, seed, hints=hints)
+def batch(knobs, count=8, trials=(), warm_starts=(), seed=1):
+    request = Request(trials, (), count, None, seed, warm_starts=warm_starts)
     return propose(knobs, strategies.get("random"), samplers.make("greedy", 0.0, True), request).candidates
 
 
@@ -45,10 +45,10 @@ def test_what_a_trace_decides_is_decided_in_the_sketch_of_the_same_form(plain, f
     for seed in range(4):
         for candidate in batch(fused, seed=seed):
             trace = json.loads(json.dumps(candidate.trace))
-            if (adopted := plain.adopt(trace)) is not None:
+            if (transferred := plain.transfer(trace)) is not None:
                 found += 1
-                assert plain.apply(adopted) is None or _decided(plain, adopted) == sampled(trace)
-            assert fused.adopt(trace) == fused.find(trace)
+                assert plain.apply(transferred) is None or _decided(plain, transferred) == sampled(trace)
+            assert fused.transfer(trace) == fused.find(trace)
     assert found > 0
 
 
@@ -60,32 +60,34 @@ def _decided(knobs, configuration):
 def test_another_size_or_what_is_no_trace_decides_nothing(plain, target, matmul_of):
     (candidate,) = batch(Knobs(matmul_of(48), target), 1)
     strange = [None, [], {}, [[], []], [["SampleCategorical"], []], [[[1, [], [], []]], []], "text"]
-    assert [plain.adopt(trace) for trace in (candidate.trace, *strange)] == [None] * 8
+    assert [plain.transfer(trace) for trace in (candidate.trace, *strange)] == [None] * 8
 
 
 @pytest.fixture(scope="module")
-def hints(plain, fused):
+def warm_starts(plain, fused):
     """Traces of the fused program that the plain one can take over, and the configurations that they come out as."""
-    found = [(item.trace, plain.adopt(item.trace)) for item in batch(fused, 24)]
+    found = [(item.trace, plain.transfer(item.trace)) for item in batch(fused, 24)]
     applied = [(trace, plain.apply(configuration)) for trace, configuration in found if configuration]
     return [(trace, valid.configuration) for trace, valid in applied if valid]
 
 
-def test_hints_come_first_and_are_a_quarter_of_a_batch(plain, hints):
-    assert len(hints) > 2
-    told = [plain.find(item.trace) for item in batch(plain, 8, hints=[trace for trace, _ in hints])]
-    assert told[:2] == [configuration for _, configuration in hints[:2]]
-    assert not set(told[2:]) & {configuration for _, configuration in hints[2:]}
+def test_warm_starts_come_first_and_are_a_quarter_of_a_batch(plain, warm_starts):
+    assert len(warm_starts) > 2
+    told = [plain.find(item.trace) for item in batch(plain, 8, warm_starts=[trace for trace, _ in warm_starts])]
+    assert told[:2] == [configuration for _, configuration in warm_starts[:2]]
+    assert not set(told[2:]) & {configuration for _, configuration in warm_starts[2:]}
     assert len(set(told)) == 8
 
 
-def test_a_hint_that_was_measured_is_not_taken_again_and_the_next_one_is(plain, hints):
-    traces = [trace for trace, _ in hints]
-    (first,) = batch(plain, 1, hints=traces)
-    (second,) = batch(plain, 1, trials=[logged(first)], hints=traces)
-    assert [plain.find(item.trace) for item in (first, second)] == [configuration for _, configuration in hints[:2]]
+def test_a_warm_start_that_was_measured_is_not_taken_again_and_the_next_one_is(plain, warm_starts):
+    traces = [trace for trace, _ in warm_starts]
+    (first,) = batch(plain, 1, warm_starts=traces)
+    (second,) = batch(plain, 1, trials=[logged(first)], warm_starts=traces)
+    assert [plain.find(item.trace) for item in (first, second)] == [
+        configuration for _, configuration in warm_starts[:2]
+    ]
 
 
-def test_a_hint_is_proposed_whatever_the_seed(plain, hints):
-    firsts = {batch(plain, 2, hints=[hints[0][0]], seed=seed)[0].hash for seed in range(1, 4)}
+def test_a_warm_start_is_proposed_whatever_the_seed(plain, warm_starts):
+    firsts = {batch(plain, 2, warm_starts=[warm_starts[0][0]], seed=seed)[0].hash for seed in range(1, 4)}
     assert len(firsts) == 1

@@ -9,7 +9,6 @@ import pytest
 from scipy import special
 
 from autotune.tvm_backend.kernels.build import link_shared
-from autotune.tvm_backend.search.tasks import task_hash
 from autotune.tvm_backend.vector_math import intrinsics
 
 _LANES = 16
@@ -189,15 +188,3 @@ def test_registering_again_changes_nothing(build):
     intrinsics.register()
     intrinsics.register()
     assert "expf" not in _undefined(build(tirx.exp, 1, 64))
-
-
-def test_the_formulas_count_in_the_hash_of_a_task_that_uses_them_and_in_no_other(as_program, monkeypatch):
-    from tvm import te, tirx
-
-    x = te.placeholder((8,), name="x")
-    with_exp = as_program(x, te.compute((8,), lambda i: tirx.exp(x[i])))
-    without = as_program(x, te.compute((8,), lambda i: x[i] + 1))
-    before = task_hash(with_exp), task_hash(without)
-    monkeypatch.setattr(intrinsics, "VERSION", intrinsics.VERSION + 1)
-    assert task_hash(with_exp) != before[0]
-    assert task_hash(without) == before[1]

@@ -9,10 +9,10 @@ from onnx import TensorProto, helper
 
 from autotune.errors import WorkerError
 from autotune.storage.formats import InputSpec
-from autotune.tvm_backend.export import compare, contest
+from autotune.tvm_backend.export import compare, runtime_comparison
 from autotune.tvm_backend.export.compile import compile_tuned
-from autotune.tvm_backend.export.contest import Contest, Contestant, Times, ratios
 from autotune.tvm_backend.export.inputs import draw
+from autotune.tvm_backend.export.runtime_comparison import Runtime, RuntimeComparison, RuntimeTimes, ratios
 from autotune.tvm_backend.graph.model import read_model
 from autotune.tvm_backend.graph.prepare import prepare
 from autotune.tvm_backend.kernels.build import link_shared
@@ -39,30 +39,32 @@ def library(model, target):
 
 
 @pytest.fixture
-def played(model, library):
-    both = {"ours": Contestant("library", library), "theirs": Contestant("onnxruntime", model)}
-    with Contest(both, INPUTS, draw(INPUTS, 1), threads=1) as made:
+def comparison(model, library):
+    both = {"ours": Runtime("library", library), "theirs": Runtime("onnxruntime", model)}
+    with RuntimeComparison(both, INPUTS, draw(INPUTS, 1), threads=1) as made:
         yield made
 
 
-def test_each_computes_the_model_in_its_own_process(played):
-    ours, theirs = played.outputs("ours"), played.outputs("theirs")
+def test_each_computes_the_model_in_its_own_process(comparison):
+    ours, theirs = comparison.outputs("ours"), comparison.outputs("theirs")
     assert compare.check(ours, theirs, 1e-5) < 1e-5
     assert np.abs(theirs[0]).max() > 0.5
 
 
-def test_all_start_anew_for_every_turn(played, monkeypatch):
+def test_all_start_anew_for_every_turn(comparison, monkeypatch):
     begun = []
-    answer = contest._answer
-    monkeypatch.setattr(contest, "_answer", lambda name, *rest: begun.append(name) or answer(name, *rest))
-    times = played.play(timings=contest.TIMINGS + 1)
+    answer = runtime_comparison._answer
+    monkeypatch.setattr(runtime_comparison, "_answer", lambda name, *rest: begun.append(name) or answer(name, *rest))
+    times = comparison.time(timings=runtime_comparison.TIMINGS + 1)
     assert begun == ["ours", "theirs", "theirs", "ours"]
     assert all(len(item.turns_ms) == 2 and min(item.turns_ms) > 0 for item in times.values())
 
 
 def test_a_file_that_a_runtime_cannot_load_is_an_error_of_one_line(library):
     with (
-        Contest({"theirs": Contestant("onnxruntime", library)}, INPUTS, [np.zeros((1, 64), np.float32)], 1) as wrong,
+        RuntimeComparison(
+            {"theirs": Runtime("onnxruntime", library)}, INPUTS, [np.zeros((1, 64), np.float32)], 1
+        ) as wrong,
         pytest.raises(WorkerError, match="theirs cannot run the model: ") as caught,
     ):
         wrong.outputs("theirs")
@@ -70,9 +72,9 @@ def test_a_file_that_a_runtime_cannot_load_is_an_error_of_one_line(library):
 
 
 def test_the_median_has_a_spread():
-    times = Times([5.0, 3.0, 4.0])
+    times = RuntimeTimes([5.0, 3.0, 4.0])
     assert (times.median_ms, times.spread_ms) == (4.0, (3.0, 5.0))
 
 
 def test_a_ratio_is_taken_within_a_turn():
-    assert ratios(Times([2.0, 6.0]), Times([4.0, 8.0])) == [0.5, 0.75]
+    assert ratios(RuntimeTimes([2.0, 6.0]), RuntimeTimes([4.0, 8.0])) == [0.5, 0.75]

@@ -1,9 +1,9 @@
-"""The draft: a score of configurations that needs no replay, for the inner loop of a search.
+"""Cheap scores of configurations, which need no replay, for the inner loop of a search.
 
-A replay costs milliseconds, a draft of 128 configurations about one. Where every sketch of a task is tiled on many
-levels, it is the cost model itself, on features of the loop nest: it knows what the prior and all tasks of the job
-have told. Elsewhere it is boosted trees on the values of the task's own knobs, and what survives is replayed and
-judged by the cost model.
+A replay takes milliseconds for one configuration; a score takes about one for 128 of them. Where every sketch of a
+task is tiled on many levels, the score is the cost model itself on features of the loop nest (`NestScore`), so that
+it knows the prior and the trials of all tasks of the job. Elsewhere it is boosted trees on the values of the task's
+own knobs (`KnobScore`), and the best configurations are replayed and ranked again by the cost model.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.strategies.base import Measured
 from autotune.strategies.space import Floats, Indices, Knob, Space, as_array
+from autotune.strategies.view import Measured
 from autotune.tvm_backend.search.cost_model import CostModel, relative_throughput
 from autotune.tvm_backend.search.features import widen
 from autotune.tvm_backend.search.knobs import Knobs
-from autotune.tvm_backend.search.nest import Nests
+from autotune.tvm_backend.search.nest import NestFeatures
 
 _PARAMETERS = {
     "max_depth": 6,
@@ -34,13 +34,13 @@ _PARAMETERS = {
     "tree_method": "hist",
     "base_score": 0.0,
 }
-_ROUNDS = 100
-# Below this a forest of trees says less than chance.
-_LEAST = 8
+_TREES = 100
+# With fewer trials than this, the trees rank worse than chance.
+_MIN_TRIALS = 8
 
 
-class Draft:
-    """Deterministic: the same trials give the same scores. Predicts relative throughput; failures count as 0."""
+class KnobScore:
+    """Boosted trees on the values of knobs, trained on trials of the same task. Deterministic."""
 
     def __init__(self, space: Space, trials: Sequence[Measured]) -> None:
         import xgboost
@@ -49,14 +49,14 @@ class Draft:
         self._space = space
         rows = self._rows(as_array((trial.configuration for trial in trials), len(space.knobs)))
         matrix = xgboost.DMatrix(rows, label=throughput(trials), nthread=1)
-        self._booster = xgboost.train(dict(_PARAMETERS), matrix, num_boost_round=_ROUNDS)
+        self._booster = xgboost.train(dict(_PARAMETERS), matrix, num_boost_round=_TREES)
 
     def __call__(self, configurations: Indices) -> Floats:
-        """Predicted relative throughput, [n]; higher is better."""
+        """Predict the relative throughput, [n]; higher is better."""
         return np.asarray(self._booster.inplace_predict(self._rows(configurations)), dtype=np.float64)
 
     def _rows(self, configurations: Indices) -> npt.NDArray[np.float32]:
-        """Values of knobs, [n, features]; those of a knob that the sketch does not use are missing."""
+        """Return the values of knobs, [n, features]. Those of a knob that the sketch does not use are NaN."""
         used = self._space.mask[configurations[:, 0]]
         columns = [
             np.where(used[:, at, None], table[configurations[:, at]], np.float32(np.nan))
@@ -65,59 +65,65 @@ class Draft:
         return np.concatenate(columns, axis=1)
 
 
-class NestDraft:
-    """The cost model on the loop nests of configurations."""
+class NestScore:
+    """The cost model on features of the loop nests of configurations.
 
-    def __init__(self, knobs: Knobs, nests: Nests, model: CostModel) -> None:
-        """Raises ValueError for a space with a sketch that `nests` knows nothing of."""
+    Raises:
+        ValueError: a sketch of the space has no features of its loop nest.
+    """
+
+    def __init__(self, knobs: Knobs, nests: NestFeatures, model: CostModel) -> None:
         self._nests, self._model = nests, model
         self._values = [_decisions(knob) for knob in knobs.space.knobs]
         self._sketches = [(nests.sketch(instructions), places) for instructions, places in knobs.sketches()]
         if any(sketch is None for sketch, _ in self._sketches):
-            raise ValueError("a sketch has no nest that is known")
+            raise ValueError("a sketch of the space is not tiled on many levels")
 
     def __call__(self, configurations: Indices) -> Floats:
-        """Predicted relative throughput, [n]; higher is better."""
+        """Predict the relative throughput, [n]; higher is better."""
         scores = np.empty(len(configurations))
         for index in np.unique(configurations[:, 0]):
             members = configurations[:, 0] == index
             sketch, places = self._sketches[index]
-            assert sketch is not None, "the constructor has seen to that"
+            assert sketch is not None, "checked by the constructor"
             decisions = [self._values[place][configurations[members, place]] for place in places]
             scores[members] = self._model.score_rows(widen(nest=self._nests.rows(sketch, decisions)))
         return scores
 
 
-def nest_draft(knobs: Knobs, model: CostModel | None) -> NestDraft | None:
-    """A draft on loop nests, or None where there is no model or a sketch is not tiled."""
+def nest_score(knobs: Knobs, model: CostModel | None) -> NestScore | None:
+    """Make a score on loop nests. None where there is no model, or where a sketch is not tiled on many levels."""
     with contextlib.suppress(ValueError):
-        return NestDraft(knobs, Nests(knobs.program, knobs.target), model) if model else None
+        return NestScore(knobs, NestFeatures(knobs.program, knobs.target), model) if model else None
     return None
 
 
-def train_draft(space: Space, trials: Sequence[Measured]) -> Draft | None:
-    """A draft, or None while there is too little to learn from."""
-    enough = len(trials) >= _LEAST and any(trial.best_us for trial in trials)
-    return Draft(space, trials) if enough else None
+def train_knob_score(space: Space, trials: Sequence[Measured]) -> KnobScore | None:
+    """Train a score on knob values. None while there are fewer than 8 trials, or none with a time."""
+    enough = len(trials) >= _MIN_TRIALS and any(trial.median_us for trial in trials)
+    return KnobScore(space, trials) if enough else None
 
 
 def throughput(trials: Sequence[Measured]) -> Floats:
-    """Best time over time: 1 for the best trial, 0 for a failed one."""
-    return np.array(relative_throughput(trial.best_us for trial in trials), dtype=np.float64)
+    """Return best time over time, [trials]: 1 for the best trial, 0 for a failed one."""
+    return np.array(relative_throughput(trial.median_us for trial in trials), dtype=np.float64)
 
 
 def _decisions(knob: Knob) -> npt.NDArray[np.float64]:
-    """The values of a knob as TVM decides them, [values] or [values, factors]."""
+    """Return the values of a knob as decisions of TVM's instruction, [values] or [values, factors]."""
     return np.array(knob.values, dtype=np.float64)
 
 
 def _table(knob: Knob) -> npt.NDArray[np.float32]:
-    """What the trees see of each value of a knob, [values, features]."""
+    """Return the features of each value of a knob, [values, features]."""
     return np.array([_features(at, value) for at, value in enumerate(knob.values)], dtype=np.float32)
 
 
 def _features(at: int, value: Any) -> list[float]:
-    """A tile as its index, the logarithms of its factors, and of the extents that they make from inside out."""
+    """Describe a value: the value itself, or of a tile its index and logarithms.
+
+    The logarithms are those of its factors, and of the extents that they make from inside out.
+    """
     if not isinstance(value, tuple):
         return [float(value)]
     logs = [math.log2(max(factor, 1)) for factor in value]

@@ -1,7 +1,7 @@
-"""Time several runtimes of one model by turns, each alone in a process that is started for its turn.
+"""Compare the latencies of several runtimes on one model.
 
-So nothing of one runtime is in the way of another: no pool of threads that spins, no memory that is taken already. And
-what is timed of ours is the library as its users load it.
+The runtimes take turns. Each turn starts a new process that runs one runtime alone. So no runtime is slowed down by
+the spinning threads or the memory of another, and an exported library is timed as its users load it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,19 @@ from autotune.storage.formats import InputSpec
 from autotune.tvm_backend.export import compare, timed_process
 
 TIMINGS = 4  # in one process
-_KEPT = 300
+_MESSAGE_LENGTH = 300  # characters of an error message that are kept
 
 
 @dataclass(frozen=True)
-class Contestant:
-    """A runtime of `timed_process`, with the file that it runs. `values` are inputs that are constants."""
+class Runtime:
+    """A runtime and the model that it runs.
+
+    Attributes:
+        runtime: A key of `timed_process.RUNTIMES`.
+        model: The file of the model or of the library.
+        device: `cpu` or `cuda`.
+        values: The constant inputs of the model, by name.
+    """
 
     runtime: str
     model: Path
@@ -38,34 +45,48 @@ class Contestant:
 
 
 @dataclass
-class Times:
-    """Milliseconds of a run: for each process that was started, the median of its timings."""
+class RuntimeTimes:
+    """The latencies of one runtime.
+
+    Attributes:
+        turns_ms: For each process, the median of its timings in milliseconds.
+    """
 
     turns_ms: list[float] = field(default_factory=list)
 
     @property
     def median_ms(self) -> float:
+        """The median over the processes."""
         return statistics.median(self.turns_ms)
 
     @property
     def spread_ms(self) -> tuple[float, float]:
-        """The fastest and the slowest process."""
+        """The times of the fastest and the slowest process."""
         return min(self.turns_ms), max(self.turns_ms)
 
 
-class Contest:
-    """Runs contestants by name on the same inputs, with the same number of threads."""
+class RuntimeComparison:
+    """Runs several runtimes on the same inputs, with the same number of threads.
+
+    Its `with` block owns the temporary folder for inputs and outputs.
+
+    Args:
+        runtimes: The runtimes by name.
+        inputs: The inputs of the model.
+        arrays: The value of each input, in the same order.
+        threads: How many threads each runtime uses.
+    """
 
     def __init__(
-        self, contestants: Mapping[str, Contestant], inputs: Sequence[InputSpec], arrays: compare.Arrays, threads: int
+        self, runtimes: Mapping[str, Runtime], inputs: Sequence[InputSpec], arrays: compare.Arrays, threads: int
     ) -> None:
-        self._contestants = contestants
+        self._runtimes = runtimes
         self._arrays = {item.name: array for item, array in zip(inputs, arrays, strict=True)}
         self._threads = threads
-        self._folder = tempfile.TemporaryDirectory(prefix="autotune-contest-")
+        self._folder = tempfile.TemporaryDirectory(prefix="autotune-comparison-")
         self._inputs = Path(self._folder.name) / "inputs.npz"
 
-    def __enter__(self) -> Contest:
+    def __enter__(self) -> RuntimeComparison:
         np.savez(self._inputs, allow_pickle=False, **self._arrays)
         return self
 
@@ -73,19 +94,30 @@ class Contest:
         self._folder.cleanup()
 
     def outputs(self, name: str) -> compare.Arrays:
-        """What a contestant computes.
+        """Return the outputs that a runtime computes, in the order of the model.
 
         Raises:
-            WorkerError: its runtime refuses the model.
-            WorkerCrashed: its process died.
+            WorkerError: The runtime cannot run the model.
+            WorkerCrashed: The process died.
         """
         path = Path(self._folder.name) / f"{name}.npz"
         self._run(name, 0, path)
         return timed_process.load(path)
 
-    def play(self, timings: int) -> dict[str, Times]:
-        """The times of all contestants, from at least so many timings, in processes of four timings each."""
-        times = {name: Times() for name in self._contestants}
+    def time(self, timings: int) -> dict[str, RuntimeTimes]:
+        """Time all runtimes.
+
+        Args:
+            timings: How many timings each runtime gets at least. A process makes up to four of them.
+
+        Returns:
+            The times by the name of the runtime.
+
+        Raises:
+            WorkerError: A runtime cannot run the model.
+            WorkerCrashed: A process died.
+        """
+        times = {name: RuntimeTimes() for name in self._runtimes}
         for turn in range(max(1, -(-timings // TIMINGS))):
             names = list(times)
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
@@ -93,13 +125,13 @@ class Contest:
         return times
 
     def _run(self, name: str, timings: int, outputs: Path | None) -> list[float]:
-        contestant = self._contestants[name]
+        runtime = self._runtimes[name]
         request = {
-            "runtime": contestant.runtime,
-            "model": str(contestant.model),
+            "runtime": runtime.runtime,
+            "model": str(runtime.model),
             "inputs": str(self._inputs),
-            "device": contestant.device,
-            "values": dict(contestant.values),
+            "device": runtime.device,
+            "values": dict(runtime.values),
             "threads": self._threads,
             "timings": timings,
             "outputs": str(outputs) if outputs else None,
@@ -108,7 +140,7 @@ class Contest:
 
 
 def _answer(name: str, request: Mapping[str, Any], threads: int) -> dict[str, Any]:
-    """What a fresh process answers."""
+    """Return the answer of a new process to a request."""
     done = subprocess.run(
         [sys.executable, "-m", timed_process.__name__],
         input=json.dumps(request),
@@ -121,10 +153,13 @@ def _answer(name: str, request: Mapping[str, Any], threads: int) -> dict[str, An
         raise WorkerCrashed(f"the process that ran {name} died ({done.returncode}){': ' + said[0] if said else ''}")
     answer: dict[str, Any] = json.loads(done.stdout)
     if "error" in answer:
-        raise WorkerError(f"{name} cannot run the model: {answer['error']}"[:_KEPT])
+        raise WorkerError(f"{name} cannot run the model: {answer['error']}"[:_MESSAGE_LENGTH])
     return answer
 
 
-def ratios(ours: Times, other: Times) -> list[float]:
-    """Our time as a share of another's, turn by turn: what slowed the machine for a while slowed both."""
+def ratios(ours: RuntimeTimes, other: RuntimeTimes) -> list[float]:
+    """Return our time as a fraction of another runtime's, for each turn.
+
+    Both times of a turn are taken one right after the other, so a machine that is slow for a while slows both.
+    """
     return [mine / theirs for mine, theirs in zip(ours.turns_ms, other.turns_ms, strict=True)]

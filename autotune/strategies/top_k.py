@@ -7,17 +7,17 @@ import heapq
 from autotune.strategies.space import Configuration, Floats, Indices, as_array, as_tuples
 
 
-class Elite:
-    """Keeps the `size` best of all distinct configurations that it is shown."""
+class TopK:
+    """Keeps the `k` best of all distinct configurations that it is shown."""
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self, k: int) -> None:
+        self._k = k
         self._heap: list[tuple[float, Configuration]] = []
         self._members: set[Configuration] = set()
 
     def add(self, configurations: Indices, scores: Floats) -> bool:
-        """Whether any of them is among the best now."""
-        full = len(self._heap) >= self._size
+        """Show it configurations, [n, knobs], with their scores, [n]; return whether any of them is kept."""
+        full = len(self._heap) >= self._k
         better = scores > self._heap[0][0] if full else scores > -float("inf")
         entered = [
             self._enter(item, float(score))
@@ -28,7 +28,7 @@ class Elite:
     def _enter(self, item: Configuration, score: float) -> bool:
         if item in self._members:
             return False
-        if len(self._heap) < self._size:
+        if len(self._heap) < self._k:
             heapq.heappush(self._heap, (score, item))
         elif score > self._heap[0][0]:
             self._members.discard(heapq.heapreplace(self._heap, (score, item))[1])
@@ -38,5 +38,5 @@ class Elite:
         return True
 
     def best_first(self, knobs: int) -> Indices:
-        """What it kept, [n, knobs]."""
+        """Return the kept configurations, best first, [n, knobs]."""
         return as_array((item for _, item in sorted(self._heap, reverse=True)), knobs)

@@ -1,0 +1,62 @@
+"""What `submit` writes of a model: the file as submitted, and the graph that was imported where that is another."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from autotune.processes.messages import ImportRequest
+from autotune.storage.job_files import model_checksum
+from autotune.storage.paths import JobPaths
+from autotune.tvm_backend.graph import ingest
+
+
+def model(nodes):
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    weights = numpy_helper.from_array(np.ones((12, 8), np.float32), "w")
+    target = numpy_helper.from_array(np.array([-1]), "rest")
+    zero = numpy_helper.from_array(np.array([0]), "zero")
+    graph = helper.make_graph([*nodes, helper.make_node("MatMul", ["flat", "w"], ["y"])], "g", [x], [y])
+    graph.initializer.extend([weights, target, zero])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+PLAIN = model([helper.make_node("Flatten", ["x"], ["flat"])])
+COMPUTED = model(
+    [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "zero"], ["first"], axis=0),
+        helper.make_node("Concat", ["first", "rest"], ["to"], axis=0),
+        helper.make_node("Reshape", ["x", "to"], ["flat"]),
+    ]
+)
+
+
+@pytest.fixture
+def imported(tmp_path):
+    def run(proto):
+        path, job = tmp_path / "model.onnx", JobPaths(tmp_path / "job")
+        path.write_bytes(proto.SerializeToString())
+        job.folder.mkdir()
+        cpus, locks = (0,), str(tmp_path / "locks")
+        request = ImportRequest(str(path), "llvm", 1, cpus, locks, (), {"batch": 2}, {}, False, str(job.folder))
+        return ingest.run(request, lambda step: None), job
+
+    return run
+
+
+def test_a_model_that_computes_shapes_is_kept_as_submitted_and_as_imported(imported):
+    answer, job = imported(COMPUTED)
+    assert onnx.load(job.model) == COMPUTED
+    assert "Shape" not in [node.op_type for node in onnx.load(job.rewritten_model).graph.node]
+    assert (answer.model_size, answer.model_crc32) == model_checksum(job)
+    assert answer.inputs[0].shape == (2, 3, 4)
+
+
+def test_one_that_needs_nothing_is_kept_once(imported):
+    answer, job = imported(PLAIN)
+    assert onnx.load(job.model) == PLAIN and not job.rewritten_model.exists()
+    assert any(task.tunable for task in answer.tasks)

@@ -1,0 +1,51 @@
+"""Tasks and the hashes that stand for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.errors import DamagedFile
+from autotune.tvm_backend.search.tasks import program_hash, read_program, task_hash, write_program
+from autotune.tvm_backend.vector_math import intrinsics
+
+
+@pytest.fixture
+def exponential(as_program):
+    """A program that computes exp."""
+    from tvm import te, tirx
+
+    x = te.placeholder((8,), name="x")
+    return as_program(x, te.compute((8,), lambda i: tirx.exp(x[i])))
+
+
+@pytest.fixture
+def successor(as_program):
+    """A program that adds one."""
+    from tvm import te
+
+    x = te.placeholder((8,), name="x")
+    return as_program(x, te.compute((8,), lambda i: x[i] + 1))
+
+
+def test_how_functions_are_computed_counts_in_the_hash_of_a_task_that_has_some(exponential, monkeypatch):
+    before = task_hash(exponential)
+    monkeypatch.setattr(intrinsics, "VERSION", intrinsics.VERSION + 1)
+    assert task_hash(exponential) != before
+
+
+def test_a_task_without_functions_keeps_the_hash_of_its_program(successor, monkeypatch):
+    monkeypatch.setattr(intrinsics, "VERSION", intrinsics.VERSION + 1)
+    assert task_hash(successor) == program_hash(successor)
+
+
+def test_a_program_is_read_by_its_hash(exponential, tmp_path):
+    path = tmp_path / "000.json"
+    write_program(path, exponential)
+    assert task_hash(read_program(path, task_hash(exponential))) == task_hash(exponential)
+
+
+def test_a_program_of_a_version_with_other_formulas_is_to_be_submitted_again(exponential, tmp_path):
+    path = tmp_path / "000.json"
+    write_program(path, exponential)
+    with pytest.raises(DamagedFile, match="submit the model again"):
+        read_program(path, program_hash(exponential))
