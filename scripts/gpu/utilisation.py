@@ -31,9 +31,8 @@ def main() -> int:
         time.sleep(0.5)
     lines = ["seconds,busy_percent,sm_mhz", *(f"{at:.1f},{busy},{clock}" for at, busy, clock in rows)]
     options.file.write_text("\n".join(lines) + "\n")
-    print(
-        f"the GPU was busy {statistics.mean(busy for _, busy, _ in rows):.0f}% of {rows[-1][0]:.0f} s, see {options.file}"
-    )
+    mean = statistics.mean(busy for _, busy, _ in rows)
+    print(f"the GPU was busy {mean:.0f}% of {rows[-1][0]:.0f} s, see {options.file}")
     return process.returncode
 
 

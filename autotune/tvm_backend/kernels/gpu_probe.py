@@ -25,6 +25,7 @@ _THREADS = 128
 _LAUNCHES = 100
 _BUILD_LIMIT_S = 120.0
 _RUN_LIMIT_S = 60.0
+_ARGUMENTS = (("float32", (_ELEMENTS,)),) * 2
 _MIB = 2**20
 _Shapes = Sequence[tuple[str, Sequence[int]]]
 
@@ -113,7 +114,7 @@ def _launch(gpu: CudaDevice, library: Path, arguments: _Shapes, answers: bool) -
     device = tvm.cuda(0)
     if not device.exist:
         raise MachineProblem("CUDA does not show it")
-    _check_memory(device, arguments)
+    _check_memory(device, [*arguments, *_ARGUMENTS])
     module = tvm.runtime.load_module(str(library))
     x = np.linspace(0, 1, _ELEMENTS, dtype="float32")
     tensors = [tvm.runtime.tensor(array, device=device) for array in (x, np.zeros_like(x))]
@@ -139,7 +140,7 @@ def _check_memory(device: Any, arguments: _Shapes) -> None:
         wanted = sum(math.prod(dims) * _bytes(dtype) for dtype, dims in arguments)
         said = str(free()) if free is not None else ""
         raise MachineProblem(
-            f"its memory is full: a task needs {wanted / _MIB:.0f} MiB{said and f' ({said.strip()})'}; end what uses it"
+            f"its memory is full: {wanted / _MIB:.0f} MiB are needed{said and f' ({said.strip()})'}; end what uses it"
         ) from error
 
 
