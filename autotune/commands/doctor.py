@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from dataclasses import dataclass
@@ -42,8 +43,8 @@ def examine(workspace: Workspace) -> list[Finding]:
     """Everything that tuning needs, in the order in which it would be missed."""
     return [
         _versions(),
-        _library("xgboost"),
-        _library("onnxruntime"),
+        _library("xgboost", "xgboost-cpu"),
+        _library("onnxruntime", "onnxruntime-gpu"),
         _linker(),
         _settings(workspace),
         _writable(workspace),
@@ -65,11 +66,12 @@ def _versions() -> Finding:
     return Finding(True, True, "TVM and its foreign-function library are the tested pair")
 
 
-def _library(name: str) -> Finding:
-    try:
-        return Finding(True, True, f"{name} {metadata.version(name)}")
-    except metadata.PackageNotFoundError:
-        return Finding(False, True, f"{name} is missing; run: pip install {name}")
+def _library(*names: str) -> Finding:
+    """Look for a library that several packages bring."""
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return Finding(True, True, f"{name} {metadata.version(name)}")
+    return Finding(False, True, f"{names[0]} is missing; run: pip install {names[0]}")
 
 
 def _linker() -> Finding:

@@ -4,7 +4,7 @@
 #   scripts/gpu/pack.sh [FOLDER]        by default build/gpu
 #
 # It makes FOLDER/compiler (TVM's compiler library alone) and FOLDER/rest (everything else), each below 64 MiB, so that
-# each is one transfer. PRESET=0 compresses in a minute to more than that: a rehearsal. pip asks the package index for
+# each is one transfer; the repository itself is a third. PRESET=0 compresses in a minute to more than that: a rehearsal. pip asks the package index for
 # wheels of that Python, whatever the one here is. The machine brings torch, onnx, onnxruntime, NumPy, pytest and CUDA.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -38,7 +38,6 @@ for wheel in sorted(Path(sys.argv[1]).glob("*.whl")):  # dist-info folders stay:
 PY
 for name in 3rdparty web src include; do rm -rf "$site/tvm/$name"; done
 find "$site" -name tests -type d -prune -exec rm -rf {} +
-tar --create --xz --file "$folder/rest/source.tar.xz" autotune scripts tests pyproject.toml
 xz --threads=0 --x86 --lzma2=preset="$preset" --stdout "$site/tvm/lib/libtvm_compiler.so" >"$folder/compiler/libtvm_compiler.so.xz"
 rm "$site/tvm/lib/libtvm_compiler.so"
 tar --create --directory "$site" . | xz --threads=0 --x86 --lzma2=preset="$preset" >"$folder/rest/site.tar.xz"

@@ -20,7 +20,7 @@ python=${PYTHON:-python3}
 steps_A=(versions clocks products networks)
 steps_B=(compilers doctor tests mlp resnet18 pair)
 steps_C=(resnet50 bert_layer product)
-mkdir -p "$results"
+mkdir -p "$results/workspace"
 [ -d "$site/packages" ] && export PYTHONPATH="$site/packages${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 autotune() { "$python" -m autotune --workspace "$results/workspace" "$@"; }
@@ -41,7 +41,7 @@ step() {
     local name=$1 left=$((deadline - SECONDS))
     shift
     [ -f "$results/$name.txt" ] && { echo "== $name: done before"; return 0; }
-    [ "$left" -gt 10 ] || { echo "== $name: no time left in this part; call it again"; return 1; }
+    [ "$left" -gt 10 ] || { echo "== $name: no time left in this part; call it again"; unfinished=1; return; }
     echo "== $name"
     # The command may be a function, which `timeout` cannot call.
     export -f autotune tune 2>/dev/null
@@ -51,7 +51,7 @@ step() {
     else
         echo "   not finished (exit $?); the end of what it said:"
         tail -n 15 "$results/$name.part"
-        return 1
+        unfinished=1
     fi
 }
 
@@ -75,23 +75,25 @@ pair() {
 }
 
 part_A() {
-    step versions bash -c 'nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv && "$python" -V && "$python" -m pip list 2>/dev/null | grep -iE "^(torch|onnx|numpy|cuda|nvidia|apache)" ; nvcc --version | tail -n 2' &&
-        step clocks nvidia-smi --query-gpu=clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu,power.draw --format=csv &&
-        step products "$python" scripts/gpu/ceilings.py products &&
-        step networks "$python" scripts/gpu/ceilings.py networks
+    step versions bash -c 'nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv && "$python" -V || exit
+        "$python" -m pip list 2>/dev/null | grep -iE "^(torch|onnx|numpy|cuda|nvidia|apache)"
+        nvcc --version | tail -n 2'
+    step clocks nvidia-smi --query-gpu=clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu,power.draw --format=csv
+    step products "$python" scripts/gpu/ceilings.py products
+    step networks "$python" scripts/gpu/ceilings.py networks
 }
 part_B() {
-    step compilers "$python" scripts/gpu/compilers.py &&
-        step doctor autotune doctor &&
-        step tests "$python" -m pytest -q -p no:cacheprovider tests/gpu &&
-        step mlp tune mlp 32 &&
-        step resnet18 tune resnet18 "$trials" &&
-        pair
+    step compilers "$python" scripts/gpu/compilers.py
+    step doctor autotune doctor
+    step tests bash -c 'nvidia-smi -L && "$python" -m pytest -q -rs -p no:cacheprovider tests/gpu'  # else they are skipped
+    step mlp tune mlp 32
+    step resnet18 tune resnet18 "$trials"
+    pair
 }
 part_C() {
     local name
     for name in "${steps_C[@]}"; do
-        step "$name" tune "$name" "$trials" || return
+        step "$name" tune "$name" "$trials"
     done
 }
 
@@ -111,10 +113,10 @@ tables() {
 case ${1:-} in
 unpack | tables) "$1" ;;
 A | B | C)
+    unfinished=0
     "part_$1"
-    code=$?
     tables >"$results/tables.md"
-    exit $code
+    exit $unfinished
     ;;
 *) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
