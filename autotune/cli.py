@@ -42,8 +42,10 @@ VERBS = {
         "command",
         "Hand over the best so far as a verified library.",
     ),
-    "report": Verb("report", "command", "Say where the time of jobs went: in stages, waiting, or without a daemon."),
+    "report": Verb("report.command", "command", "Say what came of jobs and where their time went."),
     "clean": Verb("clean", "command", "Remove jobs that have ended."),
+    "sweep": Verb("sweep", "command", "Tune models in all combinations of ways, and compare them."),
+    "trials": Verb("trials", "app", "Take trials from one workspace, host or version of TVM to another."),
     "simulate": Verb(
         "simulate",
         "command",

@@ -12,7 +12,7 @@ from typing import Literal
 # What a waiting job waits for, as a report adds it up.
 WaitTopic = Literal["cpu", "device", "task", "turn", "window", "lease"]
 # Why a job is at its end.
-EndReason = Literal["budget-used", "no-improvement", "nothing-to-tune"]
+EndReason = Literal["budget-used", "time-used", "no-improvement", "nothing-to-tune"]
 ReasonKind = Literal[
     WaitTopic,
     EndReason,
@@ -48,6 +48,7 @@ _SENTENCES: dict[ReasonKind, str] = {
     "control-damaged": "held: {detail} is damaged; `autotune release` lets the job go on",
     "cancelled": "cancelled",
     "budget-used": "budget used",
+    "time-used": "its stages have run for as long as they may",
     "no-improvement": "no task improves any more",
     "nothing-to-tune": "nothing to tune",
     "all-set-aside": "{detail}",

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from autotune import config as settings
-from autotune.api.draining import DrainingDaemon
 from autotune.api.job import Job
+from autotune.commands.draining import DrainingDaemon
 from autotune.commands.jobs import select_one
 from autotune.commands.submit import Submission
 from autotune.commands.submit import submit as publish
@@ -99,7 +99,7 @@ def tune(
     deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
     with DrainingDaemon(job.workspace) as daemon:
         while not job.progress().ended:
-            daemon.keep_alive(job)
+            daemon.keep_alive([job.paths])
             if time.monotonic() >= deadline:
                 raise TimedOut(f"job {job.id} ({job.name}) has not ended after {timeout_s:g} s; it stays in the queue")
             time.sleep(_POLL_S)

@@ -44,7 +44,7 @@ from autotune.errors import AutotuneError
 from autotune.storage import atomic, formats
 from autotune.storage.formats import ENDED, SIMULATED, Control, JobSpec, JobState, StageFile, Trial, from_json
 from autotune.storage.identity import runs
-from autotune.storage.job_files import read_state
+from autotune.storage.job_files import orphaned_artifacts, read_state
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT
@@ -202,7 +202,7 @@ class _Job:
                 yield f"{self.paths.stage(task, round)}: candidate {hash} is in the log from round {trial.round}"
 
     def _artifacts(self) -> Iterator[str]:
-        for folder in self.paths.orphaned_artifacts():
+        for folder in orphaned_artifacts(self.paths):
             yield f"{folder} belongs to no stage"
 
     def _counts(self, spec: JobSpec, state: JobState) -> Iterator[str]:

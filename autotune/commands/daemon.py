@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from autotune import config as settings
-from autotune.commands.terminal import Json, show, tell, workspace_of
+from autotune.commands.terminal import Json, say, show, tell, workspace_of
 from autotune.config import Config
 from autotune.errors import BadInput
 
@@ -97,3 +97,40 @@ def status(context: typer.Context, as_json: Json = False) -> None:
         return
     tell(render.daemon(info))
     show(render.resources(info)) if info.cpus else None
+
+
+SystemName = Annotated[str, typer.Argument(metavar="cron|systemd", help="What starts it.")]
+
+
+@app.command("install")
+def install(
+    context: typer.Context,
+    system: SystemName,
+    window: Annotated[str, typer.Option(metavar="HH:MM-HH:MM", help="The hours of every day in which it works.")],
+    write: Annotated[bool, typer.Option("--write", help="Install the entries; otherwise they are only shown.")] = False,
+) -> None:
+    """Show the entries that have cron or systemd run the daemon every night, and with --write install them."""
+    from autotune.commands import scheduled
+    from autotune.commands.nights import Nights
+
+    workspace, kind = workspace_of(context), scheduled.check_system(system)
+    wanted = Nights.of(workspace, window, settings.load(workspace.config).daemon.stop_grace_s)
+    for place, text in scheduled.entries(kind, wanted).items():
+        typer.echo(f"# {place}\n{text}", nl=kind == "systemd")
+    if not write:
+        say("nothing was installed; --write does that")
+        return
+    scheduled.install(kind, wanted)
+    say(f"installed; autotune daemon uninstall {kind} takes it out")
+    if kind == "systemd":
+        say("it runs while nobody is logged in only after: loginctl enable-linger")
+
+
+@app.command("uninstall")
+def uninstall(context: typer.Context, system: SystemName) -> None:
+    """Take out what `install` has installed for this workspace. A daemon that runs goes on."""
+    from autotune.commands import scheduled
+
+    workspace, kind = workspace_of(context), scheduled.check_system(system)
+    scheduled.uninstall(kind, workspace)
+    say(f"{kind} starts no daemon for {workspace.root} any more")

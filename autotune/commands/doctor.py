@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import shutil
 from dataclasses import dataclass
 from importlib import metadata
@@ -12,11 +13,13 @@ from typing import Any
 import typer
 
 from autotune import config as settings
+from autotune.commands.pins import clashes
 from autotune.commands.terminal import tell, workspace_of
 from autotune.daemon import capacity
 from autotune.errors import AutotuneError, MachineProblem, UnsupportedVersion
 from autotune.machine.gpus import CudaDevice, cuda_devices
 from autotune.machine.hardware import cpu_model, lent_cpus
+from autotune.machine.platform import check_platform
 from autotune.machine.survey import Survey
 from autotune.settings import MachineSettings
 from autotune.storage import locks
@@ -25,7 +28,7 @@ from autotune.storage.formats import SIMULATED
 from autotune.storage.paths import Workspace
 from autotune.tvm_backend.cuda.places import installed
 from autotune.tvm_backend.linker import find_linker
-from autotune.tvm_backend.load import check_versions
+from autotune.tvm_backend.load import TESTED, check_versions
 
 _LOW_SPACE = 2 * 1024**3
 
@@ -42,7 +45,9 @@ class Finding:
 def examine(workspace: Workspace) -> list[Finding]:
     """Everything that tuning needs, in the order in which it would be missed."""
     return [
+        _platform(),
         _versions(),
+        _environment(),
         _library("xgboost", "xgboost-cpu"),
         _library("onnxruntime", "onnxruntime-gpu"),
         _linker(),
@@ -64,6 +69,21 @@ def _versions() -> Finding:
     except UnsupportedVersion as error:
         return Finding(False, True, str(error))
     return Finding(True, True, "TVM and its foreign-function library are the tested pair")
+
+
+def _platform() -> Finding:
+    try:
+        check_platform()
+    except MachineProblem as error:
+        return Finding(False, True, str(error))
+    return Finding(True, True, f"{platform.system()} on {platform.machine()}, Python {platform.python_version()}")
+
+
+def _environment() -> Finding:
+    found = clashes(TESTED)
+    if not found:
+        return Finding(True, True, "no installed package needs other versions than autotune does")
+    return Finding(False, True, f"{'; '.join(found)}: give autotune a virtual environment of its own")
 
 
 def _library(*names: str) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,10 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from autotune import config as settings
+from autotune.commands.report import references
 from autotune.commands.terminal import Json, OneJob, steps, tell, workspace_of
 from autotune.config import Config
 from autotune.daemon import capacity
-from autotune.errors import BadInput, BadState, disk_problem
+from autotune.errors import BadInput, BadState, StorageError, disk_problem
 from autotune.processes.messages import ExportRequest
 from autotune.storage.formats import SIMULATED
 from autotune.storage.job_files import read_spec
@@ -62,7 +64,10 @@ def export(
         contenders=config.export.contenders,
         inputs=str(inputs.absolute()) if inputs else None,
     )
-    return oneshot.export_model(request, config.export.timeout_s, progress).report
+    report = oneshot.export_model(request, config.export.timeout_s, progress).report
+    with contextlib.suppress(StorageError):  # the library is written, which is what was asked for
+        references.remember(paths, report)
+    return report
 
 
 def _check_output(output: Path) -> None:

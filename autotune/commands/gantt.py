@@ -1,4 +1,4 @@
-"""Draw a simulation as a Gantt chart: one row per device and CPU, one bar per stage. As PNG, SVG or a web page."""
+"""Draw stages as a Gantt chart: one row per device and CPU, one bar per stage. As PNG, SVG or a web page."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def svg(results: Sequence[SimulationResult]) -> str:
     parts, top = list[str](), 0
     for result in results:
         rows = _rows(result.spans)[:_MOST_ROWS]
-        parts.append(f'<g transform="translate(0 {top})">{_chart(result, rows, longest)}</g>')
+        parts.append(f'<g transform="translate(0 {top})">{_chart(_title(result), result.spans, rows, longest)}</g>')
         top += _TOP + _ROW * len(rows) + 24
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{top}" font-family="sans-serif"'
     return f'{head} font-size="10">\n' + "\n".join(parts) + "\n</svg>\n"
@@ -101,22 +101,44 @@ def _title(result: SimulationResult) -> str:
     return f"{result.policy}: {result.makespan:.0f} s, lower bound {result.bound:.0f} s"
 
 
-def _chart(result: SimulationResult, rows: Sequence[str], longest: float) -> str:
-    place = {name: _TOP + _ROW * index for index, name in enumerate(rows)}
+def timeline(spans: Sequence[Span], label: str = "seconds") -> str:
+    """Return a chart of stages as an element of a web page, which scales it and sets its text colour."""
+    rows = _rows(spans)[:_MOST_ROWS]
+    longest = max((span.end for span in spans), default=0.0) or 1.0
+    height = _TOP + _ROW * len(rows) + 4
+    chart = _chart(f"stages over {label}", spans, rows, longest)
+    head = f'<svg class="plot wide" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="10"'
+    return f'{head} fill="currentColor" role="img" aria-label="Gantt chart of the stages">\n{chart}\n</svg>'
+
+
+def _chart(title: str, spans: Sequence[Span], rows: Sequence[str], longest: float) -> str:
+    place = {name: index for index, name in enumerate(rows)}
     scale = (_WIDTH - _LEFT - 10) / longest
-    parts = [f'<text x="4" y="14" font-size="13">{escape(_title(result))}</text>', *_legend(), *_axis(longest, scale)]
-    parts += [f'<text x="4" y="{top + _ROW - 4}">{escape(name)}</text>' for name, top in place.items()]
-    for span in result.spans:
-        parts += [_bar(span, place[name], scale) for name in _resources(span) if name in place]
+    parts = [f'<text x="4" y="14" font-size="13">{escape(title)}</text>', *_legend(), *_axis(longest, scale)]
+    parts += [f'<text x="4" y="{_TOP + _ROW * (index + 1) - 4}">{escape(name)}</text>' for name, index in place.items()]
+    for span in spans:
+        shown = sorted(place[name] for name in _resources(span) if name in place)
+        parts += [_bar(span, first, count, scale) for first, count in _runs(shown)]
     return "\n".join(parts)
 
 
-def _bar(span: Span, top: int, scale: float) -> str:
+def _runs(rows: Sequence[int]) -> list[tuple[int, int]]:
+    """Return neighbouring rows as (first, count): a stage on a hundred CPUs is one bar."""
+    found: list[tuple[int, int]] = []
+    for row in rows:
+        if found and row == sum(found[-1]):
+            found[-1] = (found[-1][0], found[-1][1] + 1)
+        else:
+            found.append((row, 1))
+    return found
+
+
+def _bar(span: Span, first: int, count: int, scale: float) -> str:
     x, width = _LEFT + span.start * scale, max(0.3, (span.end - span.start) * scale)
     tip = f"job {span.id.job} task {span.id.task} round {span.id.round}: {span.kind}, {span.end - span.start:.1f} s"
     return (
-        f'<rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{_ROW - 2}" fill="{_COLOURS[span.kind]}">'
-        f"<title>{tip}</title></rect>"
+        f'<rect x="{x:.1f}" y="{_TOP + _ROW * first}" width="{width:.1f}" height="{_ROW * count - 2}"'
+        f' fill="{_COLOURS[span.kind]}"><title>{tip}</title></rect>'
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autotune.commands import status
@@ -26,11 +26,10 @@ from autotune.storage.journal import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table
-    from rich.text import Text
 
-    from autotune.commands.report import Times
+    from autotune.commands.report.wall_time import Times
     from autotune.planning.simulator import SimulationResult
     from autotune.processes.messages import ImportAnswer
 
@@ -40,6 +39,9 @@ REQUEST_DONE: dict[ControlVerb, str] = {
     "release": "released",
     "retry": "to be retried",
 }
+_SHORTEST_NAME = 12
+_SENTENCE = 24
+_ENDLESS = 100_000
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "held": "yellow", "cancelled": "yellow"}
 
 
@@ -55,6 +57,47 @@ def duration(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
 
 
+def short(name: str, longest: int) -> str:
+    """Return a name of at most so many characters. A long one loses its middle, since names differ at both ends."""
+    if len(name) <= longest:
+        return name
+    half = (longest - 1) // 2
+    return f"{name[: longest - 1 - half]}…{name[len(name) - half :]}"
+
+
+class Fitted:
+    """A table whose names are shortened as far as it takes to fit the terminal."""
+
+    def __init__(
+        self, build: Callable[[int], Table], names: Sequence[str], verbose: bool = False, sentence: int = 0
+    ) -> None:
+        """Take what makes the table with names of at most so many characters.
+
+        Args:
+            build: Makes it.
+            names: The names in it.
+            verbose: Whether names stay whole in any case.
+            sentence: The length of the longest sentence in it, which may be folded.
+        """
+        self._build, self._verbose, self._foldable = build, verbose, max(0, sentence - _SENTENCE)
+        self._longest = max(map(len, names), default=0)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        """Yield the table for this console."""
+        table = self._build(self._longest)
+        whole = table.__rich_measure__(console, options.update(max_width=_ENDLESS)).maximum
+        excess = whole - self._foldable - options.max_width
+        if excess > 0 and not self._verbose:
+            table = self._build(max(_SHORTEST_NAME, self._longest - excess))
+        yield table
+
+
+def _progress(job: JobStatus) -> RenderableType:
+    from rich.progress_bar import ProgressBar
+
+    return ProgressBar(total=max(1, job.trials_total), completed=job.trials_done, width=16)
+
+
 def _table(*columns: str, right: Sequence[str] = ()) -> Table:
     from rich.table import Table
 
@@ -64,29 +107,66 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
     return table
 
 
-def _row(table: Table, *cells: str | Text) -> None:
+def _row(table: Table, *cells: RenderableType) -> None:
     """Add a row of plain text, in which nothing is markup and a terminal finds nothing to obey."""
     from rich.text import Text
 
     table.add_row(*(Text(one_line(cell)) if isinstance(cell, str) else cell for cell in cells))
 
 
-def queue(jobs: Sequence[JobStatus], daemon: DaemonInfo | None) -> RenderableType:
-    """Return the table of `status`, and below it what every CPU and device does."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> Table:
+    """Return a table of plain text; the columns named in `right` are aligned to the right."""
+    made = _table(*columns, right=right)
+    for row in rows:
+        _row(made, *row)
+    return made
+
+
+def queue(
+    jobs: Sequence[JobStatus],
+    daemon: DaemonInfo | None,
+    verbose: bool = False,
+    sparks: Mapping[int, str] | None = None,
+) -> RenderableType:
+    """Return the table of `status`, and below it what every CPU and device does.
+
+    Args:
+        jobs: The jobs.
+        daemon: The daemon, if one runs.
+        verbose: Whether names are shown whole, however wide the table becomes.
+        sparks: How the latency of jobs fell, by id, for a table that is watched: it has bars of the progress too.
+    """
     from rich.console import Group
     from rich.text import Text
 
     pressed = any(job.deadline is not None for job in jobs)
-    columns = ("ID", "NAME", "TARGET", "STATE", "TRIALS", "TASKS SUM", "ETA", *(["DEADLINE"] if pressed else []), "WHY")
-    table = _table(*columns, right=("ID", "TRIALS", "ETA"))
-    for job in jobs:
-        latency = f"{job.latency_ms:.3f} ms" if job.latency_ms is not None else "-"
-        colour = _COLOURS.get(job.state, "default")
-        eta = duration(job.eta_seconds) if not job.ended else "-"
-        _row(table,
-            str(job.id), job.name, job.target, Text(job.state, colour),
-            f"{job.trials_done}/{job.trials_total}", latency, eta, *([_deadline(job)] if pressed else []), _why(job),
-        )  # fmt: skip
+    watched = ["PROGRESS", "LATENCY"] if sparks is not None else []
+    columns = (
+        "ID",
+        "NAME",
+        "TARGET",
+        "STATE",
+        "TRIALS",
+        *watched,
+        "TASKS SUM",
+        "ETA",
+        *(["DEADLINE"] if pressed else []),
+    )
+
+    def build(longest: int) -> Table:
+        table = _table(*columns, "WHY", right=("ID", "TRIALS", "ETA"))
+        for job in jobs:
+            latency = f"{job.latency_ms:.3f} ms" if job.latency_ms is not None else "-"
+            state = Text(job.state, _COLOURS.get(job.state, "default"))
+            eta = duration(job.eta_seconds) if not job.ended else "-"
+            more = [_progress(job), sparks.get(job.id, "")] if sparks is not None else []
+            _row(table,
+                str(job.id), short(job.name, longest), job.target, state, f"{job.trials_done}/{job.trials_total}",
+                *more, latency, eta, *([_deadline(job)] if pressed else []), _why(job),
+            )  # fmt: skip
+        return table
+
+    table = Fitted(build, [job.name for job in jobs], verbose, max((len(_why(job)) for job in jobs), default=0))
     if daemon is None or not daemon.cpus:
         return table
     busy = [Text(f"the machine is busy: in a measurement {one_line(daemon.busy)}")] if daemon.busy else []
@@ -180,13 +260,21 @@ def times(found: Sequence[Times]) -> Table:
     return table
 
 
-def tasks(job: JobStatus) -> Table:
-    """Return the table of a job's tasks, for `status JOB`."""
-    table = _table("TASK", "NAME", "WEIGHT", "TRIALS", "BEST", right=("TASK", "WEIGHT", "TRIALS", "BEST"))
-    for index, task in enumerate(job.tasks):
-        best = f"{task.best_us:.1f} us" if task.best_us is not None else "-"
-        _row(table, str(index), task.name, str(task.weight), str(task.trials), best)
-    return table
+def tasks(job: JobStatus, verbose: bool = False) -> RenderableType:
+    """Return the table of a job's tasks, for `status JOB`. `verbose` shows names whole."""
+    numbers = ("WEIGHT", "TRIALS", "BEST", "SHARE", "GFLOP/S")
+
+    def build(longest: int) -> Table:
+        table = _table("TASK", "NAME", *numbers, right=("TASK", *numbers))
+        for index, task in enumerate(job.tasks):
+            best = f"{task.best_us:.1f} us" if task.best_us is not None else "-"
+            share = f"{task.share:.1%}" if task.share is not None else "-"
+            speed = f"{task.gflops:.1f}" if task.gflops is not None else "-"
+            name = short(task.name, longest)
+            _row(table, str(index), name, str(task.weight), str(task.trials), best, share, speed)
+        return table
+
+    return Fitted(build, [task.name for task in job.tasks], verbose)
 
 
 def preview(found: ImportAnswer) -> Table:

@@ -12,13 +12,13 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.commands.terminal import Json, show, workspace_of
+from autotune.commands.terminal import Json, show, tell, workspace_of
 from autotune.errors import AutotuneError
 from autotune.planning.urgency import misses
 from autotune.reasons import sentence
 from autotune.storage import formats
 from autotune.storage.daemon_info import running_daemon
-from autotune.storage.formats import ENDED, DaemonInfo, JobSpec, JobState, RunningStage, State, TaskProgress
+from autotune.storage.formats import ENDED, DaemonInfo, JobSpec, JobState, RunningStage, State, TaskProgress, TaskSpec
 from autotune.storage.job_files import read_control, read_spec, read_state
 from autotune.storage.job_state import current_state
 from autotune.storage.paths import JobPaths, Workspace
@@ -26,12 +26,24 @@ from autotune.storage.paths import JobPaths, Workspace
 
 @dataclass(frozen=True)
 class TaskStatus:
-    """One task of a job, as shown."""
+    """One task of a job, as shown.
+
+    Attributes:
+        share: Its part of the sum of the best times, from 0 to 1; None without a best time.
+        gflops: Its speed at the best time, in GFLOP/s; None without a best time or without floating-point work.
+    """
 
     name: str
     weight: int
     trials: int
     best_us: float | None
+    share: float | None = None
+    gflops: float | None = None
+
+
+def gflops(gflop: float, best_us: float | None) -> float | None:
+    """Return the speed in GFLOP/s of so much work in so many microseconds; None if either is none."""
+    return gflop * 1e6 / best_us if gflop and best_us else None
 
 
 @dataclass(frozen=True)
@@ -138,10 +150,15 @@ def _uses(stage: RunningStage) -> set[str]:
 
 def _tasks(spec: JobSpec, state: JobState) -> list[TaskStatus]:
     progress = state.tasks or tuple(TaskProgress() for _ in spec.tasks)
-    return [
-        TaskStatus(task.name, task.weight, done.trials, done.best_us)
-        for task, done in zip(spec.tasks, progress, strict=False)
-    ]
+    pairs = list(zip(spec.tasks, progress, strict=False))
+    total = sum((done.best_us or 0.0) * task.weight for task, done in pairs)
+    return [_task(task, done, total) for task, done in pairs]
+
+
+def _task(task: TaskSpec, done: TaskProgress, total_us: float) -> TaskStatus:
+    best = done.best_us
+    share = best * task.weight / total_us if best and total_us else None
+    return TaskStatus(task.name, task.weight, done.trials, best, share, gflops(task.gflop, best))
 
 
 def _unreadable(paths: JobPaths, reason: str) -> JobStatus:
@@ -174,26 +191,22 @@ def command(
     context: typer.Context,
     jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB...]", help="7, 3,5-8, a name, last, all")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show long names whole.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show the queue: what runs, how far it is, and why each waiting job waits."""
-    from autotune.commands import render
     from autotune.commands.jobs import select
-    from autotune.storage.daemon_info import running_daemon
+    from autotune.commands.watching import Screen
 
     workspace = workspace_of(context)
     if not watch:
         gc.disable()  # what a look makes lives until the process ends, and looking through it takes a sixth of the time
+    screen = Screen(workspace, lambda: select(workspace, jobs) if jobs else None, verbose, watch)
 
     def look() -> list[Any]:
-        chosen = select(workspace, jobs) if jobs else None
-        found = snapshot(workspace, chosen)
-        if as_json:
-            return [json.dumps(to_json(found))]
-        shown = [render.queue(found, running_daemon(workspace))]
-        return [*shown, "", render.tasks(found[0])] if jobs and len(found) == 1 else shown
+        return [json.dumps(to_json(screen.snapshot()))] if as_json else screen.look()
 
-    if watch and sys.stdout.isatty():
+    if watch and sys.stdout.isatty() and not as_json:
         from rich.console import Group
         from rich.live import Live
 
@@ -202,7 +215,7 @@ def command(
                 time.sleep(1)
                 live.update(Group(*look()), refresh=True)
     while True:
-        typer.echo(look()[0]) if as_json else show(*look())
+        tell(look()[0]) if as_json else show(*look())
         if not watch:
             return
         time.sleep(1)

@@ -18,21 +18,24 @@ import typer
 
 from autotune import config as settings
 from autotune import strategies
+from autotune.commands.durations import parse_duration
 from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
 from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadTarget, DamagedFile, ModelError, StageTimeout, disk_problem
 from autotune.machine.hardware import cpu_model
+from autotune.machine.platform import check_platform
 from autotune.planning.windows import next_moment
 from autotune.processes.messages import ImportAnswer, ImportRequest
 from autotune.storage import atomic, formats, locks
+from autotune.storage.device_kind import PRIVATE, note
 from autotune.storage.formats import SIMULATED, Control, InputSpec, JobSpec, StageFile
 from autotune.storage.job_files import make_folder
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import private_folder
 from autotune.storage.tuning_log import TuningLog
-from autotune.tvm_backend.target import target_kind
+from autotune.tvm_backend.target import device_kind, target_kind
 from autotune.workers import oneshot
 
 _LAST_ID = ("autotune-last-id", 1)
@@ -42,7 +45,10 @@ _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 
 @dataclass(frozen=True)
 class Submission:
-    """What the user asked for. Zero trials stand for the default of the workspace."""
+    """What the user asked for. Zero trials stand for the default of the workspace.
+
+    A `private` name gives the job tuning logs that it shares with no job but those of the same name.
+    """
 
     model: Path
     target: str = "llvm"
@@ -59,6 +65,8 @@ class Submission:
     winograd: bool = True
     dims: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[str, float] = field(default_factory=dict)
+    private: str = ""
+    within_s: float | None = None
 
 
 def parse_deadline(text: str, now: float) -> float:
@@ -82,6 +90,7 @@ def preview(submission: Submission, config: Config, progress: oneshot.TellProgre
     Raises:
         BadInput: the file, the target, an input or the strategy is wrong.
     """
+    check_platform()
     _search(submission, config)
     return _import(submission, config, None, progress)
 
@@ -93,6 +102,7 @@ def submit(workspace: Workspace, config: Config, submission: Submission, progres
         BadInput: the file, the target, an input, the strategy or the name is wrong.
         DiskProblem: the workspace cannot be written.
     """
+    check_platform()
     name = _name(submission)
     _search(submission, config)
     _check_free(workspace, name if submission.name else "")
@@ -120,8 +130,16 @@ def _publish(
         name = _free_name(workspace, _name(submission), submission)
         spec = _spec(workspace, config, submission, imported, id, name)
         _write(incoming, spec)
+        _note_device(workspace, spec)
         atomic.publish_folder(incoming.folder, workspace.job(id, spec.name).folder)
     return spec
+
+
+def _note_device(workspace: Workspace, spec: JobSpec) -> None:
+    """Write down, beside the tuning logs, on what kind of device their trials are measured."""
+    kind = device_kind(spec.target)
+    if kind.key == spec.target_key:
+        note(workspace, kind)
 
 
 def _check_target(target: str, config: Config) -> None:
@@ -253,7 +271,7 @@ def log_key(workspace: Workspace, imported: ImportAnswer) -> str:
 def _spec(
     workspace: Workspace, config: Config, submission: Submission, imported: ImportAnswer, id: int, name: str
 ) -> JobSpec:
-    key = log_key(workspace, imported)
+    key = log_key(workspace, imported) + (f"{PRIVATE}{submission.private}" if submission.private else "")
     logs = [workspace.tuning_log(key, task.hash).records for task in imported.tasks]
     strategy, sampler = _search(submission, config)
     return JobSpec(
@@ -279,6 +297,7 @@ def _spec(
         winograd=submission.winograd,
         machine=cpu_model(),
         values=dict(submission.values),
+        within_s=submission.within_s,
     )
 
 
@@ -312,6 +331,9 @@ def command(
     deadline: Annotated[
         str, typer.Option(metavar="HH:MM", help="When it should have ended: 07:00, or 2026-03-01T07:00.")
     ] = "",
+    within: Annotated[
+        str, typer.Option(metavar="30m", help="How long its stages may run: 90s, 30m or 2h, without the time it waits.")
+    ] = "",
     strategy: Annotated[str, typer.Option(help="Search strategy; by default as in autotune.toml.")] = "",
     sampler: Annotated[str, typer.Option(help="greedy or adaptive; by default the strategy's own.")] = "",
     winograd: Annotated[
@@ -333,7 +355,10 @@ def command(
     inputs, dims, values = parse_inputs(input or []), parse_dims(dim or []), parse_values(value or [])
     due = parse_deadline(deadline, time.time()) if deadline else None
     search = (priority, seed, fresh, due, strategy, sampler, winograd)
-    request = Submission(model, target, name, trials, trials_per_round, inputs, *search, dims, values)
+    within_s = parse_duration(within)
+    request = Submission(
+        model, target, name, trials, trials_per_round, inputs, *search, dims, values, within_s=within_s
+    )
     with steps(quiet) as step:
         if dry_run:
             found = preview(request, config, step)

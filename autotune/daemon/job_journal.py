@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.errors import StorageError
 from autotune.planning.view import RunningView
+from autotune.planning.worked_time import WorkedTime
 from autotune.reasons import Reason, WaitTopic
 from autotune.storage import journal
-from autotune.storage.journal import Event, StageDone, StageFailed, WaitStarted
+from autotune.storage.journal import Event, StageDone, StageEvent, StageFailed, UnknownEvent, WaitStarted
 from autotune.storage.paths import JobPaths
 
 _LOG = logging.getLogger("autotune.daemon")
@@ -19,13 +20,33 @@ _LOG = logging.getLogger("autotune.daemon")
 
 @dataclass
 class JobJournal:
-    """The journal of one job, as the daemon writes it."""
+    """The journal of one job, as the daemon writes it.
+
+    Attributes:
+        worked: How long its stages have run, those that are over.
+    """
 
     paths: JobPaths
+    worked: WorkedTime = field(default_factory=WorkedTime)
     _topic: WaitTopic | None = "turn"
+
+    def recall(self) -> None:
+        """Read from the file how long stages have run.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        self.worked = WorkedTime()
+        for event in journal.read(self.paths.journal):
+            self._count(event)
+
+    def _count(self, event: Event | UnknownEvent) -> None:
+        if isinstance(event, StageEvent):
+            self.worked.add(event.began, event.at)
 
     def append(self, event: Event) -> None:
         """Add an event. An error is logged and ignored."""
+        self._count(event)
         try:
             journal.append(self.paths.journal, event)
         except StorageError as error:

@@ -13,7 +13,7 @@ from autotune.errors import DamagedFile
 from autotune.planning.view import StageId, StageView
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec, StageFile
-from autotune.storage.job_files import make_folder, read_stage, set_aside
+from autotune.storage.job_files import make_folder, orphaned_artifacts, read_stage, set_aside
 from autotune.storage.journal import StageFileDamaged
 from autotune.storage.paths import JobPaths
 
@@ -68,7 +68,7 @@ class JobRounds:
 
     def _delete_orphaned_libraries(self) -> None:
         """Delete the libraries of rounds without a stage file. Nothing measures them any more."""
-        for folder in self.paths.orphaned_artifacts():
+        for folder in orphaned_artifacts(self.paths):
             shutil.rmtree(folder, ignore_errors=True)
 
     def _begin_missing_rounds(self) -> None:

@@ -19,6 +19,7 @@ class JobTrials:
     spec: JobSpec
     _logs: dict[int, TuningLog] = field(init=False)
     _running_best: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    _imported: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         folder = self.spec.target_key
@@ -30,7 +31,9 @@ class JobTrials:
     def refresh(self, task: int) -> bool:
         """Read the trials added to the log of a task, by this job or another. Returns whether there are any."""
         best, running_best = math.inf, []
-        for trial in self._logs[task].trials():
+        trials = self._logs[task].trials()
+        self._imported[task] = sum(trial.imported for trial in trials[self.spec.known_at_submit[task] :])
+        for trial in trials:
             best = min(best, trial.median_us) if trial.median_us is not None else best
             running_best.append(best)
         if tuple(running_best) == self.running_best(task):
@@ -52,9 +55,14 @@ class JobTrials:
         return round(times[-1], 4) if times and math.isfinite(times[-1]) else None
 
     def counted(self, task: int) -> int:
-        """Return how many trials of a task count towards the job's budget."""
+        """Return how many trials of a task count towards the job's budget.
+
+        Of a fresh job these are the trials measured since it was submitted, but not those imported since.
+        """
         known = len(self.running_best(task))
-        return max(0, known - self.spec.known_at_submit[task]) if self.spec.fresh else known
+        if not self.spec.fresh:
+            return known
+        return max(0, known - self.spec.known_at_submit[task] - self._imported.get(task, 0))
 
     @property
     def total(self) -> int:

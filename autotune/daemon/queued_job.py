@@ -57,6 +57,8 @@ class QueuedJob:
         journal, trials = JobJournal(paths), JobTrials(workspace, paths, spec)
         rounds = JobRounds(paths, spec, trials, journal)
         progress = JobProgress(paths, spec, trials, journal, state)
+        if spec.within_s is not None:
+            journal.recall()
         job = cls(paths, config, spec, control, rounds, trials, progress, journal, submitted_at=spec.submitted_at)
         if not job.ended:
             job.reload()
@@ -163,9 +165,15 @@ class QueuedJob:
         """Write the state file, if anything in it has changed. See `JobProgress.publish`."""
         self.progress.publish(state, reason, self.control.retries)
 
+    @property
+    def time_used(self) -> bool:
+        """Whether the stages of the job have run for as long as they may."""
+        limit = self.spec.within_s
+        return limit is not None and self.journal.worked.seconds >= limit
+
     def view(self) -> JobView:
         """Return the job as the planner sees it: the same object until the job has changed."""
-        if self._view is None:
+        if self._view is None or self._view.time_used != self.time_used:
             self._view = self._new_view()
         return self._view
 
@@ -183,6 +191,7 @@ class QueuedJob:
             submitted_at=self.submitted_at,
             served_at=max(self.served_at, self.submitted_at),
             deadline=self.spec.deadline,
+            time_used=self.time_used,
         )
 
     def _task_view(self, index: int) -> TaskView:

@@ -80,6 +80,7 @@ class JobView:
         submitted_at: When the job was submitted.
         served_at: When a stage of the job last started; before that, when the job was submitted.
         deadline: When the job should have ended; None for no deadline.
+        time_used: Whether its stages have run for as long as they may.
     """
 
     id: int
@@ -94,6 +95,7 @@ class JobView:
     submitted_at: float = 0.0
     served_at: float = 0.0
     deadline: float | None = None
+    time_used: bool = False
 
     @cached_property
     def trials_done(self) -> int:

@@ -46,23 +46,25 @@ class TrialFeatures:
         return [rows for rows, _ in usable], [value for _, value in usable]
 
 
-def of_task(stage: Stage, task: int, trials: Sequence[Trial]) -> TrialFeatures:
+def of_task(stage: Stage, task: int, trials: Sequence[Trial], elsewhere: Path | None = None) -> TrialFeatures:
     """Return the features of a task's trials. Those that are missing in the file are extracted and added to it.
 
     Args:
         task: index of a task of this job.
+        elsewhere: the file of trials that were measured elsewhere. Those that do not fit here have no features.
 
     Raises:
         DiskProblem: the file could not be written.
     """
     from autotune.tvm_backend.search.features import FeatureExtractor
 
-    path = stage.workspace.tuning_log(stage.spec.target_key, stage.spec.tasks[task].hash).features
+    path = elsewhere or stage.workspace.tuning_log(stage.spec.target_key, stage.spec.tasks[task].hash).features
     known = read(path).by_hash()
     missing = [trial for trial in trials if trial.hash not in known]
     if missing:
         extractor = FeatureExtractor(stage.program_of(task), stage.target)
-        harmful = [trial for trial in missing if _ended_its_build(trial) and extractor.needs_replay(trial)]
+        doubtful = [trial for trial in missing if elsewhere or _ended_its_build(trial)]
+        harmful = [trial for trial in doubtful if extractor.needs_replay(trial)]
         harmful_hashes = {trial.hash for trial in harmful}
         harmless = [trial for trial in missing if trial.hash not in harmful_hashes]
         known.update(zip((trial.hash for trial in harmless), extractor.of_trials(harmless), strict=True))

@@ -6,11 +6,12 @@ import functools
 import itertools
 import zlib
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from autotune import strategies
 from autotune.errors import WorkerError
-from autotune.stages import simulated, train
+from autotune.stages import elsewhere, simulated, train
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, TaskSpec, Trial
 
@@ -38,10 +39,23 @@ def run(stage: Stage) -> dict[str, Any]:
         known = {item.hash for item in pending} | set(excluded)
         candidates, counts = simulated.propose(stage, trials, known), dict[str, int]()
     else:
-        candidates, counts = _propose(stage, trials, pending, excluded)
+        candidates, counts = _known_first(stage, trials, pending, excluded)
     if candidates:
         stage.advance("build", candidates)
     return {"proposed": len(candidates), **counts}
+
+
+def _known_first(
+    stage: Stage, trials: Sequence[Trial], pending: Sequence[Candidate], excluded: Collection[str]
+) -> tuple[list[Candidate], dict[str, int]]:
+    """Return the best schedules known of the task elsewhere, and as many candidates of the strategy as are left."""
+    known = elsewhere.first_candidates(stage, trials, pending, excluded)
+    if not known:
+        return _propose(stage, trials, pending, excluded)
+    found, counts = list[Candidate](), {"steps": 0}
+    if left := stage.count - len(known):
+        found, counts = _propose(replace(stage, count=left), trials, [*pending, *known], excluded)
+    return [*known, *found], {**counts, "known_elsewhere": len(known)}
 
 
 def _propose(
@@ -74,7 +88,7 @@ def _model(stage: Stage, trials: Sequence[Trial]) -> Any:
     if stage.attempt:
         train.forget_model(stage.paths)  # reading it may have ended the last attempt
     intact = train.is_intact(stage.paths)
-    if trials and not intact:
+    if not intact and (trials or elsewhere.has_trials(stage)):
         train.update_model(stage)
         intact = train.is_intact(stage.paths)
     model = CostModel.load(stage.paths.cost_model, WIDTH) if intact else None

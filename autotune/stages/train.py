@@ -8,7 +8,7 @@ import zlib
 from typing import Any
 
 from autotune.errors import StorageError
-from autotune.stages import features, simulated
+from autotune.stages import elsewhere, features, simulated
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_bytes, publish_json, read_json, remove
 from autotune.storage.job_files import checksum
@@ -55,7 +55,8 @@ def update_model(stage: Stage) -> int:
     if total < before * _GROWTH and is_intact(stage.paths):
         return before
     known = [features.of_task(stage, task, trials) for task, trials in logs.items() if trials]
-    known += features.of_other_jobs(stage, max(0, _ENOUGH - total))
+    known += elsewhere.trial_features(stage, max(0, _ENOUGH - total))
+    known += features.of_other_jobs(stage, max(0, _ENOUGH - sum(len(found.hashes) for found in known)))
     rows: list[Any] = []
     throughput: list[float] = []
     for task_features in known:

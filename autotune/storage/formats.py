@@ -53,6 +53,7 @@ class JobSpec:
     """What was submitted. `submit` writes it once.
 
     `machine` is the CPU of the machine that it was submitted on. `values` are inputs of the model that are constants.
+    `within_s` is the time that its stages may run for, in seconds; None for no limit.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -79,6 +80,7 @@ class JobSpec:
     winograd: bool = False
     machine: str = ""
     values: dict[str, float] = field(default_factory=dict)
+    within_s: float | None = None
 
     @property
     def tunable(self) -> tuple[int, ...]:
@@ -175,6 +177,7 @@ class Trial:
     """One line of a tuning log. `times_us` has the time of every repeat; a failed trial has a `failure` instead.
 
     `disturbed` says what disturbed the measurement where it could not be had quietly; such times are too long.
+    `job` is the folder of the job that measured it: its name, or, of an imported trial, `HOST:WORKSPACE/jobs/NAME`.
     """
 
     hash: str
@@ -186,6 +189,11 @@ class Trial:
     round: int
     at: float
     disturbed: str = ""
+
+    @property
+    def imported(self) -> bool:
+        """Whether it was measured in another workspace."""
+        return ":" in self.job
 
     @property
     def median_us(self) -> float | None:

@@ -116,6 +116,12 @@ def _is_safe(candidate: Candidate) -> bool:
     return plain and candidate.library in ("", f"{name}.so")
 
 
+def orphaned_artifacts(paths: JobPaths) -> list[Path]:
+    """Return the folders of libraries whose stage file is gone."""
+    folders = sorted(paths.artifacts.glob("*"))
+    return [folder for folder in folders if not (paths.stages / f"{folder.name}.json").exists()]
+
+
 def set_aside(path: Path) -> Path:
     """Rename a damaged file, or a folder in its place, to `NAME.damaged`, and log a warning.
 

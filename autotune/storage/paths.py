@@ -14,6 +14,7 @@ WORKSPACE/
       state.json                   its progress; written by the daemon
       journal.jsonl                its events, stage by stage
       model.onnx                   the copy of the model that is tuned
+      exported.json                what the last export measured; may be deleted
       rewritten.onnx               the graph that was imported instead, for a model that the importer does not take
       model.weights, rewritten...  the weights of either, if they are too many for one ONNX file
       tasks/003.json               the tensor program of task 3
@@ -21,8 +22,10 @@ WORKSPACE/
       stages/.t003-r0002.now       the candidate that this stage is building or measuring
       artifacts/t003-r0002/        libraries between build and measure
       cost_model.ubj, .json        the trained cost model and what it was trained on
+  sweeps/SWEEP/JOB/                the exported model of a point of a sweep
   logs/
     tuning/TARGET/HASH.jsonl       the tuning log of one task on one kind of device
+    tuning/TARGET/device.json      the kind of device that TARGET stands for
     tuning/TARGET/HASH.npz         features and times of its trials; derived, may be deleted
     estimates.json                 how long stages take; derived, may be deleted
     daemon.jsonl                   when a daemon served this workspace
@@ -73,6 +76,10 @@ class JobPaths:
         return self.folder / "model.onnx"
 
     @property
+    def exported(self) -> Path:
+        return self.folder / "exported.json"
+
+    @property
     def model_weights(self) -> Path:
         return self.folder / "model.weights"
 
@@ -105,12 +112,6 @@ class JobPaths:
     def stage_files_of(self, task: int) -> list[Path]:
         """Return the stage files of one task by round."""
         return [path for path in self.stage_files() if path.name.startswith(f"t{task:03}-")]
-
-    def orphaned_artifacts(self) -> list[Path]:
-        """Return the folders of libraries that no stage file belongs to any more."""
-        return [
-            folder for folder in sorted(self.artifacts.glob("*")) if not (self.stages / f"{folder.name}.json").exists()
-        ]
 
     def in_progress(self, task: int, round: int) -> Path:
         return self.stages / f".t{task:03}-r{round:04}.now"
@@ -189,6 +190,9 @@ class Workspace:
         found = [JobPaths(path) for path in self.jobs.iterdir() if _JOB_FOLDER.match(path.name) and path.is_dir()]
         return sorted(found, key=lambda job: job.id)
 
+    def sweep_exports(self, sweep: str) -> Path:
+        return self.root / "sweeps" / sweep
+
     @property
     def logs(self) -> Path:
         return self.root / "logs"
@@ -218,6 +222,13 @@ class Workspace:
 
     def tuning_log(self, target_key: str, task_hash: str) -> TaskLogPaths:
         return TaskLogPaths(self.logs / "tuning" / target_key / f"{task_hash}.jsonl")
+
+    def device_kind(self, target_key: str) -> Path:
+        return self.logs / "tuning" / target_key / "device.json"
+
+    def target_keys(self) -> list[str]:
+        """Return the names of all folders of tuning logs."""
+        return sorted(path.name for path in (self.logs / "tuning").glob("*") if path.is_dir())
 
     def tuning_logs(self, target_key: str) -> list[TaskLogPaths]:
         """Return all tuning logs of one kind of device."""

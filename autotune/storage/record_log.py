@@ -25,7 +25,7 @@ from autotune.errors import DamagedFile, NewerFormat, disk_problem
 from autotune.storage import locks
 from autotune.storage.atomic import publish_bytes, sync_folder, write_all
 
-__all__ = ["START", "NewRecords", "Position", "Record", "RecordLog", "Transaction"]
+__all__ = ["START", "NewRecords", "Position", "Record", "RecordLog", "Transaction", "decode_line", "encode_line"]
 
 Record = dict[str, Any]
 
@@ -72,7 +72,7 @@ class RecordLog:
         self.path = path
         self.format = format
         self.version = version
-        self._header = _encode({**(meta or {}), "format": format, "version": version})
+        self._header = encode_line({**(meta or {}), "format": format, "version": version})
         self._lock_path = path.with_name(path.name + ".lock")
         self._damaged_path = path.with_name(path.name + ".damaged")
 
@@ -88,7 +88,7 @@ class RecordLog:
             DamagedFile: It is a log of another format.
             TypeError, ValueError: A record is not JSON.
         """
-        data = b"".join(map(_encode, records))
+        data = b"".join(map(encode_line, records))
         with self._repaired():
             self._write(data)
 
@@ -142,7 +142,7 @@ class RecordLog:
         lines = scan.lines
         if position == START and lines and self._is_header(lines[0]):
             lines = lines[1:]
-        records = [record for line in lines if (record := _decode(line)) is not None]
+        records = [record for line in lines if (record := decode_line(line)) is not None]
         if scan.lines:
             last = scan.lines[-1]
             end = position.offset + len(data) - len(scan.torn)
@@ -150,7 +150,7 @@ class RecordLog:
         return NewRecords(records, position, restarted=False)
 
     def _is_header(self, line: bytes) -> bool:
-        record = _decode(line)
+        record = decode_line(line)
         if record is None or "format" not in record or type(record.get("version")) is not int:
             return False
         found, version = record["format"], record["version"]
@@ -221,7 +221,7 @@ class Transaction:
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Append records and return once they are durable, as `RecordLog.append` does."""
-        self._log._write(b"".join(map(_encode, records)))
+        self._log._write(b"".join(map(encode_line, records)))
         self.__dict__.pop("records", None)
 
 
@@ -241,7 +241,8 @@ def _scan(data: bytes) -> _Scan:
     return _Scan(lines, torn)
 
 
-def _encode(record: Mapping[str, Any]) -> bytes:
+def encode_line(record: Mapping[str, Any]) -> bytes:
+    """Return a record as a line with its checksum. Raises TypeError or ValueError where it is not JSON."""
     text = json.dumps(dict(record), separators=(",", ":"), allow_nan=False).encode("ascii")
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
@@ -251,12 +252,13 @@ def _is_sound(line: bytes) -> bool:
     return line.startswith(checksum)
 
 
-def _decode(line: bytes) -> Record | None:
+def decode_line(line: bytes) -> Record | None:
+    """Return the record of a line; None if the line is not whole."""
     if not _is_sound(line):
         return None
     try:
         record = json.loads(line[_CHECKSUM_LENGTH + 1 :])
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
 

@@ -13,7 +13,6 @@ from importlib import metadata
 
 from autotune.errors import MachineProblem, UnsupportedVersion
 from autotune.tvm_backend.cuda import compiler, runtime
-from autotune.tvm_backend.vector_math import intrinsics
 
 TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 
@@ -96,6 +95,8 @@ def load_tvm(target_kind: str) -> None:
             runtime.load()
             compiler.find_compiler()
     importlib.import_module("tvm.s_tir.meta_schedule")
+    from autotune.tvm_backend.vector_math import intrinsics  # here, for it loads NumPy
+
     intrinsics.register()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from autotune.config import check_job_device
 from autotune.errors import BadTarget, InvalidData, MachineProblem
 from autotune.machine.gpus import cuda_devices
 from autotune.machine.hardware import cpu_model
+from autotune.storage.device_kind import PRIVATE, DeviceKind
 from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.load import TESTED
 
@@ -78,13 +78,13 @@ def resolve_target(text: str, threads: int) -> ResolvedTarget:
     given = _parse(text)
     if given["kind"] == SIMULATED:
         _check_simulated(text, given)
-        return ResolvedTarget(given, f"{SIMULATED}-{_digest(given)}", _cpu({"kind": "llvm"}, threads))
+        return ResolvedTarget(given, device_kind(given).key, _cpu({"kind": "llvm"}, threads))
     complete = _cpu(given, threads) if given["kind"] == "llvm" else _cuda(given, threads)
     try:
         tvm.target.Target(complete)
     except (ValueError, TypeError, tvm.error.InternalError) as error:
         raise BadTarget(f"target {text!r}: {str(error).splitlines()[0]}") from error
-    return ResolvedTarget(complete, _key(complete), complete, _former_keys(complete))
+    return ResolvedTarget(complete, device_kind(complete).key, complete, former_keys(complete))
 
 
 def tvm_target(description: Mapping[str, Any]) -> Any:
@@ -128,6 +128,7 @@ def check_here(description: Mapping[str, Any], key: str, submitted_on: str = "")
     Raises:
         MachineProblem: this is another machine, or has another TVM. A simulated device never raises it.
     """
+    key = key.partition(PRIVATE)[0]
     if description["kind"] == SIMULATED or not _DIGEST.search(key) or key in _keys_here(dict(description)):
         return
     here = cpu_model()
@@ -147,10 +148,10 @@ def _keys_here(target: dict[str, Any]) -> set[str]:
     version.
     """
     if target["kind"] == "llvm":
-        return {_key(target)}
+        return {device_kind(target).key}
     arch = str(target.get("arch"))
     names = (arch, *(device.name for device in cuda_devices() if device.arch == arch))
-    return {key for name in names for key in (_key(target, name), *_former_keys(target, name))}
+    return {key for name in names for key in (device_kind(target, name).key, *former_keys(target, name))}
 
 
 def vector_registers(target: Any) -> tuple[int, int]:
@@ -178,26 +179,23 @@ def _cuda(given: dict[str, Any], threads: int) -> dict[str, Any]:
     return found
 
 
-def _key(target: dict[str, Any], gpu: str = "") -> str:
-    """The key of a target; what a GPU takes does not depend on the CPU beside it."""
-    if target["kind"] != "llvm":
-        target = {name: value for name, value in target.items() if name != "host"}
-    return _key_of_all(target, gpu)
+def former_keys(target: Mapping[str, Any], gpu: str = "") -> tuple[str, ...]:
+    """Return the keys that earlier versions gave a target: up to 0.1.0 that of a GPU covered the CPU beside it."""
+    if target["kind"] != "cuda":
+        return ()
+    return (DeviceKind(dict(target), gpu or _gpu_model(str(target.get("arch"))), TESTED).key,)
 
 
-def _former_keys(target: dict[str, Any], gpu: str = "") -> tuple[str, ...]:
-    """Up to version 0.1.0 the key of a target for CUDA covered its host."""
-    return () if target["kind"] == "llvm" else (_key_of_all(target, gpu),)
+def device_kind(target: Mapping[str, Any], gpu: str = "") -> DeviceKind:
+    """Return the kind of device of a complete target on this machine, or with another `gpu`. Imports no TVM.
 
-
-def _key_of_all(target: dict[str, Any], gpu: str) -> str:
-    name = str(target.get("mcpu") or target.get("arch") or "any")
+    What a GPU takes does not depend on the CPU beside it, the target's host.
+    """
+    if target["kind"] == SIMULATED:
+        return DeviceKind(dict(target))
+    target = {name: value for name, value in target.items() if name != "host" or target["kind"] == "llvm"}
     device = cpu_model() if target["kind"] == "llvm" else gpu or _gpu_model(str(target.get("arch")))
-    return f"{target['kind']}-{re.sub(r'[^A-Za-z0-9_]+', '_', name)}-{_digest([target, device, TESTED])}"
-
-
-def _digest(whole: Any) -> str:
-    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:10]
+    return DeviceKind(dict(target), device, TESTED)
 
 
 def _gpu_model(arch: str) -> str:

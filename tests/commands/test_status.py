@@ -143,7 +143,7 @@ class TestProgress:
         make_job(trials=64, state=JobState("running", trials_done=11, tasks=done))
         job = only(workspace)
         assert (job.trials_done, job.trials_total) == (11, 64)
-        assert job.tasks == (TaskStatus("conv0", 1, 8, 12.5), TaskStatus("conv1", 2, 3, None))
+        assert job.tasks == (TaskStatus("conv0", 1, 8, 12.5, 1.0, 40_000.0), TaskStatus("conv1", 2, 3, None))
 
     def test_before_the_daemon_counts_there_is_none(self, workspace: Workspace, make_job: Make) -> None:
         make_job()
@@ -273,7 +273,9 @@ class TestJson:
                     "reason": "budget used",
                     "trials_done": 64,
                     "trials_total": 64,
-                    "tasks": [{"name": "conv0", "weight": 1, "trials": 64, "best_us": 2.5}],
+                    "tasks": [
+                        {"name": "conv0", "weight": 1, "trials": 64, "best_us": 2.5, "share": 1.0, "gflops": 200_000.0}
+                    ],
                     "eta_seconds": None,
                     "submitted_at": 1_700_000_000.0,
                     "finished_at": 1.75e9,

@@ -361,3 +361,27 @@ class TestTheClockWasWrong:
         second = open_job(workspace, make_job(2, "late", submitted_at=submitted))
         second.enter_queue([first, second], now=2000.0)
         assert second.view().submitted_at == second.view().served_at == settled
+
+
+class TestTimeUsed:
+    def stage(self, began: float, ended: float) -> StageDone:
+        return StageDone(kind="build", began=began, at=ended, seconds=ended - began)
+
+    def test_stages_at_once_count_once_and_waiting_does_not_count(self, workspace: Workspace, make_job: Make) -> None:
+        ledger = open_job(workspace, make_job(within_s=10.0))
+        assert not ledger.view().time_used
+        ledger.journal.append(self.stage(100.0, 106.0))
+        ledger.journal.append(self.stage(101.0, 107.0))
+        assert not ledger.view().time_used
+        ledger.journal.append(self.stage(500.0, 503.0))
+        assert ledger.view().time_used
+
+    def test_another_daemon_knows_what_was_used(self, workspace: Workspace, make_job: Make) -> None:
+        paths = make_job(within_s=10.0)
+        open_job(workspace, paths).journal.append(self.stage(100.0, 111.0))
+        assert open_job(workspace, paths).view().time_used
+
+    def test_without_a_limit_a_job_has_all_the_time(self, workspace: Workspace, make_job: Make) -> None:
+        ledger = open_job(workspace, make_job())
+        ledger.journal.append(self.stage(0.0, 1e9))
+        assert not ledger.view().time_used

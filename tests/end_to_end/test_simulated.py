@@ -41,6 +41,17 @@ def test_two_devices_drain_three_jobs_with_every_trial_once(workspace, make_job,
     assert any(a[0] < b[0] < a[1] for a, b in together), "two devices measure at a time"
 
 
+def test_a_job_ends_when_its_stages_have_run_for_as_long_as_they_may(workspace, make_job, simulate):
+    simulate(devices=1, speed=20.0)
+    make_job(1, target="simulated", trials=100_000, within_s=3.0)
+    user = User(workspace.root)
+    user.ok("daemon", "run", "--drain")
+    (job,) = user.status()
+    assert (job["state"], job["reason"]) == ("done", "its stages have run for as long as they may")
+    assert 0 < job["trials_done"] < 100_000
+    assert not list(workspace.root.glob("jobs/*/artifacts/*")), "the last round was finished"
+
+
 def searches_alone(workspace: Workspace) -> bool:
     """Whether a second search, of a worker that is warm, has run for so long that all of the first round is over."""
     try:

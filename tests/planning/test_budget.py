@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from autotune.planning.budget import batch, ended, in_flight
@@ -105,3 +106,17 @@ class TestEnded:
     def test_the_round_of_a_task_set_aside_does_not_keep_it_alive(self) -> None:
         view = job(task(8, set_aside=True), stages=(stage(0, "build", 4),))
         assert ended(view, []) == "no-improvement"
+
+
+class TestTimeUsed:
+    def test_a_job_whose_time_is_used_begins_no_round_and_ends(self) -> None:
+        view = replace(job(task(8)), time_used=True)
+        assert batch(view, 0) == 0
+        assert ended(view, []) == "time-used"
+
+    def test_its_round_on_the_way_is_finished_first(self) -> None:
+        view = replace(job(task(8), stages=(stage(0, "measure", 4),)), time_used=True)
+        assert ended(view, []) is None
+
+    def test_a_budget_that_is_used_too_is_what_counts(self) -> None:
+        assert ended(replace(job(task(40)), time_used=True), []) == "budget-used"

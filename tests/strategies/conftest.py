@@ -1,4 +1,4 @@
-"""A synthetic task: a space with three sketches, a time for every configuration, invalid ones, and aliases."""
+"""The synthetic task that strategies are tested on, and a package of a user with a strategy."""
 
 from __future__ import annotations
 
@@ -9,80 +9,16 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in a worker: small matr
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from autotune.strategies import annealing, base, chameleon
-from autotune.strategies.space import Configuration, Indices, Knob, Space
-from autotune.strategies.view import Measured, ValidConfiguration, View
+from autotune.strategies.view import Measured
+from autotune.testing import Landscape, make_space
 
 OWN = "hill"
-
-
-@dataclass
-class Landscape:
-    """`times` is a bowl with a ripple; a configuration is invalid where its first two knobs add up to 3 modulo 11.
-
-    The last knob is inert in sketch 2: all its values stand for the same program, of which 0 is the name.
-    """
-
-    space: Space
-    lowest: Configuration
-    validated: list[Configuration] = field(default_factory=list)
-
-    def us(self, configuration: Sequence[int]) -> float | None:
-        if (configuration[1] + configuration[2]) % 11 == 3:
-            return None
-        gaps = [(at - low) / size for at, low, size in zip(configuration, self.lowest, self.space.sizes, strict=True)]
-        ripple = 0.1 * (sum(configuration) % 3)
-        return 100.0 * (1.0 + 10.0 * sum(gap * gap for gap in gaps) + ripple + abs(configuration[0] - 1))
-
-    def program(self, configuration: Configuration) -> Configuration:
-        return (*configuration[:-1], 0) if configuration[0] == 2 else configuration
-
-    def score(self, configurations: Indices) -> Any:
-        gaps = (configurations - np.array(self.lowest)) / self.space.sizes
-        times = 1.0 + 10.0 * (gaps**2).sum(axis=1) + 0.1 * (configurations.sum(axis=1) % 3)
-        invalid = (configurations[:, 1] + configurations[:, 2]) % 11 == 3
-        return np.where(invalid, 0.0, 1.0 / (times + np.abs(configurations[:, 0] - 1)))
-
-    def view(self, trials: Sequence[Measured], pending: Sequence[Configuration] = (), known: bool = True) -> View:
-        seen = {self.program(trial.configuration) for trial in trials} | set(map(self.program, pending))
-        answers: dict[Configuration, ValidConfiguration | None] = {}
-
-        def validate(configurations: Sequence[Configuration]) -> list[ValidConfiguration | None]:
-            self.validated += configurations
-            for item in configurations:
-                assert item in self.space
-                program = self.program(item)
-                if item not in answers:
-                    new = program not in seen and self.us(item) is not None
-                    answers[item] = ValidConfiguration(program, None) if new else None
-                    if new:
-                        answers[program] = answers[item]
-                        seen.add(program)
-            return [answers[item] for item in configurations]
-
-        score = self.score if known and any(trial.median_us for trial in trials) else None
-        return View(self.space, tuple(trials), score, validate, frozenset(pending))
-
-    def measure(self, configurations: Sequence[Configuration]) -> list[Measured]:
-        return [Measured(item, self.us(item)) for item in configurations]
-
-    def valid(self) -> set[Configuration]:
-        return {self.program(item) for item in self.space if self.us(item) is not None}
-
-
-def make_space(*sizes: int) -> Space:
-    """Three sketches; the second one leaves out the last knob but one."""
-    knobs = (Knob("sketch", (0, 1, 2)), *(Knob(f"knob{at}", tuple(range(size))) for at, size in enumerate(sizes)))
-    some = tuple(at != len(sizes) - 1 for at in range(len(sizes) + 1))
-    every = (True,) * (len(sizes) + 1)
-    return Space(knobs, (every, some, every))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from autotune.errors import MachineProblem
 from autotune.machine.gpus import CudaDevice
 from autotune.tvm_backend import target as module
-from autotune.tvm_backend.target import _key, check_here, vector_registers
+from autotune.tvm_backend.target import check_here, device_kind, vector_registers
 
 X86 = [("nehalem", (4, 16)), ("znver3", (8, 16)), ("skylake-avx512", (16, 32))]
 TARGETS = [({"kind": "llvm", "mcpu": mcpu}, found) for mcpu, found in X86] + [
@@ -42,25 +42,25 @@ class TestAnotherMachine:
 
     @pytest.mark.parametrize("target", [CPU, GPU])
     def test_a_job_of_this_machine_is_at_home(self, target):
-        check_here(json.loads(json.dumps(target)), _key(target))
+        check_here(json.loads(json.dumps(target)), device_kind(target).key)
 
     def test_one_of_another_cpu_is_not_and_both_are_named(self, moved):
-        key = _key(self.CPU)
+        key = device_kind(self.CPU).key
         moved()
         with pytest.raises(MachineProblem, match=r"on another machine \(Old CPU; this is Another CPU 6/143/8\)"):
             check_here(self.CPU, key, "Old CPU")
 
     def test_an_old_job_does_not_say_which_it_was(self, moved):
-        key = _key(self.CPU)
+        key = device_kind(self.CPU).key
         moved()
         with pytest.raises(MachineProblem, match=r"on another machine, or with another TVM, .* submit the model.onnx"):
             check_here(self.CPU, key)
 
     def test_a_job_for_cuda_may_get_its_gpu_later_but_no_other_one(self, moved, monkeypatch):
-        early = _key(self.GPU)
+        early = device_kind(self.GPU).key
         moved()
         check_here(self.GPU, early)
-        key = _key(self.GPU)
+        key = device_kind(self.GPU).key
         monkeypatch.setattr(module, "cuda_devices", lambda: (CudaDevice(0, "NVIDIA H100", "sm_90"),))
         with pytest.raises(MachineProblem, match="for a GPU that this machine does not have"):
             check_here(self.GPU, key)
@@ -75,9 +75,9 @@ class TestCudaKeys:
     def test_two_hosts_share_the_logs_of_a_gpu_and_the_old_key_is_still_known(self):
         hosts = ({"kind": "llvm", "mcpu": "znver4"}, {"kind": "llvm", "mcpu": "skylake"})
         one, other = ({"kind": "cuda", "arch": "sm_90", "host": host} for host in hosts)
-        assert _key(one) == _key(other)
-        assert module._former_keys(one) != module._former_keys(other)
-        check_here(one, *module._former_keys(one))
+        assert device_kind(one).key == device_kind(other).key
+        assert module.former_keys(one) != module.former_keys(other)
+        check_here(one, *module.former_keys(one))
 
     def test_an_architecture_with_a_suffix_is_the_one_that_tvm_knows(self):
         found = module.resolve_target('{"kind": "cuda", "arch": "sm_90a"}', threads=1)

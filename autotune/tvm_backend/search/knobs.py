@@ -21,8 +21,8 @@ from typing import Any
 
 from autotune.errors import WorkerError
 from autotune.strategies.space import Configuration, Knob, Space
-from autotune.tvm_backend.search.nest import TiledSketch
 from autotune.tvm_backend.search.space import before_postprocessing, plain_trace, sampled, tune_context
+from autotune.tvm_backend.search.tiled_block import TiledSketch
 from autotune.tvm_backend.search.tiles import tiles
 
 # How often a sketch is replayed with new random decisions to find the deepest loop nest around a consumer. A nest that

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.commands.report import PARTS, WAITS, Times, attribute, reports, to_json
+from autotune.commands.report.wall_time import PARTS, WAITS, Times, attribute, reports
 from autotune.daemon import uptime
 from autotune.storage import formats
 from autotune.storage.formats import KINDS, DaemonInfo, JobState, RunningStage
@@ -126,16 +125,3 @@ class TestReports:
         uptime.started(workspace)
         (killed, _) = uptime.served(workspace)
         assert killed[1] <= time.time(), "the next daemon was there before that moment"
-
-    def test_as_json_it_has_the_documented_keys(self, workspace: Workspace, make_job: Make) -> None:
-        make_job(7, "vgg", submitted_at=1000.0)
-        (job,) = json.loads(json.dumps(to_json(reports(workspace, workspace.job_list(), 1001.0))))["jobs"]
-        assert job.pop("parts").keys() == set(PARTS)
-        assert job == {
-            "id": 7,
-            "name": "vgg",
-            "state": "waiting",
-            "submitted_at": 1000.0,
-            "until": 1001.0,
-            "wall_s": 1.0,
-        }

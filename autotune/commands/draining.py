@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from types import TracebackType
 
-from autotune.api.job import Job
+from autotune.commands.status import snapshot
 from autotune.errors import DaemonRunning, WorkerCrashed
 from autotune.storage.daemon_info import running_daemon
-from autotune.storage.paths import Workspace
+from autotune.storage.paths import JobPaths, Workspace
 
 _KEPT_BYTES = 4096
 
@@ -31,21 +32,21 @@ class DrainingDaemon:
         self._process.wait()
         self._messages.close()
 
-    def keep_alive(self, job: Job) -> None:
-        """Make sure that somebody works on a job that has not ended.
+    def keep_alive(self, jobs: Sequence[JobPaths]) -> None:
+        """Make sure that somebody works on jobs that have not all ended.
 
         A daemon that found another one at work leaves; it is started again when that one has gone.
 
         Raises:
-            WorkerCrashed: the daemon left before the job had ended; says why.
+            WorkerCrashed: the daemon left before the jobs had ended; says why.
         """
         code = self._process.poll()
         if code == DaemonRunning.exit_code:
             if running_daemon(self._workspace) is None:
                 self._process = self._start()
-        elif code is not None and not (progress := job.progress()).ended:
-            reason = progress.reason if code == 0 else self._last_message()
-            raise WorkerCrashed(f"the daemon left before job {job.id} ({job.name}) had ended: {reason}")
+        elif code is not None and (left := [job for job in snapshot(self._workspace, jobs) if not job.ended]):
+            reason = left[0].reason if code == 0 else self._last_message()
+            raise WorkerCrashed(f"the daemon left before job {left[0].id} ({left[0].name}) had ended: {reason}")
 
     def _start(self) -> subprocess.Popen[bytes]:
         root = str(self._workspace.root.absolute())

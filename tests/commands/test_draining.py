@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import autotune
-from autotune.api.draining import DrainingDaemon
+from autotune.commands.draining import DrainingDaemon
 from autotune.errors import WorkerCrashed
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import Control
@@ -31,7 +31,7 @@ def test_it_runs_the_queue_and_leaves(
     make_job(1, target="simulated", trials=8)
     job = autotune.open_job(1, workspace.root)
     with DrainingDaemon(workspace) as daemon:
-        until(lambda: daemon.keep_alive(job) or job.progress().ended)
+        until(lambda: daemon.keep_alive([job.paths]) or job.progress().ended)
     assert job.progress().trials == 8
     assert running_daemon(workspace) is None
 
@@ -43,4 +43,4 @@ def test_it_says_why_a_job_does_not_go_on(
     make_job(1, target="simulated", control=Control("hold"))
     job = autotune.open_job(1, workspace.root)
     with DrainingDaemon(workspace) as daemon, pytest.raises(WorkerCrashed, match="job 1 .net. had ended: held"):
-        until(lambda: bool(daemon.keep_alive(job)))
+        until(lambda: bool(daemon.keep_alive([job.paths])))

@@ -1,4 +1,4 @@
-"""Report where the time of jobs went, from their submission to their end or to now.
+"""Where the time of jobs went, from their submission to their end or to now.
 
 Every moment of a job counts once, as the first of these that is true of it:
 1. a stage of it ran: `train`, `measure`, `build` or `search`; of several, the one furthest along its round;
@@ -13,22 +13,16 @@ So the parts sum to the whole. A stage counts from when the daemon gave it to a 
 
 from __future__ import annotations
 
-import json
 import math
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args
-
-import typer
+from typing import Any, get_args
 
 from autotune.commands import status
 from autotune.commands.status import JobStatus
-from autotune.commands.terminal import Json, show, tell, workspace_of
 from autotune.daemon import uptime
-from autotune.errors import BadInput
 from autotune.reasons import WaitTopic
-from autotune.storage import formats, journal
+from autotune.storage import journal
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import KINDS, DaemonInfo, RunningStage, State
 from autotune.storage.journal import Event, JobEnded, StageEvent, UnknownEvent, UserRequest, WaitStarted
@@ -192,25 +186,3 @@ def _times(
     end = max(begin, end)
     parts = attribute(events, served, begin, end, running)
     return Times(job.id, job.name, job.state, begin, end, end - begin, parts)
-
-
-def to_json(found: Sequence[Times]) -> dict[str, Any]:
-    """Return the documented form of `report --json`."""
-    return {"version": 1, "jobs": [formats.to_json(times) for times in found]}
-
-
-def command(
-    context: typer.Context,
-    jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB...]", help="7, 3,5-8, a name, last, all")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All jobs.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Say where the time of jobs went: in stages, waiting, or without a daemon."""
-    from autotune.commands import render
-    from autotune.commands.jobs import select
-
-    workspace = workspace_of(context)
-    if bool(jobs) == every:
-        raise BadInput("give JOB..., or --all")
-    found = reports(workspace, workspace.job_list() if every else select(workspace, jobs or []), time.time())
-    tell(json.dumps(to_json(found))) if as_json else show(render.times(found))

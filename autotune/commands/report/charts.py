@@ -1,0 +1,204 @@
+"""The charts of a report: SVG from Matplotlib, in colours that the page sets, so that they suit light and dark."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from autotune.commands.render import short
+from autotune.commands.report.facts import JobReport, TaskReport
+from autotune.errors import BadInput, one_line
+
+# Each colour stands for a variable of the page's style sheet.
+_INK, _GRID = "#010101", "#020202"
+_SERIES = tuple(f"#0303{number:02x}" for number in range(1, 9))
+_VARIABLES = {_INK: "--ink", _GRID: "--grid"} | {colour: f"--s{place}" for place, colour in enumerate(_SERIES, 1)}
+_WIDTH, _HEIGHT = 6.4, 3.4  # inches
+_ROW = 0.26  # inches
+MOST_TASKS = len(_SERIES)
+_MOST_BARS = 40
+_LONGEST_NAME = 34
+# Beyond this ratio of the largest to the smallest, small differences need a logarithmic axis to be seen.
+_WIDE = 4.0
+
+# A reference that is slower than the first latency by more than this is left to the table: it would flatten the curve.
+_FARTHEST = 4.0
+
+_STYLE = {
+    "svg.fonttype": "none",  # text stays text
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "text.parse_math": False,  # a name may hold a dollar
+    "text.color": _INK,
+    "axes.edgecolor": _INK,
+    "axes.labelcolor": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": _GRID,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+}
+
+
+def check(file: Path) -> None:
+    """Check that a page with charts can be made, before anything is read for it.
+
+    Raises:
+        BadInput: The file is not an .html file, or Matplotlib is not installed.
+    """
+    if file.suffix not in (".html", ".htm"):
+        raise BadInput(f"--html {file}: a page is an .html file")
+    if find_spec("matplotlib") is None:
+        raise BadInput("a page has charts, which need Matplotlib; run: pip install 'autotune[plots]'")
+
+
+def task_label(task: TaskReport) -> str:
+    """Return the number and the name of a task."""
+    return f"{task.index} {short(one_line(task.name), _LONGEST_NAME)}"
+
+
+def by_share(job: JobReport) -> list[TaskReport]:
+    """Return the tasks that have a time, the one that takes most first."""
+    return sorted((task for task in job.tasks if task.share is not None), key=lambda task: -(task.share or 0.0))
+
+
+def latency_over_time(job: JobReport) -> str:
+    """Return the latency of the model over the time since the submission."""
+    unit, per = _unit(max((point.seconds for point in job.latency), default=0.0))
+    times = [point.seconds / per for point in job.latency]
+    return _draw(lambda axes: _latency(axes, job, times, f"{unit} since the submission"))
+
+
+def latency_over_trials(job: JobReport) -> str:
+    """Return the latency of the model over the trials."""
+    return _draw(lambda axes: _latency(axes, job, [point.trials for point in job.latency], "trials"))
+
+
+def _latency(axes: Any, job: JobReport, places: Sequence[float], label: str) -> None:
+    values = [point.latency_ms for point in job.latency]
+    axes.step(places, values, where="post", color=_SERIES[0], label="sum of the tasks' best")
+    references = job.references.named if job.references else {}
+    known = {name: ms for name, ms in references.items() if ms < _FARTHEST * max(values)}
+    for number, (name, ms) in enumerate(known.items(), 1):
+        axes.axhline(ms, color=_SERIES[number % MOST_TASKS], linestyle="--", linewidth=1, label=f"{name}, {ms:.4g} ms")
+    _scale(axes.yaxis, axes.set_yscale, [*values, *known.values()])
+    axes.set_xlabel(label)
+    axes.set_ylabel("latency in ms")
+    if known:
+        axes.legend()
+
+
+def task_bars(job: JobReport) -> str:
+    """Return each task's share of the model's time, and its speed."""
+    tasks = by_share(job)[:_MOST_BARS]
+    names = [task_label(task) for task in tasks]
+    share = [100 * (task.share or 0.0) for task in tasks]
+    speed = [task.gflops or 0.0 for task in tasks]
+
+    def draw(left: Any, right: Any) -> None:
+        _bars(left, names, share, "share of the model's time in %", "{:.1f}")
+        _bars(right, names, speed, "GFLOP/s", "{:.3g}")
+        right.tick_params(labelleft=False)
+
+    return _draw(draw, columns=2, height=_bar_height(names), width=9.0)
+
+
+def best_over_trials(job: JobReport) -> str:
+    """Return the best time of the tasks that take most, over their trials."""
+
+    def draw(axes: Any) -> None:
+        for task, colour in zip(by_share(job), _SERIES, strict=False):
+            last = max(task.trials, task.curve[-1].trials)
+            trials = [*(point.trials for point in task.curve), last]
+            times = [*(point.best_us for point in task.curve), task.curve[-1].best_us]
+            axes.step(trials, times, where="post", color=colour, label=task_label(task))
+        _scale(axes.yaxis, axes.set_yscale, [point.best_us for task in by_share(job) for point in task.curve])
+        axes.set_xlabel("trials of the task")
+        axes.set_ylabel("best time in µs")
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+
+    return _draw(draw, width=9.0)
+
+
+def knob_bars(names: Sequence[str], values: Sequence[float]) -> str:
+    """Return the importance of knobs in percent."""
+    return horizontal(names, [100 * value for value in values], "variance of the time's logarithm explained, in %")
+
+
+def horizontal(names: Sequence[str], values: Sequence[float], label: str, form: str = "{:.3g}") -> str:
+    """Return one horizontal bar for each name, the first at the top."""
+    return _draw(lambda axes: _bars(axes, names, values, label, form), height=_bar_height(names), width=9.0)
+
+
+def _bar_height(names: Sequence[str]) -> float:
+    return 0.9 + _ROW * max(2, len(names))
+
+
+def _bars(axes: Any, names: Sequence[str], values: Sequence[float], label: str, form: str) -> None:
+    places = range(len(names))
+    bars = axes.barh(places, values, color=_SERIES[0], height=0.7)
+    axes.bar_label(bars, [form.format(value) for value in values], padding=2, fontsize=8, color=_INK)
+    axes.set_yticks(places, [short(name, 2 * _LONGEST_NAME) for name in names])
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    axes.margins(x=0.15)
+    axes.set_ylim(max(1.5, len(names) - 0.5), -0.5)  # the first at the top; a single bar stays slim
+    axes.set_xlabel(label)
+
+
+def _scale(axis: Any, set_scale: Callable[[str], None], values: Sequence[float]) -> None:
+    """Set a logarithmic axis with plain numbers if the values are far apart."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    positive = [value for value in values if value > 0]
+    if positive and max(positive) > _WIDE * min(positive):
+        set_scale("log")
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _unit(seconds: float) -> tuple[str, float]:
+    if seconds > 2 * 3600:
+        return "hours", 3600.0
+    return ("minutes", 60.0) if seconds > 120 else ("seconds", 1.0)
+
+
+def _draw(draw: Callable[..., None], columns: int = 1, width: float = _WIDTH, height: float = _HEIGHT) -> str:
+    """Return what `draw` puts on so many axes side by side."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    image = io.StringIO()
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        draw(*figure.subplots(1, columns, squeeze=False)[0])
+        figure.savefig(image, format="svg", metadata={"Date": None})
+    return _inline(image.getvalue(), wide=width > _WIDTH)
+
+
+def rename_ids(svg: str, prefix: str) -> str:
+    """Return a chart whose ids begin with a prefix, since all charts of a page share one space of names."""
+    return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}", svg)
+
+
+def _inline(svg: str, wide: bool) -> str:
+    """Return an SVG file as an element of a page: without namespaces, with variables for colours."""
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r'(<svg) [^>]*?(viewBox="[^"]*")[^>]*>', r'\1 \2 aria-hidden="true" class="PLOT">', svg, count=1)
+    svg = svg.replace("PLOT", "plot wide" if wide else "plot", 1)
+    svg = re.sub(r'<g id="[^"]*">', "<g>", svg).replace("xlink:href", "href")
+    for colour, variable in _VARIABLES.items():
+        svg = svg.replace(colour, f"var({variable})")
+    return svg.strip()

@@ -1,0 +1,44 @@
+"""The report as CSV: a folder with a file for each table, whose first column is the job."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from autotune.commands.report.facts import Report
+from autotune.commands.report.sections import Section, sections
+from autotune.errors import BadInput, disk_problem
+from autotune.storage.atomic import publish_bytes
+
+
+def write(report: Report, folder: Path) -> list[Path]:
+    """Write the tables of all jobs and return the files. A table without rows has a line with its columns.
+
+    Raises:
+        BadInput: The folder is a file.
+        DiskProblem: A file cannot be written.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"--csv {folder} is a file; give a folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_problem("make", folder, error) from error
+    tables: dict[str, list[tuple[int, Section]]] = {}
+    for job in report.jobs:
+        for part in sections(job):
+            tables.setdefault(part.name, []).append((job.job.id, part))
+    found = [folder / f"{name}.csv" for name in tables]
+    for path, parts in zip(found, tables.values(), strict=True):
+        publish_bytes(path, _text(parts).encode())
+    return found
+
+
+def _text(parts: list[tuple[int, Section]]) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file)
+    writer.writerow(("job", *parts[0][1].columns))
+    for job, part in parts:
+        writer.writerows((job, *row) for row in part.rows)
+    return file.getvalue()

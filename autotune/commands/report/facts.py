@@ -1,0 +1,265 @@
+"""Everything that a report says of a job, as data. It is read from the logs, at any moment."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from autotune.commands import status
+from autotune.commands.report import history, knobs, references, trials, wall_time
+from autotune.commands.report.knobs import Knob
+from autotune.commands.report.outlook import Outlook, outlook
+from autotune.commands.report.references import References
+from autotune.commands.report.trials import BestPoint, FailureCount, LatencyPoint, TaskTrials
+from autotune.commands.report.wall_time import Times
+from autotune.commands.status import JobStatus
+from autotune.errors import AutotuneError
+from autotune.storage import formats, journal
+from autotune.storage.formats import JobSpec, TaskSpec
+from autotune.storage.job_files import read_spec, read_state
+from autotune.storage.journal import StageDone, StageEvent
+from autotune.storage.paths import JobPaths, Workspace
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """One task of a job.
+
+    Attributes:
+        trials: Its trials that count towards the job's budget.
+        failed: How many of these failed.
+        best_us: Its best time in microseconds; None before the first success.
+        share: Its part of the sum of the best times, from 0 to 1; None without a best time.
+        gflops: Its speed at the best time, in GFLOP/s; None without a best time or without floating-point work.
+        curve: Each improvement of its best time.
+        knobs: Its knobs, the most important first; none if too few trials have a time.
+    """
+
+    index: int
+    name: str
+    shape: str
+    weight: int
+    gflop: float
+    tunable: bool
+    trials: int
+    failed: int
+    best_us: float | None
+    share: float | None
+    gflops: float | None
+    set_aside: str
+    curve: tuple[BestPoint, ...]
+    knobs: tuple[Knob, ...]
+
+
+@dataclass(frozen=True)
+class StageRun:
+    """A stage that is over. `began` counts in seconds since the submission, and `seconds` is how long it took."""
+
+    kind: formats.Kind
+    task: int
+    round: int
+    began: float
+    seconds: float
+    cpus: tuple[int, ...]
+    device: str
+    succeeded: bool
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a job was submitted, what wrote the report, and the commands that repeat the job."""
+
+    model: str
+    target: dict[str, Any]
+    target_key: str
+    machine: str
+    inputs: tuple[str, ...]
+    values: dict[str, float]
+    seed: int
+    strategy: str
+    sampler: str
+    trials: int
+    trials_per_round: int
+    within_s: float | None
+    fresh: bool
+    winograd: bool
+    versions: dict[str, str]
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class JobReport:
+    """One job. Without `settings`, its files cannot be read, and `job.reason` says why."""
+
+    job: JobStatus
+    times: Times
+    latency_ms: float | None = None
+    latency: tuple[LatencyPoint, ...] = ()
+    references: References | None = None
+    tasks: tuple[TaskReport, ...] = ()
+    failures: tuple[FailureCount, ...] = ()
+    stages: tuple[StageRun, ...] = ()
+    outlook: Outlook | None = None
+    settings: Settings | None = None
+
+    @property
+    def trials(self) -> int:
+        """The trials that count towards its budget."""
+        return sum(task.trials for task in self.tasks)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The report of some jobs of a workspace, made `at` an epoch second."""
+
+    workspace: str
+    at: float
+    jobs: tuple[JobReport, ...] = field(default=())
+
+
+def gather(workspace: Workspace, jobs: Sequence[JobPaths], now: float) -> Report:
+    """Read everything that a report says of these jobs.
+
+    Raises:
+        StorageError: A log or a journal cannot be read.
+    """
+    shown = status.snapshot(workspace, jobs)
+    times = wall_time.reports(workspace, jobs, now)
+    found = [_job(workspace, *each) for each in zip(jobs, shown, times, strict=True)]
+    return Report(str(workspace.root.absolute()), now, tuple(found))
+
+
+def _job(workspace: Workspace, paths: JobPaths, job: JobStatus, times: Times) -> JobReport:
+    try:
+        spec = read_spec(paths)
+    except AutotuneError:
+        return JobReport(job, times)
+    found = history.of(workspace, paths).tasks()
+    tasks = _tasks(paths, spec, found)
+    return JobReport(
+        job,
+        times,
+        latency_ms=trials.latency_ms([task.best_us for task in tasks], [task.weight for task in tasks]),
+        latency=trials.latency_curve(spec, found),
+        references=references.recall(paths),
+        tasks=tasks,
+        failures=trials.failures(found),
+        stages=_stages(paths, spec),
+        outlook=outlook(spec, found, [bool(task.set_aside) for task in tasks], times, job.ended),
+        settings=_settings(spec, job),
+    )
+
+
+def _tasks(paths: JobPaths, spec: JobSpec, found: Sequence[TaskTrials]) -> tuple[TaskReport, ...]:
+    state = read_state(paths)
+    aside = [state.tasks[index].set_aside if index < len(state.tasks) else "" for index in range(len(spec.tasks))]
+    total = sum((each.best_us or 0.0) * task.weight for each, task in zip(found, spec.tasks, strict=True))
+    return tuple(_task(index, task, found[index], total, aside[index]) for index, task in enumerate(spec.tasks))
+
+
+def _task(index: int, task: TaskSpec, found: TaskTrials, total_us: float, set_aside: str) -> TaskReport:
+    best = found.best_us
+    return TaskReport(
+        index=index,
+        name=task.name,
+        shape=task.shape,
+        weight=task.weight,
+        gflop=task.gflop,
+        tunable=task.tunable,
+        trials=len(found.counted),
+        failed=found.failed,
+        best_us=best,
+        share=best * task.weight / total_us if best and total_us else None,
+        gflops=status.gflops(task.gflop, best),
+        set_aside=set_aside,
+        curve=found.curve(),
+        knobs=knobs.importance(found.all),
+    )
+
+
+def _stages(paths: JobPaths, spec: JobSpec) -> tuple[StageRun, ...]:
+    events = [event for event in journal.read(paths.journal) if isinstance(event, StageEvent)]
+    return tuple(
+        StageRun(
+            event.kind,
+            event.task,
+            event.round,
+            round(event.began - spec.submitted_at, 3),
+            round(max(0.0, event.at - event.began), 3),
+            event.cpus,
+            event.device,
+            isinstance(event, StageDone),
+        )
+        for event in events
+    )
+
+
+def _settings(spec: JobSpec, job: JobStatus) -> Settings:
+    return Settings(
+        model=spec.model,
+        target=spec.target,
+        target_key=spec.target_key,
+        machine=spec.machine,
+        values=dict(spec.values),
+        inputs=tuple(f"{item.name}={'x'.join(map(str, item.shape))}:{item.dtype}" for item in spec.inputs),
+        seed=spec.seed,
+        strategy=spec.strategy,
+        sampler=spec.sampler,
+        trials=spec.trials,
+        trials_per_round=spec.trials_per_round,
+        within_s=spec.within_s,
+        fresh=spec.fresh,
+        winograd=spec.winograd,
+        versions=_versions(),
+        commands=_commands(spec, job),
+    )
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of what is installed where the report is written, without loading any of it."""
+    import platform
+    from importlib import metadata
+
+    from autotune.version import __version__
+
+    found = {"autotune": __version__, "Python": platform.python_version()}
+    for name in ("apache-tvm", "apache-tvm-ffi", "xgboost", "onnx", "onnxruntime"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _commands(spec: JobSpec, job: JobStatus) -> tuple[str, ...]:
+    """Return the commands that submit the same job again, run it and export it."""
+    import json
+
+    target = spec.target_kind if spec.target_kind == formats.SIMULATED else json.dumps(spec.target)
+    words = ["autotune", "submit", spec.model, "--name", spec.name, "--target", target]
+    words += ["--trials", str(spec.trials), "--trials-per-round", str(spec.trials_per_round)]
+    words += ["--seed", str(spec.seed), "--strategy", spec.strategy, "--sampler", spec.sampler]
+    for item in spec.inputs:
+        words += ["--input", f"{item.name}={'x'.join(map(str, item.shape))}:{item.dtype}"]
+    for name, value in spec.values.items():
+        words += ["--value", f"{name}={value:g}"]
+    words += ["--within", f"{spec.within_s:g}s"] if spec.within_s else []
+    words += ["--priority", str(spec.priority)] if spec.priority else []
+    words += ["--fresh", "--winograd" if spec.winograd else "--no-winograd"]
+    submit = shlex.join(words)
+    return submit, "autotune daemon run --drain", shlex.join(["autotune", "export", "last", "-o", spec.name])
+
+
+def to_json(found: Report) -> dict[str, Any]:
+    """Return the documented form of `report --json`."""
+    return {"version": 1, "workspace": found.workspace, "at": found.at, "jobs": [_job_json(job) for job in found.jobs]}
+
+
+def _job_json(found: JobReport) -> dict[str, Any]:
+    values = formats.to_json(found)
+    del values["job"], values["times"], values["outlook"]
+    values["forecast"] = None if found.outlook is None else formats.to_json(found.outlook)
+    job = {"reason": found.job.reason, "trials": found.trials, "budget": found.job.trials_total}
+    return {**formats.to_json(found.times), **job, **values}

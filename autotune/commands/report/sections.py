@@ -1,0 +1,258 @@
+"""A report in sections: each has a sentence that says what it shows, a table, and most have a chart.
+
+The page, the CSV files and nothing else are made of them, so that all say the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autotune.commands import gantt
+from autotune.commands.render import duration
+from autotune.commands.report import charts
+from autotune.commands.report.facts import JobReport, Settings, TaskReport
+from autotune.planning.simulator import Span
+from autotune.planning.view import StageId
+
+Cell = str | int | float | None
+_KNOBS_SHOWN = 5
+_LEAST_IMPORTANCE = 0.01
+_SHORTEST_S = 1e-3
+_TASKS_WITH_KNOBS = 6
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of a report.
+
+    Attributes:
+        name: Names its CSV file and its place in the page.
+        title: Its heading.
+        says: One or two sentences that say what the numbers mean.
+        columns: The heads of the columns, each with its unit.
+        rows: The cells; None where there is no value.
+        draw: Draws its charts as SVG elements; None if it has none.
+        folded: Whether the page shows the table only on request, since a chart stands before it.
+    """
+
+    name: str
+    title: str
+    says: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    draw: Callable[[], Sequence[str]] | None = None
+    folded: bool = False
+
+
+def sections(job: JobReport) -> tuple[Section, ...]:
+    """Return the sections of a job, the ones that most people look for first."""
+    settings = (_settings(job.settings),) if job.settings else ()
+    return (
+        _latency(job),
+        _references(job),
+        _forecast(job),
+        _tasks(job),
+        _curves(job),
+        _knobs(job),
+        _failures(job),
+        _wall_time(job),
+        _stages(job),
+        *settings,
+    )
+
+
+def _latency(job: JobReport) -> Section:
+    points = job.latency
+    rows = tuple((point.seconds, point.trials, point.latency_ms) for point in points)
+    drawn = (lambda: [charts.latency_over_time(job), charts.latency_over_trials(job)]) if points else None
+    columns = ("seconds since the submission", "trials", "latency in ms")
+    return Section("latency", "Latency", _latency_sentence(job), columns, rows, drawn, folded=True)
+
+
+def _latency_sentence(job: JobReport) -> str:
+    """Return how the latency fell, and when it fell last by more than a hundredth."""
+    if not job.latency:
+        return "No task has a time yet." if job.latency_ms is None else f"The tasks take {job.latency_ms:.4g} ms."
+    first, last = job.latency[0], job.latency[-1]
+    if first.latency_ms == last.latency_ms:
+        return f"The sum of the tasks' best times is {last.latency_ms:.4g} ms since trial {first.trials}."
+    settled = next(point for point in job.latency if point.latency_ms <= 1.01 * last.latency_ms)
+    return (
+        f"The sum of the tasks' best times fell from {first.latency_ms:.4g} ms after {first.trials} trials to"
+        f" {last.latency_ms:.4g} ms after {last.trials}: {first.latency_ms / last.latency_ms:.1f} times as fast."
+        f" It was within 1% of that after {settled.trials} trials, {duration(settled.seconds)} into the job."
+    )
+
+
+def _references(job: JobReport) -> Section:
+    columns = ("what ran", "latency in ms", "relative to the exported library")
+    known = job.references
+    if known is None:
+        says = "The whole model has not been timed: `autotune export` does it, and later reports show it here."
+        return Section("references", "The whole model", says, columns, ())
+    rows = tuple((name, ms, ms / known.tuned_ms) for name, ms in known.named.items())
+    at = time.strftime("%Y-%m-%d %H:%M", time.localtime(known.exported_at))
+    says = f"The export of {at} ran the whole model on {known.threads} threads in {known.tuned_ms:.4g} ms" + "".join(
+        f", {name} in {ms:.4g} ms" for name, ms in known.others_ms.items()
+    )
+    return Section("references", "The whole model", f"{says}.", columns, rows)
+
+
+def _forecast(job: JobReport) -> Section:
+    columns = ("when", "more trials", "latency in ms", "80%: from", "80%: to")
+    found = job.outlook
+    if found is None or not found.says:
+        says = "There is no forecast before the first stage has ended and a task has a time."
+        return Section("forecast", "What more trials would bring", says, columns, ())
+    known = (("after the rest of the budget", found.rest), ("after one more hour from now", found.hour))
+    rows = tuple((when, it.trials, it.median_ms, it.low_ms, it.high_ms) for when, it in known if it is not None)
+    now: tuple[Cell, ...] = ("now", 0, found.latency_ms, None, None)
+    says = f"{found.says[0].upper()}{found.says[1:]}. It follows from how the best of each task has fallen so far."
+    return Section("forecast", "What more trials would bring", says, columns, (now, *rows))
+
+
+def _tasks(job: JobReport) -> Section:
+    columns = (
+        "task", "name", "shape", "weight", "trials", "failed", "best in µs", "share of the time in %", "GFLOP/s",
+        "GFLOP", "remark",
+    )  # fmt: skip
+    rows = tuple(map(_task_row, job.tasks))
+    drawn = (lambda: [charts.task_bars(job)]) if charts.by_share(job) else None
+    return Section("tasks", "Tasks", _tasks_sentence(job), columns, rows, drawn)
+
+
+def _task_row(task: TaskReport) -> tuple[Cell, ...]:
+    remark = f"set aside: {task.set_aside}" if task.set_aside else "" if task.tunable else "nothing to tune"
+    share = None if task.share is None else 100 * task.share
+    return (
+        task.index, task.name, task.shape, task.weight, task.trials, task.failed, task.best_us, share, task.gflops,
+        task.gflop, remark,
+    )  # fmt: skip
+
+
+def _tasks_sentence(job: JobReport) -> str:
+    ranked = charts.by_share(job)
+    if not ranked:
+        return "No task has a time yet."
+    top = ranked[0]
+    speed = f" at {top.gflops:.3g} GFLOP/s" if top.gflops else ""
+    half, total = 0, 0.0
+    for task in ranked:
+        half, total = half + 1, total + (task.share or 0.0)
+        if total >= 0.5:
+            break
+    several = "" if half == 1 else f" {half} of {len(ranked)} tasks take half of it."
+    return f"Task {top.index}, {top.name}, takes most of the model's time: {top.share:.0%}{speed}.{several}"
+
+
+def _curves(job: JobReport) -> Section:
+    rows = tuple((task.index, task.name, point.trials, point.best_us) for task in job.tasks for point in task.curve)
+    late = [
+        task
+        for task in charts.by_share(job)
+        if task.trials and task.curve[-1].trials > 0.75 * max(task.trials, task.curve[-1].trials)
+    ]
+    says = (
+        f"{len(late)} of {len(charts.by_share(job))} tasks improved in the last quarter of their trials;"
+        f" a task that still does may gain from more. The chart has the {charts.MOST_TASKS} that take most."
+        if rows
+        else "No task has a time yet."
+    )
+    drawn = (lambda: [charts.best_over_trials(job)]) if rows else None
+    columns = ("task", "name", "trials of the task", "best in µs")
+    return Section("curves", "Best of each task over its trials", says, columns, rows, drawn, folded=True)
+
+
+def _knobs(job: JobReport) -> Section:
+    columns = ("task", "name", "knob", "importance in %", "best", "among the fastest tenth", "trials")
+    ranked = [task for task in charts.by_share(job) if task.knobs][:_TASKS_WITH_KNOBS]
+    rows = tuple(
+        (task.index, task.name, knob.name, 100 * knob.importance, knob.best, ", ".join(knob.good), knob.trials)
+        for task in ranked
+        for knob in task.knobs[:_KNOBS_SHOWN]
+        if knob.importance >= _LEAST_IMPORTANCE
+    )
+    if not rows:
+        return Section("knobs", "Knobs", "Too few trials of any task have a time to tell its knobs apart.", columns, ())
+    top, knob = ranked[0], ranked[0].knobs[0]
+    says = (
+        f"In the task that takes most, {top.index}, “{knob.name}” explains {knob.importance:.0%} of how the times vary;"
+        f" the best trial has {knob.best or 'no such knob'}. With few trials this is a hint, not a proof."
+    )
+    names = [f"{row[0]}: {row[2]}" for row in rows]
+    values = [float(row[3] or 0.0) / 100 for row in rows]
+    return Section("knobs", "Knobs that matter", says, columns, rows, lambda: [charts.knob_bars(names, values)])
+
+
+def _failures(job: JobReport) -> Section:
+    rows = tuple((item.stage, item.kind, item.count, item.example) for item in job.failures)
+    failed = sum(item.count for item in job.failures)
+    columns = ("stage", "kind", "trials", "the latest reason")
+    if not failed:
+        return Section("failures", "Failures", f"None of {job.trials} trials failed.", columns, ())
+    most = job.failures[0]
+    share = failed / max(1, job.trials)
+    says = f"{failed} of {job.trials} trials failed ({share:.0%}), most in {most.stage}: {most.kind}."
+    names, counts = [f"{item.stage}: {item.kind}" for item in job.failures], [item.count for item in job.failures]
+    return Section("failures", "Failures", says, columns, rows, lambda: [charts.horizontal(names, counts, "trials")])
+
+
+def _wall_time(job: JobReport) -> Section:
+    times = job.times
+    parts = sorted(((name, s) for name, s in times.parts.items() if s >= _SHORTEST_S), key=lambda part: -part[1])
+    rows = tuple((name, seconds, 100 * seconds / max(times.wall_s, 1e-9)) for name, seconds in parts)
+    columns = ("part", "seconds", "share in %")
+    if not parts:
+        return Section("wall_time", "Where the time went", "No time has passed.", columns, ())
+    says = f"Of {duration(times.wall_s)} since the submission, most went to: {parts[0][0]}, {rows[0][2]:.0f}%."
+    names, values = [name for name, _ in parts], [seconds for _, seconds in parts]
+    chart = lambda: [charts.horizontal(names, values, "seconds")]  # noqa: E731
+    return Section("wall_time", "Where the time went", says, columns, rows, chart)
+
+
+def _stages(job: JobReport) -> Section:
+    columns = ("task", "round", "stage", "began, s", "took, s", "CPUs", "device", "succeeded")
+    rows = tuple(
+        (run.task, run.round, run.kind, run.began, run.seconds, " ".join(map(str, run.cpus)), run.device,
+         "yes" if run.succeeded else "no")
+        for run in job.stages
+    )  # fmt: skip
+    if not rows:
+        return Section("stages", "Stages", "No stage has ended yet.", columns, ())
+    failed = sum(not run.succeeded for run in job.stages)
+    says = f"{len(rows)} stages ran, {failed or 'none'} of which failed; the chart has a row for each CPU and device."
+    return Section("stages", "Stages by resource", says, columns, rows, lambda: [_gantt(job)], folded=True)
+
+
+def _gantt(job: JobReport) -> str:
+    spans = [
+        Span(StageId(job.job.id, run.task, run.round), run.kind, run.cpus, run.device, run.began, end)
+        for run in job.stages
+        if (end := run.began + run.seconds) > 0
+    ]
+    return gantt.timeline(spans, "the seconds since the submission")
+
+
+def _settings(found: Settings) -> Section:
+    rows: list[tuple[Cell, ...]] = [
+        ("model", found.model),
+        *(("input", item) for item in found.inputs),
+        *(("constant input", f"{name}={value:g}") for name, value in found.values.items()),
+        ("machine", found.machine or "not written down"),
+        ("target", ", ".join(f"{key} {value}" for key, value in found.target.items())),
+        ("tuning logs", found.target_key),
+        ("seed", found.seed),
+        ("strategy", found.strategy),
+        ("sampler", found.sampler),
+        ("trials", found.trials),
+        ("trials a round", found.trials_per_round),
+        ("stages may run for", "any time" if found.within_s is None else duration(found.within_s)),
+        ("counts new trials only", "yes" if found.fresh else "no"),
+        ("Winograd", "yes" if found.winograd else "no"),
+        *((f"version of {name}", version) for name, version in found.versions.items()),
+        *(("to repeat it", command) for command in found.commands),
+    ]
+    says = "How the job was submitted. The versions are those of the machine that wrote this report."
+    return Section("settings", "Settings, versions and commands", says, ("what", "value"), tuple(rows))

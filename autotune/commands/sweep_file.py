@@ -1,0 +1,207 @@
+"""Read a suite for `autotune sweep`: models, and the ways in which each of them is to be tuned.
+
+A suite looks like this; only `models` is needed, and each list that is left out has the one value of the workspace:
+
+    models = ["resnet18.onnx", "bert.onnx"]    # relative to this file
+    targets = ["llvm"]
+    strategies = ["beam", "random"]
+    samplers = ["greedy"]                      # by default each strategy's own
+    trials = [200, 400]
+    seeds = [0, 1, 2]
+    latency = "tasks"                          # the sum of the tasks' best times; "model": timed as a whole
+    [reference]                                # what the others are compared with; by default the first strategy
+    strategy = "random"
+
+A point is one value of each list. Its job starts from nothing: it shares no trials with other jobs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+from autotune import schema, strategies
+from autotune.config import Config
+from autotune.errors import BadTarget, InvalidData, UnknownKey, WrongValue, disk_problem
+from autotune.toml_file import name_lines, parse, section
+from autotune.tvm_backend.target import target_kind
+
+if TYPE_CHECKING:
+    from msgspec import Meta
+
+_CHUNK = 1 << 20
+
+
+def _trials() -> Meta:
+    return schema.whole_number(1)
+
+
+def _seed() -> Meta:
+    return schema.whole_number(0)
+
+
+@dataclass(frozen=True)
+class ReferenceTable:
+    """The section `[reference]` of a suite. What is left out is as in the point that is compared."""
+
+    strategy: str = ""
+    sampler: str = ""
+    trials: int = 0
+
+
+@dataclass(frozen=True)
+class SuiteFile:
+    """A whole suite, as it is written."""
+
+    models: tuple[str, ...]
+    targets: tuple[str, ...] = ("llvm",)
+    strategies: tuple[str, ...] = ()
+    samplers: tuple[str, ...] = ()
+    trials: tuple[Annotated[int, _trials()], ...] = ()
+    seeds: tuple[Annotated[int, _seed()], ...] = (0,)
+    latency: Literal["tasks", "model"] = "tasks"
+    reference: ReferenceTable = ReferenceTable()
+
+
+class Way(NamedTuple):
+    """How models are tuned; the points of a way differ in their seeds only."""
+
+    model: Path
+    target: str
+    strategy: str
+    sampler: str
+    trials: int
+
+
+@dataclass(frozen=True)
+class Point:
+    """One job of a sweep. Its name follows from everything that it is, the content of the model included."""
+
+    way: Way
+    seed: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite that was expanded. `references` has the way that each way is compared with."""
+
+    name: str
+    points: tuple[Point, ...]
+    references: dict[Way, Way]
+    latency: str
+
+
+def read(path: Path, config: Config) -> Suite:
+    """Read a suite and expand it.
+
+    Raises:
+        ConfigError: The file is wrong. The message names the file, the line, the key and what is wrong.
+        DiskProblem: The file or a model cannot be read.
+    """
+    try:
+        document, text = parse(path, path.read_bytes())
+    except OSError as error:
+        raise disk_problem("read", path, error) from error
+    with name_lines(path, text, _words):
+        file = schema.convert(SuiteFile, document, exact=True, table="a table")
+        ways = list(dict.fromkeys(_ways(file, config, path.parent)))
+        name = re.sub(r"[^A-Za-z0-9_-]+", "_", path.stem).strip("_-")[:16] or "sweep"
+        references = {way: _reference(way, ways, file.reference) for way in ways}
+        return Suite(name, tuple(_points(name, ways, dict.fromkeys(file.seeds))), references, file.latency)
+
+
+def _ways(file: SuiteFile, config: Config, folder: Path) -> Iterator[Way]:
+    """Yield every way, with what it left out filled in. Some may be the same."""
+    for key in ("models", "targets", "seeds"):
+        if not getattr(file, key):
+            raise InvalidData(f"{key!r} names nothing", (key,))
+    models = [_model(folder / model, ("models", at)) for at, model in enumerate(file.models)]
+    _check_targets(file.targets)
+    chosen = file.strategies or (config.search.strategy,)
+    own = {strategy: _own_sampler(strategy, at) for at, strategy in enumerate(chosen)}
+    _check_samplers(file.samplers)
+    samplers = file.samplers or (config.search.sampler,)
+    trials = file.trials or (config.job.trials,)
+    for model, target, strategy, sampler, count in itertools.product(models, file.targets, chosen, samplers, trials):
+        yield Way(model, target, strategy, sampler or own[strategy], count)
+
+
+def _model(path: Path, keys: schema.Keys) -> Path:
+    if not path.is_file():
+        raise InvalidData(f"there is no model {path}", keys)
+    return path.resolve()
+
+
+def _check_targets(targets: Sequence[str]) -> None:
+    for at, target in enumerate(targets):
+        try:
+            target_kind(target)
+        except BadTarget as error:
+            raise InvalidData(str(error), ("targets", at)) from None
+
+
+def _own_sampler(strategy: str, at: int) -> str:
+    try:
+        return strategies.default_sampler(strategy)
+    except ValueError as error:
+        raise InvalidData(str(error), ("strategies", at)) from None
+
+
+def _check_samplers(samplers: Sequence[str]) -> None:
+    for at, sampler in enumerate(samplers):
+        if sampler not in ("", *strategies.SAMPLERS):
+            raise InvalidData(f"no sampler {sampler!r}; there are {', '.join(strategies.SAMPLERS)}", ("samplers", at))
+
+
+def _reference(way: Way, ways: Sequence[Way], table: ReferenceTable) -> Way:
+    """Return the way that another one is compared with: of those that `[reference]` allows, the one most like it."""
+    strategy = table.strategy or ways[0].strategy
+    allowed = [
+        other
+        for other in ways
+        if (other.model, other.target, other.strategy) == (way.model, way.target, strategy)
+        and other.sampler == (table.sampler or other.sampler)
+        and other.trials == (table.trials or other.trials)
+    ]
+    if not allowed:
+        raise InvalidData("[reference] is none of the points", ("reference",))
+    return max(allowed, key=lambda other: (other.trials == way.trials, other.sampler == way.sampler))
+
+
+def _points(suite: str, ways: Sequence[Way], seeds: Sequence[int] | dict[int, None]) -> Iterator[Point]:
+    contents = {model: _digest_of(model) for model in {way.model for way in ways}}
+    for way, seed in itertools.product(ways, seeds):
+        identity = json.dumps([contents[way.model], *way[1:], seed])
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:10]
+        stem = re.sub(r"[^A-Za-z0-9_]+", "_", way.model.stem)[:14].strip("_") or "model"
+        yield Point(way, seed, f"{suite}.{stem}.{way.strategy[:10]}.{seed}.{digest}"[-64:].lstrip("._-"))
+
+
+def _digest_of(model: Path) -> str:
+    found = hashlib.sha256()
+    try:
+        with model.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                found.update(chunk)
+    except OSError as error:
+        raise disk_problem("read", model, error) from error
+    return found.hexdigest()
+
+
+def _words(error: InvalidData) -> str:
+    """Say what is wrong with a suite, and where."""
+    if not isinstance(error, UnknownKey | WrongValue):
+        return str(error)
+    *parents, key = error.keys
+    place: Any = section(parents) if isinstance(key, str) and parents else "the suite"
+    if isinstance(error, UnknownKey):
+        return f"unknown key {key!r} in {place}; there are {', '.join(error.known)}"
+    subject = f"entry {key + 1} of {parents[-1]!r}" if isinstance(key, int) else repr(key)
+    return f"{subject} in {place} must be {error.expected}, not {error.value!r}"

@@ -1,0 +1,274 @@
+"""Trials that travel: export those of a workspace, and take in those of another workspace, host or version of TVM.
+
+What was measured on the same kind of device joins the tuning logs of this workspace and counts. What was measured on
+another kind, or with another version of TVM, gets logs of its own: it counts for no budget, but jobs with the same
+tasks try the best of its schedules first and train their cost model on it (`stages/elsewhere.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.commands.terminal import say, show, tell, workspace_of
+from autotune.errors import BadInput, InvalidData, StorageError, UnknownJob, disk_problem
+from autotune.machine.gpus import cuda_devices
+from autotune.machine.hardware import cpu_model
+from autotune.storage import device_kind
+from autotune.storage.device_kind import DeviceKind, is_private
+from autotune.storage.formats import SIMULATED, Trial, from_json
+from autotune.storage.job_files import read_spec
+from autotune.storage.paths import TaskLogPaths, Workspace
+from autotune.storage.record_log import RecordLog
+from autotune.storage.room import private_folder
+from autotune.storage.trials_file import LogTrials, check_trial
+from autotune.storage.trials_file import read as read_file
+from autotune.storage.trials_file import write as write_file
+from autotune.storage.tuning_log import FORMAT, TuningLog
+from autotune.tvm_backend.load import TESTED
+from autotune.tvm_backend.sanitize import check_trace
+from autotune.tvm_backend.target import device_kind as kind_here
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+app = typer.Typer(
+    help="Take trials from one workspace, host or version of TVM to another.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What was taken in of one kind of device.
+
+    Attributes:
+        key: The kind of device, as the name of a folder.
+        kind: What the key stands for; None where nobody knows.
+        tasks: The number of tasks with trials.
+        added: The number of trials that are new here.
+        known: The number of trials whose candidates were known here already.
+        damaged: The number of records that could not be used.
+    """
+
+    key: str
+    kind: DeviceKind | None
+    tasks: int = 0
+    added: int = 0
+    known: int = 0
+    damaged: int = 0
+
+    def __add__(self, other: Taken) -> Taken:
+        return replace(
+            self,
+            tasks=self.tasks + other.tasks,
+            added=self.added + other.added,
+            known=self.known + other.known,
+            damaged=self.damaged + other.damaged,
+        )
+
+
+def collect(workspace: Workspace, tasks: set[tuple[str, str]] | None = None) -> Iterator[LogTrials]:
+    """Yield the trials of a workspace, each with where it was measured, one tuning log at a time.
+
+    What simulated devices and the points of sweeps measured stays where it is.
+
+    Args:
+        workspace: Where to read.
+        tasks: Kinds of device with hashes of tasks; None means all.
+
+    Raises:
+        StorageError: A tuning log cannot be read.
+    """
+    for key in workspace.target_keys():
+        if not is_private(key) and not key.startswith(SIMULATED):
+            kind = _kind(workspace, key)
+            for paths in workspace.tuning_logs(key):
+                if tasks is None or (key, paths.records.stem) in tasks:
+                    yield _of_log(workspace, key, kind, paths)
+
+
+def _of_log(workspace: Workspace, key: str, kind: DeviceKind | None, paths: TaskLogPaths) -> LogTrials:
+    records = RecordLog(paths.records, *FORMAT).read()
+    trials: dict[str, Trial] = {}
+    damaged = 0
+    for record in records:
+        try:
+            trial = from_json(Trial, record)
+            check_trial(trial, check_trace)
+            trials.setdefault(trial.hash, _with_origin(workspace, trial))
+        except InvalidData:
+            damaged += 1
+    return LogTrials(key, paths.records.stem, kind, list(trials.values()), damaged)
+
+
+def _with_origin(workspace: Workspace, trial: Trial) -> Trial:
+    """Say of which workspace and host the job was that measured a trial."""
+    if trial.imported:
+        return trial
+    return replace(trial, job=f"{socket.gethostname()}:{workspace.root.absolute()}/jobs/{trial.job}")
+
+
+def _kind(workspace: Workspace, key: str) -> DeviceKind | None:
+    """Return what a folder of tuning logs stands for, from its file or from a job of this machine that has it."""
+    if (known := device_kind.read(workspace, key)) is not None:
+        return known
+    for job in workspace.job_list():
+        try:
+            spec = read_spec(job)
+        except StorageError:
+            continue
+        if spec.target_key == key and (found := kind_here(spec.target)).key == key:
+            return found
+    return None
+
+
+def take_in(workspace: Workspace, logs: Iterable[LogTrials]) -> list[Taken]:
+    """Add trials to the tuning logs of a workspace. Those whose candidates are in a log already are left out.
+
+    Raises:
+        DiskProblem: A log could not be written. What was added before stays.
+    """
+    found: dict[str, Taken] = {}
+    for log in logs:
+        paths = workspace.tuning_log(log.key, log.task)
+        added = len(TuningLog(paths.records).add(log.trials)) if log.trials else 0
+        if log.kind is not None and added:
+            device_kind.note(workspace, log.kind)
+        one = Taken(log.key, log.kind, int(bool(log.trials)), added, len(log.trials) - added, log.damaged)
+        found[log.key] = found.get(log.key, Taken(log.key, log.kind)) + one
+    return list(found.values())
+
+
+def import_file(workspace: Workspace, path: Path) -> list[Taken]:
+    """Take in a file of trials, all of it or, if anything in it is damaged, nothing.
+
+    Raises:
+        BadInput: There is no such file.
+        DamagedFile, NewerFormat: The file cannot be used; nothing was added.
+        DiskProblem: A file could not be read or written.
+    """
+    if not path.is_file():
+        raise BadInput(f"there is no file {path}")
+    for _ in read_file(path, check_trace):  # all of it is checked before any of it is used
+        pass
+    _prepare(workspace)
+    return take_in(workspace, read_file(path, check_trace))
+
+
+def merge(workspace: Workspace, other: Workspace) -> list[Taken]:
+    """Take in the trials of another workspace, which may be in use.
+
+    Raises:
+        BadInput: It is no other workspace.
+        StorageError: A log cannot be read or written.
+    """
+    if not os.access(other.logs / "tuning", os.R_OK | os.X_OK):
+        raise BadInput(f"{other.root} is no workspace with tuning logs that can be read")
+    if other.root.resolve() == workspace.root.resolve():
+        raise BadInput(f"{other.root} is this workspace itself")
+    _prepare(workspace)
+    return take_in(workspace, collect(other))
+
+
+def _prepare(workspace: Workspace) -> None:
+    try:
+        private_folder(workspace.logs)
+    except OSError as error:
+        raise disk_problem("make", workspace.logs, error) from error
+
+
+def same_machine(kind: DeviceKind | None) -> bool:
+    """Return whether jobs of this machine share the trials of a kind of device, if they have its target."""
+    if kind is None or kind.versions != TESTED:
+        return False
+    return kind.device in {cpu_model(), *(gpu.name for gpu in cuda_devices())}
+
+
+def _described(key: str, kind: DeviceKind | None) -> str:
+    if kind is None:
+        return key
+    threads = f", {kind.target['num-cores']} threads" if "num-cores" in kind.target else ""
+    return f"{kind.device}{threads}, TVM {kind.versions.get('apache-tvm', '?')}"
+
+
+def _say(origin: object, taken: list[Taken]) -> None:
+    if not any(one.tasks for one in taken):
+        say(f"{origin} holds no trials")
+    for one in taken:
+        use = "counts for jobs here" if same_machine(one.kind) else "tried first and learned from, counts for no budget"
+        damaged = f", {one.damaged} damaged records left out" if one.damaged else ""
+        where = _described(one.key, one.kind)
+        tell(f"{one.added} trials of {one.tasks} tasks added, {one.known} known{damaged}: {where}; {use}")
+
+
+def _table(workspace: Workspace) -> Table:
+    from autotune.commands import render
+
+    rows = []
+    for key in workspace.target_keys():
+        kind = _kind(workspace, key)
+        logs = [TuningLog(paths.records).trials() for paths in workspace.tuning_logs(key)]
+        imported = sum(trial.imported for trials in logs for trial in trials)
+        where = key if is_private(key) else _described(key, kind)
+        counts = (len(logs), sum(map(len, logs)), imported)
+        rows.append((where, *map(str, counts), "yes" if same_machine(kind) else "no"))
+    return render.table(
+        ("MEASURED ON", "TASKS", "TRIALS", "IMPORTED", "THIS MACHINE"), rows, ("TASKS", "TRIALS", "IMPORTED")
+    )
+
+
+@app.command("list")
+def list_(context: typer.Context) -> None:
+    """Say what the workspace knows: how many trials, measured on which kinds of device."""
+    show(_table(workspace_of(context)))
+
+
+@app.command("export")
+def export(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, such as trials.gz.")],
+    jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB...]", help="Only the tasks of these jobs.")] = None,
+) -> None:
+    """Write trials to a file that `import` reads elsewhere."""
+    from autotune.commands.jobs import select
+
+    workspace = workspace_of(context)
+    tasks = None
+    if jobs:
+        specs = [read_spec(paths) for paths in select(workspace, jobs)]
+        tasks = {(spec.target_key, task.hash) for spec in specs for task in spec.tasks}
+    logs = [log for log in collect(workspace, tasks) if log.trials]
+    if not logs:
+        raise UnknownJob("there are no trials to export")
+    write_file(file, logs)
+    tell(f"wrote {sum(len(log.trials) for log in logs)} trials of {len(logs)} tasks to {file}")
+
+
+@app.command("import")
+def import_(
+    context: typer.Context,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files that `export` wrote.")],
+) -> None:
+    """Take in the trials of files. A file that is damaged is refused as a whole."""
+    workspace = workspace_of(context)
+    for file in files:
+        _say(file, import_file(workspace, file))
+
+
+@app.command("merge")
+def merge_(
+    context: typer.Context,
+    workspaces: Annotated[list[Path], typer.Argument(metavar="WORKSPACE...", help="Folders with logs/.")],
+) -> None:
+    """Take in the trials of other workspaces."""
+    workspace = workspace_of(context)
+    for folder in workspaces:
+        _say(folder, merge(workspace, Workspace(folder)))

@@ -1,0 +1,138 @@
+"""What more trials will make of a model's latency, from the curve of each task: a median and an interval.
+
+Improvements come at a constant rate over the logarithm of the trials, as records do. Their sizes, as logarithms of the
+time, are exponentially distributed, with a mean that shrinks as a curve goes on. The rate of a task, and how large its
+improvements are beside typical ones, are read from its own curve, to which a few typical improvements are added, so
+that a short curve says little. The future is drawn many times; what all tasks have in common, such as a search that
+works better here than there, is drawn once for all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# A typical curve: its improvements for each e-fold of trials; the mean size of the first ones, and after how many
+# trials the size has halved. Read from the logs of SqueezeNet and a BERT encoder on a CPU.
+_TYPICAL_RATE, _TYPICAL_SIZE, _HALF_AFTER = 1.4, 0.35, 16
+# How many e-folds and improvements of a typical curve count beside the task's own.
+_RATE_WEIGHT, _SIZE_WEIGHT = 1.0, 3.0
+# The standard deviation of the logarithm of what all tasks have in common.
+_COMMON = 0.5
+_DRAWS = 400
+_INTERVAL = (0.1, 0.9)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The trials of one task.
+
+    Attributes:
+        weight: How often the model runs the task.
+        best: Its best time in microseconds after each trial; infinity before the first success.
+        open: Whether it may get more trials.
+    """
+
+    weight: int
+    best: tuple[float, ...]
+    open: bool = True
+
+    @property
+    def known(self) -> bool:
+        return bool(self.best) and math.isfinite(self.best[-1])
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The latency of the model after so many more trials, in milliseconds: the median, and an interval of 80%."""
+
+    trials: int
+    median_ms: float
+    low_ms: float
+    high_ms: float
+
+
+def forecast(curves: Sequence[Curve], trials: int, per_round: int, seed: int = 0) -> Forecast | None:
+    """Return the latency after more trials; None while no task has a time.
+
+    Args:
+        curves: The tasks. Those without a time count for nothing, as they do in the latency.
+        trials: How many more trials there will be.
+        per_round: How many trials a task gets at a time.
+        seed: The seed of the draws. The same arguments always give the same forecast.
+    """
+    known = [curve for curve in curves if curve.known]
+    if not known:
+        return None
+    futures = list(zip(known, _shared_out(known, trials, per_round), strict=True))
+    rng, drawn = random.Random(seed), list[float]()
+    habits = [_habit(curve) for curve in known]
+    for _ in range(_DRAWS):
+        common = math.exp(rng.gauss(0.0, _COMMON))
+        pairs = zip(futures, habits, strict=True)
+        drawn.append(sum(_future(curve, more, habit, common, rng) for (curve, more), habit in pairs) / 1e3)
+    drawn.sort()
+    low, high = (drawn[min(_DRAWS - 1, round(part * _DRAWS))] for part in _INTERVAL)
+    return Forecast(trials, drawn[_DRAWS // 2], low, high)
+
+
+def _shared_out(curves: Sequence[Curve], trials: int, per_round: int) -> list[int]:
+    """Return how many more trials each task gets: each round goes where 1/trials promises most, as the planner does."""
+    more = [0] * len(curves)
+    takers = [place for place, curve in enumerate(curves) if curve.open]
+    left = trials
+    while left > 0 and takers:
+        size = min(left, max(per_round, trials // 200))
+        place = max(takers, key=lambda place: _promise(curves[place], more[place]))
+        more[place] += size
+        left -= size
+    return more
+
+
+def _promise(curve: Curve, more: int) -> float:
+    return curve.weight * curve.best[-1] / (len(curve.best) + more)
+
+
+@dataclass(frozen=True)
+class _Habit:
+    """How a task improves: how often for each e-fold of trials, and how much beside a typical task."""
+
+    rate: float
+    size: float
+
+
+def _typical_size(trials: float) -> float:
+    return _TYPICAL_SIZE / (1 + trials / _HALF_AFTER)
+
+
+def _habit(curve: Curve) -> _Habit:
+    first = next(place for place, best in enumerate(curve.best) if math.isfinite(best))
+    pairs = enumerate(itertools.pairwise(curve.best[first:]), first + 2)
+    found = [(trials, math.log(before / after)) for trials, (before, after) in pairs if after < before]
+    folds = math.log(len(curve.best) / (first + 1))
+    rate = (len(found) + _TYPICAL_RATE * _RATE_WEIGHT) / (folds + _RATE_WEIGHT)
+    # As ratios, so that a large early improvement does not promise large late ones.
+    ratios = [size / _typical_size(trials) for trials, size in found]
+    return _Habit(rate, (sum(ratios) + _SIZE_WEIGHT) / (len(ratios) + _SIZE_WEIGHT))
+
+
+def _future(curve: Curve, more: int, habit: _Habit, common: float, rng: random.Random) -> float:
+    """Return one possible time of a task after more trials, in microseconds, times its weight."""
+    trials, gain = len(curve.best), 0.0
+    folds = math.log((trials + more) / trials)
+    for _ in range(_poisson(habit.rate * folds, rng)):
+        at = trials * math.exp(folds * rng.random())
+        gain += rng.expovariate(1.0) * habit.size * common * _typical_size(at)
+    return curve.best[-1] * curve.weight * math.exp(-gain)
+
+
+def _poisson(expected: float, rng: random.Random) -> int:
+    """Return a draw from the Poisson distribution, by multiplying uniform numbers (Knuth); `expected` is small."""
+    limit, product, count = math.exp(-expected), rng.random(), 0
+    while product > limit:
+        product *= rng.random()
+        count += 1
+    return count

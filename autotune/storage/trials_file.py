@@ -1,0 +1,203 @@
+"""Files of trials that travel between workspaces.
+
+A file is a gzip of lines with checksums, as in `record_log.py`: a header, then each tuning log as one line that says
+what it is and how many trials follow, with a line for each of them, and a last line with the counts. So a file that was
+cut short, damaged or mixed up is never mistaken for a whole one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune import schema
+from autotune.errors import DamagedFile, InvalidData, NewerFormat, disk_problem
+from autotune.storage.atomic import publish_bytes
+from autotune.storage.device_kind import DeviceKind
+from autotune.storage.formats import Trial, from_json, to_json
+from autotune.storage.record_log import Record, decode_line, encode_line
+
+__all__ = ["LogTrials", "check_trial", "read", "write"]
+
+_FORMAT = ("autotune-trials-file", 1)
+_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_HASH = re.compile(r"[0-9a-f]{16}")
+_DTYPE = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_LONGEST_LINE = 1 << 26
+_LONGEST_JOB = 4096
+
+CheckTrace = Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class LogTrials:
+    """The trials of one tuning log.
+
+    Attributes:
+        key: The kind of device, as the name of a folder.
+        task: The hash of the task.
+        kind: What the key stands for; None where nobody knows.
+        trials: The trials, oldest first.
+        damaged: How many records could not be used.
+    """
+
+    key: str
+    task: str
+    kind: DeviceKind | None
+    trials: Sequence[Trial]
+    damaged: int = 0
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The line before the trials of a log."""
+
+    key: str
+    task: str
+    count: int
+    kind: DeviceKind | None = None
+
+
+def write(path: Path, logs: Iterable[LogTrials]) -> None:
+    """Write the trials of tuning logs to a file.
+
+    Raises:
+        DiskProblem: The file could not be written. An older one is still there, whole.
+    """
+    packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+    data = b"".join(packer.compress(line) for line in _lines(logs)) + packer.flush()
+    publish_bytes(path, data)
+
+
+def _lines(logs: Iterable[LogTrials]) -> Iterator[bytes]:
+    count = total = 0
+    yield encode_line({"format": _FORMAT[0], "version": _FORMAT[1]})
+    for log in logs:
+        yield encode_line({"log": to_json(_Head(log.key, log.task, len(log.trials), log.kind))})
+        yield from (encode_line({"trial": to_json(trial)}) for trial in log.trials)
+        count, total = count + 1, total + len(log.trials)
+    yield encode_line({"end": {"logs": count, "trials": total}})
+
+
+def read(path: Path, check_trace: CheckTrace) -> Iterator[LogTrials]:
+    """Read a file of trials, one log at a time.
+
+    Args:
+        path: The file.
+        check_trace: Raises ValueError for a trace that is more than a schedule.
+
+    Yields:
+        The logs, each with what it says checked.
+
+    Raises:
+        DamagedFile: It is not such a file, or not whole. What was yielded before is sound, but the file is not.
+        NewerFormat: A newer autotune wrote it.
+        DiskProblem: It cannot be read.
+    """
+    try:
+        with gzip.open(path, "rb") as file:
+            yield from _Reader(path, file, check_trace).logs()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DamagedFile(f"{path} is not a whole file of trials: {error}") from error
+    except OSError as error:
+        raise disk_problem("read", path, error) from error
+
+
+class _Reader:
+    """Reads the lines of an open file and knows the number of the last one."""
+
+    def __init__(self, path: Path, file: gzip.GzipFile, check_trace: CheckTrace) -> None:
+        self._path = path
+        self._file = file
+        self._check_trace = check_trace
+        self._line = 0
+
+    def logs(self) -> Iterator[LogTrials]:
+        self._header()
+        count = total = 0
+        while "log" in (record := self._next()):
+            log = self._log(record["log"])
+            count, total = count + 1, total + len(log.trials)
+            yield log
+        if record != {"end": {"logs": count, "trials": total}}:
+            raise self._damaged("neither a log nor the end of the file")
+        if self._file.read(1):
+            raise self._damaged("there is more after the end")
+
+    def _header(self) -> None:
+        header = self._next()
+        if header.get("format") != _FORMAT[0]:
+            raise DamagedFile(f"{self._path} is not a file of trials")
+        if header.get("version") != _FORMAT[1]:
+            raise NewerFormat(f"{self._path} was written by a newer autotune: upgrade autotune")
+
+    def _log(self, record: object) -> LogTrials:
+        try:
+            head = schema.convert(_Head, record)
+            _check_head(head)
+            trials = [self._trial() for _ in range(head.count)]
+        except InvalidData as error:
+            raise self._damaged(str(error)) from error
+        return LogTrials(head.key, head.task, head.kind, trials)
+
+    def _trial(self) -> Trial:
+        trial = from_json(Trial, self._next().get("trial", {}))
+        check_trial(trial, self._check_trace)
+        return trial
+
+    def _next(self) -> Record:
+        line = self._file.readline(_LONGEST_LINE)
+        self._line += 1
+        if not line:
+            raise self._damaged("the file ends here")
+        record = decode_line(line)
+        if record is None:
+            raise self._damaged("the line is not whole")
+        return record
+
+    def _damaged(self, fault: str) -> DamagedFile:
+        return DamagedFile(f"{self._path}:{self._line} is damaged: {fault}")
+
+
+def _check_head(head: _Head) -> None:
+    if not (_KEY.fullmatch(head.key) and _HASH.fullmatch(head.task) and head.count >= 0):
+        raise InvalidData(f"{head.key!r} and {head.task!r} name no tuning log")
+    try:
+        honest = head.kind is None or (head.kind.key == head.key and head.kind.device.isprintable())
+    except (KeyError, TypeError):
+        honest = False
+    if not honest:
+        raise InvalidData(f"{head.key!r} is not the kind of device that it says")
+
+
+def check_trial(trial: Trial, check_trace: CheckTrace) -> None:
+    """Check a trial that another workspace measured.
+
+    Raises:
+        InvalidData: It is not one that a tuning log may hold.
+    """
+    times = trial.times_us
+    if not _HASH.fullmatch(trial.hash):
+        raise InvalidData(f"{trial.hash!r} is not the hash of a candidate")
+    if bool(times) == (trial.failure is not None) or not all(0 < time < math.inf for time in times):
+        raise InvalidData(f"the times of candidate {trial.hash} are not times")
+    if not (math.isfinite(trial.at) and trial.round >= 0 and trial.job.isprintable() and len(trial.job) < _LONGEST_JOB):
+        raise InvalidData(f"the origin of candidate {trial.hash} is not one")
+    try:
+        check_trace(trial.trace)
+        _check_arguments(trial.args)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidData(f"the schedule of candidate {trial.hash} is refused: {error}") from error
+
+
+def _check_arguments(args: Any) -> None:
+    for kind, dtype, shape in args:
+        numbers = all(type(extent) is int and extent >= 0 for extent in shape)
+        if kind != "TENSOR" or not _DTYPE.fullmatch(dtype) or not numbers:
+            raise ValueError("its arguments are no tensors")

@@ -1,0 +1,23 @@
+"""The contract suite for search strategies: tests that every strategy must pass, for pytest.
+
+A strategy of your own is tested by a subclass in one of your test files:
+
+    from autotune.testing import StrategyContract
+    from mypackage.hill import HillClimbing
+
+    class TestHillClimbing(StrategyContract):
+        strategy = HillClimbing
+
+Each promise of `autotune.strategies.base` is one test, with each sampler: new, valid and different configurations;
+the same batch for the same view and seed, also after a restart; spaces of one configuration, and spaces that are used
+up; no trials, and only failed ones. `Landscape`, the task that they run on, is there for tests of your own.
+
+pytest must be installed. Neither TVM nor a workspace is needed.
+"""
+
+from __future__ import annotations
+
+from autotune.testing.contract import StrategyContract
+from autotune.testing.landscape import Landscape, make_space
+
+__all__ = ["Landscape", "StrategyContract", "make_space"]

@@ -1,0 +1,136 @@
+"""What every strategy keeps with every sampler, as a class of tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from autotune.strategies import SAMPLERS, samplers
+from autotune.strategies.base import Strategy
+from autotune.strategies.space import Configuration, Knob, Space
+from autotune.strategies.view import Measured, View
+from autotune.testing.landscape import Landscape, make_space
+
+_ROUNDS = 40
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+class StrategyContract:
+    """Subclass it as `TestYours` and name the strategy.
+
+    Attributes:
+        strategy: the class that is tested.
+        most_validated: configurations that it may have validated for each one that it proposes.
+    """
+
+    strategy: ClassVar[type[Strategy]]
+    most_validated: ClassVar[int] = 12
+
+    def propose(self, view: View, sampler: str, count: int = 8, seed: int = 1) -> list[Configuration]:
+        """Return the batch that the strategy proposes, as the search stage asks for it."""
+        return self.strategy(view, seed).propose(count, samplers.make(sampler, 0.1, synthesis=True))
+
+    def landscape(self) -> Landscape:
+        """Return a task with a large space."""
+        return Landscape(make_space(20, 35, 12, 6, 8), (1, 15, 9, 4, 0, 6))
+
+    def small(self) -> Landscape:
+        """Return a task with a few valid programs."""
+        return Landscape(make_space(2, 3, 1, 2), (1, 1, 1, 0, 1))
+
+    def trials(self, landscape: Landscape) -> list[Measured]:
+        """Return what a random search measured, two failures among it."""
+        drawn = map(tuple, landscape.space.sample(np.random.default_rng(3), 60).tolist())
+        valid = [item for item in drawn if landscape.us(item)]
+        made = landscape.measure(list(dict.fromkeys(map(landscape.program, valid))))
+        return [*made, Measured((0, 1, 2, 0, 0, 0), None), Measured((1, 5, 9, 3, 0, 0), None)]
+
+    def test_the_same_view_and_seed_give_the_same_batch(self, sampler: str) -> None:
+        task = self.landscape()
+        trials = self.trials(task)
+        first = self.propose(task.view(trials), sampler, seed=5)
+        assert first == self.propose(task.view(trials), sampler, seed=5)
+        assert first and first != self.propose(task.view(trials), sampler, seed=6)
+
+    def test_every_configuration_is_new_valid_different_and_in_the_space(self, sampler: str) -> None:
+        task = self.landscape()
+        trials = self.trials(task)
+        taken = {task.program(trial.configuration) for trial in trials}
+        for seed in range(3):
+            batch = self.propose(task.view(trials), sampler, count=12, seed=seed)
+            assert 0 < len(batch) <= 12
+            assert len(set(map(task.program, batch))) == len(batch)
+            assert not taken & set(batch)
+            assert all(item in task.space and task.us(item) for item in batch)
+
+    def test_pending_configurations_are_not_proposed_again(self, sampler: str) -> None:
+        task = self.landscape()
+        trials = self.trials(task)
+        pending = self.propose(task.view(trials), sampler)
+        batch = self.propose(task.view(trials, pending), sampler)
+        assert batch
+        assert not set(map(task.program, pending)) & set(map(task.program, batch))
+
+    def test_the_next_batch_follows_from_the_trials_alone(self, sampler: str) -> None:
+        """A search that went through every batch, and one that is rebuilt from the log after a kill, go on alike."""
+        task = self.landscape()
+        went_on = self.trials(task)
+        for seed in (1, 2, 3):
+            went_on += task.measure(self.propose(task.view(went_on), sampler, seed=seed))
+        rebuilt = [Measured(tuple(list(trial.configuration)), trial.median_us) for trial in went_on]
+        here, there = (self.propose(task.view(trials), sampler, seed=4) for trials in (went_on, rebuilt))
+        assert here == there
+
+    def test_it_starts_with_no_trials_at_all(self, sampler: str) -> None:
+        assert len(self.propose(self.landscape().view([]), sampler)) == 8
+
+    def test_it_goes_on_when_every_trial_failed(self, sampler: str) -> None:
+        task = self.landscape()
+        failed = [Measured(item, None) for item in self.propose(task.view([]), sampler, count=20)]
+        batch = self.propose(task.view(failed), sampler)
+        assert batch and not {trial.configuration for trial in failed} & set(batch)
+
+    def test_it_works_without_a_score(self, sampler: str) -> None:
+        task = self.landscape()
+        assert self.propose(task.view(self.trials(task), known=False), sampler)
+
+    def test_a_small_space_is_proposed_to_the_end_and_then_ends(self, sampler: str) -> None:
+        task = self.small()
+        trials: list[Measured] = []
+        for seed in range(_ROUNDS):
+            batch = self.propose(task.view(trials), sampler, seed=seed)
+            if not batch:
+                break
+            trials += task.measure(batch)
+        assert {trial.configuration for trial in trials} == task.valid()
+        assert len(trials) == len(task.valid())
+
+    def test_a_space_smaller_than_a_batch_gives_what_it_has(self, sampler: str) -> None:
+        task = self.small()
+        assert set(self.propose(task.view([]), sampler, count=1000)) <= task.valid()
+
+    def test_a_space_of_one_configuration_is_measured_once(self, sampler: str) -> None:
+        knobs = (Knob("sketch", (0,)), Knob("a", (1,)), Knob("b", (1,)))
+        one = Landscape(Space(knobs, ((True, True, True),)), (0, 0, 0))
+        assert self.propose(one.view([]), sampler) == [(0, 0, 0)]
+        assert self.propose(one.view(one.measure([(0, 0, 0)])), sampler) == []
+
+    def test_nothing_is_proposed_where_nothing_is_valid(self, sampler: str) -> None:
+        task = self.landscape()
+        task.barren = True
+        assert self.propose(task.view([]), sampler) == []
+
+    def test_it_validates_no_more_than_a_few_for_each_that_it_proposes(self, sampler: str) -> None:
+        task = self.landscape()
+        trials: Sequence[Measured] = self.trials(task)
+        batch = self.propose(task.view(trials), sampler)
+        assert len(set(task.validated)) <= self.most_validated * len(batch)
+
+    def test_it_counts_its_steps(self, sampler: str) -> None:
+        task = self.landscape()
+        search = self.strategy(task.view(self.trials(task)), 1)
+        search.propose(8, samplers.make(sampler, 0.1, synthesis=True))
+        assert search.steps > 0

@@ -1,0 +1,131 @@
+"""A block that MetaSchedule tiles on many levels: its loops and buffers, and what a sketch decides about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Einsum:
+    """A block: its loops, and how the indices of its buffers depend on them.
+
+    Attributes:
+        spatial, reduction: positions of the loops of each kind.
+        extents: of the loops, [loops].
+        accesses: of each buffer, the output last: coefficients of the loops, [dimensions of the buffer, loops].
+    """
+
+    spatial: tuple[int, ...]
+    reduction: tuple[int, ...]
+    extents: Numbers
+    accesses: tuple[Numbers, ...]
+
+    @classmethod
+    def of(cls, program: Any, block: str) -> Einsum:
+        """Read the block of this name in a program that is not scheduled yet."""
+        from tvm.s_tir import Schedule
+
+        schedule = Schedule(program)
+        found = schedule.get(schedule.get_sblock(block))
+        variables = [item.var for item in found.iter_vars]
+        spatial = [at for at, item in enumerate(found.iter_vars) if int(item.iter_type) == 0]
+        reduction = [at for at in range(len(variables)) if at not in spatial]
+        extents = np.array([int(item.dom.extent) for item in found.iter_vars], dtype=np.float64)
+        regions = [*found.reads, *found.writes]
+        accesses = tuple(np.array([_coefficients(one.min, variables) for one in item.region]) for item in regions)
+        return cls(tuple(spatial), tuple(reduction), extents, accesses)
+
+
+def _coefficients(index: Any, variables: Sequence[Any]) -> list[float]:
+    """Return the coefficient of each loop in an index, or zeros where the index is no sum of loops."""
+    from tvm import sym
+
+    found = list(sym.detect_linear_equation(index, list(variables)))
+    return [abs(float(int(item))) for item in found[:-1]] if found else [0.0] * len(variables)
+
+
+@dataclass(frozen=True)
+class TiledSketch:
+    """What the sampling instructions of a sketch decide, by their position among these.
+
+    Attributes:
+        block: name of the tiled block.
+        structure: its levels from outside in, such as SSRSRS (S spatial, R reduction).
+        tiles: for each loop of the block, the instruction that tiles it.
+        unroll: the instruction that limits unrolling, and the limits it chooses from.
+        locations: instructions that place the producers.
+        fused: the loop at which the consumers are computed, counted from outside; -1: not in this nest.
+    """
+
+    block: str
+    structure: str
+    tiles: Mapping[int, int]
+    unroll: tuple[int, tuple[int, ...]] | None
+    locations: tuple[int, ...]
+    fused: int
+
+    @classmethod
+    def read(cls, instructions: Sequence[Any]) -> TiledSketch | None:
+        """Read instructions in JSON form, without postprocessing. None where no block is tiled on many levels."""
+        reader = _InstructionReader()
+        for kind, inputs, attributes, outputs in instructions:
+            getattr(reader, str(kind), lambda *_: None)(inputs, attributes, outputs)
+            reader.samples += str(kind).startswith("Sample")
+        return reader.sketch() if reader.block and reader.tiles else None
+
+
+@dataclass
+class _InstructionReader:
+    """Reads instructions one after the other. Its methods have the names of the instructions."""
+
+    block: str = ""
+    structure: str = ""
+    samples: int = 0
+    fused: int = -1
+    unroll: tuple[int, tuple[int, ...]] | None = None
+    tiles: dict[int, int] = field(default_factory=dict)
+    locations: list[int] = field(default_factory=list)
+    _order: list[str] = field(default_factory=list)
+    _blocks: dict[str, str] = field(default_factory=dict)
+    _loops: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _categories: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+
+    def sketch(self) -> TiledSketch:
+        return TiledSketch(self.block, self.structure, self.tiles, self.unroll, tuple(self.locations), self.fused)
+
+    def GetSBlock(self, _: Any, attributes: Any, outputs: Any) -> None:
+        self._blocks[outputs[0]] = str(attributes[0])
+
+    def GetLoops(self, inputs: Any, _: Any, outputs: Any) -> None:
+        self._loops |= {name: (self._blocks.get(inputs[0], ""), at) for at, name in enumerate(outputs)}
+
+    def Annotate(self, inputs: Any, attributes: Any, _: Any) -> None:
+        if attributes[0] == "meta_schedule.tiling_structure":
+            self.block, self.structure = self._blocks.get(inputs[0], ""), str(inputs[1]).strip('"')
+        elif attributes[0] == "meta_schedule.unroll_explicit":
+            self.unroll = self._categories.get(inputs[1])
+
+    def Reorder(self, inputs: Any, *_: Any) -> None:
+        self._order = list(inputs)
+
+    def ReverseComputeAt(self, inputs: Any, *_: Any) -> None:
+        if inputs[1] in self._order:
+            self.fused = self._order.index(inputs[1])
+
+    def SamplePerfectTile(self, inputs: Any, *_: Any) -> None:
+        block, loop = self._loops.get(inputs[0], ("", 0))
+        if block and block == self.block:
+            self.tiles[loop] = self.samples
+
+    def SampleCategorical(self, _: Any, attributes: Any, outputs: Any) -> None:
+        self._categories[outputs[0]] = (self.samples, tuple(int(value) for value in attributes[0]))
+
+    def SampleComputeLocation(self, *_: Any) -> None:
+        self.locations.append(self.samples)

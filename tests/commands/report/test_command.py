@@ -1,0 +1,86 @@
+"""The command `report`: which files it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune import cli
+from autotune.commands.report import charts
+from autotune.errors import BadInput, DiskProblem
+from autotune.storage.paths import JobPaths, Workspace
+
+
+def run(workspace: Workspace, *words: str) -> None:
+    command: Any = cli._load("report")
+    command.invoke(command.make_context("report", list(words), obj=workspace))
+
+
+def test_one_call_writes_the_page_the_tables_and_the_json(
+    workspace: Workspace, tuned: JobPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, folder = tmp_path / "page.html", tmp_path / "tables"
+    run(workspace, "last", "--html", str(page), "--csv", str(folder), "--json")
+    out, err = capsys.readouterr()
+    (job,) = json.loads(out)["jobs"]
+    assert page.read_text().startswith("<!doctype html>") and f"wrote {page}" in err
+    assert {path.stem for path in folder.iterdir()} == {
+        "latency", "references", "forecast", "tasks", "curves", "knobs", "failures", "wall_time", "stages", "settings",
+    }  # fmt: skip
+    rows = list(csv.DictReader((folder / "tasks.csv").open()))
+    assert [(row["job"], float(row["best in µs"])) for row in rows] == [("1", task["best_us"]) for task in job["tasks"]]
+    points = list(csv.DictReader((folder / "latency.csv").open()))
+    assert [float(row["latency in ms"]) for row in points] == [point["latency_ms"] for point in job["latency"]]
+
+
+def test_without_an_option_it_is_the_table_of_the_time(
+    workspace: Workspace, tuned: JobPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(workspace, "1")
+    head, row, *_ = capsys.readouterr().out.splitlines()
+    assert head.split()[:4] == ["ID", "NAME", "STATE", "WALL"] and row.split()[:3] == ["1", "net", "done"]
+
+
+def test_the_page_of_all_jobs_is_written_of_an_empty_queue_too(workspace: Workspace, tmp_path: Path) -> None:
+    run(workspace, "--all", "--html", str(tmp_path / "page.html"))
+    assert "0 jobs" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "give JOB"),
+        (("1", "--all"), "give JOB"),
+        (("1", "--html", "model.onnx"), "a page is an .html file"),
+        (("9", "--json"), "no job '9'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    workspace: Workspace, tuned: JobPaths, words: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(BadInput, match=said):
+        run(workspace, *words)
+
+
+def test_a_file_in_place_of_the_folder_of_tables_stays(workspace: Workspace, tuned: JobPaths, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(BadInput, match="give a folder"):
+        run(workspace, "1", "--csv", str(tmp_path / "mine"))
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_folder_that_is_not_there_is_named(workspace: Workspace, tuned: JobPaths, tmp_path: Path) -> None:
+    with pytest.raises(DiskProblem, match="nowhere"):
+        run(workspace, "1", "--html", str(tmp_path / "nowhere" / "page.html"))
+
+
+def test_without_matplotlib_it_says_what_to_install(
+    workspace: Workspace, tuned: JobPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(charts, "find_spec", lambda name: None)
+    with pytest.raises(BadInput, match=r"autotune\[plots\]"):
+        run(workspace, "1", "--html", "page.html")

@@ -1,0 +1,111 @@
+"""Everything that a report says of a job, read from its files."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune import cli
+from autotune.commands.report.facts import JobReport, gather, to_json
+from autotune.commands.report.wall_time import PARTS
+from autotune.commands.status import snapshot
+from autotune.storage.paths import JobPaths, Workspace
+
+NOW = 1_700_000_300.0
+
+
+def only(workspace: Workspace) -> JobReport:
+    (job,) = gather(workspace, workspace.job_list(), NOW).jobs
+    return job
+
+
+def test_the_numbers_are_those_of_status(workspace: Workspace, tuned: JobPaths) -> None:
+    job, (shown,) = only(workspace), snapshot(workspace)
+    assert job.latency_ms == shown.latency_ms == job.latency[-1].latency_ms == 1.0
+    for task, status in zip(job.tasks, shown.tasks, strict=True):
+        assert (task.trials, task.best_us, task.share, task.gflops) == (
+            status.trials, status.best_us, status.share, status.gflops)  # fmt: skip
+    assert [task.share for task in job.tasks] == [0.5, 0.5]
+    assert [task.gflops for task in job.tasks] == [1000.0, 2000.0]
+
+
+def test_trials_failures_stages_and_exports_are_read(workspace: Workspace, tuned: JobPaths) -> None:
+    job = only(workspace)
+    assert job.trials == 48
+    assert [(item.stage, item.kind, item.count) for item in job.failures] == [("build", "timeout", 3)]
+    assert [run.succeeded for run in job.stages] == [True] * 6 + [False]
+    assert (job.stages[1].began, job.stages[1].seconds, job.stages[1].cpus) == (2.0, 4.0, (0, 1))
+    assert job.references is not None
+    assert job.references.named == {"exported library": 2.0, "ONNX Runtime": 2.5, "untuned": 40.0}
+    assert job.tasks[0].knobs[0].importance == pytest.approx(1.0)
+
+
+def test_a_workspace_copied_elsewhere_says_the_same(workspace: Workspace, tuned: JobPaths, tmp_path: Path) -> None:
+    copy = Workspace(tmp_path / "elsewhere")
+    shutil.copytree(workspace.root, copy.root)
+    before, after = to_json(gather(workspace, [tuned], NOW)), to_json(gather(copy, copy.job_list(), NOW))
+    assert after["jobs"] == before["jobs"] and after["workspace"] == str(copy.root)
+
+
+def test_reading_changes_nothing(workspace: Workspace, tuned: JobPaths) -> None:
+    before = {path: path.stat().st_mtime_ns for path in workspace.root.rglob("*")}
+    only(workspace)
+    assert {path: path.stat().st_mtime_ns for path in workspace.root.rglob("*")} == before
+
+
+def test_a_new_job_has_a_report(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
+    make_job()
+    job = only(workspace)
+    assert (job.latency_ms, job.latency, job.references, job.stages, job.trials) == (None, (), None, (), 0)
+
+
+def test_a_job_that_cannot_be_read_says_why(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
+    make_job().spec.unlink()
+    job = only(workspace)
+    assert job.settings is None and "spec.json is missing" in job.job.reason
+
+
+def test_the_command_that_repeats_a_job_parses(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
+    make_job(name="a-b", seed=7, model="/m odels/x.onnx", sampler="adaptive", winograd=False)
+    found = only(workspace).settings
+    assert found is not None
+    words = shlex.split(found.commands[0])
+    assert words[:3] == ["autotune", "submit", "/m odels/x.onnx"]
+    command: Any = cli._load("submit")
+    values = command.make_context("submit", words[2:], obj=workspace).params
+    assert {key: values[key] for key in ("seed", "trials", "strategy", "sampler", "winograd", "fresh", "name")} == {
+        "seed": 7, "trials": 64, "strategy": "evolutionary", "sampler": "adaptive", "winograd": False, "fresh": True,
+        "name": "a-b",
+    }  # fmt: skip
+    assert list(values["input"]) == ["x=1x8:float32"]
+
+
+def test_as_json_it_has_the_documented_keys(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
+    make_job(7, "vgg", submitted_at=NOW - 1)
+    (job,) = json.loads(json.dumps(to_json(gather(workspace, workspace.job_list(), NOW))))["jobs"]
+    assert job.pop("parts").keys() == set(PARTS)
+    assert [task.pop("name") for task in job.pop("tasks")] == ["conv0", "conv1"]
+    assert job.pop("settings")["seed"] == 0
+    assert "no daemon" in job.pop("reason")
+    assert job == {
+        "id": 7,
+        "name": "vgg",
+        "state": "waiting",
+        "submitted_at": NOW - 1,
+        "until": NOW,
+        "wall_s": 1.0,
+        "trials": 0,
+        "budget": 64,
+        "latency_ms": None,
+        "latency": [],
+        "references": None,
+        "failures": [],
+        "stages": [],
+        "forecast": None,
+    }

@@ -1,0 +1,50 @@
+"""What more trials would bring a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from autotune.commands.report import history
+from autotune.commands.report.outlook import Outlook, outlook
+from autotune.commands.report.wall_time import reports
+from autotune.planning.latency_forecast import Forecast
+from autotune.storage.paths import JobPaths, Workspace
+
+NOW = 1_700_000_300.0
+
+
+def found(workspace: Workspace, paths: JobPaths, ended: bool) -> Outlook | None:
+    seen = history.of(workspace, paths)
+    (times,) = reports(workspace, [paths], NOW)
+    return outlook(seen.spec, seen.tasks(), [False, False], times, ended)
+
+
+def test_the_hour_is_at_the_pace_of_the_stages(workspace: Workspace, tuned: JobPaths) -> None:
+    there = found(workspace, tuned, ended=True)
+    # 48 trials in 19 seconds of stages
+    assert there is not None and there.hour is not None and there.hour.trials == pytest.approx(48 * 3600 / 19, abs=1)
+    assert there.latency_ms == 1.0
+    assert there.rest is None
+
+
+def test_a_job_that_goes_on_has_the_rest_of_its_budget(
+    workspace: Workspace, make_job: Callable[..., JobPaths], tuned: JobPaths
+) -> None:
+    paths = make_job(2, trials=148)  # shares the logs of job 1
+    there = found(workspace, paths, ended=False)
+    assert there is not None and there.rest is not None and there.rest.trials == 100
+    assert there.hour is None, "no stage of it has ended"
+    assert "after the 100 trials that are left" in there.says
+
+
+def test_a_job_without_times_has_none(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
+    assert found(workspace, make_job(), ended=False) is None
+
+
+@pytest.mark.parametrize(("median", "said"), [(9.99, True), (9.5, False)])
+def test_it_says_when_an_hour_hardly_pays(median: float, said: bool) -> None:
+    there = Outlook(10.0, None, Forecast(100, median, 9.0, 10.0))
+    assert ("hardly pays" in there.says) == said
+    assert there.saving == pytest.approx(1 - median / 10)

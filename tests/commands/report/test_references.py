@@ -1,0 +1,33 @@
+"""What an export measured stays with its job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autotune.commands.report.references import recall, remember
+from autotune.errors import NewerFormat
+from autotune.storage.paths import JobPaths
+
+REPORT: dict[str, Any] = {"latency": {"tuned_ms": 2.0, "openvino_ms": 3.0}, "threads": 4, "exported_at": 5.0}
+
+
+def test_it_is_recalled_by_the_names_that_people_know(tuned: JobPaths) -> None:
+    remember(tuned, REPORT)
+    found = recall(tuned)
+    assert found is not None and found.named == {"exported library": 2.0, "OpenVINO": 3.0}
+    assert (found.threads, found.exported_at, found.untuned_ms) == (4, 5.0, None)
+
+
+def test_without_an_export_or_with_a_damaged_file_there_is_none(tuned: JobPaths) -> None:
+    tuned.exported.write_text("?")
+    assert recall(tuned) is None
+    tuned.exported.unlink()
+    assert recall(tuned) is None
+
+
+def test_a_newer_file_is_an_error(tuned: JobPaths) -> None:
+    tuned.exported.write_text('{"format": "autotune-exported", "version": 2}')
+    with pytest.raises(NewerFormat):
+        recall(tuned)

@@ -1,0 +1,78 @@
+"""What the trials of a job say."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.commands.report.trials import BestPoint, LatencyPoint, TaskTrials, failures, latency_curve, split
+from autotune.storage.formats import Failure, JobSpec, TaskSpec, Trial
+
+BEGIN = 100.0
+
+
+def trial(us: float | None, at: float, kind: Any = "crash") -> Trial:
+    times = () if us is None else (us,)
+    return Trial(f"{at}", None, None, times, Failure("build", kind, f"at {at:.0f}") if us is None else None, "j", 0, at)
+
+
+def spec(weights: tuple[int, ...], fresh: bool = False, known: tuple[int, ...] = ()) -> JobSpec:
+    tasks = tuple(TaskSpec(f"t{n}", f"{n:016x}", weight, "1", 1.0, True) for n, weight in enumerate(weights))
+    known = known or (0,) * len(weights)
+    return JobSpec(1, "n", "m", {"kind": "llvm"}, "k", (), tasks, 8, 8, 0, 0, fresh, known, BEGIN)
+
+
+def test_the_curve_begins_when_every_task_has_a_time() -> None:
+    tasks = [TaskTrials((trial(3000.0, 110), trial(2000.0, 140))), TaskTrials((trial(None, 120), trial(500.0, 130)))]
+    assert latency_curve(spec((1, 2)), tasks) == (LatencyPoint(30, 3, 4.0), LatencyPoint(40, 4, 3.0))
+
+
+def test_it_ends_at_the_last_trial_though_that_was_no_better() -> None:
+    tasks = [TaskTrials((trial(3000.0, 110), trial(3500.0, 140)))]
+    assert latency_curve(spec((1,)), tasks) == (LatencyPoint(10, 1, 3.0), LatencyPoint(40, 2, 3.0))
+
+
+def test_a_task_that_never_had_a_time_does_not_hold_it_up() -> None:
+    tasks = [TaskTrials((trial(3000.0, 110),)), TaskTrials((trial(None, 105),))]
+    assert latency_curve(spec((1, 1)), tasks) == (LatencyPoint(10, 2, 3.0),)
+
+
+def test_what_was_known_at_the_submission_stands_at_its_start() -> None:
+    found = split(spec((1,), fresh=True, known=(1,)), 0, [trial(3000.0, 50), trial(2000.0, 110)])
+    assert latency_curve(spec((1,)), [found]) == (LatencyPoint(0, 0, 3.0), LatencyPoint(10, 1, 2.0))
+    assert found.curve() == (BestPoint(1, 3000.0), BestPoint(2, 2000.0))
+
+
+def test_a_job_that_is_not_fresh_counts_what_was_known() -> None:
+    found = split(spec((1,), known=(1,)), 0, [trial(3000.0, 50), trial(2000.0, 110)])
+    assert len(found.counted) == 2
+
+
+def test_failures_are_counted_by_stage_and_kind() -> None:
+    tasks = [TaskTrials((trial(None, 1), trial(None, 2, "timeout"), trial(None, 3), trial(5.0, 4)))]
+    assert [(item.kind, item.count, item.example) for item in failures(tasks)] == [
+        ("crash", 2, "at 3"),
+        ("timeout", 1, "at 2"),
+    ]
+    assert tasks[0].failed == 3
+
+
+TIMES = st.lists(st.lists(st.none() | st.floats(1, 1e6), max_size=12), min_size=1, max_size=4)
+
+
+@given(TIMES, st.randoms())
+def test_the_curve_falls_and_ends_at_the_sum_of_the_best(times: list[list[float | None]], rng: random.Random) -> None:
+    tasks = [TaskTrials(tuple(trial(us, BEGIN + rng.random() * 50) for us in each)) for each in times]
+    curve = latency_curve(spec((1,) * len(tasks)), tasks)
+    values = [point.latency_ms for point in curve]
+    assert values == sorted(values, reverse=True)
+    assert [point.trials for point in curve] == sorted(point.trials for point in curve)
+    best = [task.best_us for task in tasks if task.best_us is not None]
+    assert bool(curve) == bool(best)
+    if best:
+        assert values[-1] == pytest.approx(sum(best) / 1e3)
+        assert curve[-1].trials == sum(map(len, times))

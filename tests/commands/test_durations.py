@@ -1,0 +1,19 @@
+"""Durations as users write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.commands.durations import parse_duration
+from autotune.errors import BadInput
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400), (" 2h ", 7200), ("", None)])
+def test_a_number_and_a_unit(text: str, seconds: float | None) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["30", "m", "-5m", "0m", "1e3s", "5 m", "30min", "nan", "٣m"])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="write 90s, 30m or 2h"):
+        parse_duration(text)

@@ -1,0 +1,228 @@
+"""Trials go from workspace to workspace: none is lost or doubled, and nothing damaged or harmful comes in."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from autotune.cli import app
+from autotune.commands import trials
+from autotune.errors import BadInput, DamagedFile, NewerFormat, StorageError
+from autotune.storage import device_kind
+from autotune.storage.device_kind import DeviceKind
+from autotune.storage.formats import Failure, Trial
+from autotune.storage.paths import Workspace
+from autotune.storage.record_log import decode_line, encode_line
+from autotune.storage.tuning_log import TuningLog
+
+HERE = trials.kind_here({"kind": "llvm", "mcpu": "x86-64", "num-cores": 2})
+ELSEWHERE = replace(HERE, device="another CPU 6/1/1")
+TASK = "00000000000000aa"
+
+
+def trial(number: int, **changes: Any) -> Trial:
+    known = Trial(
+        f"{number:016x}", [[], []], [["TENSOR", "float32", [1, 8]]], (10.0 + number,), None, "0001-net", 0, 5.0
+    )
+    return replace(known, **changes)
+
+
+def fill(workspace: Workspace, numbers: range, kind: DeviceKind = HERE, task: str = TASK) -> None:
+    TuningLog(workspace.tuning_log(kind.key, task).records).add(map(trial, numbers))
+    device_kind.note(workspace, kind)
+
+
+def known(workspace: Workspace, kind: DeviceKind = HERE) -> list[Trial]:
+    return TuningLog(workspace.tuning_log(kind.key, TASK).records).trials()
+
+
+def run(workspace: Workspace, *words: object) -> Result:
+    return CliRunner().invoke(app, ["--workspace", str(workspace.root), "trials", *map(str, words)])
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Workspace:
+    found = Workspace(tmp_path / "other")
+    found.logs.mkdir(parents=True)
+    return found
+
+
+@pytest.fixture
+def file(other: Workspace, tmp_path: Path) -> Path:
+    """What another workspace exported: three trials of this kind of machine, and two of another kind."""
+    fill(other, range(3))
+    fill(other, range(2), ELSEWHERE)
+    assert run(other, "export", tmp_path / "trials.gz").exit_code == 0
+    return tmp_path / "trials.gz"
+
+
+class TestWhatIsTakenIn:
+    def test_is_all_there_is_and_nothing_twice(self, workspace: Workspace, file: Path) -> None:
+        fill(workspace, range(2, 5))
+        before = known(workspace)
+        taken = {one.key: one for one in trials.import_file(workspace, file)}
+        assert (taken[HERE.key].added, taken[HERE.key].known) == (2, 1)
+        assert known(workspace)[:3] == before
+        assert [item.hash for item in known(workspace)] == [trial(number).hash for number in (2, 3, 4, 0, 1)]
+        assert sum(one.added for one in trials.import_file(workspace, file)) == 0
+
+    def test_says_where_it_was_measured(self, workspace: Workspace, other: Workspace, file: Path) -> None:
+        trials.import_file(workspace, file)
+        (job,) = {item.job for item in known(workspace)}
+        assert job.endswith(f":{other.root}/jobs/0001-net") and known(workspace)[0].imported
+
+    def test_keeps_its_origin_when_it_travels_on(self, workspace: Workspace, file: Path, tmp_path: Path) -> None:
+        trials.import_file(workspace, file)
+        third = Workspace(tmp_path / "third")
+        third.root.mkdir()
+        trials.merge(third, workspace)
+        assert known(third) == known(workspace) and known(third, ELSEWHERE) == known(workspace, ELSEWHERE)
+
+    def test_of_another_kind_of_machine_has_logs_of_its_own(self, workspace: Workspace, file: Path) -> None:
+        trials.import_file(workspace, file)
+        assert len(known(workspace)) == 3 and len(known(workspace, ELSEWHERE)) == 2
+        assert device_kind.read(workspace, ELSEWHERE.key) == ELSEWHERE
+        told = run(workspace, "import", file).stdout
+        assert "0 trials of 1 tasks added, 3 known" in told and "counts for jobs here" in told
+        assert "another CPU" in told and "counts for no budget" in told
+
+    def test_is_the_same_from_a_workspace_as_from_its_file(
+        self, workspace: Workspace, other: Workspace, file: Path
+    ) -> None:
+        trials.merge(workspace, other)
+        assert sum(one.added for one in trials.import_file(workspace, file)) == 0
+        assert len(known(workspace)) == 3
+
+    def test_of_jobs_is_their_tasks_only(self, workspace: Workspace, make_job: Any, tmp_path: Path) -> None:
+        fill(workspace, range(3))
+        fill(workspace, range(4), task="00000000000000bb")
+        make_job(1, target_key=HERE.key)
+        job = make_job(2, target_key=HERE.key, tasks=1)
+        spec = json.loads(job.spec.read_text())
+        spec["tasks"][0]["hash"] = TASK
+        job.spec.write_text(json.dumps(spec))
+        assert "wrote 3 trials of 1 tasks" in run(workspace, "export", tmp_path / "some.gz", "2").stdout
+
+    def test_leaves_out_points_of_sweeps_and_simulated_devices(self, other: Workspace) -> None:
+        simulated = DeviceKind({"kind": "simulated"})
+        TuningLog(other.tuning_log(simulated.key, TASK).records).add([trial(1)])
+        TuningLog(other.tuning_log(HERE.key + "+sweep", TASK).records).add([trial(2)])
+        assert list(trials.collect(other)) == []
+
+
+class TestADamagedFile:
+    def lines(self, file: Path) -> list[bytes]:
+        return gzip.decompress(file.read_bytes()).splitlines(keepends=True)
+
+    def refused(self, workspace: Workspace, file: Path, kind: type[Exception], match: str) -> None:
+        with pytest.raises(kind, match=match):
+            trials.import_file(workspace, file)
+        assert not workspace.target_keys()
+
+    def test_is_refused_as_a_whole_wherever_it_is_damaged(self, workspace: Workspace, file: Path) -> None:
+        lines = self.lines(file)
+        assert len(lines) == 9
+        for number in range(9):
+            broken = [*lines[:number], lines[number].replace(b"e", b"f", 1), *lines[number + 1 :]]
+            file.write_bytes(gzip.compress(b"".join(broken)))
+            self.refused(workspace, file, DamagedFile, "is damaged: |is not a")
+            file.write_bytes(gzip.compress(b"".join([*lines[:number], *lines[number + 1 :]])))
+            self.refused(workspace, file, DamagedFile, "is damaged: |is not a")
+
+    def test_that_was_cut_short_or_is_no_such_file_is_one_clear_line(self, workspace: Workspace, file: Path) -> None:
+        whole = file.read_bytes()
+        for content in (whole[: len(whole) // 2], b"", b"PK" + whole, b"hello\n"):
+            file.write_bytes(content)
+            with pytest.raises(StorageError) as raised:
+                trials.import_file(workspace, file)
+            assert "\n" not in str(raised.value) and str(file) in str(raised.value)
+        assert not workspace.target_keys()
+
+    @pytest.mark.parametrize(
+        ("line", "path", "value", "fault"),
+        [
+            (1, ("log", "key"), "../../x", "name no tuning log"),
+            (1, ("log", "key"), "llvm-x-0123456789", "not the kind of device that it says"),
+            (1, ("log", "task"), "../aa", "name no tuning log"),
+            (2, ("trial", "hash"), "/etc/passwd", "not the hash"),
+            (2, ("trial", "times_us"), [-1.0], "not times"),
+            (2, ("trial", "times_us"), [], "not times"),
+            (2, ("trial", "times_us"), "fast", "must be a list"),
+            (2, ("trial", "args"), [["TENSOR", "float32", ["import os"]]], "no tensors"),
+            (2, ("trial", "trace"), [[["Annotate", ["b0"], ["pragma_import_llvm"], []]], []], "no rule annotates"),
+            (2, ("trial", "trace"), [["x", "y", "z"]], "refused"),
+            (2, ("trial", "job"), "a\x1b[2Jb", "origin"),
+            (2, ("trial", "round"), -1, "origin"),
+        ],
+    )
+    def test_that_was_made_to_do_harm_is_refused(
+        self, workspace: Workspace, file: Path, line: int, path: tuple[str, str], value: Any, fault: str
+    ) -> None:
+        lines = self.lines(file)
+        record = decode_line(lines[line]) or {}
+        record[path[0]][path[1]] = value
+        lines[line] = encode_line(record)
+        file.write_bytes(gzip.compress(b"".join(lines)))
+        self.refused(workspace, file, DamagedFile, fault)
+
+    def test_of_a_newer_version_says_so(self, workspace: Workspace, file: Path) -> None:
+        lines = self.lines(file)
+        header = {**(decode_line(lines[0]) or {}), "version": 2}
+        file.write_bytes(gzip.compress(b"".join([encode_line(header), *lines[1:]])))
+        self.refused(workspace, file, NewerFormat, "newer autotune")
+
+    def test_that_does_not_exist_is_bad_input(self, workspace: Workspace) -> None:
+        with pytest.raises(BadInput, match="no file"):
+            trials.import_file(workspace, Path("/nowhere"))
+
+
+class TestMerging:
+    def test_a_log_with_damaged_lines_brings_the_others(self, workspace: Workspace, other: Workspace) -> None:
+        fill(other, range(3))
+        log = other.tuning_log(HERE.key, TASK).records
+        lines = log.read_bytes().splitlines(keepends=True)
+        bad = trial(7, trace=[[["Annotate", ["b0"], ["pragma_import_llvm"], []]], []])
+        log.write_bytes(b"".join([lines[0], lines[1], lines[2][:40] + b"\n", lines[3], lines[3][:25]]))
+        TuningLog(log).add([bad])
+        (taken,) = trials.merge(workspace, other)
+        assert (taken.added, taken.damaged) == (2, 1)
+
+    def test_a_workspace_into_itself_or_from_no_workspace_is_bad_input(self, workspace: Workspace) -> None:
+        fill(workspace, range(1))
+        with pytest.raises(BadInput, match="itself"):
+            trials.merge(workspace, Workspace(workspace.root / "logs" / ".."))
+        with pytest.raises(BadInput, match="no workspace"):
+            trials.merge(workspace, Workspace(workspace.root / "jobs"))
+
+    def test_failures_travel_too(self, workspace: Workspace, other: Workspace) -> None:
+        failed = trial(1, times_us=(), failure=Failure("build", "timeout", "60 s"))
+        TuningLog(other.tuning_log(HERE.key, TASK).records).add([failed])
+        trials.merge(workspace, other)
+        assert known(workspace)[0].failure == failed.failure
+
+
+def test_what_is_known_is_listed_by_where_it_was_measured(workspace: Workspace, file: Path) -> None:
+    fill(workspace, range(9, 11))
+    trials.import_file(workspace, file)
+    lines = run(workspace, "list").stdout.splitlines()
+    assert any(line.split()[-4:] == ["1", "5", "3", "yes"] for line in lines)
+    assert any("another CPU" in line and line.split()[-4:] == ["1", "2", "2", "no"] for line in lines)
+
+
+def test_a_job_that_counts_from_zero_does_not_count_what_is_imported(workspace: Workspace, make_job: Any) -> None:
+    from autotune.daemon.job_trials import JobTrials
+    from autotune.storage.job_files import read_spec
+
+    paths = make_job(1, tasks=1, fresh=True, known_at_submit=(1,))
+    spec = read_spec(paths)
+    log = TuningLog(workspace.tuning_log(spec.target_key, spec.tasks[0].hash).records)
+    log.add([trial(0), trial(1), trial(2, job="box:/srv/jobs/0001-net")])
+    found = JobTrials(workspace, paths, spec)
+    found.refresh_all()
+    assert found.total == 1

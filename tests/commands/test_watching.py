@@ -1,0 +1,74 @@
+"""What `status` shows of a queue that is watched, and of one job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from autotune.commands import render
+from autotune.commands.report.trials import LatencyPoint
+from autotune.commands.status import JobStatus, TaskStatus
+from autotune.commands.watching import Screen, sparkline
+from autotune.storage.paths import Workspace
+
+LONG = "winograd_conv2d_NCHWc_add_relu_with_a_very_long_tail_of_operators_fused_to_it_17"
+TASKS = (TaskStatus(LONG, 1, 8, 12.5, 0.75, 40.0), TaskStatus("mean", 2, 3, None))
+JOB = JobStatus(1, LONG, "/m.onnx", "llvm", "waiting", "waits for a CPU", 8, 64, TASKS, None, 0.0, None)
+
+
+def lines(shown: Any, width: int) -> list[str]:
+    console = Console(width=width, highlight=False, color_system=None)
+    with console.capture() as capture:
+        for item in shown if isinstance(shown, list) else [shown]:
+            console.print(item)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_no_table_is_wider_than_the_terminal(width: int) -> None:
+    for table in (render.queue([JOB], None), render.queue([JOB], None, sparks={1: "█▁"}), render.tasks(JOB)):
+        assert max(map(len, lines(table, width))) <= width
+
+
+def test_a_long_name_loses_its_middle_and_its_row_is_one_line() -> None:
+    (_, row, *_) = lines(render.tasks(JOB), 80)
+    assert row.split()[1].startswith("winograd_conv2d") and "…" in row and row.split()[1].endswith("it_17")
+    assert row.split()[2:] == ["1", "8", "12.5", "us", "75.0%", "40.0"]
+
+
+def test_where_there_is_room_or_it_is_asked_for_names_are_whole() -> None:
+    assert LONG in lines(render.tasks(JOB), 160)[1]
+    assert "…" not in "".join(lines(render.tasks(JOB, verbose=True), 80))
+
+
+def test_what_has_no_time_has_dashes() -> None:
+    assert lines(render.tasks(JOB), 160)[2].split() == ["1", "mean", "2", "3", "-", "-", "-"]
+
+
+def test_a_line_of_blocks_falls_as_the_latency_does() -> None:
+    points = [LatencyPoint(0, 10, 8.0), LatencyPoint(1, 20, 4.0), LatencyPoint(2, 40, 1.0), LatencyPoint(3, 50, 1.0)]
+    assert sparkline(points, 5) == "█▆▆▁▁"
+    assert sparkline(points[:1], 3) == "▁▁▁"
+    assert sparkline([]) == ""
+
+
+def test_a_watched_queue_has_bars_and_the_latency(workspace: Workspace, tuned: Any) -> None:
+    screen = Screen(workspace, lambda: None, verbose=False, watch=True)
+    first, again = lines(screen.look(), 120), lines(screen.look(), 120)
+    assert first == again
+    assert "PROGRESS" in first[0] and "█" in first[1] and "▁" in first[1]
+
+
+def test_one_job_has_its_forecast(workspace: Workspace, tuned: Any) -> None:
+    screen = Screen(workspace, lambda: [tuned], verbose=False, watch=False)
+    shown = lines(screen.look(), 200)
+    assert shown[-1].startswith("forecast: after one more hour")
+    assert "PROGRESS" not in shown[0]
+
+
+def test_a_job_that_cannot_be_read_has_none(workspace: Workspace, tuned: Any) -> None:
+    tuned.spec.write_text("?")
+    screen = Screen(workspace, lambda: [tuned], verbose=False, watch=True)
+    assert "forecast" not in "\n".join(lines(screen.look(), 200))

@@ -1,0 +1,134 @@
+"""What is known of a task elsewhere is tried first and learned from, and counts for no budget."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.config import Config
+from autotune.processes.messages import RunStage
+from autotune.stages import elsewhere, search, train
+from autotune.stages.stage import Stage
+from autotune.storage import device_kind, formats
+from autotune.storage.device_kind import DeviceKind
+from autotune.storage.formats import Candidate, JobSpec, StageFile, TaskSpec, Trial
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.tuning_log import TuningLog
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "make_models.py"
+TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
+HERE = DeviceKind(TARGET, "a CPU", {"apache-tvm": "2"})
+OLDER = replace(HERE, versions={"apache-tvm": "1"})
+OTHER = replace(HERE, device="another CPU")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The dense layer of a small network."""
+    from autotune.tvm_backend.load import load_for_tuning
+
+    load_for_tuning("llvm")
+    import tvm
+
+    from autotune.tvm_backend.graph.model import read_model
+    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.search.tasks import extract_tasks
+
+    folder = tmp_path_factory.mktemp("model")
+    subprocess.run([sys.executable, str(SCRIPT), "mlp", "--output", str(folder)], check=True, capture_output=True)
+    built = tvm.target.Target(TARGET)
+    return extract_tasks(prepare(read_model(folder / "mlp.onnx", {}).module, built), built)[0].program
+
+
+@pytest.fixture
+def job(make_job: Callable[..., JobPaths], workspace: Workspace, program: Any) -> JobPaths:
+    from autotune.tvm_backend.search.tasks import program_hash, write_program
+
+    task = TaskSpec("dense", program_hash(program), 1, "1x8", 0.1, True)
+    paths = make_job(tasks=(task,), strategy="random", sampler="greedy", target_key=HERE.key)
+    formats.write(paths.spec, replace(formats.read(JobSpec, paths.spec), target=TARGET))
+    paths.tasks.mkdir()
+    write_program(paths.task(0), program)
+    device_kind.note(workspace, HERE)
+    return paths
+
+
+def stage(workspace: Workspace, paths: JobPaths, count: int = 4, attempt: int = 0, round: int = 0) -> Stage:
+    formats.write(paths.stage(0, round), StageFile(0, round, "search"))
+    order = RunStage(0, paths.folder.name, 0, round, "search", (0,), 0.0, count=count, attempt=attempt)
+    return Stage.load(workspace, Config(), order)
+
+
+def searched(workspace: Workspace, paths: JobPaths, **order: int) -> tuple[dict[str, Any], list[Candidate]]:
+    told = search.run(stage(workspace, paths, **order))
+    found = list(formats.read(StageFile, paths.stage(0, order.get("round", 0))).candidates)
+    paths.stage(0, order.get("round", 0)).unlink()
+    return told, found
+
+
+def log(workspace: Workspace, paths: JobPaths, kind: DeviceKind, candidates: list[Candidate]) -> None:
+    """Log candidates as measured on a kind of device, the last one as the fastest."""
+    task = formats.read(JobSpec, paths.spec).tasks[0].hash
+    times = range(100, 100 - len(candidates), -1)
+    made = [Trial(c.hash, c.trace, c.args, (t,), None, "j", 0, 0.0) for c, t in zip(candidates, times, strict=True)]
+    TuningLog(workspace.tuning_log(kind.key, task).records).add(made)
+    device_kind.note(workspace, kind)
+
+
+@pytest.mark.parametrize("kind", [OLDER, OTHER])
+def test_the_best_schedules_known_elsewhere_are_tried_first_and_once(
+    workspace: Workspace, job: JobPaths, kind: DeviceKind
+) -> None:
+    known = searched(workspace, job, count=20)[1]
+    log(workspace, job, kind, known)
+    told, first = searched(workspace, job, count=6)
+    assert [item.hash for item in first] == [item.hash for item in reversed(known[-6:])]
+    assert told == {"proposed": 6, "steps": 0, "known_elsewhere": 6}
+    log(workspace, job, HERE, first)
+    told, second = searched(workspace, job, count=12, round=1)
+    assert told["known_elsewhere"] == 10 and len(second) == 12  # sixteen in all
+    assert {item.hash for item in second[:10]} == {item.hash for item in known[4:14]}
+    log(workspace, job, HERE, second)
+    assert "known_elsewhere" not in searched(workspace, job, round=2)[0]
+
+
+def test_of_two_places_the_one_with_this_processor_comes_first(workspace: Workspace, job: JobPaths) -> None:
+    known = searched(workspace, job, count=12)[1]
+    log(workspace, job, OTHER, known[:8])
+    log(workspace, job, OLDER, known[8:])
+    assert [item.hash for item in searched(workspace, job)[1]] == [item.hash for item in reversed(known[8:])]
+
+
+def test_what_no_longer_fits_and_what_killed_the_search_is_left_out(workspace: Workspace, job: JobPaths) -> None:
+    known = searched(workspace, job, count=4)[1]
+    strange = [replace(item, hash=f"{at:016x}", trace=[[["Unheard", [], [], []]], []]) for at, item in enumerate(known)]
+    log(workspace, job, OLDER, [*known, *strange])
+    _, found = searched(workspace, job)
+    assert [item.hash for item in found] == [item.hash for item in reversed(known)]
+    assert "known_elsewhere" not in searched(workspace, job, attempt=1)[0]
+
+
+def test_other_kinds_of_target_and_points_of_sweeps_tell_nothing(workspace: Workspace, job: JobPaths) -> None:
+    known = searched(workspace, job)[1]
+    log(workspace, job, DeviceKind({"kind": "cuda", "arch": "sm_90"}, "H200"), known)
+    task = formats.read(JobSpec, job.spec).tasks[0].hash
+    private = workspace.tuning_log(OLDER.key + "+sweep", task).records
+    TuningLog(private).add([Trial(known[0].hash, known[0].trace, known[0].args, (1.0,), None, "j", 0, 0.0)])
+    assert not elsewhere.has_trials(stage(workspace, job))
+
+
+def test_the_cost_model_learns_from_them_and_no_budget_counts_them(workspace: Workspace, job: JobPaths) -> None:
+    known = searched(workspace, job, count=12)[1]
+    strange = replace(known[0], hash="f" * 16, trace=[[["Unheard", [], [], []]], []])
+    log(workspace, job, OTHER, [*known, strange])
+    order = stage(workspace, job)
+    (found,) = elsewhere.trial_features(order, 100)
+    assert len(found.labelled()[0]) == 12 and len(found.hashes) == 13
+    assert train.update_model(order) == 0 and train.is_intact(job)
+    assert order.log().trials() == []
