@@ -1,6 +1,6 @@
-"""The command line: the table of verbs, the options that all of them share, and how errors become exit codes.
+"""Run the command line: the table of verbs, the options that all verbs share, and the exit codes of errors.
 
-Each verb is one file in `commands/`, which is imported when the verb is used: `--help` reads the table only.
+Each verb is one file in `commands/`. The file is imported only when the verb is used: `--help` reads the table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from autotune.storage.paths import Workspace
 
 
 class Verb(NamedTuple):
-    """Where a verb is: a module below `autotune.commands`, its function or Typer app, and its line in `--help`."""
+    """A verb of the command line.
+
+    Attributes:
+        module: Its module in `autotune.commands`.
+        name: The function or the Typer app in the module.
+        help: Its line in `--help`.
+    """
 
     module: str
     name: str
@@ -30,44 +36,44 @@ class Verb(NamedTuple):
 
 VERBS = {
     "submit": Verb("submit", "command", "Read a model, extract its tuning tasks and put a job into the queue."),
-    "status": Verb("status", "command", "Show what runs, how far it is, and why each waiting job waits."),
+    "status": Verb("status", "command", "Show the progress of jobs, and why a job waits."),
     "logs": Verb("logs", "command", "Print what happened to a job, stage by stage."),
-    "cancel": Verb("control", "cancel", "End jobs for good; their trials stay known."),
+    "cancel": Verb("control", "cancel", "End jobs for good; their trials stay in the tuning logs."),
     "hold": Verb("control", "hold", "Start no more stages of jobs until they are released."),
-    "release": Verb("control", "release", "Let held jobs go on."),
-    "retry": Verb("control", "retry", "Start failed or cancelled jobs again, from the trials they have."),
+    "release": Verb("control", "release", "Let held jobs continue."),
+    "retry": Verb("control", "retry", "Start failed or cancelled jobs again; they keep their trials."),
     "wait": Verb("wait", "command", "Block until jobs have ended."),
     "export": Verb(
         "export",
         "command",
-        "Hand over the best so far as a verified library.",
+        "Compile the best schedules so far into a verified library.",
     ),
-    "report": Verb("report.command", "command", "Say what came of jobs and where their time went."),
+    "report": Verb("report.command", "command", "Show what jobs achieved and where their time went."),
     "clean": Verb("clean", "command", "Remove jobs that have ended."),
     "sweep": Verb("sweep", "command", "Tune models in all combinations of ways, and compare them."),
     "trials": Verb("trials", "app", "Take trials from one workspace, host or version of TVM to another."),
     "simulate": Verb(
         "simulate",
         "command",
-        "Play jobs on a described machine under scheduling policies.",
+        "Simulate jobs on a machine under scheduling policies.",
     ),
-    "doctor": Verb("doctor", "command", "Say what this machine has, and what would go wrong."),
+    "doctor": Verb("doctor", "command", "Check whether this machine and this workspace are ready for tuning."),
     "check": Verb(
         "check",
         "command",
-        "Verify that nothing in the workspace is lost, doubled or stuck.",
+        "Check that nothing in the workspace is lost, duplicated or stuck.",
     ),
     "selftest": Verb(
         "selftest.selftest",
         "command",
-        "Kill queues on this disk at every durable step, and see that nothing is lost.",
+        "Test that killed processes lose nothing on this disk.",
     ),
     "daemon": Verb("daemon", "app", "The process that runs the queue."),
 }
 
 
 class _Verbs(TyperGroup):
-    """The verbs as a group of commands that are loaded when they are used."""
+    """The group of all verbs, which imports a verb when it is used."""
 
     _listing = False
 
@@ -88,7 +94,7 @@ class _Verbs(TyperGroup):
 
 
 def _load(name: str) -> Any:
-    """The command of a verb, with its module imported."""
+    """Import the module of a verb and return its command."""
     verb = VERBS[name]
     found = getattr(import_module(f"autotune.commands.{verb.module}"), verb.name)
     if isinstance(found, typer.Typer):
@@ -137,8 +143,8 @@ def _usage(error: Any, command: str) -> int:
 
 
 def _run(words: list[str]) -> int:
-    """The exit code of a command line; every error that is ours or the user's is one line on standard error."""
-    # Typer brings click along in some versions and depends on it in others; its classes are found either way.
+    """Run a command line and return its exit code. An error is printed as one line on standard error."""
+    # Some versions of Typer contain click, others depend on it. This finds its classes in both cases.
     usage_error, click_exception = cast(Any, typer.BadParameter.__mro__[1:3])
     try:
         code = app(words, prog_name="autotune", standalone_mode=False)
@@ -162,7 +168,7 @@ def main() -> NoReturn:
     try:
         code = _run(hoist_workspace(sys.argv[1:]))
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read our output has gone; so shall we, silently
+    except BrokenPipeError:  # the reader of our output has exited, so we exit without a message
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 0
     sys.exit(code)

@@ -27,7 +27,7 @@ from autotune.toml_file import name_lines, parse, section
 if TYPE_CHECKING:
     from msgspec import Meta
 
-__all__ = ["Config", "Setting", "check_job_device", "load"]
+__all__ = ["Config", "Setting", "check_job_device", "load_config"]
 
 _DEVICE_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")  # it becomes part of the name of a lock file
 
@@ -88,8 +88,8 @@ def _description(hint: Any) -> str:
     return (meta.description if meta else None) or ""
 
 
-def load(path: Path) -> Config:
-    """Read the settings from a file. What it leaves out has its default, as has everything if there is no file.
+def load_config(path: Path) -> Config:
+    """Read the settings from a file. A setting that is not there has its default, as has every setting without a file.
 
     Raises:
         ConfigError: The file is wrong. The message names the file, the line and what is wrong there.

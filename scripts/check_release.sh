@@ -16,7 +16,7 @@ mkdir "$work/source"
 git -C "$root" archive --format=tar HEAD | tar -x -C "$work/source"
 "$python" -m venv "$work/build"
 "$work/build/bin/pip" install --quiet --disable-pip-version-check build
-"$work/build/bin/python" -m build --outdir "$dist" "$work/source" > "$work/build.log" || { cat "$work/build.log"; exit 1; }
+"$work/build/bin/python" -m build --outdir "$dist" "$work/source" > "$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
 
 version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' "$root/autotune/version.py")
 for file in "$dist/autotune-$version-py3-none-any.whl" "$dist/autotune-$version.tar.gz"; do

@@ -27,7 +27,7 @@ import numpy as np
 from mutate_onnx import mutant, seeds
 
 from autotune.commands import submit as submitting
-from autotune.config import Config, load
+from autotune.config import Config, load_config
 from autotune.errors import AutotuneError, BadInput, StageTimeout, WorkerCrashed
 from autotune.settings import MachineSettings, SubmitSettings
 from autotune.storage import formats
@@ -156,7 +156,7 @@ def _left_over(workspace: Workspace) -> list[str]:
 def fuzz(root: Path, count: int, seed: int, first: int = 0, as_command: bool = False, limit_s: float = 60.0) -> Tally:
     """Submit mutants number `first` to `first + count - 1` of a seed."""
     workspace, tally, parents = _prepare(root, limit_s), Tally(), seeds()
-    config = load(workspace.config)
+    config = load_config(workspace.config)
     for number in range(first, first + count):
         rng = np.random.default_rng([seed, number])
         path = root / "mutant.onnx"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.config import Config, load
+from autotune.config import Config, load_config
 from autotune.errors import ConfigError, DiskProblem
 from autotune.settings import DeviceSettings
 
@@ -22,22 +22,22 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refusal(path: Path, text: str) -> str:
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        load(path)
+        load_config(path)
     return str(caught.value)
 
 
 def test_a_missing_file_means_defaults(path: Path) -> None:
-    assert load(path) == Config()
+    assert load_config(path) == Config()
 
 
 def test_an_empty_file_means_defaults(path: Path) -> None:
     path.write_text("# nothing\n")
-    assert load(path) == Config()
+    assert load_config(path) == Config()
 
 
 def test_a_setting_replaces_its_default_and_no_other(path: Path) -> None:
     path.write_text("[job]\ntrials = 7\n[measure]\ntimeout_s = 2.5\n")
-    config = load(path)
+    config = load_config(path)
     assert config.job == dataclasses.replace(Config().job, trials=7)
     assert config.measure == dataclasses.replace(Config().measure, timeout_s=2.5)
     assert config.build == Config().build
@@ -45,7 +45,7 @@ def test_a_setting_replaces_its_default_and_no_other(path: Path) -> None:
 
 def test_a_whole_number_is_taken_for_a_number(path: Path) -> None:
     path.write_text("[build]\ntimeout_s = 3\n")
-    timeout = load(path).build.timeout_s
+    timeout = load_config(path).build.timeout_s
     assert (timeout, type(timeout)) == (3.0, float)
 
 
@@ -55,13 +55,13 @@ def test_zero_cpu_slots_means_the_cpus_of_this_process() -> None:
 
 def test_cpu_slots_limit_the_cpus(path: Path) -> None:
     path.write_text("machine.cpu_slots = 1\n")
-    assert load(path).machine.usable_cpus == 1
+    assert load_config(path).machine.usable_cpus == 1
 
 
 def test_locks_are_shared_unless_a_folder_is_given(path: Path) -> None:
     assert Config().machine.lock_folder == Path("/tmp/autotune-locks")
     path.write_text("machine.lock_dir = '/var/lock/at'\n")
-    assert load(path).machine.lock_folder == Path("/var/lock/at")
+    assert load_config(path).machine.lock_folder == Path("/var/lock/at")
 
 
 def test_an_unknown_key_is_refused_with_its_line_and_the_nearest_name(path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_whole_number_too_large_for_a_number_is_refused(path: Path) -> None:
 def test_the_line_is_right_however_the_key_is_spelled(path: Path, text: str, line: int) -> None:
     path.write_bytes(text.encode())
     with pytest.raises(ConfigError, match=rf"^autotune\.toml:{line}: unknown key '"):
-        load(path)
+        load_config(path)
 
 
 def test_bad_syntax_is_refused_with_its_line(path: Path) -> None:
@@ -144,13 +144,13 @@ def test_bad_syntax_is_refused_with_its_line(path: Path) -> None:
 def test_bytes_that_are_not_text_are_refused_with_their_line(path: Path) -> None:
     path.write_bytes(b"[job]\n# \xff\n")
     with pytest.raises(ConfigError, match=r"^autotune\.toml:2: not UTF-8 text$"):
-        load(path)
+        load_config(path)
 
 
 def test_a_file_that_cannot_be_read_is_a_disk_problem(path: Path) -> None:
     path.mkdir()
     with pytest.raises(DiskProblem, match="cannot read autotune.toml"):
-        load(path)
+        load_config(path)
 
 
 def _toml(value: object) -> str:
@@ -161,7 +161,7 @@ def test_every_setting_is_described_and_its_default_is_accepted(path: Path) -> N
     described = Config.describe()
     lines = [f"{s.section}.{s.key} = {_toml(s.default)}" for s in described]
     path.write_text("\n".join(lines))
-    assert load(path) == Config(devices={"NAME": DeviceSettings()})
+    assert load_config(path) == Config(devices={"NAME": DeviceSettings()})
     assert all(setting.doc and "\n" not in setting.doc for setting in described)
     assert len(described) == sum(
         len(dataclasses.fields(getattr(Config(), section.name)))
@@ -180,13 +180,13 @@ def test_measurements_must_leave_a_cpu_for_other_stages(path: Path) -> None:
     text = "[machine]\ncpu_slots = 2\nmeasure_cpus = 2\n"
     assert refusal(path, text).startswith("autotune.toml:3: 'measure_cpus' in [machine] must leave a CPU for other")
     path.write_text("[machine]\ncpu_slots = 2\nmeasure_cpus = 1\n")
-    assert load(path).machine.measure_cpus == 1
+    assert load_config(path).machine.measure_cpus == 1
 
 
 class TestDevices:
     def test_each_has_a_section_of_its_own_name(self, path: Path) -> None:
         path.write_text('[devices.gpu0]\nkind = "simulated"\nmeasure_s = 2\n[devices.big-one]\nkind = "simulated"\n')
-        devices = load(path).devices
+        devices = load_config(path).devices
         assert list(devices) == ["gpu0", "big-one"]
         assert (devices["gpu0"].measure_s, devices["gpu0"].build_s) == (2.0, 15.0)
 

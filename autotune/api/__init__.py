@@ -1,4 +1,4 @@
-"""The Python interface: the same files and the same daemon as the command line, so that both see one queue.
+"""The Python interface. It uses the same files and the same daemon as the command line, so both see the same queue.
 
     import autotune
 
@@ -10,7 +10,7 @@
 
     autotune.tune("model.onnx", trials=400).export("out/")     # needs no daemon: runs the queue itself
 
-Importing it loads neither TVM nor NumPy. Every error is an `AutotuneError`; its message is one line.
+Importing this package loads neither TVM nor NumPy. Every error is an `AutotuneError` with a message of one line.
 """
 
 from __future__ import annotations

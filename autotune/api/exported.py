@@ -1,4 +1,4 @@
-"""An exported library: what `report.json` says of it, and how to load it."""
+"""An exported library: its report, and how to load it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Exported:
     """A folder that `export` wrote.
 
     Attributes:
-        folder: the folder.
-        report: the content of `report.json`: inputs, threads, latencies in milliseconds, and the verification.
+        folder: The folder.
+        report: The content of `report.json`: inputs, threads, latencies in milliseconds, and the verification.
     """
 
     folder: Path
@@ -31,9 +31,13 @@ class Exported:
     def open(cls, folder: str | Path) -> Exported:
         """Read a folder that an earlier export wrote.
 
+        Args:
+            folder: The folder.
+
         Raises:
-            BadInput: the folder holds no exported model.
-            DamagedFile: its report is not JSON.
+            BadInput: The folder has no exported model.
+            DamagedFile: Its report is not JSON.
+            DiskProblem: Its report cannot be read.
         """
         path = Path(folder) / _REPORT
         try:
@@ -47,17 +51,20 @@ class Exported:
 
     @property
     def latency_ms(self) -> float:
-        """The median latency of the tuned model, in milliseconds, as measured when it was exported."""
+        """The median latency of the tuned model in milliseconds, as measured by the export."""
         return float(self.report["latency"]["tuned_ms"])
 
     def load(self, threads: int = 0) -> LoadedModel:
-        """Load the library into this process. Imports TVM's runtime.
+        """Load the library into this process. Imports TVM.
 
         Args:
-            threads: threads that the model runs on; 0: as many as it was exported for.
+            threads: How many threads the model uses; 0 for as many as it was exported for.
+
+        Returns:
+            The model. Call it with NumPy arrays.
 
         Raises:
-            BadInput: the library cannot be loaded here.
+            BadInput: The library cannot be loaded in this process.
         """
         from autotune.tvm_backend.export.loaded import load
 

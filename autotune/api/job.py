@@ -7,27 +7,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune import config as settings
 from autotune.api.exported import Exported
 from autotune.commands import control
 from autotune.commands.export import export
 from autotune.commands.status import JobStatus, snapshot
 from autotune.commands.wait import wait
+from autotune.config import load_config
 from autotune.errors import UnknownJob
 from autotune.storage.paths import JobPaths, Workspace
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a job is.
+    """The progress of a job.
 
     Attributes:
         state: `waiting`, `running`, `held`, `done`, `failed` or `cancelled`.
-        reason: why it waits, or how it ended; one line.
-        trials: trials that count towards the budget.
-        budget: the budget, in trials.
-        latency_ms: the sum of the best times of the tasks, in milliseconds; None before the first time.
-        eta_s: seconds until the daemon expects the job to end; None where it cannot say.
+        reason: Why it waits or how it ended, in one line.
+        trials: How many trials it has spent of its budget.
+        budget: How many trials it may spend.
+        latency_ms: The sum of the best times of its tasks, in milliseconds; None before the first measurement.
+        eta_s: In how many seconds the daemon expects it to end; None if that is unknown.
     """
 
     state: str
@@ -51,7 +51,12 @@ def _progress(status: JobStatus) -> Progress:
 
 @dataclass(frozen=True)
 class Job:
-    """One job of a workspace. Holds no state of its own: every call reads the files of the job."""
+    """A job of a workspace. It keeps no state: every call reads the files of the job.
+
+    Attributes:
+        workspace: The workspace.
+        paths: The paths of the job's files.
+    """
 
     workspace: Workspace
     paths: JobPaths
@@ -67,19 +72,25 @@ class Job:
         return self.paths.folder.name.split("-", 1)[1]
 
     def progress(self) -> Progress:
-        """How far the job is now.
+        """Return the progress of the job now.
 
         Raises:
-            UnknownJob: it was removed meanwhile.
+            UnknownJob: The job has been removed.
         """
         if not self.paths.folder.exists():
             raise UnknownJob(f"job {self.id} ({self.name}) was removed")
         return _progress(snapshot(self.workspace, [self.paths])[0])
 
     def watch(self, poll_s: float = 0.5) -> Iterator[Progress]:
-        """Yield the progress whenever it has changed, and last when the job has ended.
+        """Yield the progress whenever it changes, until the job has ended.
 
-        Waits for ever while no daemon serves the workspace; `progress.reason` says so.
+        While no daemon serves the workspace, it waits for ever, and `reason` says so.
+
+        Args:
+            poll_s: How many seconds to wait between two looks at the job.
+
+        Raises:
+            UnknownJob: The job has been removed.
         """
         last: Progress | None = None
         while last is None or not last.ended:
@@ -92,38 +103,63 @@ class Job:
     def wait(self, timeout_s: float | None = None) -> Progress:
         """Block until the job has ended.
 
+        Args:
+            timeout_s: How many seconds to wait at most; None for no limit.
+
+        Returns:
+            The progress of the job at its end.
+
         Raises:
-            TimedOut: it has not within `timeout_s`.
+            TimedOut: The job has not ended after `timeout_s`.
         """
         return _progress(wait(self.workspace, [self.paths], timeout_s)[0])
 
     def cancel(self) -> None:
-        """End the job for good; its trials stay known. Raises `BadState` when it has ended."""
+        """End the job for good. Its trials stay in the tuning logs.
+
+        Raises:
+            BadState: The job has ended.
+        """
         control.apply(self.workspace, "cancel", [self.paths])
 
     def hold(self) -> None:
-        """Start no more stages of the job until it is released. Raises `BadState` when it has ended."""
+        """Start no more stages of the job until it is released.
+
+        Raises:
+            BadState: The job has ended.
+        """
         control.apply(self.workspace, "hold", [self.paths])
 
     def release(self) -> None:
-        """Let a held job go on. Raises `BadState` when it is not held."""
+        """Let a held job continue.
+
+        Raises:
+            BadState: The job is not held.
+        """
         control.apply(self.workspace, "release", [self.paths])
 
     def retry(self) -> None:
-        """Start a failed or cancelled job again, from the trials it has. Raises `BadState` for any other."""
+        """Start a failed or cancelled job again. It keeps its trials.
+
+        Raises:
+            BadState: The job has neither failed nor been cancelled.
+        """
         control.apply(self.workspace, "retry", [self.paths])
 
     def export(self, output: str | Path, progress: Callable[[str], None] = lambda step: None) -> Exported:
-        """Compile the best so far, verify it, compare it and write it to a folder.
+        """Compile the model with the best schedules so far, verify it, time it and write it to a folder.
 
         Args:
-            output: the folder, which is made if it is missing.
-            progress: told each step.
+            output: The folder. It is made if it does not exist.
+            progress: Called with a description of each step when it starts.
+
+        Returns:
+            The exported library.
 
         Raises:
-            VerificationError: the outputs differ from the model's; nothing was written.
+            VerificationError: The outputs differ from those of ONNX Runtime. Nothing was written.
             BadInput: `output` cannot be written to.
         """
         folder = Path(output)
-        report = export(self.workspace, settings.load(self.workspace.config), self.paths, folder, progress)
+        report = export(self.workspace, load_config(self.workspace.config), self.paths, folder, progress)
         return Exported(folder, report)

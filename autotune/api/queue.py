@@ -1,4 +1,4 @@
-"""Put models into the queue of a workspace, find jobs in it, and run it without a daemon."""
+"""Submit models to the queue of a workspace, find its jobs, and run it without a daemon."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from autotune import config as settings
 from autotune.api.job import Job
 from autotune.commands.draining import DrainingDaemon
 from autotune.commands.jobs import select_one
 from autotune.commands.submit import Submission
-from autotune.commands.submit import submit as publish
+from autotune.commands.submit import submit as submit_job
+from autotune.config import load_config
 from autotune.errors import BadInput, TimedOut
 from autotune.storage.formats import InputSpec
 from autotune.storage.paths import Workspace
@@ -43,18 +43,27 @@ def submit(
     """Read a model, extract its tuning tasks and put a job into the queue.
 
     Args:
-        model: the path of an ONNX file, or an `onnx.ModelProto`.
-        target: `llvm` (this machine), `cuda`, `simulated`, or a target in JSON.
-        trials: the budget; 0: as in autotune.toml.
-        name: the name of the job; by default the file's, or `model`.
-        inputs: shapes by the name of the input, for inputs without a fixed one.
-        deadline: when the job should have ended, in epoch seconds.
-        workspace: the folder with jobs/, logs/ and autotune.toml.
-        progress: told each step of reading the model.
+        model: The path of an ONNX file, or an `onnx.ModelProto`.
+        target: `llvm` for the CPU of this machine, `cuda`, `simulated`, or a target in JSON.
+        trials: How many trials the job may spend; 0 for the number in autotune.toml.
+        name: The name of the job; empty for the name of the file, or of the graph.
+        inputs: The shapes of inputs that have no fixed shape, by the name of the input.
+        priority: Jobs with a higher priority go first.
+        seed: The seed of the search.
+        strategy: The search strategy; empty for the one in autotune.toml.
+        sampler: `greedy` or `adaptive`; empty for the default of the strategy.
+        fresh: Whether only trials that are measured from now on count, and not those in the tuning logs.
+        winograd: Whether Winograd's algorithm may be used for 3x3 convolutions on CPUs. It has larger rounding errors.
+        deadline: When the job should have ended, in epoch seconds; None for no deadline.
+        workspace: The folder with jobs/, logs/ and autotune.toml.
+        progress: Called with a description of each step when it starts.
+
+    Returns:
+        The job.
 
     Raises:
-        BadInput: the model, the target, an input, the strategy or the name is wrong; nothing was changed.
-        DiskProblem: the workspace cannot be written.
+        BadInput: The model, the target, an input, the strategy or the name is wrong. Nothing was changed.
+        DiskProblem: The workspace cannot be written to.
     """
     root = _workspace(workspace)
     shapes = {key: InputSpec(key, tuple(map(int, shape)), "") for key, shape in (inputs or {}).items()}
@@ -62,21 +71,33 @@ def submit(
         request = Submission(
             path, target, name, trials, 0, shapes, priority, seed, fresh, deadline, strategy, sampler, winograd
         )
-        spec = publish(root, settings.load(root.config), request, progress)
+        spec = submit_job(root, load_config(root.config), request, progress)
     return Job(root, root.job(spec.id, spec.name))
 
 
 def jobs(workspace: str | Path = ".") -> list[Job]:
-    """All jobs of a workspace, oldest first."""
+    """Return all jobs of a workspace, the oldest first.
+
+    Args:
+        workspace: The folder with jobs/, logs/ and autotune.toml.
+
+    Raises:
+        BadInput: The workspace is not a folder.
+    """
     root = _workspace(workspace)
     return [Job(root, paths) for paths in root.job_list()]
 
 
 def open_job(word: str | int, workspace: str | Path = ".") -> Job:
-    """The job that a number, a name or `last` names.
+    """Find a job.
+
+    Args:
+        word: Its number, its name, or `last`.
+        workspace: The folder with jobs/, logs/ and autotune.toml.
 
     Raises:
-        UnknownJob: there is no such job; says which there are.
+        UnknownJob: There is no such job. The message says which jobs there are.
+        BadInput: The workspace is not a folder.
     """
     root = _workspace(workspace)
     return Job(root, select_one(root, str(word)))
@@ -85,15 +106,24 @@ def open_job(word: str | int, workspace: str | Path = ".") -> Job:
 def tune(
     model: str | Path | Any, *, workspace: str | Path = ".", timeout_s: float | None = None, **options: Any
 ) -> Job:
-    """Submit a model and run the queue until its job has ended. Takes the options of `submit`.
+    """Submit a model and run the queue until its job has ended.
 
-    Starts a daemon as a child process and stops it at the end. Where a daemon serves the workspace already, that one
-    does the work.
+    A daemon is started as a child process and stopped at the end. If another daemon already serves the workspace, that
+    one does the work.
+
+    Args:
+        model: As in `submit`.
+        workspace: As in `submit`.
+        timeout_s: How many seconds to wait for the job at most; None for no limit.
+        options: The other arguments of `submit`.
+
+    Returns:
+        The job, which has ended.
 
     Raises:
-        BadInput: as for `submit`.
-        TimedOut: the job has not ended within `timeout_s`; it stays in the queue.
-        WorkerCrashed: the daemon left before the job had ended, or nothing can be done for the job on this machine.
+        BadInput: As in `submit`.
+        TimedOut: The job has not ended after `timeout_s`. It stays in the queue.
+        WorkerCrashed: The daemon exited before the job had ended, or this machine cannot work on the job.
     """
     job = submit(model, workspace=workspace, **options)
     deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
@@ -114,7 +144,7 @@ def _workspace(folder: str | Path) -> Workspace:
 
 @contextmanager
 def _file(model: str | Path | Any) -> Iterator[Path]:
-    """The path of a model, which is written to a temporary file if it is an `onnx.ModelProto`."""
+    """Yield the path of a model. An `onnx.ModelProto` is written to a temporary file."""
     if isinstance(model, (str, Path)):
         yield Path(model)
         return

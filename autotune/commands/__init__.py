@@ -1,1 +1,1 @@
-"""What each verb of the command line does: one file a verb."""
+"""The verbs of the command line: one file for each."""

@@ -1,10 +1,14 @@
-"""The words of a command line, before the commands see them."""
+"""Rearrange the words of a command line before it is parsed."""
 
 from __future__ import annotations
 
 
 def hoist_workspace(words: list[str]) -> list[str]:
-    """Let `--workspace DIR` stand anywhere: move it before the command."""
+    """Move `--workspace DIR` before the verb, so that it may stand anywhere on the command line.
+
+    Args:
+        words: The words of the command line.
+    """
     hoisted: list[str] = []
     rest: list[str] = []
     left = iter(words)

@@ -20,11 +20,19 @@ _POLL_S = 0.05
 
 
 def start(workspace: Workspace, options: Sequence[str] = ()) -> int:
-    """Start a daemon that outlives this process, with options of `daemon run`; returns its pid once it serves.
+    """Start a daemon that outlives this process, and wait until it serves the workspace.
+
+    Args:
+        workspace: The workspace.
+        options: Options of `daemon run`.
+
+    Returns:
+        The process id of the daemon.
 
     Raises:
-        DaemonRunning: there is one already.
-        WorkerCrashed: it ended at once; names its log.
+        DaemonRunning: A daemon already serves the workspace.
+        WorkerCrashed: The daemon did not start. The message names its log.
+        DiskProblem: The log cannot be written.
     """
     if (info := running_daemon(workspace)) is not None:
         raise DaemonRunning(f"a daemon already serves {workspace.root} (pid {info.identity['pid']})")
@@ -56,10 +64,17 @@ def start(workspace: Workspace, options: Sequence[str] = ()) -> int:
 
 
 def stop(workspace: Workspace, limit_s: float) -> int | None:
-    """Tell the daemon to stop and wait until it has; returns its pid, or None when there was none.
+    """Stop the daemon and wait until it has exited.
+
+    Args:
+        workspace: The workspace that it serves.
+        limit_s: How many seconds to wait at most.
+
+    Returns:
+        Its process id; None if there was no daemon.
 
     Raises:
-        TimedOut: it still runs after `limit_s`.
+        TimedOut: It still runs after `limit_s`.
     """
     info = running_daemon(workspace)
     if info is None:
@@ -69,6 +84,8 @@ def stop(workspace: Workspace, limit_s: float) -> int | None:
     deadline = time.monotonic() + limit_s
     while identity.alive():
         if time.monotonic() >= deadline:
-            raise TimedOut(f"the daemon (pid {identity.pid}) still runs after {limit_s:g} s; kill it if it must go")
+            raise TimedOut(
+                f"the daemon (pid {identity.pid}) still runs after {limit_s:g} s; run: kill -9 {identity.pid}"
+            )
         time.sleep(_POLL_S)
     return identity.pid

@@ -1,27 +1,29 @@
-"""Check that a workspace is what it should be: nothing lost, nothing doubled, nothing stuck.
+"""Check that nothing in a workspace is lost, duplicated or stuck.
 
-The invariants, which hold at every moment, also right after any process was killed:
+These invariants hold at every moment, even right after a process was killed:
 
 Jobs
-  - A folder with a job's name is a whole job: a readable spec of the same id and name, a control file, and, unless its
-    device is simulated, the model and a program for every task. No two jobs share an id or a name, and no id is
-    above the last one given.
+  - A folder with the name of a job is a complete job. It has a readable spec with the same id and name, and a control
+    file. Unless its device is simulated, it has the model and a program for every task.
+  - No two jobs have the same id or the same name. No id is above the last one that was given.
   - The counts and best times in the state of a job that has ended follow from the tuning logs.
 Stages
-  - A stage file says the task and the round of its name, and the task is one that can be tuned.
-  - A task of a job that has not ended has a stage file. Its rounds follow each other without a gap.
-  - A search has no candidates, a build or a measurement has some, and none of them is in two rounds of its task
-    or in the log from another round of the same job.
+  - A stage file has the task and the round that its name says, and the task can be tuned.
+  - If a job has not ended, each of its tasks has a stage file. The rounds of a task have no gap.
+  - A search has no candidates. A build or a measurement has some. No candidate is in two rounds of its task, or in the
+    log with another round of the same job.
   - Every folder of libraries belongs to a stage file.
 Logs
-  - Every line of a tuning log is whole (but for a torn tail, which the next writer cuts off) and a valid trial.
-    No candidate is in a log twice. Nothing was set aside as damaged.
-Leavings
-  - No temporary file, folder or half-written job is left by a process that ended over an hour ago; younger
-    ones are for the next daemon to delete.
-  - No worker runs that does not descend from the daemon of the workspace.
+  - Every line of a tuning log is complete and a valid trial. Only the last line may be torn: the next writer cuts it
+  off. - No candidate is in a log twice. No lines were moved to a `.damaged` file.
+Leftovers
+  - There is no temporary file, folder or half-written job of a process that ended more than an hour ago. The next
+  daemon
+    deletes younger ones.
+  - Every worker descends from the daemon of the workspace.
 
-What other processes do meanwhile may look wrong at one glance. So only what two looks agree on is reported.
+Other processes may change files while they are checked. So the check is made twice, and a problem is reported only if
+both checks find it.
 """
 
 from __future__ import annotations
@@ -54,7 +56,14 @@ _WRITER = re.compile(r"^\.(?:tmp|incoming)-(\d+)-")
 
 
 def check(workspace: Workspace) -> list[str]:
-    """What is wrong, a line each; empty when every invariant holds. Changes nothing; takes no lock."""
+    """Find what is wrong in a workspace. Changes nothing and takes no lock.
+
+    Args:
+        workspace: The workspace.
+
+    Returns:
+        A line for each problem; none if every invariant holds.
+    """
     found = _look(workspace)
     if found:
         time.sleep(_SETTLE_S)
@@ -64,13 +73,13 @@ def check(workspace: Workspace) -> list[str]:
 
 
 def _look(workspace: Workspace) -> list[str]:
-    logs = {path: _Log(path) for path in sorted(workspace.logs.glob("tuning/*/*.jsonl"))}
+    logs = {path: _LogCheck(path) for path in sorted(workspace.logs.glob("tuning/*/*.jsonl"))}
     lines = [line for log in logs.values() for line in log.problems()]
     jobs = workspace.job_list()
     lines += _identities(workspace, jobs)
     for paths in jobs:
-        lines += _Job(workspace, paths, logs).problems()
-    lines += _leavings(workspace)
+        lines += _JobCheck(workspace, paths, logs).problems()
+    lines += _leftovers(workspace)
     return [*lines, *(f"process {pid} is a worker without a daemon" for pid in strays(workspace))]
 
 
@@ -91,8 +100,8 @@ def _identities(workspace: Workspace, jobs: list[JobPaths]) -> Iterator[str]:
                 yield f"{workspace.last_id} says {last}, but there is a job {max(ids)}"
 
 
-class _Log:
-    """One tuning log."""
+class _LogCheck:
+    """The check of a tuning log."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -129,12 +138,12 @@ class _Log:
 
 
 @dataclass(frozen=True)
-class _Job:
-    """One published job."""
+class _JobCheck:
+    """The check of a published job."""
 
     workspace: Workspace
     paths: JobPaths
-    logs: dict[Path, _Log]
+    logs: dict[Path, _LogCheck]
 
     def problems(self) -> Iterator[str]:
         try:
@@ -218,7 +227,7 @@ class _Job:
                 yield f"{self.paths.state}: the best of task {index}, {task.best_us:g} us, is not in its log"
 
 
-def _leavings(workspace: Workspace) -> Iterator[str]:
+def _leftovers(workspace: Workspace) -> Iterator[str]:
     for path in _old(temporaries(workspace)):
         match = _WRITER.match(path.name)
         if match is None or not runs(int(match[1])):
@@ -233,7 +242,7 @@ def _old(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def command(context: typer.Context) -> None:
-    """Verify that nothing in the workspace is lost, doubled or stuck. Exit code 1 when something is."""
+    """Check that nothing in the workspace is lost, duplicated or stuck. Exit code 1 if something is."""
     problems = check(workspace_of(context))
     for line in problems:
         tell(line)

@@ -1,4 +1,4 @@
-"""Remove jobs that have ended. Their tuning logs stay, and later jobs start from them."""
+"""Remove jobs that have ended. Their tuning logs stay, so later jobs start from their trials."""
 
 from __future__ import annotations
 
@@ -89,10 +89,11 @@ def _remove(workspace: Workspace, paths: JobPaths) -> None:
 def command(
     context: typer.Context,
     finished: Annotated[bool, typer.Option("--finished", help="Remove jobs that have ended.")] = False,
-    older_than: Annotated[str, typer.Option(metavar="AGE", help="... at least so long ago: 7d, 12h.")] = "",
+    older_than: Annotated[
+        str, typer.Option(metavar="AGE", help="Only jobs that ended at least so long ago: 7d, 12h.")
+    ] = "",
 ) -> None:
-    """Remove jobs that have ended. Tuning logs are kept."""
-
+    """Remove jobs that have ended. The tuning logs stay."""
     if not finished and not older_than:
         raise BadInput("give --finished, or --older-than 7d")
     age = parse_age(older_than) if older_than else 0.0

@@ -1,4 +1,4 @@
-"""Cancel, hold, release and retry jobs: write what the user wants of them. The daemon acts on it."""
+"""Cancel, hold, release and retry jobs: write down what the user wants. The daemon obeys it."""
 
 from __future__ import annotations
 

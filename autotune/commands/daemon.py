@@ -1,4 +1,4 @@
-"""The commands below `autotune daemon`: parse, call, print, exit code."""
+"""Run, start and stop the daemon, and show its status: the commands of `autotune daemon`."""
 
 from __future__ import annotations
 
@@ -8,23 +8,32 @@ from typing import Annotated
 
 import typer
 
-from autotune import config as settings
 from autotune.commands.terminal import Json, say, show, tell, workspace_of
-from autotune.config import Config
+from autotune.config import Config, load_config
 from autotune.errors import BadInput
 
 app = typer.Typer(help="The process that runs the queue.", no_args_is_help=True, add_completion=False)
 
-Drain = Annotated[bool, typer.Option("--drain", help="Leave when nothing is left to do.")]
-Until = Annotated[str, typer.Option(metavar="HH:MM", help="Leave at this time of day.")]
-Policy = Annotated[str, typer.Option(help="How to pick stages; by default as set.")]
+Drain = Annotated[bool, typer.Option("--drain", help="Exit when there is nothing left to do.")]
+Until = Annotated[str, typer.Option(metavar="HH:MM", help="Exit at this time of day.")]
+Policy = Annotated[str, typer.Option(help="The scheduling policy; by default that of autotune.toml.")]
 Hours = Annotated[
-    str, typer.Option("--window", metavar="HH:MM-HH:MM", help="Start stages in these hours only; by default as set.")
+    str,
+    typer.Option(
+        "--window", metavar="HH:MM-HH:MM", help="Start stages in these hours only; by default as in autotune.toml."
+    ),
 ]
 
 
 def _check(config: Config, until: str, policy: str, window: str) -> float | None:
-    """When to leave, as an epoch second. Raises `BadInput` for an option that is wrong."""
+    """Check the options.
+
+    Returns:
+        When to exit, in epoch seconds; None for no limit.
+
+    Raises:
+        BadInput: An option is wrong.
+    """
     from autotune.planning.policies import get
     from autotune.planning.windows import next_moment, parse_window
 
@@ -45,12 +54,12 @@ def _check(config: Config, until: str, policy: str, window: str) -> float | None
 def run(
     context: typer.Context, drain: Drain = False, until: Until = "", policy: Policy = "", window: Hours = ""
 ) -> None:
-    """Run the queue in the foreground. The first Ctrl-C stops at the next safe point, the second at once."""
+    """Run the queue in the foreground. The first Ctrl-C stops it at the next safe point, the second at once."""
     from autotune.commands import daemon_log
     from autotune.daemon.loop import Daemon
 
     workspace = workspace_of(context)
-    config = settings.load(workspace.config)
+    config = load_config(workspace.config)
     end = _check(config, until, policy, window)
     daemon_log.to_standard_error()
     raise typer.Exit(Daemon(workspace, config, drain, end, policy, window).run())
@@ -64,7 +73,7 @@ def start(
     from autotune.commands import background
 
     workspace = workspace_of(context)
-    _check(settings.load(workspace.config), until, policy, window)
+    _check(load_config(workspace.config), until, policy, window)
     given = {"--until": until, "--policy": policy, "--window": window}
     words = [word for option, value in given.items() if value for word in (option, value)]
     tell(f"daemon started, pid {background.start(workspace, [*words, *(['--drain'] if drain else [])])}")
@@ -76,14 +85,14 @@ def stop(context: typer.Context) -> None:
     from autotune.commands import background
 
     workspace = workspace_of(context)
-    limit = settings.load(workspace.config).daemon.stop_grace_s + 10
+    limit = load_config(workspace.config).daemon.stop_grace_s + 10
     pid = background.stop(workspace, limit)
     tell("no daemon is running" if pid is None else f"daemon stopped, pid {pid}")
 
 
 @app.command("status")
 def status(context: typer.Context, as_json: Json = False) -> None:
-    """Say whether a daemon serves this workspace, and what each resource does. Exit code 1 when none does."""
+    """Show whether a daemon serves this workspace, and what each resource does. Exit code 1 if there is none."""
     from autotune.commands import render
     from autotune.commands.status import daemon_json
     from autotune.storage.daemon_info import running_daemon
@@ -114,7 +123,7 @@ def install(
     from autotune.commands.nights import Nights
 
     workspace, kind = workspace_of(context), scheduled.check_system(system)
-    wanted = Nights.of(workspace, window, settings.load(workspace.config).daemon.stop_grace_s)
+    wanted = Nights.of(workspace, window, load_config(workspace.config).daemon.stop_grace_s)
     for place, text in scheduled.entries(kind, wanted).items():
         typer.echo(f"# {place}\n{text}", nl=kind == "systemd")
     if not write:

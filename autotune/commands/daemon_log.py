@@ -1,4 +1,4 @@
-"""What a daemon in the foreground says: lines with their time, which a terminal shows and never obeys."""
+"""Print the log of a daemon in the foreground, without control characters that a terminal would obey."""
 
 from __future__ import annotations
 

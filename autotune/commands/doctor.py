@@ -1,4 +1,4 @@
-"""Examine the machine: what it has, and what would go wrong."""
+"""Check whether this machine and this workspace are ready for tuning."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 import typer
 
-from autotune import config as settings
 from autotune.commands.pins import clashes
 from autotune.commands.terminal import tell, workspace_of
+from autotune.config import load_config
 from autotune.daemon import capacity
 from autotune.errors import AutotuneError, MachineProblem, UnsupportedVersion
 from autotune.machine.gpus import CudaDevice, cuda_devices
@@ -35,7 +35,13 @@ _LOW_SPACE = 2 * 1024**3
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of `doctor`. One that is neither ok nor fatal is for information."""
+    """A line of `doctor`.
+
+    Attributes:
+        ok: Whether all is well.
+        fatal: Whether tuning fails if it is not. A line that is neither ok nor fatal is a note.
+        text: The line.
+    """
 
     ok: bool
     fatal: bool
@@ -43,7 +49,14 @@ class Finding:
 
 
 def examine(workspace: Workspace) -> list[Finding]:
-    """Everything that tuning needs, in the order in which it would be missed."""
+    """Check everything that tuning needs.
+
+    Args:
+        workspace: The workspace.
+
+    Returns:
+        The findings, in the order in which tuning would need what they are about.
+    """
     return [
         _platform(),
         _versions(),
@@ -101,7 +114,7 @@ def _linker() -> Finding:
 
 def _settings(workspace: Workspace) -> Finding:
     try:
-        settings.load(workspace.config)
+        load_config(workspace.config)
     except AutotuneError as error:
         return Finding(False, True, str(error))
     exists = workspace.config.exists()
@@ -121,7 +134,7 @@ def _space(workspace: Workspace) -> Finding:
 
 def _lock_folder(workspace: Workspace) -> Finding:
     try:
-        folder = settings.load(workspace.config).machine.lock_folder
+        folder = load_config(workspace.config).machine.lock_folder
         locks.ensure_lock_folder(folder)
     except AutotuneError as error:
         return Finding(False, True, str(error))
@@ -129,9 +142,9 @@ def _lock_folder(workspace: Workspace) -> Finding:
 
 
 def _survey(workspace: Workspace) -> list[Finding]:
-    """What of this machine, or of how it is lent, makes times worse, and what helps."""
+    """Return what makes measured times worse on this machine, and what to do about it."""
     try:
-        config = settings.load(workspace.config)
+        config = load_config(workspace.config)
     except AutotuneError:
         return []
     if config.machine.simulated_cpus:
@@ -143,7 +156,7 @@ def _survey(workspace: Workspace) -> list[Finding]:
 
 def _cpus(workspace: Workspace) -> Finding:
     try:
-        machine = settings.load(workspace.config).machine
+        machine = load_config(workspace.config).machine
     except AutotuneError:
         machine = MachineSettings()
     kept = f", {machine.measure_cpus} of them for measurements only" if machine.measure_cpus else ""
@@ -191,7 +204,7 @@ def _cuda_build(target: dict[str, Any]) -> Finding:
 
 def _simulated(workspace: Workspace) -> list[Finding]:
     try:
-        config = settings.load(workspace.config)
+        config = load_config(workspace.config)
     except AutotuneError:
         return []
     real = "the real CPUs" if not config.machine.simulated_cpus else f"{config.machine.simulated_cpus} simulated CPUs"
@@ -206,8 +219,7 @@ def _daemon(workspace: Workspace) -> Finding:
 
 
 def command(context: typer.Context) -> None:
-    """Say what this machine has, and what would go wrong. Exit code 1 when something would."""
-
+    """Check whether this machine and this workspace are ready for tuning. Exit code 1 if they are not."""
     findings = examine(workspace_of(context))
     for finding in findings:
         tell(f"{'ok  ' if finding.ok else 'FAIL' if finding.fatal else 'note'}  {finding.text}")

@@ -1,4 +1,4 @@
-"""A daemon as a child of this process, for code that wants a queue run and has no daemon."""
+"""Run a daemon as a child of this process, for code that tunes without a daemon of its own."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from autotune.errors import DaemonRunning, WorkerCrashed
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.paths import JobPaths, Workspace
 
-_KEPT_BYTES = 4096
+_MESSAGE_BYTES = 4096  # of the end of the daemon's output
 
 
 class DrainingDaemon:
-    """Runs `autotune daemon run --drain` for the length of a `with` block, then tells it to stop and waits for it."""
+    """Runs `autotune daemon run --drain` during a `with` block. At its end the daemon is stopped.
+
+    Args:
+        workspace: The workspace to serve.
+    """
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -33,12 +37,15 @@ class DrainingDaemon:
         self._messages.close()
 
     def keep_alive(self, jobs: Sequence[JobPaths]) -> None:
-        """Make sure that somebody works on jobs that have not all ended.
+        """Make sure that a daemon works on jobs until all of them have ended. Call it repeatedly.
 
-        A daemon that found another one at work leaves; it is started again when that one has gone.
+        The daemon exits if another daemon serves the workspace. It is started again when the other one has exited.
+
+        Args:
+            jobs: The jobs.
 
         Raises:
-            WorkerCrashed: the daemon left before the jobs had ended; says why.
+            WorkerCrashed: The daemon exited before the jobs had ended. The message says why.
         """
         code = self._process.poll()
         if code == DaemonRunning.exit_code:
@@ -55,6 +62,6 @@ class DrainingDaemon:
 
     def _last_message(self) -> str:
         end = self._messages.seek(0, 2)
-        self._messages.seek(max(0, end - _KEPT_BYTES))
+        self._messages.seek(max(0, end - _MESSAGE_BYTES))
         lines = self._messages.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"it ended with {self._process.returncode} and said nothing"

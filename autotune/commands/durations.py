@@ -1,10 +1,11 @@
-"""Durations as users write them: `90s`, `30m`, `2h`."""
+"""Parse durations and deadlines as users write them: `90s`, `30m`, `2h`; `07:00`, `2026-03-01T07:00`."""
 
 from __future__ import annotations
 
 import re
 
 from autotune.errors import BadInput
+from autotune.planning.windows import next_moment
 
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smh])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -22,3 +23,25 @@ def parse_duration(text: str) -> float | None:
     if match is None or float(match[1]) == 0:
         raise BadInput(f"{text!r} is no duration; write 90s, 30m or 2h")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def parse_deadline(text: str, now: float) -> float:
+    """Parse a deadline: `07:00` for the next time it is seven o'clock, or a date and a time.
+
+    Args:
+        text: The deadline.
+        now: The time now, in epoch seconds.
+
+    Returns:
+        The deadline in epoch seconds.
+
+    Raises:
+        BadInput: It is neither, or is past.
+    """
+    try:
+        moment = next_moment(text, now)
+    except (ValueError, OverflowError, OSError) as error:
+        raise BadInput(f"--deadline: {error}") from error
+    if moment <= now:
+        raise BadInput(f"--deadline {text!r} is past; give a later one")
+    return moment

@@ -1,4 +1,4 @@
-"""Export: hand over the best so far of a job as a verified library."""
+"""Export a job: compile its best schedules so far into a verified library."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune import config as settings
 from autotune.commands.report import references
 from autotune.commands.terminal import Json, OneJob, steps, tell, workspace_of
-from autotune.config import Config
+from autotune.config import Config, load_config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, StorageError, disk_problem
 from autotune.processes.messages import ExportRequest
@@ -31,19 +30,24 @@ def export(
     progress: oneshot.TellProgress,
     inputs: Path | None = None,
 ) -> dict[str, Any]:
-    """Compile, verify against ONNX Runtime, compare latencies, and write the library to `output`.
+    """Compile the best schedules of a job, verify the model, compare its latency, and write it to a folder.
 
     Args:
-        inputs: an NPZ file with the inputs to verify and to compare on, by name; None to draw them.
+        workspace: Where the job is.
+        config: The settings.
+        paths: The job.
+        output: The folder. It is made if it does not exist.
+        progress: Called with a description of each step when it starts.
+        inputs: An NPZ file with the inputs to verify and to time on, by name; None for random inputs.
 
     Returns:
         The report, as in `output/report.json`.
 
     Raises:
-        VerificationError: the outputs differ; nothing was written.
-        BadState: the job is for a simulated device.
-        BadInput: `output` is no folder that can be written to, or has a user's own files where it would write; or
-            `inputs` are not what the model takes.
+        VerificationError: The outputs differ from those of ONNX Runtime. Nothing was written.
+        BadState: The job is for a simulated device.
+        BadInput: `output` is not a folder that can be written to, or it has the user's own files of the same names. Or
+            `inputs` do not fit the model.
     """
     if read_spec(paths).target_kind == SIMULATED:
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
@@ -71,7 +75,7 @@ def export(
 
 
 def _check_output(output: Path) -> None:
-    """Find a folder that cannot be written, or must not, before minutes of compiling."""
+    """Check that the folder can be written to and may be, before compiling for minutes."""
     if output.exists() and not output.is_dir():
         raise BadInput(f"--output {output} is a file; give a folder")
     try:
@@ -93,16 +97,16 @@ def command(
     job: OneJob,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")],
     inputs: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Inputs to verify on, by name; by default drawn.")
+        Path | None, typer.Option(metavar="FILE.npz", help="Inputs to verify on, by name; by default random ones.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Hand over the best so far: compile, verify against ONNX Runtime, compare, write the library."""
+    """Compile the best schedules so far into a library, and verify and time it against ONNX Runtime."""
     from autotune.commands import render
     from autotune.commands.jobs import select_one
 
     workspace = workspace_of(context)
-    config = settings.load(workspace.config)
+    config = load_config(workspace.config)
     with steps(as_json) as step:
         found = export(workspace, config, select_one(workspace, job), output, step, inputs)
     tell(json.dumps(found) if as_json else render.report(found, str(output)))

@@ -1,4 +1,4 @@
-"""Which jobs a user means: `7`, `3,5-8`, a name, `last`, `all`."""
+"""Find the jobs that a user means: `7`, `3,5-8`, a name, `last`, `all`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ _RANGE = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
 
 
 def job_name(paths: JobPaths) -> str:
-    """The name part of a job's folder."""
+    """Return the name of a job, which is part of the name of its folder."""
     return paths.folder.name.split("-", 1)[1]
 
 
 def select(workspace: Workspace, words: Sequence[str]) -> list[JobPaths]:
-    """The jobs that the words name, by id, each once.
+    """Return the jobs that the words mean, each once, in the order of their ids.
+
+    Args:
+        workspace: Where the jobs are.
+        words: What the user wrote.
 
     Raises:
-        UnknownJob: a word names no job; says which there are.
+        UnknownJob: A word means no job. The message says which jobs there are.
     """
     jobs = workspace.job_list()
     found = {job.id: job for word in words for part in word.split(",") for job in _named(jobs, part.strip())}
@@ -29,10 +33,14 @@ def select(workspace: Workspace, words: Sequence[str]) -> list[JobPaths]:
 
 
 def select_one(workspace: Workspace, word: str) -> JobPaths:
-    """The one job that the word names.
+    """Return the only job that a word means.
+
+    Args:
+        workspace: Where the jobs are.
+        word: What the user wrote.
 
     Raises:
-        UnknownJob: it names none, or several.
+        UnknownJob: It means no job or several.
     """
     jobs = select(workspace, [word])
     if len(jobs) != 1:

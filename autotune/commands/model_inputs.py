@@ -1,4 +1,4 @@
-"""The options that say what a model's inputs are: `--input`, `--dim` and `--value`."""
+"""Parse the options that describe the inputs of a model: `--input`, `--dim` and `--value`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ _INPUT = re.compile(r"^(?P<name>.+?)=(?P<shape>\d+(x\d+)*|scalar)(:(?P<dtype>[a-
 
 
 def parse_inputs(texts: Sequence[str]) -> dict[str, InputSpec]:
-    """`NAME=1x3x224x224[:float32]`, by name.
+    """Parse inputs of the form `NAME=1x3x224x224[:float32]`.
+
+    Returns:
+        The inputs by name.
 
     Raises:
-        BadInput: one of them is not of that form.
+        BadInput: A text is not of this form.
     """
     found = {}
     for text in texts:
@@ -31,10 +34,13 @@ def parse_inputs(texts: Sequence[str]) -> dict[str, InputSpec]:
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, int]:
-    """`NAME=128`, by the name of the dimension.
+    """Parse dimensions of the form `NAME=128`.
+
+    Returns:
+        The sizes by the name of the dimension.
 
     Raises:
-        BadInput: one of them is not of that form, or below one.
+        BadInput: A text is not of this form, or a size is below 1.
     """
     found: dict[str, int] = _by_name("--dim", "batch=1", texts, int)
     for name, size in found.items():
@@ -44,10 +50,13 @@ def parse_dims(texts: Sequence[str]) -> dict[str, int]:
 
 
 def parse_values(texts: Sequence[str]) -> dict[str, float]:
-    """`NAME=16000`, by the name of the input.
+    """Parse constant inputs of the form `NAME=16000`.
+
+    Returns:
+        The values by the name of the input.
 
     Raises:
-        BadInput: one of them is not of that form.
+        BadInput: A text is not of this form.
     """
     return _by_name("--value", "sr=16000", texts, float)
 

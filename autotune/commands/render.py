@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autotune.commands import status
+from autotune.commands.fitted import Fitted, short
 from autotune.commands.status import JobStatus
 from autotune.errors import one_line
 from autotune.reasons import sentence
@@ -26,7 +27,7 @@ from autotune.storage.journal import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.console import RenderableType
     from rich.table import Table
 
     from autotune.commands.report.wall_time import Times
@@ -39,9 +40,7 @@ REQUEST_DONE: dict[ControlVerb, str] = {
     "release": "released",
     "retry": "to be retried",
 }
-_SHORTEST_NAME = 12
-_SENTENCE = 24
-_ENDLESS = 100_000
+_FOLDED = ("NAME", "WHY")  # a table that fits the terminal folds no other column
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "held": "yellow", "cancelled": "yellow"}
 
 
@@ -57,53 +56,21 @@ def duration(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
 
 
-def short(name: str, longest: int) -> str:
-    """Return a name of at most so many characters. A long one loses its middle, since names differ at both ends."""
-    if len(name) <= longest:
-        return name
-    half = (longest - 1) // 2
-    return f"{name[: longest - 1 - half]}…{name[len(name) - half :]}"
-
-
-class Fitted:
-    """A table whose names are shortened as far as it takes to fit the terminal."""
-
-    def __init__(
-        self, build: Callable[[int], Table], names: Sequence[str], verbose: bool = False, sentence: int = 0
-    ) -> None:
-        """Take what makes the table with names of at most so many characters.
-
-        Args:
-            build: Makes it.
-            names: The names in it.
-            verbose: Whether names stay whole in any case.
-            sentence: The length of the longest sentence in it, which may be folded.
-        """
-        self._build, self._verbose, self._foldable = build, verbose, max(0, sentence - _SENTENCE)
-        self._longest = max(map(len, names), default=0)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
-        """Yield the table for this console."""
-        table = self._build(self._longest)
-        whole = table.__rich_measure__(console, options.update(max_width=_ENDLESS)).maximum
-        excess = whole - self._foldable - options.max_width
-        if excess > 0 and not self._verbose:
-            table = self._build(max(_SHORTEST_NAME, self._longest - excess))
-        yield table
-
-
 def _progress(job: JobStatus) -> RenderableType:
     from rich.progress_bar import ProgressBar
 
     return ProgressBar(total=max(1, job.trials_total), completed=job.trials_done, width=16)
 
 
-def _table(*columns: str, right: Sequence[str] = ()) -> Table:
+def _table(*columns: str, right: Sequence[str] = (), folded: Sequence[str] | None = None) -> Table:
+    """Return a table without rows. If `folded` is given, the other columns are never folded."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        whole = folded is not None and column not in folded
+        justify: Any = "right" if column in right else "left"
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=whole)
     return table
 
 
@@ -139,38 +106,35 @@ def queue(
     from rich.console import Group
     from rich.text import Text
 
-    pressed = any(job.deadline is not None for job in jobs)
-    watched = ["PROGRESS", "LATENCY"] if sparks is not None else []
-    columns = (
-        "ID",
-        "NAME",
-        "TARGET",
-        "STATE",
-        "TRIALS",
-        *watched,
-        "TASKS SUM",
-        "ETA",
-        *(["DEADLINE"] if pressed else []),
-    )
-
-    def build(longest: int) -> Table:
-        table = _table(*columns, "WHY", right=("ID", "TRIALS", "ETA"))
-        for job in jobs:
-            latency = f"{job.latency_ms:.3f} ms" if job.latency_ms is not None else "-"
-            state = Text(job.state, _COLOURS.get(job.state, "default"))
-            eta = duration(job.eta_seconds) if not job.ended else "-"
-            more = [_progress(job), sparks.get(job.id, "")] if sparks is not None else []
-            _row(table,
-                str(job.id), short(job.name, longest), job.target, state, f"{job.trials_done}/{job.trials_total}",
-                *more, latency, eta, *([_deadline(job)] if pressed else []), _why(job),
-            )  # fmt: skip
-        return table
-
-    table = Fitted(build, [job.name for job in jobs], verbose, max((len(_why(job)) for job in jobs), default=0))
+    builds = [lambda longest: _queue(jobs, longest, None)]
+    if sparks is not None:
+        builds.insert(0, lambda longest: _queue(jobs, longest, sparks))
+    table = Fitted(builds, [job.name for job in jobs], [_why(job) for job in jobs], verbose)
     if daemon is None or not daemon.cpus:
         return table
     busy = [Text(f"the machine is busy: in a measurement {one_line(daemon.busy)}")] if daemon.busy else []
     return Group(table, "", resources(daemon), *busy)
+
+
+def _queue(jobs: Sequence[JobStatus], longest: int, sparks: Mapping[int, str] | None) -> Table:
+    """Return the table of jobs with names of at most so many characters, with bars and lines if `sparks` are given."""
+    from rich.text import Text
+
+    pressed = ["DEADLINE"] if any(job.deadline is not None for job in jobs) else []
+    watched = ["PROGRESS", "LATENCY"] if sparks is not None else []
+    columns = ["ID", "NAME", "TARGET", "STATE", "TRIALS", *watched, "TASKS SUM", "ETA", *pressed, "WHY"]
+    table = _table(*columns, right=("ID", "TRIALS", "ETA"), folded=_FOLDED)
+    for job in jobs:
+        latency = f"{job.latency_ms:.3f} ms" if job.latency_ms is not None else "-"
+        state = Text(job.state, _COLOURS.get(job.state, "default"))
+        eta = duration(job.eta_seconds) if not job.ended else "-"
+        more = [_progress(job), sparks.get(job.id, "")] if sparks is not None else []
+        due = [_deadline(job)] if pressed else []
+        _row(table,
+            str(job.id), short(job.name, longest), job.target, state, f"{job.trials_done}/{job.trials_total}",
+            *more, latency, eta, *due, _why(job),
+        )  # fmt: skip
+    return table
 
 
 def _deadline(job: JobStatus) -> str:
@@ -265,7 +229,7 @@ def tasks(job: JobStatus, verbose: bool = False) -> RenderableType:
     numbers = ("WEIGHT", "TRIALS", "BEST", "SHARE", "GFLOP/S")
 
     def build(longest: int) -> Table:
-        table = _table("TASK", "NAME", *numbers, right=("TASK", *numbers))
+        table = _table("TASK", "NAME", *numbers, right=("TASK", *numbers), folded=_FOLDED)
         for index, task in enumerate(job.tasks):
             best = f"{task.best_us:.1f} us" if task.best_us is not None else "-"
             share = f"{task.share:.1%}" if task.share is not None else "-"
@@ -274,7 +238,7 @@ def tasks(job: JobStatus, verbose: bool = False) -> RenderableType:
             _row(table, str(index), name, str(task.weight), str(task.trials), best, share, speed)
         return table
 
-    return Fitted(build, [task.name for task in job.tasks], verbose)
+    return Fitted([build], [task.name for task in job.tasks], verbose=verbose)
 
 
 def preview(found: ImportAnswer) -> Table:

@@ -1,4 +1,4 @@
-"""Play a scenario under scheduling policies and compare the results: the command `simulate`."""
+"""Simulate a scenario under scheduling policies and compare the results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(scenario: Scenario, names: Sequence[str], record: bool = False) -> list[
     """Simulate a scenario.
 
     Args:
-        scenario: What to play.
+        scenario: The scenario.
         names: The policies; none means all of them.
         record: Whether the results hold every stage, for a chart.
 
@@ -65,19 +65,21 @@ def command(
         Path, typer.Argument(metavar="SCENARIO.toml", help="A machine, jobs, and how long stages take.")
     ],
     policy: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="May be given again; by default all.")
+        list[str] | None, typer.Option(metavar="NAME", help="A policy; may be given more than once; by default all.")
     ] = None,
-    gantt: Annotated[Path | None, typer.Option(metavar="FILE.png|svg|html", help="Draw what ran when.")] = None,
+    gantt: Annotated[Path | None, typer.Option(metavar="FILE.png|svg|html", help="Draw a chart of the stages.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Play jobs on a described machine under scheduling policies, and compare what they make of it."""
-    from autotune.commands import gantt as drawing
+    """Simulate jobs on a machine under scheduling policies, and compare the results."""
+    from autotune.commands import gantt as chart
     from autotune.commands import render
 
     if gantt is not None:
-        drawing.check(gantt)
+        chart.check(gantt)
     found = run(read(scenario), policy or [], record=gantt is not None)
-    words = json.dumps([to_json(result) for result in found]) if as_json else ""
-    tell(words) if as_json else show(render.outcomes(found))
+    if as_json:
+        tell(json.dumps([to_json(result) for result in found]))
+    else:
+        show(render.outcomes(found))
     if gantt is not None:
-        drawing.save(gantt, found)
+        chart.save(gantt, found)

@@ -1,4 +1,4 @@
-"""Submit: from a model file to a published job. Nothing is in the queue before everything of it is."""
+"""Submit a model: read it, extract its tasks and publish a job. The job appears in the queue as a whole."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ from uuid import uuid4
 
 import typer
 
-from autotune import config as settings
-from autotune import strategies
-from autotune.commands.durations import parse_duration
+from autotune.commands.durations import parse_deadline, parse_duration
 from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
 from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
-from autotune.config import Config
+from autotune.config import Config, load_config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadTarget, DamagedFile, ModelError, StageTimeout, disk_problem
 from autotune.machine.hardware import cpu_model
 from autotune.machine.platform import check_platform
-from autotune.planning.windows import next_moment
 from autotune.processes.messages import ImportAnswer, ImportRequest
 from autotune.storage import atomic, formats, locks
 from autotune.storage.device_kind import PRIVATE, note
@@ -69,26 +66,19 @@ class Submission:
     within_s: float | None = None
 
 
-def parse_deadline(text: str, now: float) -> float:
-    """`07:00`, the next time it is that late, or a date and time; as an epoch second.
-
-    Raises:
-        BadInput: it is neither, or is past.
-    """
-    try:
-        moment = next_moment(text, now)
-    except (ValueError, OverflowError, OSError) as error:
-        raise BadInput(f"--deadline: {error}") from error
-    if moment <= now:
-        raise BadInput(f"--deadline {text!r} is past; give a moment to come")
-    return moment
-
-
 def preview(submission: Submission, config: Config, progress: oneshot.TellProgress) -> ImportAnswer:
-    """Read the model and extract its tasks; writes nothing.
+    """Read the model and extract its tasks. Nothing is written.
+
+    Args:
+        submission: What to submit.
+        config: The settings.
+        progress: Called with a description of each step when it starts.
+
+    Returns:
+        The tasks and the inputs of the model.
 
     Raises:
-        BadInput: the file, the target, an input or the strategy is wrong.
+        BadInput: The file, the target, an input or the strategy is wrong.
     """
     check_platform()
     _search(submission, config)
@@ -96,11 +86,20 @@ def preview(submission: Submission, config: Config, progress: oneshot.TellProgre
 
 
 def submit(workspace: Workspace, config: Config, submission: Submission, progress: oneshot.TellProgress) -> JobSpec:
-    """Publish a job, whole or not at all, and return its spec.
+    """Read a model and publish a job for it, as a whole or not at all.
+
+    Args:
+        workspace: Where the job goes.
+        config: The settings.
+        submission: What to submit.
+        progress: Called with a description of each step when it starts.
+
+    Returns:
+        The spec of the job.
 
     Raises:
-        BadInput: the file, the target, an input, the strategy or the name is wrong.
-        DiskProblem: the workspace cannot be written.
+        BadInput: The file, the target, an input, the strategy or the name is wrong.
+        DiskProblem: The workspace cannot be written to.
     """
     check_platform()
     name = _name(submission)
@@ -112,11 +111,20 @@ def submit(workspace: Workspace, config: Config, submission: Submission, progres
 
 
 def publish(workspace: Workspace, config: Config, submission: Submission, imported: ImportAnswer) -> JobSpec:
-    """Publish a job whose tasks are known, without reading a model: a simulated device needs no more.
+    """Publish a job whose tasks are known, without reading a model. This is enough for a simulated device.
+
+    Args:
+        workspace: Where the job goes.
+        config: The settings.
+        submission: What to submit.
+        imported: The tasks and the inputs of the model.
+
+    Returns:
+        The spec of the job.
 
     Raises:
-        BadInput: the name is wrong.
-        DiskProblem: the workspace cannot be written.
+        BadInput: The name is wrong.
+        DiskProblem: The workspace cannot be written to.
     """
     with _incoming(workspace) as incoming:
         return _publish(workspace, config, submission, imported, incoming)
@@ -143,7 +151,7 @@ def _note_device(workspace: Workspace, spec: JobSpec) -> None:
 
 
 def _check_target(target: str, config: Config) -> None:
-    """A queue whose CPUs do not exist has nothing to measure a real program on."""
+    """Check that a workspace with simulated CPUs gets no real job: it has nothing to measure it on."""
     if target_kind(target) != SIMULATED and config.machine.simulated_cpus:
         raise BadTarget(
             f"target {target!r}: the CPUs of this workspace are simulated ([machine] simulated_cpus),"
@@ -161,7 +169,9 @@ def _name(submission: Submission) -> str:
 
 
 def _search(submission: Submission, config: Config) -> tuple[str, str]:
-    """Strategy and sampler of the job."""
+    """Return the strategy and the sampler of the job."""
+    from autotune import strategies  # loads NumPy
+
     strategy = submission.strategy or config.search.strategy
     sampler = submission.sampler or config.search.sampler
     try:
@@ -178,13 +188,13 @@ def _names(workspace: Workspace) -> set[str]:
 
 
 def _check_free(workspace: Workspace, name: str) -> None:
-    """A name that was asked for must be free; so say so before the model is read."""
+    """Check that no job has a name that the user gave. Called before the model is read, which takes a while."""
     if name and name in _names(workspace):
         raise BadInput(f"there is a job named {name!r} already; give another --name")
 
 
 def _free_name(workspace: Workspace, name: str, submission: Submission) -> str:
-    """A name taken from the file gets a number where it is taken."""
+    """Return a name that no job has. A name that comes from the file gets a number if necessary."""
     taken = _names(workspace)
     if submission.name:
         _check_free(workspace, name)
@@ -238,10 +248,10 @@ def _import(
 
 
 def _check_file(path: Path) -> None:
-    """The commonest mistakes are found before two seconds of loading TVM."""
+    """Find the most common mistakes before TVM is loaded, which takes two seconds."""
     if path.is_dir():
         raise ModelError(f"{path} is a folder; give the ONNX file in it")
-    if path.exists() and not path.is_file():  # a FIFO would be waited for, a device may never end
+    if path.exists() and not path.is_file():  # reading a FIFO would block, and a device may have no end
         raise ModelError(f"{path} is a pipe, a device or a socket; give the ONNX file itself")
     try:
         with path.open("rb") as file:
@@ -252,11 +262,11 @@ def _check_file(path: Path) -> None:
 
 
 def _next_id(workspace: Workspace) -> int:
-    """A number that no job of this workspace has had, removed ones included; the queue's lock is held."""
+    """Return a number that no job of this workspace has ever had. The caller holds the lock of the queue."""
     try:
         last = int(atomic.read_json(workspace.last_id, *_LAST_ID)["id"])
     except (FileNotFoundError, DamagedFile, KeyError, TypeError, ValueError):
-        last = 0  # what the folders say has to do; the file is written anew
+        last = 0  # the folders of the jobs have to be enough; the file is written again
     id = 1 + max([last, *(job.id for job in workspace.job_list())])
     atomic.publish_json(workspace.last_id, *_LAST_ID, {"id": id})
     return id
@@ -312,34 +322,34 @@ def _write(incoming: JobPaths, spec: JobSpec) -> None:
 def command(
     context: typer.Context,
     model: Annotated[Path, typer.Argument(help="An ONNX file.")],
-    target: Annotated[str, typer.Option(help="llvm (this machine), cuda, simulated, or JSON.")] = "llvm",
-    name: Annotated[str, typer.Option(help="Name of the job; by default the file's.")] = "",
-    trials: Annotated[int, typer.Option(min=0, help="Trials to spend; 0: as in autotune.toml.")] = 0,
-    trials_per_round: Annotated[int, typer.Option(min=0, help="Trials a round; 0: as in autotune.toml.")] = 0,
+    target: Annotated[str, typer.Option(help="llvm (this CPU), cuda, simulated, or JSON.")] = "llvm",
+    name: Annotated[str, typer.Option(help="Name of the job; by default that of the file.")] = "",
+    trials: Annotated[int, typer.Option(min=0, help="How many trials to spend; 0: as in autotune.toml.")] = 0,
+    trials_per_round: Annotated[int, typer.Option(min=0, help="Trials in a round; 0: as in autotune.toml.")] = 0,
     input: Annotated[
         list[str] | None, typer.Option(metavar="NAME=1x3x224x224[:float32]", help="Shape of an input.")
     ] = None,
     dim: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=128", help="Size of the dimensions of that name.")
+        list[str] | None, typer.Option(metavar="NAME=128", help="Size of the dimensions with this name.")
     ] = None,
     value: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=16000", help="An input that always has this one value.")
+        list[str] | None, typer.Option(metavar="NAME=16000", help="Value of an input that is a constant.")
     ] = None,
-    priority: Annotated[int, typer.Option(help="Higher goes first.")] = 0,
+    priority: Annotated[int, typer.Option(help="Jobs with a higher priority go first.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 0,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Count only trials measured from now on.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Count only trials that are measured from now on.")] = False,
     deadline: Annotated[
-        str, typer.Option(metavar="HH:MM", help="When it should have ended: 07:00, or 2026-03-01T07:00.")
+        str, typer.Option(metavar="HH:MM", help="When the job should have ended: 07:00, or 2026-03-01T07:00.")
     ] = "",
     within: Annotated[
         str, typer.Option(metavar="30m", help="How long its stages may run: 90s, 30m or 2h, without the time it waits.")
     ] = "",
     strategy: Annotated[str, typer.Option(help="Search strategy; by default as in autotune.toml.")] = "",
-    sampler: Annotated[str, typer.Option(help="greedy or adaptive; by default the strategy's own.")] = "",
+    sampler: Annotated[str, typer.Option(help="greedy or adaptive; by default that of the strategy.")] = "",
     winograd: Annotated[
         bool,
         typer.Option(
-            help="On CPUs, Winograd's algorithm for 3x3 convolutions where it should be faster; it rounds more."
+            help="Use Winograd's algorithm for 3x3 convolutions on CPUs if it should be faster; it is less exact."
         ),
     ] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the tasks and write nothing.")] = False,
@@ -351,7 +361,7 @@ def command(
     from autotune.storage.formats import to_json
 
     workspace = workspace_of(context)
-    config = settings.load(workspace.config)
+    config = load_config(workspace.config)
     inputs, dims, values = parse_inputs(input or []), parse_dims(dim or []), parse_values(value or [])
     due = parse_deadline(deadline, time.time()) if deadline else None
     search = (priority, seed, fresh, due, strategy, sampler, winograd)

@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from autotune import config as settings
 from autotune.commands import sweep_results
 from autotune.commands.draining import DrainingDaemon
 from autotune.commands.export import export
@@ -21,7 +20,7 @@ from autotune.commands.submit import Submission, submit
 from autotune.commands.sweep_file import Point, Suite, read
 from autotune.commands.sweep_results import Outcome
 from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
-from autotune.config import Config
+from autotune.config import Config, load_config
 from autotune.errors import BadInput
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.paths import JobPaths, Workspace
@@ -140,7 +139,7 @@ def command(
     if as_json and as_csv:
         raise BadInput("give --json or --csv, not both")
     workspace = workspace_of(context)
-    config = settings.load(workspace.config)
+    config = load_config(workspace.config)
     found = read(suite, config)
     if dry_run or not (as_json or as_csv):
         _expansion(workspace, found)

@@ -1,4 +1,4 @@
-"""What every command needs of its surroundings: the workspace that was named, and where to print."""
+"""Print to the terminal, show progress, and find the workspace: what all verbs need."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from autotune.storage.paths import Workspace
 Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="7, 3,5-8, a name, last, all")]
 OneJob = Annotated[str, typer.Argument(metavar="JOB", help="7, a name or last")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-_FILE_WIDTH = 200  # a table in a file or a pipe is not folded to the width of a screen
+_FILE_WIDTH = 200  # columns of a table in a file or a pipe, which has no screen to fit on
 
 
 def workspace_of(context: typer.Context) -> Workspace:
-    """The workspace that the command line names.
+    """Return the workspace of the command line.
 
     Raises:
-        BadInput: it is not a folder.
+        BadInput: It is not a folder.
     """
     root: Workspace = context.obj
     if not root.root.is_dir():
@@ -31,17 +31,17 @@ def workspace_of(context: typer.Context) -> Workspace:
 
 
 def say(text: str) -> None:
-    """A message, to standard error."""
+    """Print a message to standard error."""
     typer.echo(printable(text), err=True)
 
 
 def tell(text: str) -> None:
-    """An answer, to standard output."""
+    """Print an answer to standard output."""
     typer.echo(printable(text))
 
 
 def show(*renderables: Any) -> None:
-    """Tables and text, to standard output."""
+    """Print tables and text to standard output."""
     from rich.console import Console
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
@@ -51,7 +51,14 @@ def show(*renderables: Any) -> None:
 
 @contextlib.contextmanager
 def steps(quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Shows the step that long work is at: live on a terminal, nothing elsewhere."""
+    """Show the current step of a long operation on a terminal. Elsewhere nothing is shown.
+
+    Args:
+        quiet: Whether to show nothing.
+
+    Yields:
+        A function to call with a description of each step.
+    """
     if quiet or not sys.stderr.isatty():
         yield lambda text: None
         return
@@ -64,7 +71,11 @@ def steps(quiet: bool = False) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def bar() -> Iterator[Callable[[int, int], None]]:
-    """Shows how much of long work is done: live on a terminal, nothing elsewhere."""
+    """Show a progress bar on a terminal. Elsewhere nothing is shown.
+
+    Yields:
+        A function to call with how much is done, and how much there is to do.
+    """
     from rich.console import Console
     from rich.progress import Progress
 

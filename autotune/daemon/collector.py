@@ -40,7 +40,7 @@ class Collector:
         """Take in one report.
 
         Raises:
-            DiskProblem: the disk refuses what has to be written.
+            DiskProblem: The disk refuses what has to be written.
         """
         self.dispatcher.stalled = False
         self.changes.note()

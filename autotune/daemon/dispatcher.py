@@ -54,7 +54,7 @@ class Dispatcher:
         """Plan if something has changed or time is up, and start what the plan says.
 
         Raises:
-            DiskProblem: the disk has no room for what stages write.
+            DiskProblem: The disk has no room for what stages write.
         """
         clock, now = self.clock.monotonic(), self.clock.time()
         if clock < self._not_before or self.pause.on or not (self.changes.unplanned or clock >= self._plan_by):

@@ -44,12 +44,12 @@ class Daemon:
     """One daemon of one workspace.
 
     Args:
-        drain: leave when nothing is left to do.
-        until: leave at this epoch second.
-        policy: overrides the one of the settings.
-        window: overrides the one of the settings.
-        runner: runs the stages; by default workers on this machine.
-        clock: what the daemon goes by; by default the time of this machine.
+        drain: Leave when nothing is left to do.
+        until: Leave at this epoch second.
+        policy: Overrides the one of the settings.
+        window: Overrides the one of the settings.
+        runner: Runs the stages; by default workers on this machine.
+        clock: What the daemon goes by; by default the time of this machine.
     """
 
     workspace: Workspace
@@ -78,9 +78,9 @@ class Daemon:
         """Serve until drained, told to stop, or out of time. Returns the exit code.
 
         Raises:
-            DaemonRunning: another daemon serves this workspace.
-            UnsupportedVersion: the workers could not load this TVM.
-            NewerFormat: the workspace is a newer autotune's.
+            DaemonRunning: Another daemon serves this workspace.
+            UnsupportedVersion: The workers could not load this TVM.
+            NewerFormat: The workspace is a newer autotune's.
             TimedOut: `until` came before the work was done.
         """
         self._runner = self.runner or self._local_workers()

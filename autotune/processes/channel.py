@@ -22,7 +22,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
     """Return a message as the line that `write_all` is to write.
 
     Raises:
-        TypeError, ValueError: the message is not JSON.
+        TypeError, ValueError: The message is not JSON.
     """
     return json.dumps(message).encode() + b"\n"
 

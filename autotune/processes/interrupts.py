@@ -16,8 +16,8 @@ class Interrupts:
     """The signals that came, in order.
 
     Attributes:
-        descriptor: is readable when a signal has come.
-        received: the numbers of the signals.
+        descriptor: Is readable when a signal has come.
+        received: The numbers of the signals.
     """
 
     descriptor: int
@@ -33,7 +33,7 @@ def interrupts(react: Callable[[], None]) -> Iterator[Interrupts]:
     """Catch both signals within a `with` block, and restore their handlers after it.
 
     Args:
-        react: is called at each signal, in the main thread.
+        react: Is called at each signal, in the main thread.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)

@@ -46,8 +46,8 @@ class ItemResult:
     Attributes:
         kind: `ok`; `error`: it raised; `crash`: its process died; `timeout`; `memory`: it needs more than it may
             have; `wrong`: it raised `WrongResult`.
-        value: what the function returned, as JSON gives it back, where `kind` is `ok`.
-        reason: one line that says what happened, where it is not.
+        value: What the function returned, as JSON gives it back, where `kind` is `ok`.
+        reason: One line that says what happened, where it is not.
     """
 
     kind: ResultKind
@@ -60,10 +60,10 @@ class _Child:
     """A forked child, seen from its parent.
 
     Attributes:
-        results: reads what it sends.
-        stderr: the reading end of its standard error.
-        pidfd: a descriptor that is readable once the child is dead; None where the system has none.
-        memory: the limit under which it was forked.
+        results: Reads what it sends.
+        stderr: The reading end of its standard error.
+        pidfd: A descriptor that is readable once the child is dead; None where the system has none.
+        memory: The limit under which it was forked.
     """
 
     pid: int
@@ -139,7 +139,7 @@ def die_with_parent(parent: int | None = None) -> None:
     """Ask the kernel to kill this process when the one that forked it dies. No effect outside Linux.
 
     Args:
-        parent: that process, where it is known; it may have died already.
+        parent: That process, where it is known; it may have died already.
     """
     parent = os.getppid() if parent is None else parent
     if sys.platform == "linux":
@@ -159,11 +159,11 @@ def isolated(
     """Yield every item with its result, in order.
 
     Args:
-        prepare: runs once in each child, and returns the function that works on an item. What that function returns
+        prepare: Runs once in each child, and returns the function that works on an item. What that function returns
             must be JSON.
-        limit_s: seconds that one item may take.
-        prepare_limit_s: seconds that `prepare` may take.
-        retried: kinds of results that are not taken from a child that has worked on other items before, as those may
+        limit_s: Seconds that one item may take.
+        prepare_limit_s: Seconds that `prepare` may take.
+        retried: Kinds of results that are not taken from a child that has worked on other items before, as those may
             be to blame. The item is then worked on once more in a fresh child.
 
     Raises:

@@ -29,9 +29,9 @@ def run(stage: Stage) -> dict[str, Any]:
         `built` and `failed`, counts of candidates, and `reference`, the seconds spent on the task's reference.
 
     Raises:
-        DamagedFile: the task cannot be read. No candidate is marked as failed.
-        DiskProblem: the disk is full. No candidate is marked as failed.
-        MachineProblem: nothing can be built on this machine. No candidate is marked as failed.
+        DamagedFile: The task cannot be read. No candidate is marked as failed.
+        DiskProblem: The disk is full. No candidate is marked as failed.
+        MachineProblem: Nothing can be built on this machine. No candidate is marked as failed.
     """
     folder = stage.paths.artifacts_of(stage.file.task, stage.file.round)
     make_folder(stage.paths.artifacts)

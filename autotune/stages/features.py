@@ -24,9 +24,9 @@ class TrialFeatures:
     """Features and times of the trials of one task.
 
     Attributes:
-        hashes: of the trials.
-        rows: of each trial, [rows, features]. A trial whose schedule crashes the compiler has no rows.
-        times_us: of each trial; 0 for a failed one.
+        hashes: Of the trials.
+        rows: Of each trial, [rows, features]. A trial whose schedule crashes the compiler has no rows.
+        times_us: Of each trial; 0 for a failed one.
     """
 
     hashes: Sequence[str] = ()
@@ -50,11 +50,11 @@ def of_task(stage: Stage, task: int, trials: Sequence[Trial], elsewhere: Path | 
     """Return the features of a task's trials. Those that are missing in the file are extracted and added to it.
 
     Args:
-        task: index of a task of this job.
-        elsewhere: the file of trials that were measured elsewhere. Those that do not fit here have no features.
+        task: Index of a task of this job.
+        elsewhere: The file of trials that were measured elsewhere. Those that do not fit here have no features.
 
     Raises:
-        DiskProblem: the file could not be written.
+        DiskProblem: The file could not be written.
     """
     from autotune.tvm_backend.search.features import FeatureExtractor
 
@@ -99,7 +99,7 @@ def of_other_jobs(stage: Stage, most: int) -> list[TrialFeatures]:
     """Return features of tasks that this job does not have, on the same kind of device, the newest first.
 
     Args:
-        most: number of trials from which on no further task is read.
+        most: Number of trials from which on no further task is read.
     """
     own = {stage.workspace.tuning_log(stage.spec.target_key, task.hash).records for task in stage.spec.tasks}
     others = [log for log in stage.workspace.tuning_logs(stage.spec.target_key) if log.records not in own]
@@ -142,7 +142,7 @@ def write(path: Path, features: TrialFeatures) -> None:
     """Replace the file by features of at least one trial.
 
     Raises:
-        DiskProblem: it could not be written.
+        DiskProblem: It could not be written.
     """
     import numpy as np
 

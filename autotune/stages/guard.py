@@ -53,10 +53,10 @@ class Guarded:
     """The result of a guarded measurement of a candidate.
 
     Attributes:
-        times: in microseconds.
-        again: how often the measurement was repeated.
-        disturbed: what disturbed the times that were kept; empty where nothing did.
-        sentinel_us: the sentinel's time; 0 where a counter shows a disturbance.
+        times: In microseconds.
+        again: How often the measurement was repeated.
+        disturbed: What disturbed the times that were kept; empty where nothing did.
+        sentinel_us: The sentinel's time; 0 where a counter shows a disturbance.
     """
 
     times: list[float]
@@ -70,8 +70,8 @@ class Guard:
     """Watches the measurements that one process makes on CPUs of its own.
 
     Attributes:
-        repeats: how often the measurement of a candidate is repeated at most.
-        limit_s: seconds for all measurements of a candidate. None is begun that might exceed it.
+        repeats: How often the measurement of a candidate is repeated at most.
+        limit_s: Seconds for all measurements of a candidate. None is begun that might exceed it.
     """
 
     cpus: tuple[int, ...]
@@ -89,7 +89,7 @@ class Guard:
         the least disturbed one.
 
         Args:
-            once: takes the times, in microseconds.
+            once: Takes the times, in microseconds.
         """
         tries: list[Guarded] = []
         started = time.monotonic()
@@ -127,6 +127,6 @@ def save_quiet(workspace: Workspace, quiet: Quiet) -> None:
     """Write the sentinel's times for later stages.
 
     Raises:
-        DiskProblem: it could not be written.
+        DiskProblem: It could not be written.
     """
     formats.write(workspace.quiet_times, QuietTimes(cpu_model(), quiet.times_us))

@@ -28,8 +28,8 @@ class CandidateProgress:
     """The candidate at which a stage died before, and the note of the candidate it works on now.
 
     Attributes:
-        last: the note of the attempt before this one; None if that one did not die at a candidate.
-        quarantined: hashes of candidates that this attempt has put into quarantine.
+        last: The note of the attempt before this one; None if that one did not die at a candidate.
+        quarantined: Hashes of candidates that this attempt has put into quarantine.
     """
 
     stage: Stage

@@ -21,8 +21,8 @@ def ensure(stage: Stage) -> tuple[Any, float]:
         The reference, None where candidates are not verified, and the seconds spent.
 
     Raises:
-        DamagedFile: the task cannot be read.
-        DiskProblem: the disk is full.
+        DamagedFile: The task cannot be read.
+        DiskProblem: The disk is full.
     """
     if stage.simulated or not stage.config.measure.verify:
         return None, 0.0

@@ -119,7 +119,7 @@ def _knobs(stage: Stage) -> Any:
     """Return the knobs of the stage's task; None where TVM's search is to work on a space that they do not cover.
 
     Raises:
-        WorkerError: knobs do not cover the space, and the job's strategy needs them.
+        WorkerError: Knobs do not cover the space, and the job's strategy needs them.
     """
     from autotune.tvm_backend.search.knobs import Knobs
 

@@ -17,10 +17,10 @@ class Session:
     """What is known after the candidates that were timed so far.
 
     Attributes:
-        times: medians of the task's trials, in microseconds.
-        quiet: the sentinel's times on this machine without other work.
-        checks: seconds of each verification.
-        again: number of measurements that were repeats.
+        times: Medians of the task's trials, in microseconds.
+        quiet: The sentinel's times on this machine without other work.
+        checks: Seconds of each verification.
+        again: Number of measurements that were repeats.
     """
 
     times: list[float]
@@ -44,7 +44,7 @@ class Session:
         """Write the sentinel's times for later stages, if they have changed.
 
         Raises:
-            DiskProblem: they could not be written.
+            DiskProblem: They could not be written.
         """
         if self.quiet != self._known:
             save_quiet(stage.workspace, self.quiet)

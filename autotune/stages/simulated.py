@@ -121,7 +121,7 @@ def _fail(trial: Trial | None, kind: Kind) -> None:
     """Fail as the recorded trial did, if it did so in this stage.
 
     Raises:
-        WorkerError: the trial failed.
+        WorkerError: The trial failed.
     """
     if trial is not None and trial.failure is not None and trial.failure.stage == kind:
         raise WorkerError(trial.failure.reason)

@@ -44,7 +44,7 @@ def update_model(stage: Stage) -> int:
         The number of the job's trials that the model was trained on.
 
     Raises:
-        DiskProblem: the model or a file of features could not be written.
+        DiskProblem: The model or a file of features could not be written.
     """
     from autotune.tvm_backend.search.cost_model import CostModel
     from autotune.tvm_backend.search.prior import prior
@@ -91,7 +91,7 @@ def forget_model(paths: JobPaths) -> None:
     """Remove the checksum of the cost model, so that the model is trained again before anyone reads it.
 
     Raises:
-        DiskProblem: the file could not be removed.
+        DiskProblem: The file could not be removed.
     """
     remove(paths.cost_model_meta)
 

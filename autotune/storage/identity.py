@@ -29,10 +29,10 @@ class Identity:
     """One process of one boot of one machine.
 
     Attributes:
-        host: the name of the machine.
-        boot_id: the kernel's identifier of the boot; empty where there is no `/proc`.
-        pid: the process id.
-        start_time: in clock ticks since the boot; 0 where there is no `/proc`.
+        host: The name of the machine.
+        boot_id: The kernel's identifier of the boot; empty where there is no `/proc`.
+        pid: The process id.
+        start_time: In clock ticks since the boot; 0 where there is no `/proc`.
     """
 
     host: str
@@ -50,7 +50,7 @@ class Identity:
         """Return the identity of the process of this machine that has this id now, alive or a zombie.
 
         Raises:
-            ProcessLookupError: there is none.
+            ProcessLookupError: There is none.
         """
         state, start_time = _state_and_start(pid)
         if not state and not _exists(pid):
@@ -82,7 +82,7 @@ class Identity:
         """Return the identity that `to_json` was called on.
 
         Raises:
-            DamagedFile: the value is not from `to_json`.
+            DamagedFile: The value is not from `to_json`.
         """
         try:
             identity = cls(value["host"], value["boot_id"], value["pid"], value["start_time"])

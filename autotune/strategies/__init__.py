@@ -12,9 +12,12 @@ An entry point that names a module alone stands for the class `Search` of that m
 from __future__ import annotations
 
 from importlib import import_module, metadata
+from typing import TYPE_CHECKING
 
-from autotune.strategies.base import Strategy
-from autotune.strategies.samplers import SAMPLERS
+from autotune.strategies.sampler_names import SAMPLERS
+
+if TYPE_CHECKING:
+    from autotune.strategies.base import Strategy
 
 __all__ = ["BACKEND_STRATEGIES", "DEFAULT", "GROUP", "SAMPLERS", "STRATEGIES", "default_sampler", "get", "names"]
 
@@ -44,9 +47,11 @@ def get(name: str) -> type[Strategy]:
     """Load the class of a strategy.
 
     Raises:
-        ValueError: there is none of this name (says which there are), it belongs to the back end, or it is not a
+        ValueError: There is none of this name (says which there are), it belongs to the back end, or it is not a
             strategy.
     """
+    from autotune.strategies.base import Strategy  # here, because the command line loads no NumPy
+
     if name in BACKEND_STRATEGIES:
         raise ValueError(f"the strategy {name!r} belongs to the TVM back end; get its class there")
     known = {**_registered(), **STRATEGIES}
@@ -67,7 +72,7 @@ def default_sampler(name: str) -> str:
     """Return the name of the sampler that a strategy uses unless the user asks for another.
 
     Raises:
-        ValueError: there is no such strategy.
+        ValueError: There is no such strategy.
     """
     return "greedy" if name in BACKEND_STRATEGIES else get(name).sampler
 

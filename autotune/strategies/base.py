@@ -78,7 +78,7 @@ class Strategy(ABC):
         """Return configurations worth measuring, best first, [n, knobs].
 
         Args:
-            count: size of the batch that a sampler will pick from them.
+            count: Size of the batch that a sampler will pick from them.
         """
 
     def propose(self, count: int, sampler: Sampler) -> list[Configuration]:

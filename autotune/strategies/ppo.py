@@ -21,12 +21,12 @@ class AgentSettings:
     """The hyperparameters of Chameleon (Ahn et al., ICLR 2020, table 9), but for the width of the layers.
 
     Attributes:
-        step: learning rate of Adam.
-        discount, gae: gamma and lambda of the generalised advantage estimate.
-        epochs: passes over a batch.
-        clip: bound of the probability ratio's distance from 1.
-        value_weight, entropy_weight: weights of these terms in the loss.
-        width: neurons of a hidden layer. The paper does not give it.
+        step: Learning rate of Adam.
+        discount, gae: Gamma and lambda of the generalised advantage estimate.
+        epochs: Passes over a batch.
+        clip: Bound of the probability ratio's distance from 1.
+        value_weight, entropy_weight: Weights of these terms in the loss.
+        width: Neurons of a hidden layer. The paper does not give it.
     """
 
     step: float = 1e-3
@@ -44,11 +44,11 @@ class EpisodeStep:
     """One step of all episodes.
 
     Attributes:
-        states: positions of the knobs in [0, 1], [episodes, knobs].
+        states: Positions of the knobs in [0, 1], [episodes, knobs].
         actions: 0, 1 or 2 for a move by -1, 0 or +1, [episodes, knobs].
         mask: 1 for the knobs that the sketch uses, else 0, [episodes, knobs].
-        log_probabilities: of the actions under the policy that chose them, [episodes].
-        values: the critic's estimates of the states, [episodes].
+        log_probabilities: Of the actions under the policy that chose them, [episodes].
+        values: The critic's estimates of the states, [episodes].
         rewards: [episodes].
     """
 
@@ -194,7 +194,7 @@ def advantages(rewards: Floats, values: Floats, settings: AgentSettings) -> Floa
 
     Args:
         rewards: [steps, n].
-        values: the critic's estimates, [steps + 1, n]; the last row is of the state after the last step.
+        values: The critic's estimates, [steps + 1, n]; the last row is of the state after the last step.
     """
     found = np.zeros_like(rewards)
     following = np.zeros(rewards.shape[1])
@@ -209,7 +209,7 @@ def training_batch(steps: Sequence[EpisodeStep], last_values: Floats, settings: 
     """Turn some steps of all episodes into a batch to learn from.
 
     Args:
-        last_values: the critic's estimates of the states after the last step, [episodes].
+        last_values: The critic's estimates of the states after the last step, [episodes].
     """
     values = np.array([*(step.values for step in steps), last_values])
     gains = advantages(np.array([step.rewards for step in steps]), values, settings)

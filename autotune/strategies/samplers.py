@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from autotune.strategies.sampler_names import SAMPLERS
 from autotune.strategies.space import Configuration, Floats, Indices, Space, as_array, as_tuples
 from autotune.strategies.view import ValidConfiguration, View, first_valid
 
-SAMPLERS = ("greedy", "adaptive")
 # How many configurations are validated and reranked for each one that is picked. Validation is slow.
 _RERANKED_PER_PICK = 4
 
@@ -22,7 +22,7 @@ class Sampler(ABC):
     """Picks a batch from what a strategy explored.
 
     Attributes:
-        fills: whether a batch that is smaller than was asked for is filled up with random configurations.
+        fills: Whether a batch that is smaller than was asked for is filled up with random configurations.
     """
 
     fills: ClassVar[bool]
@@ -34,8 +34,8 @@ class Sampler(ABC):
         """Pick at most `count` configurations, best first. All are valid and different; none was taken.
 
         Args:
-            pool: distinct configurations, best first.
-            modelled: whether a model has ranked the pool. The cost model may then correct the order.
+            pool: Distinct configurations, best first.
+            modelled: Whether a model has ranked the pool. The cost model may then correct the order.
         """
 
 
@@ -80,10 +80,10 @@ class Adaptive(Sampler):
     left out.
 
     Attributes:
-        threshold: how many times smaller the loss must become for k to rise further.
-        fewest, most: bounds of k.
+        threshold: How many times smaller the loss must become for k to rise further.
+        fewest, most: Bounds of k.
         synthesis: False goes to the next nearest configuration at once.
-        considered: size of the part of the pool that is clustered, best first. A larger part would include
+        considered: Size of the part of the pool that is clustered, best first. A larger part would include
             configurations that are not worth a measurement.
     """
 
@@ -150,11 +150,11 @@ def make(name: str, epsilon: float, synthesis: bool) -> Sampler:
     """Make a sampler by its name.
 
     Args:
-        epsilon: share of a batch that `greedy` draws at random.
-        synthesis: whether `adaptive` replaces what was measured by a synthesis.
+        epsilon: Share of a batch that `greedy` draws at random.
+        synthesis: Whether `adaptive` replaces what was measured by a synthesis.
 
     Raises:
-        ValueError: there is none of this name.
+        ValueError: There is none of this name.
     """
     if name not in SAMPLERS:
         raise ValueError(f"no sampler {name!r}; there are {', '.join(SAMPLERS)}")

@@ -22,8 +22,8 @@ class ValidConfiguration:
     """A configuration that can be measured.
 
     Attributes:
-        configuration: the one that was asked for, or another one that gives the same program.
-        score: the cost model's estimate of its relative throughput; None where there is no cost model.
+        configuration: The one that was asked for, or another one that gives the same program.
+        score: The cost model's estimate of its relative throughput; None where there is no cost model.
     """
 
     configuration: Configuration
@@ -39,15 +39,15 @@ class View:
     """All that a strategy sees of a task.
 
     Attributes:
-        space: the knobs.
-        trials: everything measured so far, oldest first, failures included.
-        score: a cheap estimate of relative throughput, [n]; higher is better, and the scale means nothing. None
+        space: The knobs.
+        trials: Everything measured so far, oldest first, failures included.
+        score: A cheap estimate of relative throughput, [n]; higher is better, and the scale means nothing. None
             while there is nothing to learn it from.
-        validate: for each configuration the valid one that would be measured. None for one that is invalid, or
+        validate: For each configuration the valid one that would be measured. None for one that is invalid, or
             whose program was measured, is pending, or was validated before under another configuration. It replays
             the schedule, which takes milliseconds a configuration.
-        pending: configurations that were proposed and are not measured yet.
-        reranks: whether the scores of `validate` are better estimates than `score`. Then it pays to validate more
+        pending: Configurations that were proposed and are not measured yet.
+        reranks: Whether the scores of `validate` are better estimates than `score`. Then it pays to validate more
             configurations than are needed and to measure the best of them.
     """
 
@@ -81,7 +81,7 @@ def first_valid(
     It validates in small groups, no more of them than it has to.
 
     Args:
-        exclude: configurations to leave out, besides those of `view.taken`.
+        exclude: Configurations to leave out, besides those of `view.taken`.
     """
     found: dict[Configuration, ValidConfiguration] = {}
     excluded = view.taken | set(exclude)

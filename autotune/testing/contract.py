@@ -22,8 +22,8 @@ class StrategyContract:
     """Subclass it as `TestYours` and name the strategy.
 
     Attributes:
-        strategy: the class that is tested.
-        most_validated: configurations that it may have validated for each one that it proposes.
+        strategy: The class that is tested.
+        most_validated: Configurations that it may have validated for each one that it proposes.
     """
 
     strategy: ClassVar[type[Strategy]]

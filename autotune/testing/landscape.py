@@ -21,10 +21,10 @@ class Landscape:
     sketch 2 the last knob has no effect: all its values give the same program, whose name has the value 0.
 
     Attributes:
-        space: the knobs; `make_space` makes such a space.
-        lowest: the configuration at the bottom of the bowl.
-        barren: whether every configuration is invalid.
-        validated: every configuration that a strategy has had validated, in order.
+        space: The knobs; `make_space` makes such a space.
+        lowest: The configuration at the bottom of the bowl.
+        barren: Whether every configuration is invalid.
+        validated: Every configuration that a strategy has had validated, in order.
     """
 
     space: Space

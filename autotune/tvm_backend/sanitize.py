@@ -29,7 +29,7 @@ def check_graph(text: str) -> None:
     """Make sure that TVM's JSON makes nothing but data.
 
     Raises:
-        ValueError: it is not such JSON, or names a type that is not allowed.
+        ValueError: It is not such JSON, or names a type that is not allowed.
     """
     try:
         types = [str(node["type"]) for node in json.loads(text)["nodes"]]
@@ -43,7 +43,7 @@ def check_trace(trace: Any) -> None:
     """Make sure that a trace, as in a tuning record, makes nothing but a schedule.
 
     Raises:
-        ValueError: it is not a trace, has an annotation that no rule makes, or holds an object that is not allowed.
+        ValueError: It is not a trace, has an annotation that no rule makes, or holds an object that is not allowed.
     """
     try:
         for kind, _, attributes, _ in trace[0]:

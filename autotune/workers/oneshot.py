@@ -52,14 +52,14 @@ def import_model(
     """Import a model and extract its tasks.
 
     Args:
-        limit_s: seconds after which the process is killed.
-        progress: is told each step.
-        memory_share: how much of the machine's memory the process may take; 1 for all.
+        limit_s: Seconds after which the process is killed.
+        progress: Is told each step.
+        memory_share: How much of the machine's memory the process may take; 1 for all.
 
     Raises:
-        AutotuneError: the one that the work raised.
-        WorkerCrashed: its process died.
-        StageTimeout: it ran past `limit_s` and was killed.
+        AutotuneError: The one that the work raised.
+        WorkerCrashed: Its process died.
+        StageTimeout: It ran past `limit_s` and was killed.
     """
     answer = _call("import", request, limit_s, progress, memory_share)
     assert isinstance(answer, ImportAnswer)
@@ -144,8 +144,8 @@ def serve(work: str, requests: int, answers: int) -> None:
 
     Args:
         work: `import` or `export`.
-        requests: the file descriptor to read the request from.
-        answers: the file descriptor to write progress and the answer to.
+        requests: The file descriptor to read the request from.
+        answers: The file descriptor to write progress and the answer to.
     """
     try:
         request = decode(next(iter(MessageReader(requests))))

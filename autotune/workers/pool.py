@@ -27,12 +27,12 @@ class _WorkerProcess:
     """One worker and the stages it has.
 
     Attributes:
-        kind: the kind of target it was started for.
-        answers: reads what it reports.
-        deadlines: when to give up on it, in monotonic seconds, by the id of each of its stages.
-        ready_by: when to give up on its start; None once it is ready.
-        stages: how many stages it was given.
-        fatal: why it cannot run any stage.
+        kind: The kind of target it was started for.
+        answers: Reads what it reports.
+        deadlines: When to give up on it, in monotonic seconds, by the id of each of its stages.
+        ready_by: When to give up on its start; None once it is ready.
+        stages: How many stages it was given.
+        fatal: Why it cannot run any stage.
     """
 
     kind: str
@@ -63,8 +63,8 @@ class WorkerPool(StageRunner):
     old one finishes what it has, and goes.
 
     Args:
-        grace_s: seconds that a worker may take to kill a stage at its limit and say so.
-        stages_each: how many stages a worker is given; 0 for no limit.
+        grace_s: Seconds that a worker may take to kill a stage at its limit and say so.
+        stages_each: How many stages a worker is given; 0 for no limit.
     """
 
     def __init__(self, workspace: Workspace, grace_s: float, stages_each: int = 0) -> None:

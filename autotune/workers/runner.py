@@ -27,11 +27,11 @@ class StageRunner(ABC):
         """Hand over a stage.
 
         Args:
-            kind: the kind of its job's target: `llvm`, `cuda` or `simulated`.
-            request: the stage and what it may use; its `id` comes back in the report.
+            kind: The kind of its job's target: `llvm`, `cuda` or `simulated`.
+            request: The stage and what it may use; its `id` comes back in the report.
 
         Raises:
-            DiskProblem: the stage was not taken, and will not be reported.
+            DiskProblem: The stage was not taken, and will not be reported.
         """
 
     @abstractmethod
@@ -47,7 +47,7 @@ class StageRunner(ABC):
         """Yield the reports that are there, without waiting.
 
         Args:
-            readable: those of `descriptors` that are known to be readable. May be empty.
+            readable: Those of `descriptors` that are known to be readable. May be empty.
         """
 
     @abstractmethod

@@ -24,7 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from autotune import config as settings
+from autotune.config import load_config
 from autotune.errors import AutotuneError, Busy, ConfigError, DiskProblem, MachineProblem, disk_problem
 from autotune.machine.hardware import lent_cpus, pin
 from autotune.machine.leases import lease
@@ -207,7 +207,7 @@ def run_stage(workspace: Workspace, request: RunStage, fitness: Fitness) -> dict
     """
     from autotune.stages.stage import Stage
 
-    config = settings.load(workspace.config)
+    config = load_config(workspace.config)
     wait_s = _MEASURE_LEASE_WAIT_S if request.kind == "measure" else _LEASE_WAIT_S
     with lease(config.machine.lock_folder, request.resources, wait_s):
         share = memory_share(len(request.cpus), len(lent_cpus(config.machine.cpu_slots)))

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune import config as settings
 from autotune.commands import submit
+from autotune.config import load_config
 from autotune.planning import policies
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
 from autotune.planning.simulator import simulate
@@ -126,7 +126,7 @@ def _publish(workspace: Workspace, job: SimulatedJob) -> None:
     tasks = tuple(TaskSpec(f"task{n}", f"{job.id:08}{n:08}", 1 + n % 3, "1x8", 0.1, True) for n in range(job.tasks))
     found = ImportAnswer(target, f"{SIMULATED}-{job.name}", (), tasks, (0,) * job.tasks)
     asked = submit.Submission(Path(job.name), SIMULATED, job.name, job.trials, job.trials_per_round, seed=SEED)
-    submit.publish(workspace, settings.load(workspace.config), asked, found)
+    submit.publish(workspace, load_config(workspace.config), asked, found)
 
 
 def _explain(scenario: Scenario, policy: str, ran: Sequence[workspaces.Ran], speed: float) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune import config as settings
+from autotune.config import load_config
 from autotune.daemon import capacity
 from autotune.machine.hardware import cpu_model
 from autotune.storage.paths import Workspace
@@ -40,7 +40,7 @@ def remeasured(work: Path, found: dict[str, Any]) -> dict[str, Any]:
     """The results, with each task's best candidate rebuilt and timed again with nothing else running."""
     print("measuring the best kernels again", flush=True)
     roots = [_folder(work, row["policy"]) for row in found["policies"]]
-    threads = capacity.threads(settings.load(Workspace(roots[0]).config))
+    threads = capacity.threads(load_config(Workspace(roots[0]).config))
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("remeasure.py")), *map(str, roots)],
         env={**os.environ, "TVM_NUM_THREADS": str(threads)},

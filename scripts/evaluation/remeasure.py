@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune import config as settings
+from autotune.config import load_config
 from autotune.daemon.capacity import cpus
 from autotune.machine.hardware import pin
 from autotune.storage import formats
@@ -41,7 +41,7 @@ class Best:
 
 def main() -> None:
     roots = [Path(word) for word in sys.argv[1:]]
-    config = settings.load(Workspace(roots[0]).config)
+    config = load_config(Workspace(roots[0]).config)
     pin(cpus(config).cpu_device)
     load_tvm("llvm")
     measure = config.measure

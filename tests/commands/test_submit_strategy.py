@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from autotune import config as settings
 from autotune import strategies
 from autotune.commands import submit
+from autotune.config import Config, load_config
 from autotune.errors import BadInput
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec, from_json, to_json
 
 
 def chosen(strategy="", sampler="", search=None):
-    config = settings.Config()
+    config = Config()
     return submit._search(
         submit.Submission(Path("m.onnx"), strategy=strategy, sampler=sampler),
         replace(config, search=replace(config.search, **(search or {}))),
@@ -52,7 +52,7 @@ def test_nonsense_in_the_settings_is_told_where_it_stands(tmp_path):
     path = tmp_path / "autotune.toml"
     path.write_text('[search]\nsampler = "best"\n')
     with pytest.raises(BadInput, match="autotune.toml:2: 'sampler' in .search. must be one of"):
-        settings.load(path)
+        load_config(path)
 
 
 def test_a_job_from_before_there_were_strategies_goes_on_as_it_was(make_job):

@@ -144,6 +144,10 @@ class TestADamagedFile:
             assert "\n" not in str(raised.value) and str(file) in str(raised.value)
         assert not workspace.target_keys()
 
+    def test_with_more_after_its_end_is_refused(self, workspace: Workspace, file: Path) -> None:
+        file.write_bytes(file.read_bytes() + file.read_bytes())
+        self.refused(workspace, file, DamagedFile, "more after the end")
+
     @pytest.mark.parametrize(
         ("line", "path", "value", "fault"),
         [

@@ -32,6 +32,13 @@ def test_no_table_is_wider_than_the_terminal(width: int) -> None:
         assert max(map(len, lines(table, width))) <= width
 
 
+def test_where_bars_have_no_room_they_are_left_out_and_nothing_but_names_and_reasons_is_folded() -> None:
+    narrow, wide = (lines(render.queue([JOB], None, sparks={1: "█▁"}), width) for width in (66, 140))
+    assert "PROGRESS" not in narrow[0] and "PROGRESS" in wide[0]
+    assert narrow[0].split() == ["ID", "NAME", "TARGET", "STATE", "TRIALS", "TASKS", "SUM", "ETA", "WHY"]
+    assert "winogr…" in narrow[1] and "waiting" in narrow[1] and "8/64" in narrow[1]
+
+
 def test_a_long_name_loses_its_middle_and_its_row_is_one_line() -> None:
     (_, row, *_) = lines(render.tasks(JOB), 80)
     assert row.split()[1].startswith("winograd_conv2d") and "…" in row and row.split()[1].endswith("it_17")

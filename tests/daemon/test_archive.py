@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from autotune import config as settings
+from autotune.config import load_config
 from autotune.daemon.loop import Daemon
 from autotune.daemon.queued_job import QueuedJob
 from autotune.storage import formats
@@ -46,7 +46,7 @@ def daemon(workspace: Workspace, make_job: Callable[..., JobPaths], simulate: Ca
     simulate(devices=2, speed=1000.0)
     for id in (1, 2, 3):
         make_job(id, f"net{id}", tasks=1, target="simulated", target_key="simulated", trials=8)
-    daemon = Watched(workspace, settings.load(workspace.config), until=time.time() + LIMIT_S)
+    daemon = Watched(workspace, load_config(workspace.config), until=time.time() + LIMIT_S)
     daemon.held, daemon.ledgers = [], []
     return daemon
 

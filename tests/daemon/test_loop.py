@@ -11,8 +11,8 @@ from itertools import pairwise
 
 import pytest
 
-from autotune import config as settings
 from autotune.commands import status
+from autotune.config import load_config
 from autotune.daemon.clock import DaemonClock
 from autotune.daemon.loop import Daemon
 from autotune.daemon.watch import nudge
@@ -87,7 +87,7 @@ def job(make_job: Callable[..., JobPaths], simulate: Callable[..., None]) -> Job
 
 
 def daemon(workspace: Workspace, clock: ManualClock, runner: ScriptedRunner, **options: object) -> Daemon:
-    return Daemon(workspace, settings.load(workspace.config), runner=runner, clock=clock, **options)  # type: ignore
+    return Daemon(workspace, load_config(workspace.config), runner=runner, clock=clock, **options)  # type: ignore
 
 
 def state(job: JobPaths) -> JobState:
@@ -99,7 +99,7 @@ def test_a_stage_that_fails_is_tried_again_and_then_its_task_is_set_aside(
 ) -> None:
     runner = ScriptedRunner(clock, lambda stage: StageReport(stage.id, "failed", 1.0, reason="no kernel"))
     assert daemon(workspace, clock, runner, drain=True).run() == 1
-    attempts = settings.load(workspace.config).daemon.attempts
+    attempts = load_config(workspace.config).daemon.attempts
     assert [stage.attempt for _, stage in runner.started] == list(range(attempts))
     assert len({stage.id for _, stage in runner.started}) == attempts
     assert (state(job).state, state(job).reason) == (
@@ -145,7 +145,7 @@ def test_until_lets_nothing_start_and_gives_up_what_does_not_end_within_the_grac
     workspace: Workspace, clock: ManualClock, job: JobPaths
 ) -> None:
     runner = ScriptedRunner(clock, lambda stage: None)
-    grace_s = settings.load(workspace.config).daemon.stop_grace_s
+    grace_s = load_config(workspace.config).daemon.stop_grace_s
     with pytest.raises(TimedOut):
         daemon(workspace, clock, runner, until=NOON + 100).run()
     assert len(runner.started) == 1 and runner.stopped

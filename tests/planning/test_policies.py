@@ -43,10 +43,10 @@ class TestNames:
         file = tmp_path / "autotune.toml"
         for name in policies.POLICIES:
             file.write_text(f'[daemon]\npolicy = "{name}"\n')
-            assert config.load(file).daemon.policy == name
+            assert config.load_config(file).daemon.policy == name
         file.write_text('[daemon]\npolicy = "fifo"\n')
         with pytest.raises(ConfigError, match=r":2: 'policy' in \[daemon\] must be one of predictive, "):
-            config.load(file)
+            config.load_config(file)
         assert config.Config().daemon.policy == policies.DEFAULT
 
 

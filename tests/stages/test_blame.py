@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune import config as settings
+from autotune.config import load_config
 from autotune.errors import DamagedFile, DiskProblem, MachineProblem, disk_problem
 from autotune.processes.isolate import ItemResult
 from autotune.processes.messages import RunStage
@@ -29,7 +29,7 @@ def stage(workspace: Workspace, make_job: Callable[..., JobPaths]) -> Callable[[
         paths = make_job(tasks=1, target=target)
         formats.write(paths.stage(0, 0), StageFile(0, 0, "build", (Candidate("a", [], []),)))
         request = RunStage(0, paths.folder.name, 0, 0, "search", (0,), 0.0, count=1)
-        return Stage.load(workspace, settings.load(workspace.config), request)
+        return Stage.load(workspace, load_config(workspace.config), request)
 
     return load
 

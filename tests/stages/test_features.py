@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune import config as settings
+from autotune.config import load_config
 from autotune.processes.messages import RunStage
 from autotune.stages import features
 from autotune.stages.features import TrialFeatures
@@ -49,7 +49,7 @@ def test_a_file_without_times_is_an_empty_sample(tmp_path: Path) -> None:
 def stage(workspace: Workspace, make_job: Callable[..., JobPaths]) -> Stage:
     """A stage of a job with tasks 0 and 1, and logs of these and of three others, `x0` the newest of them."""
     request = RunStage(0, make_job(tasks=2).folder.name, 0, 0, "search", (0,), 0.0, count=8)
-    stage = Stage.load(workspace, settings.load(workspace.config), request)
+    stage = Stage.load(workspace, load_config(workspace.config), request)
     hashes = [task.hash for task in stage.spec.tasks]
     for age, name in enumerate([*hashes, "x0", "x1", "x2"]):
         log = workspace.tuning_log(stage.spec.target_key, name)

@@ -110,7 +110,7 @@ class Job:
         from autotune import config
 
         request = RunStage(0, self.paths.folder.name, 0, 0, "measure", (0,), 0.0, device="cpu", attempt=attempt)
-        return Stage.load(self.workspace, config.load(self.workspace.config), request)
+        return Stage.load(self.workspace, config.load_config(self.workspace.config), request)
 
     def run(self, attempt: int = 0) -> int:
         """Measure in a child with 128 MiB, as a worker does; returns how that ended."""

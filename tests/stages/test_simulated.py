@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune import config as settings
+from autotune.config import load_config
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
 from autotune.planning.view import MachineResources
 from autotune.processes.messages import RunStage
@@ -33,7 +33,7 @@ def job(workspace: Workspace, make_job: Callable[..., JobPaths], simulate: Calla
         if not paths.stage(0, round).exists():
             formats.write(paths.stage(0, round), StageFile(0, round, "search"))
         request = RunStage(0, paths.folder.name, 0, round, "search", (0,), 0.0, count=8, device=device)
-        return Stage.load(workspace, settings.load(workspace.config), request)
+        return Stage.load(workspace, load_config(workspace.config), request)
 
     return load
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from autotune.commands.render import short
+from autotune.commands.fitted import short
 from autotune.commands.report.facts import JobReport, TaskReport
 from autotune.errors import BadInput, one_line
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.commands import status
 from autotune.commands.report import history, knobs, references, trials, wall_time
-from autotune.commands.report.knobs import Knob
+from autotune.commands.report.knobs import KnobImportance
 from autotune.commands.report.outlook import Outlook, outlook
 from autotune.commands.report.references import References
 from autotune.commands.report.trials import BestPoint, FailureCount, LatencyPoint, TaskTrials
@@ -50,7 +50,7 @@ class TaskReport:
     gflops: float | None
     set_aside: str
     curve: tuple[BestPoint, ...]
-    knobs: tuple[Knob, ...]
+    knobs: tuple[KnobImportance, ...]
 
 
 @dataclass(frozen=True)

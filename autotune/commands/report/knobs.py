@@ -20,7 +20,7 @@ _SAMPLES = {"SamplePerfectTile", "SampleCategorical", "SampleComputeLocation", "
 
 
 @dataclass(frozen=True)
-class Knob:
+class KnobImportance:
     """One knob of a task.
 
     Attributes:
@@ -38,7 +38,7 @@ class Knob:
     trials: int
 
 
-def importance(trials: Sequence[Trial]) -> tuple[Knob, ...]:
+def importance(trials: Sequence[Trial]) -> tuple[KnobImportance, ...]:
     """Return the knobs of a task, the most important first; none if too few trials have a time."""
     having = [(us, decisions(trial.trace)) for trial in trials if (us := trial.median_us) is not None and us > 0]
     timed = sorted(having, key=lambda pair: pair[0])
@@ -49,13 +49,13 @@ def importance(trials: Sequence[Trial]) -> tuple[Knob, ...]:
     return tuple(sorted((knob for knob in found if knob is not None), key=lambda knob: -knob.importance))
 
 
-def _knob(name: str, timed: Sequence[tuple[float, dict[str, str]]]) -> Knob | None:
+def _knob(name: str, timed: Sequence[tuple[float, dict[str, str]]]) -> KnobImportance | None:
     having = [(math.log(us), values[name]) for us, values in timed if name in values]
     if len(having) < _FEWEST_TRIALS or len({value for _, value in having}) < 2:
         return None
     fast = [values[name] for _, values in timed[: max(1, len(timed) // 10)] if name in values]
     good = sorted(dict.fromkeys(fast), key=lambda value: -fast.count(value))
-    return Knob(name, _explained(having), timed[0][1].get(name, ""), tuple(good[:3]), len(having))
+    return KnobImportance(name, _explained(having), timed[0][1].get(name, ""), tuple(good[:3]), len(having))
 
 
 def _explained(having: Sequence[tuple[float, str]]) -> float:

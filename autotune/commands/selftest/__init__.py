@@ -1,5 +1,6 @@
-"""Break it on purpose: kill processes at every durable step, and look at the order in which files become durable.
+"""Test that nothing is lost when processes are killed at any step, or when the power fails.
 
-`points` runs inside the processes that are to die, `plan` says where, `run` starts them, kills, starts again and
-judges, and `power` reads a recording of a run as a power cut would.
+`plan` chooses at which steps processes are killed. `points` runs inside the processes and kills them there. `run`
+starts the processes, starts them again after they were killed, and checks the result. `power` checks the recorded order
+of a run's steps: it finds what a power failure could lose.
 """

@@ -1,8 +1,8 @@
-"""Submit a job for a simulated device: what `autotune submit` does, less reading a model. For `autotune selftest`.
+"""Submit a job for a simulated device, as `autotune submit` does, but without a model. For `autotune selftest`.
 
     python -m autotune.commands.selftest.enqueue --workspace DIR NAME SEED TRIALS TASK...
 
-Prints the id once the job is published. Tasks of the same name are the same task, with one tuning log.
+It prints the id when the job is published. Tasks of the same name are the same task and share a tuning log.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import hashlib
 import sys
 from pathlib import Path
 
-from autotune import config as settings
 from autotune.commands import submit
+from autotune.config import load_config
 from autotune.errors import AutotuneError
 from autotune.processes.messages import ImportAnswer
 from autotune.storage.formats import InputSpec, TaskSpec
@@ -23,6 +23,7 @@ ROUND_TRIALS = 4
 
 
 def main() -> None:
+    """Submit the job that the command line describes."""
     parser = argparse.ArgumentParser(prog="autotune.commands.selftest.enqueue")
     parser.add_argument("--workspace", type=Path, required=True)
     parser.add_argument("name")
@@ -51,7 +52,7 @@ def main() -> None:
         (1 << 20,) * len(tasks),
     )
     try:
-        spec = submit.publish(workspace, settings.load(workspace.config), request, known)
+        spec = submit.publish(workspace, load_config(workspace.config), request, known)
     except AutotuneError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(error.exit_code)

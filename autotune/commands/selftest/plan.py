@@ -1,4 +1,4 @@
-"""Which steps are to be the last ones of some process: a plan that a seed makes again."""
+"""Plan at which steps processes are killed. The same seed gives the same plan."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from typing import Literal
 Scope = Literal["one", "all"]
 
 KILLS_A_ROUND = 24
-_SCOPES = 4  # one death in so many takes the daemon along
+_SCOPES = 4  # one kill in so many also kills the daemon
 
 
 @dataclass(frozen=True)
 class Kill:
-    """A process dies at the n-th time that any process comes to a site; `all`: the daemon and so everyone with it."""
+    """A planned kill.
+
+    Attributes:
+        site: The kind of step, as `points` names it.
+        occurrence: At which arrival at the site, counted over all processes from 1.
+        scope: `one` kills that process. `all` also kills the daemon, and so all of its processes.
+    """
 
     site: str
     occurrence: int
@@ -24,14 +30,19 @@ class Kill:
 
 
 def plan(sites: Counter[str], rounds: int, seed: int) -> list[list[Kill]]:
-    """Kills for each round, drawn from the steps of an undisturbed run: one step of every site before a second one.
+    """Choose kills for each round from the steps of an undisturbed run.
 
-    In which round a process dies at a step, and with whom, depends on the seed and on that step only. So two
-    runs whose steps differ a little get plans that differ as little.
+    Every site gets one kill before any site gets a second one. The round and the scope of a kill depend on the seed and
+    its step only. So two runs with slightly different steps get slightly different plans.
 
     Args:
-        sites: how often the undisturbed run came to each site.
-        rounds: how many rounds, of `KILLS_A_ROUND` kills on average; 0: as many as it takes to kill at every step.
+        sites: How often the undisturbed run reached each site.
+        rounds: How many rounds there are, with `KILLS_A_ROUND` kills on average; 0 for enough rounds to kill at every
+            step.
+        seed: The seed of the plan.
+
+    Returns:
+        The kills of each round.
     """
     steps = [(rank, draw, kill) for site in sites for rank, (draw, kill) in enumerate(_drawn(site, sites[site], seed))]
     count = rounds or max(1, -(-len(steps) // KILLS_A_ROUND))
@@ -42,7 +53,7 @@ def plan(sites: Counter[str], rounds: int, seed: int) -> list[list[Kill]]:
 
 
 def _drawn(site: str, count: int, seed: int) -> list[tuple[int, Kill]]:
-    """The steps of a site in the order in which they are drawn, with their draws."""
+    """Return a kill for each step of a site with its random number, in the order of these numbers."""
     found = []
     for occurrence in range(1, count + 1):
         digest = hashlib.sha256(f"{seed}/{site}/{occurrence}".encode()).digest()
@@ -52,6 +63,6 @@ def _drawn(site: str, count: int, seed: int) -> list[tuple[int, Kill]]:
 
 
 def coverage(sites: Iterable[str], deaths: Iterable[str]) -> tuple[int, int]:
-    """How many of the sites somebody died at, and how many there are."""
+    """Return at how many sites a process was killed, and how many sites there are."""
     known = set(sites)
     return len(known & set(deaths)), len(known)

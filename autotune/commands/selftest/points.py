@@ -1,15 +1,17 @@
-"""Crash points: in a process started to be killed, every durable step is seen, and one of them is its last.
+"""Kill this process at a planned step. This code runs inside the processes of `autotune selftest`.
 
-`hook/sitecustomize.py` calls `arm` at the start of every Python that has that folder on PYTHONPATH. It does something
-only when AUTOTUNE_CHAOS names a folder with `orders.json`; production code knows nothing of it.
+`hook/sitecustomize.py` calls `arm` when Python starts with that folder on PYTHONPATH. It does something only if
+AUTOTUNE_CHAOS names a folder with `orders.json`. Production code does not know about it.
 
-A **step** is one phase (`before`, `torn`, `after`) of one call that changes files below the given roots. Its **site**
-is `role call phase kind-of-file`, such as `stage rename after jobs/JOB/stages/ROUND.json`. Python's audit hooks
-show what is opened, renamed or removed from anywhere, but not what is written, synced or locked, and never the moment
-after. So the functions of `os` and `fcntl` are replaced by callables that show both moments; the audit hook is left
-with what goes past them, which is `open()`.
+A **step** is one phase (`before`, `torn`, `after`) of a call that changes files below the given roots. Its **site** is
+`role call phase kind-of-file`, such as `stage rename after jobs/JOB/stages/ROUND.json`.
 
-Steps of all processes are counted in one file for each site: by the position after an append, which is atomic.
+Python's audit hooks report what is opened, renamed or removed. They do not report what is written, synced or locked,
+and nothing after a call. So the functions of `os` and `fcntl` are replaced by callables that report both moments. The
+audit hook is only used for `open()`, which does not call these functions.
+
+The steps of all processes are counted together. Each site has a file to which a byte is appended at each step.
+Appending is atomic, and the position after it is the count.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ _KINDS = [
 
 
 def kind_of(path: str, roots: list[str]) -> str:
-    """What kind of file a path below one of the roots is, without its numbers; empty for one that is elsewhere."""
+    """Return the kind of a file: its path below a root without numbers. It is empty for a file outside the roots."""
     for root in roots:
         if path == root or path.startswith(root + "/"):
             kind = path[len(root) :].lstrip("/") or "."
@@ -58,7 +60,7 @@ def kind_of(path: str, roots: list[str]) -> str:
 
 
 def role_of(words: list[str]) -> str:
-    """What a process is for, by its command line."""
+    """Return the role of a process, such as `worker`, from its command line."""
     for word in words:
         if word == "autotune.workers.worker":
             return "worker"
@@ -72,12 +74,23 @@ def role_of(words: list[str]) -> str:
 
 @dataclass
 class _Armed:
-    """What the orders say, and which descriptors lead to files below the roots."""
+    """The orders of this process, and its open files below the roots.
+
+    Attributes:
+        folder: The folder with the orders.
+        roots: The folders whose files are watched.
+        record: Whether to record all steps.
+        kills: For each site, by occurrence, who is killed: `one`, or `all` for the daemon too.
+        daemon_info: The file that says who the daemon is.
+        role: The role of this process.
+        files: The paths of open files by descriptor.
+        busy: Whether a replaced call is running.
+    """
 
     folder: str
     roots: list[str]
     record: bool
-    kills: dict[str, dict[int, str]]  # site -> occurrence -> who dies: "one", or "all" with the daemon
+    kills: dict[str, dict[int, str]]
     daemon_info: str
     role: str = ""
     files: dict[int, str] = field(default_factory=dict)
@@ -94,7 +107,7 @@ class _Armed:
                 self.die(site, occurrence, wanted[occurrence])
 
     def doomed(self, call: str, path: str) -> bool:
-        """Whether there is an order to tear this call in the middle; steps that nobody asks for are not counted."""
+        """Return whether a kill in the middle of this call may be planned. Other calls are not split."""
         return self.record or f"{self.role} {call} torn {kind_of(path, self.roots)}" in self.kills
 
     def count(self, site: str) -> int:
@@ -104,7 +117,7 @@ class _Armed:
         self._add(name, json.dumps(record).encode() + b"\n")
 
     def _add(self, name: str, data: bytes) -> int:
-        """Append to a file of the orders' folder; returns where it ends then."""
+        """Append to a file in the folder of the orders, and return the position of its end."""
         descriptor = _REAL["open"](os.path.join(self.folder, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         _REAL["write"](descriptor, data)
         end = os.lseek(descriptor, 0, os.SEEK_CUR)
@@ -118,7 +131,7 @@ class _Armed:
                 with open(self.daemon_info, "rb") as file:
                     os.kill(json.load(file)["identity"]["pid"], signal.SIGKILL)
             except (OSError, ValueError, KeyError):
-                pass  # no daemon: this process dies alone
+                pass  # there is no daemon: only this process is killed
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -126,7 +139,7 @@ _REAL: dict[str, Callable[..., Any]] = {}
 
 
 def arm() -> None:
-    """Follow the orders in the folder that AUTOTUNE_CHAOS names; without it, do nothing."""
+    """Watch the steps of this process, as the orders in the folder of AUTOTUNE_CHAOS say. Without it, do nothing."""
     folder = os.environ.get(VARIABLE)
     if not folder or _REAL:
         return
@@ -164,7 +177,10 @@ def _wrap(armed: _Armed) -> None:
 
 
 class _Watched:
-    """A call that shows itself before and after. No function, for a class attribute must not turn it into a method."""
+    """A replaced function that reports its steps.
+
+    It is an object and not a function, because a function that is a class attribute would become a method.
+    """
 
     def __init__(self, armed: _Armed, name: str, real: Callable[..., Any]) -> None:
         self.armed, self.name, self.real = armed, name, real
@@ -173,7 +189,7 @@ class _Watched:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.armed.busy:
             return self.real(*args, **kwargs)
-        self.armed.busy = True  # what is called from here is no step; threads of a victim may hide a step each
+        self.armed.busy = True  # calls from here are no steps; a step of another thread may be missed meanwhile
         try:
             return _DOES.get(self.name, _by_path)(self, args, kwargs)
         finally:
@@ -231,7 +247,7 @@ def _by_descriptor(call: _Watched, args: Any, kwargs: Any) -> Any:
 
 
 def _opened_unseen(armed: _Armed, file: Any) -> str | None:
-    """What a descriptor of `open()` leads to, where there is a `/proc` to say it."""
+    """Return the path of a file that `open()` opened; None if it is outside the roots or there is no `/proc`."""
     try:
         path = os.readlink(f"/proc/self/fd/{file if isinstance(file, int) else file.fileno()}")
     except OSError:
@@ -282,7 +298,7 @@ def _absolute(armed: _Armed, path: Any, folder: int | None) -> str:
 
 
 def _audit(armed: _Armed, event: str, args: Any) -> None:
-    """What went past the replaced functions: `open()` for writing."""
+    """Report an `open()` for writing, which does not call the replaced functions."""
     if event != "open" or armed.busy or not isinstance(args[1], str) or not set(args[1]) & set("wax+"):
         return
     if isinstance(args[0], (str, bytes, os.PathLike)):

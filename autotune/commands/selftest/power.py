@@ -1,18 +1,19 @@
-"""What a power cut would make of a recorded run: files and names that were announced before they were durable.
+"""Find what a power failure could lose in a recorded run: data that was relied on before it was durable.
 
-SIGKILL leaves the page cache alone, so no kill shows a missing fsync. This reads the order of durable calls instead,
-with a small model of the storage that grants only what POSIX does, in the spirit of ALICE (Pillai et al., "All File
-Systems Are Not Created Equal", OSDI 2014): what was written is durable once the file was synced, and a name that was
-made, moved or removed is durable once its folder was. The rules:
+SIGKILL does not clear the page cache, so no kill reveals a missing fsync. This module reads the order of the recorded
+steps instead. Its model of the storage grants only what POSIX guarantees, in the spirit of ALICE (Pillai et al., "All
+File Systems Are Not Created Equal", OSDI 2014): the content of a file is durable when the file was synced, and a name
+that was made, moved or removed is durable when its folder was synced. The rules:
 
-1. A file is renamed only when all that was written to it is durable; a folder, when everything in it is.
-2. A published file is never written in place, only appended to.
-3. Before a process tells anyone (writes to a pipe, lets go of a lock, ends), what it wrote, made, moved or removed
-   is durable, less what may be lost: locks, temporary names, unpublished jobs, built libraries, text for people, and
-   who the daemon is.
-4. A stage logs no trial after it has published what follows.
+1. A file is renamed only when its whole content is durable. A folder is renamed only when everything in it is.
+2. A published file is only appended to, never overwritten in place.
+3. A process makes everything durable that it wrote, made, moved or removed, before another process can rely on it:
+   before it writes to a pipe, releases a lock or ends. Exceptions are what may be lost: locks, temporary files,
+   unpublished jobs, built libraries, text for people, and the file that says who the daemon is.
+4. A stage logs no trial after it has published the next stage.
 
-Of what goes through `open()` only the opening is seen, and taken for a write; of a linker's library, nothing.
+Limits: of a file that `open()` opens, only the opening is recorded, and it counts as a write. What a linker writes is
+not recorded.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ _TUNING_LOG = re.compile(r"/logs/tuning/.*\.jsonl$")
 
 
 def violations(trace: Iterable[dict[str, Any]]) -> list[str]:
-    """What breaks a rule in the recording of a run, each kind of it once."""
+    """Find the violations of the rules in a recorded run.
+
+    Args:
+        trace: The recorded steps, in order.
+
+    Returns:
+        A line for each kind of violation.
+    """
     disk = _Disk()
     for entry in trace:
         role, call, phase, kind = entry["site"].split(" ", 3)
@@ -43,13 +51,20 @@ def violations(trace: Iterable[dict[str, Any]]) -> list[str]:
 
 @dataclass
 class _Disk:
-    """Which contents and names are not durable yet, and who is to blame."""
+    """The state of the disk: which contents and names are not durable yet, and which process changed them.
 
-    contents: dict[str, int] = field(default_factory=dict)  # path -> pid
-    names: dict[str, dict[str, int]] = field(default_factory=dict)  # folder -> path -> pid
-    published: set[str] = field(default_factory=set)
-    in_place: set[str] = field(default_factory=set)  # open for writing elsewhere than at the end
-    followed: dict[int, str] = field(default_factory=dict)  # pid -> the stage file it published
+    Attributes:
+        contents: Files whose content is not durable, with the process id of the last writer.
+        names: Folders with names that are not durable, with the process id that made, moved or removed each name.
+        in_place: Files that are open for overwriting.
+        followed: The next stage file that a process has published, by process id.
+        found: The violations so far.
+    """
+
+    contents: dict[str, int] = field(default_factory=dict)
+    names: dict[str, dict[str, int]] = field(default_factory=dict)
+    in_place: set[str] = field(default_factory=set)
+    followed: dict[int, str] = field(default_factory=dict)
     found: list[str] = field(default_factory=list)
 
     def did(self, role: str, call: str, kind: str, entry: dict[str, Any]) -> None:
@@ -74,7 +89,7 @@ class _Disk:
         if entry.get("new"):
             self._named(path, pid)
         (self.in_place.discard if entry.get("append") else self.in_place.add)(path)
-        if entry.get("unseen"):  # whoever opens it for writing will write
+        if entry.get("unseen"):  # a file that is opened for writing counts as written
             self._wrote(role, "write", kind, path, pid)
 
     def _wrote(self, role: str, call: str, kind: str, path: str, pid: int) -> None:
@@ -106,7 +121,7 @@ class _Disk:
         self._named(path, pid)
 
     def told(self, pid: int, how: str) -> None:
-        """Whatever this process did, others now count on."""
+        """Record that other processes may now rely on everything that a process did."""
         for path, writer in list(self.contents.items()):
             if writer == pid and _matters(path):
                 self.found.append(f"{how} before the content of {_plain(path)} was durable")
@@ -132,7 +147,7 @@ def _folder(path: str) -> str:
 
 
 def _plain(path: str) -> str:
-    """The last two parts, without numbers, so that the same fault is the same line."""
+    """Return the last two parts of a path without numbers, so that equal violations give equal lines."""
     return re.sub(r"\d+", "#", "/".join(PurePosixPath(path).parts[-2:]))
 
 

@@ -1,9 +1,14 @@
-"""One round: a fresh workspace, a queue, processes that die, and a judgement of what is left.
+"""Run one round of the selftest: start a queue in a new workspace, kill its processes, and check what is left.
 
-After every death the daemon is started again, and every command again whose process died. In the end the queue must
-be drained, and this must hold: every acknowledged submit is there, no logged trial is lost or there twice, nothing runs
-any more, `check` finds nothing wrong, the next daemon deletes the leftovers, and, where the outcome depends on the seed
-alone, it is that of an undisturbed round.
+After every kill the daemon is started again, and so is every command whose process was killed. At the end the queue
+must be drained, and all of these must hold:
+
+- Every acknowledged job is there.
+- No logged trial is lost, and none is in a log twice.
+- No process still runs.
+- `check` finds no problem.
+- The next daemon deletes the leftovers.
+- If the result depends on the seed only, it is the same as in an undisturbed round.
 """
 
 from __future__ import annotations
@@ -35,15 +40,22 @@ from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT
 
 HOOK = Path(__file__).parent / "hook"
-_GONE_WITHIN_S = 10.0
+_EXIT_LIMIT_S = 10.0  # for the processes of a daemon that was killed
 _TRIES = 200
 
 Trials = Counter[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a round came to. `deaths` are sites, or who died at a random time; without `problems`, all held."""
+class RoundResult:
+    """The result of a round.
+
+    Attributes:
+        deaths: For each killed process, the site, or its role if it was killed at a random time.
+        problems: What is wrong; empty if nothing is.
+        jobs: How each job ended, by name.
+        trials: How often each trial is in the logs, by task and candidate.
+    """
 
     deaths: list[str]
     problems: list[str]
@@ -53,9 +65,16 @@ class Outcome:
 
 @dataclass
 class Round:
-    """A round in `folder`, which must not exist. `moments` are seconds after which somebody dies, one after another.
+    """A round of the selftest.
 
-    `hook` is the folder put on the path of all processes; a test gives another one, to break the code in them.
+    Attributes:
+        folder: Where it takes place. The folder must not exist yet.
+        subject: The queue.
+        kills: The planned kills.
+        moments: Seconds to wait before each kill at a random time.
+        seed: The seed of the random kills.
+        record: Whether to record all steps.
+        hook: The folder on the Python path of all processes. A test gives another one to break the code in them.
     """
 
     folder: Path
@@ -69,8 +88,12 @@ class Round:
     _random_deaths: list[str] = field(default_factory=list)
     _trials: Trials = field(default_factory=Counter)
 
-    def run(self) -> Outcome:
-        """Play the round; never raises for what the processes do."""
+    def run(self) -> RoundResult:
+        """Run the round. Whatever the processes do, it raises no error.
+
+        Returns:
+            The result.
+        """
         self._random = random.Random(self.seed)
         self._left = list(self.moments)
         self._prepare()
@@ -80,10 +103,10 @@ class Round:
         self._drain()
         jobs = self._jobs()
         self._judge(jobs)
-        if not self._problems:  # otherwise somebody will want to look
+        if not self._problems:  # otherwise the files are kept for a look
             self._command("clean", "--finished")
             self._problems += check(self.workspace)
-        return Outcome(self._deaths(), self._problems, jobs, self._trials)
+        return RoundResult(self._deaths(), self._problems, jobs, self._trials)
 
     @property
     def workspace(self) -> Workspace:
@@ -121,7 +144,7 @@ class Round:
             )
 
     def _submit(self) -> None:
-        """Submit each job until it is acknowledged, or turns out to be there without its acknowledgement."""
+        """Submit each job until it is in the queue, whether its submission was acknowledged or killed."""
         for name, words in self.subject.submissions(self.workspace.root):
             for _ in range(_TRIES):
                 process = self._start(words)
@@ -133,10 +156,10 @@ class Round:
                 if name in there:
                     break
             else:
-                self._problems.append(f"job {name} was not taken in {_TRIES} tries")
+                self._problems.append(f"job {name} was not accepted in {_TRIES} tries")
 
     def _command(self, *words: str) -> None:
-        """Do a command until its process lives to its end."""
+        """Run a command until its process is not killed."""
         for _ in range(_TRIES):
             process = self._start(["autotune", "--workspace", str(self.workspace.root), *words])
             process.communicate()
@@ -156,7 +179,11 @@ class Round:
             self._problems.append(f"the daemon ended with {code}")
 
     def _serve(self, deadline: float, armed: bool = True) -> int | None:
-        """Run a daemon to its end, which somebody may hasten; None when it had to be ended."""
+        """Run a daemon until it ends or is killed, and kill processes at random times.
+
+        Returns:
+            Its exit code; None if it did not end in time.
+        """
         daemon = self._start(["autotune", "--workspace", str(self.workspace.root), "daemon", "run", "--drain"], armed)
         while True:
             wait = max(0.0, min(self._left[0] if self._left and armed else 1e9, deadline - time.monotonic()))
@@ -168,35 +195,38 @@ class Round:
                 daemon.communicate()
                 return None
             self._left.pop(0)
-            self._kill_somebody(daemon)
+            self._kill_random(daemon)
         self._settled()
         return daemon.returncode
 
-    def _kill_somebody(self, daemon: subprocess.Popen[str]) -> None:
-        everybody = sorted(self._victims())
-        if not everybody or self._random.random() < 0.3:
+    def _kill_random(self, daemon: subprocess.Popen[str]) -> None:
+        candidates = sorted(self._victims())
+        if not candidates or self._random.random() < 0.3:
             victim, who = daemon.pid, "daemon"
         else:
-            victim, who = self._random.choice(everybody), "worker or stage"
+            victim, who = self._random.choice(candidates), "worker or stage"
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
             self._random_deaths.append(f"{who}, at a random time")
 
     def _victims(self) -> set[int]:
-        """Workers and what they have forked, less the processes of candidates where the outcome must be steady:
-        whoever kills one of those makes a failed trial of its candidate, and is right to."""
-        everybody = workers(self.workspace)
+        """Return the processes that may be killed: workers and what they have forked.
+
+        If the result must depend on the seed only, the processes of candidates are left out, because a candidate whose
+        process is killed becomes a failed trial.
+        """
+        pids = workers(self.workspace)
         if not self.subject.steady:
-            return everybody
-        return {pid for pid in everybody if parent(pid) not in everybody or parent(parent(pid)) not in everybody}
+            return pids
+        return {pid for pid in pids if parent(pid) not in pids or parent(parent(pid)) not in pids}
 
     def _settled(self) -> None:
-        """After a daemon's end: everyone goes with it, and what was logged is there, once."""
-        deadline = time.monotonic() + _GONE_WITHIN_S
+        """Check after a daemon has ended that its processes have ended and that no logged trial is lost."""
+        deadline = time.monotonic() + _EXIT_LIMIT_S
         while workers(self.workspace) and time.monotonic() < deadline:
             time.sleep(0.01)
         if left := workers(self.workspace):
-            self._problems.append(f"processes {sorted(left)} outlived their daemon by {_GONE_WITHIN_S:g} s")
+            self._problems.append(f"processes {sorted(left)} outlived their daemon by {_EXIT_LIMIT_S:g} s")
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -208,7 +238,7 @@ class Round:
         return Counter((log.stem, str(record["hash"])) for log in logs for record in RecordLog(log, *FORMAT).read())
 
     def _jobs(self) -> dict[str, Any]:
-        """How each job ended, by name: a submit that was killed may have used up an id."""
+        """Return how each job ended, by name. Ids would differ, because a killed submission may have used one."""
         found = {}
         for job in self.workspace.job_list():
             state = read_state(job)
@@ -235,8 +265,16 @@ class Round:
         return found
 
 
-def differences(undisturbed: Outcome, other: Outcome) -> list[str]:
-    """How the outcome of a round differs from that of an undisturbed one of the same seed."""
+def differences(undisturbed: RoundResult, other: RoundResult) -> list[str]:
+    """Compare the results of two rounds with the same seed.
+
+    Args:
+        undisturbed: The result without kills.
+        other: The result with kills.
+
+    Returns:
+        A line for each difference.
+    """
     found = [f"trial {hash} of {task} is missing" for task, hash in undisturbed.trials - other.trials]
     found += [f"trial {hash} of {task} is one too many" for task, hash in other.trials - undisturbed.trials]
     if undisturbed.jobs != other.jobs:
@@ -245,14 +283,16 @@ def differences(undisturbed: Outcome, other: Outcome) -> list[str]:
 
 
 def read_trace(round: Round) -> list[dict[str, Any]]:
-    """The durable steps of a recorded round, in order."""
+    """Return the steps of a recorded round, in order."""
     return [json.loads(line) for line in (round.orders / points.TRACE).read_text().splitlines()]
 
 
 def sites_of(trace: list[dict[str, Any]], steady: bool) -> Counter[str]:
-    """How often each site at which a process can die was come to.
+    """Count the steps at which a process can be killed, by site.
 
-    Where the outcome must be steady, no candidate's process is killed: that makes a failed trial, as it should.
+    Args:
+        trace: The recorded steps.
+        steady: Whether the result must depend on the seed only. Then the processes of candidates are left out.
     """
     sites = (entry["site"] for entry in trace)
     left_out = ("tell", "exit")

@@ -1,4 +1,4 @@
-"""`autotune selftest`: does this autotune, on this disk, lose anything when its processes are killed?"""
+"""Test that autotune loses nothing on this disk when its processes are killed."""
 
 from __future__ import annotations
 
@@ -15,23 +15,32 @@ import typer
 
 from autotune.commands.selftest import power
 from autotune.commands.selftest.plan import coverage, plan
-from autotune.commands.selftest.run import HOOK, Outcome, Round, differences, read_trace, sites_of
+from autotune.commands.selftest.run import HOOK, Round, RoundResult, differences, read_trace, sites_of
 from autotune.commands.selftest.subject import simulated
 from autotune.commands.terminal import bar, workspace_of
 from autotune.errors import disk_problem
 
 QUICK_ROUNDS, CHAOS_ROUNDS = 2, 20
-# The outcome of one policy depends on the seed alone, so that it can be compared; the other one is what users run.
+# With the first policy the result depends on the seed only, so it can be compared. The second is the default.
 _POLICIES = ("sequential", "predictive")
 _RANDOM_KILLS = 3
 _RANDOM_WITHIN_S = 4.0
 
-Progress = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 
 
 @dataclass
 class Verdict:
-    """What a test came to. `losses` has a line for everything that was lost, doubled, stuck or out of order."""
+    """The result of a selftest.
+
+    Attributes:
+        seed: Its seed.
+        kills: How many processes were killed.
+        losses: A line for everything that was lost, duplicated, stuck or out of order.
+        kept: The folder that was kept because of losses.
+        deaths: For each killed process, the site, or its role if it was killed at a random time.
+        sites: How often the undisturbed rounds reached each site.
+    """
 
     seed: int
     kills: int = 0
@@ -42,6 +51,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
+        """Whether nothing was lost."""
         return not self.losses
 
     def __str__(self) -> str:
@@ -51,23 +61,27 @@ class Verdict:
 
 
 def draw_seed(given: int | None) -> int:
-    """The seed that was given, or a new one."""
+    """Return the given seed, or a random one."""
     return random.SystemRandom().randrange(10**6) if given is None else given
 
 
-def selftest(parent: Path, rounds: int, seed: int, progress: Progress, hook: Path = HOOK) -> Verdict:
-    """Kill the processes of queues on the disk of `parent`, and say what was lost.
+def selftest(parent: Path, rounds: int, seed: int, progress: ReportProgress, hook: Path = HOOK) -> Verdict:
+    """Kill the processes of queues on a disk, and find what was lost.
 
-    Everything happens in a temporary folder in `parent`, which is removed unless there was a loss.
+    Everything happens in a temporary folder. It is removed unless something was lost.
 
     Args:
-        rounds: how many queues are broken; 0: as many as it takes to kill at every step of an undisturbed run.
-        seed: makes the same plan again.
-        progress: told how many queues are done, and of how many.
-        hook: what the processes load at their start; see `Round`.
+        parent: A folder on the disk, for the temporary folder.
+        rounds: How many rounds with kills there are; 0 for enough rounds to kill at every step of an undisturbed round.
+        seed: The seed of the plan.
+        progress: Called with how many rounds are done, and how many there are.
+        hook: The folder on the Python path of all processes; see `Round`.
+
+    Returns:
+        The result.
 
     Raises:
-        DiskProblem: there can be no folder in `parent`.
+        DiskProblem: No folder can be made in `parent`.
     """
     try:
         folder = Path(tempfile.mkdtemp(prefix="selftest-", dir=parent)).absolute()
@@ -75,7 +89,7 @@ def selftest(parent: Path, rounds: int, seed: int, progress: Progress, hook: Pat
         raise disk_problem("make a folder in", parent, error) from error
     verdict = Verdict(seed)
     try:
-        _play(_plans(folder, rounds, verdict, hook), verdict, progress)
+        _run_rounds(_plans(folder, rounds, verdict, hook), verdict, progress)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -88,14 +102,14 @@ def selftest(parent: Path, rounds: int, seed: int, progress: Progress, hook: Pat
 
 @dataclass(frozen=True)
 class _Planned:
-    """A round to play, and the outcome that it must have, where it is known."""
+    """A planned round, and its expected result if that is known."""
 
     round: Round
-    wanted: Outcome | None
+    expected: RoundResult | None
 
 
 def _plans(folder: Path, rounds: int, verdict: Verdict, hook: Path) -> list[_Planned]:
-    """Record an undisturbed round under each policy, and plan kills at its steps."""
+    """Run and record an undisturbed round for each policy, and plan rounds with kills at its steps."""
     found = []
     for at, policy in enumerate(_POLICIES):
         share = (rounds + 1 - at) // len(_POLICIES)
@@ -115,11 +129,11 @@ def _plans(folder: Path, rounds: int, verdict: Verdict, hook: Path) -> list[_Pla
     return found
 
 
-def _play(plans: list[_Planned], verdict: Verdict, progress: Progress) -> None:
+def _run_rounds(plans: list[_Planned], verdict: Verdict, progress: ReportProgress) -> None:
     for number, planned in enumerate(plans):
         progress(number, len(plans))
         outcome = planned.round.run()
-        problems = outcome.problems + (differences(planned.wanted, outcome) if planned.wanted else [])
+        problems = outcome.problems + (differences(planned.expected, outcome) if planned.expected else [])
         folder = planned.round.folder
         verdict.kills += len(outcome.deaths)
         verdict.deaths += outcome.deaths
@@ -131,17 +145,16 @@ def _play(plans: list[_Planned], verdict: Verdict, progress: Progress) -> None:
 
 def command(
     context: typer.Context,
-    chaos: Annotated[bool, typer.Option("--chaos", help="Many rounds rather than a quick one.")] = False,
+    chaos: Annotated[bool, typer.Option("--chaos", help="Run 20 rounds instead of 2.")] = False,
     rounds: Annotated[
-        int | None, typer.Option(min=0, help="Queues to break; 0: until somebody died at every step.")
+        int | None, typer.Option(min=0, help="How many rounds to run; 0: enough to kill at every step.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Make the plan of an earlier run again.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Repeat the plan of an earlier run.")] = None,
 ) -> None:
-    """Kill the processes of queues on this disk at every durable step, and see that nothing is lost.
+    """Test that killed processes lose nothing on this disk.
 
-    Works in a temporary folder in the workspace, and needs no model. Exit code 1 when something was lost.
+    Queues run in a temporary folder in the workspace. They need no model. Exit code 1 if something was lost.
     """
-
     count = rounds if rounds is not None else CHAOS_ROUNDS if chaos else QUICK_ROUNDS
     with bar() as progress:
         verdict = selftest(workspace_of(context).root, count, draw_seed(seed), progress)

@@ -1,4 +1,4 @@
-"""The queues that are broken on purpose: what is submitted, and under which settings."""
+"""Define the queues whose processes the selftest kills: what is submitted, and with which settings."""
 
 from __future__ import annotations
 
@@ -35,9 +35,13 @@ attempts = 1000
 
 @dataclass(frozen=True)
 class Subject:
-    """A queue. `submissions` are a name each, and the words after `python -m` that submit it.
+    """A queue for the selftest.
 
-    `steady` says that what is measured depends on the seed alone, whatever happens meanwhile.
+    Attributes:
+        settings: The content of `autotune.toml`.
+        submissions: Returns for a workspace the name of each job, and the words after `python -m` that submit it.
+        steady: Whether the result depends on the seed only.
+        limit_s: How many seconds the queue may take.
     """
 
     settings: str
@@ -47,7 +51,13 @@ class Subject:
 
 
 def simulated(seed: int, policy: str, second: float = 0.02) -> Subject:
-    """Three jobs for a device that does not exist. The second and third share a task and its log."""
+    """Return a queue of three jobs for a simulated device. The second and the third share a task and its log.
+
+    Args:
+        seed: The seed of the jobs.
+        policy: The scheduling policy.
+        second: How long a stage takes, in seconds.
+    """
     queue = {"one": ["conv", "dense"], "two": ["pool", "shared"], "three": ["shared", "norm"]}
 
     def submissions(root: Path) -> list[tuple[str, list[str]]]:
@@ -59,7 +69,13 @@ def simulated(seed: int, policy: str, second: float = 0.02) -> Subject:
 
 
 def real(model: Path, jobs: int = 2, trials: int = 12) -> Subject:
-    """A real model for the CPU of this machine, submitted a few times under different names."""
+    """Return a queue that tunes a model for the CPU of this machine, under several names.
+
+    Args:
+        model: The ONNX file.
+        jobs: How many jobs there are.
+        trials: How many trials the first job may spend. Each further job may spend as many more.
+    """
 
     def submissions(root: Path) -> list[tuple[str, list[str]]]:
         words = ["autotune", "--workspace", str(root), "submit", str(model), "-q", "--trials-per-round", "4"]

@@ -25,7 +25,8 @@ _DTYPES = {
     "tensor(bool)": "bool",
     **{f"tensor({sign}int{bits})": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-_LEAST, _LEAST_PROBABILITY = 1e-6, 1e-3  # what an error is relative to, at least
+# An error is relative to the largest value of its output, but at least to this value.
+_MIN_SCALE, _MIN_PROBABILITY_SCALE = 1e-6, 1e-3
 _SLOW_S = 0.2  # a version whose run takes longer is slow
 _TURN_S = 0.05
 
@@ -92,15 +93,22 @@ def vm_runner(executable: Any, device: Any, arrays: Arrays) -> Callable[[], Arra
 
 
 def largest_error(outputs: Arrays, reference: Arrays, probabilities: Sequence[bool] = ()) -> float:
-    """The largest absolute difference over all outputs, relative to the largest value of its output.
+    """Return the largest relative error of all outputs.
+
+    An error is the absolute difference of two values, divided by the largest value of the output. It is infinite if the
+    shapes differ, or if other values are infinite or NaN.
 
     Args:
-        probabilities: which outputs are those of a sigmoid or a softmax. Floats close to 1 are 1e-7 apart, and
-            ONNX Runtime computes such values with that error where they are close to 0, too.
+        outputs: The outputs to check.
+        reference: The right outputs.
+        probabilities: For each output, whether it comes from a sigmoid or a softmax. ONNX Runtime computes small
+            probabilities with an absolute error of 1e-7, so their errors are relative to at least 1e-3.
     """
     if len(outputs) != len(reference):
         return math.inf
-    floors = [_LEAST_PROBABILITY if is_one else _LEAST for is_one in probabilities] or [_LEAST] * len(outputs)
+    floors = [_MIN_PROBABILITY_SCALE if is_one else _MIN_SCALE for is_one in probabilities] or [_MIN_SCALE] * len(
+        outputs
+    )
     return max((_relative_error(*item) for item in zip(outputs, reference, floors, strict=True)), default=0.0)
 
 
@@ -118,10 +126,19 @@ def _relative_error(output: npt.NDArray[Any], reference: npt.NDArray[Any], floor
 
 
 def check(outputs: Arrays, reference: Arrays, tolerance: float, probabilities: Sequence[bool] = ()) -> float:
-    """The largest error, if it is within tolerance.
+    """Check that the largest relative error is within the tolerance.
+
+    Args:
+        outputs: The outputs to check.
+        reference: The right outputs.
+        tolerance: The largest allowed relative error.
+        probabilities: As in `largest_error`.
+
+    Returns:
+        The largest relative error.
 
     Raises:
-        VerificationError: it is not; the message names it.
+        VerificationError: It is above the tolerance. The message names it.
     """
     error = largest_error(outputs, reference, probabilities)
     if not error <= tolerance:

@@ -21,7 +21,15 @@ _DEFAULT_SEED = 1
 
 
 def compile_untuned(module: Any, target: Any) -> Any:
-    """The executable that TVM's own default pipeline gives for an imported model."""
+    """Compile an imported model with TVM's default pipeline.
+
+    Args:
+        module: The imported model.
+        target: The target.
+
+    Returns:
+        The executable.
+    """
     import tvm
     from tvm import relax
 
@@ -30,13 +38,17 @@ def compile_untuned(module: Any, target: Any) -> Any:
 
 
 def compile_tuned(prepared: Any, programs: Iterable[Any], best: Mapping[str, Trial], target: Any) -> Any:
-    """The executable of a prepared model.
+    """Compile a prepared model with the best schedules.
 
     Args:
-        prepared: the module after `prepare`.
-        programs: the tensor programs of its tasks.
-        best: the best trial of each task, by the hash of its program; a task without one gets the schedule
-            that the prior likes best, or any valid one of its space.
+        prepared: The module that `prepare` returned.
+        programs: The tensor programs of its tasks.
+        best: The best trial of each task, by the hash of its program. A task without a trial gets the schedule that the
+            prior predicts to be the fastest, or any valid schedule if there is no prior.
+        target: The target.
+
+    Returns:
+        The executable.
     """
     import tvm
     from tvm import relax
@@ -60,17 +72,20 @@ def _database(programs: Iterable[Any], best: Mapping[str, Trial], target: Any) -
 
     database = MemoryDatabase()
     for program in programs:
-        trial = best.get(task_hash(program)) or _drawn(program, target)
+        trial = best.get(task_hash(program)) or _default_trial(program, target)
         if trial is not None:
             workload = database.commit_workload(program)
             database.commit_tuning_record(tuning_record(trial, workload, target))
     return database
 
 
-def _drawn(program: Any, target: Any) -> Trial | None:
-    """A valid schedule for a program without trials, the same one every time; None where TVM finds none.
+def _default_trial(program: Any, target: Any) -> Trial | None:
+    """Choose a schedule for a program without trials. The choice is the same every time.
 
-    It is the best that the prior knows, where there is a prior for the kind of target.
+    It is the one that the prior predicts to be the fastest, if there is a prior for the kind of target.
+
+    Returns:
+        The schedule as a trial; None if TVM finds none or the target is a GPU.
     """
     if target.kind.name != "llvm":
         return None  # the default schedules for GPUs are better than a random one
@@ -88,6 +103,6 @@ def _by_prior(program: Any, target: Any) -> Candidate | None:
         found = propose.propose(
             Knobs(program, target), strategies.get("beam"), samplers.make("greedy", 0.0, True), request
         )
-    except WorkerError:  # a space that strategies do not know
+    except WorkerError:  # strategies cannot search this design space
         return None
     return found.candidates[0] if found.candidates else None

@@ -99,12 +99,12 @@ def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=_made(Path(export.request.output))) as folder:
         tuned, untuned = Path(folder) / LIBRARY, Path(folder) / "untuned.so"
         with _one_cpu(export, progress):
-            probe = _probe(export)
+            inputs = _inputs(export)
             progress("compiling the tuned model")
             _compile(export, best, tuned, untuned, progress)
         with _quiet(export, progress):
             progress("verifying and comparing, each runtime alone in a process of its own")
-            comparison = _compare(export, probe, tuned, untuned)
+            comparison = _compare(export, inputs, tuned, untuned)
         report = _report(export, best, again, comparison)
         _write(export, tuned, report, comparison.outputs)
     return report
@@ -220,15 +220,15 @@ def _compile(
     compile_untuned(module, target).export_library(str(untuned), fcompile=link_shared)
 
 
-def _probe(export: _Export) -> Any:
-    """Inputs that the model as submitted can be run on, which is found out before minutes of compiling."""
+def _inputs(export: _Export) -> Any:
+    """Choose the inputs, and check that ONNX Runtime can run the model on them, before compiling for minutes."""
     from autotune.tvm_backend.export import inputs
 
     spec, file = export.spec, export.request.inputs
-    probe = inputs.probe(export.paths, spec.inputs, Path(file) if file else None, _VERIFY_SEED)
+    chosen = inputs.verification_inputs(export.paths, spec.inputs, Path(file) if file else None, _VERIFY_SEED)
     session = compare.onnx_session(export.paths.model, export.request.threads)
-    inputs.check_reference(compare.onnx_runner(session, spec.inputs, probe.arrays, spec.values), given=bool(file))
-    return probe
+    inputs.check_reference(compare.onnx_runner(session, spec.inputs, chosen.arrays, spec.values), given=bool(file))
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -246,17 +246,17 @@ class _Comparison:
     outputs: tuple[InputSpec, ...]
 
 
-def _compare(export: _Export, probe: Any, tuned: Path, untuned: Path) -> _Comparison:
+def _compare(export: _Export, inputs: Any, tuned: Path, untuned: Path) -> _Comparison:
     device = "cuda" if export.spec.target_kind == "cuda" else "cpu"
     runtimes = {
         "untuned_ms": Runtime("library", untuned, device),
         "tuned_ms": Runtime("library", tuned, device),
         "onnxruntime_ms": Runtime("onnxruntime", export.paths.model, values=export.spec.values),
     }
-    with RuntimeComparison(runtimes, export.spec.inputs, probe.arrays, export.request.threads) as comparison:
+    with RuntimeComparison(runtimes, export.spec.inputs, inputs.arrays, export.request.threads) as comparison:
         try:
             ours, theirs = (comparison.outputs(name) for name in ("tuned_ms", "onnxruntime_ms"))
-            error = compare.check(ours, theirs, export.request.tolerance, probe.probabilities)
+            error = compare.check(ours, theirs, export.request.tolerance, inputs.probabilities)
         except VerificationError as failure:
             rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
             raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None

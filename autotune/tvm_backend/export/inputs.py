@@ -26,22 +26,35 @@ _MASK = "mask"
 
 
 @dataclass(frozen=True)
-class Probe:
-    """What a model is run on, in the order of its inputs, and which of its outputs are probabilities."""
+class VerificationInputs:
+    """The inputs that a model is verified and timed on.
+
+    Attributes:
+        arrays: The value of each input, in the order of the model.
+        probabilities: For each output, whether it is a probability.
+    """
 
     arrays: Arrays
     probabilities: tuple[bool, ...]
 
 
-def probe(paths: JobPaths, inputs: Sequence[InputSpec], file: Path | None, seed: int) -> Probe:
-    """The inputs for a job: from `file`, or drawn where there is none.
+def verification_inputs(
+    paths: JobPaths, inputs: Sequence[InputSpec], file: Path | None, seed: int
+) -> VerificationInputs:
+    """Choose the inputs for the model of a job.
+
+    Args:
+        paths: The job.
+        inputs: The inputs of the model.
+        file: An NPZ file with the inputs; None for random ones.
+        seed: The seed of random inputs.
 
     Raises:
-        BadInput: the file lacks an input, or has one of another shape or type.
+        BadInput: The file cannot be read, an input is missing, or an input has a wrong shape or type.
     """
     graph = parse_file(paths.rewritten_model if paths.rewritten_model.exists() else paths.model)
     arrays = draw(inputs, seed, vocabularies(graph)) if file is None else load(file, inputs)
-    return Probe(arrays, probabilities(graph))
+    return VerificationInputs(arrays, probabilities(graph))
 
 
 def draw(inputs: Sequence[InputSpec], seed: int, rows: Mapping[str, int] | None = None) -> Arrays:

@@ -29,7 +29,7 @@ def pack_products(mod: Any) -> Any:
     plain matrix are far apart, every row that a tile reads is a page and a cache line of its own.
 
     Args:
-        mod: a module before LegalizeOps, its constants folded; parameters of layers are relax constants.
+        mod: A module before LegalizeOps, its constants folded; parameters of layers are relax constants.
     """
     packed = rewrite(mod, _WeightPacker)
     return packed if packed is mod else relax.transform.CanonicalizeBindings()(packed)

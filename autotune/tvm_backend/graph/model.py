@@ -43,13 +43,13 @@ def read_model(
     importer lacks is simplified and rewritten before, as is one that the importer refuses.
 
     Args:
-        proto: the parsed file, where `parse_file` has read it already.
-        overrides: shapes (and types) that the user gave for inputs by name; an empty dtype keeps the model's.
-        dims: sizes of open dimensions by their names.
-        values: inputs that are constants, by name; the model has these inputs no more.
+        proto: The parsed file, where `parse_file` has read it already.
+        overrides: Shapes (and types) that the user gave for inputs by name; an empty dtype keeps the model's.
+        dims: Sizes of open dimensions by their names.
+        values: Inputs that are constants, by name; the model has these inputs no more.
 
     Raises:
-        ModelError: the file cannot be read, is not ONNX, is empty, has an unknown dimension or an operator
+        ModelError: The file cannot be read, is not ONNX, is empty, has an unknown dimension or an operator
             that the importer does not support; one line that says which.
     """
     proto = freeze(path, parse_file(path) if proto is None else proto, values or {})
@@ -74,7 +74,7 @@ def read_rewritten(path: Path, inputs: tuple[InputSpec, ...]) -> Model:
     """Import a graph that `read_model` has rewritten before, exactly as it is.
 
     Raises:
-        ModelError: as for `read_model`.
+        ModelError: As for `read_model`.
     """
     proto = parse_file(path)
     return Model(_import(path, proto, inputs), inputs, tuple(output.name for output in proto.graph.output), proto)
@@ -102,7 +102,7 @@ def parse_file(path: Path) -> Any:
     """The ONNX graph in a file, with the weights that it keeps in other files.
 
     Raises:
-        ModelError: as for `read_model`.
+        ModelError: As for `read_model`.
     """
     import onnx
     from google.protobuf.message import DecodeError

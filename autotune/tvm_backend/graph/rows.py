@@ -24,7 +24,7 @@ def replace_row_operators(mod: Any) -> Any:
     Layer normalisation is recognised as an operator, and as exporters write it in terms of others.
 
     Args:
-        mod: a module before LegalizeOps, for a CPU.
+        mod: A module before LegalizeOps, for a CPU.
     """
     replaced = rewrite(mod, _Replacer)
     if replaced is mod:

@@ -45,11 +45,11 @@ def resolve_inputs(
     """The inputs in the order of the graph, every dimension known.
 
     Args:
-        overrides: shapes (and types) by the name of the input; an empty dtype keeps the model's.
-        dims: sizes of open dimensions by their names.
+        overrides: Shapes (and types) by the name of the input; an empty dtype keeps the model's.
+        dims: Sizes of open dimensions by their names.
 
     Raises:
-        ModelError: an input that was named does not exist, or one has an open dimension still.
+        ModelError: An input that was named does not exist, or one has an open dimension still.
     """
     constants = {item.name for item in proto.graph.initializer}
     free = [_read(path, item) for item in proto.graph.input if item.name not in constants]
@@ -121,7 +121,7 @@ def sensible(dtype: str, dims: tuple[int | str, ...] | None, sizes: dict[str, in
     """A shape that an input is likely to have: 1x3x224x224 for an image, a sequence of 128, a batch of 1.
 
     Args:
-        sizes: what was chosen for dimensions by name, which others of that name have, too; it is added to.
+        sizes: What was chosen for dimensions by name, which others of that name have, too; it is added to.
     """
     if dims is None:
         return (1, 3, 224, 224) if dtype.startswith(_FLOATS) else (1, 128)

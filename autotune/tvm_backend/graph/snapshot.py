@@ -24,8 +24,8 @@ def write_model(path: Path, weights: Path, proto: Any) -> None:
     A large model's weights are not in `proto` any more afterwards.
 
     Raises:
-        DiskProblem: a file could not be written.
-        ModelError: it is too large, and not for its weights.
+        DiskProblem: A file could not be written.
+        ModelError: It is too large, and not for its weights.
     """
     import onnx
     from google.protobuf.message import EncodeError

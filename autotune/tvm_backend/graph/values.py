@@ -16,7 +16,7 @@ def freeze(path: Path, proto: Any, values: Mapping[str, float]) -> Any:
     """A graph in which these inputs are constants, and branches that they decide are taken.
 
     Raises:
-        ModelError: there is no such input, or it has more than one element.
+        ModelError: There is no such input, or it has more than one element.
     """
     import onnx
 

@@ -42,7 +42,7 @@ class PackedFeatures:
 
     Attributes:
         rows: [rows, features].
-        owner: index of the candidate that each row belongs to, ascending, [rows].
+        owner: Index of the candidate that each row belongs to, ascending, [rows].
     """
 
     rows: Array
@@ -79,9 +79,9 @@ class CostModel:
         The number of trees grows with the number of candidates, up to 150.
 
         Args:
-            features: of each candidate, [rows of the candidate, features].
-            throughput: of each candidate, in [0, 1].
-            start: a model whose residuals are fitted. Its trees stay, and the new ones follow.
+            features: Of each candidate, [rows of the candidate, features].
+            throughput: Of each candidate, in [0, 1].
+            start: A model whose residuals are fitted. Its trees stay, and the new ones follow.
         """
         import xgboost
 

@@ -32,10 +32,10 @@ class EvolutionParameters:
     """Parameters of TVM's search.
 
     Attributes:
-        population: schedules in a generation.
-        generations: how often the population is mutated; 0 without a cost model.
-        init_unmeasured: random schedules that the first population has at least.
-        mutation_probability: of a schedule, in each generation.
+        population: Schedules in a generation.
+        generations: How often the population is mutated; 0 without a cost model.
+        init_unmeasured: Random schedules that the first population has at least.
+        mutation_probability: Of a schedule, in each generation.
     """
 
     population: int
@@ -107,8 +107,8 @@ def generate(
     """Run the search once, on one thread.
 
     Args:
-        wanted: how many schedules to return at most; never more than twice the population.
-        model: ranks the schedules. Without one they are a random sample in random order.
+        wanted: How many schedules to return at most; never more than twice the population.
+        model: Ranks the schedules. Without one they are a random sample in random order.
 
     Returns:
         TVM's measure candidates, best predicted first. Trials may be among them.

@@ -15,8 +15,8 @@ import numpy as np
 
 from autotune.storage.formats import Trial
 from autotune.tvm_backend.search.cost_model import Array
-from autotune.tvm_backend.search.nest import COLUMNS as NEST_COLUMNS
 from autotune.tvm_backend.search.nest import NestFeatures
+from autotune.tvm_backend.search.nest_columns import COLUMNS as NEST_COLUMNS
 from autotune.tvm_backend.search.space import plain_trace, replay, tune_context
 
 _OPERATIONS = ("mad", "add_sub", "mul", "div_mod", "compare", "math_call", "other_call")

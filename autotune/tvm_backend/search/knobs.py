@@ -35,8 +35,8 @@ class _Sketch:
     """A trace without decisions.
 
     Attributes:
-        samples: its sampling instructions; the knob `knobs[i]` decides `samples[i]`.
-        key: the instructions in JSON.
+        samples: Its sampling instructions; the knob `knobs[i]` decides `samples[i]`.
+        key: The instructions in JSON.
     """
 
     instructions: list[Any]
@@ -86,7 +86,7 @@ class Knobs:
     """The knobs of a program on a target.
 
     Raises:
-        WorkerError: the space has a sampling instruction that this view does not cover.
+        WorkerError: The space has a sampling instruction that this view does not cover.
     """
 
     def __init__(self, program: Any, target: Any) -> None:
@@ -231,7 +231,7 @@ def _values(trace: Any, samples: Sequence[Any], depths: dict[Any, int]) -> list[
     """Return the kind and the values of every sampling instruction.
 
     Args:
-        depths: for each SampleComputeLocation, the loops around the consumer.
+        depths: For each SampleComputeLocation, the loops around the consumer.
     """
     found: list[tuple[str, tuple[Any, ...]]] = []
     for item in samples:

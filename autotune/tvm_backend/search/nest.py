@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autotune.tvm_backend.search.nest_columns import BODIES, BUFFERS, COLUMNS, LEVELS, LOCATIONS, LOOPS, PARTS
 from autotune.tvm_backend.search.space import before_postprocessing, sampled
 from autotune.tvm_backend.search.tiled_block import Einsum, Numbers, TiledSketch
 from autotune.tvm_backend.target import vector_registers
@@ -27,39 +28,10 @@ Rows = npt.NDArray[np.float32]
 # Features by name, each [candidates].
 Columns = dict[str, Numbers]
 
-_LEVELS = 8  # of a tiling structure at most: GPUs have SSSRRSRS
-_PARTS = 5  # of a tile at most
-_LOOPS = 4  # the tiles of this many spatial loops are features, from the innermost one outwards
-_LOCATIONS = 2  # the compute locations of this many producers are features
-_BODIES = 4  # statements that may be unrolled are counted for this many levels, from inside out
-_BUFFERS = ("largest_input", "second_input", "output")
 # Outer loops are fused and run in parallel until they make more than this many pieces for each core.
 _PIECES_PER_CORE = 16
 # log2(unroll limit / statements) where nothing is unrolled.
 _NOT_UNROLLED = -12.0
-
-_LEVEL_COLUMNS = (
-    *("extent", "iterations"),
-    *(f"{buffer}_{fact}" for buffer in _BUFFERS for fact in ("elements", "reuse", "run")),
-    "elements",
-)
-_SCHEDULE_COLUMNS = (
-    "unroll_limit",
-    *(f"unroll_limit_over_body{level}" for level in range(_BODIES)),
-    *("inner_tile", "inner_rows", "first_inner_reduction", "last_inner_reduction"),
-    *("parallel_pieces", "parallel_balance", "outer_tile"),
-    *("spatial_iterations", "reduction_iterations", "fused_level", "producers", "loops"),
-    *(f"producer{index}_{fact}" for index in range(_LOCATIONS) for fact in ("loop", "level")),
-    *("result_registers", "register_pressure"),
-)
-# The features in their order. Levels, loops and parts of tiles count from inside out. All are logarithms to base 2,
-# but for balance, levels, loops and producers. What a candidate does not have is NaN.
-COLUMNS = (
-    *(f"level{level}_{name}" for level in range(_LEVELS) for name in _LEVEL_COLUMNS),
-    *(f"loop{loop}_part{part}" for loop in range(_LOOPS) for part in range(_PARTS)),
-    *_SCHEDULE_COLUMNS,
-)
-WIDTH = len(COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -67,7 +39,7 @@ class _TiledNests:
     """The loop nests of n candidates of one sketch.
 
     Attributes:
-        spatial, reduction: tiles of the loops of each kind, parts from outside in, [n, loops, parts].
+        spatial, reduction: Tiles of the loops of each kind, parts from outside in, [n, loops, parts].
     """
 
     einsum: Einsum
@@ -108,7 +80,7 @@ class NestFeatures:
     def _is_complete(self, sketch: TiledSketch) -> bool:
         """Whether every loop of the block is tiled, on no more levels than there are columns for."""
         einsum = self._einsum(sketch.block)
-        return set(sketch.tiles) == set(range(len(einsum.extents))) and len(sketch.structure) <= _LEVELS
+        return set(sketch.tiles) == set(range(len(einsum.extents))) and len(sketch.structure) <= LEVELS
 
     def _einsum(self, block: str) -> Einsum:
         if block not in self._einsums:
@@ -134,7 +106,7 @@ class NestFeatures:
         """Return the features of n candidates of a sketch, [n, WIDTH].
 
         Args:
-            decisions: of each sampling instruction: tiles, [n, parts], or anything else, [n].
+            decisions: Of each sampling instruction: tiles, [n, parts], or anything else, [n].
         """
         einsum = self._einsum(sketch.block)
         spatial = np.stack([decisions[sketch.tiles[at]] for at in einsum.spatial], axis=1)
@@ -182,7 +154,7 @@ def _touched(einsum: Einsum, tile: Numbers) -> Columns:
     largest = np.argsort(-elements[:, :-1], axis=1, kind="stable")[:, :2]
     output = np.full((len(tile), 1), len(regions) - 1)
     columns = {"iterations": _log(iterations), "elements": _log(elements.sum(axis=1))}
-    for buffer, at in zip(_BUFFERS, (largest[:, :1], largest[:, 1:2], output), strict=True):
+    for buffer, at in zip(BUFFERS, (largest[:, :1], largest[:, 1:2], output), strict=True):
         if at.size:
             some, run = np.take_along_axis(elements, at, 1)[:, 0], np.take_along_axis(runs, at, 1)[:, 0]
             facts = {"elements": _log(some), "reuse": _log(iterations / some), "run": _log(run)}
@@ -192,7 +164,7 @@ def _touched(einsum: Einsum, tile: Numbers) -> Columns:
 
 def _tiles(nests: _TiledNests) -> Columns:
     """Return the tiles of the innermost spatial loops, loops and parts from inside out."""
-    tiles = _log(nests.spatial[:, ::-1, ::-1][:, :_LOOPS, :_PARTS])
+    tiles = _log(nests.spatial[:, ::-1, ::-1][:, :LOOPS, :PARTS])
     _, loops, parts = tiles.shape
     return {f"loop{loop}_part{part}": tiles[:, loop, part] for loop in range(loops) for part in range(parts)}
 
@@ -202,7 +174,7 @@ def _unrolling(nests: _TiledNests, sketch: TiledSketch, decisions: Sequence[Numb
     limit = np.zeros(len(nests.spatial))
     if sketch.unroll is not None:
         limit = np.array(sketch.unroll[1], dtype=np.float64)[decisions[sketch.unroll[0]].astype(int)]
-    levels = (size.prod(axis=1) for size in nests.sizes[-2 : -1 - _BODIES : -1])
+    levels = (size.prod(axis=1) for size in nests.sizes[-2 : -1 - BODIES : -1])
     bodies = np.cumprod([nests.inner_rows, *levels], axis=0)
     over = (np.where(limit > 0, _log(limit / body), _NOT_UNROLLED) for body in bodies)
     return {
@@ -248,7 +220,7 @@ def _registers(nests: _TiledNests, lanes: int, registers: int) -> Columns:
 
     Args:
         lanes: 32-bit elements of a vector register.
-        registers: vector registers of a core.
+        registers: Vector registers of a core.
     """
     row = np.ceil(nests.spatial[:, -1, -1] / lanes)
     results = nests.inner_rows * row
@@ -279,7 +251,7 @@ def _level_of(loop: Any, nests: _TiledNests) -> Any:
 def _locations(nests: _TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers]) -> Columns:
     """Return where the first producers are computed: the loop and its level, counted from outside."""
     columns: Columns = {}
-    for index, at in enumerate(sketch.locations[:_LOCATIONS]):
+    for index, at in enumerate(sketch.locations[:LOCATIONS]):
         level = np.asarray(_level_of(decisions[at], nests), dtype=np.float64)
         columns |= {f"producer{index}_loop": decisions[at], f"producer{index}_level": level}
     return columns

@@ -28,10 +28,10 @@ class Proposal:
     """A batch of candidates and what it took to find them.
 
     Attributes:
-        steps: iterations of the search's inner loop.
-        replayed: configurations whose schedule was built.
-        invalid: replayed ones that have no valid schedule.
-        repeated: replayed ones whose program is known: measured, pending, excluded, or in this batch.
+        steps: Iterations of the search's inner loop.
+        replayed: Configurations whose schedule was built.
+        invalid: Replayed ones that have no valid schedule.
+        repeated: Replayed ones whose program is known: measured, pending, excluded, or in this batch.
     """
 
     candidates: list[Candidate]
@@ -46,12 +46,12 @@ class Request:
     """Everything that a batch depends on, besides the program and the strategy.
 
     Attributes:
-        trials: of the task, oldest first.
-        pending: candidates that were proposed and are not measured yet.
-        count: size of the batch.
-        model: the job's cost model.
-        excluded: hashes of programs that must not be proposed.
-        warm_starts: traces that did well on similar programs.
+        trials: Of the task, oldest first.
+        pending: Candidates that were proposed and are not measured yet.
+        count: Size of the batch.
+        model: The job's cost model.
+        excluded: Hashes of programs that must not be proposed.
+        warm_starts: Traces that did well on similar programs.
     """
 
     trials: Sequence[Trial]
@@ -101,8 +101,8 @@ class Validator:
 
     Attributes:
         model: None leaves out the scores.
-        known: hashes of programs to reject.
-        replayed, invalid, repeated: counts, as in `Proposal`.
+        known: Hashes of programs to reject.
+        replayed, invalid, repeated: Counts, as in `Proposal`.
     """
 
     knobs: Knobs

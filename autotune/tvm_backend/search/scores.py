@@ -69,7 +69,7 @@ class NestScore:
     """The cost model on features of the loop nests of configurations.
 
     Raises:
-        ValueError: a sketch of the space has no features of its loop nest.
+        ValueError: A sketch of the space has no features of its loop nest.
     """
 
     def __init__(self, knobs: Knobs, nests: NestFeatures, model: CostModel) -> None:

@@ -23,8 +23,8 @@ def tune_context(program: Any, target: Any, *, strategy: Any = None, seed: int =
 
     Args:
         strategy: TVM's search strategy, where the context is to search.
-        seed: of the random state.
-        threads: of the search. With more than one, results are not reproducible.
+        seed: Of the random state.
+        threads: Of the search. With more than one, results are not reproducible.
     """
     from tvm.s_tir import meta_schedule as ms
 
@@ -60,7 +60,7 @@ def tuning_record(item: Candidate | Trial, workload: Any, target: Any) -> Any:
     """Make TVM's tuning record of a candidate or a trial. The time of a failed trial is 1e10 seconds, as in TVM.
 
     Raises:
-        DamagedFile: its trace does more than schedule.
+        DamagedFile: Its trace does more than schedule.
     """
     from tvm.s_tir.meta_schedule.database import TuningRecord
 
@@ -107,7 +107,7 @@ def sampled(trace: Any) -> list[Any]:
     """Return the decisions of the sampling instructions of a trace in JSON form, in order.
 
     Raises:
-        IndexError, KeyError, TypeError, ValueError: it is not a trace, or one of its decisions is missing.
+        IndexError, KeyError, TypeError, ValueError: It is not a trace, or one of its decisions is missing.
     """
     decided = {int(index): decision for index, decision in trace[1]}
     return [decided[at] for at, item in enumerate(trace[0]) if str(item[0]).startswith("Sample")]
@@ -118,8 +118,8 @@ def to_candidate(measure_candidate: Any, program: Any, hash: str) -> Candidate:
 
     Args:
         measure_candidate: TVM's, with the schedule and the argument shapes.
-        program: the task's, not scheduled.
-        hash: of the scheduled program.
+        program: The task's, not scheduled.
+        hash: Of the scheduled program.
     """
     from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 

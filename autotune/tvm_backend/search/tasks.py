@@ -23,7 +23,7 @@ class Task:
     """A tensor program and its description.
 
     Attributes:
-        space: number of configurations of its design space.
+        space: Number of configurations of its design space.
     """
 
     spec: TaskSpec
@@ -136,10 +136,10 @@ def read_program(path: Path, hash: str) -> Any:
     first, and may hold nothing but the types that a program consists of.
 
     Args:
-        hash: the program's `task_hash`.
+        hash: The program's `task_hash`.
 
     Raises:
-        DamagedFile: the file is not that tensor program.
+        DamagedFile: The file is not that tensor program.
     """
     program = _load(path)
     if task_hash(program) != hash:

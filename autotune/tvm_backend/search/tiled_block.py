@@ -17,9 +17,9 @@ class Einsum:
     """A block: its loops, and how the indices of its buffers depend on them.
 
     Attributes:
-        spatial, reduction: positions of the loops of each kind.
-        extents: of the loops, [loops].
-        accesses: of each buffer, the output last: coefficients of the loops, [dimensions of the buffer, loops].
+        spatial, reduction: Positions of the loops of each kind.
+        extents: Of the loops, [loops].
+        accesses: Of each buffer, the output last: coefficients of the loops, [dimensions of the buffer, loops].
     """
 
     spatial: tuple[int, ...]
@@ -56,12 +56,12 @@ class TiledSketch:
     """What the sampling instructions of a sketch decide, by their position among these.
 
     Attributes:
-        block: name of the tiled block.
-        structure: its levels from outside in, such as SSRSRS (S spatial, R reduction).
-        tiles: for each loop of the block, the instruction that tiles it.
-        unroll: the instruction that limits unrolling, and the limits it chooses from.
-        locations: instructions that place the producers.
-        fused: the loop at which the consumers are computed, counted from outside; -1: not in this nest.
+        block: Name of the tiled block.
+        structure: Its levels from outside in, such as SSRSRS (S spatial, R reduction).
+        tiles: For each loop of the block, the instruction that tiles it.
+        unroll: The instruction that limits unrolling, and the limits it chooses from.
+        locations: Instructions that place the producers.
+        fused: The loop at which the consumers are computed, counted from outside; -1: not in this nest.
     """
 
     block: str

@@ -27,7 +27,7 @@ def factorisations(extent: int, parts: int, innermost: int) -> tuple[Tile, ...]:
     """Return all ordered ways to write `extent` as a product of `parts` factors.
 
     Args:
-        innermost: largest value of the last factor. -1 means no limit, as TVM's rules say it with
+        innermost: Largest value of the last factor. -1 means no limit, as TVM's rules say it with
             `max_innermost_factor=None`.
     """
     if parts == 1:

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.commands.selftest import power
 from autotune.commands.selftest.plan import Kill
-from autotune.commands.selftest.run import HOOK, Outcome, Round, differences, read_trace
+from autotune.commands.selftest.run import HOOK, Round, RoundResult, differences, read_trace
 from autotune.commands.selftest.subject import Subject, simulated
 
 TORN_APPEND = Kill("stage write torn logs/tuning/TARGET/HASH.jsonl", 2, "one")
@@ -150,8 +150,8 @@ def test_a_file_renamed_before_it_was_synced(tmp_path: Path, subject: Subject) -
 
 
 def test_an_outcome_that_is_another_one() -> None:
-    undisturbed = Outcome([], [], {"one": "done"}, Counter([("conv", "a"), ("conv", "b")]))
-    other = Outcome([], [], {"one": "done"}, Counter([("conv", "b"), ("conv", "b")]))
+    undisturbed = RoundResult([], [], {"one": "done"}, Counter([("conv", "a"), ("conv", "b")]))
+    other = RoundResult([], [], {"one": "done"}, Counter([("conv", "b"), ("conv", "b")]))
     assert differences(undisturbed, undisturbed) == []
     assert differences(undisturbed, other) == ["trial a of conv is missing", "trial b of conv is one too many"]
     assert len(differences(undisturbed, replace(undisturbed, jobs={"one": "failed"}))) == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands.selftest.run import Outcome, Round
+from autotune.commands.selftest.run import Round, RoundResult
 from autotune.commands.selftest.selftest import draw_seed, selftest
 
 
@@ -25,10 +25,10 @@ def test_killed_anywhere_nothing_is_lost(tmp_path: Path) -> None:
 
 
 def test_a_loss_is_told_and_what_it_happened_to_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(self: Round) -> Outcome:
+    def run(self: Round) -> RoundResult:
         self.orders.mkdir(parents=True)
         (self.orders / "trace.jsonl").write_text("")
-        return Outcome(["a step"], ["trial a was lost"], {}, Counter())
+        return RoundResult(["a step"], ["trial a was lost"], {}, Counter())
 
     monkeypatch.setattr(Round, "run", run)
     verdict = selftest(tmp_path, rounds=1, seed=7, progress=lambda done, total: None)

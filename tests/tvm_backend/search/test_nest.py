@@ -9,8 +9,8 @@ import pytest
 
 from autotune.tvm_backend.search.features import WIDTH, FeatureExtractor
 from autotune.tvm_backend.search.knobs import Knobs
-from autotune.tvm_backend.search.nest import WIDTH as NEST
 from autotune.tvm_backend.search.nest import NestFeatures
+from autotune.tvm_backend.search.nest_columns import WIDTH as NEST
 from autotune.tvm_backend.search.prior import prior
 from autotune.tvm_backend.search.scores import NestScore, nest_score
 from autotune.tvm_backend.search.space import plain_trace

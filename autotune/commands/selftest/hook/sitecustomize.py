@@ -1,4 +1,4 @@
-"""Python imports this at its start in every process that has this folder on PYTHONPATH; nothing else does."""
+"""Watch the steps of this process. Python imports this module at its start if the folder is on PYTHONPATH."""
 
 from autotune.commands.selftest.points import arm
 

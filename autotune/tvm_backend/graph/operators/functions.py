@@ -42,7 +42,7 @@ def expand(node: Any, nodes: Nodes) -> list[str]:
     """Write the body of an operator's function; returns the names of its outputs.
 
     Raises:
-        ValueError: this version of ONNX has no function for it, or none for inputs of unknown type.
+        ValueError: This version of ONNX has no function for it, or none for inputs of unknown type.
     """
     function = _function(node, nodes)
     given = dict(zip(function.input, node.input, strict=False))

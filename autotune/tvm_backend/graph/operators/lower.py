@@ -45,7 +45,7 @@ def lower(proto: Any) -> Any:
     """A graph that computes the same in operators that TVM's importer has, as far as there are rules.
 
     Raises:
-        ModelError: an operator is used in a way that its rule does not know.
+        ModelError: An operator is used in a way that its rule does not know.
     """
     import onnx
 

@@ -62,7 +62,7 @@ class Nodes:
         """The dimensions of a value.
 
         Raises:
-            ValueError: they are not known.
+            ValueError: They are not known.
         """
         known = self.values.get(name)
         if known is None or known.shape is None:
@@ -73,7 +73,7 @@ class Nodes:
         """The ONNX element type of a value.
 
         Raises:
-            ValueError: it is not known.
+            ValueError: It is not known.
         """
         if name not in self.values:
             raise ValueError(f"the type of {name!r} is not known")

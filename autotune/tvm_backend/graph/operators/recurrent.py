@@ -57,7 +57,7 @@ def recurrent(node: Any, nodes: Nodes) -> list[str]:
     """Write an LSTM, GRU or RNN of known length; returns the names of its outputs.
 
     Raises:
-        ValueError: the shape of its input is not known, or it has more steps than can be unrolled.
+        ValueError: The shape of its input is not known, or it has more steps than can be unrolled.
     """
     return _unrolled(nodes, node.op_type, tuple(node.input), attributes_of(node), nodes.shape(node.input[2])[-1], False)
 
@@ -68,7 +68,7 @@ def dynamic_lstm(node: Any, nodes: Nodes) -> list[str]:
     Its weights are [directions, features, gates], and after an LSTM's inputs come their scales and zero points.
 
     Raises:
-        ValueError: as for `recurrent`.
+        ValueError: As for `recurrent`.
     """
     given, attributes = list(node.input), attributes_of(node)
     for index, scale in ((1, 8), (2, 10)):

@@ -1,0 +1,3 @@
+"""The names of the samplers, for a command line that loads no NumPy."""
+
+SAMPLERS = ("greedy", "adaptive")
