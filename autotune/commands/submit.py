@@ -271,10 +271,16 @@ def _next_id(workspace: Workspace) -> int:
     return id
 
 
+def log_key(workspace: Workspace, imported: ImportAnswer) -> str:
+    """The target's key; the one of an earlier version where this workspace has its logs under that alone."""
+    keys = (imported.target_key, *imported.former_keys)
+    return next((key for key in keys if workspace.tuning_logs(key)), imported.target_key)
+
+
 def _spec(
     workspace: Workspace, config: Config, submission: Submission, imported: ImportAnswer, id: int, name: str
 ) -> JobSpec:
-    key = imported.target_key + (f"{PRIVATE}{submission.private}" if submission.private else "")
+    key = log_key(workspace, imported) + (f"{PRIVATE}{submission.private}" if submission.private else "")
     logs = [workspace.tuning_log(key, task.hash).records for task in imported.tasks]
     strategy, sampler = _search(submission, config)
     return JobSpec(

@@ -18,7 +18,8 @@ import typer
 
 from autotune.commands.terminal import say, show, tell, workspace_of
 from autotune.errors import BadInput, InvalidData, StorageError, UnknownJob, disk_problem
-from autotune.machine.hardware import cpu_model, cuda_devices
+from autotune.machine.gpus import cuda_devices
+from autotune.machine.hardware import cpu_model
 from autotune.storage import device_kind
 from autotune.storage.device_kind import DeviceKind, is_private
 from autotune.storage.formats import SIMULATED, Trial, from_json

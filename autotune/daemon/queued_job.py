@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from autotune.config import Config
+from autotune.daemon import capacity
 from autotune.daemon.job_journal import JobJournal
 from autotune.daemon.job_progress import JobProgress
 from autotune.daemon.job_rounds import JobRounds
@@ -179,7 +180,7 @@ class QueuedJob:
     def _new_view(self) -> JobView:
         return JobView(
             id=self.id,
-            device="cpu" if self.spec.target_kind == "llvm" else self.spec.target_kind,
+            device=capacity.job_device(self.spec.target),
             tasks=tuple(self._task_view(index) for index in range(len(self.spec.tasks))),
             stages=self.rounds.views,
             trials=self.spec.trials,

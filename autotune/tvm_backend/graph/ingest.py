@@ -59,6 +59,7 @@ def _ingest(request: ImportRequest, progress: Callable[[str], None]) -> ImportAn
         spaces=tuple(task.space for task in tasks),
         model_size=size,
         model_crc32=crc,
+        former_keys=target.former_keys,
     )
 
 
