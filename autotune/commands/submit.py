@@ -378,8 +378,12 @@ def command(
     elif as_json:
         tell(json.dumps({"id": spec.id, "name": spec.name, "tasks": len(spec.tasks), "trials": spec.trials}))
     else:
-        tell(str(spec.id))
-        if not quiet:
-            say(f"job {spec.id} ({spec.name}): {len(spec.tunable)} tasks to tune, {spec.trials} trials")
-            if spec.trials < len(spec.tunable):
-                say(f"warning: {spec.trials} trials do not reach all {len(spec.tunable)} tasks; give more --trials")
+        _tell_job(spec, quiet)
+
+
+def _tell_job(spec: JobSpec, quiet: bool) -> None:
+    tell(str(spec.id))
+    if not quiet:
+        say(f"job {spec.id} ({spec.name}): {len(spec.tunable)} tasks to tune, {spec.trials} trials")
+        if spec.trials < len(spec.tunable):
+            say(f"warning: {spec.trials} trials do not reach all {len(spec.tunable)} tasks; give more --trials")

@@ -165,15 +165,9 @@ class QueuedJob:
         """Write the state file, if anything in it has changed. See `JobProgress.publish`."""
         self.progress.publish(state, reason, self.control.retries)
 
-    @property
-    def time_used(self) -> bool:
-        """Whether the stages of the job have run for as long as they may."""
-        limit = self.spec.within_s
-        return limit is not None and self.journal.worked.seconds >= limit
-
     def view(self) -> JobView:
         """Return the job as the planner sees it: the same object until the job has changed."""
-        if self._view is None or self._view.time_used != self.time_used:
+        if self._view is None or self._view.time_used != _time_used(self):
             self._view = self._new_view()
         return self._view
 
@@ -191,7 +185,7 @@ class QueuedJob:
             submitted_at=self.submitted_at,
             served_at=max(self.served_at, self.submitted_at),
             deadline=self.spec.deadline,
-            time_used=self.time_used,
+            time_used=_time_used(self),
         )
 
     def _task_view(self, index: int) -> TaskView:
@@ -204,3 +198,9 @@ class QueuedJob:
             exhausted=index in self.exhausted or not task.tunable,
             set_aside=bool(self.progress.task(index).set_aside),
         )
+
+
+def _time_used(job: QueuedJob) -> bool:
+    """Return whether the stages of a job have run for as long as they may."""
+    limit = job.spec.within_s
+    return limit is not None and job.journal.worked.seconds >= limit
