@@ -201,6 +201,19 @@ class MeasureSettings:
     disturbed_again: Annotated[
         int, _whole(0, "The number of times a measurement on the CPU is repeated when other programs disturbed it.")
     ] = 2
+    gpu_spin_up_ms: Annotated[
+        int,
+        _whole(
+            0, "The time for which a GPU is kept busy before its first timing, in milliseconds: idle ones are slow."
+        ),
+    ] = 200
+    gpu_cold_cache: Annotated[
+        bool,
+        _text(
+            "Whether a GPU's L2 cache is overwritten before each run of a candidate. Its launch is then timed with it,"
+            " some 3 microseconds."
+        ),
+    ] = False
     verify: Annotated[
         bool,
         _text(

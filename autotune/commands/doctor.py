@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
 from dataclasses import dataclass
 from importlib import metadata
+from typing import Any
 
 import typer
 
@@ -15,7 +17,8 @@ from autotune.commands.terminal import tell, workspace_of
 from autotune.config import load_config
 from autotune.daemon import capacity
 from autotune.errors import AutotuneError, MachineProblem, UnsupportedVersion
-from autotune.machine.hardware import cpu_model, cuda_devices, lent_cpus
+from autotune.machine.gpus import CudaDevice, cuda_devices
+from autotune.machine.hardware import cpu_model, lent_cpus
 from autotune.machine.platform import check_platform
 from autotune.machine.survey import Survey
 from autotune.settings import MachineSettings
@@ -23,6 +26,7 @@ from autotune.storage import locks
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import SIMULATED
 from autotune.storage.paths import Workspace
+from autotune.tvm_backend.cuda.places import installed
 from autotune.tvm_backend.linker import find_linker
 from autotune.tvm_backend.load import TESTED, check_versions
 
@@ -57,8 +61,8 @@ def examine(workspace: Workspace) -> list[Finding]:
         _platform(),
         _versions(),
         _environment(),
-        _library("xgboost"),
-        _library("onnxruntime"),
+        _library("xgboost", "xgboost-cpu"),
+        _library("onnxruntime", "onnxruntime-gpu"),
         _linker(),
         _settings(workspace),
         _writable(workspace),
@@ -95,11 +99,12 @@ def _environment() -> Finding:
     return Finding(False, True, f"{'; '.join(found)}: give autotune a virtual environment of its own")
 
 
-def _library(name: str) -> Finding:
-    try:
-        return Finding(True, True, f"{name} {metadata.version(name)}")
-    except metadata.PackageNotFoundError:
-        return Finding(False, True, f"{name} is missing; run: pip install {name}")
+def _library(*names: str) -> Finding:
+    """Look for a library that several packages bring."""
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return Finding(True, True, f"{name} {metadata.version(name)}")
+    return Finding(False, True, f"{names[0]} is missing; run: pip install {names[0]}")
 
 
 def _linker() -> Finding:
@@ -161,11 +166,40 @@ def _cpus(workspace: Workspace) -> Finding:
 
 
 def _cuda() -> list[Finding]:
-    compiler = shutil.which("nvcc")
-    devices = [Finding(True, False, f"cuda:{gpu.index} {gpu.name} ({gpu.arch})") for gpu in cuda_devices()]
-    nvcc = f"nvcc {compiler}" if compiler else "no nvcc: jobs for cuda cannot be built here"
-    none = Finding(False, False, "no CUDA device: jobs for cuda are searched and built, and wait to be measured")
-    return [Finding(bool(compiler), False, nvcc), *(devices or [none])]
+    """What becomes of a job for CUDA here: a kernel is compiled, and launched on each GPU."""
+    from autotune.tvm_backend.load import load_tvm
+    from autotune.tvm_backend.target import resolve_target
+
+    gpus = cuda_devices()
+    if not gpus and not installed():
+        return [Finding(False, False, "no CUDA: neither a GPU nor a compiler; jobs for cuda cannot be built here")]
+    load_tvm("cuda")
+    target = resolve_target("cuda", threads=1).description
+    return [_gpu({**target, "arch": gpu.arch}, gpu) for gpu in gpus] or [_cuda_build(target)]
+
+
+def _gpu(target: dict[str, Any], gpu: CudaDevice) -> Finding:
+    from autotune.tvm_backend.kernels.gpu_probe import check_gpu
+
+    try:
+        found = check_gpu(target, gpu)
+    except MachineProblem as problem:
+        return Finding(False, False, str(problem))
+    with_tool = f"runs what {found.compiler.tool} ({found.compiler.version}) compiles"
+    return Finding(
+        True, False, f"cuda:{gpu.index} {gpu.name} ({gpu.arch}) {with_tool}, {found.launch_us:.1f} us a launch"
+    )
+
+
+def _cuda_build(target: dict[str, Any]) -> Finding:
+    from autotune.tvm_backend.kernels.gpu_probe import check_build
+
+    try:
+        found = check_build(target).compiler
+    except MachineProblem as problem:
+        return Finding(False, False, str(problem))
+    waits = "no GPU: jobs for cuda are searched and built, and wait to be measured"
+    return Finding(True, False, f"{found.tool} ({found.version}) compiles for CUDA ({target['arch']}); {waits}")
 
 
 def _simulated(workspace: Workspace) -> list[Finding]:

@@ -271,10 +271,16 @@ def _next_id(workspace: Workspace) -> int:
     return id
 
 
+def log_key(workspace: Workspace, imported: ImportAnswer) -> str:
+    """The target's key; the one of an earlier version where this workspace has its logs under that alone."""
+    keys = (imported.target_key, *imported.former_keys)
+    return next((key for key in keys if workspace.tuning_logs(key)), imported.target_key)
+
+
 def _spec(
     workspace: Workspace, config: Config, submission: Submission, imported: ImportAnswer, id: int, name: str
 ) -> JobSpec:
-    key = imported.target_key + (f"{PRIVATE}{submission.private}" if submission.private else "")
+    key = log_key(workspace, imported) + (f"{PRIVATE}{submission.private}" if submission.private else "")
     logs = [workspace.tuning_log(key, task.hash).records for task in imported.tasks]
     strategy, sampler = _search(submission, config)
     return JobSpec(
@@ -372,8 +378,12 @@ def command(
     elif as_json:
         tell(json.dumps({"id": spec.id, "name": spec.name, "tasks": len(spec.tasks), "trials": spec.trials}))
     else:
-        tell(str(spec.id))
-        if not quiet:
-            say(f"job {spec.id} ({spec.name}): {len(spec.tunable)} tasks to tune, {spec.trials} trials")
-            if spec.trials < len(spec.tunable):
-                say(f"warning: {spec.trials} trials do not reach all {len(spec.tunable)} tasks; give more --trials")
+        _tell_job(spec, quiet)
+
+
+def _tell_job(spec: JobSpec, quiet: bool) -> None:
+    tell(str(spec.id))
+    if not quiet:
+        say(f"job {spec.id} ({spec.name}): {len(spec.tunable)} tasks to tune, {spec.trials} trials")
+        if spec.trials < len(spec.tunable):
+            say(f"warning: {spec.trials} trials do not reach all {len(spec.tunable)} tasks; give more --trials")

@@ -18,9 +18,10 @@ import typer
 
 from autotune.commands.terminal import say, show, tell, workspace_of
 from autotune.errors import BadInput, InvalidData, StorageError, UnknownJob, disk_problem
-from autotune.machine.hardware import cpu_model, cuda_devices
+from autotune.machine.gpus import cuda_devices
+from autotune.machine.hardware import cpu_model
 from autotune.storage import device_kind
-from autotune.storage.device_kind import DeviceKind, is_private
+from autotune.storage.device_kind import DeviceKind, is_private, target_keys
 from autotune.storage.formats import SIMULATED, Trial, from_json
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import TaskLogPaths, Workspace
@@ -86,7 +87,7 @@ def collect(workspace: Workspace, tasks: set[tuple[str, str]] | None = None) -> 
     Raises:
         StorageError: A tuning log cannot be read.
     """
-    for key in workspace.target_keys():
+    for key in target_keys(workspace):
         if not is_private(key) and not key.startswith(SIMULATED):
             kind = _kind(workspace, key)
             for paths in workspace.tuning_logs(key):
@@ -212,7 +213,7 @@ def _table(workspace: Workspace) -> Table:
     from autotune.commands import render
 
     rows = []
-    for key in workspace.target_keys():
+    for key in target_keys(workspace):
         kind = _kind(workspace, key)
         logs = [TuningLog(paths.records).trials() for paths in workspace.tuning_logs(key)]
         imported = sum(trial.imported for trials in logs for trial in trials)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from autotune.config import Config
-from autotune.machine.hardware import cuda_devices, kept_cpus, lent_cpus
+from autotune.machine import gpus
+from autotune.machine.hardware import kept_cpus, lent_cpus
 from autotune.machine.leases import cpu_name
 from autotune.planning.view import Kind, MachineResources
 from autotune.storage.formats import SIMULATED
@@ -23,8 +25,7 @@ def machine(config: Config) -> MachineResources:
     devices = tuple(f"{SIMULATED}:{name}" for name in config.devices)
     if config.machine.simulated_cpus:
         return MachineResources(tuple(range(config.machine.simulated_cpus)), devices)
-    cuda = tuple(f"cuda:{device.index}" for device in cuda_devices())
-    return replace(cpus(config), devices=("cpu", *cuda, *devices))
+    return replace(cpus(config), devices=("cpu", *gpus.device_names(gpus.cuda_devices()), *devices))
 
 
 def cpus(config: Config) -> MachineResources:
@@ -32,6 +33,14 @@ def cpus(config: Config) -> MachineResources:
     lent = lent_cpus(config.machine.cpu_slots)
     kept, idle = kept_cpus(lent, config.machine.measure_cpus)
     return MachineResources(tuple(cpu for cpu in lent if cpu not in idle), ("cpu",), kept)
+
+
+def job_device(target: Mapping[str, Any]) -> str:
+    """The kind of device that a job for a target is measured on."""
+    kind = str(target["kind"])
+    if kind == gpus.KIND:
+        return gpus.device_kind(str(target.get("arch", "")), gpus.cuda_devices())
+    return "cpu" if kind == "llvm" else kind
 
 
 def threads(config: Config) -> int:
@@ -42,7 +51,7 @@ def threads(config: Config) -> int:
 def lease_names(config: Config, cpus: Iterable[int], device: str) -> list[str]:
     """The resources that a stage on these CPUs leases, and a measurement on this device. `cpu` is its CPUs."""
     name = simulated_cpu_name if config.machine.simulated_cpus else cpu_name
-    return [*map(name, cpus), *([device] if device not in ("", "cpu") else [])]
+    return [*map(name, cpus), *([gpus.lock_name(device)] if device not in ("", "cpu") else [])]
 
 
 def simulated_cpu_name(cpu: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from autotune.config import Config
+from autotune.daemon import capacity
 from autotune.daemon.job_journal import JobJournal
 from autotune.daemon.job_progress import JobProgress
 from autotune.daemon.job_rounds import JobRounds
@@ -164,22 +165,16 @@ class QueuedJob:
         """Write the state file, if anything in it has changed. See `JobProgress.publish`."""
         self.progress.publish(state, reason, self.control.retries)
 
-    @property
-    def time_used(self) -> bool:
-        """Whether the stages of the job have run for as long as they may."""
-        limit = self.spec.within_s
-        return limit is not None and self.journal.worked.seconds >= limit
-
     def view(self) -> JobView:
         """Return the job as the planner sees it: the same object until the job has changed."""
-        if self._view is None or self._view.time_used != self.time_used:
+        if self._view is None or self._view.time_used != _time_used(self):
             self._view = self._new_view()
         return self._view
 
     def _new_view(self) -> JobView:
         return JobView(
             id=self.id,
-            device="cpu" if self.spec.target_kind == "llvm" else self.spec.target_kind,
+            device=capacity.job_device(self.spec.target),
             tasks=tuple(self._task_view(index) for index in range(len(self.spec.tasks))),
             stages=self.rounds.views,
             trials=self.spec.trials,
@@ -190,7 +185,7 @@ class QueuedJob:
             submitted_at=self.submitted_at,
             served_at=max(self.served_at, self.submitted_at),
             deadline=self.spec.deadline,
-            time_used=self.time_used,
+            time_used=_time_used(self),
         )
 
     def _task_view(self, index: int) -> TaskView:
@@ -203,3 +198,9 @@ class QueuedJob:
             exhausted=index in self.exhausted or not task.tunable,
             set_aside=bool(self.progress.task(index).set_aside),
         )
+
+
+def _time_used(job: QueuedJob) -> bool:
+    """Return whether the stages of a job have run for as long as they may."""
+    limit = job.spec.within_s
+    return limit is not None and job.journal.worked.seconds >= limit

@@ -1,13 +1,10 @@
-"""Find out what this machine has: the CPUs that we may use, its CPU model, its CUDA devices."""
+"""Find out what this machine has: the CPUs that we may use, its CPU model."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import subprocess
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,21 +13,6 @@ from autotune.machine.topology import preferred, set_aside, topology
 
 ROOT = Path("/")
 _ROUNDING = 0.01  # a quota of 1.999 CPUs counts as 2 CPUs
-
-
-@dataclass(frozen=True)
-class CudaDevice:
-    """A GPU.
-
-    Attributes:
-        index: Its number in the order of PCI bus ids.
-        name: Its marketing name.
-        arch: Its architecture, such as `sm_90`.
-    """
-
-    index: int
-    name: str
-    arch: str
 
 
 def allowed_cpus() -> tuple[int, ...]:
@@ -107,22 +89,3 @@ def cpu_model() -> str:
         return "unknown CPU"
     numbers = "/".join(found.get(key, "?") for key in ("cpu family", "model", "stepping"))
     return f"{found.get('model name', 'unknown CPU')} {numbers}"
-
-
-@lru_cache(maxsize=1)
-def cuda_devices() -> tuple[CudaDevice, ...]:
-    """Return the GPUs in the order of PCI bus ids; none if there is no working driver."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return ()
-    query = [tool, "--query-gpu=pci.bus_id,name,compute_cap", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    if answer.returncode:
-        return ()
-    rows = sorted(line.split(", ") for line in answer.stdout.splitlines() if line.count(", ") == 2)
-    return tuple(
-        CudaDevice(index, name, f"sm_{capability.replace('.', '')}") for index, (_, name, capability) in enumerate(rows)
-    )

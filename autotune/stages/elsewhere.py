@@ -16,7 +16,7 @@ from autotune.errors import StorageError
 from autotune.stages import features
 from autotune.stages.stage import Stage
 from autotune.storage import device_kind
-from autotune.storage.device_kind import DeviceKind, is_private
+from autotune.storage.device_kind import DeviceKind, is_private, target_keys
 from autotune.storage.formats import Candidate, Trial
 from autotune.storage.paths import TaskLogPaths
 from autotune.storage.tuning_log import TuningLog
@@ -89,7 +89,7 @@ def _logs(stage: Stage, task: str) -> list[_Log]:
     if is_private(own) or stage.simulated:
         return []
     found = []
-    for key in stage.workspace.target_keys():
+    for key in target_keys(stage.workspace):
         kind = device_kind.read(stage.workspace, key)
         if key != own and not is_private(key) and _kind_of(key, kind) == stage.spec.target_kind:
             paths = stage.workspace.tuning_log(key, task)

@@ -23,6 +23,7 @@ from autotune.storage.formats import Candidate, Failure, Trial
 
 _RETRIED: tuple[ResultKind, ...] = ("crash", "timeout", "memory", "wrong")
 _SUSPECT: tuple[ResultKind, ...] = ("error", "crash", "timeout")  # the machine may be to blame
+_SUSPECT_ON_GPU: tuple[ResultKind, ...] = (*_SUSPECT, "memory")  # others use its memory, too
 
 
 def run(stage: Stage) -> dict[str, Any]:
@@ -88,9 +89,9 @@ def _measure(
     )
     trusted = False
     for candidate, outcome in runs:
-        if outcome.kind in _SUSPECT and not trusted:
+        if outcome.kind in (_SUSPECT if stage.gpu is None else _SUSPECT_ON_GPU) and not trusted:
             check_machine(stage)  # before a candidate goes into quarantine for good
-            trusted = True
+            trusted = stage.gpu is None  # a GPU may be lost at any time
         trial = _outcome_trial(stage, candidate, outcome)
         if outcome.kind == "ok":
             session.take(outcome.value)
@@ -110,14 +111,11 @@ def _timer(
     if stage.simulated:
         times_of = simulated.timer(stage)
         return lambda candidate: _answer(Guarded(times_of(candidate)), 0.0)
-    from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
     from autotune.tvm_backend.kernels.verify import Verifier
 
-    measure = stage.config.measure
     _configure_threads(stage)
-    device = open_device(stage.spec.target_kind, _index(stage.device))
-    runner = Runner(device, Timing(measure.warmup, measure.repeats, measure.min_repeat_ms))
-    verifier = None if truth is None or truth.problem else Verifier(truth, device)
+    runner = _runner(stage)
+    verifier = None if truth is None or truth.problem else Verifier(truth, runner.device)
     guard = _guard(stage, session.quiet)
     best = min(session.times, default=None)
 
@@ -128,7 +126,8 @@ def _timer(
         library, goal = folder / candidate.library, best
 
         def once() -> list[float]:
-            return runner.time(library, candidate.args, goal)
+            times: list[float] = runner.time(library, candidate.args, goal)
+            return times
 
         found = guard.measure(once) if guard else Guarded(once())
         middle, checked = statistics.median(found.times), 0.0
@@ -138,6 +137,21 @@ def _timer(
         return _answer(found, checked)
 
     return timed
+
+
+def _runner(stage: Stage) -> Any:
+    """What times libraries on the stage's device, which this process takes if it is a GPU."""
+    from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
+
+    measure = stage.config.measure
+    timing = Timing(measure.warmup, measure.repeats, measure.min_repeat_ms)
+    if stage.gpu is None:
+        return Runner(open_device(stage.spec.target_kind), timing)
+    from autotune.tvm_backend.kernels.run_gpu import GpuRunner
+
+    stage.gpu.take()
+    device = open_device(stage.spec.target_kind)
+    return GpuRunner(device, timing, spin_up_ms=measure.gpu_spin_up_ms, cold=measure.gpu_cold_cache)
 
 
 def _answer(found: Guarded, checked: float) -> dict[str, Any]:
@@ -159,11 +173,6 @@ def _verify(verifier: Any, library: Path) -> float:
     started = time.perf_counter()
     verifier.check_library(library)
     return time.perf_counter() - started
-
-
-def _index(device: str) -> int:
-    """Return the number in a device's name: 1 for `cuda:1`."""
-    return int(device.partition(":")[2] or 0)
 
 
 def _configure_threads(stage: Stage) -> None:

@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from autotune.config import Config
-from autotune.errors import DamagedFile
+from autotune.errors import DamagedFile, MachineProblem
+from autotune.machine.gpus import KIND, CudaDevice, cuda_devices, find_device
 from autotune.processes.messages import RunStage
 from autotune.storage import atomic, formats
 from autotune.storage.formats import SIMULATED, Candidate, Failure, JobSpec, Kind, Quarantined, StageFile, TaskSpec
@@ -24,12 +25,18 @@ def check_machine(stage: Stage) -> None:
     """Run a kernel that is known to be good, to find out whether the machine made candidates fail.
 
     Raises:
-        MachineProblem: that kernel fails as well.
+        MachineProblem: that kernel fails as well, or the memory of a GPU does not hold what the candidates work on.
     """
-    if not stage.simulated:
-        from autotune.tvm_backend.kernels import probe
+    if stage.simulated:
+        return
+    from autotune.tvm_backend.kernels import gpu_probe, probe
 
-        probe.check_machine(stage.spec.target)
+    probe.check_machine(stage.spec.target)
+    if stage.gpu is not None:
+        tensors = [(str(dtype), list(map(int, dims))) for _, dtype, dims in stage.file.candidates[0].args]
+        gpu_probe.check_gpu(stage.spec.target, stage.gpu, arguments=tensors, answers=stage.config.measure.verify)
+    elif stage.spec.target_kind == KIND:
+        gpu_probe.check_build(stage.spec.target)
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,20 @@ class Stage:
     def simulated(self) -> bool:
         """Whether the job's device is simulated, and `stages/simulated.py` takes the place of TVM."""
         return self.spec.target_kind == SIMULATED
+
+    @cached_property
+    def gpu(self) -> CudaDevice | None:
+        """The GPU that a measurement runs on; None for other kinds of stages and of devices.
+
+        Raises:
+            MachineProblem: it is not there any more.
+        """
+        if self.spec.target_kind != KIND or self.file.kind != "measure":
+            return None
+        found = find_device(self.device, cuda_devices())
+        if found is None:
+            raise MachineProblem(f"{self.device} is gone; look for it with nvidia-smi")
+        return found
 
     @cached_property
     def program(self) -> Any:

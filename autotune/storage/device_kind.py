@@ -81,3 +81,8 @@ def read(workspace: Workspace, key: str) -> DeviceKind | None:
         kind = formats.read(DeviceKind, workspace.device_kind(key))
         return kind if kind.key == key else None
     return None
+
+
+def target_keys(workspace: Workspace) -> list[str]:
+    """Return the names of all folders of tuning logs."""
+    return sorted(path.name for path in (workspace.logs / "tuning").glob("*") if path.is_dir())

@@ -174,8 +174,8 @@ def model_checksum(paths: JobPaths) -> tuple[int, int]:
         OSError: A file of it cannot be read.
     """
     size, crc = checksum(paths.model)
-    if paths.model_weights.exists():
-        more, crc = checksum(paths.model_weights, crc)
+    if paths.weights_of(paths.model).exists():
+        more, crc = checksum(paths.weights_of(paths.model), crc)
         size += more
     return size, crc
 

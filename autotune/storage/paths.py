@@ -80,16 +80,13 @@ class JobPaths:
         return self.folder / "exported.json"
 
     @property
-    def model_weights(self) -> Path:
-        return self.folder / "model.weights"
-
-    @property
     def rewritten_model(self) -> Path:
         return self.folder / "rewritten.onnx"
 
-    @property
-    def rewritten_weights(self) -> Path:
-        return self.folder / "rewritten.weights"
+    @staticmethod
+    def weights_of(model: Path) -> Path:
+        """Return the file with the weights of a snapshot that is too large for one file."""
+        return model.with_suffix(".weights")
 
     @property
     def tasks(self) -> Path:
@@ -225,10 +222,6 @@ class Workspace:
 
     def device_kind(self, target_key: str) -> Path:
         return self.logs / "tuning" / target_key / "device.json"
-
-    def target_keys(self) -> list[str]:
-        """Return the names of all folders of tuning logs."""
-        return sorted(path.name for path in (self.logs / "tuning").glob("*") if path.is_dir())
 
     def tuning_logs(self, target_key: str) -> list[TaskLogPaths]:
         """Return all tuning logs of one kind of device."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -10,12 +11,14 @@ import types
 from dataclasses import dataclass
 from importlib import metadata
 
-from autotune.errors import UnsupportedVersion
+from autotune.errors import MachineProblem, UnsupportedVersion
+from autotune.tvm_backend.cuda import compiler, runtime
 
 TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 
 _PACKAGES = ("tvm", "tvm_ffi")
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
+_CUDA_INTRINSICS = ("cuda", "dot_product_common")
 
 
 def check_versions() -> None:
@@ -67,8 +70,8 @@ def load_tvm(target_kind: str) -> None:
     """Import TVM with the tensor intrinsics for a kind of target, and with our elementary functions for CPUs.
 
     When the first TuneContext is made, TVM imports the intrinsics of every architecture, which takes over ten
-    seconds. For a CPU, those of its architecture (0.1 s) are enough. They are imported here into a package object of
-    our own, so that TVM finds the package loaded.
+    seconds. For a CPU, those of its architecture (0.1 s) are enough, and for a GPU those of CUDA. They are imported
+    here into a package object of our own, so that TVM finds the package loaded.
 
     Args:
         target_kind: `llvm` or `cuda`.
@@ -79,14 +82,18 @@ def load_tvm(target_kind: str) -> None:
     check_versions()
     tvm = importlib.import_module("tvm")
     s_tir = importlib.import_module("tvm.s_tir")
-    if target_kind == "cuda":
-        importlib.import_module(_INTRINSICS)
-    elif _INTRINSICS not in sys.modules:
+    if _INTRINSICS not in sys.modules:
         package = types.ModuleType(_INTRINSICS)
         package.__path__ = [os.path.join(os.path.dirname(str(s_tir.__file__)), "tensor_intrin")]
         sys.modules[_INTRINSICS] = package
         setattr(s_tir, "tensor_intrin", package)  # noqa: B010  the import system would do so
-        importlib.import_module(f"{_INTRINSICS}.{_cpu_intrinsics(tvm)}")
+    for name in _CUDA_INTRINSICS if target_kind == "cuda" else (_cpu_intrinsics(tvm),):
+        importlib.import_module(f"{_INTRINSICS}.{name}")
+    if target_kind == "cuda":
+        compiler.install()
+        with contextlib.suppress(MachineProblem):  # a model can be read without; a stage says what is missing
+            runtime.load()
+            compiler.find_compiler()
     importlib.import_module("tvm.s_tir.meta_schedule")
     from autotune.tvm_backend.vector_math import intrinsics  # here, for it loads NumPy
 

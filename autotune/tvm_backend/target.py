@@ -10,7 +10,8 @@ from typing import Any
 
 from autotune.config import check_job_device
 from autotune.errors import BadTarget, InvalidData, MachineProblem
-from autotune.machine.hardware import cpu_model, cuda_devices
+from autotune.machine.gpus import cuda_devices
+from autotune.machine.hardware import cpu_model
 from autotune.storage.device_kind import PRIVATE, DeviceKind
 from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.load import TESTED
@@ -18,6 +19,8 @@ from autotune.tvm_backend.load import TESTED
 _DIGEST = re.compile(r"-[0-9a-f]{10}$")
 _WAY_OUT = " go on there, or cancel it and submit the model.onnx in its folder anew"
 DEFAULT_CUDA_ARCH = "sm_80"
+# With the suffix TVM takes the architecture for one without tensor cores, and nothing that it generates needs it.
+_ARCH_VARIANT = re.compile(r"(sm_\d+)[af]")
 _CUDA_LIMITS = {
     "max_threads_per_block": 1024,
     "max_shared_memory_per_block": 49152,
@@ -36,11 +39,13 @@ class ResolvedTarget:
             model and TVM version.
         lowered_for: the target that a model is lowered for: this CPU where the target is a simulated device, else the
             target itself.
+        former_keys: those that earlier versions gave the target: logs may still be found under them.
     """
 
     description: dict[str, Any]
     key: str
     lowered_for: dict[str, Any]
+    former_keys: tuple[str, ...] = ()
 
 
 def target_kind(text: str) -> str:
@@ -79,7 +84,7 @@ def resolve_target(text: str, threads: int) -> ResolvedTarget:
         tvm.target.Target(complete)
     except (ValueError, TypeError, tvm.error.InternalError) as error:
         raise BadTarget(f"target {text!r}: {str(error).splitlines()[0]}") from error
-    return ResolvedTarget(complete, device_kind(complete).key, complete)
+    return ResolvedTarget(complete, device_kind(complete).key, complete, former_keys(complete))
 
 
 def tvm_target(description: Mapping[str, Any]) -> Any:
@@ -139,9 +144,14 @@ def check_here(description: Mapping[str, Any], key: str, submitted_on: str = "")
 def _keys_here(target: dict[str, Any]) -> set[str]:
     """Return the keys that this machine gives a target.
 
-    There are two for CUDA, since a job may have been submitted before the machine had a GPU.
+    There are several for CUDA, since a job may have been submitted before the machine had a GPU, or by an earlier
+    version.
     """
-    return {device_kind(target).key, device_kind(target, str(target.get("arch"))).key}
+    if target["kind"] == "llvm":
+        return {device_kind(target).key}
+    arch = str(target.get("arch"))
+    names = (arch, *(device.name for device in cuda_devices() if device.arch == arch))
+    return {key for name in names for key in (device_kind(target, name).key, *former_keys(target, name))}
 
 
 def vector_registers(target: Any) -> tuple[int, int]:
@@ -163,13 +173,27 @@ def vector_registers(target: Any) -> tuple[int, int]:
 def _cuda(given: dict[str, Any], threads: int) -> dict[str, Any]:
     devices = cuda_devices()
     arch = devices[0].arch if devices else DEFAULT_CUDA_ARCH
-    return {"arch": arch, **_CUDA_LIMITS, "host": _cpu({"kind": "llvm"}, threads), **given}
+    found = {"arch": arch, **_CUDA_LIMITS, "host": _cpu({"kind": "llvm"}, threads), **given}
+    if variant := _ARCH_VARIANT.fullmatch(str(found["arch"])):
+        found["arch"] = variant[1]
+    return found
+
+
+def former_keys(target: Mapping[str, Any], gpu: str = "") -> tuple[str, ...]:
+    """Return the keys that earlier versions gave a target: up to 0.1.0 that of a GPU covered the CPU beside it."""
+    if target["kind"] != "cuda":
+        return ()
+    return (DeviceKind(dict(target), gpu or _gpu_model(str(target.get("arch"))), TESTED).key,)
 
 
 def device_kind(target: Mapping[str, Any], gpu: str = "") -> DeviceKind:
-    """Return the kind of device of a complete target on this machine, or with another `gpu`. Imports no TVM."""
+    """Return the kind of device of a complete target on this machine, or with another `gpu`. Imports no TVM.
+
+    What a GPU takes does not depend on the CPU beside it, the target's host.
+    """
     if target["kind"] == SIMULATED:
         return DeviceKind(dict(target))
+    target = {name: value for name, value in target.items() if name != "host" or target["kind"] == "llvm"}
     device = cpu_model() if target["kind"] == "llvm" else gpu or _gpu_model(str(target.get("arch")))
     return DeviceKind(dict(target), device, TESTED)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.errors import MachineProblem
+from autotune.machine.gpus import KIND, CudaDevice
 from autotune.storage.formats import SIMULATED, JobSpec
 from autotune.tvm_backend.load import Installation
 from autotune.tvm_backend.target import check_here
@@ -34,25 +35,35 @@ class Fitness:
         if Installation.now() != self.installed:
             raise MachineProblem("TVM was changed while its worker was running; a new worker is started")
 
-    def check_job(self, spec: JobSpec) -> None:
+    def check_job(self, spec: JobSpec, gpu: CudaDevice | None = None, *, answers: bool = True) -> None:
         """Ask whether a job is for this machine, and whether its target works here.
+
+        Args:
+            gpu: what the stage measures on, if that is a GPU.
+            answers: whether it has to compute right.
 
         Raises:
             MachineProblem: it was submitted elsewhere, or this machine cannot build or run what is compiled for it.
         """
         if spec.target_kind != SIMULATED:
             check_here(spec.target, spec.target_key, spec.machine)
-            self.check_target(spec.target)
+            self.check_target(spec.target, gpu, answers=answers)
 
-    def check_target(self, target: Mapping[str, Any]) -> None:
-        """Try the target out, unless that was done before.
+    def check_target(self, target: Mapping[str, Any], gpu: CudaDevice | None = None, *, answers: bool = True) -> None:
+        """Try the target out, and the GPU if there is one, unless that was done before.
 
         Raises:
             MachineProblem: this machine cannot build or run what is compiled for it.
         """
+        from autotune.tvm_backend.kernels.gpu_probe import check_build, check_gpu
         from autotune.tvm_backend.kernels.probe import check_machine
 
-        key = json.dumps(target, sort_keys=True)
-        if key not in self.known:
-            check_machine(target)
-            self.tried = key
+        key = json.dumps([target, gpu and gpu.uuid, gpu and gpu.index], sort_keys=True)
+        if key in self.known:
+            return
+        check_machine(target)
+        if gpu is not None:
+            check_gpu(target, gpu, answers=answers)
+        elif target["kind"] == KIND:
+            check_build(target)
+        self.tried = key

@@ -215,7 +215,7 @@ def run_stage(workspace: Workspace, request: RunStage, fitness: Fitness) -> dict
         if not config.machine.simulated_cpus:
             pin(request.cpus)
         stage = Stage.load(workspace, config, request)
-        fitness.check_job(stage.spec)
+        fitness.check_job(stage.spec, stage.gpu, answers=config.measure.verify)
         kind = stage.file.kind
         return dict(import_module(f"autotune.stages.{kind}").run(stage), kind=kind)
 

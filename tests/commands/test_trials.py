@@ -15,7 +15,7 @@ from autotune.cli import app
 from autotune.commands import trials
 from autotune.errors import BadInput, DamagedFile, NewerFormat, StorageError
 from autotune.storage import device_kind
-from autotune.storage.device_kind import DeviceKind
+from autotune.storage.device_kind import DeviceKind, target_keys
 from autotune.storage.formats import Failure, Trial
 from autotune.storage.paths import Workspace
 from autotune.storage.record_log import decode_line, encode_line
@@ -123,7 +123,7 @@ class TestADamagedFile:
     def refused(self, workspace: Workspace, file: Path, kind: type[Exception], match: str) -> None:
         with pytest.raises(kind, match=match):
             trials.import_file(workspace, file)
-        assert not workspace.target_keys()
+        assert not target_keys(workspace)
 
     def test_is_refused_as_a_whole_wherever_it_is_damaged(self, workspace: Workspace, file: Path) -> None:
         lines = self.lines(file)
@@ -142,7 +142,7 @@ class TestADamagedFile:
             with pytest.raises(StorageError) as raised:
                 trials.import_file(workspace, file)
             assert "\n" not in str(raised.value) and str(file) in str(raised.value)
-        assert not workspace.target_keys()
+        assert not target_keys(workspace)
 
     def test_with_more_after_its_end_is_refused(self, workspace: Workspace, file: Path) -> None:
         file.write_bytes(file.read_bytes() + file.read_bytes())

@@ -138,7 +138,7 @@ def test_equal_seeds_propose_equal_candidates(user, other_user, models):
 
 def test_a_job_for_cuda_is_built_and_waits_for_a_device(user, models):
     """On a machine without a GPU; nvcc is enough to get as far as the measurement."""
-    from autotune.machine.hardware import cuda_devices
+    from autotune.machine.gpus import cuda_devices
 
     if cuda_devices():
         pytest.skip("this machine has a GPU: nothing waits")

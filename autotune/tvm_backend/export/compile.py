@@ -63,7 +63,8 @@ def compile_tuned(prepared: Any, programs: Iterable[Any], best: Mapping[str, Tri
             rules = [dlight.gpu.Matmul(), dlight.gpu.GEMV(), dlight.gpu.Reduction()]
             rules += [dlight.gpu.GeneralReduction(), dlight.gpu.Fallback()]
             scheduled = dlight.ApplyDefaultSchedule(*rules)(scheduled)
-    return relax.build(finish(scheduled, target), target=target, relax_pipeline=None)
+    with target:  # or TVM would compile CUDA for the GPU that is here
+        return relax.build(finish(scheduled, target), target=target, relax_pipeline=None)
 
 
 def _database(programs: Iterable[Any], best: Mapping[str, Trial], target: Any) -> Any:

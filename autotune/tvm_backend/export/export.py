@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import BadState, VerificationError
+from autotune.machine import gpus
 from autotune.machine.hardware import pin
 from autotune.machine.leases import cpu_name, lease, lease_one
 from autotune.processes.messages import ExportAnswer, ExportRequest
@@ -20,6 +21,7 @@ from autotune.storage.atomic import publish_bytes, publish_json
 from autotune.storage.formats import InputSpec, JobSpec, Trial
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import compare, cpp_program, retiming
 from autotune.tvm_backend.export.files import LIBRARY, MADE_BY, REPORT, REPORT_FORMAT, SCRIPT
 from autotune.tvm_backend.export.runtime_comparison import Runtime, RuntimeComparison, RuntimeTimes, ratios
@@ -90,7 +92,7 @@ def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
         with _one_cpu(export, progress):
             progress("loading TVM")
             load_tvm(export.spec.target_kind)
-            _require_device(export.spec)
+            _take_gpu(export.spec)
             built = _build_again(export, found, Path(folder), progress)
         again = _time_again(export, built, progress) if built else {}
     best = {hash: trials[0] for hash, trials in found.items()} | {hash: item.trial for hash, item in again.items()}
@@ -163,15 +165,28 @@ def _time_again(
 
 def _measured_on(export: _Export) -> list[str]:
     """Return the names of the resources to lease: the device of the target, and the CPUs that ONNX Runtime uses."""
-    device = [f"{export.spec.target_kind}:0"] if export.spec.target_kind != "llvm" else []
+    gpu = _gpu(export.spec)
+    device = [f"{gpus.KIND}:{gpu.index}"] if gpu is not None else []
     return [*map(cpu_name, export.request.measure_cpus), *device]
 
 
-def _require_device(spec: JobSpec) -> None:
-    import tvm
+def _gpu(spec: JobSpec) -> gpus.CudaDevice | None:
+    """Return the first GPU of the target's architecture, if the target is one."""
+    if spec.target_kind != gpus.KIND:
+        return None
+    arch = spec.target.get("arch")
+    found = next((gpu for gpu in gpus.cuda_devices() if gpu.arch == arch), None)
+    if found is None:
+        raise BadState(f"the job is for CUDA, {arch}, and this machine has no such GPU; export it on one that has")
+    return found
 
-    if spec.target_kind == "cuda" and not tvm.cuda(0).exist:
-        raise BadState("the job is for CUDA, and this machine has no CUDA device; export it on a machine that has one")
+
+def _take_gpu(spec: JobSpec) -> None:
+    """Take that GPU, for this process and those that it starts."""
+    gpu = _gpu(spec)
+    if gpu is not None:
+        runtime.load()
+        gpu.take()
 
 
 def _compile(

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.errors import BadInput
+from autotune.tvm_backend.cuda import runtime
 
 Array = npt.NDArray[Any]
 
@@ -31,6 +32,7 @@ def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedMo
 
     Raises:
         BadInput: The library is missing or cannot be loaded in this process.
+        MachineProblem: The model is for CUDA, parts of which are missing here.
     """
     if not library.is_file():
         raise BadInput(f"cannot load {library}: there is no such file; export the job again")
@@ -39,7 +41,10 @@ def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedMo
     import tvm
     from tvm import relax
 
-    device = tvm.cuda(0) if report["target"]["kind"] == "cuda" else tvm.cpu(0)
+    on_gpu = report["target"]["kind"] == "cuda"
+    if on_gpu:
+        runtime.load()
+    device = tvm.cuda(0) if on_gpu else tvm.cpu(0)
     try:
         machine = relax.VirtualMachine(tvm.runtime.load_module(str(library)), device)
     except Exception as error:  # TVM raises exceptions of many kinds

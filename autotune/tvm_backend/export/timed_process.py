@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from autotune.processes.isolate import die_with_parent
+from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import compare
 
 _WARMUP_S = 0.3
@@ -34,6 +35,8 @@ def _library(request: Mapping[str, Any], arrays: Arrays) -> Run:
     """Load a library that `export` wrote, as its users do."""
     import tvm
 
+    if request["device"] == "cuda":
+        runtime.load()
     device = tvm.cuda(0) if request["device"] == "cuda" else tvm.cpu(0)
     return compare.vm_runner(tvm.runtime.load_module(request["model"]), device, list(arrays.values()))
 

@@ -59,6 +59,7 @@ def _ingest(request: ImportRequest, progress: Callable[[str], None]) -> ImportAn
         spaces=tuple(task.space for task in tasks),
         model_size=size,
         model_crc32=crc,
+        former_keys=target.former_keys,
     )
 
 
@@ -77,8 +78,8 @@ def _write(paths: JobPaths, proto: Any, rewritten: Any, programs: list[Any]) -> 
     from autotune.tvm_backend.search.tasks import write_program
 
     if rewritten is not None:
-        write_model(paths.rewritten_model, paths.rewritten_weights, rewritten)
-    write_model(paths.model, paths.model_weights, proto)
+        write_model(paths.rewritten_model, paths.weights_of(paths.rewritten_model), rewritten)
+    write_model(paths.model, paths.weights_of(paths.model), proto)
     make_folder(paths.tasks)
     for index, program in enumerate(programs):
         write_program(paths.task(index), program)

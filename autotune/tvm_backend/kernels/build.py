@@ -46,7 +46,9 @@ def build_library(scheduled: Any, target: Any, path: Path) -> None:
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
     module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
-    tvm.driver.build(module, target=target).export_library(str(path), fcompile=link_shared)
+    with target:  # or TVM would compile CUDA for the GPU that is here
+        built = tvm.driver.build(module, target=target)
+    built.export_library(str(path), fcompile=link_shared)
 
 
 def link_shared(output: str, objects: Sequence[str] | str, *_: Any, **__: Any) -> None:

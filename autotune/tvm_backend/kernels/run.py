@@ -65,19 +65,26 @@ class Runner:
 
         module = tvm.runtime.load_module(str(library))
         tensors = self._tensors(args)
-        if self.timing.warmup:
-            self._evaluate(module, tensors, number=1, repeats=self.timing.warmup, min_repeat_ms=0)
-        first = self._evaluate(module, tensors, number=1, repeats=_FIRST_RUNS, min_repeat_ms=0)
+        first = self._first(module, tensors)
         best = math.inf if best_us is None else best_us
         if statistics.median(first) > _FIRST_REPEAT_LIMIT * best:
             return first
         times: list[float] = []
         while len(times) < self.timing.repeats:
-            times += self._evaluate(module, tensors, 1, 1, self.timing.min_repeat_ms)
+            times += self._repeat(module, tensors)
             limit = _SECOND_REPEAT_LIMIT if len(times) == 1 else _NEXT_REPEAT_LIMIT
             if min(*first, *times) > limit * best:
                 break
         return times
+
+    def _first(self, module: Any, tensors: list[Any]) -> list[float]:
+        """Microseconds of the first runs, after those that do not count."""
+        if self.timing.warmup:
+            self._evaluate(module, tensors, number=1, repeats=self.timing.warmup, min_repeat_ms=0)
+        return self._evaluate(module, tensors, number=1, repeats=_FIRST_RUNS, min_repeat_ms=0)
+
+    def _repeat(self, module: Any, tensors: list[Any]) -> list[float]:
+        return self._evaluate(module, tensors, 1, 1, self.timing.min_repeat_ms)
 
     @property
     def on_cpu(self) -> bool:

@@ -32,7 +32,7 @@ def written_norm(emit, x, scale, offset, *, square="power", epsilon=1e-5):
     return emit(_OP.add(emit(_OP.multiply(normal, scale)), offset))
 
 
-@pytest.mark.parametrize("shape", (_FULL, (4, 8), (64, 96)))
+@pytest.mark.parametrize("shape", (_FULL, (4, 8), (64, 96), (3, 6625)))
 def test_a_softmax_over_the_last_dimension(replaced, shape):
     assert replaced(lambda _, x: _OP.nn.softmax(x, -1), shape) == ["softmax_rows"]
 
@@ -64,7 +64,7 @@ def test_a_formula_that_is_almost_one_stays(replaced, const):
     assert "layer_norm_rows" not in replaced(build, _FULL, _FULL)
 
 
-@pytest.mark.parametrize(("shape", "axis"), (((4, 9), -1), (_FULL, 1)))
+@pytest.mark.parametrize(("shape", "axis"), (((4, 7), -1), (_FULL, 1)))
 def test_rows_that_are_no_whole_vectors_or_not_contiguous_stay(replaced, shape, axis):
     assert replaced(lambda _, x: _OP.nn.softmax(x, axis), shape) == ["nn.softmax"]
 

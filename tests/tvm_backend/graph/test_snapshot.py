@@ -30,14 +30,14 @@ def paths(tmp_path):
 
 
 def test_a_model_is_one_file(paths):
-    snapshot.write_model(paths.model, paths.model_weights, model())
-    assert onnx.load(paths.model) == model() and not paths.model_weights.exists()
+    snapshot.write_model(paths.model, paths.weights_of(paths.model), model())
+    assert onnx.load(paths.model) == model() and not paths.weights_of(paths.model).exists()
 
 
 def test_one_that_is_too_large_has_its_weights_beside_it(paths, monkeypatch):
     monkeypatch.setattr(snapshot, "_LARGEST", 4000)
-    snapshot.write_model(paths.model, paths.model_weights, model())
-    assert paths.model.stat().st_size < 4000 <= paths.model_weights.stat().st_size
+    snapshot.write_model(paths.model, paths.weights_of(paths.model), model())
+    assert paths.model.stat().st_size < 4000 <= paths.weights_of(paths.model).stat().st_size
     assert np.array_equal(numpy_helper.to_array(parse_file(paths.model).graph.initializer[0]), WEIGHTS)
     session = onnxruntime.InferenceSession(str(paths.model), providers=["CPUExecutionProvider"])
     assert np.array_equal(session.run(None, {"x": WEIGHTS})[0], 2 * WEIGHTS)
@@ -45,8 +45,8 @@ def test_one_that_is_too_large_has_its_weights_beside_it(paths, monkeypatch):
 
 def test_its_checksum_is_of_the_weights_too(paths, monkeypatch):
     monkeypatch.setattr(snapshot, "_LARGEST", 4000)
-    snapshot.write_model(paths.model, paths.model_weights, model())
+    snapshot.write_model(paths.model, paths.weights_of(paths.model), model())
     size, crc = model_checksum(paths)
-    assert size == paths.model.stat().st_size + paths.model_weights.stat().st_size
-    paths.model_weights.write_bytes(bytes(reversed(paths.model_weights.read_bytes())))
+    assert size == paths.model.stat().st_size + paths.weights_of(paths.model).stat().st_size
+    paths.weights_of(paths.model).write_bytes(bytes(reversed(paths.weights_of(paths.model).read_bytes())))
     assert model_checksum(paths) != (size, crc)

@@ -1,0 +1,113 @@
+"""Compile generated CUDA source to a cubin of the target's architecture, with NVRTC or nvcc, whichever is there."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import metadata
+from typing import Any, Literal
+
+from autotune.errors import MachineProblem
+from autotune.tvm_backend.cuda import places
+
+Tool = Literal["nvrtc", "nvcc"]
+
+_CHOICE = "TVM_CUDA_COMPILE_MODE"  # TVM's own variable: what the user sets there holds here
+_CALLBACK = "tvm_callback_cuda_compile"
+_INSTALL = "run: pip install 'autotune[cuda]', or install a CUDA toolkit and put its nvcc into PATH"
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler for CUDA that is installed, and its version as it says it."""
+
+    tool: Tool
+    version: str
+
+
+@lru_cache(maxsize=1)
+def find_compiler() -> Compiler:
+    """NVRTC where it is complete, since it takes a third of the time of nvcc; else nvcc.
+
+    Raises:
+        MachineProblem: there is neither, or the one that the user asked for is not there.
+    """
+    wanted = os.environ.get(_CHOICE, "").lower()
+    if wanted not in ("", "nvrtc", "nvcc"):
+        raise MachineProblem(f"{_CHOICE} is {wanted!r}; set it to nvrtc or nvcc, or not at all")
+    missing = _nvrtc_problem() if wanted != "nvcc" else ""
+    if wanted != "nvcc" and not missing:
+        return Compiler("nvrtc", metadata.version("cuda-bindings"))
+    if wanted != "nvrtc" and (path := places.nvcc()):
+        return Compiler("nvcc", path)
+    lacking = {"nvrtc": f"NVRTC cannot be used ({missing})", "nvcc": "there is no nvcc"}
+    raise MachineProblem(f"{lacking.get(wanted, f'no CUDA compiler: no nvcc, and {missing}')}; {_INSTALL}")
+
+
+def _nvrtc_problem() -> str:
+    """What keeps NVRTC from being used; empty if nothing does."""
+    try:
+        from cuda.bindings import nvrtc
+
+        code, *_ = nvrtc.nvrtcVersion()
+    except ImportError:
+        return "no cuda-bindings"
+    except Exception as error:  # the bindings are there, and the library that they call is not
+        return f"NVRTC does not load: {error}"
+    if int(code):
+        return f"NVRTC fails: {code}"
+    return "" if places.include_folders() else "no CUDA headers"
+
+
+def compile_source(source: str, arch: str) -> bytes:
+    """Compile CUDA source as TVM generates it.
+
+    Args:
+        arch: such as `sm_90`.
+
+    Returns:
+        The cubin.
+
+    Raises:
+        MachineProblem: no compiler is there.
+        RuntimeError: the compiler refuses the source.
+    """
+    from tvm.support import nvcc
+
+    compiler = find_compiler()
+    _lead_tvm(compiler)
+    suffix = arch.removeprefix("sm_")
+    if compiler.tool == "nvrtc":
+        options = [f"-I{folder}" for folder in places.include_folders()]
+        return bytes(nvcc.compile_cuda(source, "cubin", arch, options, compiler="nvrtc"))
+    one = ["-gencode", f"arch=compute_{suffix},code=sm_{suffix}"]
+    return bytes(nvcc.compile_cuda(source, "cubin", one, compiler="nvcc"))
+
+
+def _lead_tvm(compiler: Compiler) -> None:
+    """TVM looks for headers beside the `nvcc` in PATH, which may be a script, and calls it by name."""
+    root = places.headers_root()
+    if root is not None:
+        os.environ.setdefault("CUDA_PATH", str(root))
+    if compiler.tool == "nvcc":
+        folder = os.path.dirname(compiler.version)
+        if folder not in os.environ.get("PATH", "").split(os.pathsep):
+            os.environ["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH"), folder)))
+
+
+def install() -> None:
+    """Have TVM compile what it generates with `compile_source`, for the arch of the target in scope."""
+    import tvm_ffi
+
+    tvm_ffi.register_global_func(_CALLBACK, _compile_for_current, override=True)
+
+
+def _compile_for_current(source: Any) -> bytes:
+    from tvm.target import Target
+
+    target = Target.current(allow_none=True)
+    arch = str(target.attrs.get("arch", "")) if target is not None else ""
+    if not arch:
+        raise RuntimeError("a build for CUDA outside of its target's scope: the architecture is not known")
+    return compile_source(str(source), arch)

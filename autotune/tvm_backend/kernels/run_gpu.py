@@ -1,0 +1,90 @@
+"""Time a built library on a GPU: by events around a batch of launches, at the clocks that it has under load."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import WrongResult, one_line
+from autotune.tvm_backend.kernels.run import Runner
+
+_FIRST_BATCHES = 3
+_BATCH = 20
+_BATCH_MS = 10.0
+_COLD_RUNS = 10
+_FLUSH = "autotune.overwrite_l2"
+_FLUSHED_BYTES = 2**28  # more than the L2 cache of any GPU so far
+_EXIT_CODE = 70  # EX_SOFTWARE
+
+
+@dataclass
+class GpuRunner(Runner):
+    """Times libraries on a GPU.
+
+    A single launch takes some microseconds more than one of many that wait in the stream, which is what a model
+    runs: so the first runs, too, are timed as a batch. A GPU lowers its clocks within milliseconds of idleness and
+    takes far longer to raise them, so that it is kept busy for `spin_up_ms` before the first timing of a process.
+
+    Attributes:
+        cold: whether the L2 cache is overwritten before each launch. Then single launches are timed.
+    """
+
+    spin_up_ms: int = 0
+    cold: bool = False
+    _spun: bool = False
+    _scratch: list[Any] = field(default_factory=list)
+
+    def time(self, library: Path, args: Any, best_us: float | None) -> list[float]:
+        """Microseconds per run, as `Runner.time`. See `leave_if_lost` for what ends the process."""
+        try:
+            return super().time(library, args, best_us)
+        except Exception as error:
+            leave_if_lost(self.device, error)
+            raise
+
+    def _first(self, module: Any, tensors: list[Any]) -> list[float]:
+        once = self._evaluate(module, tensors, 1, max(1, self.timing.warmup), 0)
+        if not self._spun and self.spin_up_ms:
+            once = self._evaluate(module, tensors, 1, 1, self.spin_up_ms)
+        self._spun = True
+        if self.cold:
+            return self._cold(module, tensors, _FIRST_BATCHES)
+        number = max(1, min(_BATCH, int(_BATCH_MS * 1e3 / max(statistics.median(once), 1e-3))))
+        return self._evaluate(module, tensors, number, _FIRST_BATCHES, 0)
+
+    def _repeat(self, module: Any, tensors: list[Any]) -> list[float]:
+        if self.cold:
+            return [statistics.median(self._cold(module, tensors, _COLD_RUNS))]
+        return super()._repeat(module, tensors)
+
+    def _cold(self, module: Any, tensors: list[Any], runs: int) -> list[float]:
+        import tvm
+
+        if not self._scratch:
+            self._scratch = [tvm.runtime.empty((_FLUSHED_BYTES,), "uint8", self.device) for _ in range(2)]
+            tvm.register_global_func(_FLUSH, self._overwrite, override=True)
+        return self._evaluate(module, tensors, 1, runs, 0, before=_FLUSH)
+
+    def _overwrite(self, *_: Any) -> None:
+        self._scratch[0].copyto(self._scratch[1])
+
+
+def leave_if_lost(device: Any, error: Exception) -> None:
+    """End this process if its CUDA context is unusable after an error.
+
+    An illegal access makes every later call of the process fail, whoever makes it. Its parent sees a child that has
+    died, blames the item that it worked on, and goes on with the others in a fresh process.
+    """
+    if isinstance(error, WrongResult):
+        return
+    try:
+        device.sync()
+    except Exception:  # the same error again, of whatever kind TVM makes it
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        sys.stderr.write(f"{one_line(lines[-1] if lines else type(error).__name__)}\n")
+        sys.stderr.flush()
+        os._exit(_EXIT_CODE)

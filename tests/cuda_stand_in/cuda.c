@@ -1,0 +1,205 @@
+/* libcuda.so.1: the calls that TVM makes to the driver, and the state of the stand-in. */
+#define _GNU_SOURCE
+#include "stand_in.h"
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+enum { OK = 0, INVALID_IMAGE = 200, NO_BINARY_FOR_GPU = 209, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, LOST = 46 };
+enum { MOST_DEVICES = 8 };
+
+typedef struct {
+    uint32_t hash;
+    size_t size;
+    unsigned char *image;
+} module_t;
+
+typedef struct {
+    module_t *module;
+    int is_probe;
+} function_t;
+
+static int sticky, hangs;
+static double clock_ms;
+
+static char *path_of(const char *name, char *buffer) {
+    const char *folder = getenv("AUTOTUNE_CUDA_STAND_IN");
+    snprintf(buffer, 4096, "%s/%s", folder ? folder : "/nonexistent", name);
+    return buffer;
+}
+
+static int fault_is(const char *kind) {
+    char path[4096], word[32] = "";
+    FILE *file = fopen(path_of("fault", path), "r");
+    if (!file) return 0;
+    int read = fscanf(file, "%31s", word);
+    fclose(file);
+    return read == 1 && !strcmp(word, kind);
+}
+
+static int all_devices(device_t *found) {
+    char path[4096];
+    int count = 0;
+    FILE *file = fopen(path_of("devices.csv", path), "r");
+    if (!file) return 0;
+    while (count < MOST_DEVICES) {
+        device_t *it = &found[count];
+        if (fscanf(file, " %31[^,], %63[^,], %63[^,], %d.%d", it->bus, it->uuid, it->name, &it->major, &it->minor) != 5) break;
+        count++;
+    }
+    fclose(file);
+    return count;
+}
+
+static int visible_devices(device_t *visible) {
+    device_t all[MOST_DEVICES];
+    int count = all_devices(all), shown = 0;
+    const char *wanted = getenv("CUDA_VISIBLE_DEVICES");
+    if (!wanted) {
+        memcpy(visible, all, sizeof all);
+        return count;
+    }
+    char words[1024], *rest = words, *word;
+    snprintf(words, sizeof words, "%s", wanted);
+    while ((word = strsep(&rest, ","))) {
+        int chosen = -1;
+        for (int i = 0; i < count; i++)
+            if (!strncmp(word, "GPU-", 4) ? !strncmp(all[i].uuid, word, strlen(word)) : *word && atoi(word) == i) chosen = i;
+        if (chosen < 0) break; /* what comes after an unknown device is not shown either */
+        visible[shown++] = all[chosen];
+    }
+    return shown;
+}
+
+int stand_in_count(void) {
+    device_t visible[MOST_DEVICES];
+    return visible_devices(visible);
+}
+
+const device_t *stand_in_device(int index) {
+    static device_t visible[MOST_DEVICES];
+    return index >= 0 && index < visible_devices(visible) ? &visible[index] : NULL;
+}
+
+int stand_in_error(void) { return fault_is("lost") ? LOST : sticky; }
+int stand_in_full(void) { return fault_is("memory"); }
+double stand_in_clock_ms(void) { return clock_ms; }
+
+void stand_in_finish(void) {
+    while (hangs) pause();
+}
+
+static int is_victim(const module_t *module) {
+    char path[4096], text[16] = "", own[16];
+    snprintf(own, sizeof own, "%08x", module->hash);
+    int file = open(path_of("victim", path), O_WRONLY | O_CREAT | O_EXCL, 0644);
+    if (file >= 0) {
+        int written = write(file, own, 8) == 8;
+        close(file);
+        return written;
+    }
+    file = open(path, O_RDONLY);
+    if (file < 0 || read(file, text, 8) < 0) return 0;
+    close(file);
+    return !strcmp(text, own);
+}
+
+static size_t image_size(const unsigned char *image) {
+    uint64_t table;
+    uint16_t size, count;
+    memcpy(&table, image + 40, 8);
+    memcpy(&size, image + 58, 2);
+    memcpy(&count, image + 60, 2);
+    return table + (size_t)size * count;
+}
+
+int cuInit(unsigned flags) { return flags ? 1 : stand_in_error(); }
+
+int cuDeviceGetName(char *name, int length, int device) {
+    const device_t *found = stand_in_device(device);
+    if (!found) return 101;
+    snprintf(name, length, "%s", found->name);
+    return OK;
+}
+
+int cuModuleLoadData(void **module, const void *data) {
+    const unsigned char *image = data;
+    const device_t *device = stand_in_device(0);
+    char path[4096];
+    uint32_t flags;
+    if (stand_in_error()) return stand_in_error();
+    if (!device || memcmp(image, "\177ELF", 4) || image[18] != 190) return INVALID_IMAGE; /* source, say */
+    memcpy(&flags, image + 48, 4);
+    int arch = image[8] <= 7 ? flags & 0xff : flags >> 8 & 0xff, own = device->major * 10 + device->minor;
+    if (arch / 10 != device->major || arch > own) return NO_BINARY_FOR_GPU;
+    module_t *made = calloc(1, sizeof *made);
+    made->size = image_size(image);
+    made->image = malloc(made->size);
+    memcpy(made->image, image, made->size);
+    made->hash = 2166136261u;
+    for (size_t i = 0; i < made->size; i++) made->hash = (made->hash ^ image[i]) * 16777619u;
+    FILE *log = fopen(path_of("loads", path), "a");
+    if (log) {
+        fprintf(log, "%s sm_%d %d\n", device->uuid, arch, (int)getpid());
+        fclose(log);
+    }
+    *module = made;
+    return OK;
+}
+
+int cuModuleUnload(void *module) {
+    free(((module_t *)module)->image);
+    free(module);
+    return stand_in_error();
+}
+
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+    module_t *owner = module;
+    if (stand_in_error()) return stand_in_error();
+    if (!memmem(owner->image, owner->size, name, strlen(name) + 1)) return NOT_FOUND;
+    function_t *made = calloc(1, sizeof *made);
+    made->module = owner;
+    made->is_probe = !strncmp(name, "autotune_probe", 14);
+    *function = made;
+    return OK;
+}
+
+int cuFuncSetAttribute(void *function, int attribute, int value) {
+    (void)function, (void)attribute, (void)value;
+    return stand_in_error();
+}
+
+int cuLaunchKernelEx(const void *config, void *function, void **arguments, void **extra) {
+    function_t *kernel = function;
+    (void)config, (void)arguments, (void)extra;
+    if (stand_in_error()) return stand_in_error();
+    clock_ms += 0.004 + kernel->module->hash % 64 / 1000.0;
+    int illegal = fault_is("illegal"), hang = fault_is("hang"), slow = fault_is("slow");
+    if (!(illegal || hang || slow) || kernel->is_probe || !is_victim(kernel->module)) return OK;
+    if (illegal) sticky = ILLEGAL_ADDRESS; /* noticed by the next call, as launches are asynchronous */
+    if (hang) hangs = 1;
+    if (slow) {
+        clock_ms += 20;
+        usleep(20000);
+    }
+    return OK;
+}
+
+int cuGetErrorName(int error, const char **name) {
+    *name = error == ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : error == LOST ? "CUDA_ERROR_DEVICE_UNAVAILABLE" : "CUDA_ERROR";
+    return OK;
+}
+
+int cuGetErrorString(int error, const char **text) {
+    static char words[64];
+    snprintf(words, sizeof words, "stand-in error %d", error);
+    *text = words;
+    return OK;
+}
+
+int cuTensorMapEncodeTiled(void) { return 801; }

@@ -1,0 +1,22 @@
+/* What the two libraries of the stand-in share: a GPU without arithmetic, with faults on demand.
+ *
+ * The folder named by AUTOTUNE_CUDA_STAND_IN tells it what to be:
+ *   devices.csv  one line for each GPU, as nvidia-smi prints them: bus id, uuid, name, compute capability
+ *   fault        one word, if something is to go wrong: illegal, hang, slow, memory, lost
+ *   victim       written by the stand-in: the one module whose launches are illegal, hang or are slow
+ *   loads        written by the stand-in: uuid, architecture and process of every module that was loaded
+ * Memory is the host's. A launch does nothing but pass time on the device's clock.
+ */
+#include <stddef.h>
+
+typedef struct {
+    char bus[32], uuid[64], name[64];
+    int major, minor;
+} device_t;
+
+int stand_in_count(void);             /* the GPUs that CUDA_VISIBLE_DEVICES shows */
+const device_t *stand_in_device(int); /* the nth of these; null if there is none */
+int stand_in_error(void);             /* what every call returns now: 0, the sticky error, or that of a lost GPU */
+int stand_in_full(void);              /* whether its memory is taken */
+double stand_in_clock_ms(void);       /* the device's own clock */
+void stand_in_finish(void);           /* waits for the launches; for ever, if one hangs */

@@ -1,0 +1,142 @@
+"""Jobs for CUDA, from submit to what every fault leads to, with real cubins on a stand-in for a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.storage.record_log import RecordLog
+from autotune.storage.tuning_log import FORMAT
+from autotune.tvm_backend.cuda import places
+
+_spec = importlib.util.spec_from_file_location(
+    "cuda_stand_in", Path(__file__).parents[1] / "cuda_stand_in" / "__init__.py"
+)
+assert _spec is not None and _spec.loader is not None
+cuda_stand_in = sys.modules["cuda_stand_in"] = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(cuda_stand_in)
+Gpu, StandIn, ONE = cuda_stand_in.Gpu, cuda_stand_in.StandIn, cuda_stand_in.ONE
+
+pytestmark = pytest.mark.skipif(places.nvcc() is None, reason="no nvcc")
+
+BUDGET = ("--trials", 4, "--trials-per-round", 2, "--target", "cuda")
+QUICK = "[measure]\nverify = false\nmin_repeat_ms = 1\ngpu_spin_up_ms = 1\n"
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return cuda_stand_in.compile_libraries(tmp_path_factory.mktemp("cuda_libraries"))
+
+
+@pytest.fixture
+def gpus(libraries, tmp_path, monkeypatch) -> Callable[..., Any]:
+    """Puts GPUs into this machine, for the processes that a test starts."""
+
+    def make(*gpus: Any) -> Any:
+        stand_in = StandIn.make(libraries, tmp_path / "gpus", gpus or ONE)
+        for name, value in stand_in.environment().items():
+            monkeypatch.setenv(name, value)
+        return stand_in
+
+    return make
+
+
+def job(user):
+    (found,) = user.status()
+    return found
+
+
+def failures(user):
+    """The failures in the tuning logs, of the trials that have one."""
+    records = [r for log in user.root.glob("logs/tuning/*/*.jsonl") for r in RecordLog(log, *FORMAT).read()]
+    return [record["failure"] for record in records if record.get("failure")]
+
+
+def test_a_job_is_tuned_and_survives_kill_9_with_cubins_of_the_architecture_of_the_gpu(user, models, gpus):
+    stand_in = gpus()
+    user.settle(QUICK)
+    user.ok("submit", models / "mlp.onnx", *BUDGET)
+    daemon = subprocess.Popen(user.command("daemon", "run"), start_new_session=True, stderr=subprocess.DEVNULL)
+    wait_until(lambda: sum(user.trials().values()) >= 2)
+    os.killpg(daemon.pid, signal.SIGKILL)
+    daemon.wait()
+    user.ok("daemon", "run", "--drain")
+    assert (job(user)["state"], job(user)["trials_done"]) == ("done", 4)
+    assert set(user.trials().values()) == {1}
+    assert not failures(user)
+    assert set(stand_in.loads()) == {(ONE[0].uuid, "sm_90")}
+    done = user.run("export", "last", "--output", user.root / "out")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert not list((user.root / "out").glob("*")), "what computes nothing is not exported"
+
+
+def test_one_illegal_access_is_blamed_on_its_candidate_alone(user, models, gpus):
+    gpus().fail("illegal")
+    user.settle(QUICK)
+    user.ok("submit", models / "mlp.onnx", *BUDGET)
+    user.ok("daemon", "run", "--drain")
+    (failure,) = failures(user)
+    assert (failure["stage"], failure["kind"]) == ("measure", "crash")
+    assert "illegal memory access" in failure["reason"]
+    assert job(user)["trials_done"] == 4
+
+
+def test_a_gpu_that_is_ill_blocks_its_job_until_it_is_well_and_no_trial_is_spent(user, models, gpus):
+    stand_in = gpus()
+    user.settle(QUICK.replace("false", "true"))
+    user.ok("submit", models / "mlp.onnx", *BUDGET)
+    daemon = subprocess.Popen(user.command("daemon", "run"), stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: "its results are wrong" in job(user)["reason"])
+        config = user.root / "autotune.toml"
+        stand_in.fail("memory")
+        config.write_text(config.read_text().replace("verify = true", "verify = false"))
+        wait_until(lambda: "its memory is full" in job(user)["reason"])
+        stand_in.fail("lost")
+        wait_until(
+            lambda: "known to be good fails on cuda:0" in job(user)["reason"] and "wrong" not in job(user)["reason"]
+        )
+        assert not user.trials()
+        stand_in.fail(None)
+        user.ok("wait", "last", "--timeout", 120)
+    finally:
+        daemon.terminate()
+        daemon.wait(60)
+    assert (job(user)["state"], job(user)["trials_done"], failures(user)) == ("done", 4, [])
+
+
+def test_a_hanging_kernel_costs_one_candidate_and_hidden_gpus_are_left_alone(user, models, gpus, monkeypatch):
+    buses = {"GPU-0c": "00000000:03:00.0", "GPU-0b": "00000000:01:00.0", "GPU-0a": "00000000:02:00.0"}
+    stand_in = gpus(*(Gpu(uuid, bus=bus) for uuid, bus in buses.items()))
+    stand_in.fail("hang")
+    user.settle(f"{QUICK}timeout_s = 4.0\n")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")  # in PCI order: not the third
+    user.ok("submit", models / "mlp.onnx", *BUDGET)
+    user.ok("daemon", "run", "--drain")
+    assert [failure["kind"] for failure in failures(user)] == ["timeout"]
+    used = {uuid for uuid, _ in stand_in.loads()}
+    assert used and used <= {"GPU-0a", "GPU-0b"}
+    assert job(user)["trials_done"] == 4
+
+
+def test_doctor_says_in_one_line_what_is_wrong_with_a_gpu(user, gpus):
+    gpus().fail("lost")
+    (found,) = (line for line in user.run("doctor").stdout.splitlines() if "cuda:0" in line)
+    assert found.startswith("note  a kernel that is known to be good fails on cuda:0 (Stand-In 90): ")
+
+
+def wait_until(holds, limit_s=120.0):
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.1)

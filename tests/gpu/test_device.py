@@ -1,0 +1,66 @@
+"""On a real GPU: a kernel is compiled, launched, timed and checked, and an illegal access costs one process."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+
+from autotune.machine.gpus import cuda_devices
+from autotune.processes.isolate import isolated
+from autotune.tvm_backend.kernels.build import build_library
+from autotune.tvm_backend.kernels.gpu_probe import check_gpu
+from autotune.tvm_backend.kernels.run import Timing, open_device
+from autotune.tvm_backend.kernels.run_gpu import GpuRunner
+from autotune.tvm_backend.load import load_tvm
+from autotune.tvm_backend.target import resolve_target
+
+pytestmark = pytest.mark.skipif(not cuda_devices(), reason="no GPU")
+
+SIZE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def target():
+    load_tvm("cuda")
+    return {**resolve_target("cuda", threads=1).description, "arch": cuda_devices()[0].arch}
+
+
+def copy_of(target, path, step):
+    """A library whose kernel reads `step` elements apart, out of its argument's bounds for a large one."""
+    import tvm
+    from tvm import s_tir, te
+
+    x = te.placeholder((SIZE,), "float32", name="x")
+    y = te.compute((SIZE,), lambda i: x[i * step], name="y")
+    schedule = s_tir.Schedule(te.create_prim_func([x, y]))
+    blocks, threads = schedule.split(schedule.get_loops(schedule.get_sblock("y"))[0], [None, 256])
+    schedule.bind(blocks, "blockIdx.x")
+    schedule.bind(threads, "threadIdx.x")
+    build_library(schedule.mod, tvm.target.Target(target), path)
+    return path
+
+
+ARGS = [["TENSOR", "float32", [SIZE]]] * 2
+
+
+def test_a_good_kernel_is_right_on_every_gpu(target):
+    for gpu in cuda_devices():
+        found = check_gpu({**target, "arch": gpu.arch}, gpu)
+        assert found.launch_us is not None and found.launch_us > 0
+
+
+def test_an_illegal_access_is_blamed_on_the_kernel_that_made_it(target, tmp_path):
+    good, bad = copy_of(target, tmp_path / "good.so", 1), copy_of(target, tmp_path / "bad.so", 1 << 40)
+
+    def prepare():
+        cuda_devices()[0].take()
+        runner = GpuRunner(open_device("cuda"), Timing(1, 2, 1), spin_up_ms=50)
+        return lambda library: runner.time(library, ARGS, None)
+
+    found = list(isolated([good, bad, good], prepare, limit_s=60, retried=("crash",)))
+    assert [outcome.kind for _, outcome in found] == ["ok", "crash", "ok"]
+    assert "illegal" in found[1][1].reason
+    first, last = (statistics.median(found[index][1].value) for index in (0, 2))
+    assert all(math.isfinite(time) and time > 0 for time in (first, last))

@@ -1,0 +1,86 @@
+"""What is tried before a candidate is blamed: on a stand-in for a GPU, in processes of their own."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.tvm_backend.cuda import places
+
+_spec = importlib.util.spec_from_file_location(
+    "cuda_stand_in", Path(__file__).parents[2] / "cuda_stand_in" / "__init__.py"
+)
+assert _spec is not None and _spec.loader is not None
+cuda_stand_in = sys.modules["cuda_stand_in"] = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(cuda_stand_in)
+
+pytestmark = pytest.mark.skipif(places.nvcc() is None, reason="no nvcc")
+
+SCRIPT = """
+import json, sys
+from autotune.errors import MachineProblem
+from autotune.machine.gpus import cuda_devices
+from autotune.tvm_backend.kernels import gpu_probe
+from autotune.tvm_backend.load import load_tvm
+
+load_tvm("cuda")
+for fault, arch, shape, answers in json.loads(sys.argv[1]):
+    open(sys.argv[2] + "/fault", "w").write(fault)
+    target = {"kind": "cuda", "arch": arch, "host": {"kind": "llvm"}}
+    try:
+        if cuda_devices():
+            found = gpu_probe.check_gpu(target, cuda_devices()[0], arguments=[("float32", shape)], answers=answers)
+        else:
+            found = gpu_probe.check_build(target)
+        print("ok", found.compiler.tool, found.launch_us)
+    except MachineProblem as problem:
+        print(problem)
+"""
+
+
+def probe(folder, cases, **environment):
+    command = [sys.executable, "-c", SCRIPT, json.dumps(cases), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_gpu_is_tried_and_what_is_wrong_with_it_is_said_in_one_line(tmp_path):
+    libraries = tmp_path / "libraries"
+    libraries.mkdir()
+    stand_in = cuda_stand_in.StandIn.make(cuda_stand_in.compile_libraries(libraries), tmp_path / "gpus")
+    good, *bad = probe(
+        stand_in.folder,
+        [
+            ("", "sm_90", [16], False),
+            ("", "sm_90", [16], True),
+            ("", "sm_80", [16], False),
+            ("lost", "sm_90", [16], False),
+            ("memory", "sm_90", [1 << 20], False),
+        ],
+        **stand_in.environment(),
+    )
+    assert good.startswith("ok ") and float(good.split()[2]) > 0
+    known_good = "a kernel that is known to be good fails on cuda:0 (Stand-In 90): "
+    assert bad[0] == f"{known_good}its results are wrong; look at it with nvidia-smi"
+    assert bad[1].startswith(known_good), "an sm_80 cubin does not run on sm_90"
+    assert bad[2].startswith(known_good)
+    assert "its memory is full: 4 MiB are needed" in bad[3]
+
+
+def test_without_a_gpu_the_same_is_compiled(tmp_path):
+    """Where the driver is missing, a placeholder takes its place: nothing is launched."""
+    assert probe(tmp_path, [("", "sm_75", [16], True), ("", "sm_120", [16], True)], PATH=os.environ["PATH"]) == [
+        f"ok {tool} None" for tool in ("nvrtc" if importlib.util.find_spec("cuda") else "nvcc",) * 2
+    ]
+
+
+def test_without_a_compiler_it_is_said_what_to_install(tmp_path):
+    (said,) = probe(tmp_path, [("", "sm_90", [16], True)], TVM_CUDA_COMPILE_MODE="ptx")
+    assert said == "TVM_CUDA_COMPILE_MODE is 'ptx'; set it to nvrtc or nvcc, or not at all"
