@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib import metadata
 from typing import Any, Literal
 
-from autotune.errors import MachineProblem
+from autotune.errors import MachineProblem, one_line
 from autotune.tvm_backend.cuda import places
 
 Tool = Literal["nvrtc", "nvcc"]
@@ -54,7 +54,7 @@ def _nvrtc_problem() -> str:
     except ImportError:
         return "no cuda-bindings"
     except Exception as error:  # the bindings are there, and the library that they call is not
-        return f"NVRTC does not load: {error}"
+        return f"NVRTC does not load: {one_line(error)}"
     if int(code):
         return f"NVRTC fails: {code}"
     return "" if places.include_folders() else "no CUDA headers"
