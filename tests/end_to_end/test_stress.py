@@ -94,7 +94,7 @@ def test_submits_verbs_cleaning_and_a_second_daemon_at_once(queue: User, seed: i
 
 
 def test_exported_while_tuned_and_cancelled_while_built(user: User, models: Path, tmp_path: Path) -> None:
-    user.ok("submit", models / "mlp.onnx", "--trials", 64, "--trials-per-round", 4)
+    user.ok("submit", models / "mlp.onnx", "--trials", 4000, "--trials-per-round", 4)
     daemon = user.start("daemon", "run")
     until(user.trials, seconds=120)
     user.ok("export", "last", "-o", tmp_path / "library")
