@@ -28,7 +28,7 @@ from autotune.machine.platform import check_platform
 from autotune.processes.messages import ImportAnswer, ImportRequest
 from autotune.storage import atomic, formats, locks
 from autotune.storage.device_kind import PRIVATE, note
-from autotune.storage.formats import SIMULATED, Control, InputSpec, JobSpec, StageFile
+from autotune.storage.formats import GRAPH_REVISION, SIMULATED, Control, InputSpec, JobSpec, StageFile
 from autotune.storage.job_files import make_folder
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import private_folder
@@ -304,6 +304,7 @@ def _spec(
         model_size=imported.model_size,
         model_crc32=imported.model_crc32,
         winograd=submission.winograd,
+        graph_revision=GRAPH_REVISION,
         machine=cpu_model(),
         values=dict(submission.values),
         within_s=submission.within_s,

@@ -48,6 +48,11 @@ class TaskSpec:
     tunable: bool
 
 
+# Counts the changes to the passes of `tvm_backend/graph` that make other tasks of the same model. A job keeps the
+# passes that it was submitted under, or its trials would be of no use to its export.
+GRAPH_REVISION = 2
+
+
 @dataclass(frozen=True)
 class JobSpec:
     """What was submitted. `submit` writes it once.
@@ -78,6 +83,7 @@ class JobSpec:
     model_size: int = 0
     model_crc32: int = 0
     winograd: bool = False
+    graph_revision: int = 1
     machine: str = ""
     values: dict[str, float] = field(default_factory=dict)
     within_s: float | None = None

@@ -207,9 +207,10 @@ def _compile(
         module = read_rewritten(paths.rewritten_model, inputs).module
     else:
         module = read_model(paths.model, {item.name: item for item in inputs}).module
-    prepared = prepare(module, target, winograd=export.spec.winograd)
+    spec = export.spec
+    prepared = prepare(module, target, winograd=spec.winograd, revision=spec.graph_revision)
     tasks = extract_tasks(prepared, target)
-    lost = {task.spec.hash for task in tasks} ^ {task.hash for task in export.spec.tasks}
+    lost = {task.spec.hash for task in tasks} ^ {task.hash for task in spec.tasks}
     if lost:
         raise VerificationError(
             f"the model has other tasks than when it was submitted ({len(lost)} differ); submit it again"

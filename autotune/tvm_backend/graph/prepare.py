@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from autotune.storage.formats import GRAPH_REVISION
 
-def prepare(module: Any, target: Any, *, winograd: bool = False) -> Any:
+
+def prepare(module: Any, target: Any, *, winograd: bool = False, revision: int = GRAPH_REVISION) -> Any:
     """Fold constants and batch normalisation, choose layouts, lower to TIR and fuse.
 
     `submit` extracts tasks from the tensor programs of the result, and `export` applies schedules to them. So the
@@ -17,6 +19,7 @@ def prepare(module: Any, target: Any, *, winograd: bool = False) -> Any:
         target: The target.
         winograd: Whether to use Winograd's algorithm for the 3x3 convolutions that it is expected to make faster. It is
             used on CPUs only.
+        revision: The `GRAPH_REVISION` of the job. Under an older one, passes that came later are left out.
 
     Returns:
         The module with its tensor programs.
@@ -38,8 +41,10 @@ def prepare(module: Any, target: Any, *, winograd: bool = False) -> Any:
         module = tvm.transform.Sequential([*_dispatch(target), *simplify])(module)
         if target.kind.name == "llvm":
             pays = partial(winograd_pays, vector=vector_registers(target)[0]) if winograd else None
-            module = pack_layouts(fold_scales(sink_reshapes(module)), winograd=pays)
-            module = replace_row_operators(sink_reshapes(pack_products(module)))
+            sunk = sink_reshapes(module) if revision >= 2 else module
+            module = pack_layouts(fold_scales(sunk), winograd=pays)
+            if revision >= 2:
+                module = replace_row_operators(sink_reshapes(pack_products(module)))
         lower = [
             passes.LegalizeOps(),
             passes.AnnotateTIROpPattern(),
