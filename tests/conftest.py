@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,6 +19,15 @@ TARGETS: dict[str, dict[str, Any]] = {
     "cuda": {"kind": "cuda", "arch": "sm_90"},
     "simulated": {"kind": "simulated"},
 }
+
+
+@pytest.fixture(autouse=True)
+def same_cpus() -> Iterator[None]:
+    """Gives the CPUs back that a kernel took away: TVM pins the thread that runs one, and daemons inherit that."""
+    usable = os.sched_getaffinity(0)
+    yield
+    if os.sched_getaffinity(0) != usable:
+        os.sched_setaffinity(0, usable)
 
 
 @pytest.fixture

@@ -77,6 +77,9 @@ def test_a_system_without_mountinfo_says_nothing(plant):
 
 def test_a_process_with_a_real_private_tmp_notices(tmp_path):
     """In a mount namespace of its own, as systemd makes one."""
+    needed = (Path(sys.executable), Path(sys.prefix), Path(shared_folder.__file__))
+    if any(Path("/tmp") in path.resolve().parents or Path("/tmp") in path.parents for path in needed):
+        pytest.skip("Python or autotune lies in /tmp, where a private one hides it")
     ask = "from pathlib import Path; from autotune.machine.shared_folder import private_reason as p;"
     code = f"{ask} print(p(Path('/tmp/autotune-locks')))"
     script = f'mount -t tmpfs none /tmp && exec {sys.executable} -c "{code}"'
