@@ -23,7 +23,7 @@ TARGETS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def same_cpus() -> Iterator[None]:
-    """Gives the CPUs back that a kernel took away: TVM pins the thread that runs one, and daemons inherit that."""
+    """Gives the CPUs back after a test that pins its process: daemons that later tests start inherit them."""
     usable = os.sched_getaffinity(0)
     yield
     if os.sched_getaffinity(0) != usable:
