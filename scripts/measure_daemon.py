@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.commands.status import snapshot
+from autotune.commands.job_status import snapshot
 from autotune.storage import formats
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import Control, JobSpec

@@ -10,7 +10,7 @@ from pathlib import Path
 from autotune.api.exported import Exported
 from autotune.commands import control
 from autotune.commands.export import export
-from autotune.commands.status import JobStatus, snapshot
+from autotune.commands.job_status import JobStatus, snapshot
 from autotune.commands.wait import wait
 from autotune.config import load_config
 from autotune.errors import UnknownJob

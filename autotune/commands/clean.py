@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import typer
 
-from autotune.commands.status import JobStatus, snapshot
+from autotune.commands.job_status import JobStatus, snapshot
 from autotune.commands.terminal import tell, workspace_of
 from autotune.daemon.leftovers import abandoned
 from autotune.errors import BadInput, disk_problem

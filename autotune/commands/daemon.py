@@ -96,7 +96,7 @@ def stop(context: typer.Context) -> None:
 def status(context: typer.Context, as_json: Json = False) -> None:
     """Show whether a daemon serves this workspace, and what each resource does. Exit code 1 if there is none."""
     from autotune.commands import render
-    from autotune.commands.status import daemon_json
+    from autotune.commands.job_status import daemon_json
     from autotune.storage.daemon_info import running_daemon
 
     info = running_daemon(workspace_of(context))

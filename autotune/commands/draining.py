@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from types import TracebackType
 
-from autotune.commands.status import snapshot
+from autotune.commands.job_status import snapshot
 from autotune.errors import DaemonRunning, WorkerCrashed
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.paths import JobPaths, Workspace

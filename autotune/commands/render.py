@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from autotune.commands import status
+from autotune.commands import job_status
 from autotune.commands.fitted import Fitted, short
-from autotune.commands.status import JobStatus
+from autotune.commands.job_status import JobStatus
 from autotune.errors import one_line
 from autotune.reasons import sentence
 from autotune.storage.formats import DaemonInfo
@@ -192,7 +192,7 @@ def resources(daemon: DaemonInfo) -> Table:
     """Return a table of what every CPU and device does. The CPUs of one stage share a row; so do the idle ones."""
     table = _table("RESOURCE", "JOB", "TASK", "ROUND", "STAGE", "FOR", right=("JOB", "TASK", "ROUND", "FOR"))
     now, rows = time.time(), dict[tuple[Any, ...], list[str]]()
-    for item in status.resources(daemon):
+    for item in job_status.resources(daemon):
         doing = (item.job, item.task, item.round, item.stage, item.since)
         kind = "cpu" if item.resource.startswith("cpu ") else item.resource
         rows.setdefault((kind, *doing), []).append(item.resource.removeprefix("cpu "))

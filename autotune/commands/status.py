@@ -1,4 +1,4 @@
-"""The status of jobs and of the daemon, for `status` and `wait`. Reads small files only and writes none."""
+"""Show the queue: what runs, how far it is, and why each waiting job waits."""
 
 from __future__ import annotations
 
@@ -6,185 +6,14 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
+from autotune.commands.job_status import to_json
+from autotune.commands.jobs import select
 from autotune.commands.terminal import Json, show, tell, workspace_of
-from autotune.errors import AutotuneError
-from autotune.planning.urgency import misses
-from autotune.reasons import sentence
-from autotune.storage import formats
-from autotune.storage.daemon_info import running_daemon
-from autotune.storage.formats import ENDED, DaemonInfo, JobSpec, JobState, RunningStage, State, TaskProgress, TaskSpec
-from autotune.storage.job_files import read_control, read_spec, read_state
-from autotune.storage.job_state import current_state
-from autotune.storage.paths import JobPaths, Workspace
-
-
-@dataclass(frozen=True)
-class TaskStatus:
-    """One task of a job, as shown.
-
-    Attributes:
-        share: Its part of the sum of the best times, from 0 to 1; None without a best time.
-        gflops: Its speed at the best time, in GFLOP/s; None without a best time or without floating-point work.
-    """
-
-    name: str
-    weight: int
-    trials: int
-    best_us: float | None
-    share: float | None = None
-    gflops: float | None = None
-
-
-def gflops(gflop: float, best_us: float | None) -> float | None:
-    """Return the speed in GFLOP/s of so much work in so many microseconds; None if either is none."""
-    return gflop * 1e6 / best_us if gflop and best_us else None
-
-
-@dataclass(frozen=True)
-class JobStatus:
-    """One job, as shown.
-
-    Attributes:
-        reason: The sentence that says why it is in its state.
-        eta_seconds: How long the daemon expects it to take still; None if it expects nothing.
-        misses_deadline: Whether it has missed its deadline, or is expected to.
-    """
-
-    id: int
-    name: str
-    model: str
-    target: str
-    state: State
-    reason: str
-    trials_done: int
-    trials_total: int
-    tasks: tuple[TaskStatus, ...]
-    eta_seconds: float | None
-    submitted_at: float
-    finished_at: float | None
-    deadline: float | None = None
-    misses_deadline: bool = False
-
-    @property
-    def ended(self) -> bool:
-        return self.state in ENDED
-
-    @property
-    def latency_ms(self) -> float | None:
-        """The sum of the best times of its tasks, each by its weight, in milliseconds; None while no task has one."""
-        times = [(task.best_us, task.weight) for task in self.tasks]
-        known = [best * weight for best, weight in times if best is not None]
-        return sum(known) / 1e3 if known else None
-
-
-def snapshot(workspace: Workspace, jobs: Sequence[JobPaths] | None = None) -> list[JobStatus]:
-    """Return the status of these jobs, or of all. A job whose files cannot be read is shown as failed."""
-    daemon = running_daemon(workspace)
-    return [_job(paths, daemon) for paths in (workspace.job_list() if jobs is None else jobs)]
-
-
-def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
-    try:
-        spec, control, state = read_spec(paths), read_control(paths), read_state(paths)
-    except AutotuneError as error:
-        return _unreadable(paths, str(error))
-    shown, reason = current_state(spec.id, control, state, daemon)
-    now = time.time()
-    eta = _eta(spec.id, shown, daemon, now)
-    end = state.finished_at if shown in ENDED and state.finished_at else now
-    return JobStatus(
-        id=spec.id,
-        name=spec.name,
-        model=spec.model,
-        target=spec.target_kind,
-        state=shown,
-        reason=sentence(reason),
-        trials_done=state.trials_done,
-        trials_total=spec.trials,
-        tasks=tuple(_tasks(spec, state)),
-        eta_seconds=eta,
-        submitted_at=spec.submitted_at,
-        finished_at=state.finished_at,
-        deadline=spec.deadline,
-        misses_deadline=misses(spec.deadline, eta or 0.0, end),
-    )
-
-
-def _eta(job: int, shown: State, daemon: DaemonInfo | None, now: float) -> float | None:
-    if daemon is None or shown not in ("running", "waiting") or str(job) not in daemon.ends:
-        return None
-    return max(0.0, round(daemon.ends[str(job)] - now))
-
-
-@dataclass(frozen=True)
-class ResourceStatus:
-    """A CPU or a device, and the stage that runs on it `since` an epoch second, if one does."""
-
-    resource: str
-    job: int | None = None
-    task: int | None = None
-    round: int | None = None
-    stage: str = ""
-    since: float | None = None
-
-
-def resources(daemon: DaemonInfo) -> list[ResourceStatus]:
-    """Return what each CPU and each device does. Under a policy without leases one may have several stages."""
-    found = []
-    for name in [*(f"cpu {cpu}" for cpu in daemon.cpus), *(device for device in daemon.devices if device != "cpu")]:
-        users = [stage for stage in daemon.running if name in _uses(stage)]
-        found += [ResourceStatus(name, it.job, it.task, it.round, it.kind, it.started_at) for it in users]
-        found += [] if users else [ResourceStatus(name)]
-    return found
-
-
-def _uses(stage: RunningStage) -> set[str]:
-    return {f"cpu {cpu}" for cpu in stage.cpus} | {stage.device}
-
-
-def _tasks(spec: JobSpec, state: JobState) -> list[TaskStatus]:
-    progress = state.tasks or tuple(TaskProgress() for _ in spec.tasks)
-    pairs = list(zip(spec.tasks, progress, strict=False))
-    total = sum((done.best_us or 0.0) * task.weight for task, done in pairs)
-    return [_task(task, done, total) for task, done in pairs]
-
-
-def _task(task: TaskSpec, done: TaskProgress, total_us: float) -> TaskStatus:
-    best = done.best_us
-    share = best * task.weight / total_us if best and total_us else None
-    return TaskStatus(task.name, task.weight, done.trials, best, share, gflops(task.gflop, best))
-
-
-def _unreadable(paths: JobPaths, reason: str) -> JobStatus:
-    name = paths.folder.name.split("-", 1)[1]
-    return JobStatus(paths.id, name, "", "", "failed", reason, 0, 0, (), None, 0.0, None)
-
-
-def daemon_json(daemon: DaemonInfo) -> dict[str, Any]:
-    """Return the documented form of `daemon status --json`."""
-    return {
-        "version": 1,
-        "pid": daemon.identity["pid"],
-        "started_at": daemon.started_at,
-        "policy": daemon.policy,
-        "window": daemon.window,
-        "stopping": daemon.stopping,
-        "trouble": daemon.trouble,
-        "busy": daemon.busy,
-        "resources": [formats.to_json(item) for item in resources(daemon)],
-        "waits": {job: sentence(reason) for job, reason in daemon.waits.items()},
-    }
-
-
-def to_json(jobs: Sequence[JobStatus]) -> dict[str, Any]:
-    """Return the documented form of `status --json`."""
-    return {"version": 1, "jobs": [formats.to_json(job) for job in jobs]}
+from autotune.commands.watching import Screen
 
 
 def command(
@@ -195,9 +24,6 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Show the queue: what runs, how far it is, and why each waiting job waits."""
-    from autotune.commands.jobs import select
-    from autotune.commands.watching import Screen
-
     workspace = workspace_of(context)
     if not watch:
         gc.disable()  # what a look makes lives until the process ends, and looking through it takes a sixth of the time

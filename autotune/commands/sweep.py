@@ -14,8 +14,8 @@ import typer
 from autotune.commands import sweep_results
 from autotune.commands.draining import DrainingDaemon
 from autotune.commands.export import export
+from autotune.commands.job_status import JobStatus, snapshot
 from autotune.commands.jobs import job_name
-from autotune.commands.status import JobStatus, snapshot
 from autotune.commands.submit import Submission, submit
 from autotune.commands.sweep_file import Point, Suite, read
 from autotune.commands.sweep_results import Outcome

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from autotune.commands.status import JobStatus, snapshot
+from autotune.commands.job_status import JobStatus, snapshot
 from autotune.commands.terminal import Jobs, tell, workspace_of
 from autotune.errors import TimedOut
 from autotune.storage.paths import JobPaths, Workspace

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autotune.commands import render, status
+from autotune.commands import job_status, render
+from autotune.commands.job_status import JobStatus
 from autotune.commands.report import history, wall_time
 from autotune.commands.report.history import History
 from autotune.commands.report.outlook import outlook
 from autotune.commands.report.trials import LatencyPoint
-from autotune.commands.status import JobStatus
 from autotune.errors import AutotuneError
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.job_files import read_state
@@ -41,13 +41,13 @@ class Screen:
 
     def snapshot(self) -> list[JobStatus]:
         """Return the status of the jobs."""
-        return status.snapshot(self._workspace, self._chosen())
+        return job_status.snapshot(self._workspace, self._chosen())
 
     def look(self) -> list[Any]:
         """Return what to show: renderables."""
         chosen = self._chosen()
         paths = self._workspace.job_list() if chosen is None else chosen
-        found = status.snapshot(self._workspace, paths)
+        found = job_status.snapshot(self._workspace, paths)
         sparks = (
             {job.id: self._spark(each, job) for each, job in zip(paths, found, strict=True)} if self._watch else None
         )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from autotune.commands import control, logs
-from autotune.commands.status import snapshot
+from autotune.commands.job_status import snapshot
 from autotune.daemon.watch import FolderWatch
 from autotune.errors import BadState
 from autotune.storage import formats, locks

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from autotune.commands import render
-from autotune.commands.status import JobStatus, TaskStatus
+from autotune.commands.job_status import JobStatus, TaskStatus
 from autotune.storage.formats import DaemonInfo
 from autotune.storage.journal import parse
 

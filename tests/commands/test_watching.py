@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from autotune.commands import render
+from autotune.commands.job_status import JobStatus, TaskStatus
 from autotune.commands.report.trials import LatencyPoint
-from autotune.commands.status import JobStatus, TaskStatus
 from autotune.commands.watching import Screen, sparkline
 from autotune.storage.paths import Workspace
 

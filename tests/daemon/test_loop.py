@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from autotune.commands import status
+from autotune.commands import job_status
 from autotune.config import load_config
 from autotune.daemon.clock import DaemonClock
 from autotune.daemon.loop import Daemon
@@ -177,7 +177,7 @@ def test_a_job_that_this_machine_cannot_work_for_is_tried_again_soon_then_every_
     assert all(10.0 <= pause <= 12.0 for pause in pauses[1:])
     assert {stage.attempt for _, stage in runner.started} == {0}, "it is not the stage's fault"
     assert state(job).reason == Reason("unfit-machine", detail="no linker")
-    assert status.snapshot(workspace)[0].state == "waiting"
+    assert job_status.snapshot(workspace)[0].state == "waiting"
 
 
 def test_a_drain_tries_such_a_job_twice_and_says_that_it_could_not(

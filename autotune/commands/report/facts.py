@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.commands import status
+from autotune.commands import job_status
+from autotune.commands.job_status import JobStatus
 from autotune.commands.report import history, knobs, references, trials, wall_time
 from autotune.commands.report.knobs import KnobImportance
 from autotune.commands.report.outlook import Outlook, outlook
 from autotune.commands.report.references import References
 from autotune.commands.report.trials import BestPoint, FailureCount, LatencyPoint, TaskTrials
 from autotune.commands.report.wall_time import Times
-from autotune.commands.status import JobStatus
 from autotune.errors import AutotuneError
 from autotune.storage import formats, journal
 from autotune.storage.formats import JobSpec, TaskSpec
@@ -125,7 +125,7 @@ def gather(workspace: Workspace, jobs: Sequence[JobPaths], now: float) -> Report
     Raises:
         StorageError: A log or a journal cannot be read.
     """
-    shown = status.snapshot(workspace, jobs)
+    shown = job_status.snapshot(workspace, jobs)
     times = wall_time.reports(workspace, jobs, now)
     found = [_job(workspace, *each) for each in zip(jobs, shown, times, strict=True)]
     return Report(str(workspace.root.absolute()), now, tuple(found))
@@ -172,7 +172,7 @@ def _task(index: int, task: TaskSpec, found: TaskTrials, total_us: float, set_as
         failed=found.failed,
         best_us=best,
         share=best * task.weight / total_us if best and total_us else None,
-        gflops=status.gflops(task.gflop, best),
+        gflops=job_status.gflops(task.gflop, best),
         set_aside=set_aside,
         curve=found.curve(),
         knobs=knobs.importance(found.all),

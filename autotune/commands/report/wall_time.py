@@ -18,8 +18,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from autotune.commands import status
-from autotune.commands.status import JobStatus
+from autotune.commands import job_status
+from autotune.commands.job_status import JobStatus
 from autotune.daemon import uptime
 from autotune.reasons import WaitTopic
 from autotune.storage import journal
@@ -162,7 +162,7 @@ def reports(workspace: Workspace, jobs: Sequence[JobPaths], now: float) -> list[
     served = uptime.served(workspace)
     if daemon is None and served and served[-1][1] == math.inf:
         served[-1] = (served[-1][0], _last_seen(workspace, served[-1][0]))
-    shown = status.snapshot(workspace, jobs)
+    shown = job_status.snapshot(workspace, jobs)
     return [_times(paths, job, daemon, served, now) for paths, job in zip(jobs, shown, strict=True)]
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from autotune import cli
+from autotune.commands.job_status import snapshot
 from autotune.commands.report.facts import JobReport, gather, to_json
 from autotune.commands.report.wall_time import PARTS
-from autotune.commands.status import snapshot
 from autotune.storage.paths import JobPaths, Workspace
 
 NOW = 1_700_000_300.0

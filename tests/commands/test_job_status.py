@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune.commands.status import (
+from autotune.commands.job_status import (
     JobStatus,
     ResourceStatus,
     TaskStatus,
