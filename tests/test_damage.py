@@ -15,6 +15,7 @@ import pytest
 
 from autotune.cli import _run
 from autotune.commands import submit
+from autotune.commands.submission import Submission
 from autotune.config import Config
 from autotune.daemon.queued_job import QueuedJob
 from autotune.errors import DamagedFile, NewerFormat, StorageError
@@ -151,7 +152,7 @@ class TestTheLastId:
 
 
 def enqueue(workspace: Workspace) -> formats.JobSpec:
-    request = submit.Submission(Path("third.onnx"), "simulated")
+    request = Submission(Path("third.onnx"), "simulated")
     known = ImportAnswer({"kind": "simulated"}, "simulated-test", (), (), ())
     return submit.publish(workspace, Config(), request, known)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.commands import submit
+from autotune.commands.submission import Submission
 from autotune.config import Config
 from autotune.errors import BadInput
 from autotune.processes.messages import ImportAnswer
@@ -25,7 +26,7 @@ def generous() -> Iterator[None]:
 
 
 def enqueue(workspace: Workspace, file: str = "net.onnx", name: str = "") -> str:
-    request = submit.Submission(Path("models", file), "simulated", name)
+    request = Submission(Path("models", file), "simulated", name)
     spec = submit.publish(workspace, Config(), request, ImportAnswer({"kind": "simulated"}, "sim-test", (), (), ()))
     read_spec(workspace.job(spec.id, spec.name))
     return spec.name

@@ -13,7 +13,7 @@ from typing import Any
 from autotune.api.job import Job
 from autotune.commands.draining import DrainingDaemon
 from autotune.commands.jobs import select_one
-from autotune.commands.submit import Submission
+from autotune.commands.submission import Submission
 from autotune.commands.submit import submit as submit_job
 from autotune.config import load_config
 from autotune.errors import BadInput, TimedOut

@@ -16,7 +16,8 @@ from autotune.commands.draining import DrainingDaemon
 from autotune.commands.export import export
 from autotune.commands.job_status import JobStatus, snapshot
 from autotune.commands.jobs import job_name
-from autotune.commands.submit import Submission, submit
+from autotune.commands.submission import Submission
+from autotune.commands.submit import submit
 from autotune.commands.sweep_file import Point, Suite, read
 from autotune.commands.sweep_results import Outcome
 from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
-from autotune.commands.submit import Submission, preview
+from autotune.commands.submission import Submission
+from autotune.commands.submit import preview
 from autotune.config import Config
 from autotune.errors import BadInput, ModelError
 from autotune.storage.formats import InputSpec

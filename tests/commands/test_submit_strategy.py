@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune import strategies
-from autotune.commands import submit
+from autotune.commands.submission import Submission, strategy_and_sampler
 from autotune.config import Config, load_config
 from autotune.errors import BadInput
 from autotune.storage import formats
@@ -19,8 +19,8 @@ from autotune.storage.formats import JobSpec, from_json, to_json
 
 def chosen(strategy="", sampler="", search=None):
     config = Config()
-    return submit._search(
-        submit.Submission(Path("m.onnx"), strategy=strategy, sampler=sampler),
+    return strategy_and_sampler(
+        Submission(Path("m.onnx"), strategy=strategy, sampler=sampler),
         replace(config, search=replace(config.search, **(search or {}))),
     )
 

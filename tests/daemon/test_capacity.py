@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.commands import export, submit
+from autotune.commands.submission import Submission
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, BadTarget
@@ -54,7 +55,7 @@ def test_a_queue_with_simulated_cpus_takes_no_job_that_would_measure(tmp_path: P
     model.write_bytes(b"x")
     config = Config(machine=MachineSettings(simulated_cpus=4), devices=SIMULATED)
     with pytest.raises(BadTarget, match="takes jobs for --target simulated only"):
-        submit.preview(submit.Submission(model, "llvm"), config, print)
+        submit.preview(Submission(model, "llvm"), config, print)
 
 
 def test_a_job_for_a_simulated_device_is_not_exported(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
@@ -76,7 +77,7 @@ def test_an_export_writes_over_no_file_of_the_users(workspace: Workspace, make_j
 def test_a_job_is_published_without_a_model_where_its_tasks_are_known(workspace: Workspace) -> None:
     task = TaskSpec("conv", "0" * 16, 1, "1x8", 0.5, True)
     preview = ImportAnswer({"kind": "simulated"}, "simulated-x", (), (task,), (0,))
-    spec = submit.publish(workspace, Config(), submit.Submission(Path("net"), "simulated", trials=8), preview)
+    spec = submit.publish(workspace, Config(), Submission(Path("net"), "simulated", trials=8), preview)
     (paths,) = workspace.job_list()
     assert read(JobSpec, paths.spec) == spec
     assert [path.name for path in paths.stage_files()] == ["t000-r0000.json"]

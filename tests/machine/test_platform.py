@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands.submit import Submission, submit
+from autotune.commands.submission import Submission
+from autotune.commands.submit import submit
 from autotune.config import Config
 from autotune.errors import MachineProblem
 from autotune.machine.platform import check_platform

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from autotune.commands import submit
+from autotune.commands.submission import Submission
 from autotune.config import load_config
 from autotune.errors import AutotuneError
 from autotune.processes.messages import ImportAnswer
@@ -32,7 +33,7 @@ def main() -> None:
     parser.add_argument("tasks", nargs="+")
     options = parser.parse_args()
     workspace = Workspace(options.workspace)
-    request = submit.Submission(
+    request = Submission(
         model=Path(f"{options.name}.onnx"),
         target="simulated",
         name=options.name,

@@ -1,0 +1,76 @@
+"""Read a model for `submit`: check what can be checked at once, and let a process with TVM do the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autotune.commands.submission import Submission
+from autotune.config import Config
+from autotune.daemon import capacity
+from autotune.errors import BadTarget, ModelError, StageTimeout
+from autotune.processes.messages import ImportAnswer, ImportRequest
+from autotune.storage.formats import SIMULATED
+from autotune.tvm_backend.target import target_kind
+from autotune.workers import oneshot
+
+
+def read_model(
+    submission: Submission, config: Config, folder: Path | None, progress: oneshot.TellProgress
+) -> ImportAnswer:
+    """Read a model and extract its tasks, in a process of its own.
+
+    Args:
+        submission: The model, its inputs and its target.
+        config: The settings.
+        folder: Where the tasks' programs and the model go; None to write nothing.
+        progress: Called with a description of each step when it starts.
+
+    Raises:
+        BadInput: The file, the target or an input is wrong.
+        StageTimeout: It took longer than `[submit] timeout_s`.
+    """
+    _check_file(submission.model)
+    _check_target(submission.target, config)
+    request = ImportRequest(
+        model=str(submission.model.absolute()),
+        target=submission.target,
+        threads=capacity.threads(config),
+        cpus=capacity.cpus(config).shared_cpus,
+        lock_folder=str(config.machine.lock_folder),
+        inputs=tuple(submission.inputs.values()),
+        dims=dict(submission.dims),
+        values=dict(submission.values),
+        winograd=submission.winograd,
+        folder=None if folder is None else str(folder.absolute()),
+    )
+    limits = config.submit
+    try:
+        return oneshot.import_model(request, limits.timeout_s, progress, limits.memory_share)
+    except StageTimeout as error:
+        raise StageTimeout(
+            f"reading {submission.model} took more than {limits.timeout_s:g} s and was ended;"
+            " [submit] timeout_s in autotune.toml allows more"
+        ) from error
+
+
+def _check_file(path: Path) -> None:
+    """Find the most common mistakes before TVM is loaded, which takes two seconds."""
+    if path.is_dir():
+        raise ModelError(f"{path} is a folder; give the ONNX file in it")
+    if path.exists() and not path.is_file():  # reading a FIFO would block, and a device may have no end
+        raise ModelError(f"{path} is a pipe, a device or a socket; give the ONNX file itself")
+    try:
+        with path.open("rb") as file:
+            if not file.read(1):
+                raise ModelError(f"{path} is empty")
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _check_target(target: str, config: Config) -> None:
+    """Check that a workspace with simulated CPUs gets no real job: it has nothing to measure it on."""
+    if target_kind(target) != SIMULATED and config.machine.simulated_cpus:
+        raise BadTarget(
+            f"target {target!r}: the CPUs of this workspace are simulated ([machine] simulated_cpus),"
+            " so it takes jobs for --target simulated only"
+        )

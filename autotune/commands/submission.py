@@ -1,0 +1,55 @@
+"""What the user asks for with `submit`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autotune import strategies
+from autotune.config import Config
+from autotune.errors import BadInput
+from autotune.storage.formats import InputSpec
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A model and how to tune it. Zero trials stand for the default of the workspace.
+
+    A `private` name gives the job tuning logs that it shares with no job but those of the same name.
+    """
+
+    model: Path
+    target: str = "llvm"
+    name: str = ""
+    trials: int = 0
+    trials_per_round: int = 0
+    inputs: Mapping[str, InputSpec] = field(default_factory=dict)
+    priority: int = 0
+    seed: int = 0
+    fresh: bool = False
+    deadline: float | None = None
+    strategy: str = ""
+    sampler: str = ""
+    winograd: bool = True
+    dims: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)
+    private: str = ""
+    within_s: float | None = None
+
+
+def strategy_and_sampler(submission: Submission, config: Config) -> tuple[str, str]:
+    """Return the strategy and the sampler of the job.
+
+    Raises:
+        BadInput: There is no such strategy or sampler.
+    """
+    strategy = submission.strategy or config.search.strategy
+    sampler = submission.sampler or config.search.sampler
+    try:
+        own = strategies.default_sampler(strategy)
+    except ValueError as error:
+        raise BadInput(f"--strategy or [search] strategy: {error}") from error
+    if sampler not in ("", *strategies.SAMPLERS):
+        raise BadInput(f"--sampler {sampler!r}: there are {', '.join(strategies.SAMPLERS)}")
+    return strategy, sampler or own

@@ -1,0 +1,36 @@
+"""The options of `autotune submit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[Path, typer.Argument(help="An ONNX file.")]
+Target = Annotated[str, typer.Option(help="llvm (this CPU), cuda, simulated, or JSON.")]
+Name = Annotated[str, typer.Option(help="Name of the job; by default that of the file.")]
+Trials = Annotated[int, typer.Option(min=0, help="How many trials to spend; 0: as in autotune.toml.")]
+TrialsPerRound = Annotated[int, typer.Option(min=0, help="Trials in a round; 0: as in autotune.toml.")]
+Inputs = Annotated[list[str] | None, typer.Option(metavar="NAME=1x3x224x224[:float32]", help="Shape of an input.")]
+Dims = Annotated[list[str] | None, typer.Option(metavar="NAME=128", help="Size of the dimensions with this name.")]
+Values = Annotated[list[str] | None, typer.Option(metavar="NAME=16000", help="Value of an input that is a constant.")]
+Priority = Annotated[int, typer.Option(help="Jobs with a higher priority go first.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the search.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Count only trials that are measured from now on.")]
+Deadline = Annotated[
+    str, typer.Option(metavar="HH:MM", help="When the job should have ended: 07:00, or 2026-03-01T07:00.")
+]
+Within = Annotated[
+    str, typer.Option(metavar="30m", help="How long its stages may run: 90s, 30m or 2h, without the time it waits.")
+]
+Strategy = Annotated[str, typer.Option(help="Search strategy; by default as in autotune.toml.")]
+Sampler = Annotated[str, typer.Option(help="greedy or adaptive; by default that of the strategy.")]
+Winograd = Annotated[
+    bool,
+    typer.Option(
+        help="Use Winograd's algorithm for 3x3 convolutions on CPUs if it should be faster; it is less exact."
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the tasks and write nothing.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only the job's id.")]
