@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from autotune.errors import ConfigError, InvalidData
+from autotune import schema
+from autotune.errors import ConfigError, InvalidData, disk_problem
 
-__all__ = ["line_of", "name_lines", "parse", "section"]
+__all__ = ["line_of", "name_lines", "parse", "read_tables", "section"]
+
+T = TypeVar("T")
 
 
 def parse(path: Path, data: bytes) -> tuple[dict[str, Any], str]:
@@ -36,6 +39,31 @@ def parse(path: Path, data: bytes) -> tuple[dict[str, Any], str]:
     except tomli.TOMLDecodeError as error:
         fault = f"{error.msg[:1].lower()}{error.msg[1:]}"
         raise ConfigError(f"{path}:{error.lineno}: {fault}") from error
+
+
+@contextmanager
+def read_tables(kind: type[T], path: Path, words: Callable[[InvalidData], str]) -> Iterator[tuple[T, dict[str, Any]]]:
+    """Read a file whose tables are dataclasses, and name the line of what the block finds wrong with it.
+
+    Args:
+        kind: The dataclass of the whole file. Keys that it does not have are refused.
+        path: The file.
+        words: Says in one line what is wrong.
+
+    Yields:
+        The file as `kind`, and the document that it was made of.
+
+    Raises:
+        ConfigError: The file is wrong, or the block raised `InvalidData`. The message names the file and the line.
+        DiskProblem: The file cannot be read.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise disk_problem("read", path, error) from error
+    document, text = parse(path, data)
+    with name_lines(path, text, words):
+        yield schema.convert(kind, document, exact=True, table="a table"), document
 
 
 @contextmanager

@@ -32,14 +32,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from autotune import schema
-from autotune.errors import InvalidData, StorageError, UnknownKey, WrongValue, disk_problem
+from autotune.errors import InvalidData, StorageError, UnknownKey, WrongValue
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
 from autotune.planning.view import Kind, MachineResources
 from autotune.storage import formats, journal
 from autotune.storage.formats import JobSpec
 from autotune.storage.journal import StageDone
 from autotune.storage.paths import JobPaths
-from autotune.toml_file import name_lines, parse, section
+from autotune.toml_file import read_tables, section
 
 if TYPE_CHECKING:
     from msgspec import Meta
@@ -119,13 +119,8 @@ def read(path: Path) -> Scenario:
         ConfigError: The file is wrong. The message names the file, the line, the key and what is wrong.
         DiskProblem: The file cannot be read.
     """
-    try:
-        document, text = parse(path, path.read_bytes())
-    except OSError as error:
-        raise disk_problem("read", path, error) from error
-    with name_lines(path, text, _words):
-        found = schema.convert(ScenarioFile, document, exact=True, table="a table")
-        return _scenario(found, document, path.parent)
+    with read_tables(ScenarioFile, path, _words) as (file, document):
+        return _scenario(file, document, path.parent)
 
 
 def _scenario(file: ScenarioFile, document: Mapping[str, Any], folder: Path) -> Scenario:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from autotune import schema, strategies
 from autotune.config import Config
 from autotune.errors import BadTarget, InvalidData, UnknownKey, WrongValue, disk_problem
-from autotune.toml_file import name_lines, parse, section
+from autotune.toml_file import read_tables, section
 from autotune.tvm_backend.target import target_kind
 
 if TYPE_CHECKING:
@@ -105,12 +105,7 @@ def read(path: Path, config: Config) -> Suite:
         ConfigError: The file is wrong. The message names the file, the line, the key and what is wrong.
         DiskProblem: The file or a model cannot be read.
     """
-    try:
-        document, text = parse(path, path.read_bytes())
-    except OSError as error:
-        raise disk_problem("read", path, error) from error
-    with name_lines(path, text, _words):
-        file = schema.convert(SuiteFile, document, exact=True, table="a table")
+    with read_tables(SuiteFile, path, _words) as (file, _):
         ways = list(dict.fromkeys(_ways(file, config, path.parent)))
         name = re.sub(r"[^A-Za-z0-9_-]+", "_", path.stem).strip("_-")[:16] or "sweep"
         references = {way: _reference(way, ways, file.reference) for way in ways}
