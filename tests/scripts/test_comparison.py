@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+@pytest.fixture(scope="module")
+def tables(load_script: Callable[[str], ModuleType]) -> ModuleType:
+    return load_script("comparison.tables")
 
 
 @pytest.fixture(scope="module")
-def scripts() -> Iterator[None]:
-    sys.path.insert(0, str(SCRIPTS))
-    yield
-    sys.path.remove(str(SCRIPTS))
-
-
-@pytest.fixture(scope="module")
-def tables(scripts: None) -> ModuleType:
-    return importlib.import_module("comparison.tables")
-
-
-@pytest.fixture(scope="module")
-def networks(scripts: None) -> ModuleType:
-    return importlib.import_module("compare_networks")
+def networks(load_script: Callable[[str], ModuleType]) -> ModuleType:
+    return load_script("compare_networks")
 
 
 def run_of(strategy: str, best: list[float], *, size: int = 2, seed: int = 1, layer: str = "L6") -> dict[str, Any]:

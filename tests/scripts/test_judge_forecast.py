@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "judge_forecast.py"
-
 
 @pytest.fixture(scope="module")
-def script() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("judge_forecast", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules["judge_forecast"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["judge_forecast"]
+def script(load_script: Callable[[str], ModuleType]) -> ModuleType:
+    return load_script("judge_forecast")
 
 
 def test_a_cut_keeps_the_first_trials_of_all_tasks(script: ModuleType) -> None:

@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
-import sys
 import zipfile
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
 
 from autotune.commands.model_inputs import parse_inputs, parse_values
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+@pytest.fixture(scope="module")
+def listed(load_script: Callable[[str], ModuleType]) -> ModuleType:
+    return load_script("zoo.listed")
 
 
 @pytest.fixture(scope="module")
-def scripts() -> Iterator[None]:
-    sys.path.insert(0, str(SCRIPTS))
-    yield
-    sys.path.remove(str(SCRIPTS))
+def fetching(load_script: Callable[[str], ModuleType]) -> ModuleType:
+    return load_script("zoo.fetch")
 
 
 @pytest.fixture(scope="module")
-def listed(scripts: None) -> ModuleType:
-    return importlib.import_module("zoo.listed")
-
-
-@pytest.fixture(scope="module")
-def fetching(scripts: None) -> ModuleType:
-    return importlib.import_module("zoo.fetch")
-
-
-@pytest.fixture(scope="module")
-def rows(scripts: None) -> ModuleType:
-    return importlib.import_module("zoo.rows")
+def rows(load_script: Callable[[str], ModuleType]) -> ModuleType:
+    return load_script("zoo.rows")
 
 
 def test_no_two_models_have_one_name(listed):

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
-import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "soak.py"
-
 
 @pytest.fixture(scope="module")
-def soak() -> Iterator[ModuleType]:
-    sys.path.insert(0, str(SCRIPT.parent))
-    spec = importlib.util.spec_from_file_location("soak", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules["soak"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    sys.path.remove(str(SCRIPT.parent))
-    del sys.modules["soak"]
+def soak(load_script: Callable[[str], ModuleType]) -> ModuleType:
+    return load_script("soak")
 
 
 def samples(soak: ModuleType, **change: Any) -> list[Any]:
