@@ -6,7 +6,9 @@ import contextlib
 import os
 import platform
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -14,14 +16,13 @@ import typer
 
 from autotune.commands.pins import clashes
 from autotune.commands.terminal import tell, workspace_of
-from autotune.config import load_config
+from autotune.config import Config, load_config
 from autotune.daemon import capacity
-from autotune.errors import AutotuneError, MachineProblem, UnsupportedVersion
+from autotune.errors import AutotuneError
 from autotune.machine.gpus import CudaDevice, cuda_devices
 from autotune.machine.hardware import cpu_model, lent_cpus
 from autotune.machine.platform import check_platform
 from autotune.machine.survey import Survey
-from autotune.settings import MachineSettings
 from autotune.storage import locks
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import SIMULATED
@@ -57,39 +58,50 @@ def examine(workspace: Workspace) -> list[Finding]:
     Returns:
         The findings, in the order in which tuning would need what they are about.
     """
+    config = _config(workspace)
     return [
-        _platform(),
-        _versions(),
+        _judged(True, _platform),
+        _judged(True, _versions),
         _environment(),
         _library("xgboost", "xgboost-cpu"),
         _library("onnxruntime", "onnxruntime-gpu"),
         _linker(),
-        _settings(workspace),
+        _judged(True, partial(_settings, workspace)),
         _writable(workspace),
         _space(workspace),
-        _lock_folder(workspace),
-        _cpus(workspace),
-        *_survey(workspace),
+        _judged(True, partial(_lock_folder, workspace)),
+        _cpus(config),
+        *_survey(config),
         *_cuda(),
-        *_simulated(workspace),
+        *_simulated(config),
         _daemon(workspace),
     ]
 
 
-def _versions() -> Finding:
+def _judged(fatal: bool, check: Callable[[], str]) -> Finding:
+    """Return what a check says: its text if all is well, or the error that it raises."""
     try:
-        check_versions()
-    except UnsupportedVersion as error:
-        return Finding(False, True, str(error))
-    return Finding(True, True, "TVM and its foreign-function library are the tested pair")
+        return Finding(True, fatal, check())
+    except AutotuneError as error:
+        return Finding(False, fatal, str(error))
 
 
-def _platform() -> Finding:
+def _config(workspace: Workspace) -> Config | None:
+    """Return the settings; None if they cannot be read, which the finding about them says."""
     try:
-        check_platform()
-    except MachineProblem as error:
-        return Finding(False, True, str(error))
-    return Finding(True, True, f"{platform.system()} on {platform.machine()}, Python {platform.python_version()}")
+        return load_config(workspace.config)
+    except AutotuneError:
+        return None
+
+
+def _versions() -> str:
+    check_versions()
+    return "TVM and its foreign-function library are the tested pair"
+
+
+def _platform() -> str:
+    check_platform()
+    return f"{platform.system()} on {platform.machine()}, Python {platform.python_version()}"
 
 
 def _environment() -> Finding:
@@ -112,13 +124,9 @@ def _linker() -> Finding:
     return Finding(bool(found), True, f"linker {found}" if found else "no linker; install binutils or gcc")
 
 
-def _settings(workspace: Workspace) -> Finding:
-    try:
-        load_config(workspace.config)
-    except AutotuneError as error:
-        return Finding(False, True, str(error))
-    exists = workspace.config.exists()
-    return Finding(True, True, f"settings: {workspace.config if exists else 'defaults, no autotune.toml'}")
+def _settings(workspace: Workspace) -> str:
+    load_config(workspace.config)
+    return f"settings: {workspace.config if workspace.config.exists() else 'defaults, no autotune.toml'}"
 
 
 def _writable(workspace: Workspace) -> Finding:
@@ -132,33 +140,23 @@ def _space(workspace: Workspace) -> Finding:
     return Finding(free >= _LOW_SPACE, False, f"{free / 1024**3:.1f} GiB free on the workspace's disk")
 
 
-def _lock_folder(workspace: Workspace) -> Finding:
-    try:
-        folder = load_config(workspace.config).machine.lock_folder
-        locks.ensure_lock_folder(folder)
-    except AutotuneError as error:
-        return Finding(False, True, str(error))
-    return Finding(True, True, f"locks for this machine in {folder}")
+def _lock_folder(workspace: Workspace) -> str:
+    folder = load_config(workspace.config).machine.lock_folder
+    locks.ensure_lock_folder(folder)
+    return f"locks for this machine in {folder}"
 
 
-def _survey(workspace: Workspace) -> list[Finding]:
+def _survey(config: Config | None) -> list[Finding]:
     """Return what makes measured times worse on this machine, and what to do about it."""
-    try:
-        config = load_config(workspace.config)
-    except AutotuneError:
-        return []
-    if config.machine.simulated_cpus:
+    if config is None or config.machine.simulated_cpus:
         return []
     lent = capacity.cpus(config)
     remarks = Survey(lent.shared_cpus, lent.cpu_device, config.machine.lock_folder).remarks()
     return [Finding(not it.remedy, False, f"{it.fact}; {it.remedy}" if it.remedy else it.fact) for it in remarks]
 
 
-def _cpus(workspace: Workspace) -> Finding:
-    try:
-        machine = load_config(workspace.config).machine
-    except AutotuneError:
-        machine = MachineSettings()
+def _cpus(config: Config | None) -> Finding:
+    machine = (config or Config()).machine
     kept = f", {machine.measure_cpus} of them for measurements only" if machine.measure_cpus else ""
     load = os.getloadavg()[0]
     busy = f"; other programs keep {load:.1f} of them busy, which disturbs measurements" if load > 0.5 else ""
@@ -175,37 +173,28 @@ def _cuda() -> list[Finding]:
         return [Finding(False, False, "no CUDA: neither a GPU nor a compiler; jobs for cuda cannot be built here")]
     load_tvm("cuda")
     target = resolve_target("cuda", threads=1).description
-    return [_gpu({**target, "arch": gpu.arch}, gpu) for gpu in gpus] or [_cuda_build(target)]
+    checks = [partial(_gpu, {**target, "arch": gpu.arch}, gpu) for gpu in gpus] or [partial(_cuda_build, target)]
+    return [_judged(False, check) for check in checks]
 
 
-def _gpu(target: dict[str, Any], gpu: CudaDevice) -> Finding:
+def _gpu(target: dict[str, Any], gpu: CudaDevice) -> str:
     from autotune.tvm_backend.kernels.gpu_probe import check_gpu
 
-    try:
-        found = check_gpu(target, gpu)
-    except MachineProblem as problem:
-        return Finding(False, False, str(problem))
-    with_tool = f"runs what {found.compiler.tool} ({found.compiler.version}) compiles"
-    return Finding(
-        True, False, f"cuda:{gpu.index} {gpu.name} ({gpu.arch}) {with_tool}, {found.launch_us:.1f} us a launch"
-    )
+    found = check_gpu(target, gpu)
+    runs = f"runs what {found.compiler.tool} ({found.compiler.version}) compiles, {found.launch_us:.1f} us a launch"
+    return f"cuda:{gpu.index} {gpu.name} ({gpu.arch}) {runs}"
 
 
-def _cuda_build(target: dict[str, Any]) -> Finding:
+def _cuda_build(target: dict[str, Any]) -> str:
     from autotune.tvm_backend.kernels.gpu_probe import check_build
 
-    try:
-        found = check_build(target).compiler
-    except MachineProblem as problem:
-        return Finding(False, False, str(problem))
+    found = check_build(target).compiler
     waits = "no GPU: jobs for cuda are searched and built, and wait to be measured"
-    return Finding(True, False, f"{found.tool} ({found.version}) compiles for CUDA ({target['arch']}); {waits}")
+    return f"{found.tool} ({found.version}) compiles for CUDA ({target['arch']}); {waits}"
 
 
-def _simulated(workspace: Workspace) -> list[Finding]:
-    try:
-        config = load_config(workspace.config)
-    except AutotuneError:
+def _simulated(config: Config | None) -> list[Finding]:
+    if config is None:
         return []
     real = "the real CPUs" if not config.machine.simulated_cpus else f"{config.machine.simulated_cpus} simulated CPUs"
     return [Finding(True, False, f"{SIMULATED}:{name}, which does not exist, with {real}") for name in config.devices]
