@@ -41,7 +41,7 @@ def test_another_process_is_held_to_its_share() -> None:
 def test_one_that_has_ended_is_let_alone() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    limit_process(gone.pid, 0.5)
+    assert limit_process(gone.pid, 0.5) == int(memory_bytes() * 0.5)
 
 
 def test_the_memory_is_what_the_tightest_group_around_allows(tmp_path: Path) -> None:

@@ -112,5 +112,10 @@ def test_a_reference_that_fails_on_a_full_disk_is_made_again(
 
 def test_a_note_that_the_disk_does_not_take_is_done_without(stage: Callable[[str], Stage]) -> None:
     loaded = stage("simulated")
-    loaded.paths.in_progress(0, 0).mkdir()
-    CandidateProgress(loaded, None).begin(Candidate("a", [], []))
+    note = loaded.paths.in_progress(0, 0)
+    note.mkdir()
+    with pytest.raises(OSError, match="directory"):
+        note.write_text("")
+    progress = CandidateProgress(loaded, None)
+    progress.begin(Candidate("a", [], []))
+    assert (progress.quarantined, progress.explained, list(note.iterdir())) == ([], 0, [])

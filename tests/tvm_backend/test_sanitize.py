@@ -27,8 +27,11 @@ def annotating(key: str, value: Any = 1) -> list[Any]:
 
 
 class TestPrograms:
-    def test_a_real_one_is_let_through(self) -> None:
-        check_graph((DATA / "task.json").read_text())
+    def test_a_real_one_is_let_through_until_it_names_code(self) -> None:
+        text = (DATA / "task.json").read_text()
+        check_graph(text)
+        with pytest.raises(ValueError, match=r"ffi\.Module"):
+            check_graph(text.replace('"ffi.Map"', '"ffi.Module"', 1))
 
     @pytest.mark.parametrize(
         "type", ["ffi.Module", "ffi.Function", "ir.EnvFunc", "runtime.Module", "ffi.OpaquePyObject"]
@@ -57,15 +60,20 @@ class TestPrograms:
 
 
 class TestTraces:
-    def test_a_real_one_is_let_through(self) -> None:
+    def test_a_real_one_is_let_through_until_it_annotates_code(self) -> None:
         (trial,) = TuningLog(DATA / "trials.jsonl").trials()
         check_trace(trial.trace)
+        instructions, *rest = trial.trace
+        with pytest.raises(ValueError, match="no rule annotates 'pragma_import_llvm'"):
+            check_trace([[*instructions, *annotating("pragma_import_llvm")[0]], *rest])
 
     @pytest.mark.parametrize(
         "key", ["meta_schedule.parallel", "pragma_auto_unroll_max_step", "software_pipeline_stage"]
     )
-    def test_what_rules_annotate_is_let_through(self, key: str) -> None:
+    def test_what_rules_annotate_is_let_through_and_nothing_that_only_begins_so(self, key: str) -> None:
         check_trace(annotating(key))
+        with pytest.raises(ValueError, match="no rule annotates"):
+            check_trace(annotating(f"{key}!"))
 
     @pytest.mark.parametrize("key", ["pragma_import_llvm", "pragma_import_c", "meta_schedule.x\n", "pragma_debug", ""])
     def test_other_annotations_are_refused(self, key: str) -> None:

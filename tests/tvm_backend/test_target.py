@@ -41,8 +41,11 @@ class TestAnotherMachine:
         return move
 
     @pytest.mark.parametrize("target", [CPU, GPU])
-    def test_a_job_of_this_machine_is_at_home(self, target):
-        check_here(json.loads(json.dumps(target)), device_kind(target).key)
+    def test_a_job_of_this_machine_is_at_home_and_one_of_another_key_is_not(self, target):
+        key = device_kind(target).key
+        check_here(json.loads(json.dumps(target)), key)
+        with pytest.raises(MachineProblem):
+            check_here(target, key[:-1] + ("1" if key.endswith("0") else "0"))
 
     def test_one_of_another_cpu_is_not_and_both_are_named(self, moved):
         key = device_kind(self.CPU).key
@@ -67,6 +70,8 @@ class TestAnotherMachine:
 
     def test_what_does_not_exist_is_everywhere(self):
         check_here({"kind": "simulated"}, "simulated-0123456789")
+        with pytest.raises(MachineProblem):
+            check_here(self.CPU, "simulated-0123456789")
 
 
 class TestCudaKeys:
