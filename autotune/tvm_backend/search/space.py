@@ -10,6 +10,7 @@ from typing import Any
 from autotune.errors import DamagedFile
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.sanitize import check_trace
+from autotune.tvm_backend.search.block_names import with_names_of
 
 _MOST_ARGUMENTS = 64
 _QUIET = logging.getLogger("autotune.tvm")
@@ -62,6 +63,7 @@ def tuning_record(item: Candidate | Trial, workload: Any, target: Any) -> Any:
     Raises:
         DamagedFile: Its trace does more than schedule.
     """
+    from tvm.s_tir import ScheduleError
     from tvm.s_tir.meta_schedule.database import TuningRecord
 
     try:
@@ -71,7 +73,11 @@ def tuning_record(item: Candidate | Trial, workload: Any, target: Any) -> Any:
     seconds: list[float] = []
     if isinstance(item, Trial):
         seconds = [time / 1e6 for time in item.times_us] or [1e10]
-    trace = TuningRecord.from_json([item.trace, seconds, None, item.args], workload).trace
+    try:
+        trace = TuningRecord.from_json([item.trace, seconds, None, item.args], workload).trace
+    except ScheduleError:  # it may come from a model whose blocks have other names
+        named = with_names_of(item.trace, workload.mod)
+        trace = TuningRecord.from_json([named, seconds, None, item.args], workload).trace
     return TuningRecord(trace, workload, seconds or None, target, None)
 
 
