@@ -76,10 +76,15 @@ def output_names(model: Path) -> list[str]:
 
 def vm_runner(executable: Any, device: Any, arrays: Arrays) -> Callable[[], Arrays]:
     """Return a function that runs a compiled model once and returns its outputs."""
-    import tvm
     from tvm import relax
 
-    machine = relax.VirtualMachine(executable, device)
+    return machine_runner(relax.VirtualMachine(executable, device), device, arrays)
+
+
+def machine_runner(machine: Any, device: Any, arrays: Arrays) -> Callable[[], Arrays]:
+    """Return a function that runs a model once, on a virtual machine that has it loaded, and returns its outputs."""
+    import tvm
+
     tensors = [tvm.runtime.tensor(array, device=device) for array in arrays]
     main = machine["main"]
 

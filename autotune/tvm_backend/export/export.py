@@ -24,8 +24,11 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import compare, cpp_program, retiming
 from autotune.tvm_backend.export.files import LIBRARY, MADE_BY, REPORT, REPORT_FORMAT, SCRIPT
+from autotune.tvm_backend.export.kernel_times import KernelTime
+from autotune.tvm_backend.export.kernel_work import KernelWork, kernel_work
 from autotune.tvm_backend.export.runtime_comparison import Runtime, RuntimeComparison, RuntimeTimes, ratios
 from autotune.tvm_backend.kernels import verify
+from autotune.tvm_backend.kernels.roofline import Roofline, measure
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.search.tasks import read_program
@@ -101,11 +104,12 @@ def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
         with _one_cpu(export, progress):
             inputs = _inputs(export)
             progress("compiling the tuned model")
-            _compile(export, best, tuned, untuned, progress)
+            work = _compile(export, best, tuned, untuned, progress)
         with _quiet(export, progress):
             progress("verifying and comparing, each runtime alone in a process of its own")
             comparison = _compare(export, inputs, tuned, untuned)
-        report = _report(export, best, again, comparison)
+            limits = _limits(export)
+        report = _report(export, best, again, comparison) | _kernels(comparison.kernels, work, limits)
         _write(export, tuned, report, comparison.outputs)
     return report
 
@@ -191,8 +195,12 @@ def _take_gpu(spec: JobSpec) -> None:
 
 def _compile(
     export: _Export, best: Mapping[str, Trial], tuned: Path, untuned: Path, progress: Callable[[str], None]
-) -> None:
-    """Write both libraries before any of them runs: a library that is written after a run prints lines when loaded."""
+) -> dict[str, KernelWork]:
+    """Write both libraries before any of them runs: a library that is written after a run prints lines when loaded.
+
+    Returns:
+        The work of each kernel of the tuned one.
+    """
     import tvm
 
     from autotune.tvm_backend.export.compile import compile_tuned, compile_untuned
@@ -219,6 +227,7 @@ def _compile(
     compile_tuned(prepared, programs, best, target).export_library(str(tuned), fcompile=link_shared)
     progress("compiling the untuned model, to compare with")
     compile_untuned(module, target).export_library(str(untuned), fcompile=link_shared)
+    return kernel_work(prepared, {task.spec.hash: task.spec.name for task in tasks})
 
 
 def _inputs(export: _Export) -> Any:
@@ -239,11 +248,13 @@ class _Comparison:
     Attributes:
         error: The largest relative error of the tuned model.
         times: The times of each runtime.
+        kernels: The times of the kernels of the tuned model.
         outputs: The outputs of the model.
     """
 
     error: float
     times: Mapping[str, RuntimeTimes]
+    kernels: Sequence[KernelTime]
     outputs: tuple[InputSpec, ...]
 
 
@@ -263,7 +274,29 @@ def _compare(export: _Export, inputs: Any, tuned: Path, untuned: Path) -> _Compa
             raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
         names = compare.output_names(export.paths.model)
         outputs = (InputSpec(name, array.shape, str(array.dtype)) for name, array in zip(names, ours, strict=True))
-        return _Comparison(error, comparison.time(export.request.turns), tuple(outputs))
+        times = comparison.time(export.request.turns)
+        return _Comparison(error, times, comparison.kernels("tuned_ms"), tuple(outputs))
+
+
+def _limits(export: _Export) -> Roofline | None:
+    """Measure what this machine's CPUs can do at most, for a job that is for them."""
+    import tvm
+
+    if export.spec.target_kind != "llvm":
+        return None
+    return measure(tvm.target.Target(export.spec.target), export.request.threads)
+
+
+def _kernels(
+    times: Sequence[KernelTime], work: Mapping[str, KernelWork], limits: Roofline | None
+) -> dict[str, list[dict[str, Any]] | dict[str, float] | None]:
+    """Return the part of the report that is about kernels. `least_us` is what the machine's limits allow."""
+    found = []
+    for kernel in times:
+        item = work.get(kernel.name, KernelWork(None, 0.0, 0))
+        least = limits.least_us(item.gflop, item.bytes) * kernel.calls if limits else None
+        found.append({**asdict(kernel), **asdict(item), "least_us": least})
+    return {"roofline": asdict(limits) if limits else None, "kernels": found}
 
 
 def _report(

@@ -22,6 +22,7 @@ import numpy as np
 from autotune.errors import WorkerCrashed, WorkerError
 from autotune.storage.formats import InputSpec
 from autotune.tvm_backend.export import compare, timed_process
+from autotune.tvm_backend.export.kernel_times import KernelTime
 
 TIMINGS = 4  # in one process
 _MESSAGE_LENGTH = 300  # characters of an error message that are kept
@@ -124,7 +125,19 @@ class RuntimeComparison:
                 times[name].turns_ms.append(statistics.median(self._run(name, min(timings, TIMINGS), None)))
         return times
 
+    def kernels(self, name: str) -> list[KernelTime]:
+        """Time the kernels of a library in a process of its own, the one that takes most first.
+
+        Raises:
+            WorkerError: The library cannot run.
+            WorkerCrashed: The process died.
+        """
+        return [KernelTime(**item) for item in self._ask(name, 0, None, kernels=True)["kernels"]]
+
     def _run(self, name: str, timings: int, outputs: Path | None) -> list[float]:
+        return [float(value) for value in self._ask(name, timings, outputs)["ms"]]
+
+    def _ask(self, name: str, timings: int, outputs: Path | None, *, kernels: bool = False) -> dict[str, Any]:
         runtime = self._runtimes[name]
         request = {
             "runtime": runtime.runtime,
@@ -135,8 +148,9 @@ class RuntimeComparison:
             "threads": self._threads,
             "timings": timings,
             "outputs": str(outputs) if outputs else None,
+            "kernels": kernels,
         }
-        return [float(value) for value in _answer(name, request, self._threads)["ms"]]
+        return _answer(name, request, self._threads)
 
 
 def _answer(name: str, request: Mapping[str, Any], threads: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Load a model with one runtime, run it once, and time it. This process does nothing else.
+"""Load a model with one runtime, run it once, and time it or its kernels. This process does nothing else.
 
     python -m autotune.tvm_backend.export.timed_process
 
@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 from autotune.processes.isolate import die_with_parent
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import compare
+from autotune.tvm_backend.export.kernel_times import kernel_times
 
 _WARMUP_S = 0.3
 _TIMING_S = 0.1
@@ -33,12 +35,19 @@ Arrays = Mapping[str, Any]
 
 def _library(request: Mapping[str, Any], arrays: Arrays) -> Run:
     """Load a library that `export` wrote, as its users do."""
+    machine, device = _machine(request)
+    return compare.machine_runner(machine, device, list(arrays.values()))
+
+
+def _machine(request: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return TVM's virtual machine with a library, and its device."""
     import tvm
+    from tvm import relax
 
     if request["device"] == "cuda":
         runtime.load()
     device = tvm.cuda(0) if request["device"] == "cuda" else tvm.cpu(0)
-    return compare.vm_runner(tvm.runtime.load_module(request["model"]), device, list(arrays.values()))
+    return relax.VirtualMachine(tvm.runtime.load_module(request["model"]), device), device
 
 
 def _onnxruntime(request: Mapping[str, Any], arrays: Arrays) -> Run:
@@ -48,7 +57,10 @@ def _onnxruntime(request: Mapping[str, Any], arrays: Arrays) -> Run:
 
 
 def _openvino(request: Mapping[str, Any], arrays: Arrays) -> Run:
-    """Load a model with OpenVINO, tuned for latency, in float32 as the other runtimes."""
+    """Load a model with OpenVINO, tuned for latency, in float32 as the other runtimes.
+
+    By default it would quantise the operands of products with 8-bit weights, whatever the precision.
+    """
     import openvino
 
     core = openvino.Core()
@@ -56,6 +68,7 @@ def _openvino(request: Mapping[str, Any], arrays: Arrays) -> Run:
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": int(request["threads"]),
         "INFERENCE_PRECISION_HINT": "f32",
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
     }
     model = core.read_model(request["model"])
     model.reshape({name: list(array.shape) for name, array in arrays.items()})
@@ -121,13 +134,18 @@ def serve(request: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         request: Has `runtime` (a key of `RUNTIMES`), `model` (its path), `inputs` (the path of an NPZ file with the
             arrays by input, in the order of the model), `values` (the constant inputs), `device` (`cpu` or `cuda`),
-            `threads`, `timings` (how many to make) and `outputs` (the path to write the outputs to, or None).
+            `threads`, `timings` (how many to make), `outputs` (the path to write the outputs to, or None) and
+            `kernels` (whether to time the kernels of a library, and nothing else).
 
     Returns:
-        The timings in milliseconds, under the key `ms`.
+        The timings in milliseconds, under the key `ms`; or the kernels, under the key `kernels`.
     """
     with np.load(request["inputs"], allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
+    if request["kernels"]:
+        machine, device = _machine(request)
+        found = kernel_times(machine, compare.machine_runner(machine, device, list(arrays.values())))
+        return {"kernels": [asdict(kernel) for kernel in found]}
     run = RUNTIMES[request["runtime"]](request, arrays)
     first = run()
     if request["outputs"]:
