@@ -315,6 +315,7 @@ def _report(
         "model": spec.model,
         "target": spec.target,
         "inputs": [asdict(item) for item in spec.inputs],
+        "values": dict(spec.values),
         "outputs": [asdict(item) for item in comparison.outputs],
         "threads": export.request.threads,
         "largest_relative_error": comparison.error,
