@@ -30,6 +30,7 @@ def prepare(module: Any, target: Any, *, winograd: bool = False, revision: int =
     from autotune.tvm_backend.graph.fold_scale import fold_scales
     from autotune.tvm_backend.graph.layout import pack_layouts
     from autotune.tvm_backend.graph.matmul import pack_products
+    from autotune.tvm_backend.graph.one_hot import read_rows
     from autotune.tvm_backend.graph.reshape import sink_reshapes
     from autotune.tvm_backend.graph.rows import replace_row_operators
     from autotune.tvm_backend.graph.winograd import winograd_pays
@@ -39,6 +40,7 @@ def prepare(module: Any, target: Any, *, winograd: bool = False, revision: int =
     with target, tvm.transform.PassContext(opt_level=3):
         simplify = [passes.DecomposeOpsForInference(), passes.CanonicalizeBindings(), passes.FoldConstant()]
         module = tvm.transform.Sequential([*_dispatch(target), *simplify])(module)
+        module = read_rows(module) if revision >= 3 else module
         if target.kind.name == "llvm":
             pays = partial(winograd_pays, vector=vector_registers(target)[0]) if winograd else None
             sunk = sink_reshapes(module) if revision >= 2 else module

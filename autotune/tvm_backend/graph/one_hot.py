@@ -1,0 +1,86 @@
+"""Replace the product of a one-hot encoding with a constant matrix by reading the rows of the matrix.
+
+Exporters write an embedding so: compare each index with 0, 1, 2, ..., convert the answers to numbers, and multiply them
+with the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from autotune.tvm_backend.graph.rewrite import (
+    Expr,
+    Rewriter,
+    float_dtype,
+    is_tensor_constant,
+    op_name,
+    rewrite,
+    static_shape,
+)
+
+
+def read_rows(mod: Any) -> Any:
+    """Rewrite `main` so that products with one-hot encodings become gathers. The results are the same, bit for bit.
+
+    Args:
+        mod: A module before LegalizeOps, its constants folded.
+    """
+    rewritten = rewrite(mod, _RowReader)
+    if rewritten is mod:
+        return mod
+    return relax.transform.DeadCodeElimination(["main"])(relax.transform.CanonicalizeBindings()(rewritten))
+
+
+class _RowReader(Rewriter):
+    """Keeps the new expression and the old value of each old variable."""
+
+    def __init__(self, mod: Any) -> None:
+        super().__init__(mod)
+        self._values: dict[Any, Expr] = {}
+        self._new: dict[Any, Expr] = {}
+
+    def visit(self, var: Expr, value: Expr) -> None:
+        self._values[var] = value
+        rows = self._rows(value) if op_name(value) == "relax.matmul" else None
+        self._new[var] = self.builder.emit(self.rebuild(value) if rows is None else rows, var.name)
+
+    def plain(self, var: Expr) -> Expr:
+        return self._new.get(var, var)
+
+    def bind(self, var: Expr, expr: Expr) -> None:
+        self._new[var] = expr
+
+    def _rows(self, product: Expr) -> Expr | None:
+        """A gather in place of a product; None if it is no product of a one-hot encoding with a finite matrix."""
+        encoded, matrix = product.args
+        if not is_tensor_constant(matrix) or len(static_shape(matrix)) != 2 or float_dtype(product) is None:
+            return None
+        table, indices = matrix.value.numpy(), self._indices(encoded, static_shape(matrix)[0])
+        if indices is None or not np.isfinite(table).all():
+            return None
+        emit, op, dtype = self.builder.emit, relax.op, str(indices.ty.dtype)
+        flat = emit(op.reshape(self.leaf(indices), static_shape(product)[:-1]))
+        last = relax.const(len(table), dtype)
+        inside = emit(op.logical_and(emit(op.greater_equal(flat, relax.const(0, dtype))), emit(op.less(flat, last))))
+        # An index that no column stands for reads a row of zeros, which is its product too.
+        padded = relax.const(np.pad(table, ((0, 1), (0, 0))), str(matrix.ty.dtype))
+        return op.take(padded, emit(op.where(inside, flat, last)), axis=0)
+
+    def _indices(self, encoded: Expr, depth: int) -> Expr | None:
+        """The indices that a variable is the one-hot encoding of, with a last dimension of 1; None if it is none."""
+        equal = self._operand(self._values.get(encoded), "relax.astype")
+        if op_name(equal) != "relax.equal" or static_shape(equal)[-1:] != (depth,):
+            return None
+        for indices, numbers in (equal.args, reversed(equal.args)):
+            if is_tensor_constant(numbers) and isinstance(indices, relax.Var):
+                counted = np.array_equal(numbers.value.numpy().ravel(), np.arange(depth))
+                integers = "int" in str(indices.ty.dtype)
+                if counted and integers and static_shape(indices) == (*static_shape(equal)[:-1], 1):
+                    return indices
+        return None
+
+    def _operand(self, value: Expr, name: str) -> Expr:
+        return self._values.get(value.args[0]) if op_name(value) == name else None
