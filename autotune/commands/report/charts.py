@@ -11,6 +11,7 @@ from typing import Any
 
 from autotune.commands.fitted import short
 from autotune.commands.report.facts import JobReport, TaskReport
+from autotune.commands.report.references import KernelFacts, Limits
 from autotune.errors import BadInput, one_line
 
 # Each colour stands for a variable of the page's style sheet.
@@ -139,6 +140,29 @@ def knob_bars(names: Sequence[str], values: Sequence[float]) -> str:
 def horizontal(names: Sequence[str], values: Sequence[float], label: str, form: str = "{:.3g}") -> str:
     """Return one horizontal bar for each name, the first at the top."""
     return _draw(lambda axes: _bars(axes, names, values, label, form), height=_bar_height(names), width=9.0)
+
+
+def roofline(kernels: Sequence[KernelFacts], limits: Limits) -> str:
+    """Return the speed of kernels over their operations per byte, below what the machine allows."""
+    placed = [(kernel.gflop * 1e9 / kernel.bytes, kernel) for kernel in kernels if kernel.gflop and kernel.bytes]
+    ridge = limits.gflops / limits.gb_per_s
+    low, high = min([place for place, _ in placed] + [ridge]) / 2, max([place for place, _ in placed] + [ridge]) * 2
+
+    def draw(axes: Any) -> None:
+        roof = [(low, low * limits.gb_per_s), (ridge, limits.gflops), (high, limits.gflops)]
+        axes.plot(*zip(*roof, strict=True), color=_SERIES[1], label="what this machine allows")
+        total = sum(kernel.us for kernel in kernels)
+        dots = [(place, kernel.gflops, 20 + 400 * kernel.us / total) for place, kernel in placed]
+        if dots:
+            axes.scatter(*zip(*dots, strict=True), color=_SERIES[0], alpha=0.7, linewidths=0)
+        axes.plot([], [], "o", color=_SERIES[0], label="a kernel; its area is its time")
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("operations per byte")
+        axes.set_ylabel("GFLOP/s")
+        axes.legend(loc="lower right")
+
+    return _draw(draw)
 
 
 def _bar_height(names: Sequence[str]) -> float:
