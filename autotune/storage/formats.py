@@ -204,11 +204,16 @@ class Trial:
     @property
     def median_us(self) -> float | None:
         """Return the median of the repeats in microseconds; None for a failed trial."""
-        if not self.times_us:
-            return None
-        ordered = sorted(self.times_us)
-        middle = len(ordered) // 2
-        return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+        return median(self.times_us)
+
+
+def median(times: tuple[float, ...]) -> float | None:
+    """Return the median of times; None if there are none."""
+    if not times:
+        return None
+    ordered = sorted(times)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ WORKSPACE/
   logs/
     tuning/TARGET/HASH.jsonl       the tuning log of one task on one kind of device
     tuning/TARGET/device.json      the kind of device that TARGET stands for
+    tuning/TARGET/HASH.index       what planning needs of each of its trials; derived, may be deleted
     tuning/TARGET/HASH.npz         features and times of its trials; derived, may be deleted
     estimates.json                 how long stages take; derived, may be deleted
     daemon.jsonl                   when a daemon served this workspace
@@ -134,6 +135,10 @@ class TaskLogPaths:
     """The paths of one tuning log and the files derived from it."""
 
     records: Path
+
+    @property
+    def index(self) -> Path:
+        return self.records.with_suffix(".index")
 
     @property
     def features(self) -> Path:
