@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from autotune.config import Config
@@ -13,6 +13,7 @@ from autotune.daemon.changes import Changes
 from autotune.daemon.clock import DaemonClock
 from autotune.daemon.queued_job import QueuedJob
 from autotune.daemon.running import RunningStages
+from autotune.daemon.task_logs import TaskLogs
 from autotune.errors import DiskProblem, StorageError
 from autotune.reasons import Reason
 from autotune.storage.job_state import retry_requested
@@ -49,6 +50,7 @@ class JobQueue:
         archive: What is kept of the jobs that have ended, by id.
         unusable: Why the files of the other jobs cannot be used, by id.
         blocked: The jobs of `jobs` that this machine cannot work for, by id.
+        logs: The tuning logs of the jobs to serve.
     """
 
     workspace: Workspace
@@ -60,6 +62,7 @@ class JobQueue:
     archive: Archive = field(default_factory=Archive)
     unusable: dict[int, Reason] = field(default_factory=dict)
     blocked: dict[int, Block] = field(default_factory=dict)
+    logs: TaskLogs = field(default_factory=TaskLogs)
     _retry_unusable_at: float = 0.0
 
     @property
@@ -118,7 +121,7 @@ class JobQueue:
             kept, self._retry_unusable_at = set(), self.clock.monotonic() + _RETRY_UNUSABLE_S
         for id in sorted(set(found) - set(self.jobs) - set(self.archive) - kept):
             with self.skipping_unusable(id):
-                job = QueuedJob.open(self.workspace, found[id], self.config)
+                job = QueuedJob.open(self.workspace, found[id], self.config, self.logs)
                 job.enter_queue(self.jobs.values(), self.clock.time())
                 self.jobs[id] = job
                 self.unusable.pop(id, None)
@@ -162,10 +165,10 @@ class JobQueue:
                     self.running.kill(id)
 
     def follow_logs(self) -> None:
-        """Read the trials that were added to tuning logs. Jobs share them."""
-        for job in self.active:
-            with self.skipping_unusable(job.id):
-                job.follow_logs()
+        """Read the trials that somebody else may have added to tuning logs: at some of them, others each time."""
+        for log in self.logs.due():
+            with suppress(StorageError):  # a job that has the task finds out, and is left out
+                log.refresh()
 
     def put_away(self, job: QueuedJob) -> None:
         """Move a job that has ended to the archive."""

@@ -11,6 +11,7 @@ from autotune.daemon.job_journal import JobJournal
 from autotune.daemon.job_progress import JobProgress
 from autotune.daemon.job_rounds import JobRounds
 from autotune.daemon.job_trials import JobTrials
+from autotune.daemon.task_logs import TaskLogs
 from autotune.planning.view import JobView, StageId, TaskView
 from autotune.reasons import Reason
 from autotune.storage.atomic import stamp
@@ -47,14 +48,20 @@ class QueuedJob:
     _control_seen: tuple[int, int] = (0, 0)
 
     @classmethod
-    def open(cls, workspace: Workspace, paths: JobPaths, config: Config) -> QueuedJob:
+    def open(cls, workspace: Workspace, paths: JobPaths, config: Config, logs: TaskLogs | None = None) -> QueuedJob:
         """Read a job.
+
+        Args:
+            workspace: Its workspace.
+            paths: Its files.
+            config: The settings.
+            logs: The tuning logs that are followed already.
 
         Raises:
             StorageError: A file of the job cannot be used; the job cannot be run.
         """
         spec, control, state = read_spec(paths), read_control(paths), read_state(paths)
-        journal, trials = JobJournal(paths), JobTrials(workspace, paths, spec)
+        journal, trials = JobJournal(paths), JobTrials(workspace, paths, spec, logs or TaskLogs())
         rounds = JobRounds(paths, spec, trials, journal)
         progress = JobProgress(paths, spec, trials, journal, state)
         if spec.within_s is not None:
@@ -134,8 +141,7 @@ class QueuedJob:
 
     def follow_logs(self) -> None:
         """Read the trials added to the tuning logs, by this job or another."""
-        if self.trials.refresh_all():
-            self._view = None
+        self.trials.refresh_all()
 
     def mark_exhausted(self, task: int) -> None:
         """Note that the search of a task has no more candidates."""
@@ -167,7 +173,8 @@ class QueuedJob:
 
     def view(self) -> JobView:
         """Return the job as the planner sees it: the same object until the job has changed."""
-        if self._view is None or self._view.time_used != _time_used(self):
+        if self._view is None or self.trials.changed or self._view.time_used != _time_used(self):
+            self.trials.changed = False
             self._view = self._new_view()
         return self._view
 
