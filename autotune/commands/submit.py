@@ -166,7 +166,7 @@ def _spec(
         priority=submission.priority,
         seed=submission.seed,
         fresh=submission.fresh,
-        known_at_submit=tuple(len(TuningLog(log).trials()) for log in logs),
+        known_at_submit=tuple(len(TuningLog(log).entries()) for log in logs),
         submitted_at=time.time(),
         deadline=submission.deadline,
         strategy=strategy,

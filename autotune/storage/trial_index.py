@@ -27,7 +27,7 @@ from autotune.storage.atomic import publish_bytes, write_all
 from autotune.storage.formats import Failure, median
 from autotune.storage.record_log import Position, Seal
 
-__all__ = ["Entry", "append", "entry_of", "last_seal", "publish", "read"]
+__all__ = ["Entry", "append", "by_time", "entry_of", "last_seal", "publish", "read"]
 
 _MAGIC = b"autotune-index-1"
 # The hash; median in us, NaN for a failed trial; when; round; end, length and checksum of the record; CRC-32 of the
@@ -79,6 +79,11 @@ class Entry(NamedTuple):
     def measured_by(self, job: str) -> bool:
         """Return whether the job with this folder measured it."""
         return self.job_crc32 == zlib.crc32(job.encode())
+
+
+def by_time(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the trials that have a time, fastest first; of equal ones the older first."""
+    return sorted((entry for entry in entries if entry.median_us), key=lambda entry: entry.median_us or 0.0)
 
 
 class _Line(msgspec.Struct, gc=False):

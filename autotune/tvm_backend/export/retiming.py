@@ -62,11 +62,11 @@ def fastest_trials(workspace: Workspace, spec: JobSpec, most: int) -> dict[str, 
     """
     found = {}
     for task in spec.tasks:
-        trials = TuningLog(workspace.tuning_log(spec.target_key, task.hash).records).trials()
-        timed = sorted((trial for trial in trials if trial.median_us), key=lambda trial: trial.median_us or 0.0)
+        log = TuningLog(workspace.tuning_log(spec.target_key, task.hash).records)
+        timed = log.fastest(most)
         if timed:
             limit = (timed[0].median_us or 0.0) * _MAX_SLOWDOWN
-            found[task.hash] = [trial for trial in timed[:most] if (trial.median_us or 0.0) <= limit]
+            found[task.hash] = [trial for trial in timed if (trial.median_us or 0.0) <= limit]
     return found
 
 
