@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -41,6 +41,27 @@ class Block:
     over: bool = False
 
 
+class _SubmissionOrder:
+    """Which jobs a new one has to come after. It need not look at all of them where the new one has the highest id."""
+
+    def __init__(self, jobs: Mapping[int, QueuedJob]) -> None:
+        self._jobs = jobs
+        self._highest = max(jobs, default=0)
+        self._latest = max(jobs.values(), key=lambda job: job.submitted_at, default=None)
+
+    def before(self, id: int) -> Collection[QueuedJob]:
+        """Return jobs among which is the latest of those with a lower id."""
+        if id < self._highest or self._latest is None:
+            return self._jobs.values()
+        return [self._latest]
+
+    def entered(self, job: QueuedJob) -> None:
+        """Take note of a job that has its place."""
+        self._highest = max(self._highest, job.id)
+        if self._latest is None or job.submitted_at >= self._latest.submitted_at:
+            self._latest = job
+
+
 @dataclass
 class JobQueue:
     """Follows the job folders of a workspace, and what the user wants of each job.
@@ -73,6 +94,8 @@ class JobQueue:
     @property
     def startable(self) -> list[QueuedJob]:
         """The jobs of which stages may start now."""
+        if not self.blocked:
+            return self.active
         return [job for job in self.active if job.id not in self.blocked or self.blocked[job.id].over]
 
     @property
@@ -119,11 +142,13 @@ class JobQueue:
         kept = set(self.unusable)
         if self.clock.monotonic() >= self._retry_unusable_at:  # the files may have been repaired
             kept, self._retry_unusable_at = set(), self.clock.monotonic() + _RETRY_UNUSABLE_S
+        order = _SubmissionOrder(self.jobs)
         for id in sorted(set(found) - set(self.jobs) - set(self.archive) - kept):
             with self.skipping_unusable(id):
                 job = QueuedJob.open(self.workspace, found[id], self.config, self.logs)
-                job.enter_queue(self.jobs.values(), self.clock.time())
+                job.enter_queue(order.before(id), self.clock.time())
                 self.jobs[id] = job
+                order.entered(job)
                 self.unusable.pop(id, None)
                 self.changes.note()
 
@@ -159,6 +184,7 @@ class JobQueue:
                 if not job.refresh_control():
                     continue
                 self.changes.note()
+                self.changes.jobs.add(id)
                 if job.ended and retry_requested(job.control, job.state.retries_seen):
                     job.restart()
                 if job.requested == "cancelled" and not job.ended:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 
 from autotune.config import Config
 from autotune.daemon import uptime
@@ -16,7 +17,7 @@ from autotune.daemon.collector import Collector
 from autotune.daemon.dispatcher import Dispatcher
 from autotune.daemon.hours import Hours
 from autotune.daemon.job_queue import JobQueue
-from autotune.daemon.leftovers import delete_leftovers
+from autotune.daemon.leftovers import leftovers
 from autotune.daemon.pause import Pause
 from autotune.daemon.publisher import Publisher
 from autotune.daemon.running import RunningStages
@@ -37,6 +38,7 @@ from autotune.workers.runner import StageRunner
 
 _LOG = logging.getLogger("autotune.daemon")
 _DELETE_LEFTOVERS_EVERY_S = 3600.0
+_FOLDERS_AT_ONCE = 50
 
 
 @dataclass
@@ -73,6 +75,7 @@ class Daemon:
     _publisher: Publisher = field(init=False)
     _stop_by: float | None = None
     _delete_leftovers_at: float = 0.0
+    _leftovers: Iterator[object] = field(default_factory=lambda: iter(()))
 
     def run(self) -> int:
         """Serve until drained, told to stop, or out of time. Returns the exit code.
@@ -184,9 +187,12 @@ class Daemon:
         self._collect()
 
     def _delete_leftovers(self) -> None:
+        """Look through some folders. Of a large queue all would take seconds."""
         if self.clock.monotonic() >= self._delete_leftovers_at:
             self._delete_leftovers_at = self.clock.monotonic() + _DELETE_LEFTOVERS_EVERY_S
-            delete_leftovers(self.workspace, self.config.machine.lock_folder)
+            self._leftovers = leftovers(self.workspace, self.config.machine.lock_folder)
+        for _ in islice(self._leftovers, _FOLDERS_AT_ONCE):
+            pass
 
     def _collect(self) -> None:
         """Wait for reports, a signal or the next poll, and take in what came."""
@@ -220,7 +226,7 @@ class Daemon:
         if self._stop_by is not None:
             overdue = self.clock.monotonic() >= self._stop_by or len(self._interrupts.received) > 1
             return overdue or not self._running
-        if not self.drain or not self._dispatcher.stalled or self._pause.trouble:
+        if not self.drain or not self._dispatcher.stalled or self._pause.trouble or self._publisher.behind:
             return False
         return not self._queue.retries_blocked and not self._repaired()
 
