@@ -110,7 +110,9 @@ class Daemon:
 
     def _local_workers(self) -> StageRunner:
         check_versions()
-        return WorkerPool(self.workspace, self.config.daemon.stop_grace_s, self.config.daemon.worker_stages)
+        settings = self.config.daemon
+        log_bytes = settings.log_mb * 1_000_000
+        return WorkerPool(self.workspace, settings.stop_grace_s, settings.worker_stages, log_bytes)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
