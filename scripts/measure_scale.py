@@ -62,12 +62,13 @@ train_s = 0.05
 
 @dataclass(frozen=True)
 class Size:
-    """How large the queue is. `tasks` is how many tasks the unfinished jobs share."""
+    """How large the queue is. The jobs share their `tasks`, unless each has its `own`."""
 
     jobs: int
     unfinished: int
     trials: int
     tasks: int = 4
+    own: bool = False
 
 
 def made_trial(number: int, like: Candidate | None = None) -> Trial:
@@ -102,6 +103,8 @@ def make_queue(root: Path, size: Size) -> Workspace:
         write_log(log, size.trials if number == 0 else SHORT)
     with patch("os.fsync"):
         for id in range(1, size.jobs + 1):
+            if size.own:
+                tasks = tuple(replace(task, hash=f"{id:08x}{at:08x}") for at, task in enumerate(tasks))
             make_job(workspace, id, tasks, size, ended=id <= size.jobs - size.unfinished)
     return workspace
 
@@ -110,7 +113,7 @@ def make_job(workspace: Workspace, id: int, tasks: tuple[TaskSpec, ...], size: S
     paths = workspace.job(id, "net")
     paths.stages.mkdir(parents=True)
     inputs = (InputSpec("x", (1, 8), "float32"),)
-    known = (size.trials + 1, *[SHORT + 1] * (len(tasks) - 1))
+    known = (0,) * len(tasks) if size.own else (size.trials + 1, *[SHORT + 1] * (len(tasks) - 1))
     spec = JobSpec(
         id=id, name="net", model="net.onnx", target={"kind": "simulated"}, target_key=KEY, inputs=inputs, tasks=tasks,
         trials=10 * size.trials, trials_per_round=16, priority=0, seed=id, fresh=True, known_at_submit=known,
@@ -213,7 +216,9 @@ def part_daemon(folder: Path, size: Size, seconds: float) -> None:
 
 def part_shared(folder: Path, seconds: float) -> None:
     report_daemon("20 jobs share 500 trials", measure_daemon(make_queue(folder / "shared", Size(20, 20, 500)), seconds))
-    report_daemon("3000 unfinished jobs", measure_daemon(make_queue(folder / "many", Size(3000, 3000, SHORT)), seconds))
+    for name, own in (("that share four tasks", False), ("of four tasks each", True)):
+        workspace = make_queue(folder / f"many-{own}", Size(3000, 3000, SHORT, own=own))
+        report_daemon(f"3000 unfinished jobs {name}", measure_daemon(workspace, seconds))
 
 
 def timed(action: Callable[[], object], times: int = 1) -> float:

@@ -39,6 +39,8 @@ from autotune.workers.runner import StageRunner
 _LOG = logging.getLogger("autotune.daemon")
 _DELETE_LEFTOVERS_EVERY_S = 3600.0
 _FOLDERS_AT_ONCE = 50
+# After the queue was read, it is not read again for so many times as long.
+_READING_PAUSE = 10.0
 
 
 @dataclass
@@ -74,6 +76,7 @@ class Daemon:
     _collector: Collector = field(init=False)
     _publisher: Publisher = field(init=False)
     _stop_by: float | None = None
+    _read_queue_at: float = 0.0
     _delete_leftovers_at: float = 0.0
     _leftovers: Iterator[object] = field(default_factory=lambda: iter(()))
 
@@ -174,9 +177,7 @@ class Daemon:
     def _tick(self) -> None:
         try:
             self._delete_leftovers()
-            if self._watch.changed() or self._pause.trouble:  # which may have kept a job from being read
-                self._queue.load()
-                self._queue.apply_controls()
+            self._read_queue()
             self._queue.retry_blocked()
             if not self._stopping:
                 self._dispatcher.dispatch()
@@ -187,6 +188,16 @@ class Daemon:
         except DiskProblem as problem:
             self._pause.begin(str(problem))
         self._collect()
+
+    def _read_queue(self) -> None:
+        """Look for new jobs and requests, if there may be any; of a large queue no more often than it is worth."""
+        begun = self.clock.monotonic()
+        trouble = self._pause.trouble  # which may have kept a job from being read
+        if begun >= self._read_queue_at and (self._watch.changed() or trouble):
+            self._queue.load()
+            self._queue.apply_controls()
+            now = self.clock.monotonic()
+            self._read_queue_at = now + _READING_PAUSE * (now - begun)
 
     def _delete_leftovers(self) -> None:
         """Look through some folders. Of a large queue all would take seconds."""
