@@ -37,12 +37,20 @@ WORKSPACE/
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 _JOB_FOLDER = re.compile(r"^(\d{4,})-(.+)$")
 _STAGE_FILE = re.compile(r"^t(\d{3,})-r(\d{4,})\.json$")
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a symbolic link to itself, say
+        return False
 
 
 @dataclass(frozen=True)
@@ -189,8 +197,10 @@ class Workspace:
         """Return the submitted jobs by id. Jobs that `submit` is still writing are left out."""
         if not self.jobs.is_dir():
             return []
-        found = [JobPaths(path) for path in self.jobs.iterdir() if _JOB_FOLDER.match(path.name) and path.is_dir()]
-        return sorted(found, key=lambda job: job.id)
+        with os.scandir(self.jobs) as entries:  # which tells folders from files without a look at each
+            names = [(match, entry) for entry in entries if (match := _JOB_FOLDER.match(entry.name))]
+            found = [(int(match[1]), entry.name) for match, entry in names if _is_folder(entry)]
+        return [JobPaths(self.jobs / name) for _, name in sorted(found)]
 
     def sweep_exports(self, sweep: str) -> Path:
         return self.root / "sweeps" / sweep
