@@ -23,7 +23,7 @@ from autotune.storage.room import check_room
 
 _BUSY_PAUSE_S = 1.0
 # How many jobs take in new trials at a time; that takes some 50 us each.
-_TAKEN_IN_AT_ONCE = 64
+_TAKEN_IN_AT_ONCE = 32
 _PLAN_EVERY_S = 10.0  # in any case; else when something has changed
 
 

@@ -147,8 +147,11 @@ class JobQueue:
             with self.skipping_unusable(id):
                 job = QueuedJob.open(self.workspace, found[id], self.config, self.logs)
                 job.enter_queue(order.before(id), self.clock.time())
-                self.jobs[id] = job
                 order.entered(job)
+                if job.ended and not retry_requested(job.control, job.state.retries_seen):
+                    self.archive.put(job)  # not all of those that have ended are held at once
+                else:
+                    self.jobs[id] = job
                 self.unusable.pop(id, None)
                 self.changes.note()
 
