@@ -13,7 +13,7 @@ from autotune.storage.trial_index import Entry, by_time
 from autotune.storage.tuning_log import TuningLog
 
 # Up to so many trials of a task are all used; of more, half as many of the best, and as many of the others.
-MOST = 2048
+MOST = 1536
 
 
 def trials_to_learn_from(log: TuningLog, most: int = MOST) -> list[Trial]:

@@ -145,10 +145,11 @@ def read(path: Path) -> tuple[list[Entry], Seal] | None:
 
 def _are_chained(rows: memoryview) -> bool:
     """Return whether each row follows the one before it."""
-    state = 0
+    state, crc32, chain_of = 0, zlib.crc32, _CHAIN.unpack_from  # looked up once: this runs for each of all trials
     for start in range(0, len(rows), _ROW.size):
-        state = zlib.crc32(rows[start : start + _BODY.size], state)
-        if state != _CHAIN.unpack_from(rows, start + _BODY.size)[0]:
+        end = start + _BODY.size
+        state = crc32(rows[start:end], state)
+        if state != chain_of(rows, end)[0]:
             return False
     return True
 
