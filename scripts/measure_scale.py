@@ -5,7 +5,8 @@ python scripts/measure_scale.py [--jobs 10000] [--unfinished 300] [--trials 1000
 The script makes the workspaces itself, in a temporary folder:
 - `daemon`: jobs for a simulated device, of which some have not ended and share four tasks, one of them with a long
   log. The real daemon serves them for a while: how long it takes to start, its memory, and the time of its ticks.
-- `shared`: 20 jobs of one task with 500 trials, and 3,000 unfinished jobs that share four tasks.
+- `shared`: 20 jobs that share four tasks, one with 500 trials.
+- `many`: 3,000 unfinished jobs that share four tasks, and 3,000 of four tasks each.
 - `append`: one trial after another is added to the log, each by a fresh `TuningLog` and by one that stays.
 - `commands`: `status`, `status JOB` and `clean` in the same workspace, with a long and with a short log.
 - `search`: one search of a small layer for the CPU, with a long and with a short log (loads TVM).
@@ -216,6 +217,9 @@ def part_daemon(folder: Path, size: Size, seconds: float) -> None:
 
 def part_shared(folder: Path, seconds: float) -> None:
     report_daemon("20 jobs share 500 trials", measure_daemon(make_queue(folder / "shared", Size(20, 20, 500)), seconds))
+
+
+def part_many(folder: Path, seconds: float) -> None:
     for name, own in (("that share four tasks", False), ("of four tasks each", True)):
         workspace = make_queue(folder / f"many-{own}", Size(3000, 3000, SHORT, own=own))
         report_daemon(f"3000 unfinished jobs {name}", measure_daemon(workspace, seconds))
@@ -342,7 +346,7 @@ def main() -> None:
     options.add_argument("--unfinished", type=int, default=300)
     options.add_argument("--trials", type=int, default=100_000)
     options.add_argument("--seconds", type=float, default=15.0, help="how long a daemon serves")
-    options.add_argument("--parts", default="daemon,shared,append,commands,search")
+    options.add_argument("--parts", default="daemon,shared,many,append,commands,search")
     options.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options.add_argument("--search", type=Path, help=argparse.SUPPRESS)
     given = options.parse_args()
@@ -358,6 +362,8 @@ def main() -> None:
                 part_daemon(folder, size, given.seconds)
             elif name == "shared":
                 part_shared(folder, given.seconds)
+            elif name == "many":
+                part_many(folder, given.seconds)
             elif name == "append":
                 part_append(folder, size.trials)
             elif name == "commands":
