@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +29,7 @@ def export(
     paths: JobPaths,
     output: Path,
     progress: oneshot.TellProgress,
-    inputs: Path | None = None,
+    inputs: Sequence[Path] = (),
 ) -> dict[str, Any]:
     """Compile the best schedules of a job, verify the model, compare its latency, and write it to a folder.
 
@@ -38,7 +39,8 @@ def export(
         paths: The job.
         output: The folder. It is made if it does not exist.
         progress: Called with a description of each step when it starts.
-        inputs: An NPZ file with the inputs to verify and to time on, by name; None for random inputs.
+        inputs: NPZ files with inputs to verify and to time on, by name, each for one set of shapes of the job. Others
+            are random.
 
     Returns:
         The report, as in `output/report.json`.
@@ -52,8 +54,9 @@ def export(
     if read_spec(paths).target_kind == SIMULATED:
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
     _check_output(output)
-    if inputs is not None and not inputs.is_file():
-        raise BadInput(f"cannot read {inputs}: there is no such file")
+    for file in inputs:
+        if not file.is_file():
+            raise BadInput(f"cannot read {file}: there is no such file")
     lent = capacity.cpus(config)
     request = ExportRequest(
         workspace=str(workspace.root.absolute()),
@@ -66,7 +69,7 @@ def export(
         tolerance=config.export.tolerance,
         turns=config.export.repeats,
         contenders=config.export.contenders,
-        inputs=str(inputs.absolute()) if inputs else None,
+        inputs=tuple(str(file.absolute()) for file in inputs),
     )
     report = oneshot.export_model(request, config.export.timeout_s, progress).report
     with contextlib.suppress(StorageError):  # the library is written, which is what was asked for
@@ -97,7 +100,8 @@ def command(
     job: OneJob,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")],
     inputs: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Inputs to verify on, by name; by default random ones.")
+        list[Path] | None,
+        typer.Option(metavar="FILE.npz", help="Inputs to verify on, by name; random by default. One for each shape."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -108,5 +112,5 @@ def command(
     workspace = workspace_of(context)
     config = load_config(workspace.config)
     with steps(as_json) as step:
-        found = export(workspace, config, select_one(workspace, job), output, step, inputs)
+        found = export(workspace, config, select_one(workspace, job), output, step, inputs or [])
     tell(json.dumps(found) if as_json else render.report(found, str(output)))

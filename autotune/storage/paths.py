@@ -16,7 +16,8 @@ WORKSPACE/
       model.onnx                   the copy of the model that is tuned
       exported.json                what the last export measured; may be deleted
       rewritten.onnx               the graph that was imported instead, for a model that the importer does not take
-      model.weights, rewritten...  the weights of either, if they are too many for one ONNX file
+      rewritten-1.onnx             the same for the second set of shapes, and so on
+      model.weights, rewritten...  the weights of either, if they are too many for one ONNX file or shared by several
       tasks/003.json               the tensor program of task 3
       stages/t003-r0002.json       the stage of round 2 of task 3 that waits or runs
       stages/.t003-r0002.now       the candidate that this stage is building or measuring
@@ -88,9 +89,13 @@ class JobPaths:
     def exported(self) -> Path:
         return self.folder / "exported.json"
 
+    def rewritten_model(self, entry: int = 0) -> Path:
+        """Return the graph that is imported for a set of shapes, counted from 0."""
+        return self.folder / (f"rewritten-{entry}.onnx" if entry else "rewritten.onnx")
+
     @property
-    def rewritten_model(self) -> Path:
-        return self.folder / "rewritten.onnx"
+    def rewritten_weights(self) -> Path:
+        return self.weights_of(self.rewritten_model())
 
     @staticmethod
     def weights_of(model: Path) -> Path:
