@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.errors import DamagedFile
@@ -54,7 +54,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class References:
-    """What an export measured. Times are milliseconds of a run of the whole model.
+    """What an export measured. Times are milliseconds of a run of the whole model, at each set of shapes of the job.
 
     Attributes:
         tuned_ms: The exported library.
@@ -63,7 +63,9 @@ class References:
         threads: The threads that each ran on.
         exported_at: When, in epoch seconds.
         kernels: The kernels of the exported library, the one that takes most first; none before autotune timed them.
+            Of several sets of shapes, they are those of the first.
         limits: What the machine can do at most; None if it was not measured.
+        entries_ms: The times at each set of shapes by its name, if there are several: those of the library as `tuned`.
     """
 
     FORMAT = ("autotune-exported", 1)
@@ -75,6 +77,7 @@ class References:
     exported_at: float
     kernels: tuple[KernelFacts, ...] = ()
     limits: Limits | None = None
+    entries_ms: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def named(self) -> dict[str, float]:
@@ -96,14 +99,25 @@ def remember(paths: JobPaths, report: Mapping[str, Any]) -> None:
 
 
 def _of_report(report: Mapping[str, Any]) -> References:
-    found = report["latency"].items()
-    times = {name[:-3]: float(ms) for name, ms in found if name.endswith("_ms") and isinstance(ms, (int, float))}
+    entries = {str(entry["name"]): _times(entry["latency"]) for entry in report.get("entries", ())}
+    times = _sums(list(entries.values())) if entries else _times(report["latency"])
     tuned, untuned = times.pop("tuned"), times.pop("untuned", None)
-    others = {_NAMES.get(name, name): ms for name, ms in times.items()}
     kernels = tuple(KernelFacts(**kernel) for kernel in report.get("kernels", ()))
     limits = Limits(**report["roofline"]) if report.get("roofline") else None
     when = float(report["exported_at"])
-    return References(tuned, untuned, others, int(report["threads"]), when, kernels, limits)
+    return References(tuned, untuned, times, int(report["threads"]), when, kernels, limits, entries)
+
+
+def _times(latency: Mapping[str, Any]) -> dict[str, float]:
+    """Return the times of a report by runtime."""
+    found = {name[:-3]: ms for name, ms in latency.items() if name.endswith("_ms") and isinstance(ms, (int, float))}
+    return {_NAMES.get(name, name): float(ms) for name, ms in found.items()}
+
+
+def _sums(times: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the time of one run at each set of shapes, of the runtimes that were timed at all of them."""
+    everywhere = [name for name in times[0] if all(name in each for each in times)]
+    return {name: sum(each[name] for each in times) for name in everywhere}
 
 
 def recall(paths: JobPaths) -> References | None:

@@ -22,6 +22,7 @@ _KNOBS_SHOWN = 5
 _LEAST_IMPORTANCE = 0.01
 _SHORTEST_S = 1e-3
 _TASKS_WITH_KNOBS = 6
+_RUNTIMES = {"tuned": "exported library"}
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ def sections(job: JobReport) -> tuple[Section, ...]:
     return (
         _latency(job),
         _references(job),
+        *((_shapes(job),) if job.entries else ()),
         _forecast(job),
         _tasks(job),
         _kernels(job),
@@ -118,7 +120,8 @@ def _kernels(job: JobReport) -> Section:
     )  # fmt: skip
     limits = known.limits
     drawn = (lambda: [charts.roofline(known.kernels, limits)]) if limits else None
-    return Section("kernels", "Kernels of the exported library", _kernels_sentence(known), columns, rows, drawn, True)
+    says = _kernels_sentence(known) + (f" They are those for {job.entries[0].name}." if job.entries else "")
+    return Section("kernels", "Kernels of the exported library", says, columns, rows, drawn, True)
 
 
 def _kernels_sentence(known: References) -> str:
@@ -136,6 +139,24 @@ def _kernels_sentence(known: References) -> str:
         f"{says} The machine does {known.limits.gflops:.4g} GFLOP/s in float32"
         f" and reads {known.limits.gb_per_s:.3g} GB/s from memory; data from a cache come faster."
     )
+
+
+def _shapes(job: JobReport) -> Section:
+    runtimes = list(dict.fromkeys(name for entry in job.entries for name in entry.exported_ms))
+    columns = (
+        "shapes",
+        "inputs",
+        "sum of the tasks in ms",
+        *(f"{_RUNTIMES.get(name, name)} in ms" for name in runtimes),
+    )
+    rows = tuple(
+        (entry.name, ", ".join(entry.inputs), entry.latency_ms, *(entry.exported_ms.get(name) for name in runtimes))
+        for entry in job.entries
+    )
+    says = (
+        f"The model is tuned for {len(rows)} sets of shapes. Latencies elsewhere are those of one run at each of them."
+    )
+    return Section("shapes", "Shapes", says, columns, rows)
 
 
 def _forecast(job: JobReport) -> Section:
