@@ -16,7 +16,8 @@ from autotune.storage.formats import InputSpec
 class Submission:
     """A model and how to tune it. Zero trials stand for the default of the workspace.
 
-    A `private` name gives the job tuning logs that it shares with no job but those of the same name.
+    A `private` name gives the job tuning logs that it shares with no job but those of the same name. `origin` is the
+    file that the user knows the model by, where `model` is a copy of it.
     """
 
     model: Path
@@ -36,6 +37,7 @@ class Submission:
     values: Mapping[str, float] = field(default_factory=dict)
     private: str = ""
     within_s: float | None = None
+    origin: str = ""
 
 
 def strategy_and_sampler(submission: Submission, config: Config) -> tuple[str, str]:
