@@ -194,12 +194,17 @@ class Workspace:
         return JobPaths(self.jobs / f"{id:04}-{name}")
 
     def job_list(self) -> list[JobPaths]:
-        """Return the submitted jobs by id. Jobs that `submit` is still writing are left out."""
-        if not self.jobs.is_dir():
+        """Return the submitted jobs by id. Jobs that `submit` is still writing are left out.
+
+        Raises:
+            OSError: The folder `jobs/` cannot be read.
+        """
+        try:
+            with os.scandir(self.jobs) as entries:  # which tells folders from files without a look at each
+                names = [(match, entry) for entry in entries if (match := _JOB_FOLDER.match(entry.name))]
+                found = [(int(match[1]), entry.name) for match, entry in names if _is_folder(entry)]
+        except (FileNotFoundError, NotADirectoryError):
             return []
-        with os.scandir(self.jobs) as entries:  # which tells folders from files without a look at each
-            names = [(match, entry) for entry in entries if (match := _JOB_FOLDER.match(entry.name))]
-            found = [(int(match[1]), entry.name) for match, entry in names if _is_folder(entry)]
         return [JobPaths(self.jobs / name) for _, name in sorted(found)]
 
     def sweep_exports(self, sweep: str) -> Path:

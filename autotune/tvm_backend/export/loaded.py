@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.errors import BadInput
+from autotune.machine.hardware import cpu_flags, cpu_model
 from autotune.tvm_backend.cuda import runtime
 
 Array = npt.NDArray[Any]
@@ -36,6 +38,7 @@ def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedMo
     """
     if not library.is_file():
         raise BadInput(f"cannot load {library}: there is no such file; export the job again")
+    _check_cpu(library, report)
     if "tvm" not in sys.modules:
         os.environ.setdefault("TVM_NUM_THREADS", str(threads or report["threads"]))
     import tvm
@@ -53,10 +56,21 @@ def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedMo
     return LoadedModel(machine, device, report["inputs"])
 
 
+def _check_cpu(library: Path, report: Mapping[str, Any]) -> None:
+    """Check that this CPU has the instructions of a library: otherwise the first call would end the process."""
+    flags = cpu_flags()
+    missing = [name for name in report.get("instructions", ()) if flags and name not in flags]
+    if missing:
+        raise BadInput(
+            f"cannot load {library}: it was compiled for a CPU with {', '.join(missing)}, which {cpu_model()} lacks;"
+            " tune and export the model on such a machine"
+        )
+
+
 class LoadedModel:
     """A compiled model. Call it with one array for each input, by position or by name.
 
-    It is not thread-safe, because TVM's virtual machine keeps its registers between calls.
+    Threads take turns, because TVM's virtual machine keeps its registers between calls.
 
     Attributes:
         inputs: The shape and the element type of each input, by name.
@@ -65,6 +79,8 @@ class LoadedModel:
     def __init__(self, machine: Any, device: Any, inputs: list[Mapping[str, Any]]) -> None:
         self._main = machine["main"]
         self._device = device
+        self._turn = threading.Lock()
+        self._rows = {item["name"]: int(item["rows"]) for item in inputs if "rows" in item}
         self.inputs: dict[str, tuple[tuple[int, ...], str]] = {
             item["name"]: (tuple(item["shape"]), str(item["dtype"])) for item in inputs
         }
@@ -80,14 +96,16 @@ class LoadedModel:
             The output. If the model has several outputs, a tuple of them in the order of the model.
 
         Raises:
-            BadInput: An input is missing or unknown, or it has another shape or type than the model was compiled for.
+            BadInput: An input is missing or unknown, or it has another shape or type than the model was compiled for,
+                or an index that its table does not have.
         """
         import tvm
 
         given = self._by_name(arrays, named)
         tensors = [tvm.runtime.tensor(self._checked(name, given[name]), device=self._device) for name in self.inputs]
-        result = self._main(*tensors)
-        self._device.sync()
+        with self._turn:
+            result = self._main(*tensors)
+            self._device.sync()
         if hasattr(result, "numpy"):
             return np.asarray(result.numpy())
         outputs = tuple(np.asarray(item.numpy()) for item in result)
@@ -111,4 +129,8 @@ class LoadedModel:
             raise BadInput(f"input {name!r} has shape {array.shape}; the model was compiled for {shape}")
         if not np.can_cast(array.dtype, dtype, "same_kind"):
             raise BadInput(f"input {name!r} has type {array.dtype}; the model was compiled for {dtype}")
+        rows = self._rows.get(name)
+        if rows is not None and array.size and not 0 <= array.min() <= array.max() < rows:
+            outside = array.min() if array.min() < 0 else array.max()
+            raise BadInput(f"input {name!r} has the index {outside}; its table has {rows} rows, counted from 0")
         return np.ascontiguousarray(array, dtype)

@@ -9,20 +9,20 @@ from typing import Any
 from autotune.errors import ModelError
 from autotune.machine.hardware import pin
 from autotune.machine.leases import cpu_name, lease_one
-from autotune.processes.messages import ImportAnswer, ImportRequest
+from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.target import resolve_target, target_kind
 
 
-def run(request: ImportRequest, progress: Callable[[str], None]) -> ImportAnswer:
+def run(request: ImportRequest, progress: StepReporter) -> ImportAnswer:
     """Import the model, extract its tasks and, unless `folder` is None, write snapshot and programs there.
 
     Raises:
         ModelError, BadTarget, UnsupportedVersion, DiskProblem
     """
-    progress("waiting for a CPU")
+    progress("waiting for a CPU", waiting=True)
     pin(request.cpus)
     with lease_one(Path(request.lock_folder), map(cpu_name, request.cpus)):
         progress("loading TVM")
@@ -30,7 +30,7 @@ def run(request: ImportRequest, progress: Callable[[str], None]) -> ImportAnswer
         return _ingest(request, progress)
 
 
-def _ingest(request: ImportRequest, progress: Callable[[str], None]) -> ImportAnswer:
+def _ingest(request: ImportRequest, progress: StepReporter) -> ImportAnswer:
     import tvm
 
     from autotune.tvm_backend.graph.model import parse_file, read_model
