@@ -112,8 +112,16 @@ class JobPaths:
         return self.stages / f"t{task:03}-r{round:04}.json"
 
     def stage_files(self) -> list[Path]:
-        """Return the stage files by task, then round."""
-        return sorted(path for path in self.stages.glob("t*.json") if _STAGE_FILE.match(path.name))
+        """Return the stage files by task, then round.
+
+        Raises:
+            OSError: The folder is there and cannot be read: that is not to say that it is empty.
+        """
+        try:
+            names = os.listdir(self.stages)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [self.stages / name for name in sorted(names) if _STAGE_FILE.match(name)]
 
     def stage_files_of(self, task: int) -> list[Path]:
         """Return the stage files of one task by round."""

@@ -22,6 +22,7 @@ _EVENTS = {
     "os.mkdir": "mkdir",
     "os.rename": "rename",
     "os.scandir": "scandir",
+    "os.listdir": "scandir",
     "os.fork": "fork",
     "subprocess.Popen": "spawn",
 }
