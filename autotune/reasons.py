@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Literal
-
-from autotune.schema import moment
+from typing import Literal
 
 # What a waiting job waits for, as a report adds it up.
 WaitTopic = Literal["cpu", "device", "task", "turn", "window", "lease"]
@@ -85,7 +83,7 @@ class Reason:
     kind: ReasonKind
     device: str = ""
     resources: tuple[str, ...] = ()
-    opens_at: Annotated[float, moment()] | None = None
+    opens_at: float | None = None
     set_aside: int = 0
     detail: str = ""
     wording: str = ""
@@ -117,4 +115,7 @@ def _device_name(kind: str) -> str:
 
 
 def _time_of_day(at: float | None) -> str:
-    return "its next opening" if at is None else datetime.fromtimestamp(at).strftime("%H:%M")
+    try:
+        return "its next opening" if at is None else datetime.fromtimestamp(at).strftime("%H:%M")
+    except (ValueError, OverflowError, OSError):  # no calendar has this time: the file is damaged
+        return "its next opening"

@@ -23,6 +23,7 @@ OPENS = datetime(2026, 1, 10, 22, 0).timestamp()
         (Reason("no-device", device="cuda"), "needs a CUDA device, and this machine has none"),
         (Reason("window", opens_at=OPENS), "waits for the window at 22:00"),
         (Reason("lease", resources=("cpu-0", "cuda:1")), "cpu-0, cuda:1 in use by others"),
+        (Reason("window", opens_at=1e300), "waits for the window at its next opening"),
         (
             Reason("lease", resources=("cpu-0",), holders=("process 7 of ann (vi), which is stopped",)),
             "cpu-0 in use by process 7 of ann (vi), which is stopped",
