@@ -269,7 +269,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="autotune.workers.worker")
     parser.add_argument("--workspace", type=Path, required=True)
     parser.add_argument("--kind", choices=("llvm", "cuda", SIMULATED), required=True)
-    parser.add_argument("--daemon", type=int, required=True)
+    parser.add_argument("--daemon", type=int, help="the process that started it; it ends with that one")
     options = parser.parse_args()
     die_with_parent(options.daemon)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal signals the daemon too, which decides

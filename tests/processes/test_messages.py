@@ -21,6 +21,7 @@ from autotune.processes.messages import (
     ProgressStep,
     Ready,
     RunStage,
+    StageBegan,
     StageReport,
     WorkFailed,
 )
@@ -31,6 +32,7 @@ TASK = TaskSpec("conv", "0abc", 2, "1x3", 0.5, True)
 SAMPLES: list[Message] = [
     RunStage(7, "0001-net", 1, 0, "measure", (0, 1), 600.0, ("cpu-0", "cpu-1"), 16, "cuda:1", 2),
     KillStage(7),
+    StageBegan(7),
     Ready(123),
     Fatal("this TVM was never tested"),
     StageReport(7, "done", 1.5, {"built": 3, "best_us": None}),
