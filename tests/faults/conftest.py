@@ -19,7 +19,7 @@ from autotune.storage.journal import StageFailed
 from autotune.storage.journal import read as read_journal
 from autotune.storage.paths import JobPaths, Workspace
 
-from ..end_to_end.conftest import User, make_user, models, other_user  # noqa: F401
+from ..end_to_end.conftest import User, make_user, models  # noqa: F401
 
 HOOK = Path(__file__).with_name("hook")
 TRIALS = 24
