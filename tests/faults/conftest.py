@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands.status import JobStatus, snapshot
+from autotune.commands.job_status import JobStatus, snapshot
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import TaskSpec
 from autotune.storage.journal import StageFailed

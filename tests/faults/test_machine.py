@@ -15,7 +15,7 @@ import onnx
 import psutil
 import pytest
 
-from autotune.commands.status import JobStatus, snapshot
+from autotune.commands.job_status import JobStatus, snapshot
 from autotune.storage.paths import Workspace
 from autotune.tvm_backend.linker import find_linker
 
