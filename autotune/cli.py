@@ -163,8 +163,20 @@ def _run(words: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _open_standard_streams() -> None:
+    """Open what the caller has closed, as cron may: a file of ours must not take the place of standard error."""
+    for number, mode in enumerate(("r", "w", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # it takes the lowest number that is free
+            assert opened == number
+            setattr(sys, ("stdin", "stdout", "stderr")[number], open(number, mode, closefd=False))  # noqa: SIM115
+
+
 def main() -> NoReturn:
     """Run the command line."""
+    _open_standard_streams()
     try:
         code = _run(hoist_workspace(sys.argv[1:]))
         sys.stdout.flush()

@@ -16,6 +16,7 @@
         │   ├── DamagedFile            not what was written
         │   ├── NewerFormat            written by a later autotune
         │   ├── DiskProblem            disk full, read-only, no permission
+        │   ├── LockFolderProblem      the lock folder of this machine cannot be used
         │   └── Busy                   someone else holds a lock
         ├── WorkerError           1    a stage ended without a result
         │   ├── WorkerCrashed          its process died
@@ -47,6 +48,7 @@ __all__ = [
     "DamagedFile",
     "DiskProblem",
     "InvalidData",
+    "LockFolderProblem",
     "MachineProblem",
     "MissingKey",
     "ModelError",
@@ -165,10 +167,16 @@ class DiskProblem(StorageError):
     """The operating system refused to read or write. Its `OSError` is the `__cause__`.
 
     `passing` means that the cause is not this one file but, for example, a full or read-only disk. The same operation
-    succeeds once that is solved.
+    succeeds once that is solved. `perhaps_local` means that it may be this one file after all: a bad sector, or a file
+    that a server no longer has.
     """
 
     passing = False
+    perhaps_local = False
+
+
+class LockFolderProblem(StorageError):
+    """The lock folder of this machine is unsafe or cannot be used. No stage can run until that is mended."""
 
 
 class WorkerError(AutotuneError):
@@ -222,6 +230,8 @@ _ADVICE = {
     errno.EACCES: "check its owner and permissions",
     errno.EPERM: "check its owner and permissions",
     errno.EMFILE: "raise the open file limit (ulimit -n) and try again",
+    errno.ELOOP: "it is a symbolic link to itself: remove it",
+    errno.ESTALE: "mount its file system again",
 }
 
 
@@ -261,4 +271,5 @@ def disk_problem(action: str, path: str | os.PathLike[str], error: OSError) -> D
     line = f"cannot {action} {os.fspath(path)}: {reason[:1].lower()}{reason[1:]}"
     problem = DiskProblem(f"{line}; {advice}" if advice else line)
     problem.passing = error.errno in _PASSING or (error.errno == errno.EIO and action != "read")
+    problem.perhaps_local = error.errno in (errno.EIO, errno.ESTALE)
     return problem

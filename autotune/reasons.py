@@ -37,7 +37,7 @@ _SENTENCES: dict[ReasonKind, str] = {
     "device": "waits for {device} to measure on",
     "no-device": "needs {device}, and this machine has none",
     "window": "waits for the window at {opens}",
-    "lease": "{resources} in use by another workspace",
+    "lease": "{resources} in use by {holders}",
     "unusable-files": "cannot go on: {detail}",
     "unfit-machine": "blocked: {detail}",
     "no-daemon": "no daemon is running; start one with `autotune daemon start`",
@@ -77,6 +77,7 @@ class Reason:
         set_aside: How many tasks of a job that is done were set aside.
         detail: What an error said, or the path of the file that it is about.
         wording: The whole sentence, where an older version stored nothing else.
+        holders: The processes that hold the resources: process id, user and command.
     """
 
     kind: ReasonKind
@@ -86,6 +87,7 @@ class Reason:
     set_aside: int = 0
     detail: str = ""
     wording: str = ""
+    holders: tuple[str, ...] = ()
 
     @property
     def topic(self) -> WaitTopic | None:
@@ -101,6 +103,7 @@ def sentence(reason: Reason | None) -> str:
         device=_device_name(reason.device),
         opens=_time_of_day(reason.opens_at),
         resources=", ".join(reason.resources),
+        holders=" and ".join(reason.holders) or "others",
         detail=reason.detail,
     )
     return f"{text}; {reason.set_aside} tasks set aside: {reason.detail}" if reason.set_aside else text
@@ -112,4 +115,7 @@ def _device_name(kind: str) -> str:
 
 
 def _time_of_day(at: float | None) -> str:
-    return "its next opening" if at is None else datetime.fromtimestamp(at).strftime("%H:%M")
+    try:
+        return "its next opening" if at is None else datetime.fromtimestamp(at).strftime("%H:%M")
+    except (ValueError, OverflowError, OSError):  # no calendar has this time: the file is damaged
+        return "its next opening"

@@ -22,9 +22,10 @@ from autotune.errors import InvalidData, MissingKey, UnknownKey, WrongValue
 if TYPE_CHECKING:
     from msgspec import Meta
 
-__all__ = ["convert", "describe", "field_types", "meta_of", "number", "plain", "type_name", "whole_number"]
+__all__ = ["convert", "describe", "field_types", "meta_of", "moment", "number", "plain", "type_name", "whole_number"]
 
 _LARGEST = 2**63 - 1
+_LAST_MOMENT = 1e11  # in the year 5138
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
 
 T = TypeVar("T")
@@ -88,6 +89,11 @@ def number(least: float = -_LARGEST, most: float | None = None, description: str
     if most is not None:
         return msgspec.Meta(ge=least, le=most, description=description)
     return msgspec.Meta(ge=least, lt=float(_LARGEST), description=description)
+
+
+def moment() -> Meta:
+    """Return the constraint on a point in time, in seconds since 1970: one that calendars have."""
+    return number(-_LAST_MOMENT, _LAST_MOMENT)
 
 
 @cache

@@ -2,10 +2,16 @@
 """Run a real daemon under traffic for a long time, and say whether it or its workers grow.
 
     python scripts/soak.py --minutes 30 --output soak
+    python scripts/soak.py --minutes 5 --faults
 
 New small models are submitted, for this machine and for a simulated device, as fast as jobs come to their end: three
 are in the queue at any time. Jobs are held and released, cancelled, exported, and cleaned away. Every few seconds the
 memory, open files, threads and children of the daemon and of each worker are read from /proc.
+
+With --faults the environment fails at random, for some seconds each time: the disk is full, a file of a job refuses to
+be read, no process can be started, the lock folder is unsafe, the settings are nonsense, a worker is killed, the clock
+is set. At the end the faults are over, the queue is drained, and every job that nobody cancelled must have its budget,
+with no trial twice and no stage that failed for anything but a killed worker.
 
 The verdict is of the second half of the time: a line through its samples (the median of all slopes between two of
 them: Sen, 1968) must not rise, from its begin to its end, by more than ALLOWED. The slope by the hour is printed too:
@@ -33,15 +39,19 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import onnx
 from make_models import Net
+from soak_faults import HOOK, Faults, parent_of, processes, role_of
 
 # What may be added within the second half: a share, and so many MiB, or ones.
 ALLOWED = {"memory_mb": (0.02, 1.0), "files": (0.0, 1.0), "threads": (0.0, 1.0), "children": (0.0, 1.0)}
 COLOURS = {"memory_mb": "#1f6feb", "files": "#d1242f", "threads": "#2da44e", "children": "#8250df"}
 DAEMON = "daemon"
 ACTIVE = 3
+OVER = ("done", "failed", "cancelled")
+DRAIN_LIMIT_S = 240.0
 LINE = "{:18} {:10} {:>9} {:>9} {:>9} {:>10} {:>11}   {}"
 SETTINGS = """
 [machine]
@@ -89,9 +99,16 @@ def main() -> None:
     root = Path(tempfile.mkdtemp(prefix="soak-"))
     (root / "autotune.toml").write_text(SETTINGS.format(root=root, stages=options.worker_stages))
     traffic = Traffic(root, random.Random(options.seed))
-    daemon = subprocess.Popen(command(root, "daemon", "run"), stderr=subprocess.DEVNULL)
+    faults = Faults(root, random.Random(options.seed)) if options.faults else None
+    with (root / "daemon.log").open("w") as log:
+        daemon = subprocess.Popen(command(root, "daemon", "run"), stderr=log, env=environment(root))
+    losses: list[str] = []
     try:
-        samples = soak(daemon, traffic, options)
+        samples = soak(daemon, traffic, options, faults)
+        traffic.finish()
+        if faults is not None:
+            faults.end()
+            losses = drained(root)
     finally:
         daemon.terminate()
         daemon.wait()
@@ -101,7 +118,10 @@ def main() -> None:
         f"{options.minutes:g} minutes, seed {options.seed}: " + ", ".join(f"{n} {k}" for k, n in traffic.done.items())
     )
     print(f"{len(traffic.ended)} jobs seen at their end; at most {traffic.most} active at a time")
-    good = judge(samples)
+    if faults is not None:
+        print("faults: " + ", ".join(f"{n} {k}" for k, n in sorted(faults.done.items())))
+        print(f"losses: {len(losses)}" + "".join(f"\n  {line}" for line in losses))
+    good = judge(samples) and not losses
     if not good:
         sys.exit(f"the workspace is left in {root}")
     shutil.rmtree(root)
@@ -113,6 +133,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--every", type=float, default=3.0, metavar="SECONDS")
     parser.add_argument("--output", type=Path, default=Path("soak"), help="without its ending")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--faults", action="store_true", help="let the environment fail at random")
     parser.add_argument("--worker-stages", type=int, default=20, help="stages after which a worker is replaced")
     return parser.parse_args()
 
@@ -121,17 +142,58 @@ def command(root: Path, *words: object) -> list[str]:
     return [sys.executable, "-m", "autotune", "--workspace", str(root), *map(str, words)]
 
 
-def soak(daemon: subprocess.Popen[bytes], traffic: Traffic, options: argparse.Namespace) -> list[Sample]:
+def environment(root: Path) -> dict[str, str]:
+    """That of the daemon: the hook of the tests of faults does what its file says."""
+    path = os.pathsep.join(filter(None, [str(HOOK), os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, "PYTHONPATH": path, "FAULTS": str(root / "faults")}
+
+
+def soak(
+    daemon: subprocess.Popen[bytes], traffic: Traffic, options: argparse.Namespace, faults: Faults | None
+) -> list[Sample]:
     """Look at the processes again and again, while users come and go."""
     samples: list[Sample] = []
     begun = time.monotonic()
     while (now := time.monotonic() - begun) < 60 * options.minutes:
         samples += look(daemon.pid, now)
         traffic.turn()
+        if faults is not None:
+            faults.turn(daemon.pid)
         if daemon.poll() is not None:
             sys.exit(f"the daemon ended with {daemon.returncode}; the workspace is left in {traffic.root}")
         time.sleep(options.every)
     return samples
+
+
+def drained(root: Path) -> list[str]:
+    """Wait until no job is under way, and say what was lost: each line is one too many."""
+    for job in status(root).values():
+        if job["state"] == "held":
+            subprocess.run(command(root, "release", job["id"]), capture_output=True, check=False)
+    deadline = time.monotonic() + DRAIN_LIMIT_S
+    while (jobs := status(root)) and any(job["state"] not in OVER for job in jobs.values()):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(1)
+    lines = [fault for job in jobs.values() if (fault := shortfall(job))]
+    found = subprocess.run(command(root, "check"), capture_output=True, text=True, check=False)
+    lines += found.stdout.splitlines() if found.returncode else []
+    if "Traceback" in (log := (root / "daemon.log").read_text()):
+        lines.append(log[log.index("Traceback") :].splitlines()[0])
+    return lines
+
+
+def shortfall(job: dict[str, Any]) -> str:
+    """What a job lacks; empty for one that was cancelled, or came to its end with all of its tasks."""
+    whole = job["reason"] != "budget used" or job["trials_done"] == job["trials_total"]
+    if job["state"] == "cancelled" or (job["state"] == "done" and whole and "set aside" not in job["reason"]):
+        return ""
+    return f"job {job['id']} is {job['state']}, {job['trials_done']} of {job['trials_total']} trials: {job['reason']}"
+
+
+def status(root: Path) -> dict[int, dict[str, Any]]:
+    found = subprocess.run(command(root, "status", "--json"), capture_output=True, text=True, check=False)
+    return {job["id"]: job for job in json.loads(found.stdout)["jobs"]} if not found.returncode else {}
 
 
 class Traffic:
@@ -160,8 +222,8 @@ class Traffic:
             self._current[1].wait()
 
     def _next(self) -> list[object]:
-        jobs = self._jobs()
-        over = {id for id, job in jobs.items() if job["state"] in ("done", "failed", "cancelled")}
+        jobs = status(self.root)
+        over = {id for id, job in jobs.items() if job["state"] in OVER}
         active = [id for id in jobs if id not in over]
         self.ended |= over
         self.most = max(self.most, len(active))
@@ -186,10 +248,6 @@ class Traffic:
         target = ["--target", "simulated"] if number % 2 else []
         return ["submit", path, "--trials", 24, "--trials-per-round", 4, *target]
 
-    def _jobs(self) -> dict[int, dict[str, object]]:
-        found = subprocess.run(command(self.root, "status", "--json"), capture_output=True, text=True, check=False)
-        return {job["id"]: job for job in json.loads(found.stdout)["jobs"]} if not found.returncode else {}
-
 
 def model(number: int) -> onnx.ModelProto:
     """Two dense layers of sizes of its own."""
@@ -213,26 +271,6 @@ def look(daemon: int, at: float) -> list[Sample]:
         children = sum(parent == pid for parent in parents.values())
         found.append(Sample(round(at, 1), role, pid, round(memory, 2), files, threads, children))
     return found
-
-
-def processes() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def parent_of(pid: int) -> int | None:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, IndexError):
-        return None
-
-
-def role_of(pid: int) -> str:
-    """`llvm worker`, say; empty for another child of the daemon."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return ""
-    return f"{words[words.index('--kind') + 1]} worker" if "autotune.workers.worker" in words else ""
 
 
 def judge(samples: Sequence[Sample]) -> bool:

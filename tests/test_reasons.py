@@ -22,7 +22,12 @@ OPENS = datetime(2026, 1, 10, 22, 0).timestamp()
         (Reason("device", device="simulated"), "waits for a simulated device to measure on"),
         (Reason("no-device", device="cuda"), "needs a CUDA device, and this machine has none"),
         (Reason("window", opens_at=OPENS), "waits for the window at 22:00"),
-        (Reason("lease", resources=("cpu-0", "cuda:1")), "cpu-0, cuda:1 in use by another workspace"),
+        (Reason("lease", resources=("cpu-0", "cuda:1")), "cpu-0, cuda:1 in use by others"),
+        (Reason("window", opens_at=1e300), "waits for the window at its next opening"),
+        (
+            Reason("lease", resources=("cpu-0",), holders=("process 7 of ann (vi), which is stopped",)),
+            "cpu-0 in use by process 7 of ann (vi), which is stopped",
+        ),
         (Reason("unusable-files", detail="x is {damaged}"), "cannot go on: x is {damaged}"),
         (Reason("budget-used"), "budget used"),
         (Reason("budget-used", set_aside=2, detail="train: x"), "budget used; 2 tasks set aside: train: x"),

@@ -16,6 +16,7 @@ from autotune.config import Config, load_config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, StorageError, disk_problem
 from autotune.processes.messages import ExportRequest
+from autotune.storage.atomic import make_folders
 from autotune.storage.formats import SIMULATED
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
@@ -82,7 +83,7 @@ def _check_output(output: Path) -> None:
     if output.exists() and not output.is_dir():
         raise BadInput(f"--output {output} is a file; give a folder")
     try:
-        output.mkdir(parents=True, exist_ok=True)
+        make_folders(output)
         probe = output / ".tmp-probe"
         probe.touch()
         probe.unlink()

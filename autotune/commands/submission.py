@@ -18,7 +18,8 @@ class Submission:
 
     It is tuned for all combinations of the shapes of inputs and the sizes of dimensions.
 
-    A `private` name gives the job tuning logs that it shares with no job but those of the same name.
+    A `private` name gives the job tuning logs that it shares with no job but those of the same name. `origin` is the
+    file that the user knows the model by, where `model` is a copy of it.
     """
 
     model: Path
@@ -38,6 +39,7 @@ class Submission:
     values: Mapping[str, float] = field(default_factory=dict)
     private: str = ""
     within_s: float | None = None
+    origin: str = ""
 
 
 def strategy_and_sampler(submission: Submission, config: Config) -> tuple[str, str]:

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from uuid import uuid4
 
 import typer
@@ -114,7 +115,7 @@ def _publish(
 
 def _name(workspace: Workspace, submission: Submission) -> str:
     if not submission.name:
-        return free_name(workspace, submission.model)
+        return free_name(workspace, Path(submission.origin or submission.model))
     check_name(workspace, submission.name)
     return submission.name
 
@@ -156,7 +157,7 @@ def _spec(
     return JobSpec(
         id=id,
         name=name,
-        model=str(submission.model),
+        model=submission.origin or str(submission.model),
         target=imported.target,
         target_key=key,
         inputs=imported.inputs,

@@ -72,7 +72,7 @@ class Collector:
         job.failures.pop(id, None)
         self.stage_times.learn(job.view(), view, report.summary, report.seconds)
         facts = {key: value for key, value in report.summary.items() if key != "kind"}
-        job.journal.stage_done(view, report.seconds, facts)
+        job.journal.stage_done(view, report, facts)
         if kind == "search" and not report.summary.get("proposed"):
             job.mark_exhausted(id.task)
         if kind == "measure":
@@ -82,7 +82,7 @@ class Collector:
     def _take_failure(self, job: QueuedJob, view: RunningView, report: StageReport) -> None:
         id = view.id
         attempts = job.failures[id] = job.failures.get(id, 0) + 1
-        diagnosis = job.journal.stage_failed(view, report.seconds, report.outcome, report.reason)
+        diagnosis = job.journal.stage_failed(view, report)
         _LOG.warning("%s task %d round %d: %s", job.paths.folder.name, id.task, id.round, diagnosis)
         if attempts - explained_attempts(job.paths, id.task, id.round, attempts - 1) >= self.config.daemon.attempts:
             job.set_aside(id.task, diagnosis)

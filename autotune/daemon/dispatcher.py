@@ -13,6 +13,7 @@ from autotune.daemon.job_queue import JobQueue
 from autotune.daemon.pause import Pause
 from autotune.daemon.queued_job import QueuedJob
 from autotune.daemon.running import RunningStages
+from autotune.machine.leases import lease_holders
 from autotune.planning import policies
 from autotune.planning.estimates import Estimates
 from autotune.planning.planner import Planner
@@ -56,6 +57,7 @@ class Dispatcher:
 
         Raises:
             DiskProblem: The disk has no room for what stages write.
+            MachineProblem: The system starts no more processes.
         """
         clock, now = self.clock.monotonic(), self.clock.time()
         if clock < self._not_before or self.pause.on or not (self.changes.unplanned or clock >= self._plan_by):
@@ -124,4 +126,6 @@ class Dispatcher:
         """Plan again in a moment, as somebody else has leased what a stage needs. Until then its job waits for that."""
         self._not_before = self.clock.monotonic() + _BUSY_PAUSE_S
         names = sorted(set(capacity.lease_names(self.config, stage.cpus, stage.device)))
-        self.plan = replace(self.plan, waits={**self.plan.waits, stage.id.job: Reason("lease", resources=tuple(names))})
+        found = lease_holders(self.config.machine.lock_folder, names)
+        reason = Reason("lease", resources=tuple(names), holders=tuple(map(str, found)))
+        self.plan = replace(self.plan, waits={**self.plan.waits, stage.id.job: reason})

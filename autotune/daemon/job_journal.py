@@ -10,6 +10,7 @@ from typing import Any
 from autotune.errors import StorageError
 from autotune.planning.view import RunningView
 from autotune.planning.worked_time import WorkedTime
+from autotune.processes.messages import StageReport
 from autotune.reasons import Reason, WaitTopic
 from autotune.storage import journal
 from autotune.storage.journal import Event, StageDone, StageEvent, StageFailed, UnknownEvent, WaitStarted
@@ -55,17 +56,17 @@ class JobJournal:
         except StorageError as error:
             _LOG.warning("%s", error)
 
-    def stage_done(self, stage: RunningView, seconds: float, summary: Mapping[str, Any]) -> None:
-        """Add a stage that succeeded, and what it reports of its work."""
-        self.append(StageDone(**_place(stage), seconds=seconds, summary=dict(summary)))
+    def stage_done(self, stage: RunningView, report: StageReport, facts: Mapping[str, Any]) -> None:
+        """Add a stage that succeeded, and the facts that it reports of its work."""
+        self.append(StageDone(**_place(stage, report), summary=dict(facts)))
 
-    def stage_failed(self, stage: RunningView, seconds: float, outcome: str, detail: str) -> str:
+    def stage_failed(self, stage: RunningView, report: StageReport) -> str:
         """Add a stage that failed.
 
         Returns:
             The diagnosis: what failed, how and why, in one line.
         """
-        event = StageFailed(**_place(stage), seconds=seconds, outcome=outcome, detail=detail)
+        event = StageFailed(**_place(stage, report), outcome=report.outcome, detail=report.reason)
         self.append(event)
         return event.diagnosis
 
@@ -76,12 +77,13 @@ class JobJournal:
             self.append(WaitStarted(reason))
 
 
-def _place(stage: RunningView) -> dict[str, Any]:
+def _place(stage: RunningView, report: StageReport) -> dict[str, Any]:
     return {
         "kind": stage.kind,
         "task": stage.id.task,
         "round": stage.id.round,
-        "began": round(stage.started_at, 3),
+        "began": round(stage.started_at + report.waited, 3),
+        "seconds": report.seconds,
         "cpus": stage.cpus,
         "device": stage.device,
     }

@@ -14,13 +14,14 @@ from autotune.daemon.clock import DaemonClock
 from autotune.daemon.queued_job import QueuedJob
 from autotune.daemon.running import RunningStages
 from autotune.daemon.task_logs import TaskLogs
-from autotune.errors import DiskProblem, StorageError
+from autotune.errors import DiskProblem, StorageError, disk_problem
 from autotune.reasons import Reason
 from autotune.storage.job_state import retry_requested
 from autotune.storage.paths import Workspace
+from autotune.storage.room import stops_everything
 
 _LOG = logging.getLogger("autotune.daemon")
-_RETRY_UNUSABLE_S = 30.0
+_RETRY_UNUSABLE_S = 10.0
 _RETRY_BLOCKED_FIRST_S, _RETRY_BLOCKED_S = 1.0, 10.0
 
 
@@ -137,6 +138,7 @@ class JobQueue:
         for known in (self.jobs, self.unusable, self.blocked, self.archive):
             for id in set(known) - set(found):
                 del known[id]
+                self.running.kill(id)  # `clean` may come before the daemon has seen the `cancel`
                 self.changes.note()
         self.archive.drop_retried(found)
         kept = set(self.unusable)
@@ -166,14 +168,15 @@ class JobQueue:
         """Serve a job no further if its files cannot be used. `status` says why, and the other jobs go on.
 
         Raises:
-            DiskProblem: The fault is the disk's and may pass. The job is read again then.
+            DiskProblem: The fault concerns all jobs. The job is read again when it has passed.
         """
         try:
             yield
-        except (StorageError, FileNotFoundError) as error:
+        except (StorageError, OSError) as fault:
+            error = fault if isinstance(fault, StorageError) else disk_problem("use", fault.filename or "a file", fault)
             self.jobs.pop(id, None)
-            if isinstance(error, DiskProblem) and error.passing:
-                raise
+            if isinstance(error, DiskProblem) and stops_everything(error, self.workspace.jobs, self.workspace.logs):
+                raise error from fault
             if self.unusable.get(id) != (reason := Reason("unusable-files", detail=str(error))):
                 _LOG.error("leaving out job %d: %s", id, error)
                 self.changes.note()

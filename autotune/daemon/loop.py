@@ -24,7 +24,7 @@ from autotune.daemon.running import RunningStages
 from autotune.daemon.stage_times import StageTimes
 from autotune.daemon.status_file import StatusFile
 from autotune.daemon.watch import FolderWatch
-from autotune.errors import DaemonRunning, DiskProblem, TimedOut
+from autotune.errors import DaemonRunning, DiskProblem, MachineProblem, TimedOut, disk_problem
 from autotune.machine.shared_folder import private_reason
 from autotune.processes.interrupts import Interrupts, interrupts
 from autotune.storage import locks
@@ -174,8 +174,18 @@ class Daemon:
             )
         _LOG.info("serving %s with pid %d%s", self.workspace.root, os.getpid(), f", {window}" if window else "")
 
-    def _tick(self) -> None:
+    @contextmanager
+    def _pausing(self) -> Iterator[None]:
+        """Begin a pause if nothing can be done for now, because the disk is full, say."""
         try:
+            yield
+        except (DiskProblem, MachineProblem) as problem:
+            self._pause.begin(str(problem))
+        except OSError as error:
+            self._pause.begin(str(disk_problem("use", error.filename or "a file", error)))
+
+    def _tick(self) -> None:
+        with self._pausing():
             self._delete_leftovers()
             self._read_queue()
             self._queue.retry_blocked()
@@ -185,8 +195,6 @@ class Daemon:
             self._stage_times.save()
             if not self._running and not self._pause.on:
                 self._pause.end()
-        except DiskProblem as problem:
-            self._pause.begin(str(problem))
         self._collect()
 
     def _read_queue(self) -> None:
@@ -214,10 +222,8 @@ class Daemon:
         if self._interrupts.descriptor in readable:
             self._interrupts.drain()
         for report in self._runner.reports(readable):
-            try:
+            with self._pausing():
                 self._collector.take(report)
-            except DiskProblem as problem:
-                self._pause.begin(str(problem))
 
     def _stop_soon(self) -> None:
         """Start nothing more; what runs may finish within the grace."""
@@ -245,8 +251,6 @@ class Daemon:
 
     def _repaired(self) -> bool:
         """Whether a job whose files were unusable can be served now. Asked before the queue counts as drained."""
-        try:
+        with self._pausing():
             return self._queue.load_repaired()
-        except DiskProblem as problem:
-            self._pause.begin(str(problem))
-            return True
+        return True

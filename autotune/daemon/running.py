@@ -34,7 +34,7 @@ class RunningStages:
         """Hand a stage to the runner.
 
         Raises:
-            DiskProblem: The runner could not take it.
+            DiskProblem, MachineProblem: The runner could not take it.
         """
         self.runner.run(target_kind, request)
         self._views[request.id] = view

@@ -75,6 +75,19 @@ def pin(cpus: Collection[int]) -> None:
                 os.sched_setaffinity(int(thread), cpus)
 
 
+def cpu_flags(root: Path = ROOT) -> frozenset[str]:
+    """Return the names of what the CPU can do, such as `avx2`, as the kernel lists them; none where it does not.
+
+    Args:
+        root: The root of the file system; tests give another one.
+    """
+    try:
+        lines = (root / "proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return frozenset()
+    return next((frozenset(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), frozenset())
+
+
 @lru_cache(maxsize=1)
 def cpu_model() -> str:
     """Return the marketing name of the CPU with its family, model and stepping, such as `AMD EPYC 25/17/1`."""

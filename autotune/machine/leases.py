@@ -1,21 +1,28 @@
 """Leases on the CPUs and devices of this machine, shared by all workspaces and users.
 
 One folder has a lock file for each resource, and a turnstile lock. To lease anything, a process first takes the
-turnstile. A process that waits for several resources keeps it, so that no newcomer takes those that become free.
+turnstile. A process that waits for several resources keeps it, so that no newcomer takes those that become free. While
+it waits it renews the time of the turnstile's file. A turnstile that was not renewed for a minute is passed by: its
+holder is stopped, or does not let anybody else in.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from autotune.errors import Busy
+from autotune.errors import Busy, DiskProblem
+from autotune.machine.lock_holders import Holder, holders
 from autotune.storage import locks
 from autotune.storage.locks import Lease
 
 _POLL_S = 0.05
 _TURNSTILE = "turnstile"
+_RENEW_EVERY_S = 10.0
+_ABANDONED_AFTER_S = 60.0
 
 
 def cpu_name(cpu: int) -> str:
@@ -38,21 +45,18 @@ def lease(folder: Path, names: Iterable[str], wait_s: float) -> Lease:
 
     Raises:
         Busy: The resources were not free in time. The message names them.
-        StorageError: The lock folder is unsafe or cannot be written.
+        LockFolderProblem: The lock folder is unsafe or cannot be used.
     """
-    locks.ensure_lock_folder(folder)
-    paths = sorted({folder / f"{name}.lock" for name in names})
+    paths = sorted({_path(folder, name) for name in names})
     deadline = None if wait_s < 0 else time.monotonic() + wait_s
-    try:
-        with locks.exclusive(folder / f"{_TURNSTILE}.lock", timeout_s=wait_s):
-            while True:
-                if held := locks.acquire_all(paths):
-                    return held
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise Busy("out of time")
-                time.sleep(_POLL_S)
-    except Busy as busy:  # on the turnstile, which means nothing to the user, or on the resources
-        raise Busy(f"{_names(paths)} in use by another workspace") from busy
+    with _usable(folder):
+        try:
+            with _turnstile(folder, deadline) as turnstile:
+                if found := _take_all(paths, deadline, turnstile):
+                    return found
+        except Busy as busy:  # at the turnstile, which means nothing to the user
+            raise Busy(f"{_names(paths)} in use by others") from busy
+    raise Busy(f"{_names(paths)} in use by others")
 
 
 def lease_one(folder: Path, names: Iterable[str]) -> Lease:
@@ -66,16 +70,86 @@ def lease_one(folder: Path, names: Iterable[str]) -> Lease:
         The lease, which ends with its `with` block.
 
     Raises:
-        StorageError: The lock folder is unsafe or cannot be written.
+        LockFolderProblem: The lock folder is unsafe or cannot be used.
     """
-    locks.ensure_lock_folder(folder)
-    paths = [folder / f"{name}.lock" for name in names]
+    paths = [_path(folder, name) for name in names]
     while True:
-        with locks.exclusive(folder / f"{_TURNSTILE}.lock"):
+        with _usable(folder), _turnstile(folder, None):
             for path in paths:
                 if held := locks.try_lock(path):
                     return held
         time.sleep(_POLL_S)
+
+
+def lease_holders(folder: Path, names: Iterable[str]) -> list[Holder]:
+    """Return who holds these resources; if nobody does, who holds the turnstile."""
+    return holders(_path(folder, name) for name in names) or holders([_path(folder, _TURNSTILE)])
+
+
+@contextmanager
+def _usable(folder: Path) -> Iterator[None]:
+    """Check the lock folder, and say for the user why a lock in it cannot be taken."""
+    locks.ensure_lock_folder(folder)
+    try:
+        yield
+    except DiskProblem as problem:
+        raise locks.cannot_lock(problem) from problem
+
+
+@contextmanager
+def _turnstile(folder: Path, deadline: float | None) -> Iterator[Path | None]:
+    """Hold the turnstile during a `with` block, or pass it by if it is abandoned.
+
+    Yields:
+        Its file; None if it was passed by.
+
+    Raises:
+        Busy: It was not free in time.
+    """
+    path, abandoned = _path(folder, _TURNSTILE), False
+    while (held := locks.try_lock(path)) is None and not abandoned:
+        if deadline is not None and time.monotonic() >= deadline:
+            raise Busy("out of time")
+        time.sleep(_POLL_S)  # who has just taken it may not have renewed it yet
+        abandoned = _abandoned(path)
+    if held is None:
+        yield None
+        return
+    with held:
+        _renew(path)
+        yield path
+
+
+def _take_all(paths: list[Path], deadline: float | None, turnstile: Path | None) -> Lease | None:
+    """Wait until all locks are free at once, and take them; None if they are not in time. Renew the turnstile."""
+    renew_at = time.monotonic() + _RENEW_EVERY_S
+    while True:
+        if held := locks.acquire_all(paths):
+            return held
+        now = time.monotonic()
+        if deadline is not None and now >= deadline:
+            return None
+        if turnstile is not None and now >= renew_at:
+            _renew(turnstile)
+            renew_at = now + _RENEW_EVERY_S
+        time.sleep(_POLL_S)
+
+
+def _renew(turnstile: Path) -> None:
+    with suppress(OSError):
+        os.utime(turnstile)
+
+
+def _abandoned(turnstile: Path) -> bool:
+    try:
+        age = time.time() - turnstile.stat().st_mtime
+    except OSError:
+        return False
+    return not -_ABANDONED_AFTER_S < age < _ABANDONED_AFTER_S
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / f"{name}.lock"
 
 
 def _names(paths: list[Path]) -> str:

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM, noted and handled at a safe point: they wake a `select` that waits for other things."""
+"""SIGINT, SIGTERM and SIGHUP, noted and handled at a safe point: they wake a `select` that waits for other things."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ class Interrupts:
 
 @contextmanager
 def interrupts(react: Callable[[], None]) -> Iterator[Interrupts]:
-    """Catch both signals within a `with` block, and restore their handlers after it.
+    """Catch these signals within a `with` block, and restore their handlers after it.
+
+    SIGHUP comes when a terminal is closed. Where it is ignored, as under `nohup`, it stays ignored.
 
     Args:
         react: Is called at each signal, in the main thread.
@@ -44,7 +46,10 @@ def interrupts(react: Callable[[], None]) -> Iterator[Interrupts]:
         react()
 
     previous_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    previous = {number: signal.signal(number, on_signal) for number in numbers}
     try:
         yield caught
     finally:

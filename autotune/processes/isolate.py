@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeVar
 from autotune.errors import WorkerError, WrongResult
 from autotune.processes.channel import MessageReader, encode, write_all
 from autotune.processes.memory import Memory
+from autotune.processes.start import fork, refused
 
 T = TypeVar("T")
 ResultKind = Literal["ok", "error", "crash", "timeout", "memory", "wrong"]
@@ -168,6 +169,7 @@ def isolated(
 
     Raises:
         WorkerError: `prepare` failed, which is no item's fault.
+        MachineProblem: The system starts no more processes.
     """
     done = 0
     while done < len(items):
@@ -206,10 +208,13 @@ def _end(child: _Child, result: ItemResult) -> ItemResult:
 
 
 def _fork(items: Sequence[T], prepare: Callable[[], Callable[[T], Any]]) -> _Child:
-    results, results_writer = os.pipe()
-    stderr, stderr_writer = os.pipe()
+    try:
+        results, results_writer = os.pipe()
+        stderr, stderr_writer = os.pipe()
+    except OSError as error:
+        raise refused(error) from error
     parent = os.getpid()
-    pid = os.fork()
+    pid = fork()
     if pid:
         os.close(results_writer)
         os.close(stderr_writer)

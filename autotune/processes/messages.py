@@ -2,6 +2,7 @@
 
     daemon  -> worker           RunStage, KillStage
     worker  -> daemon           Ready or Fatal, once; then a StageReport for every stage
+    stage   -> worker           StageBegan, then a StageReport
     command -> one-shot process ImportRequest or ExportRequest
     one-shot process -> command ProgressStep, any number; then ImportAnswer, ExportAnswer or WorkFailed
 
@@ -12,7 +13,7 @@ one starts the other.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from autotune.processes import channel
 from autotune.processes.channel import MessageReader
@@ -30,7 +31,7 @@ class RunStage:
         job: the name of the job's folder.
         kind: what the daemon takes the stage for. The stage file decides what is run.
         cpus: the CPUs to run on.
-        limit_s: seconds after which the stage is killed.
+        limit_s: seconds after which the stage is killed, from when it holds its leases.
         resources: the names of the leases to hold meanwhile.
         count: how many candidates a search is asked for.
         device: what a measurement runs on, such as `cuda:1`.
@@ -58,6 +59,13 @@ class KillStage:
 
 
 @dataclass(frozen=True)
+class StageBegan:
+    """The stage with this id holds its leases. Its time is counted from now on."""
+
+    id: int
+
+
+@dataclass(frozen=True)
 class Ready:
     """The worker has loaded what stages need, and takes commands."""
 
@@ -79,7 +87,8 @@ class StageReport:
         outcome: `done`; `failed` with an error; `busy`: its resources are leased by somebody else; `blocked`:
             nothing can run now, because the disk is full, say; `unfit`: this machine cannot work for the target of
             its job; `crashed`: its process died; `timeout`.
-        seconds: how long it ran.
+        seconds: how long it ran, from when it held its leases.
+        waited: how many seconds it waited for them before.
         summary: what a stage that is `done` returned.
         reason: what happened, for every other outcome.
         tried: the target that was found to work here on this occasion; its worker takes note of it.
@@ -91,6 +100,7 @@ class StageReport:
     summary: dict[str, Any] = field(default_factory=dict)
     reason: str = ""
     tried: str = ""
+    waited: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -186,9 +196,19 @@ class ExportAnswer:
 
 @dataclass(frozen=True)
 class ProgressStep:
-    """The step that an import or export has reached, in words for the user."""
+    """The step that an import or export has reached, in words for the user.
+
+    `waiting` says that it waits for a lease, which does not count towards its time limit.
+    """
 
     step: str
+    waiting: bool = False
+
+
+class StepReporter(Protocol):
+    """Tells of each step of an import or export when it starts: see `ProgressStep`."""
+
+    def __call__(self, step: str, waiting: bool = False) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -202,6 +222,7 @@ class WorkFailed:
 Message = (
     RunStage
     | KillStage
+    | StageBegan
     | Ready
     | Fatal
     | StageReport
@@ -216,6 +237,7 @@ Message = (
 _TYPES: dict[str, type[Message]] = {
     "run": RunStage,
     "kill": KillStage,
+    "began": StageBegan,
     "ready": Ready,
     "fatal": Fatal,
     "report": StageReport,

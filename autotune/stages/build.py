@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from tempfile import gettempdir
 from typing import Any
 
 from autotune.processes.isolate import ItemResult, isolated
@@ -16,7 +15,7 @@ from autotune.stages.progress import CandidateProgress, tracked, with_quarantine
 from autotune.stages.stage import Stage, check_machine
 from autotune.storage.formats import Candidate, Failure
 from autotune.storage.job_files import make_folder
-from autotune.storage.room import check_room
+from autotune.storage.room import check_room, temporary_folder
 
 
 def run(stage: Stage) -> dict[str, Any]:
@@ -44,7 +43,7 @@ def run(stage: Stage) -> dict[str, Any]:
         built = _build(stage, progress, folder)
     failed = sum(candidate.failure is not None for candidate in built)
     if failed:
-        check_room(folder, Path(gettempdir()))  # a full disk makes builds fail, too, and is not their fault
+        check_room(folder, temporary_folder())  # a full disk makes builds fail, too, and is not their fault
     if 2 * failed > len(built):
         check_machine(stage)  # neither is a missing linker
     stage.publish_search(stage.file.round + 1)

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from autotune.errors import DamagedFile
 from autotune.machine.disturbance import Quiet
 from autotune.processes.isolate import ItemResult, ResultKind, isolated
 from autotune.stages import reference, simulated
@@ -36,6 +37,7 @@ def run(stage: Stage) -> dict[str, Any]:
 
     Raises:
         MachineProblem: a kernel that is known to be good does not run here either. No candidate is blamed.
+        DamagedFile: a library was lost meanwhile, because `clean` has removed the job, say. No candidate is blamed.
 
     Returns:
         `measured` and `failed`, counts of trials appended; `best_us` of the round; `verified`, a count of candidates,
@@ -89,6 +91,8 @@ def _measure(
     )
     trusted = False
     for candidate, outcome in runs:
+        if outcome.kind != "ok" and not _intact(candidate, folder):
+            raise DamagedFile(f"{folder / candidate.library} was lost while it was measured; it is built again")
         if outcome.kind in (_SUSPECT if stage.gpu is None else _SUSPECT_ON_GPU) and not trusted:
             check_machine(stage)  # before a candidate goes into quarantine for good
             trusted = stage.gpu is None  # a GPU may be lost at any time

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from autotune.processes.isolate import isolated
-from autotune.stages.stage import Stage
+from autotune.stages.stage import Stage, check_machine
 from autotune.storage.room import check_room
 
 _LIMIT_S = 60.0
@@ -23,6 +23,7 @@ def ensure(stage: Stage) -> tuple[Any, float]:
     Raises:
         DamagedFile: The task cannot be read.
         DiskProblem: The disk is full.
+        MachineProblem: Nothing can be built or run on this machine.
     """
     if stage.simulated or not stage.config.measure.verify:
         return None, 0.0
@@ -41,6 +42,7 @@ def ensure(stage: Stage) -> tuple[Any, float]:
         ((_, outcome),) = isolated([0], lambda: make, limit_s=_LIMIT_S)
         if outcome.kind != "ok":
             check_room(stage.workspace.logs)  # else a full disk would leave the task unverified for good
+            check_machine(stage)  # and so would a missing linker
             verify.save(path, verify.Reference(problem=f"{outcome.kind}: {outcome.reason}"))
         reference = verify.load(path)
     return reference, round(time.monotonic() - started, 3)

@@ -26,6 +26,7 @@ __all__ = [
     "TEMPORARY_PREFIX",
     "make_folders",
     "publish_bytes",
+    "publish_file",
     "publish_folder",
     "publish_json",
     "read_json",
@@ -148,6 +149,20 @@ def publish_folder(temporary: Path, final: Path) -> None:
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) and os.path.lexists(final):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final)) from error
+        raise disk_problem("publish", final, error) from error
+
+
+def publish_file(temporary: Path, final: Path) -> None:
+    """Rename a file to its final name, with its content durable. A file that has that name is replaced.
+
+    Raises:
+        DiskProblem: The file could not be synced or renamed.
+    """
+    try:
+        _sync(temporary)
+        _replace(temporary, final)
+        sync_folder(final.parent)
+    except OSError as error:
         raise disk_problem("publish", final, error) from error
 
 

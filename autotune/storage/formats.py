@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from autotune import schema
 from autotune.errors import DamagedFile, InvalidData
 from autotune.reasons import Reason
+from autotune.schema import moment, number, whole_number
 from autotune.storage import upgrades
 from autotune.storage.atomic import publish_json, read_versioned_json
 
@@ -103,8 +104,8 @@ class JobSpec:
     seed: int
     fresh: bool
     known_at_submit: tuple[int, ...]
-    submitted_at: float
-    deadline: float | None = None
+    submitted_at: Annotated[float, moment()]
+    deadline: Annotated[float, moment()] | None = None
     strategy: str = "evolutionary"
     sampler: str = "greedy"
     model_size: int = 0
@@ -163,7 +164,7 @@ class JobState:
     reason: Reason | None = None
     trials_done: int = 0
     tasks: tuple[TaskProgress, ...] = ()
-    finished_at: float | None = None
+    finished_at: Annotated[float, moment()] | None = None
     retries_seen: int = 0
 
 
@@ -222,11 +223,11 @@ class Trial:
     hash: str
     trace: Any
     args: Any
-    times_us: tuple[float, ...]
+    times_us: tuple[Annotated[float, number(0.0)], ...]
     failure: Failure | None
     job: str
-    round: int
-    at: float
+    round: Annotated[int, whole_number(0)]
+    at: Annotated[float, moment()]
     disturbed: str = ""
 
     @property
@@ -289,7 +290,7 @@ class RunningStage:
     round: int
     kind: Kind
     cpus: tuple[int, ...]
-    started_at: float
+    started_at: Annotated[float, moment()]
     device: str = ""
 
 
@@ -309,7 +310,7 @@ class DaemonInfo:
     FORMAT = ("autotune-daemon", 2)
 
     identity: dict[str, Any]
-    started_at: float
+    started_at: Annotated[float, moment()]
     policy: str
     stopping: bool = False
     running: tuple[RunningStage, ...] = ()
@@ -317,7 +318,7 @@ class DaemonInfo:
     window: str = ""
     cpus: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
-    ends: dict[str, float] = field(default_factory=dict)
+    ends: dict[str, Annotated[float, moment()]] = field(default_factory=dict)
     trouble: str = ""
     busy: str = ""
 

@@ -17,7 +17,7 @@ from typing import Any
 from autotune.errors import DamagedFile, disk_problem
 from autotune.reasons import Reason
 from autotune.storage import formats
-from autotune.storage.atomic import make_folders
+from autotune.storage.atomic import sync_folder
 from autotune.storage.formats import Candidate, Control, JobSpec, JobState, StageFile
 from autotune.storage.paths import JobPaths
 
@@ -147,12 +147,19 @@ def set_aside(path: Path) -> Path:
 def make_folder(path: Path) -> None:
     """Create a missing folder of a job. A file in its place is set aside.
 
+    The folder above it is not made: it would be that of a job that `clean` has removed.
+
     Raises:
         DiskProblem: The folder could not be made.
     """
     if os.path.lexists(path) and not path.is_dir():
         set_aside(path)
-    make_folders(path)
+    try:
+        if not path.is_dir():
+            path.mkdir(exist_ok=True)
+            sync_folder(path.parent)
+    except OSError as error:
+        raise disk_problem("make", path, error) from error
 
 
 def checksum(path: Path, crc: int = 0) -> tuple[int, int]:

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from autotune.errors import AutotuneError
 from autotune.reasons import Reason, WaitTopic
+from autotune.schema import moment
 from autotune.storage import formats
 from autotune.storage.formats import Kind, State
 from autotune.storage.record_log import RecordLog
@@ -40,7 +41,7 @@ class EventKind(str, Enum):
 class JournalEvent:
     """Something that happened to a job, `at` an epoch second."""
 
-    at: float = field(default_factory=lambda: round(time.time(), 3))
+    at: Annotated[float, moment()] = field(default_factory=lambda: round(time.time(), 3))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +52,8 @@ class StageEvent(JournalEvent):
         kind: What the stage did.
         task: The index of its task in the job.
         round: The number of its round.
-        began: When a worker was given it, in epoch seconds.
-        seconds: How long the worker took.
+        began: When it held its leases, in epoch seconds.
+        seconds: How long it took from then on.
         cpus: The CPUs it ran on.
         device: The device of a measurement.
     """
@@ -60,7 +61,7 @@ class StageEvent(JournalEvent):
     kind: Kind
     task: int = 0
     round: int = 0
-    began: float
+    began: Annotated[float, moment()]
     seconds: float
     cpus: tuple[int, ...] = ()
     device: str = ""

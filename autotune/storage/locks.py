@@ -11,6 +11,7 @@ the lock until that child ends or calls `exec`.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,13 +19,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from autotune.errors import Busy, StorageError, disk_problem
+from autotune.errors import Busy, DiskProblem, LockFolderProblem, disk_problem
 from autotune.storage.atomic import temporary_name
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-__all__ = ["Lease", "acquire_all", "ensure_lock_folder", "exclusive", "try_lock"]
+__all__ = ["Lease", "acquire_all", "cannot_lock", "ensure_lock_folder", "exclusive", "owner_name", "try_lock"]
 
 _POLL_S = 0.01
 
@@ -111,25 +112,46 @@ def ensure_lock_folder(path: Path) -> None:
     An existing private folder of this user is accepted as it is.
 
     Raises:
-        StorageError: Another user could abuse what is there: a symbolic link, or a folder in which they could replace
-            files.
-        DiskProblem: The folder could not be made.
+        LockFolderProblem: The folder cannot be made. Or another user could abuse what is there: a symbolic link, or a
+            folder in which they could replace files.
     """
     try:
         if not os.path.lexists(path):
             _make_shared_folder(path)
         status = os.lstat(path)
     except OSError as error:
-        raise disk_problem("make the lock folder", path, error) from error
+        raise LockFolderProblem(str(disk_problem("make the lock folder", path, error))) from error
+    owner = owner_name(status.st_uid)
     if stat.S_ISLNK(status.st_mode):
-        raise StorageError(f"the lock folder {path} is a symbolic link; name the folder itself")
+        raise LockFolderProblem(f"the lock folder {path} is a symbolic link of {owner}; name the folder itself")
     if not stat.S_ISDIR(status.st_mode):
-        raise StorageError(f"the lock folder {path} is not a folder")
+        raise LockFolderProblem(f"the lock folder {path} is not a folder; its owner, {owner}, should remove it")
     shared = status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH
     if shared and not status.st_mode & stat.S_ISVTX:
-        raise StorageError(
-            f"the lock folder {path} lets another user replace its files; its owner should run: chmod 1777 {path}"
+        raise LockFolderProblem(
+            f"the lock folder {path} lets another user replace its files;"
+            f" its owner, {owner}, should run: chmod 1777 {path}"
         )
+
+
+def owner_name(uid: int) -> str:
+    """Return the name of a user; their number where they have none."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def cannot_lock(problem: DiskProblem) -> LockFolderProblem:
+    """Say why a lock in the lock folder cannot be taken, and whose file it is if its owner has locked others out."""
+    error = problem.__cause__
+    path = error.filename if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM) else None
+    if path is None or not os.path.isfile(path):
+        return LockFolderProblem(str(problem))
+    owner = owner_name(os.stat(path).st_uid)
+    return LockFolderProblem(f"nobody but {owner} can lock {path}; {owner} should run: chmod 666 {path}")
 
 
 def _make_shared_folder(path: Path) -> None:

@@ -117,8 +117,16 @@ class JobPaths:
         return self.stages / f"t{task:03}-r{round:04}.json"
 
     def stage_files(self) -> list[Path]:
-        """Return the stage files by task, then round."""
-        return sorted(path for path in self.stages.glob("t*.json") if _STAGE_FILE.match(path.name))
+        """Return the stage files by task, then round.
+
+        Raises:
+            OSError: The folder is there and cannot be read: that is not to say that it is empty.
+        """
+        try:
+            names = os.listdir(self.stages)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [self.stages / name for name in sorted(names) if _STAGE_FILE.match(name)]
 
     def stage_files_of(self, task: int) -> list[Path]:
         """Return the stage files of one task by round."""
@@ -199,12 +207,17 @@ class Workspace:
         return JobPaths(self.jobs / f"{id:04}-{name}")
 
     def job_list(self) -> list[JobPaths]:
-        """Return the submitted jobs by id. Jobs that `submit` is still writing are left out."""
-        if not self.jobs.is_dir():
+        """Return the submitted jobs by id. Jobs that `submit` is still writing are left out.
+
+        Raises:
+            OSError: The folder `jobs/` cannot be read.
+        """
+        try:
+            with os.scandir(self.jobs) as entries:  # which tells folders from files without a look at each
+                names = [(match, entry) for entry in entries if (match := _JOB_FOLDER.match(entry.name))]
+                found = [(int(match[1]), entry.name) for match, entry in names if _is_folder(entry)]
+        except (FileNotFoundError, NotADirectoryError):
             return []
-        with os.scandir(self.jobs) as entries:  # which tells folders from files without a look at each
-            names = [(match, entry) for entry in entries if (match := _JOB_FOLDER.match(entry.name))]
-            found = [(int(match[1]), entry.name) for match, entry in names if _is_folder(entry)]
         return [JobPaths(self.jobs / name) for _, name in sorted(found)]
 
     def sweep_exports(self, sweep: str) -> Path:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
-from autotune.errors import DiskProblem, disk_problem
+from autotune.errors import DiskProblem, MachineProblem, disk_problem
 from autotune.storage.atomic import make_folders, temporary_name, write_all
 
 _PROBE_BYTES = 1 << 20
@@ -35,6 +37,54 @@ def has_room(*folders: Path) -> bool:
     except DiskProblem:
         return False
     return True
+
+
+def stops_everything(problem: DiskProblem, *folders: Path) -> bool:
+    """Return whether a problem keeps all work from going on, and not only that of one job with its own files.
+
+    Args:
+        problem: The problem.
+        folders: The folders in which all work needs to write.
+    """
+    return (problem.passing and not problem.perhaps_local) or not has_room(*folders)
+
+
+def check_executable(*folders: Path) -> None:
+    """Check that libraries can be loaded from folders.
+
+    Raises:
+        MachineProblem: A folder is on a disk that is mounted with `noexec`.
+    """
+    for folder in folders:
+        with suppress(OSError):  # what needs the folder says what is wrong with it
+            if os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0):
+                raise MachineProblem(
+                    f"no library can be loaded from {folder}, whose disk is mounted noexec; mount it without, or move"
+                    " the workspace or TMPDIR elsewhere"
+                )
+
+
+def temporary_folder() -> Path:
+    """Return the folder for temporary files. It can be written to, and libraries can be loaded from it.
+
+    Raises:
+        MachineProblem: There is no such folder.
+        DiskProblem: Its disk is full.
+    """
+    tempfile.tempdir = None  # what a process found at its start may be gone by now
+    wanted = Path(os.environ.get("TMPDIR") or "/tmp")
+    try:
+        found = Path(tempfile.gettempdir())
+    except OSError as error:
+        problem = disk_problem("write to", wanted, error)
+        if problem.passing:
+            raise problem from error
+        raise MachineProblem(
+            f"no usable temporary folder ({error.strerror or error}); make {wanted} writable, or set TMPDIR to a"
+            " folder that is"
+        ) from error
+    check_executable(found)
+    return found
 
 
 def _write(probe: Path) -> None:

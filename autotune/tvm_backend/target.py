@@ -17,7 +17,7 @@ from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.load import TESTED
 
 _DIGEST = re.compile(r"-[0-9a-f]{10}$")
-_WAY_OUT = " go on there, or cancel it and submit the model.onnx in its folder anew"
+_WAY_OUT = " go on there, or run: autotune retry --here"
 DEFAULT_CUDA_ARCH = "sm_80"
 # With the suffix TVM takes the architecture for one without tensor cores, and nothing that it generates needs it.
 _ARCH_VARIANT = re.compile(r"(sm_\d+)[af]")
@@ -128,8 +128,7 @@ def check_here(description: Mapping[str, Any], key: str, submitted_on: str = "")
     Raises:
         MachineProblem: this is another machine, or has another TVM. A simulated device never raises it.
     """
-    key = key.partition(PRIVATE)[0]
-    if description["kind"] == SIMULATED or not _DIGEST.search(key) or key in _keys_here(dict(description)):
+    if description["kind"] == SIMULATED or belongs_here(description, key):
         return
     here = cpu_model()
     if submitted_on not in ("", here):
@@ -139,6 +138,12 @@ def check_here(description: Mapping[str, Any], key: str, submitted_on: str = "")
     else:
         then = "on another machine, or with another TVM"
     raise MachineProblem(f"it was submitted {then}, whose times must not be mixed with those of here;{_WAY_OUT}")
+
+
+def belongs_here(description: Mapping[str, Any], key: str) -> bool:
+    """Return whether the key of a target's tuning logs is one that this machine gives it. Imports no TVM."""
+    key = key.partition(PRIVATE)[0]
+    return not _DIGEST.search(key) or key in _keys_here(dict(description))
 
 
 def _keys_here(target: dict[str, Any]) -> set[str]:
@@ -168,6 +173,30 @@ def vector_registers(target: Any) -> tuple[int, int]:
         return 4, 32
     widths = (("avx512f", (16, 32)), ("avx", (8, 16)))
     return next((found for name, found in widths if codegen.llvm_cpu_has_features(name, target)), (4, 16))
+
+
+# Sets of instructions that compiled code uses without being asked to: as LLVM calls them, and as the kernel does.
+_INSTRUCTION_SETS = {
+    "sse4.2": "sse4_2",
+    "avx": "avx",
+    "avx2": "avx2",
+    "fma": "fma",
+    "f16c": "f16c",
+    "bmi2": "bmi2",
+    "avx512f": "avx512f",
+    "avx512bw": "avx512bw",
+    "avx512dq": "avx512dq",
+    "avx512vl": "avx512vl",
+    "avx512fp16": "avx512_fp16",
+}
+
+
+def instructions(description: Mapping[str, Any]) -> list[str]:
+    """Return the sets of instructions that code for the CPU of a target may use, as `cpu_flags` names them."""
+    from tvm.target import codegen
+
+    target = tvm_target(description if description["kind"] == "llvm" else description["host"])
+    return [flag for name, flag in _INSTRUCTION_SETS.items() if codegen.llvm_cpu_has_features(name, target)]
 
 
 def _cuda(given: dict[str, Any], threads: int) -> dict[str, Any]:

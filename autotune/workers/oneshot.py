@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from importlib import import_module
@@ -52,7 +53,7 @@ def import_model(
     """Import a model and extract its tasks.
 
     Args:
-        limit_s: Seconds after which the process is killed.
+        limit_s: Seconds after which the process is killed, not counting those for which it waits for a lease.
         progress: Is told each step.
         memory_share: How much of the machine's memory the process may take; 1 for all.
 
@@ -76,33 +77,59 @@ def export_model(request: ExportRequest, limit_s: float, progress: TellProgress)
 def _call(
     work: Work, request: ImportRequest | ExportRequest, limit_s: float, progress: TellProgress, memory_share: float
 ) -> Message:
-    timed_out = threading.Event()
-
-    def kill_overdue() -> None:
-        timed_out.set()
-        process.kill()
-
     with tempfile.TemporaryFile() as stderr:
         process = _spawn(work, stderr)
-        limit_process(process.pid, memory_share)
-        timer = threading.Timer(limit_s, kill_overdue)
-        timer.start()
+        allowed = limit_process(process.pid, memory_share)
+        limit = _TimeLimit(limit_s, lambda: os.kill(process.pid, signal.SIGKILL))
+        limit.count()
         try:
-            answer = _converse(process, request, progress)
+            answer = _converse(process, request, progress, limit)
         finally:
-            timer.cancel()
-            process.kill()
-            process.wait()
+            limit.pause()
+            peak = _end(process)
         if answer is None:
-            raise _death(work, process.returncode, stderr, limit_s if timed_out.is_set() else None)
+            raise _death(work, process.returncode, stderr, limit, (peak, allowed))
     if isinstance(answer, WorkFailed):
         raise getattr(errors, answer.error, AutotuneError)(answer.message)
     return answer
 
 
+class _TimeLimit:
+    """Calls a function once `count` has counted some seconds. `pause` stops counting until `count` goes on."""
+
+    def __init__(self, seconds: float, act: Callable[[], None]) -> None:
+        self.seconds, self.over = seconds, False
+        self._left, self._act = seconds, act
+        self._timer: threading.Timer | None = None
+        self._since = 0.0
+
+    def count(self) -> None:
+        if self._timer is None and not self.over:
+            self._since = time.monotonic()
+            self._timer = threading.Timer(max(0.0, self._left), self._end)
+            self._timer.start()
+
+    def pause(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._left = None, self._left - (time.monotonic() - self._since)
+
+    def _end(self) -> None:
+        self.over = True
+        self._act()
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """Kill a process; return the largest resident memory that it had, in bytes. Nobody has waited for it before."""
+    os.kill(process.pid, signal.SIGKILL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return int(usage.ru_maxrss) * (1024 if sys.platform == "linux" else 1)
+
+
 def _spawn(work: Work, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "autotune.workers.oneshot", work],
+        [sys.executable, "-m", "autotune.workers.oneshot", work, str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
@@ -111,9 +138,12 @@ def _spawn(work: Work, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def _converse(
-    process: subprocess.Popen[bytes], request: ImportRequest | ExportRequest, progress: TellProgress
+    process: subprocess.Popen[bytes], request: ImportRequest | ExportRequest, progress: TellProgress, limit: _TimeLimit
 ) -> Message | None:
-    """Send the request and wait for the answer; None if the process ends without one."""
+    """Send the request and wait for the answer; None if the process ends without one.
+
+    The time for which it waits for a lease is not counted.
+    """
     assert process.stdin is not None and process.stdout is not None
     try:
         send(process.stdin.fileno(), request)
@@ -125,16 +155,23 @@ def _converse(
         message = decode(data)
         if not isinstance(message, ProgressStep):
             return message
+        limit.pause() if message.waiting else limit.count()
         progress(message.step)
     return None
 
 
-def _death(work: Work, status: int, stderr: IO[bytes], limit_s: float | None) -> AutotuneError:
-    """The error for a process that ended without an answer."""
+def _death(work: Work, status: int, stderr: IO[bytes], limit: _TimeLimit, memory: tuple[int, int]) -> AutotuneError:
+    """The error for a process that ended without an answer. `memory` is what it had at most, and its limit."""
     stderr.seek(0)
     last = stderr.read().decode(errors="replace").strip()[-_REASON_LENGTH:].splitlines()[-1:]
-    if limit_s is not None and status == -signal.SIGKILL:
-        return StageTimeout(f"{work} killed after {limit_s:g} s")
+    if limit.over and status == -signal.SIGKILL:
+        return StageTimeout(f"{work} killed after {limit.seconds:g} s")
+    if status == -signal.SIGKILL:
+        had, allowed = (f"{amount / 2**20:.0f} MiB" for amount in memory)
+        return WorkerCrashed(
+            f"the process of this {work} was killed, probably because this machine ran out of memory: it had {had} of"
+            f" the {allowed} that it may take; end other programs, or use a machine with more memory"
+        )
     how = signal.Signals(-status).name if status < 0 else f"status {status}"
     return WorkerCrashed(f"the process of this {work} died ({how}){': ' + last[0] if last else ''}")
 
@@ -149,7 +186,9 @@ def serve(work: str, requests: int, answers: int) -> None:
     """
     try:
         request = decode(next(iter(MessageReader(requests))))
-        answer = import_module(_MODULES[work]).run(request, lambda step: send(answers, ProgressStep(step)))
+        answer = import_module(_MODULES[work]).run(
+            request, lambda step, waiting=False: send(answers, ProgressStep(step, waiting))
+        )
         send(answers, answer)
     except AutotuneError as error:
         send(answers, WorkFailed(type(error).__name__, str(error)))
@@ -163,7 +202,7 @@ def serve(work: str, requests: int, answers: int) -> None:
 
 
 def main() -> None:
-    die_with_parent()
+    die_with_parent(int(sys.argv[2]))
     answers = os.dup(1)
     os.dup2(2, 1)  # what libraries print must not get between the answers
     serve(sys.argv[1], 0, answers)

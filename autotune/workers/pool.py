@@ -15,9 +15,10 @@ from typing import BinaryIO
 from autotune.errors import disk_problem
 from autotune.processes.channel import MessageReader
 from autotune.processes.messages import Fatal, KillStage, Message, Ready, RunStage, StageReport, receive, send
+from autotune.processes.start import refused
 from autotune.storage.paths import Workspace
 from autotune.storage.text_log import shorten
-from autotune.workers.runner import StageRunner
+from autotune.workers.runner import LEASE_WAIT_S, StageRunner
 
 # A worker loads TVM before it is ready, perhaps from a slow disk.
 _READY_LIMIT_S = 180.0
@@ -82,7 +83,8 @@ class WorkerPool(StageRunner):
         shorten(self._workspace.worker_log(kind), self._log_bytes)
         process = self._worker_in_use(kind) or self._start(kind)
         process.stages += 1
-        limit_s = request.limit_s + self._grace_s + (_READY_LIMIT_S if process.ready_by else 0.0)
+        limit_s = request.limit_s + LEASE_WAIT_S[request.kind] + self._grace_s
+        limit_s += _READY_LIMIT_S if process.ready_by else 0.0
         process.deadlines[request.id] = time.monotonic() + limit_s
         with contextlib.suppress(OSError):  # it has died: `reports` will say so
             process.send(request)
@@ -134,16 +136,9 @@ class WorkerPool(StageRunner):
 
     def _start(self, kind: str) -> _WorkerProcess:
         command = [sys.executable, "-m", "autotune.workers.worker"]
-        command += ["--workspace", str(self._workspace.root), "--kind", kind]
+        command += ["--workspace", str(self._workspace.root), "--kind", kind, "--daemon", str(os.getpid())]
         with self._log(kind) as log:
-            popen = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
-                start_new_session=True,
-            )
+            popen = _spawn(command, log)
         assert popen.stdout is not None
         answers = MessageReader(popen.stdout.fileno())
         process = _WorkerProcess(kind, popen, answers, {}, time.monotonic() + _READY_LIMIT_S)
@@ -180,6 +175,20 @@ class WorkerPool(StageRunner):
                 yield StageReport(id, "unfit", reason=process.fatal)
             else:
                 yield StageReport(id, "crashed", reason=f"the {process.kind} worker died; see {log}")
+
+
+def _spawn(command: list[str], log: BinaryIO) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise refused(error) from error
 
 
 def _kill(process: _WorkerProcess) -> None:

@@ -6,6 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 
 from autotune.processes.messages import RunStage, StageReport
+from autotune.storage.formats import Kind
+
+# How long a stage waits for its leases. A measurement on the CPU needs all of its CPUs free; while it waits, its
+# turnstile lock keeps newcomers out.
+LEASE_WAIT_S: dict[Kind, float] = {"search": 0.5, "build": 0.5, "measure": 30.0, "train": 0.5}
 
 
 class StageRunner(ABC):
@@ -31,7 +36,7 @@ class StageRunner(ABC):
             request: The stage and what it may use; its `id` comes back in the report.
 
         Raises:
-            DiskProblem: The stage was not taken, and will not be reported.
+            DiskProblem, MachineProblem: The stage was not taken, and will not be reported.
         """
 
     @abstractmethod

@@ -19,29 +19,37 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
 from autotune.config import load_config
-from autotune.errors import AutotuneError, Busy, ConfigError, DiskProblem, MachineProblem, disk_problem
+from autotune.errors import (
+    AutotuneError,
+    Busy,
+    ConfigError,
+    DiskProblem,
+    LockFolderProblem,
+    MachineProblem,
+    disk_problem,
+)
 from autotune.machine.hardware import lent_cpus, pin
 from autotune.machine.leases import lease
 from autotune.processes.channel import MessageReader
 from autotune.processes.isolate import die_with_parent
 from autotune.processes.memory import limit_memory, memory_share
-from autotune.processes.messages import Fatal, KillStage, Ready, RunStage, StageReport, receive, send
+from autotune.processes.messages import Fatal, KillStage, Ready, RunStage, StageBegan, StageReport, receive, send
+from autotune.processes.start import fork, refused
 from autotune.storage.formats import KINDS, SIMULATED
 from autotune.storage.paths import Workspace
-from autotune.storage.room import has_room
+from autotune.storage.room import check_executable, stops_everything
 from autotune.workers.fitness import Fitness
+from autotune.workers.runner import LEASE_WAIT_S
 
 # Threads that a library starts on import would not survive the fork.
 SINGLE_THREADED = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-# A measurement on the CPU needs all of its CPUs free. While it waits, its turnstile lock keeps newcomers out.
-_MEASURE_LEASE_WAIT_S = 30.0
-_LEASE_WAIT_S = 0.5
 _REASON_LENGTH = 300
 
 
@@ -50,8 +58,8 @@ class _StageProcess:
     """The child that runs a stage.
 
     Attributes:
-        answers: reads its report, which it writes last.
-        started_at, deadline: in monotonic seconds.
+        answers: reads when it began, and then its report.
+        started_at, began_at, deadline: in monotonic seconds; it begins when it holds its leases.
         report: the report that has come, if any.
     """
 
@@ -59,6 +67,7 @@ class _StageProcess:
     pid: int
     answers: MessageReader
     started_at: float
+    began_at: float
     deadline: float
     timed_out: bool = False
     report: StageReport | None = None
@@ -109,16 +118,41 @@ class Worker:
         except MachineProblem as problem:
             self._leaving = True
             return send(self.reports, StageReport(stage.id, "unfit", reason=str(problem)))
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if not pid:
-            _run_child(self.workspace, stage, self.fitness, writer)
-        os.close(writer)
+        try:
+            pid, reader = self._fork(stage)
+        except MachineProblem as problem:
+            return send(self.reports, StageReport(stage.id, "blocked", reason=str(problem)))
         now = time.monotonic()
-        self._children[stage.id] = _StageProcess(stage, pid, MessageReader(reader), now, now + stage.limit_s)
+        deadline = now + stage.limit_s + LEASE_WAIT_S[stage.kind]
+        self._children[stage.id] = _StageProcess(stage, pid, MessageReader(reader), now, now, deadline)
+
+    def _fork(self, stage: RunStage) -> tuple[int, int]:
+        """Fork the child of a stage; return its process id and the descriptor that its answers come from.
+
+        Raises:
+            MachineProblem: the system starts no more processes.
+        """
+        try:
+            reader, writer = os.pipe()
+        except OSError as error:
+            raise refused(error) from error
+        parent = os.getpid()
+        try:
+            pid = fork()
+        except MachineProblem:
+            os.close(reader)
+            os.close(writer)
+            raise
+        if not pid:
+            _run_child(self.workspace, stage, self.fitness, writer, parent)
+        os.close(writer)
+        return pid, reader
 
     def _read_answer(self, child: _StageProcess) -> None:
         for message in receive(child.answers):
+            if isinstance(message, StageBegan):
+                child.began_at = time.monotonic()
+                child.deadline = child.began_at + child.stage.limit_s
             if isinstance(message, StageReport):
                 child.report = message
                 self.fitness.known.add(message.tried)
@@ -131,8 +165,8 @@ class Worker:
         _kill_group(child.pid)
         os.close(child.answers.descriptor)
         del self._children[child.stage.id]
-        seconds = round(time.monotonic() - child.started_at, 4)
-        send(self.reports, replace(_report(child, status), seconds=seconds))
+        seconds, waited = time.monotonic() - child.began_at, child.began_at - child.started_at
+        send(self.reports, replace(_report(child, status), seconds=round(seconds, 4), waited=round(waited, 4)))
 
     def _kill_overdue(self) -> None:
         for child in self._children.values():
@@ -156,31 +190,34 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _run_child(workspace: Workspace, stage: RunStage, fitness: Fitness, writer: int) -> NoReturn:
+def _run_child(workspace: Workspace, stage: RunStage, fitness: Fitness, writer: int, parent: int) -> NoReturn:
     """Run one stage in the forked child and send what became of it."""
     try:
         os.setpgid(0, 0)
-        die_with_parent()
+        die_with_parent(parent)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        send(writer, replace(_run(workspace, stage, fitness), tried=fitness.tried))
+        report = _run(workspace, stage, fitness, lambda: send(writer, StageBegan(stage.id)))
+        send(writer, replace(report, tried=fitness.tried))
     finally:
         os._exit(0)
 
 
-def _run(workspace: Workspace, stage: RunStage, fitness: Fitness) -> StageReport:
+def _run(workspace: Workspace, stage: RunStage, fitness: Fitness, began: Callable[[], None]) -> StageReport:
     try:
-        return StageReport(stage.id, "done", summary=run_stage(workspace, stage, fitness))
+        return StageReport(stage.id, "done", summary=run_stage(workspace, stage, fitness, began))
     except Busy as busy:
         return StageReport(stage.id, "busy", reason=str(busy))
     except MachineProblem as problem:
         return StageReport(stage.id, "unfit", reason=str(problem))
-    except ConfigError as error:
+    except (ConfigError, LockFolderProblem) as error:
         return StageReport(stage.id, "blocked", reason=str(error))
+    except DiskProblem as problem:
+        return _blocked_by_disk(workspace, stage, problem)
     except AutotuneError as error:
-        return _failed_or_blocked(workspace, stage, error)
+        return StageReport(stage.id, "failed", reason=str(error))
     except BaseException as error:
-        if isinstance(error, OSError) and disk_problem("use", "", error).passing:
-            return _failed_or_blocked(workspace, stage, disk_problem("use", error.filename or "a file", error))
+        if isinstance(error, OSError) and error.errno and not isinstance(error, FileNotFoundError):
+            return _blocked_by_disk(workspace, stage, disk_problem("use", error.filename or "a file", error))
         with contextlib.suppress(OSError):  # the log may be on the disk that is full
             traceback.print_exc()
         lines = str(error).strip().splitlines()
@@ -188,33 +225,41 @@ def _run(workspace: Workspace, stage: RunStage, fitness: Fitness) -> StageReport
         return StageReport(stage.id, "failed", reason=reason[:_REASON_LENGTH])
 
 
-def _failed_or_blocked(workspace: Workspace, stage: RunStage, error: AutotuneError) -> StageReport:
-    """Report an error. If nobody can write to the disk now, the stage is blocked and runs again later."""
-    blocked = isinstance(error, DiskProblem) and (error.passing or not has_room(workspace.jobs, workspace.logs))
-    return StageReport(stage.id, "blocked" if blocked else "failed", reason=str(error))
+def _blocked_by_disk(workspace: Workspace, stage: RunStage, problem: DiskProblem) -> StageReport:
+    """Report a file that cannot be used. It is no fault of the stage, which runs again later."""
+    everything = stops_everything(problem, workspace.jobs, workspace.logs)
+    return StageReport(stage.id, "blocked" if everything else "unfit", reason=str(problem))
 
 
-def run_stage(workspace: Workspace, request: RunStage, fitness: Fitness) -> dict[str, Any]:
+def run_stage(
+    workspace: Workspace, request: RunStage, fitness: Fitness, began: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
     """Run a stage on leased CPUs, pinned to them, with its device leased as well.
+
+    Args:
+        began: is called when the leases are held.
 
     Returns:
         The stage's summary, and its `kind`.
 
     Raises:
         Busy: a CPU or the device is leased by someone else.
+        LockFolderProblem: nothing can be leased.
         MachineProblem: this machine cannot work for the job's target.
         Exception: whatever the stage raises.
     """
     from autotune.stages.stage import Stage
 
     config = load_config(workspace.config)
-    wait_s = _MEASURE_LEASE_WAIT_S if request.kind == "measure" else _LEASE_WAIT_S
-    with lease(config.machine.lock_folder, request.resources, wait_s):
+    with lease(config.machine.lock_folder, request.resources, LEASE_WAIT_S[request.kind]):
+        began()
         share = memory_share(len(request.cpus), len(lent_cpus(config.machine.cpu_slots)))
         limit_memory(config.machine.memory_limit_mb or share)
         if not config.machine.simulated_cpus:
             pin(request.cpus)
         stage = Stage.load(workspace, config, request)
+        if not stage.simulated:
+            check_executable(stage.paths.folder)
         fitness.check_job(stage.spec, stage.gpu, answers=config.measure.verify)
         kind = stage.file.kind
         return dict(import_module(f"autotune.stages.{kind}").run(stage), kind=kind)
@@ -224,8 +269,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="autotune.workers.worker")
     parser.add_argument("--workspace", type=Path, required=True)
     parser.add_argument("--kind", choices=("llvm", "cuda", SIMULATED), required=True)
+    parser.add_argument("--daemon", type=int, help="the process that started it; it ends with that one")
     options = parser.parse_args()
-    die_with_parent()
+    die_with_parent(options.daemon)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal signals the daemon too, which decides
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")

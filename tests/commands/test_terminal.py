@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -27,3 +29,23 @@ def test_the_lines_of_a_daemon_in_the_foreground(
     daemon_log.begin(tmp_path / "daemon.log", 1000)
     logging.getLogger("autotune.daemon").info("blocking %s", SPOILT)
     assert capsys.readouterr().err.endswith(" blocking a?[2Jb\n")
+
+
+def test_lines_that_nobody_reads_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    with open(writer, "w", buffering=1) as stream:
+        monkeypatch.setattr("sys.stderr", stream)
+        daemon_log.begin(tmp_path / "daemon.log", 1000)
+        for number in range(2000):  # far more than a pipe holds, and nothing waits
+            logging.getLogger("autotune.daemon").info("line %d of %s", number, "x" * 100)
+        while True:
+            try:
+                os.read(reader, 1 << 16)
+            except BlockingIOError:
+                break
+        logging.getLogger("autotune.daemon").info("the next line")
+        said = os.read(reader, 1 << 16).decode()
+    os.close(reader)
+    assert re.search(r"the next line \(\d+ lines before it were dropped: nobody read them\)\n", said)

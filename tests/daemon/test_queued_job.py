@@ -16,6 +16,7 @@ from autotune.daemon.queued_job import QueuedJob
 from autotune.errors import DamagedFile, DiskProblem, StorageError
 from autotune.planning.view import RunningView, StageId, StageView
 from autotune.planning.waiting import CPU, TURN, for_window
+from autotune.processes.messages import StageReport
 from autotune.reasons import Reason, sentence
 from autotune.storage import formats
 from autotune.storage.formats import (
@@ -310,10 +311,10 @@ class TestPublishing:
         paths = make_job()
         ledger = open_job(workspace, paths)
         stage = RunningView(StageId(1, 0, 2), "measure", (0, 1), 8, "cpu", 1700.25)
-        ledger.journal.stage_done(stage, 3.5, {"failed": 1})
+        ledger.journal.stage_done(stage, StageReport(1, "done", seconds=3.5, waited=0.25), {"failed": 1})
         (event,) = events(paths, False)
         place = {"kind": "measure", "task": 0, "round": 2, "cpus": (0, 1), "device": "cpu"}
-        assert event == StageDone(**place, began=1700.25, seconds=3.5, summary={"failed": 1}, at=event.at)
+        assert event == StageDone(**place, began=1700.5, seconds=3.5, summary={"failed": 1}, at=event.at)
 
 
 class TestObeying:

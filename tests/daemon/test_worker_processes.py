@@ -59,3 +59,11 @@ def test_it_is_astray_unless_the_daemon_is_above_it(workspace: Workspace, worker
 def test_nobody_is_the_parent_of_a_process_that_is_gone(worker: Start) -> None:
     assert parent(worker()) == os.getpid()
     assert parent(2**22 + 1) == 0
+
+
+def test_an_orphan_ends_though_its_parent_died_before_it_looked(workspace: Workspace) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    words = [sys.executable, "-m", "autotune.workers.worker", "--workspace", str(workspace.root), "--kind", "simulated"]
+    orphan = subprocess.run([*words, "--daemon", str(gone.pid)], stdin=subprocess.DEVNULL, timeout=60)
+    assert orphan.returncode == 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ import tvm_ffi
 
 import autotune
 from autotune.errors import BadInput
+from autotune.tvm_backend.export.loaded import load
 
 from .conftest import User
 
@@ -57,6 +60,44 @@ class TestAnExportedModel:
             model(z=np.zeros(1))
         with pytest.raises(BadInput, match=f"needs the input {name!r}"):
             model()
+
+    def test_serves_two_threads_and_two_models_in_one_process(self, exported: autotune.Exported) -> None:
+        model, other = exported.load(), exported.load()
+        draw = np.random.default_rng(9).standard_normal
+        given = [draw(SHAPE).astype(np.float32) for _ in range(16)]
+        expected = [np.asarray(other(x)) for x in given]
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda pair: (model, other)[pair[0] % 2](pair[1]), enumerate(given)))
+        assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+
+    def test_is_silent_and_runs_with_another_number_of_threads(self, exported: autotune.Exported) -> None:
+        code = (
+            "import os, sys, time, numpy as np, autotune, psutil\n"
+            f"model = autotune.Exported.open({str(exported.folder)!r}).load(threads=1)\n"
+            f"x = np.ones({SHAPE}, np.float32)\n"
+            "y = model(x)\n"
+            "threads = psutil.Process().num_threads()\n"
+            f"more = [autotune.Exported.open({str(exported.folder)!r}).load() for _ in range(3)]\n"
+            "assert all(np.allclose(other(x), y, rtol=1e-4) for other in more)\n"
+            "assert psutil.Process().num_threads() == threads, 'threads multiply with models'\n"
+            "used = time.process_time(); time.sleep(1.0)\n"
+            "assert time.process_time() - used < 0.5, 'idle threads spin'\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+    def test_says_which_instructions_a_cpu_lacks(self, exported: autotune.Exported) -> None:
+        report = {**exported.report, "instructions": [*exported.report["instructions"], "avx4096"]}
+        with pytest.raises(BadInput, match="compiled for a CPU with avx4096, which .* lacks"):
+            load(exported.folder / "model.so", report)
+
+    def test_refuses_an_index_that_its_table_does_not_have(self, exported: autotune.Exported) -> None:
+        inputs = [{**item, "rows": 3} for item in exported.report["inputs"]]
+        model = load(exported.folder / "model.so", {**exported.report, "inputs": inputs})
+        for wrong in (3.0, -1.0):
+            with pytest.raises(BadInput, match=f"has the index {wrong}; its table has 3 rows"):
+                model(np.full(SHAPE, wrong, np.float32))
+        model(np.full(SHAPE, 2.0, np.float32))
 
     def test_is_found_again_by_its_folder(self, exported: autotune.Exported) -> None:
         again = autotune.Exported.open(exported.folder)

@@ -1,4 +1,4 @@
-"""Files that are damaged, and writes that are refused, under a real daemon: nothing else suffers, nothing is lost.
+"""Files that are damaged under a real daemon: nothing else suffers, nothing is lost.
 
 Most devices are simulated, so that what takes time is the trouble and not TVM.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -25,7 +24,6 @@ from autotune.storage.paths import JobPaths, Workspace
 
 from .conftest import User, make_user
 
-HOOK = Path(__file__).with_name("refuse_writes")
 TRIALS = 24
 
 
@@ -94,16 +92,12 @@ def test_damaged_jobs_keep_nobody_from_ending_and_go_on_when_they_are_mended(
 
 @pytest.fixture
 def daemon(user: User, workspace: Workspace, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a daemon, by default one that drains, whose writes fail while there is a file `refuse`."""
-    env = {**os.environ, "REFUSE_WHILE": str(tmp_path / "refuse")}
-    env["PYTHONPATH"] = f"{HOOK}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    """Starts a daemon."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*words: str, below: Path = workspace.root) -> subprocess.Popen[str]:
-        env["REFUSE"] = str(below)
+    def start(*words: str) -> subprocess.Popen[str]:
         with (tmp_path / "daemon.log").open("w") as log:
-            command = user.command(*(words or ("daemon", "run", "--drain")))
-            started.append(subprocess.Popen(command, stderr=log, env=env, text=True))
+            started.append(subprocess.Popen(user.command(*words), stderr=log, text=True))
         return started[0]
 
     yield start
@@ -119,65 +113,6 @@ def until(condition: Callable[[], bool], tmp_path: Path) -> None:
             return
         time.sleep(0.1)
     pytest.fail((tmp_path / "daemon.log").read_text())
-
-
-@pytest.mark.parametrize("number", ["EDQUOT", "EIO", "EROFS", "EACCES"])
-def test_a_daemon_whose_writes_are_refused_pauses_and_goes_on(
-    number: str,
-    user: User,
-    workspace: Workspace,
-    queue: Callable[[int], list[JobPaths]],
-    daemon: Callable[..., subprocess.Popen[str]],
-    tmp_path: Path,
-) -> None:
-    queue(2)
-    flag, log = tmp_path / "refuse", tmp_path / "daemon.log"
-    process = daemon()
-    until(lambda: "trials" in log.read_text(), tmp_path)
-    flag.write_text(number)
-    until(lambda: "paused: " in log.read_text(), tmp_path)
-    flag.unlink()
-    assert process.wait(120) == 0, log.read_text()
-    assert "goes on after: " in log.read_text() and "Traceback" not in log.read_text()
-    assert states(user) == dict.fromkeys((1, 2), ("done", TRIALS)), log.read_text()
-    assert sorted(user.trials().values()) == [1] * 2 * TRIALS
-    assert "stage-failed" not in journals(workspace), "it is no stage's fault"
-
-
-def test_a_job_that_was_left_out_is_looked_at_again_before_a_queue_counts_as_drained(
-    user: User,
-    queue: Callable[[int], list[JobPaths]],
-    daemon: Callable[..., subprocess.Popen[str]],
-    tmp_path: Path,
-) -> None:
-    _, refusing = queue(2)
-    flag, log = tmp_path / "refuse", tmp_path / "daemon.log"
-    flag.write_text("EACCES")
-    process = daemon(below=refusing.folder)
-    until(lambda: "leaving out job 2" in log.read_text(), tmp_path)
-    flag.unlink()
-    assert process.wait(120) == 0, log.read_text()
-    assert states(user) == dict.fromkeys((1, 2), ("done", TRIALS)), log.read_text()
-
-
-def test_settings_that_become_wrong_pause_the_daemon_until_they_are_mended(
-    user: User,
-    workspace: Workspace,
-    queue: Callable[[int], list[JobPaths]],
-    daemon: Callable[..., subprocess.Popen[str]],
-    tmp_path: Path,
-) -> None:
-    queue(2)
-    log, settings = tmp_path / "daemon.log", workspace.config.read_text()
-    process = daemon()
-    until(lambda: "trials" in log.read_text(), tmp_path)
-    workspace.config.write_text(settings + "[nonsense]\nx = 1\n")
-    until(lambda: "paused: " in log.read_text(), tmp_path)
-    until(lambda: "nonsense" in user.ok("daemon", "status"), tmp_path)
-    workspace.config.write_text(settings)
-    assert process.wait(120) == 0, log.read_text()
-    assert states(user) == dict.fromkeys((1, 2), ("done", TRIALS)), log.read_text()
-    assert "stage-failed" not in journals(workspace)
 
 
 def test_what_the_daemon_says_of_itself_is_written_again(

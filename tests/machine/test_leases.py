@@ -101,14 +101,22 @@ class TestLease:
     def test_who_gives_up_says_what_was_busy(self, folder: Path, others: Others, wait_s: float) -> None:
         others.holding(lambda: lease(folder, CPUS[:1], 0))
         begun = time.monotonic()
-        with pytest.raises(Busy, match=r"^cpu-0 in use by another workspace$"):
+        with pytest.raises(Busy, match=r"^cpu-0 in use by others$"):
             lease(folder, CPUS[:1], wait_s)
         assert time.monotonic() - begun >= wait_s
 
     def test_so_it_does_when_someone_else_waits_at_the_turnstile(self, folder: Path, others: Others) -> None:
         others.holding(lambda: _hold_turnstile(folder))
-        with pytest.raises(Busy, match=r"^cpu-0 in use by another workspace$"):
+        with pytest.raises(Busy, match=r"^cpu-0 in use by others$"):
             lease(folder, CPUS[:1], 0.1)
+
+    @pytest.mark.parametrize("age_s", [120, -3600])
+    def test_who_stands_at_the_turnstile_for_ever_is_passed_by(self, folder: Path, others: Others, age_s: int) -> None:
+        others.holding(lambda: _hold_turnstile(folder))
+        then = time.time() - age_s
+        os.utime(folder / "turnstile.lock", (then, then))
+        lease(folder, CPUS, 0.5).release()
+        lease_one(folder, CPUS).release()
 
     def test_one_who_waits_gets_it_when_it_is_free(self, folder: Path, others: Others) -> None:
         others.holding(lambda: lease(folder, CPUS[:1], 0))

@@ -21,6 +21,7 @@ from autotune.processes.messages import (
     ProgressStep,
     Ready,
     RunStage,
+    StageBegan,
     StageReport,
     WorkFailed,
 )
@@ -33,6 +34,7 @@ ENTRY = Entry("batch=1", (INPUT,), (2,), ASKED)
 SAMPLES: list[Message] = [
     RunStage(7, "0001-net", 1, 0, "measure", (0, 1), 600.0, ("cpu-0", "cpu-1"), 16, "cuda:1", 2),
     KillStage(7),
+    StageBegan(7),
     Ready(123),
     Fatal("this TVM was never tested"),
     StageReport(7, "done", 1.5, {"built": 3, "best_us": None}),

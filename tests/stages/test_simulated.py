@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from autotune.config import load_config
+from autotune.errors import DamagedFile, DiskProblem
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
 from autotune.planning.view import MachineResources
 from autotune.processes.messages import RunStage
@@ -75,6 +77,35 @@ def test_a_library_that_is_not_what_was_built_is_built_again(job: Any) -> None:
     victim.write_bytes(b"")
     assert measure.run(job())["rebuild"]
     assert job().file.kind == "build"
+
+
+def test_a_candidate_whose_library_is_lost_while_it_is_measured_is_not_blamed(
+    job: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`clean` may have removed the job."""
+    search.run(job())
+    build.run(job())
+
+    def timer(stage: Stage) -> Callable[[Candidate], list[float]]:
+        shutil.rmtree(stage.paths.artifacts)
+        raise RuntimeError("cannot open shared object file")
+
+    def lose(stage: Stage) -> Callable[[Candidate], list[float]]:
+        return lambda candidate: timer(stage)(candidate)
+
+    monkeypatch.setattr(simulated, "timer", lose)
+    with pytest.raises(DamagedFile, match="was lost while it was measured"):
+        measure.run(job())
+    assert job().log().trials() == []
+
+
+def test_a_job_that_is_gone_gets_no_folder_again(job: Any) -> None:
+    search.run(job())
+    loaded = job()
+    shutil.rmtree(loaded.paths.folder)
+    with pytest.raises(DiskProblem, match="no such file"):
+        build.run(loaded)
+    assert not loaded.paths.folder.exists()
 
 
 def test_the_best_time_falls_with_the_trials(job: Any) -> None:

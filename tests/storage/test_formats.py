@@ -6,13 +6,13 @@ import json
 import typing
 from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.errors import DamagedFile, NewerFormat
+from autotune.errors import DamagedFile, InvalidData, NewerFormat
 from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.formats import (
@@ -50,8 +50,12 @@ JSON = st.recursive(
 def values(hint: Any) -> st.SearchStrategy[Any]:
     """Anything that a field of this type may hold."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        draw = st.floats if args[0] is float else st.integers
+        most = args[1].le if args[1].le is not None else 1e18  # just below what is too much
+        return draw(args[1].ge, most)
     if is_dataclass(hint):
-        hints = typing.get_type_hints(hint)
+        hints = typing.get_type_hints(hint, include_extras=True)
         return st.builds(hint, **{field.name: values(hints[field.name]) for field in fields(hint)})
     if origin is tuple:
         return st.lists(values(args[0]), max_size=3).map(tuple)
@@ -137,11 +141,35 @@ class TestOtherVersions:
         assert formats.read(kind, path) == kind()
 
 
+class TestAbsurdTrials:
+    """They have a valid checksum, say because somebody wrote them by hand: they are left out like any damage."""
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"times_us": [-5.0]},
+            {"times_us": [10**400]},
+            {"times_us": [float("inf")]},
+            {"at": 1e300},
+            {"at": 10**400},
+            {"round": -1},
+            {"round": 10**400},
+        ],
+    )
+    def test_numbers_that_cannot_be_are_invalid(self, changes: dict[str, Any]) -> None:
+        whole = {"hash": "a", "trace": [], "args": [], "times_us": [1.0], "failure": None}
+        record = {**whole, "job": "0001-net", "round": 0, "at": 1.0}
+        assert formats.from_json(Trial, record).times_us == (1.0,)
+        with pytest.raises(InvalidData):
+            formats.from_json(Trial, {**record, **changes})
+
+
 class TestWrongFiles:
     @pytest.mark.parametrize(
         ("kind", "changes"),
         [
             (JobSpec, {"trials": "64"}),
+            (JobSpec, {"deadline": 1e300}),
             (JobSpec, {"trials": True}),
             (JobSpec, {"trials": 64.5}),
             (JobSpec, {"trials": None}),

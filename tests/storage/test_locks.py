@@ -18,7 +18,7 @@ from typing import Any
 import filelock
 import pytest
 
-from autotune.errors import DiskProblem, StorageError
+from autotune.errors import DiskProblem, LockFolderProblem, StorageError
 from autotune.storage import locks
 from autotune.storage.locks import (
     Busy,
@@ -366,9 +366,9 @@ class TestLockFolder:
                 ensure_lock_folder(folder)
         assert folder.stat().st_mode & 0o7777 == mode
 
-    def test_a_folder_that_cannot_be_made_is_a_disk_problem(self, tmp_path: Path) -> None:
+    def test_a_folder_that_cannot_be_made_is_said_so(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
-        with pytest.raises(DiskProblem, match="cannot make the lock folder"):
+        with pytest.raises(LockFolderProblem, match="cannot make the lock folder"):
             ensure_lock_folder(tmp_path / "file" / "locks")
 
     @pytest.fixture

@@ -43,6 +43,7 @@ _KINDS = [
         (r"(?<=tuning/)[^/]+", "TARGET"),
         (r"(?<=TARGET/)(?!TMP)[^/.]+", "HASH"),
         (r"(?<=ROUND/)[^/.]+", "LIBRARY"),
+        (r"(?<=exported/)(?!JOB)[^/]+", "JOB"),
         (r"\bcpu-\d+", "cpu-N"),
     )
 ]
@@ -65,7 +66,7 @@ def role_of(words: list[str]) -> str:
         if word == "autotune.workers.worker":
             return "worker"
         if word == "autotune.workers.oneshot":
-            return words[words.index(word) + 1]
+            return f"{words[words.index(word) + 1]}er"
         if word == "autotune.commands.selftest.enqueue":
             return "submit"
     known = ("daemon", "submit", "export", "hold", "release", "cancel", "retry", "clean", "wait", "status", "check")

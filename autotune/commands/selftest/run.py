@@ -8,6 +8,7 @@ must be drained, and all of these must hold:
 - No process still runs.
 - `check` finds no problem.
 - The next daemon deletes the leftovers.
+- What was exported is whole and runs.
 - If the result depends on the seed only, it is the same as in an undisturbed round.
 """
 
@@ -101,6 +102,8 @@ class Round:
         for verb in ("hold", "release"):
             self._command(verb, "1")
         self._drain()
+        if self.subject.exported:
+            self._export()
         jobs = self._jobs()
         self._judge(jobs)
         if not self._problems:  # otherwise the files are kept for a look
@@ -166,6 +169,24 @@ class Round:
             if process.returncode != -signal.SIGKILL:
                 return
         self._problems.append(f"{words[0]} was killed {_TRIES} times")
+
+    def _export(self) -> None:
+        """Export each job until no process of it was killed. What is there then must be whole, and run."""
+        for job in self.workspace.job_list():
+            output = self.workspace.root / "exported" / job.folder.name
+            for _ in range(_TRIES):
+                process = self._start(
+                    ["autotune", "--workspace", str(self.workspace.root), "export", str(job.id), "-o", str(output)]
+                )
+                process.communicate()
+                if process.returncode == 0:
+                    break
+            else:
+                self._problems.append(f"job {job.id} was not exported in {_TRIES} tries")
+                continue
+            ran = subprocess.run([sys.executable, str(output / "run.py")], capture_output=True, text=True, check=False)
+            if ran.returncode or not (output / "report.json").exists():
+                self._problems.append(f"the export of job {job.id} does not run: {ran.stderr.strip()[-200:]}")
 
     def _drain(self) -> None:
         deadline = time.monotonic() + self.subject.limit_s

@@ -16,9 +16,9 @@ import typer
 from autotune.commands.selftest import power
 from autotune.commands.selftest.plan import coverage, plan
 from autotune.commands.selftest.run import HOOK, Round, RoundResult, differences, read_trace, sites_of
-from autotune.commands.selftest.subject import simulated
+from autotune.commands.selftest.subject import real, simulated
 from autotune.commands.terminal import bar, workspace_of
-from autotune.errors import disk_problem
+from autotune.errors import BadInput, disk_problem
 
 QUICK_ROUNDS, CHAOS_ROUNDS = 2, 20
 # With the first policy the result depends on the seed only, so it can be compared. The second is the default.
@@ -65,7 +65,9 @@ def draw_seed(given: int | None) -> int:
     return random.SystemRandom().randrange(10**6) if given is None else given
 
 
-def selftest(parent: Path, rounds: int, seed: int, progress: ReportProgress, hook: Path = HOOK) -> Verdict:
+def selftest(
+    parent: Path, rounds: int, seed: int, progress: ReportProgress, hook: Path = HOOK, model: Path | None = None
+) -> Verdict:
     """Kill the processes of queues on a disk, and find what was lost.
 
     Everything happens in a temporary folder. It is removed unless something was lost.
@@ -76,6 +78,7 @@ def selftest(parent: Path, rounds: int, seed: int, progress: ReportProgress, hoo
         seed: The seed of the plan.
         progress: Called with how many rounds are done, and how many there are.
         hook: The folder on the Python path of all processes; see `Round`.
+        model: An ONNX file to import, tune for this CPU and export; by default the devices are simulated.
 
     Returns:
         The result.
@@ -89,7 +92,7 @@ def selftest(parent: Path, rounds: int, seed: int, progress: ReportProgress, hoo
         raise disk_problem("make a folder in", parent, error) from error
     verdict = Verdict(seed)
     try:
-        _run_rounds(_plans(folder, rounds, verdict, hook), verdict, progress)
+        _run_rounds(_plans(folder, rounds, verdict, hook, model), verdict, progress)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -108,14 +111,16 @@ class _Planned:
     expected: RoundResult | None
 
 
-def _plans(folder: Path, rounds: int, verdict: Verdict, hook: Path) -> list[_Planned]:
+def _plans(folder: Path, rounds: int, verdict: Verdict, hook: Path, model: Path | None) -> list[_Planned]:
     """Run and record an undisturbed round for each policy, and plan rounds with kills at its steps."""
     found = []
-    for at, policy in enumerate(_POLICIES):
-        share = (rounds + 1 - at) // len(_POLICIES)
+    subjects = {policy: simulated(verdict.seed, policy) for policy in _POLICIES}
+    if model is not None:
+        subjects = {"real": real(model)}
+    for at, (policy, subject) in enumerate(subjects.items()):
+        share = (rounds + len(subjects) - 1 - at) // len(subjects)
         if rounds and not share:
             continue
-        subject = simulated(verdict.seed, policy)
         first = Round(folder / policy / "undisturbed", subject, record=True, hook=hook)
         outcome, trace = first.run(), read_trace(first)
         verdict.losses += [f"undisturbed: {line}" for line in [*outcome.problems, *power.violations(trace)]]
@@ -143,6 +148,12 @@ def _run_rounds(plans: list[_Planned], verdict: Verdict, progress: ReportProgres
     progress(len(plans), len(plans))
 
 
+def _readable(model: Path) -> Path:
+    if not model.is_file():
+        raise BadInput(f"cannot read {model}: there is no such file")
+    return model.absolute()
+
+
 def command(
     context: typer.Context,
     chaos: Annotated[bool, typer.Option("--chaos", help="Run 20 rounds instead of 2.")] = False,
@@ -150,14 +161,19 @@ def command(
         int | None, typer.Option(min=0, help="How many rounds to run; 0: enough to kill at every step.")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Repeat the plan of an earlier run.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="FILE.onnx", help="Import, tune and export this model, on the real CPU.")
+    ] = None,
 ) -> None:
     """Test that killed processes lose nothing on this disk.
 
-    Queues run in a temporary folder in the workspace. They need no model. Exit code 1 if something was lost.
+    Queues run in a temporary folder in the workspace. They need no model. Exit code 1 if something was
+    lost.
     """
     count = rounds if rounds is not None else CHAOS_ROUNDS if chaos else QUICK_ROUNDS
     with bar() as progress:
-        verdict = selftest(workspace_of(context).root, count, draw_seed(seed), progress)
+        root = workspace_of(context).root
+        verdict = selftest(root, count, draw_seed(seed), progress, model=model and _readable(model))
     for line in verdict.losses:
         typer.echo(line)
     typer.echo(str(verdict))

@@ -27,6 +27,9 @@ _REAL = """
 lock_dir = "{locks}"
 [measure]
 min_repeat_ms = 1
+[export]
+repeats = 2
+contenders = 1
 [daemon]
 poll_s = 0.05
 attempts = 1000
@@ -42,12 +45,14 @@ class Subject:
         submissions: Returns for a workspace the name of each job, and the words after `python -m` that submit it.
         steady: Whether the result depends on the seed only.
         limit_s: How many seconds the queue may take.
+        exported: Whether each job is exported when the queue is drained.
     """
 
     settings: str
     submissions: Callable[[Path], list[tuple[str, list[str]]]]
     steady: bool
     limit_s: float
+    exported: bool = False
 
 
 def simulated(seed: int, policy: str, second: float = 0.02) -> Subject:
@@ -68,8 +73,8 @@ def simulated(seed: int, policy: str, second: float = 0.02) -> Subject:
     return Subject(settings, submissions, steady=policy == "sequential", limit_s=120.0)
 
 
-def real(model: Path, jobs: int = 2, trials: int = 12) -> Subject:
-    """Return a queue that tunes a model for the CPU of this machine, under several names.
+def real(model: Path, jobs: int = 1, trials: int = 8) -> Subject:
+    """Return a queue that imports, tunes and exports a model for the CPU of this machine, under several names.
 
     Args:
         model: The ONNX file.
@@ -82,4 +87,4 @@ def real(model: Path, jobs: int = 2, trials: int = 12) -> Subject:
         names = [f"real{number}" for number in range(1, jobs + 1)]
         return [(name, [*words, "--name", name, "--trials", str(trials * (at + 1))]) for at, name in enumerate(names)]
 
-    return Subject(_REAL, submissions, steady=False, limit_s=600.0)
+    return Subject(_REAL, submissions, steady=False, limit_s=600.0, exported=True)

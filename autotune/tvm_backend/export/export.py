@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,8 @@ from autotune.errors import BadState, VerificationError
 from autotune.machine import gpus
 from autotune.machine.hardware import pin
 from autotune.machine.leases import cpu_name, lease, lease_one
-from autotune.processes.messages import ExportAnswer, ExportRequest
-from autotune.storage.atomic import publish_bytes, publish_json
+from autotune.processes.messages import ExportAnswer, ExportRequest, StepReporter
+from autotune.storage.atomic import make_folders, publish_bytes, publish_file, publish_json, remove_temporaries
 from autotune.storage.formats import Entry, InputSpec, JobSpec, Trial
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
@@ -49,7 +49,7 @@ class _Export:
     spec: JobSpec
 
 
-def run(request: ExportRequest, progress: Callable[[str], None]) -> ExportAnswer:
+def run(request: ExportRequest, progress: StepReporter) -> ExportAnswer:
     """Export the best schedules that a job has found so far.
 
     Args:
@@ -75,7 +75,7 @@ def run(request: ExportRequest, progress: Callable[[str], None]) -> ExportAnswer
     return ExportAnswer(_export(export, progress))
 
 
-def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
+def _export(export: _Export, progress: StepReporter) -> dict[str, Any]:
     found = retiming.fastest_trials(export.workspace, export.spec, export.request.contenders)
     with tempfile.TemporaryDirectory(prefix="autotune-export-") as folder:
         with _one_cpu(export, progress):
@@ -88,8 +88,8 @@ def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=_made(Path(export.request.output))) as folder:
         tuned, untuned = Path(folder) / LIBRARY, Path(folder) / "untuned.so"
         with _one_cpu(export, progress):
-            chosen = _inputs(export)
             progress("compiling the tuned model")
+            chosen = _inputs(export)
             work = _compile(export, best, tuned, untuned, progress)
         with _quiet(export, progress):
             progress("verifying and comparing, each runtime alone in a process of its own")
@@ -105,28 +105,30 @@ def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+    """Make the output folder, and delete what killed exports left in it."""
+    make_folders(folder)
+    remove_temporaries(folder)
     return folder
 
 
 @contextlib.contextmanager
-def _one_cpu(export: _Export, progress: Callable[[str], None]) -> Iterator[None]:
-    progress("waiting for a CPU")
+def _one_cpu(export: _Export, progress: StepReporter) -> Iterator[None]:
+    progress("waiting for a CPU", waiting=True)
     with lease_one(Path(export.request.lock_folder), map(cpu_name, export.request.cpus)):
         pin(export.request.cpus)
         yield
 
 
 @contextlib.contextmanager
-def _quiet(export: _Export, progress: Callable[[str], None]) -> Iterator[None]:
-    progress("waiting for the CPUs to measure on")
+def _quiet(export: _Export, progress: StepReporter) -> Iterator[None]:
+    progress("waiting for the CPUs to measure on", waiting=True)
     with lease(Path(export.request.lock_folder), _measured_on(export), wait_s=-1):
         pin(export.request.measure_cpus)
         yield
 
 
 def _build_again(
-    export: _Export, found: Mapping[str, Sequence[Trial]], folder: Path, progress: Callable[[str], None]
+    export: _Export, found: Mapping[str, Sequence[Trial]], folder: Path, progress: StepReporter
 ) -> dict[str, list[retiming.RetimedCandidate]]:
     """Build the best candidates of each task again."""
     import tvm
@@ -142,7 +144,7 @@ def _build_again(
 
 
 def _time_again(
-    export: _Export, built: Mapping[str, Sequence[retiming.RetimedCandidate]], progress: Callable[[str], None]
+    export: _Export, built: Mapping[str, Sequence[retiming.RetimedCandidate]], progress: StepReporter
 ) -> dict[str, retiming.RetimedCandidate]:
     """Time the candidates again, and return the fastest correct one of each task."""
     device, logs = open_device(export.spec.target_kind), export.workspace
@@ -184,7 +186,7 @@ def _take_gpu(spec: JobSpec) -> None:
 
 
 def _compile(
-    export: _Export, best: Mapping[str, Trial], tuned: Path, untuned: Path, progress: Callable[[str], None]
+    export: _Export, best: Mapping[str, Trial], tuned: Path, untuned: Path, progress: StepReporter
 ) -> dict[str, KernelWork]:
     """Write both libraries before any of them runs: a library that is written after a run prints lines when loaded.
 
@@ -275,7 +277,7 @@ def _compare(export: _Export, entry: Entry, inputs: VerificationInputs, tuned: P
         names = compare.output_names(export.paths.model)
         outputs = (InputSpec(name, array.shape, str(array.dtype)) for name, array in zip(names, ours, strict=True))
         times = comparison.time(export.request.turns)
-        return Comparison(error, times, comparison.kernels("tuned_ms"), tuple(outputs))
+        return Comparison(error, times, comparison.kernels("tuned_ms"), tuple(outputs), inputs.rows)
 
 
 def _limits(export: _Export) -> Roofline | None:
@@ -303,7 +305,7 @@ def _write(export: _Export, tuned: Path, report: Mapping[str, Any], outputs: Seq
     """
     output = Path(export.request.output)
     publish_bytes(output / SCRIPT, script.source(export.spec, export.request.threads).encode())
-    os.replace(tuned, output / LIBRARY)
+    publish_file(tuned, output / LIBRARY)
     if export.spec.target_kind == "llvm":
         _write_program(export, outputs)
     publish_json(output / REPORT, *REPORT_FORMAT, dict(report))
@@ -317,7 +319,7 @@ def _write_program(export: _Export, outputs: Sequence[tuple[InputSpec, ...]]) ->
     from autotune.version import __version__
 
     folder = Path(export.request.output) / cpp_program.FOLDER
-    folder.mkdir(exist_ok=True)
+    make_folders(folder)
     spec, entries = export.spec, zip(export.spec.all_entries, outputs, strict=True)
     functions = [cpp_program.Function(entry.name, entry.inputs, made) for entry, made in entries]
     for name, data in cpp_program.sources(spec.name, LIBRARY, export.request.threads, functions, __version__):

@@ -33,10 +33,12 @@ class VerificationInputs:
     Attributes:
         arrays: The value of each input, in the order of the model.
         probabilities: For each output, whether it is a probability.
+        rows: For inputs that are indices, the number of rows of the table, by the name of the input.
     """
 
     arrays: Arrays
     probabilities: tuple[bool, ...]
+    rows: Mapping[str, int]
 
 
 def verification_inputs(
@@ -56,8 +58,9 @@ def verification_inputs(
     """
     rewritten = paths.rewritten_model(entry)
     graph = parse_file(rewritten if rewritten.exists() else paths.model)
-    arrays = draw(inputs, seed, vocabularies(graph)) if file is None else load(file, inputs)
-    return VerificationInputs(arrays, probabilities(graph))
+    rows = vocabularies(graph)
+    arrays = draw(inputs, seed, rows) if file is None else load(file, inputs)
+    return VerificationInputs(arrays, probabilities(graph), rows)
 
 
 def draw(inputs: Sequence[InputSpec], seed: int, rows: Mapping[str, int] | None = None) -> Arrays:

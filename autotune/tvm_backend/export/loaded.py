@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.errors import BadInput
+from autotune.machine.hardware import cpu_flags, cpu_model
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export.entry import pick_entry
 
@@ -38,6 +40,7 @@ def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedMo
     """
     if not library.is_file():
         raise BadInput(f"cannot load {library}: there is no such file; export the job again")
+    _check_cpu(library, report)
     if "tvm" not in sys.modules:
         os.environ.setdefault("TVM_NUM_THREADS", str(threads or report["threads"]))
     import tvm
@@ -56,10 +59,21 @@ def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedMo
     return LoadedModel(machine, device, entries or {"main": report["inputs"]})
 
 
+def _check_cpu(library: Path, report: Mapping[str, Any]) -> None:
+    """Check that this CPU has the instructions of a library: otherwise the first call would end the process."""
+    flags = cpu_flags()
+    missing = [name for name in report.get("instructions", ()) if flags and name not in flags]
+    if missing:
+        raise BadInput(
+            f"cannot load {library}: it was compiled for a CPU with {', '.join(missing)}, which {cpu_model()} lacks;"
+            " tune and export the model on such a machine"
+        )
+
+
 class LoadedModel:
     """A compiled model. Call it with one array for each input, by position or by name.
 
-    It is not thread-safe, because TVM's virtual machine keeps its registers between calls.
+    Threads take turns, because TVM's virtual machine keeps its registers between calls.
 
     Attributes:
         entries: The inputs for each set of shapes that the model was compiled for, by the name of the entry.
@@ -69,6 +83,9 @@ class LoadedModel:
     def __init__(self, machine: Any, device: Any, entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         self._functions = {name: machine[name] for name in entries}
         self._device = device
+        self._turn = threading.Lock()
+        described = [item for inputs in entries.values() for item in inputs]
+        self._rows = {item["name"]: int(item["rows"]) for item in described if "rows" in item}
         self.entries: dict[str, Inputs] = {
             name: {item["name"]: (tuple(item["shape"]), str(item["dtype"])) for item in inputs}
             for name, inputs in entries.items()
@@ -86,15 +103,18 @@ class LoadedModel:
             The output. If the model has several outputs, a tuple of them in the order of the model.
 
         Raises:
-            BadInput: An input is missing or unknown, or the model was compiled for no inputs of these shapes or types.
+            BadInput: An input is missing or unknown, the model was compiled for no inputs of these shapes or types, or
+                a table does not have the row of an index.
         """
         import tvm
 
         given = {name: np.asarray(value) for name, value in self._by_name(arrays, named).items()}
         entry = self._entry(given)
         checked = [self._checked(name, given[name], *item) for name, item in self.entries[entry].items()]
-        result = self._functions[entry](*[tvm.runtime.tensor(array, device=self._device) for array in checked])
-        self._device.sync()
+        tensors = [tvm.runtime.tensor(array, device=self._device) for array in checked]
+        with self._turn:
+            result = self._functions[entry](*tensors)
+            self._device.sync()
         if hasattr(result, "numpy"):
             return np.asarray(result.numpy())
         outputs = tuple(np.asarray(item.numpy()) for item in result)
@@ -120,10 +140,13 @@ class LoadedModel:
             raise BadInput(f"the model {fault}; its inputs: {', '.join(names)}")
         return given
 
-    @staticmethod
-    def _checked(name: str, array: Array, shape: tuple[int, ...], dtype: str) -> Array:
+    def _checked(self, name: str, array: Array, shape: tuple[int, ...], dtype: str) -> Array:
         if array.shape != shape:
             raise BadInput(f"input {name!r} has shape {array.shape}; the model was compiled for {shape}")
         if not np.can_cast(array.dtype, dtype, "same_kind"):
             raise BadInput(f"input {name!r} has type {array.dtype}; the model was compiled for {dtype}")
+        rows = self._rows.get(name)
+        if rows is not None and array.size and not 0 <= array.min() <= array.max() < rows:
+            outside = array.min() if array.min() < 0 else array.max()
+            raise BadInput(f"input {name!r} has the index {outside}; its table has {rows} rows, counted from 0")
         return np.ascontiguousarray(array, dtype)

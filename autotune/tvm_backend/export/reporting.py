@@ -15,6 +15,7 @@ from autotune.tvm_backend.export.kernel_work import KernelWork
 from autotune.tvm_backend.export.retiming import RetimedCandidate
 from autotune.tvm_backend.export.runtime_comparison import RuntimeTimes, ratios
 from autotune.tvm_backend.kernels.roofline import Roofline
+from autotune.tvm_backend.target import instructions
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,14 @@ class Comparison:
         times: The times of each runtime.
         kernels: The times of the kernels of the tuned model.
         outputs: The outputs of the model.
+        rows: For inputs that are indices, the number of rows of the table.
     """
 
     error: float
     times: Mapping[str, RuntimeTimes]
     kernels: Sequence[KernelTime]
     outputs: tuple[InputSpec, ...]
+    rows: Mapping[str, int]
 
     def latencies(self) -> dict[str, Any]:
         """Return the part of the report that is about latencies."""
@@ -91,7 +94,8 @@ def report(
         "name": spec.name,
         "model": spec.model,
         "target": spec.target,
-        "inputs": [asdict(item) for item in spec.inputs],
+        "inputs": _described(spec.inputs, first.rows),
+        "instructions": instructions(spec.target),
         "values": dict(spec.values),
         "outputs": [asdict(item) for item in first.outputs],
         "threads": request.threads,
@@ -106,6 +110,10 @@ def report(
     }
 
 
+def _described(inputs: Sequence[InputSpec], rows: Mapping[str, int]) -> list[dict[str, Any]]:
+    return [{**asdict(item), **({"rows": rows[item.name]} if item.name in rows else {})} for item in inputs]
+
+
 def _tasks(spec: JobSpec, best: Mapping[str, Trial], again: Mapping[str, RetimedCandidate]) -> list[dict[str, Any]]:
     tasks = []
     for task in spec.tasks:
@@ -118,7 +126,7 @@ def _tasks(spec: JobSpec, best: Mapping[str, Trial], again: Mapping[str, Retimed
 def _entry(entry: Entry, comparison: Comparison, limits: KernelLimits) -> dict[str, Any]:
     return {
         "name": entry.name,
-        "inputs": [asdict(item) for item in entry.inputs],
+        "inputs": _described(entry.inputs, comparison.rows),
         "outputs": [asdict(item) for item in comparison.outputs],
         "largest_relative_error": comparison.error,
         **comparison.latencies(),

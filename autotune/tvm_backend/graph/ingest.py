@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.errors import ModelError
 from autotune.machine.hardware import pin
 from autotune.machine.leases import cpu_name, lease_one
-from autotune.processes.messages import ImportAnswer, ImportRequest
+from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
 from autotune.storage.formats import Entry, InputSpec, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from autotune.tvm_backend.search.tasks import Task
 
 
-def run(request: ImportRequest, progress: Callable[[str], None]) -> ImportAnswer:
+def run(request: ImportRequest, progress: StepReporter) -> ImportAnswer:
     """Import the model, extract its tasks and, unless `folder` is None, write snapshot and programs there.
 
     Raises:
         ModelError, BadTarget, UnsupportedVersion, DiskProblem
     """
-    progress("waiting for a CPU")
+    progress("waiting for a CPU", waiting=True)
     pin(request.cpus)
     with lease_one(Path(request.lock_folder), map(cpu_name, request.cpus)):
         progress("loading TVM")
@@ -44,7 +44,7 @@ class _Imported:
     tasks: list[Task]
 
 
-def _ingest(request: ImportRequest, progress: Callable[[str], None]) -> ImportAnswer:
+def _ingest(request: ImportRequest, progress: StepReporter) -> ImportAnswer:
     from autotune.tvm_backend.graph.model import parse_file
     from autotune.tvm_backend.search.tasks import unite
 
@@ -78,7 +78,7 @@ def _entry(imported: _Imported, tasks: Sequence[Task]) -> Entry:
 class _Importer:
     """Imports a model with several sets of shapes, one after the other. One module is in memory at a time."""
 
-    def __init__(self, request: ImportRequest, proto: Any, target: Any, progress: Callable[[str], None]) -> None:
+    def __init__(self, request: ImportRequest, proto: Any, target: Any, progress: StepReporter) -> None:
         import tvm
 
         from autotune.tvm_backend.graph.snapshot import SharedWeights

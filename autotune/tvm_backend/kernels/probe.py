@@ -6,14 +6,14 @@ machine or the target is at fault and no candidate is, so no trial is spent on i
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import MachineProblem, WorkerError, disk_problem
+from autotune.errors import MachineProblem, WorkerError
 from autotune.processes.isolate import ItemResult, isolated
+from autotune.storage.room import temporary_folder
 from autotune.tvm_backend.kernels.build import link_shared
 
 _LIMIT_S = 60.0
@@ -33,31 +33,11 @@ def check_machine(description: Mapping[str, Any]) -> None:
         DiskProblem: The disk of the temporary folder is full.
     """
     cpu = dict(description if description["kind"] == "llvm" else description.get("host", {"kind": "llvm"}))
-    with _temporary_folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="autotune-probe-", dir=temporary_folder()) as folder:
         note = Path(folder) / "step"
-        try:
-            ((_, outcome),) = isolated([cpu], lambda: lambda target: _probe(target, note), limit_s=_LIMIT_S)
-        except OSError as error:
-            raise MachineProblem(
-                f"this machine starts no more processes ({error.strerror}); end some, or raise their limit (ulimit -u)"
-            ) from error
+        ((_, outcome),) = isolated([cpu], lambda: lambda target: _probe(target, note), limit_s=_LIMIT_S)
         if outcome.kind != "ok":
             raise MachineProblem(_reason(cpu, outcome, _step(note)))
-
-
-def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder for the compiled kernel. TVM's compiler needs a usable temporary folder too."""
-    try:
-        return tempfile.TemporaryDirectory(prefix="autotune-probe-")
-    except OSError as error:
-        problem = disk_problem("write to", error.filename or "the temporary folder", error)
-        if problem.passing:
-            raise problem from error
-        wanted = os.environ.get("TMPDIR") or "/tmp"
-        raise MachineProblem(
-            f"no usable temporary folder ({error.strerror or error});"
-            f" make {wanted} writable, or set TMPDIR to a folder that is"
-        ) from error
 
 
 def _probe(description: Mapping[str, Any], note: Path) -> None:

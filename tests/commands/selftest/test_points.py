@@ -127,7 +127,7 @@ def test_files_of_a_kind_have_one_name(path: str, kind: str) -> None:
     ("words", "role"),
     [
         (["python", "-m", "autotune.workers.worker", "--workspace", "submit"], "worker"),
-        (["python", "-m", "autotune.workers.oneshot", "import"], "import"),
+        (["python", "-m", "autotune.workers.oneshot", "import", "7"], "importer"),
         (["python", "-m", "autotune", "--workspace", "x", "daemon", "run"], "daemon"),
         (["python", "-m", "autotune", "submit", "net.onnx"], "submit"),
         (["python", "-m", "autotune.commands.selftest.enqueue", "net"], "submit"),

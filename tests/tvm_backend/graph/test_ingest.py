@@ -47,7 +47,7 @@ def imported(tmp_path):
         cpus, locks = (0,), str(tmp_path / "locks")
         shapes = shape_bindings({}, {"batch": sizes or (2,)})
         request = ImportRequest(str(path), "llvm", 1, cpus, locks, shapes, {}, False, str(job.folder))
-        return ingest.run(request, lambda step: None), job
+        return ingest.run(request, lambda step, waiting=False: None), job
 
     return run
 
@@ -94,4 +94,4 @@ def test_the_same_shapes_twice_are_refused(tmp_path):
     shapes = ShapeBinding("by name", (), {"batch": 2}), ShapeBinding("by input", (x,))
     request = ImportRequest(str(path), "llvm", 1, (0,), str(tmp_path / "locks"), shapes, {}, False, None)
     with pytest.raises(ModelError, match="by name and by input give its inputs the same shapes"):
-        ingest.run(request, lambda step: None)
+        ingest.run(request, lambda step, waiting=False: None)

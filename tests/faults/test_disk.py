@@ -14,6 +14,8 @@ import pytest
 
 from autotune.storage.paths import JobPaths, Workspace
 
+from .conftest import Scene
+
 _ALONE = ["unshare", "-m"]
 _MOUNT = """
 set -u
@@ -94,3 +96,27 @@ def test_on_a_read_only_disk_status_works_and_the_rest_says_so_in_a_line(
         assert f"{words}: 1" in done.stdout, done.stdout + done.stderr
     assert len(done.stderr.splitlines()) == 4, done.stderr
     assert all("read-only" in line for line in done.stderr.splitlines()), done.stderr
+
+
+@pytest.mark.parametrize("number", ["ENOSPC", "EDQUOT", "EIO", "EROFS", "EACCES"])
+def test_a_workspace_that_refuses_writes_pauses_the_daemon(scene: Scene, number: str) -> None:
+    scene.jobs(2)
+    daemon = scene.daemon()
+    scene.until_tuning()
+    scene.faults.write_text(f"{number} write {scene.workspace.root}/\n")
+    scene.until(lambda: "paused: " in scene.said)
+    scene.faults.unlink()
+    scene.ends_well(daemon, 2)
+    assert "goes on after: " in scene.said
+
+
+@pytest.mark.parametrize("call", ["open", "mkdir", "stat"])
+def test_a_workspace_that_refuses_other_calls(scene: Scene, call: str) -> None:
+    """What is refused may be a job's or everybody's: it waits, and says for what."""
+    scene.jobs(2)
+    daemon = scene.daemon()
+    scene.until_tuning()
+    scene.faults.write_text(f"EIO {call} {scene.workspace.jobs}/\n")
+    scene.until(lambda: "paused: " in scene.said or "leaving out" in scene.said or "blocking" in scene.said)
+    scene.faults.unlink()
+    scene.ends_well(daemon, 2)

@@ -1,0 +1,169 @@
+"""Processes that are killed, stopped or cannot be started, and streams, signals and clocks that misbehave."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autotune.daemon.worker_processes import workers
+
+from .conftest import Scene
+
+
+def first_worker(scene: Scene, daemon: subprocess.Popen[bytes]) -> int:
+    """The worker itself, and none of the children that it forks."""
+    found = [pid for pid in workers(scene.workspace) if psutil.Process(pid).ppid() == daemon.pid]
+    assert found
+    return found[0]
+
+
+def test_a_worker_that_is_killed_costs_an_attempt_and_no_trial(scene: Scene) -> None:
+    scene.jobs(2)
+    daemon = scene.daemon()
+    scene.until_tuning()
+    os.kill(first_worker(scene, daemon), signal.SIGKILL)
+    scene.ends_well(daemon, 2, failed_stages=8)
+
+
+@pytest.mark.parametrize("call", ["spawn", "fork"])
+def test_a_machine_that_starts_no_more_processes_pauses_the_daemon(scene: Scene, call: str) -> None:
+    scene.jobs(2)
+    scene.faults.write_text(f"EAGAIN {call}\n")
+    daemon = scene.daemon()
+    scene.until_paused("this machine starts no more processes", "ulimit -u")
+    assert not scene.user.trials()
+    scene.faults.unlink()
+    scene.ends_well(daemon, 2)
+
+
+def test_candidates_for_which_no_process_can_be_started_are_not_blamed(scene: Scene) -> None:
+    scene.jobs(2)
+    daemon = scene.daemon()
+    scene.until_tuning()
+    scene.faults.write_text("EAGAIN fork\n")
+    scene.until(lambda: "starts no more processes" in scene.said)
+    scene.faults.unlink()
+    scene.ends_well(daemon, 2)
+
+
+def test_too_few_open_files_pause_the_daemon_until_it_may_open_more(scene: Scene) -> None:
+    scene.jobs(2)
+    daemon = scene.daemon()
+    scene.until_tuning()
+    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (5, 4096))
+    os.kill(first_worker(scene, daemon), signal.SIGKILL)  # another one needs files
+    scene.until(lambda: "too many open files" in scene.said.lower())
+    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (1024, 4096))
+    scene.ends_well(daemon, 2, failed_stages=8)
+
+
+def test_a_closed_terminal_ends_the_daemon_in_order(scene: Scene) -> None:
+    scene.jobs(2)
+    daemon = scene.daemon()
+    scene.until_tuning()
+    daemon.send_signal(signal.SIGHUP)
+    assert daemon.wait(30) == 128 + signal.SIGHUP, scene.said
+    assert not scene.workspace.daemon_info.exists()
+    scene.ends_well(scene.daemon(), 2)
+
+
+def test_a_daemon_under_nohup_goes_on_when_the_terminal_is_closed(scene: Scene) -> None:
+    scene.jobs(1)
+    words = ["nohup", *scene.user.command("daemon", "run", "--drain")]
+    with scene.log.open("ab") as log:
+        daemon = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    scene.started.append(daemon)
+    scene.until_tuning()
+    daemon.send_signal(signal.SIGHUP)
+    scene.ends_well(daemon, 1)
+
+
+def test_without_standard_streams_it_works_as_with_them(scene: Scene) -> None:
+    scene.jobs(1)
+    words = " ".join(scene.user.command("daemon", "run", "--drain"))
+    daemon = subprocess.Popen(["sh", "-c", f"exec {words} <&- >&- 2>&-"], env=scene.environment())
+    scene.started.append(daemon)
+    scene.ends_well(daemon, 1)
+
+
+def test_nobody_reads_what_it_says(scene: Scene) -> None:
+    scene.jobs(1)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    os.set_blocking(writer, True)
+    daemon = subprocess.Popen(scene.user.command("daemon", "run", "--drain"), stderr=writer, env=scene.environment())
+    scene.started.append(daemon)
+    os.close(writer)
+    scene.ends_well(daemon, 1)
+    os.close(reader)
+
+
+def test_the_reader_of_what_it_says_is_gone(scene: Scene) -> None:
+    scene.jobs(1)
+    reader, writer = os.pipe()
+    os.close(reader)
+    daemon = subprocess.Popen(scene.user.command("daemon", "run", "--drain"), stderr=writer, env=scene.environment())
+    scene.started.append(daemon)
+    os.close(writer)
+    scene.ends_well(daemon, 1)
+
+
+def test_as_cron_starts_it_with_names_that_ascii_lacks(scene: Scene, tmp_path: Path) -> None:
+    folder = tmp_path / "Ärger"
+    scene.jobs(2)
+    scene.workspace.root.rename(folder)
+    scene.workspace.root.symlink_to(folder)
+    (folder / "jobs" / "0001-net1" / "übrig.txt").touch()
+    bare = {name: None for name in ("HOME", "USER", "LOGNAME", "LC_ALL", "LANG", "PYTHONUTF8", "PYTHONIOENCODING")}
+    daemon = scene.daemon("--workspace", str(folder), "daemon", "run", "--drain", **{**bare, "LC_ALL": "C"})
+    scene.ends_well(daemon, 2)
+    done = subprocess.run(
+        scene.user.command("--workspace", str(folder), "status"),
+        capture_output=True,
+        env=scene.environment(**{**bare, "LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}),
+        check=False,
+    )
+    assert done.returncode == 0 and b"net1" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("shift", [-86400, 86400])
+def test_a_clock_that_is_set_while_it_runs(scene: Scene, shift: int) -> None:
+    scene.jobs(2)
+    daemon = scene.daemon()
+    scene.until_tuning()
+    scene.faults.write_text(f"clock {shift}\n")
+    scene.ends_well(daemon, 2)
+    began = [float(part) for part in re.findall(r'"at":([0-9.]+)', scene.workspace.job_list()[0].journal.read_text())]
+    assert any(abs(at - time.time() - shift) < 1000 for at in began), "it was set"
+
+
+def test_settings_that_become_nonsense_pause_the_daemon_until_they_are_mended(scene: Scene) -> None:
+    scene.jobs(2)
+    settings = scene.workspace.config.read_text()
+    daemon = scene.daemon()
+    scene.until_tuning()
+    scene.workspace.config.write_text(settings + "[nonsense]\nx = 1\n")
+    scene.until_paused("nonsense")
+    scene.workspace.config.write_text(settings)
+    scene.ends_well(daemon, 2)
+
+
+def test_a_second_daemon_is_refused_and_the_first_goes_on(scene: Scene) -> None:
+    scene.jobs(2)
+    daemon = scene.daemon()
+    scene.until_tuning()
+    second = scene.user.run("daemon", "run", "--drain")
+    assert (second.returncode, len(second.stderr.splitlines())) == (75, 1)
+    assert f"pid {daemon.pid}" in second.stderr
+    scene.ends_well(daemon, 2)
