@@ -19,6 +19,7 @@ from autotune.storage.formats import SIMULATED
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export.files import foreign_files
+from autotune.tvm_backend.export.source.folder import FOLDER, edited
 from autotune.workers import oneshot
 
 
@@ -29,6 +30,7 @@ def export(
     output: Path,
     progress: oneshot.TellProgress,
     inputs: Path | None = None,
+    source: bool = False,
 ) -> dict[str, Any]:
     """Compile the best schedules of a job, verify the model, compare its latency, and write it to a folder.
 
@@ -39,6 +41,7 @@ def export(
         output: The folder. It is made if it does not exist.
         progress: Called with a description of each step when it starts.
         inputs: An NPZ file with the inputs to verify and to time on, by name; None for random inputs.
+        source: Whether to write the network as C++ source, too.
 
     Returns:
         The report, as in `output/report.json`.
@@ -47,11 +50,15 @@ def export(
         VerificationError: The outputs differ from those of ONNX Runtime. Nothing was written.
         BadState: The job is for a simulated device.
         BadInput: `output` is not a folder that can be written to, or it has the user's own files of the same names. Or
-            `inputs` do not fit the model.
+            `inputs` do not fit the model. Or `source` was asked for and the target is a GPU.
+        ModelError: `source` was asked for, and the model has something that cannot be written as source.
     """
-    if read_spec(paths).target_kind == SIMULATED:
+    kind = read_spec(paths).target_kind
+    if kind == SIMULATED:
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
-    _check_output(output)
+    if source and kind != "llvm":
+        raise BadInput(f"--source is for CPUs; {paths.folder.name} was tuned for {kind}")
+    _check_output(output, source)
     if inputs is not None and not inputs.is_file():
         raise BadInput(f"cannot read {inputs}: there is no such file")
     lent = capacity.cpus(config)
@@ -67,6 +74,7 @@ def export(
         turns=config.export.repeats,
         contenders=config.export.contenders,
         inputs=str(inputs.absolute()) if inputs else None,
+        source=source,
     )
     report = oneshot.export_model(request, config.export.timeout_s, progress).report
     with contextlib.suppress(StorageError):  # the library is written, which is what was asked for
@@ -74,7 +82,7 @@ def export(
     return report
 
 
-def _check_output(output: Path) -> None:
+def _check_output(output: Path, source: bool) -> None:
     """Check that the folder can be written to and may be, before compiling for minutes."""
     if output.exists() and not output.is_dir():
         raise BadInput(f"--output {output} is a file; give a folder")
@@ -84,12 +92,15 @@ def _check_output(output: Path) -> None:
         probe.touch()
         probe.unlink()
         foreign = foreign_files(output)
+        changed = edited(output / FOLDER) if source else []
     except OSError as error:
         raise disk_problem("write to", output, error) from error
     if foreign:
         raise BadInput(
             f"--output {output} has a {' and a '.join(foreign)} that autotune did not make; give a new folder"
         )
+    if changed:
+        raise BadInput(f"{output / FOLDER / changed[0]} was edited or is not of autotune's making; give a new folder")
 
 
 def command(
@@ -99,6 +110,9 @@ def command(
     inputs: Annotated[
         Path | None, typer.Option(metavar="FILE.npz", help="Inputs to verify on, by name; by default random ones.")
     ] = None,
+    source: Annotated[
+        bool, typer.Option("--source", help="Write the network as C++ source, too, which needs no runtime (CPUs only).")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compile the best schedules so far into a library, and verify and time it against ONNX Runtime."""
@@ -108,5 +122,5 @@ def command(
     workspace = workspace_of(context)
     config = load_config(workspace.config)
     with steps(as_json) as step:
-        found = export(workspace, config, select_one(workspace, job), output, step, inputs)
+        found = export(workspace, config, select_one(workspace, job), output, step, inputs, source)
     tell(json.dumps(found) if as_json else render.report(found, str(output)))

@@ -263,7 +263,9 @@ def report(found: dict[str, Any], output: str) -> str:
         f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms   {_times(latency, 'untuned_ms')} as fast as untuned",
         f"{'ONNX Runtime':>12}  {latency['onnxruntime_ms']:10.3f} ms   tuned takes {share}",
         f"verified: largest relative error {found['largest_relative_error']:.2g}, {found['threads']} threads each",
-        f"wrote {output}: model.so, report.json, run.py" + (", cpp/" if found["target"]["kind"] == "llvm" else ""),
+        f"wrote {output}: model.so, report.json, run.py"
+        + (", cpp/" if found["target"]["kind"] == "llvm" else "")
+        + (", source/" if found.get("source") else ""),
     ]
     return "\n".join(lines)
 

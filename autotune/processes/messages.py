@@ -161,6 +161,7 @@ class ExportRequest:
         turns: how often each model is timed.
         contenders: how many candidates of each task are timed again.
         inputs: the file with the inputs to verify and to compare on; None to draw them.
+        source: whether to write the network as C++ source, too.
     """
 
     workspace: str
@@ -174,6 +175,7 @@ class ExportRequest:
     turns: int
     contenders: int
     inputs: str | None
+    source: bool = False
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ from autotune.tvm_backend.export.files import LIBRARY, MADE_BY, REPORT, REPORT_F
 from autotune.tvm_backend.export.kernel_times import KernelTime
 from autotune.tvm_backend.export.kernel_work import KernelWork, kernel_work
 from autotune.tvm_backend.export.runtime_comparison import Runtime, RuntimeComparison, RuntimeTimes, ratios
+from autotune.tvm_backend.export.source import folder as source
+from autotune.tvm_backend.export.source.write import Described, write_source
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.roofline import Roofline, measure
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
@@ -203,7 +205,7 @@ def _compile(
     """
     import tvm
 
-    from autotune.tvm_backend.export.compile import compile_tuned, compile_untuned
+    from autotune.tvm_backend.export.compile import build_lowered, compile_untuned, lower_tuned
     from autotune.tvm_backend.graph.model import read_model, read_rewritten
     from autotune.tvm_backend.graph.prepare import prepare
     from autotune.tvm_backend.kernels.build import link_shared
@@ -224,10 +226,21 @@ def _compile(
             f"the model has other tasks than when it was submitted ({len(lost)} differ); submit it again"
         )
     programs = [task.program for task in tasks]
-    compile_tuned(prepared, programs, best, target).export_library(str(tuned), fcompile=link_shared)
+    lowered = lower_tuned(prepared, programs, best, target)
+    executable = build_lowered(lowered, target)
+    executable.export_library(str(tuned), fcompile=link_shared)
+    if export.request.source:
+        write_source(tuned.parent / source.FOLDER, lowered, executable, _described(export))
     progress("compiling the untuned model, to compare with")
     compile_untuned(module, target).export_library(str(untuned), fcompile=link_shared)
     return kernel_work(prepared, {task.spec.hash: task.spec.name for task in tasks})
+
+
+def _described(export: _Export) -> Described:
+    from autotune.version import __version__
+
+    spec, threads = export.spec, export.request.threads
+    return Described(spec.name, spec.inputs, compare.output_names(export.paths.model), threads, __version__)
 
 
 def _inputs(export: _Export) -> Any:
@@ -324,6 +337,7 @@ def _report(
         "latency_spread": {name: [round(value, 4) for value in item.spread_ms] for name, item in times.items()},
         "share_of_onnxruntime": [round(value, 4) for value in (statistics.median(shares), min(shares), max(shares))],
         "processes": len(shares),
+        "source": export.request.source,
         "tasks": tasks,
         "exported_at": time.time(),
     }
@@ -351,6 +365,8 @@ def _write(export: _Export, tuned: Path, report: Mapping[str, Any], outputs: Seq
     os.replace(tuned, output / LIBRARY)
     if export.spec.target_kind == "llvm":
         _write_program(export, outputs)
+    if export.request.source:
+        source.move_source(tuned.parent / source.FOLDER, output / source.FOLDER)
     publish_json(output / REPORT, *REPORT_FORMAT, dict(report))
 
 
