@@ -112,6 +112,7 @@ def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
             comparison = _compare(export, inputs, tuned, untuned)
             limits = _limits(export)
         report = _report(export, best, again, comparison) | _kernels(comparison.kernels, work, limits)
+        report |= {"size_mb": _sizes(export, tuned)}
         _write(export, tuned, report, comparison.outputs)
     return report
 
@@ -337,10 +338,21 @@ def _report(
         "latency_spread": {name: [round(value, 4) for value in item.spread_ms] for name, item in times.items()},
         "share_of_onnxruntime": [round(value, 4) for value in (statistics.median(shares), min(shares), max(shares))],
         "processes": len(shares),
+        "load_ms": {name: round(statistics.median(item.loads_ms), 2) for name, item in times.items()},
+        "memory_mb": {name: round(statistics.median(item.memory) / 1e6, 2) for name, item in times.items()},
         "source": export.request.source,
         "tasks": tasks,
         "exported_at": time.time(),
     }
+
+
+def _sizes(export: _Export, tuned: Path) -> dict[str, float]:
+    """Return the sizes of the model and of what is written, in megabytes."""
+    folder = tuned.parent / source.FOLDER
+    sizes = {"onnx": export.paths.model.stat().st_size, LIBRARY: tuned.stat().st_size}
+    if folder.exists():
+        sizes[source.FOLDER] = sum(file.stat().st_size for file in folder.iterdir())
+    return {name: round(size / 1e6, 3) for name, size in sizes.items()}
 
 
 def _write(export: _Export, tuned: Path, report: Mapping[str, Any], outputs: Sequence[InputSpec]) -> None:
