@@ -142,7 +142,7 @@ def timed(
 ) -> dict[str, list[float]]:
     """Run the programs by turns, each turn in another order."""
     once = run(programs[cpp_program.FOLDER], 3, files, folder, threads)
-    repeat = max(3, min(5000, round(_RUN_S * 1e3 / max(once, 1e-3))))
+    repeat = max(3, min(50000, round(_RUN_S * 1e3 / max(once, 1e-3))))
     runs: dict[str, list[float]] = {name: [] for name in programs}
     for turn in range(turns):
         for name in sorted(programs, reverse=turn % 2 == 1):

@@ -116,6 +116,7 @@ int main(int argc, char** argv) {
   std::sort(milliseconds, milliseconds + repeat);
   std::printf("%s: %.3f ms, the median of %d runs (%.3f to %.3f)\n", model::kName, milliseconds[repeat / 2], repeat,
               milliseconds[0], milliseconds[repeat - 1]);
+  std::free(milliseconds);
   std::printf("loaded in %.1f ms, first run %.1f ms, peak memory %.1f MB, checksum of the outputs %016llx\n",
               (loaded - began) * 1e3, first, peak_megabytes(), static_cast<unsigned long long>(checksum()));
   if (Block::timed) print_blocks(repeat);

@@ -99,7 +99,7 @@ struct alignas(kAlignment) Worker {
 };
 
 constexpr int kMaxThreads = 256;
-constexpr int kPauses = 2000;  // then a waiting thread lets others run
+constexpr int kPauses = 100;  // then a waiting thread lets others run, for they may be what it waits for
 constexpr double kSpinSeconds = 0.01;
 
 Worker* workers[kMaxThreads];
