@@ -73,7 +73,8 @@ Weights::Weights(const char* path, size_t bytes, const char* id) {
 // ---- Threads
 //
 // The calling thread does a share of the work, and each worker waits at a mailbox of its own. A worker spins for some
-// milliseconds after its last job, because a network has the next one soon, and sleeps then.
+// milliseconds after its last job, because a network has the next one soon, and sleeps then. A worker that finds itself
+// on the CPU of the calling thread leaves it, because the system may leave both there for long.
 
 namespace {
 
@@ -88,6 +89,7 @@ struct Job {
   Task* task;
   void* data;
   Group group;
+  int cpu;  // of the calling thread; -1 if there are more threads than CPUs
 };
 
 struct alignas(kAlignment) Worker {
@@ -107,6 +109,7 @@ int worker_count = 0;  // besides the calling thread, which is task 0
 Job job;
 std::atomic<int> unfinished{0};
 std::atomic<bool> failed{false};
+cpu_set_t usable;                  // the CPUs that the program may use
 int block_threads = 1;             // of the block that runs now
 thread_local bool inside = false;  // whether this thread computes a part of a block
 
@@ -116,6 +119,12 @@ void pause_briefly() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
+}
+
+void leave_cpu(int cpu) {
+  cpu_set_t others = usable;
+  CPU_CLR(cpu, &others);
+  if (CPU_COUNT(&others) > 0) sched_setaffinity(0, sizeof others, &others);
 }
 
 void compute(int index) {
@@ -145,6 +154,7 @@ void* work(void* argument) {
   Worker& self = *static_cast<Worker*>(argument);
   for (uint32_t seen = 0;; ++seen) {
     wait_for_job(self, seen);
+    if (sched_getcpu() == job.cpu) leave_cpu(job.cpu);
     compute(self.index);
     unfinished.fetch_sub(1, std::memory_order_release);
   }
@@ -161,6 +171,7 @@ void give_job(Worker& worker) {
 
 void start_workers(int threads) {
   if (threads > kMaxThreads) fail("a block has too many threads", "");
+  if (worker_count == 0) sched_getaffinity(0, sizeof usable, &usable);
   while (worker_count < threads - 1) {
     Worker* worker = new (std::aligned_alloc(kAlignment, sizeof(Worker))) Worker;
     worker->index = worker_count + 1;
@@ -178,7 +189,7 @@ int launch(Task* task, void* data, int wanted) {
     Group alone{nullptr, 1};
     return task(0, &alone, data);
   }
-  job = {task, data, {nullptr, tasks}};
+  job = {task, data, {nullptr, tasks}, tasks <= CPU_COUNT(&usable) ? sched_getcpu() : -1};
   unfinished.store(tasks - 1);
   for (int index = 1; index < tasks; ++index) give_job(*workers[index - 1]);
   compute(0);
