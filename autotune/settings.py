@@ -273,6 +273,14 @@ class DaemonSettings:
     worker_stages: Annotated[
         int, _whole(0, "The number of stages after which a worker process is replaced. 0: it never is.")
     ] = 1000
+    log_mb: Annotated[
+        int,
+        _whole(
+            1,
+            "The size of a log of the daemon or of a worker in `logs/`, in megabytes, at which it goes on in an empty"
+            " file. What was there is kept as `NAME.1` until then.",
+        ),
+    ] = 10
     stop_grace_s: Annotated[
         float,
         _number(0.0, "The time that workers get to finish their stages when the daemon is told to stop, in seconds."),

@@ -98,7 +98,8 @@ def compile_model(model: Path, shapes: Sequence[str], folder: Path, threads: int
     shutil.rmtree(folder, ignore_errors=True)
     (folder / cpp_program.FOLDER).mkdir(parents=True)
     executable.export_library(str(folder / "model.so"), fcompile=link_shared)
-    for name, data in cpp_program.sources(model.stem, "model.so", threads, read.inputs, (), "0"):
+    function = cpp_program.Function("main", read.inputs, ())
+    for name, data in cpp_program.sources(model.stem, "model.so", threads, [function], "0"):
         (folder / cpp_program.FOLDER / name).write_bytes(data)
     described = Described(model.stem, read.inputs, output_names(model), threads, "0")
     write_source(folder / source.FOLDER, lowered, executable, described)

@@ -23,6 +23,7 @@ from pathlib import Path
 from autotune.commands.report import history
 from autotune.commands.report.trials import TaskTrials
 from autotune.planning.latency_forecast import Curve, forecast
+from autotune.storage.formats import TaskSpec
 from autotune.storage.paths import Workspace
 
 PARTS = (0.25, 0.5, 0.75)
@@ -34,6 +35,7 @@ class Task:
 
     weight: int
     trials: tuple[tuple[float, float], ...]
+    gflop: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ class Judged:
         return self.low <= 1 <= self.high
 
 
-def task_of(weight: int, found: TaskTrials) -> Task:
-    return Task(weight, tuple((trial.at, trial.median_us or math.inf) for trial in found.all))
+def task_of(spec: TaskSpec, found: TaskTrials) -> Task:
+    return Task(spec.weight, tuple((trial.at, trial.median_us or math.inf) for trial in found.all), spec.gflop)
 
 
 def cut(tasks: Sequence[Task], count: int) -> list[Curve]:
@@ -64,7 +66,7 @@ def cut(tasks: Sequence[Task], count: int) -> list[Curve]:
     kept = [0] * len(tasks)
     for _, index, place in order[:count]:
         kept[index] = max(kept[index], place + 1)
-    return [Curve(task.weight, best(task, kept[index])) for index, task in enumerate(tasks)]
+    return [Curve(task.weight, best(task, kept[index]), True, task.gflop) for index, task in enumerate(tasks)]
 
 
 def best(task: Task, count: int) -> tuple[float, ...]:
@@ -98,7 +100,7 @@ def judge(tasks: Sequence[Task], part: float, per_round: int) -> Judged | None:
 def straight_line(tasks: Sequence[Task], total: int, part: float) -> float:
     """The end of the line through the logarithms of trials and latency over the last half of what was seen."""
     counts = [round(total * part * (0.5 + 0.5 * step / 8)) for step in range(9)]
-    points = [(math.log(count), curves) for count in counts if (curves := cut(tasks, count))]
+    points = [(math.log(count), curves) for count in counts if count and (curves := cut(tasks, count))]
     known = [(x, math.log(latency(curves))) for x, curves in points if all(curve.known for curve in curves)]
     if len(known) < 2:
         return latency(cut(tasks, counts[-1]))
@@ -135,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for paths in workspace.job_list():
             seen = history.of(workspace, paths)
             specs = seen.spec.tasks
-            tasks = [task_of(spec.weight, each) for spec, each in zip(specs, seen.tasks(), strict=True)]
+            tasks = [task_of(spec, each) for spec, each in zip(specs, seen.tasks(), strict=True)]
             timed = [task for task in tasks if any(us < math.inf for _, us in task.trials)]
             per_round = seen.spec.trials_per_round
             if timed:

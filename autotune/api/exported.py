@@ -51,7 +51,7 @@ class Exported:
 
     @property
     def latency_ms(self) -> float:
-        """The median latency of the tuned model in milliseconds, as measured by the export."""
+        """The tuned model's latency in milliseconds at its first set of shapes: the median that the export measured."""
         return float(self.report["latency"]["tuned_ms"])
 
     def load(self, threads: int = 0) -> LoadedModel:

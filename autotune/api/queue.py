@@ -30,6 +30,7 @@ def submit(
     trials: int = 0,
     name: str = "",
     inputs: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int | Sequence[int]] | None = None,
     priority: int = 0,
     seed: int = 0,
     strategy: str = "",
@@ -48,6 +49,7 @@ def submit(
         trials: How many trials the job may spend; 0 for the number in autotune.toml.
         name: The name of the job; empty for the name of the file, or of the graph.
         inputs: The shapes of inputs that have no fixed shape, by the name of the input.
+        dims: The sizes of open dimensions by their names. The model is tuned for all combinations of several sizes.
         priority: Jobs with a higher priority go first.
         seed: The seed of the search.
         strategy: The search strategy; empty for the one in autotune.toml.
@@ -66,10 +68,11 @@ def submit(
         DiskProblem: The workspace cannot be written to.
     """
     root = _workspace(workspace)
-    shapes = {key: InputSpec(key, tuple(map(int, shape)), "") for key, shape in (inputs or {}).items()}
+    shapes = {key: (InputSpec(key, tuple(map(int, shape)), ""),) for key, shape in (inputs or {}).items()}
+    sizes = {key: (size,) if isinstance(size, int) else tuple(size) for key, size in (dims or {}).items()}
     with _file(model) as path:
         request = Submission(
-            path, target, name, trials, 0, shapes, priority, seed, fresh, deadline, strategy, sampler, winograd
+            path, target, name, trials, 0, shapes, priority, seed, fresh, deadline, strategy, sampler, winograd, sizes
         )
         spec = submit_job(root, load_config(root.config), request, progress)
     return Job(root, root.job(spec.id, spec.name))

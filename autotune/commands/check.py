@@ -15,11 +15,12 @@ Stages
   - Every folder of libraries belongs to a stage file.
 Logs
   - Every line of a tuning log is complete and a valid trial. Only the last line may be torn: the next writer cuts it
-  off. - No candidate is in a log twice. No lines were moved to a `.damaged` file.
+    off.
+  - No candidate is in a log twice. No lines were moved to a `.damaged` file.
+  - An index that fits its log has the trials of the log, in order.
 Leftovers
   - There is no temporary file, folder or half-written job of a process that ended more than an hour ago. The next
-  daemon
-    deletes younger ones.
+    daemon deletes younger ones.
   - Every worker descends from the daemon of the workspace.
 
 Other processes may change files while they are checked. So the check is made twice, and a problem is reported only if
@@ -47,9 +48,9 @@ from autotune.storage import atomic, formats
 from autotune.storage.formats import ENDED, SIMULATED, Control, JobSpec, JobState, StageFile, Trial, from_json
 from autotune.storage.identity import runs
 from autotune.storage.job_files import orphaned_artifacts, read_state
-from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.paths import JobPaths, TaskLogPaths, Workspace
 from autotune.storage.record_log import RecordLog
-from autotune.storage.tuning_log import FORMAT
+from autotune.storage.tuning_log import FORMAT, TuningLog
 
 _SETTLE_S = 1.0
 _WRITER = re.compile(r"^\.(?:tmp|incoming)-(\d+)-")
@@ -133,6 +134,8 @@ class _LogCheck:
                 yield f"{self.path}: candidate {hash} is there {count} times"
             if hash not in self.trials:
                 yield f"{self.path}: a record ({hash}) is no trial"
+        if [entry.hash for entry in TuningLog(self.path).entries()] != list(self.trials):
+            yield f"{TaskLogPaths(self.path).index} does not have the trials of the log; delete it"
         if (damaged := self.path.with_name(self.path.name + ".damaged")).exists():
             yield f"{damaged}: lines of {self.path.name} were set aside; delete it once you have looked"
 

@@ -63,7 +63,7 @@ def run(
     workspace = workspace_of(context)
     config = load_config(workspace.config)
     end = _check(config, until, policy, window)
-    daemon_log.to_standard_error()
+    daemon_log.begin(workspace.daemon_log, config.daemon.log_mb * 1_000_000)
     raise typer.Exit(Daemon(workspace, config, drain, end, policy, window).run())
 
 

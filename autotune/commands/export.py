@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +30,7 @@ def export(
     paths: JobPaths,
     output: Path,
     progress: oneshot.TellProgress,
-    inputs: Path | None = None,
+    inputs: Sequence[Path] = (),
     source: bool = False,
 ) -> dict[str, Any]:
     """Compile the best schedules of a job, verify the model, compare its latency, and write it to a folder.
@@ -40,7 +41,8 @@ def export(
         paths: The job.
         output: The folder. It is made if it does not exist.
         progress: Called with a description of each step when it starts.
-        inputs: An NPZ file with the inputs to verify and to time on, by name; None for random inputs.
+        inputs: NPZ files with inputs to verify and to time on, by name, each for one set of shapes of the job. Others
+            are random.
         source: Whether to write the network as C++ source, too.
 
     Returns:
@@ -53,14 +55,18 @@ def export(
             `inputs` do not fit the model. Or `source` was asked for and the target is a GPU.
         ModelError: `source` was asked for, and the model has something that cannot be written as source.
     """
-    kind = read_spec(paths).target_kind
+    spec = read_spec(paths)
+    kind = spec.target_kind
     if kind == SIMULATED:
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
     if source and kind != "llvm":
         raise BadInput(f"--source is for CPUs; {paths.folder.name} was tuned for {kind}")
+    if source and spec.entries:
+        raise BadInput(f"--source is for one set of shapes; {paths.folder.name} has {len(spec.entries)}")
     _check_output(output, source)
-    if inputs is not None and not inputs.is_file():
-        raise BadInput(f"cannot read {inputs}: there is no such file")
+    for file in inputs:
+        if not file.is_file():
+            raise BadInput(f"cannot read {file}: there is no such file")
     lent = capacity.cpus(config)
     request = ExportRequest(
         workspace=str(workspace.root.absolute()),
@@ -73,7 +79,7 @@ def export(
         tolerance=config.export.tolerance,
         turns=config.export.repeats,
         contenders=config.export.contenders,
-        inputs=str(inputs.absolute()) if inputs else None,
+        inputs=tuple(str(file.absolute()) for file in inputs),
         source=source,
     )
     report = oneshot.export_model(request, config.export.timeout_s, progress).report
@@ -108,7 +114,8 @@ def command(
     job: OneJob,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")],
     inputs: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Inputs to verify on, by name; by default random ones.")
+        list[Path] | None,
+        typer.Option(metavar="FILE.npz", help="Inputs to verify on, by name; random by default. One for each shape."),
     ] = None,
     source: Annotated[
         bool, typer.Option("--source", help="Write the network as C++ source, too, which needs no runtime (CPUs only).")
@@ -122,5 +129,5 @@ def command(
     workspace = workspace_of(context)
     config = load_config(workspace.config)
     with steps(as_json) as step:
-        found = export(workspace, config, select_one(workspace, job), output, step, inputs, source)
+        found = export(workspace, config, select_one(workspace, job), output, step, inputs or [], source)
     tell(json.dumps(found) if as_json else render.report(found, str(output)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,14 @@ class TaskStatus:
     gflops: float | None = None
 
 
+@dataclass(frozen=True)
+class EntryStatus:
+    """One set of shapes of a job, and the sum of the best times of the model's tasks at it, in milliseconds."""
+
+    name: str
+    latency_ms: float | None
+
+
 def gflops(gflop: float, best_us: float | None) -> float | None:
     """Return the speed in GFLOP/s of so much work in so many microseconds; None if either is none."""
     return gflop * 1e6 / best_us if gflop and best_us else None
@@ -48,6 +56,7 @@ class JobStatus:
         reason: The sentence that says why it is in its state.
         eta_seconds: How long the daemon expects it to take still; None if it expects nothing.
         misses_deadline: Whether it has missed its deadline, or is expected to.
+        entries: Its sets of shapes, if there are several.
     """
 
     id: int
@@ -64,6 +73,7 @@ class JobStatus:
     finished_at: float | None
     deadline: float | None = None
     misses_deadline: bool = False
+    entries: tuple[EntryStatus, ...] = ()
 
     @property
     def ended(self) -> bool:
@@ -72,9 +82,18 @@ class JobStatus:
     @property
     def latency_ms(self) -> float | None:
         """The sum of the best times of its tasks, each by its weight, in milliseconds; None while no task has one."""
-        times = [(task.best_us, task.weight) for task in self.tasks]
-        known = [best * weight for best, weight in times if best is not None]
-        return sum(known) / 1e3 if known else None
+        return latency_ms([task.best_us for task in self.tasks], [task.weight for task in self.tasks])
+
+
+def latency_ms(best_us: Iterable[float | None], weights: Iterable[int]) -> float | None:
+    """Return the sum of best times by weight, in milliseconds; None while no task that counts has one."""
+    known = [best * weight for best, weight in zip(best_us, weights, strict=False) if best is not None and weight]
+    return sum(known) / 1e3 if known else None
+
+
+def entries_of(spec: JobSpec, best_us: Sequence[float | None]) -> tuple[EntryStatus, ...]:
+    """Return the sets of shapes of a job, if there are several, with the best times of its tasks so far."""
+    return tuple(EntryStatus(entry.name, latency_ms(best_us, entry.weights)) for entry in spec.entries)
 
 
 def snapshot(workspace: Workspace, jobs: Sequence[JobPaths] | None = None) -> list[JobStatus]:
@@ -107,6 +126,7 @@ def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
         finished_at=state.finished_at,
         deadline=spec.deadline,
         misses_deadline=misses(spec.deadline, eta or 0.0, end),
+        entries=entries_of(spec, [task.best_us for task in state.tasks]),
     )
 
 

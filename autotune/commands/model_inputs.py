@@ -1,52 +1,121 @@
-"""Parse the options that describe the inputs of a model: `--input`, `--dim` and `--value`."""
+"""Parse the options that describe the inputs of a model: `--input`, `--dim` and `--value`.
+
+The first two take several shapes or sizes. The model is then tuned for each combination.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from math import prod
 from typing import Any
 
 from autotune.errors import BadInput
-from autotune.storage.formats import InputSpec
+from autotune.storage.formats import InputSpec, ShapeBinding
 
-_INPUT = re.compile(r"^(?P<name>.+?)=(?P<shape>\d+(x\d+)*|scalar)(:(?P<dtype>[a-z]+\d*))?$")
+_SHAPE = r"(\d+(x\d+)*|scalar)"
+_INPUT = re.compile(rf"^(?P<name>.+?)=(?P<shapes>{_SHAPE}(,{_SHAPE})*)(:(?P<dtype>[a-z]+\d*))?$")
+MOST_SHAPES = 16
+
+Inputs = Mapping[str, tuple[InputSpec, ...]]
+Dims = Mapping[str, tuple[int, ...]]
 
 
-def parse_inputs(texts: Sequence[str]) -> dict[str, InputSpec]:
-    """Parse inputs of the form `NAME=1x3x224x224[:float32]`.
+def parse_inputs(texts: Sequence[str]) -> dict[str, tuple[InputSpec, ...]]:
+    """Parse inputs of the form `NAME=1x3x224x224[:float32]`, with several shapes separated by commas.
 
     Returns:
-        The inputs by name.
+        The shapes of each input by its name.
 
     Raises:
-        BadInput: A text is not of this form.
+        BadInput: A text is not of this form, or the same shape is given twice.
     """
     found = {}
     for text in texts:
         match = _INPUT.match(text)
         if match is None:
             raise BadInput(f"--input {text!r} is not of the form NAME=1x3x224x224 or NAME=1x128:int64")
-        dims = () if match["shape"] == "scalar" else tuple(int(dim) for dim in match["shape"].split("x"))
-        if 0 in dims:
+        shapes = [_shape(each) for each in match["shapes"].split(",")]
+        if any(0 in shape for shape in shapes):
             raise BadInput(f"--input {text!r} has a dimension of zero")
-        found[match["name"]] = InputSpec(match["name"], dims, match["dtype"] or "")
+        _refuse_twice(f"--input {text}", shapes)
+        found[match["name"]] = tuple(InputSpec(match["name"], shape, match["dtype"] or "") for shape in shapes)
     return found
 
 
-def parse_dims(texts: Sequence[str]) -> dict[str, int]:
-    """Parse dimensions of the form `NAME=128`.
+def _shape(text: str) -> tuple[int, ...]:
+    return () if text == "scalar" else tuple(map(int, text.split("x")))
+
+
+def parse_dims(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Parse dimensions of the form `NAME=128`, with several sizes separated by commas.
 
     Returns:
         The sizes by the name of the dimension.
 
     Raises:
-        BadInput: A text is not of this form, or a size is below 1.
+        BadInput: A text is not of this form, a size is below 1, or the same size is given twice.
     """
-    found: dict[str, int] = _by_name("--dim", "batch=1", texts, int)
-    for name, size in found.items():
-        if size < 1:
-            raise BadInput(f"--dim {name}={size}: a dimension is at least 1")
+    found: dict[str, tuple[int, ...]] = _by_name("--dim", "batch=1", texts, _sizes)
+    for name, sizes in found.items():
+        text = f"--dim {name}={','.join(map(str, sizes))}"
+        if min(sizes) < 1:
+            raise BadInput(f"{text}: a dimension is at least 1")
+        _refuse_twice(text, sizes)
     return found
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
+def _refuse_twice(text: str, values: Sequence[Any]) -> None:
+    if len(set(values)) < len(values):
+        raise BadInput(f"{text} has the same value twice")
+
+
+def shape_bindings(inputs: Inputs, dims: Dims) -> tuple[ShapeBinding, ...]:
+    """Return all combinations of the shapes of inputs and the sizes of dimensions.
+
+    Each is named by what is not the same in all of them, such as `sequence=32`. A single one is called `main`. The
+    order of the dimensions makes no difference: the spec of a job does not keep it.
+
+    Raises:
+        BadInput: There are more than 16.
+    """
+    count = prod(len(choices) for choices in [*inputs.values(), *dims.values()])
+    if count > MOST_SHAPES:
+        raise BadInput(f"--dim and --input give {count} combinations of shapes; a job takes {MOST_SHAPES} at most")
+    in_order = dict(sorted(dims.items()))
+    return tuple(
+        ShapeBinding(_name(inputs, in_order, shapes, sizes), shapes, dict(zip(in_order, sizes, strict=True)))
+        for shapes in product(*inputs.values())
+        for sizes in product(*in_order.values())
+    )
+
+
+def _name(inputs: Inputs, dims: Dims, shapes: Sequence[InputSpec], sizes: Sequence[int]) -> str:
+    parts = [f"{name}={size}" for name, size in zip(dims, sizes, strict=True) if len(dims[name]) > 1]
+    parts += [f"{item.name}={written(item.shape)}" for item in shapes if len(inputs[item.name]) > 1]
+    return ",".join(parts) or "main"
+
+
+def written(shape: Sequence[int]) -> str:
+    """Return a shape as `parse_inputs` reads it."""
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def shape_options(bindings: Sequence[ShapeBinding]) -> list[str]:
+    """Return the words of a command line that give these combinations."""
+    words: list[str] = []
+    for item in bindings[0].inputs:
+        shapes = dict.fromkeys(written(it.shape) for each in bindings for it in each.inputs if it.name == item.name)
+        words += ["--input", f"{item.name}={','.join(shapes)}{':' + item.dtype if item.dtype else ''}"]
+    for name in bindings[0].dims:
+        sizes = dict.fromkeys(str(each.dims[name]) for each in bindings)
+        words += ["--dim", f"{name}={','.join(sizes)}"]
+    return words
 
 
 def parse_values(texts: Sequence[str]) -> dict[str, float]:

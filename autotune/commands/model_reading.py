@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autotune.commands.model_inputs import shape_bindings
 from autotune.commands.submission import Submission
 from autotune.config import Config
 from autotune.daemon import capacity
@@ -37,8 +38,7 @@ def read_model(
         threads=capacity.threads(config),
         cpus=capacity.cpus(config).shared_cpus,
         lock_folder=str(config.machine.lock_folder),
-        inputs=tuple(submission.inputs.values()),
-        dims=dict(submission.dims),
+        shapes=shape_bindings(submission.inputs, submission.dims),
         values=dict(submission.values),
         winograd=submission.winograd,
         folder=None if folder is None else str(folder.absolute()),

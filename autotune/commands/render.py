@@ -238,7 +238,20 @@ def tasks(job: JobStatus, verbose: bool = False) -> RenderableType:
             _row(table, str(index), name, str(task.weight), str(task.trials), best, share, speed)
         return table
 
-    return Fitted([build], [task.name for task in job.tasks], verbose=verbose)
+    shown = Fitted([build], [task.name for task in job.tasks], verbose=verbose)
+    if not job.entries:
+        return shown
+    from rich.console import Group
+
+    return Group(shown, "", _entries(job))
+
+
+def _entries(job: JobStatus) -> Table:
+    """Return the table of a job's sets of shapes."""
+    table = _table("SHAPES", "TASKS SUM", right=("TASKS SUM",))
+    for entry in job.entries:
+        _row(table, entry.name, "-" if entry.latency_ms is None else f"{entry.latency_ms:.3f} ms")
+    return table
 
 
 def preview(found: ImportAnswer) -> Table:
@@ -255,13 +268,9 @@ def preview(found: ImportAnswer) -> Table:
 
 def report(found: dict[str, Any], output: str) -> str:
     """Return what `export` prints when it is done."""
-    latency = found["latency"]
-    _, low, high = found["share_of_onnxruntime"]
-    share = f"{_share(latency)} of it ({low:.2f} to {high:.2f} in {found['processes']} processes of each)"
-    lines = [
-        f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning",
-        f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms   {_times(latency, 'untuned_ms')} as fast as untuned",
-        f"{'ONNX Runtime':>12}  {latency['onnxruntime_ms']:10.3f} ms   tuned takes {share}",
+    entries = found.get("entries", [])
+    lines = [line for entry in entries for line in (entry["name"], *_latencies(entry))] or _latencies(found)
+    lines += [
         f"verified: largest relative error {found['largest_relative_error']:.2g}, {found['threads']} threads each",
         *([_loading(found)] if "load_ms" in found else []),
         f"wrote {output}: model.so, report.json, run.py"
@@ -269,6 +278,18 @@ def report(found: dict[str, Any], output: str) -> str:
         + (", source/" if found.get("source") else ""),
     ]
     return "\n".join(lines)
+
+
+def _latencies(found: dict[str, Any]) -> list[str]:
+    """Return the lines with the latencies at one set of shapes."""
+    latency = found["latency"]
+    _, low, high = found["share_of_onnxruntime"]
+    share = f"{_share(latency)} of it ({low:.2f} to {high:.2f} in {found['processes']} processes of each)"
+    return [
+        f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning",
+        f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms   {_times(latency, 'untuned_ms')} as fast as untuned",
+        f"{'ONNX Runtime':>12}  {latency['onnxruntime_ms']:10.3f} ms   tuned takes {share}",
+    ]
 
 
 def _loading(found: dict[str, Any]) -> str:

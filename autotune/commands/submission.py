@@ -16,6 +16,8 @@ from autotune.storage.formats import InputSpec
 class Submission:
     """A model and how to tune it. Zero trials stand for the default of the workspace.
 
+    It is tuned for all combinations of the shapes of inputs and the sizes of dimensions.
+
     A `private` name gives the job tuning logs that it shares with no job but those of the same name.
     """
 
@@ -24,7 +26,7 @@ class Submission:
     name: str = ""
     trials: int = 0
     trials_per_round: int = 0
-    inputs: Mapping[str, InputSpec] = field(default_factory=dict)
+    inputs: Mapping[str, tuple[InputSpec, ...]] = field(default_factory=dict)
     priority: int = 0
     seed: int = 0
     fresh: bool = False
@@ -32,7 +34,7 @@ class Submission:
     strategy: str = ""
     sampler: str = ""
     winograd: bool = True
-    dims: Mapping[str, int] = field(default_factory=dict)
+    dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     values: Mapping[str, float] = field(default_factory=dict)
     private: str = ""
     within_s: float | None = None

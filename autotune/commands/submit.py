@@ -166,7 +166,7 @@ def _spec(
         priority=submission.priority,
         seed=submission.seed,
         fresh=submission.fresh,
-        known_at_submit=tuple(len(TuningLog(log).trials()) for log in logs),
+        known_at_submit=tuple(len(TuningLog(log).entries()) for log in logs),
         submitted_at=time.time(),
         deadline=submission.deadline,
         strategy=strategy,
@@ -178,6 +178,7 @@ def _spec(
         machine=cpu_model(),
         values=dict(submission.values),
         within_s=submission.within_s,
+        entries=imported.entries,
     )
 
 
@@ -246,6 +247,7 @@ def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:
         return
     tell(str(spec.id))
     if not quiet:
-        say(f"job {spec.id} ({spec.name}): {len(spec.tunable)} tasks to tune, {spec.trials} trials")
+        shapes = f"{len(spec.entries)} sets of shapes, " if spec.entries else ""
+        say(f"job {spec.id} ({spec.name}): {shapes}{len(spec.tunable)} tasks to tune, {spec.trials} trials")
         if spec.trials < len(spec.tunable):
             say(f"warning: {spec.trials} trials do not reach all {len(spec.tunable)} tasks; give more --trials")

@@ -12,8 +12,14 @@ Target = Annotated[str, typer.Option(help="llvm (this CPU), cuda, simulated, or 
 Name = Annotated[str, typer.Option(help="Name of the job; by default that of the file.")]
 Trials = Annotated[int, typer.Option(min=0, help="How many trials to spend; 0: as in autotune.toml.")]
 TrialsPerRound = Annotated[int, typer.Option(min=0, help="Trials in a round; 0: as in autotune.toml.")]
-Inputs = Annotated[list[str] | None, typer.Option(metavar="NAME=1x3x224x224[:float32]", help="Shape of an input.")]
-Dims = Annotated[list[str] | None, typer.Option(metavar="NAME=128", help="Size of the dimensions with this name.")]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=1x3x224x224[,...][:float32]", help="Shape of an input; several shapes are one job."),
+]
+Dims = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=128[,...]", help="Size of the dimensions with this name; several sizes are one job."),
+]
 Values = Annotated[list[str] | None, typer.Option(metavar="NAME=16000", help="Value of an input that is a constant.")]
 Priority = Annotated[int, typer.Option(help="Jobs with a higher priority go first.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the search.")]

@@ -215,8 +215,8 @@ def _table(workspace: Workspace) -> Table:
     rows = []
     for key in target_keys(workspace):
         kind = _kind(workspace, key)
-        logs = [TuningLog(paths.records).trials() for paths in workspace.tuning_logs(key)]
-        imported = sum(trial.imported for trials in logs for trial in trials)
+        logs = [TuningLog(paths.records).entries() for paths in workspace.tuning_logs(key)]
+        imported = sum(entry.imported for entries in logs for entry in entries)
         where = key if is_private(key) else _described(key, kind)
         counts = (len(logs), sum(map(len, logs)), imported)
         rows.append((where, *map(str, counts), "yes" if same_machine(kind) else "no"))

@@ -81,7 +81,7 @@ class Screen:
             history = self._history(paths)
             (times,) = wall_time.reports(self._workspace, [paths], time.time())
             state = read_state(paths)
-            tasks = history.tasks()  # not those of the status, which has none of a job that cannot be read
+            tasks = history.outline()  # not those of the status, which has none of a job that cannot be read
             aside = [index < len(state.tasks) and bool(state.tasks[index].set_aside) for index in range(len(tasks))]
             found = outlook(history.spec, tasks, aside, times, job.ended)
         except AutotuneError:

@@ -48,6 +48,7 @@ class Collector:
         if view is None or view.id.job not in self.queue.jobs:
             return
         job, id = self.queue.jobs[view.id.job], view.id
+        self.changes.jobs.add(id.job)
         if report.outcome == "busy":
             self.dispatcher.put_off(view)
             return

@@ -14,15 +14,16 @@ from autotune.daemon.pause import Pause
 from autotune.daemon.queued_job import QueuedJob
 from autotune.daemon.running import RunningStages
 from autotune.planning import policies
-from autotune.planning.budget import ended
 from autotune.planning.estimates import Estimates
 from autotune.planning.planner import Planner
-from autotune.planning.view import MachineResources, Plan, RunningView, Start
+from autotune.planning.view import JobView, MachineResources, Plan, RunningView, Start
 from autotune.processes.messages import RunStage
 from autotune.reasons import Reason
 from autotune.storage.room import check_room
 
 _BUSY_PAUSE_S = 1.0
+# How many jobs take in new trials at a time; that takes some 50 us each.
+_TAKEN_IN_AT_ONCE = 32
 _PLAN_EVERY_S = 10.0  # in any case; else when something has changed
 
 
@@ -64,13 +65,30 @@ class Dispatcher:
         self.changes.unplanned, self.changes.unpublished = False, True
         self._plan_by = clock + max(0.0, min(_PLAN_EVERY_S, self.hours.changes_at(now) - now))
         running = self.running.views
-        views = [job.view() for job in self.queue.startable]
-        views = [view for view in views if ended(view, running) is None]
         planner = self._planner_of(capacity.machine(self.config))
-        self.plan = self.hours.explained(planner.plan(views, running, now, self.hours.limit(now)), now)
+        self.plan = self.hours.explained(self._up_to_date(planner, running, now), now)
         for start in self.plan.starts:
             self._start(start)
         self.stalled = not self.running and not self.plan.late
+
+    def _up_to_date(self, planner: Planner, running: list[RunningView], now: float) -> Plan:
+        """Plan. Of very many jobs that share a log not all take in its new trials at once, but all that start do."""
+        jobs, limit = self.queue.startable, self.hours.limit(now)
+        outdated = [job for job in jobs if job.outdated]
+        self.changes.unplanned = len(outdated) > _TAKEN_IN_AT_ONCE
+        for job in outdated[:_TAKEN_IN_AT_ONCE]:
+            job.view()
+        while True:
+            plan = planner.plan(self._views(jobs, running), running, now, limit)
+            outdated = [job for start in plan.starts if (job := self.queue.jobs[start.stage.id.job]).outdated]
+            if not outdated:
+                return plan
+            for job in outdated:
+                job.view()
+
+    def _views(self, jobs: list[QueuedJob], running: list[RunningView]) -> list[JobView]:
+        busy = {stage.id.job for stage in running}
+        return [job.last_view() for job in jobs if not job.over or job.id in busy]
 
     def _planner_of(self, machine: MachineResources) -> Planner:
         """The planner, which keeps what has not changed since the last tick; a new one for a changed machine."""

@@ -30,6 +30,9 @@ class JobJournal:
     worked: WorkedTime = field(default_factory=WorkedTime)
     _topic: WaitTopic | None = "turn"
 
+    def __post_init__(self) -> None:
+        self._log = journal.log_of(self.paths.journal)  # kept, for it need not check what it has written itself
+
     def recall(self) -> None:
         """Read from the file how long stages have run.
 
@@ -48,7 +51,7 @@ class JobJournal:
         """Add an event. An error is logged and ignored."""
         self._count(event)
         try:
-            journal.append(self.paths.journal, event)
+            self._log.append([journal.record_of(event)])
         except StorageError as error:
             _LOG.warning("%s", error)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from autotune.config import Config
@@ -13,6 +13,7 @@ from autotune.daemon.changes import Changes
 from autotune.daemon.clock import DaemonClock
 from autotune.daemon.queued_job import QueuedJob
 from autotune.daemon.running import RunningStages
+from autotune.daemon.task_logs import TaskLogs
 from autotune.errors import DiskProblem, StorageError
 from autotune.reasons import Reason
 from autotune.storage.job_state import retry_requested
@@ -40,6 +41,27 @@ class Block:
     over: bool = False
 
 
+class _SubmissionOrder:
+    """Which jobs a new one has to come after. It need not look at all of them where the new one has the highest id."""
+
+    def __init__(self, jobs: Mapping[int, QueuedJob]) -> None:
+        self._jobs = jobs
+        self._highest = max(jobs, default=0)
+        self._latest = max(jobs.values(), key=lambda job: job.submitted_at, default=None)
+
+    def before(self, id: int) -> Collection[QueuedJob]:
+        """Return jobs among which is the latest of those with a lower id."""
+        if id < self._highest or self._latest is None:
+            return self._jobs.values()
+        return [self._latest]
+
+    def entered(self, job: QueuedJob) -> None:
+        """Take note of a job that has its place."""
+        self._highest = max(self._highest, job.id)
+        if self._latest is None or job.submitted_at >= self._latest.submitted_at:
+            self._latest = job
+
+
 @dataclass
 class JobQueue:
     """Follows the job folders of a workspace, and what the user wants of each job.
@@ -49,6 +71,7 @@ class JobQueue:
         archive: What is kept of the jobs that have ended, by id.
         unusable: Why the files of the other jobs cannot be used, by id.
         blocked: The jobs of `jobs` that this machine cannot work for, by id.
+        logs: The tuning logs of the jobs to serve.
     """
 
     workspace: Workspace
@@ -60,6 +83,7 @@ class JobQueue:
     archive: Archive = field(default_factory=Archive)
     unusable: dict[int, Reason] = field(default_factory=dict)
     blocked: dict[int, Block] = field(default_factory=dict)
+    logs: TaskLogs = field(default_factory=TaskLogs)
     _retry_unusable_at: float = 0.0
 
     @property
@@ -70,6 +94,8 @@ class JobQueue:
     @property
     def startable(self) -> list[QueuedJob]:
         """The jobs of which stages may start now."""
+        if not self.blocked:
+            return self.active
         return [job for job in self.active if job.id not in self.blocked or self.blocked[job.id].over]
 
     @property
@@ -116,11 +142,16 @@ class JobQueue:
         kept = set(self.unusable)
         if self.clock.monotonic() >= self._retry_unusable_at:  # the files may have been repaired
             kept, self._retry_unusable_at = set(), self.clock.monotonic() + _RETRY_UNUSABLE_S
+        order = _SubmissionOrder(self.jobs)
         for id in sorted(set(found) - set(self.jobs) - set(self.archive) - kept):
             with self.skipping_unusable(id):
-                job = QueuedJob.open(self.workspace, found[id], self.config)
-                job.enter_queue(self.jobs.values(), self.clock.time())
-                self.jobs[id] = job
+                job = QueuedJob.open(self.workspace, found[id], self.config, self.logs)
+                job.enter_queue(order.before(id), self.clock.time())
+                order.entered(job)
+                if job.ended and not retry_requested(job.control, job.state.retries_seen):
+                    self.archive.put(job)  # not all of those that have ended are held at once
+                else:
+                    self.jobs[id] = job
                 self.unusable.pop(id, None)
                 self.changes.note()
 
@@ -156,16 +187,17 @@ class JobQueue:
                 if not job.refresh_control():
                     continue
                 self.changes.note()
+                self.changes.jobs.add(id)
                 if job.ended and retry_requested(job.control, job.state.retries_seen):
                     job.restart()
                 if job.requested == "cancelled" and not job.ended:
                     self.running.kill(id)
 
     def follow_logs(self) -> None:
-        """Read the trials that were added to tuning logs. Jobs share them."""
-        for job in self.active:
-            with self.skipping_unusable(job.id):
-                job.follow_logs()
+        """Read the trials that somebody else may have added to tuning logs: at some of them, others each time."""
+        for log in self.logs.due():
+            with suppress(StorageError):  # a job that has the task finds out, and is left out
+                log.refresh()
 
     def put_away(self, job: QueuedJob) -> None:
         """Move a job that has ended to the archive."""

@@ -5,49 +5,45 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from autotune.daemon.task_logs import Follower, TaskLog, TaskLogs
 from autotune.storage.formats import JobSpec
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.tuning_log import TuningLog
 
 
-@dataclass
-class JobTrials:
-    """The number and the times of the trials of each task of one job. Tasks are named by their index."""
+@dataclass(eq=False)
+class JobTrials(Follower):
+    """The number and the times of the trials of each task of one job. Tasks are named by their index.
+
+    `logs` are those that the daemon follows, for all of its jobs.
+    """
 
     workspace: Workspace
     paths: JobPaths
     spec: JobSpec
-    _logs: dict[int, TuningLog] = field(init=False)
-    _running_best: dict[int, tuple[float, ...]] = field(default_factory=dict)
-    _imported: dict[int, int] = field(default_factory=dict)
+    logs: TaskLogs = field(default_factory=TaskLogs)
+    _logs: dict[int, TaskLog] = field(init=False)
 
     def __post_init__(self) -> None:
-        folder = self.spec.target_key
+        folder, tasks = self.spec.target_key, self.spec.tasks
         self._logs = {
-            task: TuningLog(self.workspace.tuning_log(folder, self.spec.tasks[task].hash).records)
+            task: self.logs.of(self.workspace.tuning_log(folder, tasks[task].hash).records)
             for task in self.spec.tunable
         }
+        for log in self._logs.values():
+            log.followers.add(self)
 
-    def refresh(self, task: int) -> bool:
-        """Read the trials added to the log of a task, by this job or another. Returns whether there are any."""
-        best, running_best = math.inf, []
-        trials = self._logs[task].trials()
-        self._imported[task] = sum(trial.imported for trial in trials[self.spec.known_at_submit[task] :])
-        for trial in trials:
-            best = min(best, trial.median_us) if trial.median_us is not None else best
-            running_best.append(best)
-        if tuple(running_best) == self.running_best(task):
-            return False
-        self._running_best[task] = tuple(running_best)
-        return True
+    def refresh(self, task: int) -> None:
+        """Read the trials added to the log of a task, by this job or another."""
+        self._logs[task].refresh()
 
-    def refresh_all(self) -> bool:
-        """Read the trials added to the logs of all tasks. Returns whether there are any."""
-        return any([self.refresh(task) for task in self._logs])
+    def refresh_all(self) -> None:
+        """Read the trials added to the logs of all tasks."""
+        for log in self._logs.values():
+            log.refresh()
 
     def running_best(self, task: int) -> tuple[float, ...]:
         """Return the best time in microseconds after each trial of a task; infinity before the first success."""
-        return self._running_best.get(task, ())
+        return self._logs[task].running_best if task in self._logs else ()
 
     def best_us(self, task: int) -> float | None:
         """Return the best time of a task in microseconds; None before the first success."""
@@ -62,7 +58,9 @@ class JobTrials:
         known = len(self.running_best(task))
         if not self.spec.fresh:
             return known
-        return max(0, known - self.spec.known_at_submit[task] - self._imported.get(task, 0))
+        before = self.spec.known_at_submit[task]
+        imported = self._logs[task].imported_since(before) if task in self._logs else 0
+        return max(0, known - before - imported)
 
     @property
     def total(self) -> int:
@@ -71,5 +69,5 @@ class JobTrials:
 
     def next_round(self, task: int) -> int:
         """Return the number of the round after the last of which this job has logged a trial."""
-        rounds = [trial.round for trial in self._logs[task].trials() if trial.job == self.paths.folder.name]
-        return 1 + max(rounds, default=-1)
+        self._logs[task].refresh()
+        return 1 + self._logs[task].last_round(self.paths.folder.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import shutil
 import time
@@ -18,13 +19,21 @@ _LOG = logging.getLogger("autotune.daemon")
 
 def delete_leftovers(workspace: Workspace, lock_folder: Path) -> list[Path]:
     """Delete leftovers that are over an hour old, and return their paths. What cannot be deleted stays."""
-    folders = [lock_folder, *_folders(workspace)]
-    deleted = [path for folder in folders for path in remove_temporaries(folder)]
+    return [path for found in leftovers(workspace, lock_folder) for path in found]
+
+
+def leftovers(workspace: Workspace, lock_folder: Path) -> Iterator[list[Path]]:
+    """Delete leftovers, and yield what was deleted of each folder, one folder after the other."""
+    for folder in itertools.chain([lock_folder], _folders(workspace)):
+        yield _noted(remove_temporaries(folder))
     for folder in workspace.jobs.glob(workspace.incoming("*").name):
         with contextlib.suppress(OSError):
             if abandoned(folder):
                 shutil.rmtree(folder)
-                deleted.append(folder)
+                yield _noted([folder])
+
+
+def _noted(deleted: list[Path]) -> list[Path]:
     for path in deleted:
         _LOG.info("deleted %s, which a killed process left", path)
     return deleted

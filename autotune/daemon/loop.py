@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 
 from autotune.config import Config
 from autotune.daemon import uptime
@@ -16,7 +17,7 @@ from autotune.daemon.collector import Collector
 from autotune.daemon.dispatcher import Dispatcher
 from autotune.daemon.hours import Hours
 from autotune.daemon.job_queue import JobQueue
-from autotune.daemon.leftovers import delete_leftovers
+from autotune.daemon.leftovers import leftovers
 from autotune.daemon.pause import Pause
 from autotune.daemon.publisher import Publisher
 from autotune.daemon.running import RunningStages
@@ -37,6 +38,9 @@ from autotune.workers.runner import StageRunner
 
 _LOG = logging.getLogger("autotune.daemon")
 _DELETE_LEFTOVERS_EVERY_S = 3600.0
+_FOLDERS_AT_ONCE = 50
+# After the queue was read, it is not read again for so many times as long.
+_READING_PAUSE = 10.0
 
 
 @dataclass
@@ -72,7 +76,9 @@ class Daemon:
     _collector: Collector = field(init=False)
     _publisher: Publisher = field(init=False)
     _stop_by: float | None = None
+    _read_queue_at: float = 0.0
     _delete_leftovers_at: float = 0.0
+    _leftovers: Iterator[object] = field(default_factory=lambda: iter(()))
 
     def run(self) -> int:
         """Serve until drained, told to stop, or out of time. Returns the exit code.
@@ -107,7 +113,9 @@ class Daemon:
 
     def _local_workers(self) -> StageRunner:
         check_versions()
-        return WorkerPool(self.workspace, self.config.daemon.stop_grace_s, self.config.daemon.worker_stages)
+        settings = self.config.daemon
+        log_bytes = settings.log_mb * 1_000_000
+        return WorkerPool(self.workspace, settings.stop_grace_s, settings.worker_stages, log_bytes)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -169,9 +177,7 @@ class Daemon:
     def _tick(self) -> None:
         try:
             self._delete_leftovers()
-            if self._watch.changed() or self._pause.trouble:  # which may have kept a job from being read
-                self._queue.load()
-                self._queue.apply_controls()
+            self._read_queue()
             self._queue.retry_blocked()
             if not self._stopping:
                 self._dispatcher.dispatch()
@@ -183,10 +189,23 @@ class Daemon:
             self._pause.begin(str(problem))
         self._collect()
 
+    def _read_queue(self) -> None:
+        """Look for new jobs and requests, if there may be any; of a large queue no more often than it is worth."""
+        begun = self.clock.monotonic()
+        trouble = self._pause.trouble  # which may have kept a job from being read
+        if begun >= self._read_queue_at and (self._watch.changed() or trouble):
+            self._queue.load()
+            self._queue.apply_controls()
+            now = self.clock.monotonic()
+            self._read_queue_at = now + _READING_PAUSE * (now - begun)
+
     def _delete_leftovers(self) -> None:
+        """Look through some folders. Of a large queue all would take seconds."""
         if self.clock.monotonic() >= self._delete_leftovers_at:
             self._delete_leftovers_at = self.clock.monotonic() + _DELETE_LEFTOVERS_EVERY_S
-            delete_leftovers(self.workspace, self.config.machine.lock_folder)
+            self._leftovers = leftovers(self.workspace, self.config.machine.lock_folder)
+        for _ in islice(self._leftovers, _FOLDERS_AT_ONCE):
+            pass
 
     def _collect(self) -> None:
         """Wait for reports, a signal or the next poll, and take in what came."""
@@ -220,7 +239,7 @@ class Daemon:
         if self._stop_by is not None:
             overdue = self.clock.monotonic() >= self._stop_by or len(self._interrupts.received) > 1
             return overdue or not self._running
-        if not self.drain or not self._dispatcher.stalled or self._pause.trouble:
+        if not self.drain or not self._dispatcher.stalled or self._pause.trouble or self._publisher.behind:
             return False
         return not self._queue.retries_blocked and not self._repaired()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autotune.daemon.changes import Changes
 from autotune.daemon.clock import DaemonClock
@@ -22,11 +22,16 @@ from autotune.reasons import EndReason, Reason, sentence
 
 _LOG = logging.getLogger("autotune.daemon")
 _STATE_EVERY_S = 1.0
+# How long the states of jobs are written at a time, in seconds: while stages run, while none does, and at the end.
+_AT_ONCE_S, _IDLE_S, _LAST_S = 0.05, 0.5, 5.0
 
 
 @dataclass
 class Publisher:
-    """Publishes what has changed, at most once a second. `failed` says that a job has failed."""
+    """Publishes what has changed, at most once a second, and of very many jobs some at a time.
+
+    `failed` says that a job has failed.
+    """
 
     queue: JobQueue
     running: RunningStages
@@ -39,6 +44,12 @@ class Publisher:
     clock: DaemonClock
     failed: bool = False
     _published_at: float = 0.0
+    _left: dict[int, None] = field(default_factory=dict)
+
+    @property
+    def behind(self) -> bool:
+        """Whether there are jobs that have yet to be looked at."""
+        return bool(self._left)
 
     def publish(self, stopping: bool, last: bool = False) -> None:
         """Write the state files and the status file where they have changed.
@@ -51,21 +62,36 @@ class Publisher:
             DiskProblem: A file could not be written.
         """
         now, running = self.clock.monotonic(), self.running.views
-        if not (self.changes.unpublished or last):
+        if not (self.changes.unpublished or self._left or last):
             return
         if now - self._published_at < _STATE_EVERY_S and running and not last:
             return
-        self._published_at, self.changes.unpublished = now, False
-        planner, waits = self.dispatcher.planner, {**self.dispatcher.plan.waits, **self.queue.excluded}
-        # The status file comes first: it is small and may still fit on a full disk.
-        self.status_file.publish(planner, running, waits, stopping, self.pause.trouble, self.collector.busy)
-        for job in list(self.queue.jobs.values()):
+        self._published_at = now
+        if self.changes.unpublished or last:
+            self.changes.unpublished = False
+            planner, waits = self.dispatcher.planner, {**self.dispatcher.plan.waits, **self.queue.excluded}
+            # The status file comes first: it is small and may still fit on a full disk.
+            self.status_file.publish(planner, running, waits, stopping, self.pause.trouble, self.collector.busy)
+            self._left |= dict.fromkeys(self.queue.jobs)
+        self._publish_jobs(running, now + (_LAST_S if last else _AT_ONCE_S if running else _IDLE_S))
+
+    def _publish_jobs(self, running: list[RunningView], until: float) -> None:
+        """Publish the jobs that something has happened to, and of the others as many as there is time for."""
+        for id in list(self.changes.jobs):
+            self._publish_one(id, running)
+            self.changes.jobs.discard(id)
+        while self._left and self.clock.monotonic() < until:
+            self._publish_one(next(iter(self._left)), running)
+
+    def _publish_one(self, id: int, running: list[RunningView]) -> None:
+        if (job := self.queue.jobs.get(id)) is not None:
             if not job.ended:
-                with self.queue.skipping_unusable(job.id):
+                with self.queue.skipping_unusable(id):
                     self._publish_job(job, running)
             if job.ended:
                 self.queue.put_away(job)
-                self.stage_times.forget(job.id)
+                self.stage_times.forget(id)
+        self._left.pop(id, None)
 
     def _publish_job(self, job: QueuedJob, running: list[RunningView]) -> None:
         busy = any(view.id.job == job.id for view in running)

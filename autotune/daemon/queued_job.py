@@ -11,6 +11,8 @@ from autotune.daemon.job_journal import JobJournal
 from autotune.daemon.job_progress import JobProgress
 from autotune.daemon.job_rounds import JobRounds
 from autotune.daemon.job_trials import JobTrials
+from autotune.daemon.task_logs import TaskLogs
+from autotune.planning.budget import ended
 from autotune.planning.view import JobView, StageId, TaskView
 from autotune.reasons import Reason
 from autotune.storage.atomic import stamp
@@ -18,6 +20,8 @@ from autotune.storage.formats import Control, JobSpec, JobState, StageFile, Stat
 from autotune.storage.job_files import read_control, read_spec, read_state
 from autotune.storage.job_state import requested_state
 from autotune.storage.paths import JobPaths, Workspace
+
+_NO_CONTROL = (0, 0)
 
 
 @dataclass
@@ -44,23 +48,32 @@ class QueuedJob:
     submitted_at: float = 0.0
     served_at: float = 0.0
     _view: JobView | None = None
-    _control_seen: tuple[int, int] = (0, 0)
+    _over: tuple[JobView | None, bool] = (None, False)
+    _control_seen: tuple[int, int] = _NO_CONTROL
 
     @classmethod
-    def open(cls, workspace: Workspace, paths: JobPaths, config: Config) -> QueuedJob:
+    def open(cls, workspace: Workspace, paths: JobPaths, config: Config, logs: TaskLogs | None = None) -> QueuedJob:
         """Read a job.
+
+        Args:
+            workspace: Its workspace.
+            paths: Its files.
+            config: The settings.
+            logs: The tuning logs that are followed already.
 
         Raises:
             StorageError: A file of the job cannot be used; the job cannot be run.
         """
+        control_seen = _stamp(paths)
         spec, control, state = read_spec(paths), read_control(paths), read_state(paths)
-        journal, trials = JobJournal(paths), JobTrials(workspace, paths, spec)
+        journal, trials = JobJournal(paths), JobTrials(workspace, paths, spec, logs or TaskLogs())
         rounds = JobRounds(paths, spec, trials, journal)
         progress = JobProgress(paths, spec, trials, journal, state)
         if spec.within_s is not None:
             journal.recall()
         job = cls(paths, config, spec, control, rounds, trials, progress, journal, submitted_at=spec.submitted_at)
-        if not job.ended:
+        if not job.ended:  # else `refresh_control` looks for a retry
+            job._control_seen = control_seen
             job.reload()
         return job
 
@@ -95,11 +108,8 @@ class QueuedJob:
 
     def refresh_control(self) -> bool:
         """Read what the user wants, if the file has changed. Returns whether it has."""
-        try:
-            seen = stamp(self.paths.control)
-        except FileNotFoundError:
-            return False
-        if seen == self._control_seen:
+        seen = _stamp(self.paths)
+        if seen in (_NO_CONTROL, self._control_seen):
             return False
         self._control_seen = seen
         self.control = read_control(self.paths)
@@ -134,8 +144,7 @@ class QueuedJob:
 
     def follow_logs(self) -> None:
         """Read the trials added to the tuning logs, by this job or another."""
-        if self.trials.refresh_all():
-            self._view = None
+        self.trials.refresh_all()
 
     def mark_exhausted(self, task: int) -> None:
         """Note that the search of a task has no more candidates."""
@@ -167,9 +176,27 @@ class QueuedJob:
 
     def view(self) -> JobView:
         """Return the job as the planner sees it: the same object until the job has changed."""
-        if self._view is None or self._view.time_used != _time_used(self):
+        if self._view is None or self.outdated:
+            self.trials.changed = False
             self._view = self._new_view()
         return self._view
+
+    @property
+    def over(self) -> bool:
+        """Whether the job has come to its end, by its last view, unless a stage of it runs."""
+        view = self.last_view()
+        if self._over[0] is not view:
+            self._over = (view, ended(view, ()) is not None)
+        return self._over[1]
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the job has changed since its last view, such as by trials that another job has added."""
+        return self._view is None or self.trials.changed or self._view.time_used != _time_used(self)
+
+    def last_view(self) -> JobView:
+        """Return the view that was last asked for, even if trials have been added since."""
+        return self._view or self.view()
 
     def _new_view(self) -> JobView:
         return JobView(
@@ -198,6 +225,13 @@ class QueuedJob:
             exhausted=index in self.exhausted or not task.tunable,
             set_aside=bool(self.progress.task(index).set_aside),
         )
+
+
+def _stamp(paths: JobPaths) -> tuple[int, int]:
+    try:
+        return stamp(paths.control)
+    except FileNotFoundError:
+        return _NO_CONTROL
 
 
 def _time_used(job: QueuedJob) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from enum import IntEnum
 
 from autotune.planning.estimates import Estimates
 from autotune.planning.planned_job import PlannedJob
@@ -16,6 +17,14 @@ from autotune.planning.remaining import RemainingWork
 from autotune.planning.resources import ResourcePool
 from autotune.planning.task_claims import TaskClaims
 from autotune.planning.view import JobView, Kind, MachineResources, RunningView, StageId, StageView
+
+
+class _Part(IntEnum):
+    """What of a job may have changed. Each includes those before it."""
+
+    CLAIMS = 0  # which of its tasks others work on
+    STAGES = 1  # its running and ready stages
+    REMAINING = 2  # its remaining work
 
 
 class Board:
@@ -43,8 +52,8 @@ class Board:
         self.totals = self.queues
         self.running: dict[StageId, RunningView] = {}
         self._claims = TaskClaims()
-        # Jobs to look at again, and whether their remaining work may have changed.
-        self._stale: dict[int, bool] = {}
+        # Jobs to look at again, and what of them may have changed.
+        self._stale: dict[int, _Part] = {}
         self._rounds_begun = 0
         self._orphans = 0  # running stages whose job is not on the board
 
@@ -59,7 +68,7 @@ class Board:
                     self._orphans -= 1
         else:
             job.view = view
-        self._stale[view.id] = True
+        self._stale[view.id] = _Part.REMAINING
 
     def remove_job(self, id: int) -> None:
         """Forget a job. Its running stages keep their CPUs and devices until they end."""
@@ -68,7 +77,7 @@ class Board:
             job.view = _without_tasks(job.view)
             self._orphans += len(job.running)
             job.running = {}
-            self._update(job)
+            self._update(job, _Part.REMAINING)
             del self.jobs[id]
             self._stale.pop(id, None)
 
@@ -84,7 +93,8 @@ class Board:
         else:
             job.running[stage.id] = stage
             # The remaining work of a job depends on which of its searches run, not on its other stages.
-            self._stale[stage.id.job] = self._stale.get(stage.id.job, False) or stage.kind == "search"
+            part = _Part.REMAINING if stage.kind == "search" else _Part.STAGES
+            self._stale[stage.id.job] = max(part, self._stale.get(stage.id.job, part))
 
     def stage_ended(self, id: StageId) -> None:
         """Give back the resources of a running stage."""
@@ -95,7 +105,7 @@ class Board:
             self._orphans -= 1
         else:
             del job.running[id]
-            self._stale[id.job] = True
+            self._stale[id.job] = _Part.REMAINING
 
     @property
     def stages_running(self) -> int:
@@ -152,9 +162,14 @@ class Board:
         """Update the queues by the jobs that have changed."""
         while self._stale:
             id = next(iter(self._stale))
-            self._update(self.jobs[id], self._stale.pop(id))
+            job, part = self.jobs[id], self._stale.pop(id)
+            if part == _Part.CLAIMS:
+                job.reason = None
+                self._queue(job, "begin", self._next_search(job))
+            else:
+                self._update(job, part)
 
-    def _update(self, job: PlannedJob, remaining_changed: bool = True) -> None:
+    def _update(self, job: PlannedJob, part: _Part) -> None:
         claims, begun, batches = job.claims, job.rounds_begun, job.ready_batches
         job.update(job.view.device in self.machine.kinds)
         job.reason = None
@@ -162,8 +177,8 @@ class Board:
         self._rounds_begun += job.rounds_begun - begun
         if job.claims != claims:
             for other in self._claims.change(job.view.id, claims, job.claims):
-                self._stale.setdefault(other, False)
-        if self.policy.uses_estimates and remaining_changed:
+                self._stale.setdefault(other, _Part.CLAIMS)
+        if self.policy.uses_estimates and part == _Part.REMAINING:
             self._update_remaining(job)
         self._queue(job, "measure", job.next_measurement())
         self._queue(job, "continue", job.next_continuation())

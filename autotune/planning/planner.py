@@ -114,9 +114,9 @@ class Planner:
         return {id: self._why(job) for id, job in sorted(self._board.jobs.items()) if not job.running}
 
     def _why(self, job: PlannedJob) -> Reason:
-        """Return the reason, which is kept while the job has a ready stage: what changes one then changes the other."""
+        """Return the reason, which is kept while the job has a ready stage or waits for a task."""
         reason = job.reason or self._reason(job)
-        job.reason = reason if job.queued else None
+        job.reason = reason if job.queued or job.watched else None
         return reason
 
     def _reason(self, job: PlannedJob) -> Reason:

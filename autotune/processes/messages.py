@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from autotune.processes import channel
 from autotune.processes.channel import MessageReader
-from autotune.storage.formats import InputSpec, Kind, TaskSpec, from_json, to_json
+from autotune.storage.formats import Entry, InputSpec, Kind, ShapeBinding, TaskSpec, from_json, to_json
 
 StageOutcome = Literal["done", "failed", "busy", "blocked", "unfit", "crashed", "timeout"]
 
@@ -103,8 +103,7 @@ class ImportRequest:
         threads: how many threads candidates are measured on.
         cpus: the CPUs to work on; one of them is leased.
         lock_folder: where leases are.
-        inputs: inputs whose shape or type the user gave.
-        dims: sizes of open dimensions by their names.
+        shapes: the sets of shapes to import the model with.
         values: inputs that are constants, by their names.
         winograd: whether 3x3 convolutions may be computed by Winograd's algorithm.
         folder: where to write the model's snapshot and the programs of its tasks; None to write nothing.
@@ -115,8 +114,7 @@ class ImportRequest:
     threads: int
     cpus: tuple[int, ...]
     lock_folder: str
-    inputs: tuple[InputSpec, ...]
-    dims: dict[str, int]
+    shapes: tuple[ShapeBinding, ...]
     values: dict[str, float]
     winograd: bool
     folder: str | None
@@ -133,6 +131,8 @@ class ImportAnswer:
         spaces: the sizes of the tasks' design spaces.
         model_size: of the snapshot, in bytes; 0 if none was written.
         model_crc32: of the snapshot.
+        inputs: those of the first set of shapes.
+        entries: the sets of shapes where there are several.
     """
 
     target: dict[str, Any]
@@ -143,6 +143,7 @@ class ImportAnswer:
     model_size: int = 0
     model_crc32: int = 0
     former_keys: tuple[str, ...] = ()
+    entries: tuple[Entry, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class ExportRequest:
         tolerance: the largest error that is accepted, relative to the largest value of its output.
         turns: how often each model is timed.
         contenders: how many candidates of each task are timed again.
-        inputs: the file with the inputs to verify and to compare on; None to draw them.
+        inputs: files with inputs to verify and to compare on, each for one set of shapes; others are drawn.
         source: whether to write the network as C++ source, too.
     """
 
@@ -174,7 +175,7 @@ class ExportRequest:
     tolerance: float
     turns: int
     contenders: int
-    inputs: str | None
+    inputs: tuple[str, ...]
     source: bool = False
 
 

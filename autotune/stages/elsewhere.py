@@ -6,7 +6,7 @@ here: a task's first candidates are the best schedules known elsewhere, and the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -19,6 +19,7 @@ from autotune.storage import device_kind
 from autotune.storage.device_kind import DeviceKind, is_private, target_keys
 from autotune.storage.formats import Candidate, Trial
 from autotune.storage.paths import TaskLogPaths
+from autotune.storage.trial_index import Entry, by_time
 from autotune.storage.tuning_log import TuningLog
 
 # A task's first trials are known schedules, up to this number.
@@ -29,11 +30,19 @@ _LEARNT_FROM = 256
 
 @dataclass(frozen=True)
 class _Log:
-    """A tuning log of another kind of device. `near` means that only the version of TVM differs."""
+    """A tuning log of another kind of device.
+
+    Attributes:
+        paths: Its files.
+        near: Whether only the version of TVM differs.
+        log: The log.
+        timed: Its trials that have a time, fastest first.
+    """
 
     paths: TaskLogPaths
     near: bool
-    timed: tuple[Trial, ...]
+    log: TuningLog
+    timed: tuple[Entry, ...]
 
 
 def first_candidates(
@@ -50,7 +59,8 @@ def first_candidates(
     wanted = min(stage.count, _TRIED_FIRST - len(trials) - len(pending))
     if wanted <= 0 or stage.attempt:  # rebuilding a schedule may have ended the last attempt
         return []
-    best = [trial for log in _logs(stage, stage.task.hash) for trial in log.timed[:_TRIED_FIRST]][:_TRIED_FIRST]
+    logs = _logs(stage, stage.task.hash)
+    best = [trial for log in logs for trial in log.log.trials_of(log.timed[:_TRIED_FIRST])][:_TRIED_FIRST]
     if not best:
         return []
     from autotune.tvm_backend.search.known import rebuild
@@ -77,7 +87,7 @@ def trial_features(stage: Stage, most: int) -> list[Any]:
         for log in _logs(stage, stage.spec.tasks[task].hash):
             if most <= 0:
                 return found
-            learnt = log.timed[: min(most, _LEARNT_FROM)]
+            learnt = log.log.trials_of(log.timed[: min(most, _LEARNT_FROM)])
             found.append(features.of_task(stage, task, learnt, log.paths.features))
             most -= len(learnt)
     return found
@@ -93,16 +103,17 @@ def _logs(stage: Stage, task: str) -> list[_Log]:
         kind = device_kind.read(stage.workspace, key)
         if key != own and not is_private(key) and _kind_of(key, kind) == stage.spec.target_kind:
             paths = stage.workspace.tuning_log(key, task)
-            if timed := tuple(_timed(paths)):
-                found.append(_Log(paths, _is_near(stage, kind), timed))
+            log = TuningLog(paths.records)
+            if timed := _timed(log):
+                found.append(_Log(paths, _is_near(stage, kind), log, timed))
     return sorted(found, key=lambda log: (not log.near, -len(log.timed)))
 
 
-def _timed(paths: TaskLogPaths) -> Iterator[Trial]:
-    """Yield the trials of a log that have a time, fastest first; none where it cannot be read."""
+def _timed(log: TuningLog) -> tuple[Entry, ...]:
+    """Return the trials of a log that have a time, fastest first; none where it cannot be read."""
     with suppress(StorageError):
-        timed = (trial for trial in TuningLog(paths.records).trials() if trial.median_us)
-        yield from sorted(timed, key=lambda trial: trial.median_us or 0.0)
+        return tuple(by_time(log.entries()))
+    return ()
 
 
 def _kind_of(key: str, kind: DeviceKind | None) -> str:

@@ -44,12 +44,12 @@ def run(stage: Stage) -> dict[str, Any]:
         marked; and `busy`, the reason.
     """
     folder = stage.paths.artifacts_of(stage.file.task, stage.file.round)
-    known = {trial.hash: trial for trial in stage.log().trials()}
+    known = {entry.hash: entry.median_us for entry in stage.log().entries()}
     waiting = [candidate for candidate in stage.file.candidates if candidate.hash not in known]
     if any(candidate.failure is None and not _intact(candidate, folder) for candidate in waiting):
         stage.advance("build", stage.file.candidates)
         return {"measured": 0, "failed": 0, "rebuild": True}
-    session = Session([trial.median_us for trial in known.values() if trial.median_us], load_quiet(stage.workspace))
+    session = Session(list(filter(None, known.values())), load_quiet(stage.workspace))
     with tracked(stage) as progress:
         trials = _measure(stage, progress, folder, with_quarantine(stage, progress, waiting), session)
     session.save(stage)

@@ -12,6 +12,7 @@ from typing import Any
 from autotune import strategies
 from autotune.errors import WorkerError
 from autotune.stages import elsewhere, simulated, train
+from autotune.stages.learnt import trials_to_learn_from
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, TaskSpec, Trial
 
@@ -34,12 +35,13 @@ def run(stage: Stage) -> dict[str, Any]:
     # Read in this order: a round that ends in between is in the log, any other one in its stage file.
     pending = stage.pending()
     excluded = stage.quarantine().failures(stage.spec.target_kind)
-    trials = stage.log().trials()
+    known = {entry.hash for entry in stage.log().entries()}
     if stage.simulated:
-        known = {item.hash for item in pending} | set(excluded)
-        candidates, counts = simulated.propose(stage, trials, known), dict[str, int]()
+        known |= {item.hash for item in pending} | set(excluded)
+        candidates, counts = simulated.propose(stage, known), dict[str, int]()
     else:
-        candidates, counts = _known_first(stage, trials, pending, excluded)
+        trials = trials_to_learn_from(stage.log())
+        candidates, counts = _known_first(stage, trials, pending, known.union(excluded))
     if candidates:
         stage.advance("build", candidates)
     return {"proposed": len(candidates), **counts}
@@ -104,8 +106,7 @@ def _warm_starts(stage: Stage) -> tuple[Any, ...]:
         for index, task in enumerate(stage.spec.tasks)
         if index != stage.file.task and _operator(task) == _operator(stage.task)
     ]
-    timed = ([trial for trial in stage.log(index).trials() if trial.median_us] for index in similar)
-    best = (sorted(trials, key=lambda trial: trial.median_us or 0.0)[:_WARM_STARTS_PER_TASK] for trials in timed)
+    best = (stage.log(index).fastest(_WARM_STARTS_PER_TASK) for index in similar)
     return tuple(trial.trace for trial in itertools.chain.from_iterable(best))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,10 +28,9 @@ _NOISE = 0.005
 _LIBRARY_BYTES = 4096
 
 
-def propose(stage: Stage, trials: Sequence[Trial], pending: Collection[str]) -> list[Candidate]:
-    """Return the first `stage.count` candidates of the task's endless sequence that are neither known nor pending."""
+def propose(stage: Stage, known: Collection[str]) -> list[Candidate]:
+    """Return the first `stage.count` candidates of the task's endless sequence that are not known."""
     _sleep(seconds_of(stage, "search"))
-    known = {trial.hash for trial in trials} | set(pending)
     found: list[Candidate] = []
     number = 0
     while len(found) < stage.count:
@@ -74,7 +73,7 @@ def timer(stage: Stage) -> Callable[[Candidate], list[float]]:
 def learn(stage: Stage) -> int:
     """Sleep as long as training takes; return the number of trials there are to learn from."""
     _sleep(seconds_of(stage, "train"))
-    return sum(len(stage.log(task).trials()) for task in stage.spec.tunable)
+    return sum(len(stage.log(task).entries()) for task in stage.spec.tunable)
 
 
 def device_of(stage: Stage) -> DeviceSettings:
@@ -132,8 +131,9 @@ def _recorded(stage: Stage, candidate: Candidate) -> Trial | None:
     device = device_of(stage)
     if not device.trials:
         return None
-    trials = TuningLog(stage.workspace.root / device.trials).trials()
-    return trials[_number(candidate) % len(trials)] if trials else None
+    log = TuningLog(stage.workspace.root / device.trials)
+    entries = log.entries()
+    return next(iter(log.trials_of([entries[_number(candidate) % len(entries)]])), None) if entries else None
 
 
 def _number(candidate: Candidate) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from autotune.errors import StorageError
 from autotune.stages import elsewhere, features, simulated
+from autotune.stages.learnt import trials_to_learn_from
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_bytes, publish_json, read_json, remove
 from autotune.storage.job_files import checksum
@@ -37,8 +38,8 @@ def run(stage: Stage) -> dict[str, Any]:
 def update_model(stage: Stage) -> int:
     """Train the cost model on the trials of all tasks of the job, unless it knows nearly all of them.
 
-    While the job has few trials, those of other jobs for the same kind of device are added, since they tell which loop
-    nests suit it.
+    Of a task with very many trials, it learns from some; see `learnt.py`. While the job has few trials, those of other
+    jobs for the same kind of device are added, since they tell which loop nests suit it.
 
     Returns:
         The number of the job's trials that the model was trained on.
@@ -49,12 +50,13 @@ def update_model(stage: Stage) -> int:
     from autotune.tvm_backend.search.cost_model import CostModel
     from autotune.tvm_backend.search.prior import prior
 
-    logs = {task: stage.log(task).trials() for task in stage.spec.tunable}
-    total = sum(map(len, logs.values()))
+    logs = {task: stage.log(task) for task in stage.spec.tunable}
+    total = sum(len(log.entries()) for log in logs.values())
     before = _trained_on(stage)
     if total < before * _GROWTH and is_intact(stage.paths):
         return before
-    known = [features.of_task(stage, task, trials) for task, trials in logs.items() if trials]
+    learnt = {task: trials_to_learn_from(log) for task, log in logs.items()}
+    known = [features.of_task(stage, task, trials) for task, trials in learnt.items() if trials]
     known += elsewhere.trial_features(stage, max(0, _ENOUGH - total))
     known += features.of_other_jobs(stage, max(0, _ENOUGH - sum(len(found.hashes) for found in known)))
     rows: list[Any] = []

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 from autotune import schema
 from autotune.errors import DamagedFile, InvalidData
 from autotune.reasons import Reason
+from autotune.storage import upgrades
 from autotune.storage.atomic import publish_json, read_versioned_json
 
 Kind = Literal["search", "build", "measure", "train"]
@@ -37,8 +38,33 @@ class InputSpec:
 
 
 @dataclass(frozen=True)
+class ShapeBinding:
+    """One of the sets of shapes that the user asked for: of inputs, and of open dimensions by name."""
+
+    name: str = "main"
+    inputs: tuple[InputSpec, ...] = ()
+    dims: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One set of shapes of a job's model, and the function of the exported library for inputs of these shapes.
+
+    `weights` says how often the model runs each task of the job at these shapes.
+    """
+
+    name: str
+    inputs: tuple[InputSpec, ...]
+    weights: tuple[int, ...]
+    asked: ShapeBinding = field(default_factory=ShapeBinding)
+
+
+@dataclass(frozen=True)
 class TaskSpec:
-    """One task of a job. `tunable` is false if its search space holds a single schedule."""
+    """One task of a job. `tunable` is false if its search space holds a single schedule.
+
+    `weight` is the sum over the sets of shapes of the job.
+    """
 
     name: str
     hash: str
@@ -58,6 +84,7 @@ class JobSpec:
     """What was submitted. `submit` writes it once.
 
     `machine` is the CPU of the machine that it was submitted on. `values` are inputs of the model that are constants.
+    `entries` are its sets of shapes where there are several. `inputs` are those of the first.
     `within_s` is the time that its stages may run for, in seconds; None for no limit.
     """
 
@@ -87,6 +114,12 @@ class JobSpec:
     machine: str = ""
     values: dict[str, float] = field(default_factory=dict)
     within_s: float | None = None
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def all_entries(self) -> tuple[Entry, ...]:
+        """Its sets of shapes. A single one is the entry `main`."""
+        return self.entries or (Entry("main", self.inputs, tuple(task.weight for task in self.tasks)),)
 
     @property
     def tunable(self) -> tuple[int, ...]:
@@ -204,11 +237,16 @@ class Trial:
     @property
     def median_us(self) -> float | None:
         """Return the median of the repeats in microseconds; None for a failed trial."""
-        if not self.times_us:
-            return None
-        ordered = sorted(self.times_us)
-        middle = len(ordered) // 2
-        return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+        return median(self.times_us)
+
+
+def median(times: tuple[float, ...]) -> float | None:
+    """Return the median of times; None if there are none."""
+    if not times:
+        return None
+    ordered = sorted(times)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 @dataclass(frozen=True)
@@ -357,25 +395,8 @@ def read(kind: type[T], path: Path) -> T:
         raise DamagedFile(f"{path} is not a valid {name} file: {error}") from error
 
 
-def _upgrade_reason(data: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade a control or state file of version 1, whose reason is a sentence."""
-    return {**data, "reason": _reason_of(data["reason"])} if "reason" in data else data
-
-
-def _upgrade_waits(data: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade a daemon file of version 1, whose reasons to wait are sentences."""
-    waits = data.get("waits")
-    if not isinstance(waits, dict):
-        return data
-    return {**data, "waits": {job: _reason_of(said) for job, said in waits.items() if said}}
-
-
-def _reason_of(said: Any) -> Any:
-    return ({"kind": "unspecified", "wording": said} if said else None) if isinstance(said, str) else said
-
-
 _UPGRADES: dict[Any, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    Control: _upgrade_reason,
-    JobState: _upgrade_reason,
-    DaemonInfo: _upgrade_waits,
+    Control: upgrades.reason,
+    JobState: upgrades.reason,
+    DaemonInfo: upgrades.waits,
 }

@@ -54,7 +54,8 @@ def _spec_fault(paths: JobPaths, spec: JobSpec) -> str:
         return f"its target's key {spec.target_key!r} is no file name"
     if wrong := [task.hash for task in spec.tasks if not _HASH.fullmatch(task.hash)]:
         return f"the task's hash {wrong[0]!r} is no file name"
-    if len(spec.known_at_submit) != len(spec.tasks) or not all(map(math.isfinite, numbers)):
+    counts = {len(spec.known_at_submit), *(len(entry.weights) for entry in spec.entries)}
+    if counts != {len(spec.tasks)} or not all(map(math.isfinite, numbers)):
         return "its numbers do not fit together"
     return "its numbers are out of range" if spec.trials < 1 or spec.trials_per_round < 1 else ""
 

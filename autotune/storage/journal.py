@@ -160,7 +160,12 @@ def append(path: Path, event: Event) -> None:
     Raises:
         StorageError: The journal cannot be written, or a newer version wrote it.
     """
-    log_of(path).append([{"event": event.EVENT.value, **formats.to_json(event)}])
+    log_of(path).append([record_of(event)])
+
+
+def record_of(event: Event) -> dict[str, Any]:
+    """Return the line of a journal for an event, as `append` adds it."""
+    return {"event": event.EVENT.value, **formats.to_json(event)}
 
 
 def read(path: Path) -> list[Event | UnknownEvent]:

@@ -16,7 +16,8 @@ WORKSPACE/
       model.onnx                   the copy of the model that is tuned
       exported.json                what the last export measured; may be deleted
       rewritten.onnx               the graph that was imported instead, for a model that the importer does not take
-      model.weights, rewritten...  the weights of either, if they are too many for one ONNX file
+      rewritten-1.onnx             the same for the second set of shapes, and so on
+      model.weights, rewritten...  the weights of either, if they are too many for one ONNX file or shared by several
       tasks/003.json               the tensor program of task 3
       stages/t003-r0002.json       the stage of round 2 of task 3 that waits or runs
       stages/.t003-r0002.now       the candidate that this stage is building or measuring
@@ -26,22 +27,31 @@ WORKSPACE/
   logs/
     tuning/TARGET/HASH.jsonl       the tuning log of one task on one kind of device
     tuning/TARGET/device.json      the kind of device that TARGET stands for
+    tuning/TARGET/HASH.index       what planning needs of each of its trials; derived, may be deleted
     tuning/TARGET/HASH.npz         features and times of its trials; derived, may be deleted
     estimates.json                 how long stages take; derived, may be deleted
     daemon.jsonl                   when a daemon served this workspace
     tuning/TARGET/HASH.reference.npz  the task's outputs for random inputs; derived, may be deleted
     quarantine.jsonl               candidates that crashed, hung, ran out of memory or computed wrong results
-    daemon.log, worker-KIND.log
+    daemon.log, worker-KIND.log    text for people; with .1 at the end what was there before
 """
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 _JOB_FOLDER = re.compile(r"^(\d{4,})-(.+)$")
 _STAGE_FILE = re.compile(r"^t(\d{3,})-r(\d{4,})\.json$")
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a symbolic link to itself, say
+        return False
 
 
 @dataclass(frozen=True)
@@ -79,9 +89,13 @@ class JobPaths:
     def exported(self) -> Path:
         return self.folder / "exported.json"
 
+    def rewritten_model(self, entry: int = 0) -> Path:
+        """Return the graph that is imported for a set of shapes, counted from 0."""
+        return self.folder / (f"rewritten-{entry}.onnx" if entry else "rewritten.onnx")
+
     @property
-    def rewritten_model(self) -> Path:
-        return self.folder / "rewritten.onnx"
+    def rewritten_weights(self) -> Path:
+        return self.weights_of(self.rewritten_model())
 
     @staticmethod
     def weights_of(model: Path) -> Path:
@@ -136,6 +150,10 @@ class TaskLogPaths:
     records: Path
 
     @property
+    def index(self) -> Path:
+        return self.records.with_suffix(".index")
+
+    @property
     def features(self) -> Path:
         return self.records.with_suffix(".npz")
 
@@ -184,8 +202,10 @@ class Workspace:
         """Return the submitted jobs by id. Jobs that `submit` is still writing are left out."""
         if not self.jobs.is_dir():
             return []
-        found = [JobPaths(path) for path in self.jobs.iterdir() if _JOB_FOLDER.match(path.name) and path.is_dir()]
-        return sorted(found, key=lambda job: job.id)
+        with os.scandir(self.jobs) as entries:  # which tells folders from files without a look at each
+            names = [(match, entry) for entry in entries if (match := _JOB_FOLDER.match(entry.name))]
+            found = [(int(match[1]), entry.name) for match, entry in names if _is_folder(entry)]
+        return [JobPaths(self.jobs / name) for _, name in sorted(found)]
 
     def sweep_exports(self, sweep: str) -> Path:
         return self.root / "sweeps" / sweep

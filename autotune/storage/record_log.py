@@ -6,31 +6,49 @@ first line is the header, which names the format and its version.
 Writers hold a lock. Before they append they repair the log: they cut off an incomplete last line, which a killed writer
 leaves; they move damaged lines to `<log>.damaged`; they write a lost header again. Each repair is a warning of the
 logger `autotune.storage`. Readers take no lock, never wait and change nothing; they skip lines that are not whole.
+
+A log that nobody has changed since a writer left it need not be checked again. A seal tells: the inode, the size and
+the time of change. The clock of the file system ticks in milliseconds, so that two changes may have the same time.
+A writer therefore sets the time itself, to microseconds. Any later change gives the file another time.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
+import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from autotune.errors import DamagedFile, NewerFormat, disk_problem
 from autotune.storage import locks
 from autotune.storage.atomic import publish_bytes, sync_folder, write_all
 
-__all__ = ["START", "NewRecords", "Position", "Record", "RecordLog", "Transaction", "decode_line", "encode_line"]
+__all__ = [
+    "START",
+    "NewLines",
+    "NewRecords",
+    "Position",
+    "Record",
+    "RecordLog",
+    "Seal",
+    "Transaction",
+    "decode_line",
+    "encode_line",
+]
 
 Record = dict[str, Any]
 
 _LOG = logging.getLogger("autotune.storage")
 _CHECKSUM_LENGTH = 8
+_BUFFER = 1 << 20
 
 
 class Position(NamedTuple):
@@ -42,6 +60,26 @@ class Position(NamedTuple):
 
 
 START = Position()
+
+
+class Seal(NamedTuple):
+    """What a log looks like while nobody has changed it: its inode, its size, and its time of change in nanoseconds."""
+
+    inode: int
+    size: int
+    changed_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Seal:
+        """Return the seal of a file as it is."""
+        return cls(status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+class NewLines(NamedTuple):
+    """The lines after a position, without the header, each with the position after it; see `NewRecords`."""
+
+    lines: Iterator[tuple[bytes, Position]]
+    restarted: bool
 
 
 class NewRecords(NamedTuple):
@@ -66,6 +104,9 @@ class RecordLog:
         format: The name of its format.
         version: The newest version that is read, and that is written.
         meta: More entries for the header of a new log.
+
+    Attributes:
+        seal: What the log looked like after the last append of this object; None where that cannot be told.
     """
 
     def __init__(self, path: Path, format: str, version: int, meta: Mapping[str, Any] | None = None) -> None:
@@ -75,6 +116,7 @@ class RecordLog:
         self._header = encode_line({**(meta or {}), "format": format, "version": version})
         self._lock_path = path.with_name(path.name + ".lock")
         self._damaged_path = path.with_name(path.name + ".damaged")
+        self.seal: Seal | None = None
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Repair the log if need be, append records, and return once they are durable.
@@ -93,12 +135,15 @@ class RecordLog:
             self._write(data)
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self, sealed: Callable[[], Seal | None] | None = None) -> Iterator[Transaction]:
         """Hold the log's lock, so that nobody else appends between reading and appending.
 
         There is no rollback: what was appended stays. Raises what `append` raises.
+
+        Args:
+            sealed: Called under the lock; returns the seal that another writer has left, None if there is none.
         """
-        with self._repaired():
+        with self._repaired(sealed):
             yield Transaction(self)
 
     def read(self) -> list[Record]:
@@ -126,28 +171,53 @@ class RecordLog:
         Raises:
             Exception: What `read` raises.
         """
+        records, new = list[Record](), self.lines_from(position)
+        end = START if new.restarted else position
+        for line, after in new.lines:
+            end = after
+            if (record := decode_line(line)) is not None:
+                records.append(record)
+        return NewRecords(records, end, new.restarted)
+
+    def has(self, position: Position) -> bool:
+        """Return whether a line ends at this position, and is the one that it says."""
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                return _still_there(file.fileno(), position)
+        except OSError:
+            return False
+
+    def lines_from(self, position: Position) -> NewLines:
+        """Return the lines that were written since an earlier read, as they stand there; a damaged one is empty.
+
+        All lines of a log are read one by one, as they are asked for.
+
+        Raises:
+            Exception: What `read` raises, now or with a line.
+        """
+        if position == START:
+            return NewLines(self._all_lines(), restarted=False)
         try:
             with open(self.path, "rb") as file:
-                if position != START and not _still_there(file.fileno(), position):
-                    return self._parse(file.read(), START)._replace(restarted=True)
-                file.seek(position.offset)
-                return self._parse(file.read(), position)
+                if _still_there(file.fileno(), position):
+                    file.seek(position.offset)
+                    return NewLines(iter(list(_placed(file, position))), restarted=False)
         except (FileNotFoundError, IsADirectoryError):
-            return NewRecords([], START, restarted=position != START)
+            return NewLines(iter(()), restarted=True)
         except OSError as error:
             raise disk_problem("read", self.path, error) from error
+        return NewLines(self._all_lines(), restarted=True)
 
-    def _parse(self, data: bytes, position: Position) -> NewRecords:
-        scan = _scan(data)
-        lines = scan.lines
-        if position == START and lines and self._is_header(lines[0]):
-            lines = lines[1:]
-        records = [record for line in lines if (record := decode_line(line)) is not None]
-        if scan.lines:
-            last = scan.lines[-1]
-            end = position.offset + len(data) - len(scan.torn)
-            position = Position(end, len(last), zlib.crc32(last))
-        return NewRecords(records, position, restarted=False)
+    def _all_lines(self) -> Iterator[tuple[bytes, Position]]:
+        try:
+            with open(self.path, "rb", buffering=_BUFFER) as file:
+                for line, position in _placed(file, START):
+                    if position.offset > len(line) or not self._is_header(line):
+                        yield line, position
+        except (FileNotFoundError, IsADirectoryError):
+            return
+        except OSError as error:
+            raise disk_problem("read", self.path, error) from error
 
     def _is_header(self, line: bytes) -> bool:
         record = decode_line(line)
@@ -164,22 +234,46 @@ class RecordLog:
         return True
 
     @contextmanager
-    def _repaired(self) -> Iterator[None]:
+    def _repaired(self, sealed: Callable[[], Seal | None] | None = None) -> Iterator[None]:
         """Hold the lock on a log that begins with a header and ends with a whole line."""
         with locks.exclusive(self._lock_path):
-            self._repair()
+            if not self._is_as_left(sealed):
+                self.seal = None
+                self._repair()
             yield
 
+    def _is_as_left(self, sealed: Callable[[], Seal | None] | None) -> bool:
+        """Return whether a writer, this one or another, has left the log as it is now."""
+        try:
+            found = Seal.of(os.stat(self.path))
+        except OSError:
+            return False
+        return found == self.seal or (sealed is not None and found == sealed())
+
     def _repair(self) -> None:
-        scan = _scan(self._content())
-        headed = bool(scan.lines) and self._is_header(scan.lines[0])
-        damaged = [line for line in scan.lines if not _is_sound(line)]
-        if scan.torn:
-            _LOG.warning("%s: cut off a torn tail of %d bytes", self.path, len(scan.torn))
-        if damaged or not headed:
-            self._rewrite([line for line in scan.lines if _is_sound(line)], damaged, headed)
-        elif scan.torn:
-            self._truncate(sum(map(len, scan.lines)))
+        state = self._look()
+        if state.torn:
+            _LOG.warning("%s: cut off a torn tail of %d bytes", self.path, state.torn)
+        if state.damaged or not state.headed:
+            lines = _scan(self._content())
+            damaged = [line for line in lines if not _is_sound(line)]
+            self._rewrite([line for line in lines if _is_sound(line)], damaged, state.headed)
+        elif state.torn:
+            self._truncate(state.end)
+
+    def _look(self) -> _Look:
+        """Read the log line by line, and check each."""
+        headed, damaged, end = False, 0, 0
+        try:
+            with open(self.path, "rb", buffering=_BUFFER) as file:
+                for line, sound in _lines(file):
+                    headed = headed or (end == 0 and self._is_header(line))
+                    end, damaged = end + len(line), damaged + (not sound)
+                return _Look(headed, damaged, end, os.fstat(file.fileno()).st_size - end)
+        except (FileNotFoundError, IsADirectoryError):  # `publish_bytes` moves a folder out of the way
+            return _Look(False, 0, 0, 0)
+        except OSError as error:
+            raise disk_problem("read", self.path, error) from error
 
     def _content(self) -> bytes:
         try:
@@ -205,7 +299,8 @@ class RecordLog:
 
     def _write(self, data: bytes) -> None:
         if data:
-            _append_durably(self.path, data)
+            self.seal = None
+            self.seal = _append_durably(self.path, data, stamped=True)
 
 
 class Transaction:
@@ -226,19 +321,47 @@ class Transaction:
 
 
 @dataclass(frozen=True)
-class _Scan:
-    """The bytes of a log: lines that end with a newline, sound or not, and the incomplete last line."""
+class _Look:
+    """What a log consists of.
 
-    lines: list[bytes]
-    torn: bytes
+    Attributes:
+        headed: Whether it begins with a header.
+        damaged: How many lines are damaged.
+        end: Where the last line ends.
+        torn: How many bytes follow, of an incomplete line.
+    """
+
+    headed: bool
+    damaged: int
+    end: int
+    torn: int
 
 
-def _scan(data: bytes) -> _Scan:
-    lines = [line + b"\n" for line in data.split(b"\n")]
-    torn = lines.pop()[:-1]
-    if not torn and lines and not _is_sound(lines[-1]):
-        torn = lines.pop()
-    return _Scan(lines, torn)
+def _lines(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
+    """Yield the lines from here on, each with whether it is sound. An unsound line at the very end is incomplete."""
+    doubtful = b""
+    for line in file:
+        if doubtful:
+            yield doubtful, False
+            doubtful = b""
+        if not line.endswith(b"\n"):
+            return
+        if _is_sound(line):
+            yield line, True
+        else:
+            doubtful = line
+
+
+def _placed(file: BinaryIO, position: Position) -> Iterator[tuple[bytes, Position]]:
+    """Yield the lines after a position, where the file stands, each with the position after it."""
+    end = position.offset
+    for line, sound in _lines(file):
+        end += len(line)
+        yield (line if sound else b""), Position(end, len(line), zlib.crc32(line))
+
+
+def _scan(data: bytes) -> list[bytes]:
+    return [line for line, _ in _lines(io.BytesIO(data))]
 
 
 def encode_line(record: Mapping[str, Any]) -> bytes:
@@ -269,8 +392,16 @@ def _still_there(descriptor: int, position: Position) -> bool:
     return len(line) == position.last_length and zlib.crc32(line) == position.last_checksum
 
 
-def _append_durably(path: Path, data: bytes) -> None:
+def _append_durably(path: Path, data: bytes, stamped: bool = False) -> Seal | None:
     """Append to a file. On any error it is as long as before.
+
+    Args:
+        path: The file.
+        data: What to append.
+        stamped: Whether to set the time of change.
+
+    Returns:
+        The seal of the file; None where its time was not set.
 
     Raises:
         DiskProblem: The data could not be written.
@@ -279,21 +410,34 @@ def _append_durably(path: Path, data: bytes) -> None:
         created = not path.exists()
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            _write_or_undo(descriptor, data)
+            seal = _write_or_undo(descriptor, data, stamped)
         finally:
             os.close(descriptor)
         if created:
             sync_folder(path.parent)
+        return seal
     except OSError as error:
         raise disk_problem("append to", path, error) from error
 
 
-def _write_or_undo(descriptor: int, data: bytes) -> None:
+def _write_or_undo(descriptor: int, data: bytes, stamped: bool) -> Seal | None:
     length = os.fstat(descriptor).st_size
     try:
         write_all(descriptor, data)
+        seal = _stamp(descriptor) if stamped else None
         os.fsync(descriptor)
     except BaseException:
         with suppress(OSError):
             os.ftruncate(descriptor, length)
         raise
+    return seal
+
+
+def _stamp(descriptor: int) -> Seal | None:
+    """Set the time of change of a file. None where that is refused, or where the file system does not keep it."""
+    now_ns = time.time_ns() // 1000 * 1000
+    with suppress(OSError):  # the file may belong to another user
+        os.utime(descriptor, ns=(now_ns, now_ns))
+        seal = Seal.of(os.fstat(descriptor))
+        return seal if seal.changed_ns == now_ns else None
+    return None

@@ -16,6 +16,7 @@ from autotune.errors import disk_problem
 from autotune.processes.channel import MessageReader
 from autotune.processes.messages import Fatal, KillStage, Message, Ready, RunStage, StageReport, receive, send
 from autotune.storage.paths import Workspace
+from autotune.storage.text_log import shorten
 from autotune.workers.runner import StageRunner
 
 # A worker loads TVM before it is ready, perhaps from a slow disk.
@@ -65,17 +66,20 @@ class WorkerPool(StageRunner):
     Args:
         grace_s: Seconds that a worker may take to kill a stage at its limit and say so.
         stages_each: How many stages a worker is given; 0 for no limit.
+        log_bytes: How long the file may be that a worker's standard error goes to.
     """
 
-    def __init__(self, workspace: Workspace, grace_s: float, stages_each: int = 0) -> None:
+    def __init__(self, workspace: Workspace, grace_s: float, stages_each: int = 0, log_bytes: int = 10_000_000) -> None:
         self._workspace = workspace
         self._grace_s = grace_s
         self._stages_each = stages_each
+        self._log_bytes = log_bytes
         self._processes: dict[str, _WorkerProcess] = {}
         self._retired: list[_WorkerProcess] = []
 
     def run(self, kind: str, request: RunStage) -> None:
         """Hand a stage to the worker of a target kind, which is started if there is none. See `StageRunner`."""
+        shorten(self._workspace.worker_log(kind), self._log_bytes)
         process = self._worker_in_use(kind) or self._start(kind)
         process.stages += 1
         limit_s = request.limit_s + self._grace_s + (_READY_LIMIT_S if process.ready_by else 0.0)

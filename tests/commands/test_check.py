@@ -13,7 +13,7 @@ import pytest
 
 from autotune.commands import check as checking
 from autotune.commands.check import check
-from autotune.storage import atomic, formats
+from autotune.storage import atomic, formats, trial_index
 from autotune.storage.formats import Candidate, JobState, StageFile, TaskProgress, Trial
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.record_log import RecordLog
@@ -137,6 +137,14 @@ def test_a_state_that_the_log_contradicts(
 
 
 class TestLogs:
+    def test_an_index_that_fits_and_lies(self, workspace: Workspace, job: JobPaths, log: TuningLog) -> None:
+        log.add([trial("a"), trial("b")])
+        index = log.path.with_suffix(".index")
+        entries, seal = trial_index.read(index) or ([], None)
+        assert seal is not None
+        trial_index.publish(index, entries[1:], seal)
+        assert "ab.index does not have" in only(workspace).replace(HASH, "ab")
+
     def test_a_candidate_is_there_twice(self, workspace: Workspace, log: TuningLog) -> None:
         log.add([trial("a")])
         RecordLog(log.path, *FORMAT).append([formats.to_json(trial("a"))])

@@ -21,7 +21,16 @@ from autotune.commands.job_status import (
 from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.daemon_info import running_daemon
-from autotune.storage.formats import Control, DaemonInfo, JobState, RunningStage, State, TaskProgress
+from autotune.storage.formats import (
+    Control,
+    DaemonInfo,
+    Entry,
+    InputSpec,
+    JobState,
+    RunningStage,
+    State,
+    TaskProgress,
+)
 from autotune.storage.identity import Identity
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -281,6 +290,7 @@ class TestJson:
                     "finished_at": 1.75e9,
                     "deadline": None,
                     "misses_deadline": False,
+                    "entries": [],
                 }
             ],
         }
@@ -303,3 +313,11 @@ def test_looking_changes_nothing(workspace: Workspace, make_job: Make) -> None:
     before = {path: path.stat().st_mtime_ns for path in workspace.root.rglob("*")}
     snapshot(workspace)
     assert {path: path.stat().st_mtime_ns for path in workspace.root.rglob("*")} == before
+
+
+def test_each_of_several_shapes_has_its_share_of_the_latency(workspace: Workspace, make_job: Make) -> None:
+    inputs = (InputSpec("x", (1, 8), "float32"),)
+    entries = tuple(Entry(name, inputs, weights) for name, weights in (("n=8", (1, 0)), ("n=16", (0, 2))))
+    make_job(entries=entries, state=JobState("running", tasks=(TaskProgress(4, 500.0), TaskProgress())))
+    assert [(entry.name, entry.latency_ms) for entry in only(workspace).entries] == [("n=8", 0.5), ("n=16", None)]
+    assert to_json(snapshot(workspace))["jobs"][0]["entries"][0] == {"name": "n=8", "latency_ms": 0.5}

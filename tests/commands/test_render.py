@@ -79,6 +79,16 @@ def test_a_report_says_what_loading_takes() -> None:
     assert text.endswith("wrote out: model.so, report.json, run.py, cpp/, source/")
 
 
+def test_a_report_of_several_shapes_has_each_of_them() -> None:
+    latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
+    entry = {"name": "n=8", "latency": latency, "share_of_onnxruntime": [0.8, 0.78, 0.85], "processes": 5}
+    other = {**entry, "name": "n=16", "latency": {**latency, "tuned_ms": 4.0}}
+    found = {"entries": [entry, other], "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}}
+    lines = render.report({**other, **found}, "out").splitlines()
+    assert lines[0] == "n=8" and "5.0 times as fast as untuned" in lines[2]
+    assert lines[4] == "n=16" and "10.0 times as fast as untuned" in lines[6]
+
+
 @pytest.mark.parametrize(
     ("record", "told"),
     [

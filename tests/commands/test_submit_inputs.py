@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
+from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values, shape_bindings, shape_options
 from autotune.commands.submission import Submission
 from autotune.commands.submit import preview
 from autotune.config import Config
 from autotune.errors import BadInput, ModelError
-from autotune.storage.formats import InputSpec
+from autotune.storage.formats import InputSpec, ShapeBinding
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,29 @@ from autotune.storage.formats import InputSpec
     ],
 )
 def test_a_name_a_shape_and_perhaps_a_type(text: str, name: str, shape: tuple[int, ...], dtype: str) -> None:
-    assert parse_inputs([text]) == {name: InputSpec(name, shape, dtype)}
+    assert parse_inputs([text]) == {name: (InputSpec(name, shape, dtype),)}
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "x=", "=1x2", "1x2", "x=1x", "x=x1", "x=1xx2", "x=-1x2", "x=1.5", "x=1x2:", "x=1x2:32", "x=1,2", "x=Nx3"],
+    [
+        "",
+        "x",
+        "x=",
+        "=1x2",
+        "1x2",
+        "x=1x",
+        "x=x1",
+        "x=1xx2",
+        "x=-1x2",
+        "x=1.5",
+        "x=1x2:",
+        "x=1x2:32",
+        "x=1,",
+        "x=,1",
+        "x=1:f,2",
+        "x=Nx3",
+    ],
 )
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(BadInput, match="is not of the form NAME=1x3x224x224"):
@@ -69,7 +86,7 @@ def test_one_wrong_among_right_ones_is_named() -> None:
 )
 def test_what_is_written_that_way_is_read_back(name: str, shape: list[int], dtype: str) -> None:
     text = f"{name}={'x'.join(map(str, shape)) or 'scalar'}{':' + dtype if dtype else ''}"
-    assert parse_inputs([text]) == {name: InputSpec(name, tuple(shape), dtype)}
+    assert parse_inputs([text]) == {name: (InputSpec(name, tuple(shape), dtype),)}
 
 
 def bind(path: Path) -> None:
@@ -88,16 +105,16 @@ def test_what_is_no_file_is_refused_at_once(
 
 
 def test_dimensions_by_name():
-    assert parse_dims(["batch=1", "p2o.DynamicDimension.0=32"]) == {"batch": 1, "p2o.DynamicDimension.0": 32}
+    assert parse_dims(["batch=1", "p2o.DynamicDimension.0=32"]) == {"batch": (1,), "p2o.DynamicDimension.0": (32,)}
 
 
-@pytest.mark.parametrize("text", ["batch", "=1", "batch=", "batch=x", "batch=1.5", "batch=1x2"])
+@pytest.mark.parametrize("text", ["batch", "=1", "batch=", "batch=x", "batch=1.5", "batch=1x2", "batch=1,"])
 def test_a_dimension_that_is_no_number_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(BadInput, match="is not of the form NAME=NUMBER, such as batch=1"):
         parse_dims([text])
 
 
-@pytest.mark.parametrize("text", ["batch=0", "batch=-1"])
+@pytest.mark.parametrize("text", ["batch=0", "batch=-1", "batch=2,0"])
 def test_a_dimension_below_one_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="at least 1"):
         parse_dims([text])
@@ -111,3 +128,36 @@ def test_values_by_name():
 def test_a_value_that_is_no_number_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(BadInput, match="is not of the form NAME=NUMBER, such as sr=16000"):
         parse_values([text])
+
+
+class TestSeveralShapes:
+    def test_are_separated_by_commas(self) -> None:
+        assert parse_dims(["sequence=32,128"]) == {"sequence": (32, 128)}
+        x = parse_inputs(["x=1x3,4x3:float16"])["x"]
+        assert x == (InputSpec("x", (1, 3), "float16"), InputSpec("x", (4, 3), "float16"))
+
+    @pytest.mark.parametrize(("parse", "text"), [(parse_dims, "n=8,16,8"), (parse_inputs, "x=1x3,1x3")])
+    def test_are_not_given_twice(self, parse: Callable[[list[str]], object], text: str) -> None:
+        with pytest.raises(BadInput, match="has the same value twice"):
+            parse([text])
+
+    def test_combine_and_are_named_by_what_varies(self) -> None:
+        found = shape_bindings(parse_inputs(["y=1x2,3x2"]), parse_dims(["n=8,16", "batch=1"]))
+        assert [binding.name for binding in found] == ["n=8,y=1x2", "n=16,y=1x2", "n=8,y=3x2", "n=16,y=3x2"]
+        assert found[1].dims == {"batch": 1, "n": 16} and found[1].inputs == (InputSpec("y", (1, 2), ""),)
+
+    def test_a_single_one_is_main(self) -> None:
+        assert shape_bindings({}, {}) == (ShapeBinding("main", (), {}),)
+        assert [binding.name for binding in shape_bindings(parse_inputs(["x=1"]), parse_dims(["n=8"]))] == ["main"]
+
+    def test_are_sixteen_at_most(self) -> None:
+        assert len(shape_bindings({}, {"a": tuple(range(1, 5)), "b": tuple(range(1, 5))})) == 16
+        with pytest.raises(BadInput, match="give 17 combinations of shapes; a job takes 16 at most"):
+            shape_bindings({}, {"a": tuple(range(1, 18))})
+
+    @pytest.mark.parametrize("words", [["--input", "y=1x2,3x2:int64", "--dim", "batch=1", "--dim", "n=8,16"], []])
+    def test_are_written_as_they_were_given(self, words: list[str]) -> None:
+        options = list(zip(words[::2], words[1::2], strict=True))
+        inputs = parse_inputs([text for option, text in options if option == "--input"])
+        dims = parse_dims([text for option, text in options if option == "--dim"])
+        assert shape_options(shape_bindings(inputs, dims)) == words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -20,9 +21,9 @@ def test_messages_and_answers(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_lines_of_a_daemon_in_the_foreground(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(logging.root, "handlers", [])
-    daemon_log.to_standard_error()
+    daemon_log.begin(tmp_path / "daemon.log", 1000)
     logging.getLogger("autotune.daemon").info("blocking %s", SPOILT)
     assert capsys.readouterr().err.endswith(" blocking a?[2Jb\n")

@@ -24,10 +24,12 @@ from autotune.processes.messages import (
     StageReport,
     WorkFailed,
 )
-from autotune.storage.formats import InputSpec, TaskSpec
+from autotune.storage.formats import Entry, InputSpec, ShapeBinding, TaskSpec
 
 INPUT = InputSpec("x", (1, 3), "float32")
 TASK = TaskSpec("conv", "0abc", 2, "1x3", 0.5, True)
+ASKED = ShapeBinding("batch=1", (INPUT,), {"batch": 1})
+ENTRY = Entry("batch=1", (INPUT,), (2,), ASKED)
 SAMPLES: list[Message] = [
     RunStage(7, "0001-net", 1, 0, "measure", (0, 1), 600.0, ("cpu-0", "cpu-1"), 16, "cuda:1", 2),
     KillStage(7),
@@ -35,9 +37,9 @@ SAMPLES: list[Message] = [
     Fatal("this TVM was never tested"),
     StageReport(7, "done", 1.5, {"built": 3, "best_us": None}),
     StageReport(8, "crashed", reason="killed by SIGKILL"),
-    ImportRequest("/net.onnx", "llvm", 2, (0, 1), "/locks", (INPUT,), {"batch": 1}, {"sr": 16000.0}, True, None),
-    ImportAnswer({"kind": "llvm"}, "llvm-2", (INPUT,), (TASK,), (2**70,), 10, 11),
-    ExportRequest("/work", "0001-net", "/lib", (0,), (1,), 2, "/locks", 1e-3, 5, 4, "/inputs.npz"),
+    ImportRequest("/net.onnx", "llvm", 2, (0, 1), "/locks", (ASKED,), {"sr": 16000.0}, True, None),
+    ImportAnswer({"kind": "llvm"}, "llvm-2", (INPUT,), (TASK,), (2**70,), 10, 11, ("llvm",), (ENTRY,)),
+    ExportRequest("/work", "0001-net", "/lib", (0,), (1,), 2, "/locks", 1e-3, 5, 4, ("/inputs.npz",)),
     ExportAnswer({"latency": {"tuned_ms": 1.0}}),
     ProgressStep("loading TVM"),
     WorkFailed("ModelError", "not a model"),

@@ -14,6 +14,7 @@ import pytest
 
 from autotune.errors import ModelError, StageTimeout, WorkerCrashed
 from autotune.processes.messages import ImportRequest
+from autotune.storage.formats import ShapeBinding
 from autotune.workers import oneshot
 
 LIMIT_S = 120.0
@@ -23,7 +24,7 @@ LIMIT_S = 120.0
 def request_of(tmp_path: Path) -> Callable[[str], ImportRequest]:
     def make(model: str) -> ImportRequest:
         cpus = tuple(sorted(os.sched_getaffinity(0)))
-        return ImportRequest(model, "llvm", 1, cpus, str(tmp_path / "locks"), (), {}, {}, True, None)
+        return ImportRequest(model, "llvm", 1, cpus, str(tmp_path / "locks"), (ShapeBinding(),), {}, True, None)
 
     return make
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from autotune.commands.fitted import short
 from autotune.commands.report.facts import JobReport, TaskReport
+from autotune.commands.report.references import KernelFacts, Limits
 from autotune.errors import BadInput, one_line
 
 # Each colour stands for a variable of the page's style sheet.
@@ -24,6 +25,7 @@ _MOST_BARS = 40
 _LONGEST_NAME = 34
 # Beyond this ratio of the largest to the smallest, small differences need a logarithmic axis to be seen.
 _WIDE = 4.0
+_VERY_WIDE = 1000.0  # beyond this ratio, a tick at every power of ten is enough
 
 # A reference that is slower than the first latency by more than this is left to the table: it would flatten the curve.
 _FARTHEST = 4.0
@@ -141,6 +143,29 @@ def horizontal(names: Sequence[str], values: Sequence[float], label: str, form: 
     return _draw(lambda axes: _bars(axes, names, values, label, form), height=_bar_height(names), width=9.0)
 
 
+def roofline(kernels: Sequence[KernelFacts], limits: Limits) -> str:
+    """Return the speed of kernels over their operations per byte, below what the machine allows."""
+    placed = [(kernel.gflop * 1e9 / kernel.bytes, kernel) for kernel in kernels if kernel.gflop and kernel.bytes]
+    ridge = limits.gflops / limits.gb_per_s
+    low, high = min([place for place, _ in placed] + [ridge]) / 2, max([place for place, _ in placed] + [ridge]) * 2
+
+    def draw(axes: Any) -> None:
+        roof = [(low, low * limits.gb_per_s), (ridge, limits.gflops), (high, limits.gflops)]
+        axes.plot(*zip(*roof, strict=True), color=_SERIES[1], label="what this machine allows")
+        total = sum(kernel.us for kernel in kernels)
+        dots = [(place, kernel.gflops, 20 + 400 * kernel.us / total) for place, kernel in placed]
+        if dots:
+            axes.scatter(*zip(*dots, strict=True), color=_SERIES[0], alpha=0.7, linewidths=0)
+        axes.plot([], [], "o", color=_SERIES[0], label="a kernel; the larger, the more time it takes")
+        _scale(axes.xaxis, axes.set_xscale, [low, high])
+        _scale(axes.yaxis, axes.set_yscale, [speed for _, speed, _ in dots] + [limits.gflops, low * limits.gb_per_s])
+        axes.set_xlabel("operations per byte")
+        axes.set_ylabel("GFLOP/s")
+        axes.legend(loc="lower right")
+
+    return _draw(draw)
+
+
 def _bar_height(names: Sequence[str]) -> float:
     return 0.9 + _ROW * max(2, len(names))
 
@@ -164,7 +189,7 @@ def _scale(axis: Any, set_scale: Callable[[str], None], values: Sequence[float])
     positive = [value for value in values if value > 0]
     if positive and max(positive) > _WIDE * min(positive):
         set_scale("log")
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_locator(LogLocator(subs=(1,) if max(positive) > _VERY_WIDE * min(positive) else (1, 2, 5)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
 

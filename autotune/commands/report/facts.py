@@ -9,6 +9,7 @@ from typing import Any
 
 from autotune.commands import job_status
 from autotune.commands.job_status import JobStatus
+from autotune.commands.model_inputs import shape_options, written
 from autotune.commands.report import history, knobs, references, trials, wall_time
 from autotune.commands.report.knobs import KnobImportance
 from autotune.commands.report.outlook import Outlook, outlook
@@ -17,7 +18,7 @@ from autotune.commands.report.trials import BestPoint, FailureCount, LatencyPoin
 from autotune.commands.report.wall_time import Times
 from autotune.errors import AutotuneError
 from autotune.storage import formats, journal
-from autotune.storage.formats import JobSpec, TaskSpec
+from autotune.storage.formats import InputSpec, JobSpec, ShapeBinding, TaskSpec
 from autotune.storage.job_files import read_spec, read_state
 from autotune.storage.journal import StageDone, StageEvent
 from autotune.storage.paths import JobPaths, Workspace
@@ -51,6 +52,22 @@ class TaskReport:
     set_aside: str
     curve: tuple[BestPoint, ...]
     knobs: tuple[KnobImportance, ...]
+
+
+@dataclass(frozen=True)
+class EntryReport:
+    """One set of shapes of a job.
+
+    Attributes:
+        inputs: Its inputs, each as `NAME=SHAPE:TYPE`.
+        latency_ms: The sum of the best times of the model's tasks at it, in milliseconds.
+        exported_ms: What the last export measured at it, in milliseconds, by runtime.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    latency_ms: float | None
+    exported_ms: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -99,6 +116,7 @@ class JobReport:
     latency: tuple[LatencyPoint, ...] = ()
     references: References | None = None
     tasks: tuple[TaskReport, ...] = ()
+    entries: tuple[EntryReport, ...] = ()
     failures: tuple[FailureCount, ...] = ()
     stages: tuple[StageRun, ...] = ()
     outlook: Outlook | None = None
@@ -137,19 +155,33 @@ def _job(workspace: Workspace, paths: JobPaths, job: JobStatus, times: Times) ->
     except AutotuneError:
         return JobReport(job, times)
     found = history.of(workspace, paths).tasks()
-    tasks = _tasks(paths, spec, found)
+    tasks, exported = _tasks(paths, spec, found), references.recall(paths)
     return JobReport(
         job,
         times,
-        latency_ms=trials.latency_ms([task.best_us for task in tasks], [task.weight for task in tasks]),
+        latency_ms=job_status.latency_ms([task.best_us for task in tasks], [task.weight for task in tasks]),
         latency=trials.latency_curve(spec, found),
-        references=references.recall(paths),
+        references=exported,
         tasks=tasks,
+        entries=_entries(spec, [task.best_us for task in tasks], exported),
         failures=trials.failures(found),
         stages=_stages(paths, spec),
         outlook=outlook(spec, found, [bool(task.set_aside) for task in tasks], times, job.ended),
         settings=_settings(spec, job),
     )
+
+
+def _entries(spec: JobSpec, best_us: Sequence[float | None], exported: References | None) -> tuple[EntryReport, ...]:
+    found = zip(spec.entries, job_status.entries_of(spec, best_us), strict=True)
+    measured = exported.entries_ms if exported else {}
+    return tuple(
+        EntryReport(entry.name, _inputs(entry.inputs), shown.latency_ms, measured.get(entry.name, {}))
+        for entry, shown in found
+    )
+
+
+def _inputs(inputs: Sequence[InputSpec]) -> tuple[str, ...]:
+    return tuple(f"{item.name}={written(item.shape)}:{item.dtype}" for item in inputs)
 
 
 def _tasks(paths: JobPaths, spec: JobSpec, found: Sequence[TaskTrials]) -> tuple[TaskReport, ...]:
@@ -203,7 +235,7 @@ def _settings(spec: JobSpec, job: JobStatus) -> Settings:
         target_key=spec.target_key,
         machine=spec.machine,
         values=dict(spec.values),
-        inputs=tuple(f"{item.name}={'x'.join(map(str, item.shape))}:{item.dtype}" for item in spec.inputs),
+        inputs=_inputs(spec.inputs),
         seed=spec.seed,
         strategy=spec.strategy,
         sampler=spec.sampler,
@@ -241,8 +273,8 @@ def _commands(spec: JobSpec, job: JobStatus) -> tuple[str, ...]:
     words = ["autotune", "submit", spec.model, "--name", spec.name, "--target", target]
     words += ["--trials", str(spec.trials), "--trials-per-round", str(spec.trials_per_round)]
     words += ["--seed", str(spec.seed), "--strategy", spec.strategy, "--sampler", spec.sampler]
-    for item in spec.inputs:
-        words += ["--input", f"{item.name}={'x'.join(map(str, item.shape))}:{item.dtype}"]
+    asked = [entry.asked for entry in spec.entries] or [ShapeBinding("main", spec.inputs)]
+    words += shape_options(asked)
     for name, value in spec.values.items():
         words += ["--value", f"{name}={value:g}"]
     words += ["--within", f"{spec.within_s:g}s"] if spec.within_s else []

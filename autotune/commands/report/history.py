@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from autotune.commands.report import trials
 from autotune.commands.report.trials import LatencyPoint, TaskTrials
-from autotune.storage.formats import JobSpec
+from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.trial_index import Entry
 from autotune.storage.tuning_log import TuningLog
 
 
@@ -30,13 +31,33 @@ class History:
             for index, log in enumerate(self.logs)
         ]
 
+    def outline(self) -> list[TaskTrials]:
+        """Return the trials of each task without schedules and reasons of failures, which takes much less time.
+
+        Raises:
+            StorageError: A log cannot be read.
+        """
+        job = f"{self.spec.id:04}-{self.spec.name}"
+        return [
+            TaskTrials(())
+            if log is None
+            else trials.split(self.spec, index, [_outline(entry, job) for entry in log.entries()])
+            for index, log in enumerate(self.logs)
+        ]
+
     def latency(self) -> tuple[LatencyPoint, ...]:
         """Return how the latency of the model fell.
 
         Raises:
             StorageError: A log cannot be read.
         """
-        return trials.latency_curve(self.spec, self.tasks())
+        return trials.latency_curve(self.spec, self.outline())
+
+
+def _outline(entry: Entry, job: str) -> Trial:
+    times = () if entry.median_us is None else (entry.median_us,)
+    whose = job if entry.measured_by(job) else ""
+    return Trial(entry.hash, None, None, times, None, whose, entry.round, entry.at)
 
 
 def of(workspace: Workspace, paths: JobPaths) -> History:

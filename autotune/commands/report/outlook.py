@@ -86,4 +86,5 @@ def _curve(spec: JobSpec, index: int, found: TaskTrials, open: bool) -> Curve:
     for trial in found.all:
         low = min(low, trial.median_us or math.inf)
         best.append(low)
-    return Curve(spec.tasks[index].weight, tuple(best), open)
+    task = spec.tasks[index]
+    return Curve(task.weight, tuple(best), open, task.gflop)

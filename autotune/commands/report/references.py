@@ -1,9 +1,9 @@
-"""The latencies of the whole model that its last export measured: tuned, untuned, and in ONNX Runtime."""
+"""What the last export of a job measured: the latency of the whole model, and the times of its kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.errors import DamagedFile
@@ -12,8 +12,49 @@ from autotune.storage.paths import JobPaths
 
 
 @dataclass(frozen=True)
+class KernelFacts:
+    """A kernel of the exported library, timed inside the model.
+
+    Attributes:
+        name: The name of its tensor program.
+        task: The name of the task that it is; None if it is in no task.
+        calls: How often a run of the model calls it.
+        us: The microseconds of all its calls in one run.
+        gflop: Floating-point operations of one call, in 1e9.
+        bytes: What one call reads and writes at least.
+        least_us: What the machine allows for all its calls; None if that was not measured.
+    """
+
+    name: str
+    task: str | None
+    calls: int
+    us: float
+    gflop: float
+    bytes: int
+    least_us: float | None
+
+    @property
+    def gflops(self) -> float:
+        """Floating-point operations, in 1e9 a second."""
+        return self.gflop * self.calls / self.us * 1e6
+
+    @property
+    def gb_per_s(self) -> float:
+        """Bytes read and written, in 1e9 a second."""
+        return self.bytes * self.calls / self.us / 1e3
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the machine can do at most: `autotune.tvm_backend.kernels.roofline.Roofline`."""
+
+    gflops: float
+    gb_per_s: float
+
+
+@dataclass(frozen=True)
 class References:
-    """What an export measured. Times are milliseconds of a run of the whole model.
+    """What an export measured. Times are milliseconds of a run of the whole model, at each set of shapes of the job.
 
     Attributes:
         tuned_ms: The exported library.
@@ -21,6 +62,10 @@ class References:
         others_ms: Other runtimes, by name.
         threads: The threads that each ran on.
         exported_at: When, in epoch seconds.
+        kernels: The kernels of the exported library, the one that takes most first; none before autotune timed them.
+            Of several sets of shapes, they are those of the first.
+        limits: What the machine can do at most; None if it was not measured.
+        entries_ms: The times at each set of shapes by its name, if there are several: those of the library as `tuned`.
     """
 
     FORMAT = ("autotune-exported", 1)
@@ -30,6 +75,9 @@ class References:
     others_ms: dict[str, float]
     threads: int
     exported_at: float
+    kernels: tuple[KernelFacts, ...] = ()
+    limits: Limits | None = None
+    entries_ms: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def named(self) -> dict[str, float]:
@@ -51,11 +99,25 @@ def remember(paths: JobPaths, report: Mapping[str, Any]) -> None:
 
 
 def _of_report(report: Mapping[str, Any]) -> References:
-    found = report["latency"].items()
-    times = {name[:-3]: float(ms) for name, ms in found if name.endswith("_ms") and isinstance(ms, (int, float))}
+    entries = {str(entry["name"]): _times(entry["latency"]) for entry in report.get("entries", ())}
+    times = _sums(list(entries.values())) if entries else _times(report["latency"])
     tuned, untuned = times.pop("tuned"), times.pop("untuned", None)
-    others = {_NAMES.get(name, name): ms for name, ms in times.items()}
-    return References(tuned, untuned, others, int(report["threads"]), float(report["exported_at"]))
+    kernels = tuple(KernelFacts(**kernel) for kernel in report.get("kernels", ()))
+    limits = Limits(**report["roofline"]) if report.get("roofline") else None
+    when = float(report["exported_at"])
+    return References(tuned, untuned, times, int(report["threads"]), when, kernels, limits, entries)
+
+
+def _times(latency: Mapping[str, Any]) -> dict[str, float]:
+    """Return the times of a report by runtime."""
+    found = {name[:-3]: ms for name, ms in latency.items() if name.endswith("_ms") and isinstance(ms, (int, float))}
+    return {_NAMES.get(name, name): float(ms) for name, ms in found.items()}
+
+
+def _sums(times: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the time of one run at each set of shapes, of the runtimes that were timed at all of them."""
+    everywhere = [name for name in times[0] if all(name in each for each in times)]
+    return {name: sum(each[name] for each in times) for name in everywhere}
 
 
 def recall(paths: JobPaths) -> References | None:

@@ -13,6 +13,7 @@ from autotune.commands import gantt
 from autotune.commands.render import duration
 from autotune.commands.report import charts
 from autotune.commands.report.facts import JobReport, Settings, TaskReport
+from autotune.commands.report.references import References
 from autotune.planning.simulator import Span
 from autotune.planning.view import StageId
 
@@ -21,6 +22,7 @@ _KNOBS_SHOWN = 5
 _LEAST_IMPORTANCE = 0.01
 _SHORTEST_S = 1e-3
 _TASKS_WITH_KNOBS = 6
+_RUNTIMES = {"tuned": "exported library"}
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,10 @@ def sections(job: JobReport) -> tuple[Section, ...]:
     return (
         _latency(job),
         _references(job),
+        *((_shapes(job),) if job.entries else ()),
         _forecast(job),
         _tasks(job),
+        _kernels(job),
         _curves(job),
         _knobs(job),
         _failures(job),
@@ -98,6 +102,61 @@ def _references(job: JobReport) -> Section:
         f", {name} in {ms:.4g} ms" for name, ms in known.others_ms.items()
     )
     return Section("references", "The whole model", f"{says}.", columns, rows)
+
+
+def _kernels(job: JobReport) -> Section:
+    columns = (
+        "kernel", "task", "calls", "µs", "share of the time in %", "GFLOP/s", "GB/s", "of what the machine allows in %",
+    )  # fmt: skip
+    known = job.references
+    if known is None or not known.kernels:
+        says = "The kernels have not been timed inside the model: `autotune export` does it."
+        return Section("kernels", "Kernels of the exported library", says, columns, ())
+    total = sum(kernel.us for kernel in known.kernels)
+    rows = tuple(
+        (kernel.name, kernel.task or "", kernel.calls, kernel.us, 100 * kernel.us / total, kernel.gflops,
+         kernel.gb_per_s, None if kernel.least_us is None else 100 * kernel.least_us / kernel.us)
+        for kernel in known.kernels
+    )  # fmt: skip
+    limits = known.limits
+    drawn = (lambda: [charts.roofline(known.kernels, limits)]) if limits else None
+    says = _kernels_sentence(known) + (f" They are those for {job.entries[0].name}." if job.entries else "")
+    return Section("kernels", "Kernels of the exported library", says, columns, rows, drawn, True)
+
+
+def _kernels_sentence(known: References) -> str:
+    total, top = sum(kernel.us for kernel in known.kernels), known.kernels[0]
+    outside = sum(kernel.us for kernel in known.kernels if kernel.task is None)
+    allowed = f", {top.least_us / top.us:.0%} of what the machine allows" if top.least_us is not None else ""
+    says = (
+        f"Inside the model, {len(known.kernels)} kernels take {total / 1e3:.4g} ms together,"
+        f" {outside / total:.0%} of it outside of tasks."
+        f" {top.name} takes most: {top.us / total:.0%}, at {top.gflops:.3g} GFLOP/s{allowed}."
+    )
+    if known.limits is None:
+        return says
+    return (
+        f"{says} The machine does {known.limits.gflops:.4g} GFLOP/s in float32"
+        f" and reads {known.limits.gb_per_s:.3g} GB/s from memory; data from a cache come faster."
+    )
+
+
+def _shapes(job: JobReport) -> Section:
+    runtimes = list(dict.fromkeys(name for entry in job.entries for name in entry.exported_ms))
+    columns = (
+        "shapes",
+        "inputs",
+        "sum of the tasks in ms",
+        *(f"{_RUNTIMES.get(name, name)} in ms" for name in runtimes),
+    )
+    rows = tuple(
+        (entry.name, ", ".join(entry.inputs), entry.latency_ms, *(entry.exported_ms.get(name) for name in runtimes))
+        for entry in job.entries
+    )
+    says = (
+        f"The model is tuned for {len(rows)} sets of shapes. Latencies elsewhere are those of one run at each of them."
+    )
+    return Section("shapes", "Shapes", says, columns, rows)
 
 
 def _forecast(job: JobReport) -> Section:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autotune.commands.job_status import latency_ms
 from autotune.storage.formats import JobSpec, Trial
 
 
@@ -84,12 +85,6 @@ def split(spec: JobSpec, task: int, trials: Sequence[Trial]) -> TaskTrials:
     """Return the trials of a task as the job counts them: a fresh job counts none that was known when it came."""
     known = spec.known_at_submit[task] if spec.fresh else 0
     return TaskTrials(tuple(trials[known:]), tuple(trials[:known]))
-
-
-def latency_ms(best_us: Sequence[float | None], weights: Sequence[int]) -> float | None:
-    """Return the sum of the best times by weight, in milliseconds; None while no task has a time."""
-    known = [us * weight for us, weight in zip(best_us, weights, strict=True) if us is not None]
-    return sum(known) / 1e3 if known else None
 
 
 def latency_curve(spec: JobSpec, tasks: Sequence[TaskTrials]) -> tuple[LatencyPoint, ...]:

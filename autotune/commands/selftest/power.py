@@ -9,8 +9,9 @@ that was made, moved or removed is durable when its folder was synced. The rules
 2. A published file is only appended to, never overwritten in place.
 3. A process makes everything durable that it wrote, made, moved or removed, before another process can rely on it:
    before it writes to a pipe, releases a lock or ends. Exceptions are what may be lost: locks, temporary files,
-   unpublished jobs, built libraries, text for people, and the file that says who the daemon is.
+   unpublished jobs, built libraries, indexes, text for people, and the file that says who the daemon is.
 4. A stage logs no trial after it has published the next stage.
+5. Rows are added to an index only when the records that they are about are durable.
 
 Limits: of a file that `open()` opens, only the opening is recorded, and it counts as a write. What a linker writes is
 not recorded.
@@ -25,7 +26,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 _PASSING = re.compile(r"(^|/)\.(tmp|incoming)-")
-_MAY_BE_LOST = re.compile(r"\.lock$|/locks$|/artifacts(/|$)|/worker-[^/]*\.log$|/\.daemon\.json$|/daemon\.log$")
+_MAY_BE_LOST = re.compile(
+    r"\.lock$|/locks$|/artifacts(/|$)|/worker-[^/]*\.log(\.\d+)?$|/\.daemon\.json$|/daemon\.log(\.\d+)?$|\.index$"
+)
 _STAGE_FILE = re.compile(r"/stages/t\d+-r\d+\.json$")
 _TUNING_LOG = re.compile(r"/logs/tuning/.*\.jsonl$")
 
@@ -96,6 +99,8 @@ class _Disk:
         self.contents[path] = pid
         if call == "write" and path in self.in_place and _matters(path):
             self.found.append(f"{role} wrote {kind} in place")
+        if call == "write" and path.endswith(".index") and self.contents.get(f"{path[:-6]}.jsonl") == pid:
+            self.found.append(f"{role} wrote {kind} before its log was durable")
         if call == "write" and _TUNING_LOG.search(path) and pid in self.followed:
             self.found.append(f"{role} logged a trial after it had published what follows")
 

@@ -74,22 +74,22 @@ def output_names(model: Path) -> list[str]:
     return [item.name for item in onnx.load(str(model), load_external_data=False).graph.output]
 
 
-def vm_runner(executable: Any, device: Any, arrays: Arrays) -> Callable[[], Arrays]:
-    """Return a function that runs a compiled model once and returns its outputs."""
+def vm_runner(executable: Any, device: Any, arrays: Arrays, function: str = "main") -> Callable[[], Arrays]:
+    """Return a function that runs a function of a compiled model once and returns its outputs."""
     from tvm import relax
 
-    return machine_runner(relax.VirtualMachine(executable, device), device, arrays)
+    return machine_runner(relax.VirtualMachine(executable, device), device, arrays, function)
 
 
-def machine_runner(machine: Any, device: Any, arrays: Arrays) -> Callable[[], Arrays]:
+def machine_runner(machine: Any, device: Any, arrays: Arrays, function: str = "main") -> Callable[[], Arrays]:
     """Return a function that runs a model once, on a virtual machine that has it loaded, and returns its outputs."""
     import tvm
 
     tensors = [tvm.runtime.tensor(array, device=device) for array in arrays]
-    main = machine["main"]
+    compiled = machine[function]
 
     def run() -> Arrays:
-        result = main(*tensors)
+        result = compiled(*tensors)
         device.sync()
         parts = [result] if hasattr(result, "numpy") else list(result)
         return [part.numpy() for part in parts]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 
 from autotune.storage.formats import InputSpec
@@ -29,18 +30,42 @@ struct TensorInfo {{
   std::string dtype;
 }};
 
+// A function of the library, for one set of shapes.
+struct Entry {{
+  std::string name;
+  std::vector<TensorInfo> inputs;
+  std::vector<TensorInfo> outputs;
+}};
+
 inline constexpr char kName[] = {name};
 inline constexpr char kLibrary[] = {library};
 inline constexpr int kThreads = {threads};
-inline const std::vector<TensorInfo> kInputs = {{{inputs}}};
-inline const std::vector<TensorInfo> kOutputs = {{{outputs}}};
+inline const std::vector<Entry> kEntries = {{{entries}
+}};
+inline const std::vector<TensorInfo>& kInputs = kEntries[0].inputs;
+inline const std::vector<TensorInfo>& kOutputs = kEntries[0].outputs;
 
 }}  // namespace model
 """
 
 
+@dataclass(frozen=True)
+class Function:
+    """A function of the library.
+
+    Attributes:
+        name: Its name.
+        inputs: The inputs, in the order in which it takes them.
+        outputs: The outputs, in the order in which it returns them.
+    """
+
+    name: str
+    inputs: Sequence[InputSpec]
+    outputs: Sequence[InputSpec]
+
+
 def sources(
-    name: str, library: str, threads: int, inputs: Sequence[InputSpec], outputs: Sequence[InputSpec], version: str
+    name: str, library: str, threads: int, functions: Sequence[Function], version: str
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the content of each file of the program: first the header, by which the rest is known as ours.
 
@@ -48,8 +73,7 @@ def sources(
         name: The name of the model, which the program prints.
         library: The file name of the exported library.
         threads: How many threads the model uses unless TVM_NUM_THREADS is set.
-        inputs: The inputs, in the order in which the compiled function takes them.
-        outputs: The outputs, in the order in which it returns them.
+        functions: The functions of the library, one for each set of shapes.
         version: The version of autotune.
 
     Yields:
@@ -61,19 +85,21 @@ def sources(
         name=_text(name),
         library=_text(library),
         threads=threads,
-        inputs=_tensors(inputs),
-        outputs=_tensors(outputs),
+        entries="".join(map(_entry, functions)),
     )
     yield HEADER, header.encode()
     for static in STATIC:
         yield static, files(__package__).joinpath("cpp", static).read_bytes()
 
 
+def _entry(function: Function) -> str:
+    inputs, outputs = (_tensors(tensors) for tensors in (function.inputs, function.outputs))
+    return f"\n    {{{_text(function.name)},\n     {{{inputs}}},\n     {{{outputs}}}}},"
+
+
 def _tensors(tensors: Sequence[InputSpec]) -> str:
-    rows = (
-        f"\n    {{{_text(item.name)}, {{{', '.join(map(str, item.shape))}}}, {_text(item.dtype)}}}," for item in tensors
-    )
-    return "".join(rows)
+    rows = (f"{{{_text(item.name)}, {{{', '.join(map(str, item.shape))}}}, {_text(item.dtype)}}}" for item in tensors)
+    return ",\n      ".join(rows)
 
 
 def _text(value: str) -> str:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.errors import BadState, VerificationError
 from autotune.machine import gpus
@@ -18,15 +16,15 @@ from autotune.machine.hardware import pin
 from autotune.machine.leases import cpu_name, lease, lease_one
 from autotune.processes.messages import ExportAnswer, ExportRequest
 from autotune.storage.atomic import publish_bytes, publish_json
-from autotune.storage.formats import InputSpec, JobSpec, Trial
+from autotune.storage.formats import Entry, InputSpec, JobSpec, Trial
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.cuda import runtime
-from autotune.tvm_backend.export import compare, cpp_program, retiming
-from autotune.tvm_backend.export.files import LIBRARY, MADE_BY, REPORT, REPORT_FORMAT, SCRIPT
-from autotune.tvm_backend.export.kernel_times import KernelTime
+from autotune.tvm_backend.export import compare, cpp_program, reporting, retiming, script
+from autotune.tvm_backend.export.files import LIBRARY, REPORT, REPORT_FORMAT, SCRIPT
 from autotune.tvm_backend.export.kernel_work import KernelWork, kernel_work
-from autotune.tvm_backend.export.runtime_comparison import Runtime, RuntimeComparison, RuntimeTimes, ratios
+from autotune.tvm_backend.export.reporting import Comparison, KernelLimits
+from autotune.tvm_backend.export.runtime_comparison import Runtime, RuntimeComparison
 from autotune.tvm_backend.export.source import folder as source
 from autotune.tvm_backend.export.source.write import Described, write_source
 from autotune.tvm_backend.kernels import verify
@@ -35,24 +33,12 @@ from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.search.tasks import read_program
 
+if TYPE_CHECKING:
+    from autotune.tvm_backend.export.inputs import VerificationInputs
+
 _ROUNDS_LESS = "; submit it with --no-winograd, which rounds less"
 _VERIFY_SEED = 2026
 _TURN_MS = 20
-
-_RUN_PY = '''"""Run {name} once on random inputs, with the TVM runtime alone. {made_by} {version}."""
-import os
-
-os.environ.setdefault("TVM_NUM_THREADS", "{threads}")  # TVM's own default is half of the CPUs
-from pathlib import Path
-import numpy, tvm
-from tvm import relax
-
-model = relax.VirtualMachine(tvm.runtime.load_module(str(Path(__file__).parent / "{library}")), tvm.{device}(0))
-inputs = [numpy.random.rand(*shape).astype(dtype) for shape, dtype in {inputs}]
-outputs = model["main"](*[tvm.runtime.tensor(array, device=tvm.{device}(0)) for array in inputs])
-for output in [outputs] if hasattr(outputs, "numpy") else outputs:
-    print(output.shape, output.dtype, output.numpy().ravel()[:4])
-'''
 
 
 @dataclass(frozen=True)
@@ -104,16 +90,20 @@ def _export(export: _Export, progress: Callable[[str], None]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=_made(Path(export.request.output))) as folder:
         tuned, untuned = Path(folder) / LIBRARY, Path(folder) / "untuned.so"
         with _one_cpu(export, progress):
-            inputs = _inputs(export)
+            chosen = _inputs(export)
             progress("compiling the tuned model")
             work = _compile(export, best, tuned, untuned, progress)
         with _quiet(export, progress):
             progress("verifying and comparing, each runtime alone in a process of its own")
-            comparison = _compare(export, inputs, tuned, untuned)
+            comparisons = [
+                _compare(export, entry, inputs, tuned, untuned)
+                for entry, inputs in zip(export.spec.all_entries, chosen, strict=True)
+            ]
             limits = _limits(export)
-        report = _report(export, best, again, comparison) | _kernels(comparison.kernels, work, limits)
+        kernels = KernelLimits(work, limits)
+        report = reporting.report(export.spec, export.request, best, again, comparisons, kernels)
         report |= {"size_mb": _sizes(export, tuned)}
-        _write(export, tuned, report, comparison.outputs)
+        _write(export, tuned, report, [comparison.outputs for comparison in comparisons])
     return report
 
 
@@ -207,34 +197,33 @@ def _compile(
     import tvm
 
     from autotune.tvm_backend.export.compile import build_lowered, compile_untuned, lower_tuned
-    from autotune.tvm_backend.graph.model import read_model, read_rewritten
+    from autotune.tvm_backend.export.join import Joiner
     from autotune.tvm_backend.graph.prepare import prepare
     from autotune.tvm_backend.kernels.build import link_shared
     from autotune.tvm_backend.search.tasks import extract_tasks
 
-    target = tvm.target.Target(export.spec.target)
-    paths, inputs = export.paths, export.spec.inputs
-    if paths.rewritten_model.exists():
-        module = read_rewritten(paths.rewritten_model, inputs).module
-    else:
-        module = read_model(paths.model, {item.name: item for item in inputs}).module
-    spec = export.spec
-    prepared = prepare(module, target, winograd=spec.winograd, revision=spec.graph_revision)
-    tasks = extract_tasks(prepared, target)
-    lost = {task.spec.hash for task in tasks} ^ {task.hash for task in spec.tasks}
+    spec, target = export.spec, tvm.target.Target(export.spec.target)
+    imported, prepared, programs = Joiner(), Joiner(), dict[str, Any]()
+    for index, entry in enumerate(spec.all_entries):
+        module = _import(export.paths, index, entry)
+        lowered = prepare(module, target, winograd=spec.winograd, revision=spec.graph_revision)
+        # Of equal programs, whose blocks may have other names, the first is that in the joined module.
+        programs = {task.spec.hash: task.program for task in extract_tasks(lowered, target)} | programs
+        imported.add(entry.name, module)
+        prepared.add(entry.name, lowered)
+    lost = set(programs) ^ {task.hash for task in spec.tasks}
     if lost:
         raise VerificationError(
             f"the model has other tasks than when it was submitted ({len(lost)} differ); submit it again"
         )
-    programs = [task.program for task in tasks]
-    lowered = lower_tuned(prepared, programs, best, target)
+    lowered = lower_tuned(prepared.module(), programs.values(), best, target)
     executable = build_lowered(lowered, target)
     executable.export_library(str(tuned), fcompile=link_shared)
     if export.request.source:
         write_source(tuned.parent / source.FOLDER, lowered, executable, _described(export))
     progress("compiling the untuned model, to compare with")
-    compile_untuned(module, target).export_library(str(untuned), fcompile=link_shared)
-    return kernel_work(prepared, {task.spec.hash: task.spec.name for task in tasks})
+    compile_untuned(imported.module(), target).export_library(str(untuned), fcompile=link_shared)
+    return kernel_work(prepared.module(), {task.hash: task.name for task in spec.tasks})
 
 
 def _described(export: _Export) -> Described:
@@ -244,52 +233,63 @@ def _described(export: _Export) -> Described:
     return Described(spec.name, spec.inputs, compare.output_names(export.paths.model), threads, __version__)
 
 
-def _inputs(export: _Export) -> Any:
-    """Choose the inputs, and check that ONNX Runtime can run the model on them, before compiling for minutes."""
+def _import(paths: JobPaths, index: int, entry: Entry) -> Any:
+    """Import the model with one set of shapes."""
+    from autotune.tvm_backend.graph.model import read_model, read_rewritten
+
+    rewritten = paths.rewritten_model(index)
+    if rewritten.exists():
+        return read_rewritten(rewritten, entry.inputs).module
+    return read_model(paths.model, {item.name: item for item in entry.inputs}).module
+
+
+def _inputs(export: _Export) -> list[VerificationInputs]:
+    """Choose the inputs of each entry, and check that ONNX Runtime can run the model on them: compiling takes minutes.
+
+    Raises:
+        BadInput, VerificationError
+    """
     from autotune.tvm_backend.export import inputs
 
-    spec, file = export.spec, export.request.inputs
-    chosen = inputs.verification_inputs(export.paths, spec.inputs, Path(file) if file else None, _VERIFY_SEED)
+    spec, found = export.spec, []
+    files = inputs.files_of_entries([Path(file) for file in export.request.inputs], spec.all_entries)
     session = compare.onnx_session(export.paths.model, export.request.threads)
-    inputs.check_reference(compare.onnx_runner(session, spec.inputs, chosen.arrays, spec.values), given=bool(file))
-    return chosen
+    for index, entry in enumerate(spec.all_entries):
+        file = files.get(entry.name)
+        chosen = inputs.verification_inputs(export.paths, entry.inputs, file, _VERIFY_SEED, index)
+        run_once = compare.onnx_runner(session, entry.inputs, chosen.arrays, spec.values)
+        with _about(spec, entry):
+            inputs.check_reference(run_once, given=file is not None)
+        found.append(chosen)
+    return found
 
 
-@dataclass(frozen=True)
-class _Comparison:
-    """The comparison of the tuned model with other runtimes.
-
-    Attributes:
-        error: The largest relative error of the tuned model.
-        times: The times of each runtime.
-        kernels: The times of the kernels of the tuned model.
-        outputs: The outputs of the model.
-    """
-
-    error: float
-    times: Mapping[str, RuntimeTimes]
-    kernels: Sequence[KernelTime]
-    outputs: tuple[InputSpec, ...]
+@contextlib.contextmanager
+def _about(spec: JobSpec, entry: Entry) -> Iterator[None]:
+    """Say in errors of the verification which set of shapes they are about, where there are several."""
+    try:
+        yield
+    except VerificationError as error:
+        if not spec.entries:
+            raise
+        raise VerificationError(f"{entry.name}: {error}") from None
 
 
-def _compare(export: _Export, inputs: Any, tuned: Path, untuned: Path) -> _Comparison:
+def _compare(export: _Export, entry: Entry, inputs: VerificationInputs, tuned: Path, untuned: Path) -> Comparison:
     device = "cuda" if export.spec.target_kind == "cuda" else "cpu"
     runtimes = {
-        "untuned_ms": Runtime("library", untuned, device),
-        "tuned_ms": Runtime("library", tuned, device),
+        "untuned_ms": Runtime("library", untuned, device, function=entry.name),
+        "tuned_ms": Runtime("library", tuned, device, function=entry.name),
         "onnxruntime_ms": Runtime("onnxruntime", export.paths.model, values=export.spec.values),
     }
-    with RuntimeComparison(runtimes, export.spec.inputs, inputs.arrays, export.request.threads) as comparison:
-        try:
-            ours, theirs = (comparison.outputs(name) for name in ("tuned_ms", "onnxruntime_ms"))
-            error = compare.check(ours, theirs, export.request.tolerance, inputs.probabilities)
-        except VerificationError as failure:
-            rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
-            raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
+    with RuntimeComparison(runtimes, entry.inputs, inputs.arrays, export.request.threads) as comparison:
+        ours, theirs = (comparison.outputs(name) for name in ("tuned_ms", "onnxruntime_ms"))
+        with _about(export.spec, entry):
+            error = _check(export, ours, theirs, inputs.probabilities)
         names = compare.output_names(export.paths.model)
         outputs = (InputSpec(name, array.shape, str(array.dtype)) for name, array in zip(names, ours, strict=True))
         times = comparison.time(export.request.turns)
-        return _Comparison(error, times, comparison.kernels("tuned_ms"), tuple(outputs))
+        return Comparison(error, times, comparison.kernels("tuned_ms"), tuple(outputs))
 
 
 def _limits(export: _Export) -> Roofline | None:
@@ -301,49 +301,12 @@ def _limits(export: _Export) -> Roofline | None:
     return measure(tvm.target.Target(export.spec.target), export.request.threads)
 
 
-def _kernels(
-    times: Sequence[KernelTime], work: Mapping[str, KernelWork], limits: Roofline | None
-) -> dict[str, list[dict[str, Any]] | dict[str, float] | None]:
-    """Return the part of the report that is about kernels. `least_us` is what the machine's limits allow."""
-    found = []
-    for kernel in times:
-        item = work.get(kernel.name, KernelWork(None, 0.0, 0))
-        least = limits.least_us(item.gflop, item.bytes) * kernel.calls if limits else None
-        found.append({**asdict(kernel), **asdict(item), "least_us": least})
-    return {"roofline": asdict(limits) if limits else None, "kernels": found}
-
-
-def _report(
-    export: _Export, best: Mapping[str, Trial], again: Mapping[str, retiming.RetimedCandidate], comparison: _Comparison
-) -> dict[str, Any]:
-    spec, times = export.spec, comparison.times
-    shares = ratios(times["tuned_ms"], times["onnxruntime_ms"])
-    tasks = []
-    for task in spec.tasks:
-        trial, retimed = best.get(task.hash), again.get(task.hash)
-        timed = {"best_us": trial.median_us if trial else None, "again_us": retimed.median_us if retimed else None}
-        tasks.append({"name": task.name, "weight": task.weight, "gflop": task.gflop, **timed})
-    return {
-        "job": spec.id,
-        "name": spec.name,
-        "model": spec.model,
-        "target": spec.target,
-        "inputs": [asdict(item) for item in spec.inputs],
-        "values": dict(spec.values),
-        "outputs": [asdict(item) for item in comparison.outputs],
-        "threads": export.request.threads,
-        "largest_relative_error": comparison.error,
-        "tolerance": export.request.tolerance,
-        "latency": {name: round(item.median_ms, 4) for name, item in times.items()},
-        "latency_spread": {name: [round(value, 4) for value in item.spread_ms] for name, item in times.items()},
-        "share_of_onnxruntime": [round(value, 4) for value in (statistics.median(shares), min(shares), max(shares))],
-        "processes": len(shares),
-        "load_ms": {name: round(statistics.median(item.loads_ms), 2) for name, item in times.items()},
-        "memory_mb": {name: round(statistics.median(item.memory) / 1e6, 2) for name, item in times.items()},
-        "source": export.request.source,
-        "tasks": tasks,
-        "exported_at": time.time(),
-    }
+def _check(export: _Export, ours: compare.Arrays, theirs: compare.Arrays, probabilities: tuple[bool, ...]) -> float:
+    try:
+        return compare.check(ours, theirs, export.request.tolerance, probabilities)
+    except VerificationError as failure:
+        rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
+        raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
 
 
 def _sizes(export: _Export, tuned: Path) -> dict[str, float]:
@@ -355,25 +318,14 @@ def _sizes(export: _Export, tuned: Path) -> dict[str, float]:
     return {name: round(size / 1e6, 3) for name, size in sizes.items()}
 
 
-def _write(export: _Export, tuned: Path, report: Mapping[str, Any], outputs: Sequence[InputSpec]) -> None:
+def _write(export: _Export, tuned: Path, report: Mapping[str, Any], outputs: Sequence[tuple[InputSpec, ...]]) -> None:
     """Write the output folder.
 
     Each file appears whole. The script comes first, because it marks the folder as written by autotune. The report
     comes last.
     """
-    from autotune.version import __version__
-
     output = Path(export.request.output)
-    script = _RUN_PY.format(
-        name=export.spec.name,
-        made_by=MADE_BY,
-        version=__version__,
-        threads=export.request.threads,
-        library=LIBRARY,
-        device="cuda" if export.spec.target_kind == "cuda" else "cpu",
-        inputs=[(item.shape, item.dtype) for item in export.spec.inputs],
-    )
-    publish_bytes(output / SCRIPT, script.encode())
+    publish_bytes(output / SCRIPT, script.source(export.spec, export.request.threads).encode())
     os.replace(tuned, output / LIBRARY)
     if export.spec.target_kind == "llvm":
         _write_program(export, outputs)
@@ -382,7 +334,7 @@ def _write(export: _Export, tuned: Path, report: Mapping[str, Any], outputs: Seq
     publish_json(output / REPORT, *REPORT_FORMAT, dict(report))
 
 
-def _write_program(export: _Export, outputs: Sequence[InputSpec]) -> None:
+def _write_program(export: _Export, outputs: Sequence[tuple[InputSpec, ...]]) -> None:
     """Write the C++ program.
 
     It gets a folder of its own, because the user may have another CMakeLists.txt beside the library.
@@ -391,6 +343,7 @@ def _write_program(export: _Export, outputs: Sequence[InputSpec]) -> None:
 
     folder = Path(export.request.output) / cpp_program.FOLDER
     folder.mkdir(exist_ok=True)
-    spec, threads = export.spec, export.request.threads
-    for name, data in cpp_program.sources(spec.name, LIBRARY, threads, spec.inputs, outputs, __version__):
+    spec, entries = export.spec, zip(export.spec.all_entries, outputs, strict=True)
+    functions = [cpp_program.Function(entry.name, entry.inputs, made) for entry, made in entries]
+    for name, data in cpp_program.sources(spec.name, LIBRARY, export.request.threads, functions, __version__):
         publish_bytes(folder / name, data)

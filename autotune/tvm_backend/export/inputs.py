@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.errors import BadInput, VerificationError, one_line
-from autotune.storage.formats import InputSpec
+from autotune.storage.formats import Entry, InputSpec
 from autotune.storage.paths import JobPaths
+from autotune.tvm_backend.export.entry import pick_entry
 from autotune.tvm_backend.graph.model import parse_file
 from autotune.tvm_backend.graph.probabilities import probabilities
 from autotune.tvm_backend.graph.vocabulary import vocabularies
@@ -39,20 +40,22 @@ class VerificationInputs:
 
 
 def verification_inputs(
-    paths: JobPaths, inputs: Sequence[InputSpec], file: Path | None, seed: int
+    paths: JobPaths, inputs: Sequence[InputSpec], file: Path | None, seed: int, entry: int = 0
 ) -> VerificationInputs:
     """Choose the inputs for the model of a job.
 
     Args:
         paths: The job.
         inputs: The inputs of the model.
+        entry: Which set of shapes they have, counted from 0.
         file: An NPZ file with the inputs; None for random ones.
         seed: The seed of random inputs.
 
     Raises:
         BadInput: The file cannot be read, an input is missing, or an input has a wrong shape or type.
     """
-    graph = parse_file(paths.rewritten_model if paths.rewritten_model.exists() else paths.model)
+    rewritten = paths.rewritten_model(entry)
+    graph = parse_file(rewritten if rewritten.exists() else paths.model)
     arrays = draw(inputs, seed, vocabularies(graph)) if file is None else load(file, inputs)
     return VerificationInputs(arrays, probabilities(graph))
 
@@ -107,20 +110,59 @@ def load(file: Path, inputs: Sequence[InputSpec]) -> Arrays:
     Raises:
         BadInput: The file cannot be read, an input is missing, or an input has a wrong shape or type.
     """
+    arrays = _read(file)
+    return [_checked(file, item, arrays) for item in inputs]
+
+
+def files_of_entries(files: Sequence[Path], entries: Sequence[Entry]) -> dict[str, Path]:
+    """Return the file with the inputs of each entry, by the name of the entry. There need not be one.
+
+    Args:
+        files: NPZ files, in any order.
+        entries: The entries of the job. A file is for the one that its arrays have the shapes of.
+
+    Raises:
+        BadInput: A file cannot be read, fits no entry, or is the second for one.
+    """
+    found: dict[str, Path] = {}
+    for file in files:
+        name = _entry_of(file, entries)
+        if name in found:
+            what = f"{found[name]} and {file}"
+            raise BadInput(f"{what} are both inputs for the same shapes ({name}); give one of them")
+        found[name] = file
+    return found
+
+
+def _entry_of(file: Path, entries: Sequence[Entry]) -> str:
+    if len(entries) == 1:
+        return entries[0].name
+    arrays = _read(file)
+    there = {item.name: _present(file, item, arrays).shape for item in entries[0].inputs}
+    try:
+        return pick_entry({entry.name: {item.name: item.shape for item in entry.inputs} for entry in entries}, there)
+    except ValueError as error:
+        raise BadInput(f"{file}: {error}") from error
+
+
+def _read(file: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         with np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+            return {name: stored[name] for name in stored.files}
     except OSError as error:
         raise BadInput(f"cannot read {file}: {error.strerror or error}") from error
     except Exception as error:  # for a foreign file NumPy and zipfile raise exceptions of many kinds
         raise BadInput(f"{file} is not an NPZ file of plain arrays; write it with numpy.savez") from error
-    return [_checked(file, item, arrays) for item in inputs]
+
+
+def _present(file: Path, item: InputSpec, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    if item.name not in arrays:
+        raise BadInput(f"{file} has no array {item.name!r}; it has: {', '.join(sorted(arrays)) or 'none'}")
+    return arrays[item.name]
 
 
 def _checked(file: Path, item: InputSpec, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    if item.name not in arrays:
-        raise BadInput(f"{file} has no array {item.name!r}; it has: {', '.join(sorted(arrays)) or 'none'}")
-    array = arrays[item.name]
+    array = _present(file, item, arrays)
     if array.shape != item.shape or array.dtype != np.dtype(item.dtype):
         found = f"{array.dtype} {array.shape}"
         raise BadInput(f"{file}: array {item.name!r} is {found}, and the model takes {item.dtype} {item.shape}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ import numpy.typing as npt
 
 from autotune.errors import BadInput
 from autotune.tvm_backend.cuda import runtime
+from autotune.tvm_backend.export.entry import pick_entry
 
 Array = npt.NDArray[Any]
+Inputs = dict[str, tuple[tuple[int, ...], str]]  # shape and element type by name
 
 
 def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedModel:
@@ -50,7 +52,8 @@ def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedMo
     except Exception as error:  # TVM raises exceptions of many kinds
         lines = str(error).strip().splitlines()
         raise BadInput(f"cannot load {library}: {lines[-1] if lines else type(error).__name__}") from error
-    return LoadedModel(machine, device, report["inputs"])
+    entries = {entry["name"]: entry["inputs"] for entry in report.get("entries") or ()}
+    return LoadedModel(machine, device, entries or {"main": report["inputs"]})
 
 
 class LoadedModel:
@@ -59,18 +62,21 @@ class LoadedModel:
     It is not thread-safe, because TVM's virtual machine keeps its registers between calls.
 
     Attributes:
-        inputs: The shape and the element type of each input, by name.
+        entries: The inputs for each set of shapes that the model was compiled for, by the name of the entry.
+        inputs: The shape and the element type of each input of the first entry, by name.
     """
 
-    def __init__(self, machine: Any, device: Any, inputs: list[Mapping[str, Any]]) -> None:
-        self._main = machine["main"]
+    def __init__(self, machine: Any, device: Any, entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        self._functions = {name: machine[name] for name in entries}
         self._device = device
-        self.inputs: dict[str, tuple[tuple[int, ...], str]] = {
-            item["name"]: (tuple(item["shape"]), str(item["dtype"])) for item in inputs
+        self.entries: dict[str, Inputs] = {
+            name: {item["name"]: (tuple(item["shape"]), str(item["dtype"])) for item in inputs}
+            for name, inputs in entries.items()
         }
+        self.inputs: Inputs = next(iter(self.entries.values()))
 
     def __call__(self, *arrays: Any, **named: Any) -> Array | tuple[Array, ...]:
-        """Run the model once.
+        """Run the model once: of its entries the one for inputs of these shapes.
 
         Args:
             arrays: The first inputs, in the order of the model.
@@ -80,18 +86,28 @@ class LoadedModel:
             The output. If the model has several outputs, a tuple of them in the order of the model.
 
         Raises:
-            BadInput: An input is missing or unknown, or it has another shape or type than the model was compiled for.
+            BadInput: An input is missing or unknown, or the model was compiled for no inputs of these shapes or types.
         """
         import tvm
 
-        given = self._by_name(arrays, named)
-        tensors = [tvm.runtime.tensor(self._checked(name, given[name]), device=self._device) for name in self.inputs]
-        result = self._main(*tensors)
+        given = {name: np.asarray(value) for name, value in self._by_name(arrays, named).items()}
+        entry = self._entry(given)
+        checked = [self._checked(name, given[name], *item) for name, item in self.entries[entry].items()]
+        result = self._functions[entry](*[tvm.runtime.tensor(array, device=self._device) for array in checked])
         self._device.sync()
         if hasattr(result, "numpy"):
             return np.asarray(result.numpy())
         outputs = tuple(np.asarray(item.numpy()) for item in result)
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def _entry(self, given: Mapping[str, Array]) -> str:
+        if len(self.entries) == 1:
+            return next(iter(self.entries))
+        shapes = {entry: {name: item[0] for name, item in inputs.items()} for entry, inputs in self.entries.items()}
+        try:
+            return pick_entry(shapes, {name: given[name].shape for name in self.inputs})
+        except ValueError as error:
+            raise BadInput(str(error)) from None
 
     def _by_name(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         names = list(self.inputs)
@@ -104,9 +120,8 @@ class LoadedModel:
             raise BadInput(f"the model {fault}; its inputs: {', '.join(names)}")
         return given
 
-    def _checked(self, name: str, value: Any) -> Array:
-        shape, dtype = self.inputs[name]
-        array = np.asarray(value)
+    @staticmethod
+    def _checked(name: str, array: Array, shape: tuple[int, ...], dtype: str) -> Array:
         if array.shape != shape:
             raise BadInput(f"input {name!r} has shape {array.shape}; the model was compiled for {shape}")
         if not np.can_cast(array.dtype, dtype, "same_kind"):

@@ -62,27 +62,31 @@ def fastest_trials(workspace: Workspace, spec: JobSpec, most: int) -> dict[str, 
     """
     found = {}
     for task in spec.tasks:
-        trials = TuningLog(workspace.tuning_log(spec.target_key, task.hash).records).trials()
-        timed = sorted((trial for trial in trials if trial.median_us), key=lambda trial: trial.median_us or 0.0)
+        log = TuningLog(workspace.tuning_log(spec.target_key, task.hash).records)
+        timed = log.fastest(most)
         if timed:
             limit = (timed[0].median_us or 0.0) * _MAX_SLOWDOWN
-            found[task.hash] = [trial for trial in timed[:most] if (trial.median_us or 0.0) <= limit]
+            found[task.hash] = [trial for trial in timed if (trial.median_us or 0.0) <= limit]
     return found
 
 
 def tasks_to_retime(spec: JobSpec, found: Mapping[str, Sequence[Trial]]) -> list[str]:
     """Return the hashes of the tasks whose candidates are worth timing again.
 
-    These tasks have several candidates and take a noticeable part of the model's time.
+    These tasks have several candidates and take a noticeable part of the model's time, at one of its sets of shapes at
+    least.
 
     Args:
         spec: The job.
         found: What `fastest_trials` returned.
     """
-    weights = {task.hash: task.weight for task in spec.tasks}
-    shares = {hash: weights[hash] * (trials[0].median_us or 0.0) for hash, trials in found.items()}
-    least = _MIN_SHARE * sum(shares.values())
-    return [hash for hash, trials in found.items() if len(trials) > 1 and shares[hash] >= least]
+    noticeable: set[str] = set()
+    for entry in spec.all_entries:
+        weights = {task.hash: weight for task, weight in zip(spec.tasks, entry.weights, strict=True) if weight}
+        times = {hash: weights[hash] * (found[hash][0].median_us or 0.0) for hash in weights if hash in found}
+        least = _MIN_SHARE * sum(times.values())
+        noticeable.update(hash for hash, time in times.items() if time >= least)
+    return [hash for hash, trials in found.items() if len(trials) > 1 and hash in noticeable]
 
 
 def build(trials: Sequence[Trial], program: Any, target: Any, folder: Path) -> list[RetimedCandidate]:

@@ -37,12 +37,14 @@ class Runtime:
         model: The file of the model or of the library.
         device: `cpu` or `cuda`.
         values: The constant inputs of the model, by name.
+        function: The function of the library that is run.
     """
 
     runtime: str
     model: Path
     device: str = "cpu"
     values: Mapping[str, float] = field(default_factory=dict)
+    function: str = "main"
 
 
 @dataclass
@@ -148,6 +150,7 @@ class RuntimeComparison:
             "model": str(runtime.model),
             "inputs": str(self._inputs),
             "device": runtime.device,
+            "function": runtime.function,
             "values": dict(runtime.values),
             "threads": self._threads,
             "timings": timings,

@@ -37,19 +37,19 @@ Arrays = Mapping[str, Any]
 
 def _library(request: Mapping[str, Any], arrays: Arrays) -> Run:
     """Load a library that `export` wrote, as its users do."""
-    machine, device = _machine(request)
-    return compare.machine_runner(machine, device, list(arrays.values()))
+    return _loaded(request, arrays)[1]
 
 
-def _machine(request: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return TVM's virtual machine with a library, and its device."""
+def _loaded(request: Mapping[str, Any], arrays: Arrays) -> tuple[Any, Run]:
+    """Return TVM's virtual machine with a library, and what runs a function of it."""
     import tvm
     from tvm import relax
 
     if request["device"] == "cuda":
         runtime.load()
     device = tvm.cuda(0) if request["device"] == "cuda" else tvm.cpu(0)
-    return relax.VirtualMachine(tvm.runtime.load_module(request["model"]), device), device
+    machine = relax.VirtualMachine(tvm.runtime.load_module(request["model"]), device)
+    return machine, compare.machine_runner(machine, device, list(arrays.values()), request["function"])
 
 
 def _onnxruntime(request: Mapping[str, Any], arrays: Arrays) -> Run:
@@ -142,8 +142,8 @@ def serve(request: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         request: Has `runtime` (a key of `RUNTIMES`), `model` (its path), `inputs` (the path of an NPZ file with the
             arrays by input, in the order of the model), `values` (the constant inputs), `device` (`cpu` or `cuda`),
-            `threads`, `timings` (how many to make), `outputs` (the path to write the outputs to, or None) and
-            `kernels` (whether to time the kernels of a library, and nothing else).
+            `function` (of a library), `threads`, `timings` (how many to make), `outputs` (the path to write the outputs
+            to, or None) and `kernels` (whether to time the kernels of a library, and nothing else).
 
     Returns:
         What `_timed` returns; or the kernels, under the key `kernels`.
@@ -152,8 +152,7 @@ def serve(request: Mapping[str, Any]) -> dict[str, Any]:
         arrays = {name: stored[name] for name in stored.files}
     if not request["kernels"]:
         return _timed(request, arrays)
-    machine, device = _machine(request)
-    found = kernel_times(machine, compare.machine_runner(machine, device, list(arrays.values())))
+    found = kernel_times(*_loaded(request, arrays))
     return {"kernels": [asdict(kernel) for kernel in found]}
 
 

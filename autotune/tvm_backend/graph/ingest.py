@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.errors import ModelError
 from autotune.machine.hardware import pin
 from autotune.machine.leases import cpu_name, lease_one
 from autotune.processes.messages import ImportAnswer, ImportRequest
+from autotune.storage.formats import Entry, InputSpec, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.target import resolve_target, target_kind
+
+if TYPE_CHECKING:
+    from autotune.tvm_backend.search.tasks import Task
 
 
 def run(request: ImportRequest, progress: Callable[[str], None]) -> ImportAnswer:
@@ -30,37 +35,103 @@ def run(request: ImportRequest, progress: Callable[[str], None]) -> ImportAnswer
         return _ingest(request, progress)
 
 
-def _ingest(request: ImportRequest, progress: Callable[[str], None]) -> ImportAnswer:
-    import tvm
+@dataclass(frozen=True)
+class _Imported:
+    """What is kept of a model that was imported with one set of shapes."""
 
-    from autotune.tvm_backend.graph.model import parse_file, read_model
-    from autotune.tvm_backend.graph.prepare import prepare
-    from autotune.tvm_backend.search.tasks import extract_tasks
+    shapes: ShapeBinding
+    inputs: tuple[InputSpec, ...]
+    tasks: list[Task]
+
+
+def _ingest(request: ImportRequest, progress: Callable[[str], None]) -> ImportAnswer:
+    from autotune.tvm_backend.graph.model import parse_file
+    from autotune.tvm_backend.search.tasks import unite
 
     target = resolve_target(request.target, request.threads)
     progress("reading the model")
-    path = Path(request.model)
-    overrides = {item.name: item for item in request.inputs}
-    proto = parse_file(path)
-    model = read_model(path, overrides, proto, request.dims, request.values)
-    progress("folding, choosing layouts and fusing")
-    tvm_target = tvm.target.Target(target.lowered_for)
-    prepared = _guarded(path, lambda: prepare(model.module, tvm_target, winograd=request.winograd))
-    progress("extracting tasks")
-    tasks = _guarded(path, lambda: extract_tasks(prepared, tvm_target))
+    proto = parse_file(Path(request.model))
+    imported = _Importer(request, proto, target.lowered_for, progress).all()
+    tasks = unite([item.tasks for item in imported])
     size, crc = 0, 0
     if request.folder is not None:
-        size, crc = _write(JobPaths(Path(request.folder)), proto, model.rewritten, [task.program for task in tasks])
+        size, crc = _write(JobPaths(Path(request.folder)), proto, [task.program for task in tasks])
     return ImportAnswer(
         target=target.description,
         target_key=target.key,
-        inputs=tuple(model.inputs),
+        inputs=imported[0].inputs,
         tasks=tuple(task.spec for task in tasks),
         spaces=tuple(task.space for task in tasks),
         model_size=size,
         model_crc32=crc,
         former_keys=target.former_keys,
+        entries=tuple(_entry(item, tasks) for item in imported) if len(imported) > 1 else (),
     )
+
+
+def _entry(imported: _Imported, tasks: Sequence[Task]) -> Entry:
+    weights = {task.spec.hash: task.spec.weight for task in imported.tasks}
+    counts = tuple(weights.get(task.spec.hash, 0) for task in tasks)
+    return Entry(imported.shapes.name, imported.inputs, counts, imported.shapes)
+
+
+class _Importer:
+    """Imports a model with several sets of shapes, one after the other. One module is in memory at a time."""
+
+    def __init__(self, request: ImportRequest, proto: Any, target: Any, progress: Callable[[str], None]) -> None:
+        import tvm
+
+        from autotune.tvm_backend.graph.snapshot import SharedWeights
+
+        self._request, self._proto, self._progress = request, proto, progress
+        self._target = tvm.target.Target(target)
+        self._paths = None if request.folder is None else JobPaths(Path(request.folder))
+        several = self._paths is not None and len(request.shapes) > 1
+        self._weights = SharedWeights(self._paths.rewritten_weights) if self._paths and several else None
+
+    def all(self) -> list[_Imported]:
+        """Import the model with all sets of shapes.
+
+        Raises:
+            ModelError: The model cannot be imported with one of them, or two of them give its inputs the same shapes.
+        """
+        found: list[_Imported] = []
+        for index, shapes in enumerate(self._request.shapes):
+            imported = self._one(index, shapes)
+            same = [item.shapes.name for item in found if item.inputs == imported.inputs]
+            if same:
+                both = f"{same[0]} and {shapes.name}"
+                raise ModelError(f"{self._request.model}: {both} give its inputs the same shapes; leave one out")
+            found.append(imported)
+        return found
+
+    def _one(self, index: int, shapes: ShapeBinding) -> _Imported:
+        from autotune.tvm_backend.graph.model import read_model
+        from autotune.tvm_backend.graph.prepare import prepare
+        from autotune.tvm_backend.search.tasks import extract_tasks
+
+        path, count = Path(self._request.model), len(self._request.shapes)
+        where = f" for {shapes.name} ({index + 1} of {count})" if count > 1 else ""
+        if where:
+            self._progress(f"reading the model{where}")
+        overrides = {item.name: item for item in shapes.inputs}
+        model = read_model(path, overrides, self._proto, shapes.dims, self._request.values)
+        self._progress(f"folding, choosing layouts and fusing{where}")
+        prepared = _guarded(path, lambda: prepare(model.module, self._target, winograd=self._request.winograd))
+        self._progress(f"extracting tasks{where}")
+        tasks = _guarded(path, lambda: extract_tasks(prepared, self._target))
+        if model.rewritten is not None and self._paths is not None:
+            self._keep(self._paths, index, model.rewritten)
+        return _Imported(shapes, tuple(model.inputs), tasks)
+
+    def _keep(self, paths: JobPaths, index: int, rewritten: Any) -> None:
+        """Write the graph that was made of the model for a set of shapes."""
+        from autotune.tvm_backend.graph.snapshot import write_model
+
+        if self._weights is None:
+            write_model(paths.rewritten_model(), paths.rewritten_weights, rewritten)
+        else:
+            self._weights.write(paths.rewritten_model(index), rewritten)
 
 
 def _guarded(path: Path, step: Callable[[], Any]) -> Any:
@@ -72,13 +143,11 @@ def _guarded(path: Path, step: Callable[[], Any]) -> Any:
         raise ModelError(f"TVM cannot lower {path}: {lines[-1].strip() if lines else error!r}") from error
 
 
-def _write(paths: JobPaths, proto: Any, rewritten: Any, programs: list[Any]) -> tuple[int, int]:
-    """Write snapshot, the graph that was made of it, if any, and programs; returns size and CRC-32 of the snapshot."""
+def _write(paths: JobPaths, proto: Any, programs: list[Any]) -> tuple[int, int]:
+    """Write snapshot and programs; returns size and CRC-32 of the snapshot."""
     from autotune.tvm_backend.graph.snapshot import write_model
     from autotune.tvm_backend.search.tasks import write_program
 
-    if rewritten is not None:
-        write_model(paths.rewritten_model, paths.weights_of(paths.rewritten_model), rewritten)
     write_model(paths.model, paths.weights_of(paths.model), proto)
     make_folder(paths.tasks)
     for index, program in enumerate(programs):

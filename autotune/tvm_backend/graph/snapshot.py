@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,9 @@ def write_model(path: Path, weights: Path, proto: Any) -> None:
         ModelError: It is too large, and not for its weights.
     """
     import onnx
-    from google.protobuf.message import EncodeError
 
     if not is_large(proto):
-        try:
-            publish_bytes(path, proto.SerializeToString())
-        except (EncodeError, ValueError) as error:
-            raise ModelError(f"the model cannot be kept as one ONNX file, which may have 2 GiB: {error}") from error
+        _publish(path, proto)
         return
     try:
         onnx.save(proto, str(path), save_as_external_data=True, location=weights.name, size_threshold=_INLINE)
@@ -43,3 +40,55 @@ def write_model(path: Path, weights: Path, proto: Any) -> None:
                 os.fsync(stream.fileno())
     except OSError as error:
         raise disk_problem("write", path, error) from error
+
+
+class SharedWeights:
+    """Writes models whose large weights are in one file beside them. What several of them have is in it once.
+
+    Args:
+        path: The file of the weights, in the folder of the models.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._places: dict[bytes, int] = {}
+        self._size = 0
+
+    def write(self, path: Path, proto: Any) -> None:
+        """Write a model. Its large weights are not in `proto` any more afterwards.
+
+        Raises:
+            DiskProblem, ModelError: As for `write_model`.
+        """
+        from onnx.external_data_helper import set_external_data
+
+        large = [item for item in proto.graph.initializer if len(item.raw_data) >= _INLINE]
+        try:
+            with self._path.open("ab") as file:
+                for tensor in large:
+                    place = self._place(tensor.raw_data, file)
+                    set_external_data(tensor, self._path.name, place, len(tensor.raw_data))
+                    tensor.ClearField("raw_data")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise disk_problem("write", self._path, error) from error
+        _publish(path, proto)
+
+    def _place(self, data: bytes, file: Any) -> int:
+        """Return where a weight is in the file. It is written unless it is there."""
+        key = hashlib.sha256(data).digest()
+        if key not in self._places:
+            file.write(data)
+            self._places[key] = self._size
+            self._size += len(data)
+        return self._places[key]
+
+
+def _publish(path: Path, proto: Any) -> None:
+    from google.protobuf.message import EncodeError
+
+    try:
+        publish_bytes(path, proto.SerializeToString())
+    except (EncodeError, ValueError) as error:
+        raise ModelError(f"the model cannot be kept as one ONNX file, which may have 2 GiB: {error}") from error

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,27 @@ def extract_tasks(prepared: Any, target: Any) -> list[Task]:
     from tvm.s_tir import meta_schedule as ms
 
     found = ms.relax_integration.extract_tasks(prepared, target)
-    tasks = [_task(item, target) for item in found if not _scheduled(item.dispatched[0])]
+    return _in_order(_task(item, target) for item in found if not _scheduled(item.dispatched[0]))
+
+
+def unite(extracted: Sequence[Sequence[Task]]) -> list[Task]:
+    """Return the tasks of a model with several sets of shapes.
+
+    A task that several of them have stands there once. Its weight is the sum of its weights: all tasks together take as
+    long as one run with each set of shapes.
+
+    Args:
+        extracted: What `extract_tasks` returned for each set of shapes.
+    """
+    found: dict[str, Task] = {}
+    for task in (task for tasks in extracted for task in tasks):
+        known = found.get(task.spec.hash)
+        weight = task.spec.weight + (known.spec.weight if known else 0)
+        found[task.spec.hash] = replace(known or task, spec=replace((known or task).spec, weight=weight))
+    return _in_order(found.values())
+
+
+def _in_order(tasks: Iterable[Task]) -> list[Task]:
     return sorted(tasks, key=lambda task: (-task.spec.gflop * task.spec.weight, task.spec.name))
 
 

@@ -6,6 +6,7 @@ import json
 import shlex
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,13 @@ import pytest
 
 from autotune import cli
 from autotune.commands.job_status import snapshot
+from autotune.commands.report import references
 from autotune.commands.report.facts import JobReport, gather, to_json
+from autotune.commands.report.sections import sections
 from autotune.commands.report.wall_time import PARTS
+from autotune.storage import formats
+from autotune.storage.formats import Entry, InputSpec, ShapeBinding
+from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 
 NOW = 1_700_000_300.0
@@ -105,7 +111,33 @@ def test_as_json_it_has_the_documented_keys(workspace: Workspace, make_job: Call
         "latency_ms": None,
         "latency": [],
         "references": None,
+        "entries": [],
         "failures": [],
         "stages": [],
         "forecast": None,
     }
+
+
+def entry(size: int, *weights: int) -> Entry:
+    shape = (InputSpec("x", (1, size), "float32"),)
+    return Entry(f"n={size}", shape, weights, ShapeBinding(f"n={size}", (), {"n": size, "batch": 1}))
+
+
+def test_each_of_several_shapes_has_its_latency(
+    workspace: Workspace, tuned: JobPaths, make_job: Callable[..., JobPaths]
+) -> None:
+    spec = replace(read_spec(tuned), entries=(entry(8, 1, 0), entry(16, 0, 2)))
+    formats.write(tuned.spec, spec)
+    latencies = [{"name": "n=8", "latency": {"tuned_ms": 0.75}}, {"name": "n=16", "latency": {"tuned_ms": 1.5}}]
+    references.remember(tuned, {"entries": latencies, "threads": 2, "exported_at": NOW})
+    job = only(workspace)
+    assert job.latency_ms == 1.0 and job.references is not None and job.references.tuned_ms == 2.25
+    assert [(each.name, each.latency_ms, each.exported_ms) for each in job.entries] == [
+        ("n=8", 0.5, {"tuned": 0.75}),
+        ("n=16", 0.5, {"tuned": 1.5}),
+    ]
+    (shapes,) = (part for part in sections(job) if part.name == "shapes")
+    assert shapes.columns[-1] == "exported library in ms"
+    assert shapes.rows[1] == ("n=16", "x=1x16:float32", 0.5, 1.5)
+    assert job.settings is not None
+    assert "--dim batch=1 --dim n=8,16" in job.settings.commands[0] and "--input" not in job.settings.commands[0]

@@ -151,3 +151,13 @@ def test_what_the_storage_does_is_in_order(tmp_path: Path) -> None:
 )
 def test_a_sync_that_is_left_out_is_found(tmp_path: Path, sabotage: str, fault: str) -> None:
     assert any(fault in line for line in violations(recorded(tmp_path, sabotage)))
+
+
+def test_an_index_is_written_after_its_log(record: Recording) -> None:
+    log, index = f"{ROOT}/logs/tuning/cpu/ab.jsonl", f"{ROOT}/logs/tuning/cpu/ab.index"
+    record("open", log, append=True)("write", log)("fsync", log)("open", index, append=True)("write", index)
+    assert violations(record("exit", ROOT).trace) == []
+    record("write", log)("write", index)("fsync", log)
+    assert violations(record("exit", ROOT).trace) == [
+        "stage wrote logs/tuning/TARGET/HASH.index before its log was durable"
+    ]

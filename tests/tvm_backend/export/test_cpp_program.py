@@ -14,23 +14,30 @@ from autotune.tvm_backend.export import cpp_program
 from autotune.tvm_backend.export.loaded import load
 from autotune.tvm_backend.load import load_tvm
 
-X = InputSpec('x "quoted"', (2, 8), "float32")
-Y = InputSpec("y", (2, 8), "float32")
+NAMES = ('x "quoted"', "y")
+ROWS = {"rows=2": 2, "rows=3": 3, "other=3": 3}
+
+
+def tensors(rows: int) -> list[InputSpec]:
+    return [InputSpec(name, (rows, 8), "float32") for name in NAMES]
 
 
 def compile_two_outputs(folder: Path) -> None:
-    """A library that gives exp(x + y) and x * y."""
+    """A library that gives exp(x + y) and x * y; "other=3" gives exp(x + y + y) in place of the first."""
     load_tvm("llvm")
     import tvm
     from tvm import relax
 
     builder = relax.BlockBuilder()
-    x, y = (relax.Var(name, relax.TensorType(X.shape, "float32")) for name in "xy")
-    with builder.function("main", [x, y]):
-        with builder.dataflow():
-            first = builder.emit(relax.op.exp(builder.emit(relax.op.add(x, y))))
-            both = builder.emit_output(relax.Tuple([first, builder.emit(relax.op.multiply(x, y))]))
-        builder.emit_func_output(both)
+    for name, rows in ROWS.items():
+        x, y = (relax.Var(name, relax.TensorType((rows, 8), "float32")) for name in "xy")
+        with builder.function(name, [x, y]):
+            with builder.dataflow():
+                total = builder.emit(relax.op.add(x, y))
+                total = builder.emit(relax.op.add(total, y)) if name.startswith("other") else total
+                first = builder.emit(relax.op.exp(total))
+                both = builder.emit_output(relax.Tuple([first, builder.emit(relax.op.multiply(x, y))]))
+            builder.emit_func_output(both)
     relax.build(builder.get(), tvm.target.Target("llvm")).export_library(str(folder / "model.so"))
 
 
@@ -40,7 +47,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exported")
     compile_two_outputs(folder)
     (folder / cpp_program.FOLDER).mkdir()
-    for name, data in cpp_program.sources("net", "model.so", 2, [X, Y], [X, Y], "0"):
+    functions = [cpp_program.Function(name, tensors(rows), tensors(rows)) for name, rows in ROWS.items()]
+    for name, data in cpp_program.sources("net", "model.so", 2, functions, "0"):
         (folder / cpp_program.FOLDER / name).write_bytes(data)
     build = folder / cpp_program.FOLDER / "build"
     import tvm_ffi
@@ -55,27 +63,50 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
 
 
-@needs_cmake
-def test_its_outputs_are_those_of_python(program: Path, tmp_path: Path) -> None:
+def run(program: Path, folder: Path, rows: int, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the program on files of inputs with so many rows, x.bin and y.bin."""
+    for name, array in zip("xy", arrays_of(rows), strict=True):
+        (folder / f"{name}.bin").write_bytes(array.tobytes())
+    return subprocess.run([program / "main", *words, "x.bin", "y.bin"], cwd=folder, capture_output=True, text=True)
+
+
+def arrays_of(rows: int) -> list[np.ndarray]:
     draw = np.random.default_rng(3).standard_normal
-    arrays = [draw(X.shape).astype(np.float32) for _ in range(2)]
-    for name, array in zip("xy", arrays, strict=True):
-        (tmp_path / f"{name}.bin").write_bytes(array.tobytes())
-    done = subprocess.run([program / "main", "x.bin", "y.bin"], cwd=tmp_path, capture_output=True, text=True)
+    return [draw((rows, 8)).astype(np.float32) for _ in range(2)]
+
+
+@needs_cmake
+@pytest.mark.parametrize(
+    ("entry", "words"), [("rows=2", ()), ("rows=2", ("--repeat", "3")), ("other=3", ("--entry", "other=3"))]
+)
+def test_its_outputs_are_those_of_python(program: Path, tmp_path: Path, entry: str, words: tuple[str, ...]) -> None:
+    done = run(program, tmp_path, ROWS[entry], *words)
     assert done.returncode == 0 and done.stdout.startswith("net: ")
-    inputs = [{"name": item.name, "shape": item.shape, "dtype": item.dtype} for item in (X, Y)]
-    report = {"threads": 2, "target": {"kind": "llvm"}, "inputs": inputs}
+    inputs = [{"name": item.name, "shape": item.shape, "dtype": item.dtype} for item in tensors(ROWS[entry])]
+    report = {"threads": 2, "target": {"kind": "llvm"}, "entries": [{"name": entry, "inputs": inputs}]}
+    arrays = arrays_of(ROWS[entry])
     for index, expected in enumerate(load(program.parents[1] / "model.so", report)(*arrays)):
-        found = np.frombuffer((tmp_path / f"output{index}.bin").read_bytes(), np.float32).reshape(X.shape)
+        found = np.frombuffer((tmp_path / f"output{index}.bin").read_bytes(), np.float32).reshape(arrays[0].shape)
         assert np.array_equal(found, expected)
 
 
 @needs_cmake
 def test_an_input_of_another_size_is_refused(program: Path, tmp_path: Path) -> None:
     (tmp_path / "x.bin").write_bytes(b"short")
-    done = subprocess.run([program / "main", "x.bin"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "x.bin does not hold exactly 64 bytes" in done.stderr
+    for words, says in (
+        (("x.bin",), "no entry fits the sizes of the files: this library has rows=2 rows=3 other=3"),
+        (("--entry", "rows=2", "x.bin"), "x.bin does not hold exactly 64 bytes"),
+        (("missing.bin",), "no entry fits the sizes of the files"),
+        (("--entry", "rows=7"), "no entry rows=7: this library has rows=2 rows=3 other=3"),
+    ):
+        done = subprocess.run([program / "main", *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 2 and says in done.stderr
+
+
+@needs_cmake
+def test_files_that_fit_several_entries_need_a_name(program: Path, tmp_path: Path) -> None:
+    done = run(program, tmp_path, 3)
+    assert done.returncode == 2 and "several entries fit the sizes of the files; give --entry NAME" in done.stderr
 
 
 @needs_cmake
@@ -85,5 +116,6 @@ def test_it_needs_no_python(program: Path) -> None:
 
 
 def test_names_survive_as_string_literals() -> None:
-    header = dict(cpp_program.sources('a"b', "model.so", 1, [X], [], "0"))["model.h"].decode()
+    function = cpp_program.Function("main", tensors(2), [])
+    header = dict(cpp_program.sources('a"b', "model.so", 1, [function], "0"))["model.h"].decode()
     assert r'{"x \"quoted\"", {2, 8}, "float32"}' in header and r'kName[] = "a\"b"' in header

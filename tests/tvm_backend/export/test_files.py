@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from autotune.storage.atomic import publish_json
-from autotune.tvm_backend.export.cpp_program import sources
-from autotune.tvm_backend.export.export import _RUN_PY
+from autotune.storage.formats import Entry, InputSpec
+from autotune.storage.job_files import read_spec
+from autotune.storage.paths import JobPaths
+from autotune.tvm_backend.export import script
+from autotune.tvm_backend.export.cpp_program import Function, sources
 from autotune.tvm_backend.export.files import REPORT_FORMAT, foreign_files
 
-SCRIPT = _RUN_PY.split("\n")[0].format(name="net", made_by="Made by autotune", version="0.1.0")
+
+@pytest.fixture(params=[0, 2], ids=["one set of shapes", "two"])
+def script_text(request: pytest.FixtureRequest, make_job: Callable[..., JobPaths]) -> str:
+    """The script for the library of a job."""
+    x = (InputSpec("x", (1, 8), "float32"),)
+    spec = read_spec(make_job(entries=tuple(Entry(f"n={n}", x, (1, 2)) for n in range(request.param))))
+    return script.source(spec, threads=2)
 
 
 def test_a_new_folder_has_none(tmp_path: Path) -> None:
     assert foreign_files(tmp_path) == []
 
 
-def test_a_folder_that_an_export_has_filled_has_none(tmp_path: Path) -> None:
-    (tmp_path / "run.py").write_text(f"{SCRIPT}\nimport os\n")
+def test_a_folder_that_an_export_has_filled_has_none(tmp_path: Path, script_text: str) -> None:
+    (tmp_path / "run.py").write_text(script_text)
     (tmp_path / "model.so").write_bytes(b"\x7fELF")
     publish_json(tmp_path / "report.json", *REPORT_FORMAT, {"job": 1})
     assert foreign_files(tmp_path) == []
 
 
-def test_one_that_was_killed_after_its_script_has_none(tmp_path: Path) -> None:
-    (tmp_path / "run.py").write_text(SCRIPT)
+def test_one_that_was_killed_after_its_script_has_none(tmp_path: Path, script_text: str) -> None:
+    (tmp_path / "run.py").write_text(script_text)
     (tmp_path / "model.so").write_bytes(b"")
     assert foreign_files(tmp_path) == []
 
@@ -56,7 +66,7 @@ def test_a_folder_or_a_dead_link_in_its_place_is_a_users(tmp_path: Path) -> None
 class TestProgram:
     def fill(self, folder: Path, names: tuple[str, ...]) -> None:
         (folder / "cpp").mkdir()
-        for name, data in sources("net", "model.so", 2, (), (), "0.1.0"):
+        for name, data in sources("net", "model.so", 2, [Function("main", (), ())], "0.1.0"):
             if name in names:
                 (folder / "cpp" / name).write_bytes(data)
 

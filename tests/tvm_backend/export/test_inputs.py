@@ -7,9 +7,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.errors import BadInput, VerificationError
-from autotune.storage.formats import InputSpec
+from autotune.storage.formats import Entry, InputSpec
 from autotune.tvm_backend.export.compare import largest_error
-from autotune.tvm_backend.export.inputs import check_reference, draw, load
+from autotune.tvm_backend.export.inputs import check_reference, draw, files_of_entries, load
 from autotune.tvm_backend.graph.probabilities import probabilities
 from autotune.tvm_backend.graph.vocabulary import vocabularies
 
@@ -167,3 +167,39 @@ def test_a_tiny_probability_may_be_off_by_what_the_reference_is_off():
     assert largest_error(output, reference) > 0.09
     assert largest_error(output, reference, [True]) == pytest.approx(1e-4)
     assert largest_error([np.array([1e-3])], [np.array([1e-1])], [True]) > 0.9
+
+
+class TestFilesForSeveralShapes:
+    ENTRIES = tuple(
+        Entry(f"n={n}", (InputSpec("ids", (1, n), "int64"), InputSpec("x", (4,), "float32")), ()) for n in (8, 16)
+    )
+
+    @pytest.fixture
+    def file_of(self, tmp_path):
+        def write(name, n, **more):
+            path = tmp_path / f"{name}.npz"
+            np.savez(path, ids=np.zeros((1, n), np.int64), **more)
+            return path
+
+        return write
+
+    X = np.zeros(4, np.float32)
+
+    def test_each_is_for_the_one_that_it_fits(self, file_of):
+        b, a = file_of("b", 16, x=self.X), file_of("a", 8, x=self.X)
+        assert files_of_entries([b, a], self.ENTRIES) == {"n=16": b, "n=8": a}
+        assert files_of_entries([b], self.ENTRIES) == {"n=16": b}
+
+    def test_one_that_fits_none_is_refused(self, file_of):
+        with pytest.raises(BadInput, match=r"odd.npz: no entry for ids of 1x9: this export has 1x8, 1x16"):
+            files_of_entries([file_of("odd", 9, x=self.X)], self.ENTRIES)
+        with pytest.raises(BadInput, match="has no array 'x'"):
+            files_of_entries([file_of("short", 8)], self.ENTRIES)
+
+    def test_two_for_the_same_are_refused(self, file_of):
+        with pytest.raises(BadInput, match=r"a.npz and .*b.npz are both inputs for the same shapes \(n=8\)"):
+            files_of_entries([file_of("a", 8, x=self.X), file_of("b", 8, x=self.X)], self.ENTRIES)
+
+    def test_a_job_with_one_set_of_shapes_takes_any_file_and_checks_it_later(self, file_of):
+        path = file_of("any", 5)
+        assert files_of_entries([path], self.ENTRIES[:1]) == {"n=8": path}

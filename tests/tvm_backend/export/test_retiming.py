@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from autotune.storage import formats
-from autotune.storage.formats import JobSpec, Trial
+from autotune.storage.formats import Entry, JobSpec, Trial
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.export import retiming
 from autotune.tvm_backend.export.retiming import RetimedCandidate
@@ -49,6 +50,13 @@ class TestFastestTrials:
         workspace, spec = job(close, {"a": 0.1, "b": 0.1}, {"alone": 100.0})
         found = retiming.fastest_trials(workspace, spec, 3)
         assert retiming.tasks_to_retime(spec, found) == [spec.tasks[0].hash]
+
+    def test_unless_it_counts_at_one_of_several_shapes(self, job):
+        close = {"a": 100.0, "b": 101.0}
+        workspace, spec = job(close, {"a": 0.1, "b": 0.1})
+        entries = Entry("large", spec.inputs, (1, 0)), Entry("small", spec.inputs, (0, 2))
+        found = retiming.fastest_trials(workspace, spec, 3)
+        assert retiming.tasks_to_retime(replace(spec, entries=entries), found) == [task.hash for task in spec.tasks]
 
 
 class Stopwatch:

@@ -50,3 +50,18 @@ def test_its_checksum_is_of_the_weights_too(paths, monkeypatch):
     assert size == paths.model.stat().st_size + paths.weights_of(paths.model).stat().st_size
     paths.weights_of(paths.model).write_bytes(bytes(reversed(paths.weights_of(paths.model).read_bytes())))
     assert model_checksum(paths) != (size, crc)
+
+
+def test_models_share_the_weights_that_they_have_in_common(paths):
+    other = model()
+    other.graph.initializer.append(numpy_helper.from_array(WEIGHTS[::-1].copy(), "v"))
+    shared = snapshot.SharedWeights(paths.rewritten_weights)
+    for index, proto in enumerate((model(), other)):
+        shared.write(paths.rewritten_model(index), proto)
+    assert paths.rewritten_weights.stat().st_size == 2 * WEIGHTS.nbytes
+    first, second = (
+        {item.name: numpy_helper.to_array(item) for item in parse_file(paths.rewritten_model(index)).graph.initializer}
+        for index in range(2)
+    )
+    assert np.array_equal(first["w"], WEIGHTS)
+    assert np.array_equal(second["w"], WEIGHTS) and np.array_equal(second["v"], WEIGHTS[::-1])

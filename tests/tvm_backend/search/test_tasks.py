@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autotune.errors import DamagedFile
-from autotune.tvm_backend.search.tasks import program_hash, read_program, task_hash, write_program
+from autotune.storage.formats import TaskSpec
+from autotune.tvm_backend.search.tasks import Task, program_hash, read_program, task_hash, unite, write_program
 from autotune.tvm_backend.vector_math import intrinsics
 
 
@@ -49,3 +50,12 @@ def test_a_program_of_a_version_with_other_formulas_is_to_be_submitted_again(exp
     write_program(path, exponential)
     with pytest.raises(DamagedFile, match="submit the model again"):
         read_program(path, program_hash(exponential))
+
+
+def task(hash, weight, gflop):
+    return Task(TaskSpec(f"task-{hash}", hash, weight, "8", gflop, True), None, 10)
+
+
+def test_tasks_of_several_shapes_stand_there_once_with_all_of_their_weight():
+    united = unite([[task("a", 2, 1.0), task("b", 1, 1.0)], [task("b", 4, 1.0), task("c", 1, 9.0)]])
+    assert [(item.spec.hash, item.spec.weight) for item in united] == [("c", 1), ("b", 5), ("a", 2)]

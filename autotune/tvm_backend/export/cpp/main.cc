@@ -1,9 +1,11 @@
 // Runs the exported model with TVM's runtime alone: no Python, no compiler.
 //
-//   main [--repeat N] [INPUT.bin ...]
+//   main [--repeat N] [--entry NAME] [INPUT.bin ...]
 //
 // Each INPUT.bin holds the elements of one input, in the order of model.h, row by row. Inputs that are left out are
 // ramps from 0 to 1. The outputs are written to output0.bin, output1.bin ... in the current folder.
+// A library for several sets of shapes has an entry for each. That whose inputs have the sizes of the files is run,
+// unless NAME says which; without files it is the first.
 // TVM_NUM_THREADS overrides the number of threads.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
@@ -57,25 +59,74 @@ void WriteFile(const std::string& path, const ffi::Tensor& tensor) {
       .write(static_cast<const char*>(tensor.data_ptr()), ffi::GetDataSize(tensor));
 }
 
-ffi::Function LoadModel(const std::string& library) {
+[[noreturn]] void Refuse(const std::string& problem) {
+  std::fprintf(stderr, "%s: this library has", problem.c_str());
+  for (const model::Entry& entry : model::kEntries) std::fprintf(stderr, " %s", entry.name.c_str());
+  std::fprintf(stderr, "\n");
+  std::exit(2);
+}
+
+const model::Entry& EntryNamed(const std::string& name) {
+  for (const model::Entry& entry : model::kEntries) {
+    if (entry.name == name) return entry;
+  }
+  Refuse("no entry " + name);
+}
+
+std::uintmax_t Bytes(const model::TensorInfo& info) {
+  DLDataType dtype = ffi::StringToDLDataType(info.dtype);
+  std::uintmax_t bytes = (dtype.bits * dtype.lanes + 7) / 8;
+  for (int64_t size : info.shape) bytes *= size;
+  return bytes;
+}
+
+bool Fits(const model::Entry& entry, const std::vector<std::string>& files) {
+  for (size_t i = 0; i < std::min(files.size(), entry.inputs.size()); ++i) {
+    std::error_code unreadable;
+    if (std::filesystem::file_size(files[i], unreadable) != Bytes(entry.inputs[i])) return false;
+  }
+  return true;
+}
+
+const model::Entry& EntryFor(const std::vector<std::string>& files) {
+  if (files.empty() || model::kEntries.size() == 1) return model::kEntries[0];
+  const model::Entry* found = nullptr;
+  for (const model::Entry& entry : model::kEntries) {
+    if (!Fits(entry, files)) continue;
+    if (found != nullptr) Refuse("several entries fit the sizes of the files; give --entry NAME");
+    found = &entry;
+  }
+  if (found == nullptr) Refuse("no entry fits the sizes of the files");
+  return *found;
+}
+
+ffi::Function LoadModel(const std::string& library, const std::string& function) {
   ffi::Module machine =
       ffi::Module::LoadFromFile(library)->GetFunction("vm_load_executable").value()().cast<ffi::Module>();
   constexpr int kPooledAllocator = 2;
   machine->GetFunction("vm_initialization").value()(static_cast<int>(kDLCPU), 0, kPooledAllocator);
-  return machine->GetFunction("main").value();
+  return machine->GetFunction(function).value();
 }
 
 int main(int argc, char** argv) {
   setenv("TVM_NUM_THREADS", std::to_string(model::kThreads).c_str(), /*overwrite=*/0);
   int repeat = 1, next = 1;
-  if (argc > 2 && std::string(argv[1]) == "--repeat") repeat = std::max(1, std::atoi(argv[2])), next = 3;
+  std::string name;
+  for (; next + 1 < argc; next += 2) {
+    std::string option = argv[next];
+    if (option == "--repeat") repeat = std::max(1, std::atoi(argv[next + 1]));
+    else if (option == "--entry") name = argv[next + 1];
+    else break;
+  }
+  std::vector<std::string> files(argv + std::min(next, argc), argv + argc);
+  const model::Entry& entry = name.empty() ? EntryFor(files) : EntryNamed(name);
 
-  ffi::Function run = LoadModel(std::filesystem::path(argv[0]).parent_path() / model::kLibrary);
+  ffi::Function run = LoadModel(std::filesystem::path(argv[0]).parent_path() / model::kLibrary, entry.name);
   std::vector<ffi::AnyView> arguments;
   std::vector<ffi::Tensor> inputs;
-  for (const model::TensorInfo& info : model::kInputs) {
-    inputs.push_back(MakeTensor(info));
-    next < argc ? ReadFile(argv[next++], inputs.back()) : FillWithRamp(inputs.back());
+  for (size_t i = 0; i < entry.inputs.size(); ++i) {
+    inputs.push_back(MakeTensor(entry.inputs[i]));
+    i < files.size() ? ReadFile(files[i], inputs.back()) : FillWithRamp(inputs.back());
   }
   for (const ffi::Tensor& input : inputs) arguments.push_back(input);
 

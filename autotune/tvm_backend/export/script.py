@@ -1,0 +1,100 @@
+"""Write `run.py`, which runs an exported library with nothing but TVM's runtime and NumPy."""
+
+from __future__ import annotations
+
+import inspect
+
+from autotune.storage.formats import JobSpec
+from autotune.tvm_backend.export.entry import pick_entry
+from autotune.tvm_backend.export.files import LIBRARY, MADE_BY
+from autotune.version import __version__
+
+_ONE = '''"""Run {name} once on random inputs, with the TVM runtime alone. {made_by} {version}."""
+import os
+
+os.environ.setdefault("TVM_NUM_THREADS", "{threads}")  # TVM's own default is half of the CPUs
+from pathlib import Path
+import numpy, tvm
+from tvm import relax
+
+model = relax.VirtualMachine(tvm.runtime.load_module(str(Path(__file__).parent / "{library}")), tvm.{device}(0))
+inputs = [numpy.random.rand(*shape).astype(dtype) for shape, dtype in {inputs}]
+outputs = model["main"](*[tvm.runtime.tensor(array, device=tvm.{device}(0)) for array in inputs])
+for output in [outputs] if hasattr(outputs, "numpy") else outputs:
+    print(output.shape, output.dtype, output.numpy().ravel()[:4])
+'''
+
+_SEVERAL = '''"""Run {name} with the TVM runtime alone: python run.py [INPUTS.npz]. {made_by} {version}.
+
+The library has an entry for each of several sets of shapes. That for the inputs in the file is run, or, without a file,
+each of them on random inputs. `run` may be imported, too: it takes NumPy arrays by the names of the inputs.
+"""
+from __future__ import annotations
+
+import os
+import sys
+
+os.environ.setdefault("TVM_NUM_THREADS", "{threads}")  # TVM's own default is half of the CPUs
+from collections.abc import Mapping
+from pathlib import Path
+import numpy, tvm
+from tvm import relax
+
+ENTRIES = {entries}
+DTYPES = {dtypes}
+
+device = tvm.{device}(0)
+model = relax.VirtualMachine(tvm.runtime.load_module(str(Path(__file__).parent / "{library}")), device)
+
+
+{pick_entry}
+
+def run(**inputs):
+    """Run the entry for inputs of these shapes, and return its outputs."""
+    missing = [name for name in DTYPES if name not in inputs]
+    if missing:
+        raise ValueError(f"the input {{missing[0]}} is missing; the inputs: {{', '.join(DTYPES)}}")
+    entry = pick_entry(ENTRIES, {{name: numpy.shape(inputs[name]) for name in DTYPES}})
+    arrays = [numpy.ascontiguousarray(inputs[name], dtype) for name, dtype in DTYPES.items()]
+    outputs = model[entry](*[tvm.runtime.tensor(array, device=device) for array in arrays])
+    return [item.numpy() for item in ([outputs] if hasattr(outputs, "numpy") else outputs)]
+
+
+def show(inputs):
+    for output in run(**inputs):
+        print(output.shape, output.dtype, output.ravel()[:4])
+
+
+if __name__ == "__main__":
+    try:
+        if len(sys.argv) > 1:
+            show(numpy.load(sys.argv[1]))
+        else:
+            for entry, shapes in ENTRIES.items():
+                print(entry)
+                show({{name: numpy.asarray(numpy.random.rand(*shape), DTYPES[name]) for name, shape in shapes.items()}})
+    except (OSError, ValueError) as error:
+        sys.exit(f"run.py: {{error}}")
+'''
+
+
+def source(spec: JobSpec, threads: int) -> str:
+    """Return the script for a job's library.
+
+    Args:
+        spec: The job.
+        threads: How many threads the model uses unless TVM_NUM_THREADS is set.
+    """
+    template = _SEVERAL if spec.entries else _ONE
+    return template.format(
+        name=spec.name,
+        made_by=MADE_BY,
+        version=__version__,
+        threads=threads,
+        library=LIBRARY,
+        device="cuda" if spec.target_kind == "cuda" else "cpu",
+        inputs=[(item.shape, item.dtype) for item in spec.inputs],
+        dtypes={item.name: item.dtype for item in spec.inputs},
+        entries={entry.name: {item.name: item.shape for item in entry.inputs} for entry in spec.entries},
+        pick_entry=inspect.getsource(pick_entry),
+    )

@@ -1,0 +1,41 @@
+"""A file that processes print to is moved away when it is too long, and they go on printing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.storage.text_log import earlier, shorten
+
+
+def test_a_short_one_stays(tmp_path: Path) -> None:
+    path = tmp_path / "worker-llvm.log"
+    shorten(path, 10)
+    path.write_bytes(b"0123456789")
+    shorten(path, 10)
+    assert (path.read_bytes(), earlier(path).exists()) == (b"0123456789", False)
+
+
+def test_who_prints_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "worker-llvm.log"
+    with path.open("ab", buffering=0) as printing:
+        printing.write(b"first " * 5)
+        shorten(path, 12)
+        printing.write(b"second")
+        assert (path.read_bytes(), earlier(path).read_bytes()) == (b"second", b"first first ")
+        printing.write(b" third third")
+        shorten(path, 12)
+        assert (path.read_bytes(), earlier(path).read_bytes()) == (b"", b" third third")
+
+
+def test_one_that_cannot_be_moved_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "worker-llvm.log"
+    path.write_bytes(b"x" * 20)
+
+    def refuse(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr("os.replace", refuse)
+    shorten(path, 10)
+    assert path.read_bytes() == b"x" * 20
