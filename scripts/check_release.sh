@@ -37,6 +37,7 @@ from autotune.tvm_backend.search.prior import prior
 
 assert prior("llvm") is not None, "the prior is not in the package"
 assert list(files("autotune.tvm_backend.export").joinpath("cpp").iterdir()), "the C++ program is not in the package"
+assert list(files("autotune.tvm_backend.export.source").joinpath("program").iterdir()), "the C++ shim is not in it"
 assert all(hasattr(autotune, name) for name in autotune.__all__)
 PY
     cd "$root"

@@ -146,12 +146,15 @@ class Job:
         """
         control.apply(self.workspace, "retry", [self.paths])
 
-    def export(self, output: str | Path, progress: Callable[[str], None] = lambda step: None) -> Exported:
+    def export(
+        self, output: str | Path, progress: Callable[[str], None] = lambda step: None, *, source: bool = False
+    ) -> Exported:
         """Compile the model with the best schedules so far, verify it, time it and write it to a folder.
 
         Args:
             output: The folder. It is made if it does not exist.
             progress: Called with a description of each step when it starts.
+            source: Whether to write the network as C++ source, too.
 
         Returns:
             The exported library.
@@ -159,7 +162,8 @@ class Job:
         Raises:
             VerificationError: The outputs differ from those of ONNX Runtime. Nothing was written.
             BadInput: `output` cannot be written to.
+            ModelError: `source` was asked for, and the model has something that cannot be written as source.
         """
         folder = Path(output)
-        report = export(self.workspace, load_config(self.workspace.config), self.paths, folder, progress)
+        report = export(self.workspace, load_config(self.workspace.config), self.paths, folder, progress, source=source)
         return Exported(folder, report)

@@ -21,6 +21,7 @@ from autotune.storage.formats import SIMULATED
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export.files import foreign_files
+from autotune.tvm_backend.export.source.folder import FOLDER, edited
 from autotune.workers import oneshot
 
 
@@ -31,6 +32,7 @@ def export(
     output: Path,
     progress: oneshot.TellProgress,
     inputs: Sequence[Path] = (),
+    source: bool = False,
 ) -> dict[str, Any]:
     """Compile the best schedules of a job, verify the model, compare its latency, and write it to a folder.
 
@@ -42,6 +44,7 @@ def export(
         progress: Called with a description of each step when it starts.
         inputs: NPZ files with inputs to verify and to time on, by name, each for one set of shapes of the job. Others
             are random.
+        source: Whether to write the network as C++ source, too.
 
     Returns:
         The report, as in `output/report.json`.
@@ -50,11 +53,18 @@ def export(
         VerificationError: The outputs differ from those of ONNX Runtime. Nothing was written.
         BadState: The job is for a simulated device.
         BadInput: `output` is not a folder that can be written to, or it has the user's own files of the same names. Or
-            `inputs` do not fit the model.
+            `inputs` do not fit the model. Or `source` was asked for and the target is a GPU.
+        ModelError: `source` was asked for, and the model has something that cannot be written as source.
     """
-    if read_spec(paths).target_kind == SIMULATED:
+    spec = read_spec(paths)
+    kind = spec.target_kind
+    if kind == SIMULATED:
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
-    _check_output(output)
+    if source and kind != "llvm":
+        raise BadInput(f"--source is for CPUs; {paths.folder.name} was tuned for {kind}")
+    if source and spec.entries:
+        raise BadInput(f"--source is for one set of shapes; {paths.folder.name} has {len(spec.entries)}")
+    _check_output(output, source)
     for file in inputs:
         if not file.is_file():
             raise BadInput(f"cannot read {file}: there is no such file")
@@ -71,6 +81,7 @@ def export(
         turns=config.export.repeats,
         contenders=config.export.contenders,
         inputs=tuple(str(file.absolute()) for file in inputs),
+        source=source,
     )
     report = oneshot.export_model(request, config.export.timeout_s, progress).report
     with contextlib.suppress(StorageError):  # the library is written, which is what was asked for
@@ -78,7 +89,7 @@ def export(
     return report
 
 
-def _check_output(output: Path) -> None:
+def _check_output(output: Path, source: bool) -> None:
     """Check that the folder can be written to and may be, before compiling for minutes."""
     if output.exists() and not output.is_dir():
         raise BadInput(f"--output {output} is a file; give a folder")
@@ -88,12 +99,15 @@ def _check_output(output: Path) -> None:
         probe.touch()
         probe.unlink()
         foreign = foreign_files(output)
+        changed = edited(output / FOLDER) if source else []
     except OSError as error:
         raise disk_problem("write to", output, error) from error
     if foreign:
         raise BadInput(
             f"--output {output} has a {' and a '.join(foreign)} that autotune did not make; give a new folder"
         )
+    if changed:
+        raise BadInput(f"{output / FOLDER / changed[0]} was edited or is not of autotune's making; give a new folder")
 
 
 def command(
@@ -104,6 +118,9 @@ def command(
         list[Path] | None,
         typer.Option(metavar="FILE.npz", help="Inputs to verify on, by name; random by default. One for each shape."),
     ] = None,
+    source: Annotated[
+        bool, typer.Option("--source", help="Write the network as C++ source, too, which needs no runtime (CPUs only).")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compile the best schedules so far into a library, and verify and time it against ONNX Runtime."""
@@ -113,5 +130,5 @@ def command(
     workspace = workspace_of(context)
     config = load_config(workspace.config)
     with steps(as_json) as step:
-        found = export(workspace, config, select_one(workspace, job), output, step, inputs or [])
+        found = export(workspace, config, select_one(workspace, job), output, step, inputs or [], source)
     tell(json.dumps(found) if as_json else render.report(found, str(output)))

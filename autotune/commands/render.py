@@ -272,7 +272,10 @@ def report(found: dict[str, Any], output: str) -> str:
     lines = [line for entry in entries for line in (entry["name"], *_latencies(entry))] or _latencies(found)
     lines += [
         f"verified: largest relative error {found['largest_relative_error']:.2g}, {found['threads']} threads each",
-        f"wrote {output}: model.so, report.json, run.py" + (", cpp/" if found["target"]["kind"] == "llvm" else ""),
+        *([_loading(found)] if "load_ms" in found else []),
+        f"wrote {output}: model.so, report.json, run.py"
+        + (", cpp/" if found["target"]["kind"] == "llvm" else "")
+        + (", source/" if found.get("source") else ""),
     ]
     return "\n".join(lines)
 
@@ -287,6 +290,16 @@ def _latencies(found: dict[str, Any]) -> list[str]:
         f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms   {_times(latency, 'untuned_ms')} as fast as untuned",
         f"{'ONNX Runtime':>12}  {latency['onnxruntime_ms']:10.3f} ms   tuned takes {share}",
     ]
+
+
+def _loading(found: dict[str, Any]) -> str:
+    """Return the line about loading, memory and files; that of ONNX Runtime is in brackets."""
+    load, memory, size = found["load_ms"], found["memory_mb"], found["size_mb"]
+    return (
+        f"first outputs after {load['tuned_ms']:.0f} ms ({load['onnxruntime_ms']:.0f}), peak memory"
+        f" {memory['tuned_ms']:.0f} MB ({memory['onnxruntime_ms']:.0f}), model.so {size['model.so']:.1f} MB"
+        f" ({size['onnx']:.1f}); in brackets ONNX Runtime"
+    )
 
 
 def _times(latency: dict[str, float], other: str) -> str:

@@ -51,7 +51,7 @@ def limit_memory(mib: int) -> None:
     Args:
         mib: How much more memory, in MiB.
     """
-    data = _status("VmData")
+    data = status_bytes("VmData")
     if not data:
         return
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
@@ -100,7 +100,7 @@ class Memory:
         limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
         if limit == resource.RLIM_INFINITY:
             return cls(0, None)
-        return cls(_status("VmRSS"), max(0, limit - _status("VmData")))
+        return cls(status_bytes("VmRSS"), max(0, limit - status_bytes("VmData")))
 
     def spent(self, peak: int) -> bool:
         """Return whether a child process came close to its limit.
@@ -116,7 +116,7 @@ class Memory:
         return "out of memory" if self.room is None else f"needs more than {self.room // _MIB} MiB of memory"
 
 
-def _status(name: str) -> int:
+def status_bytes(name: str) -> int:
     """Return a value of /proc/self/status in bytes; 0 if there is none."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()

@@ -172,6 +172,7 @@ class ExportRequest:
         turns: how often each model is timed.
         contenders: how many candidates of each task are timed again.
         inputs: files with inputs to verify and to compare on, each for one set of shapes; others are drawn.
+        source: whether to write the network as C++ source, too.
     """
 
     workspace: str
@@ -185,6 +186,7 @@ class ExportRequest:
     turns: int
     contenders: int
     inputs: tuple[str, ...]
+    source: bool = False
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,15 @@ def test_a_report_compares_with_both() -> None:
     assert "tuned takes 0.80 of it (0.78 to 0.85 in 5 processes of each)" in text
 
 
+def test_a_report_says_what_loading_takes() -> None:
+    found = {"latency": {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}, "threads": 2, "processes": 5}
+    found |= {"target": {"kind": "llvm"}, "largest_relative_error": 1e-7, "share_of_onnxruntime": [0.8, 0.78, 0.85]}
+    found |= {"load_ms": {"tuned_ms": 12.3, "onnxruntime_ms": 30.0}, "size_mb": {"model.so": 75.39, "onnx": 46.8}}
+    text = render.report({**found, "memory_mb": {"tuned_ms": 91.2, "onnxruntime_ms": 60.0}, "source": True}, "out")
+    assert "first outputs after 12 ms (30), peak memory 91 MB (60), model.so 75.4 MB (46.8)" in text
+    assert text.endswith("wrote out: model.so, report.json, run.py, cpp/, source/")
+
+
 def test_a_report_of_several_shapes_has_each_of_them() -> None:
     latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
     entry = {"name": "n=8", "latency": latency, "share_of_onnxruntime": [0.8, 0.78, 0.85], "processes": 5}

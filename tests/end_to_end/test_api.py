@@ -25,7 +25,7 @@ SHAPE = (1, 3, 16, 16)
 
 @pytest.fixture(scope="module")
 def exported(tuned: User, tmp_path_factory: pytest.TempPathFactory) -> autotune.Exported:
-    return autotune.open_job("last", tuned.root).export(tmp_path_factory.mktemp("exported"))
+    return autotune.open_job("last", tuned.root).export(tmp_path_factory.mktemp("exported"), source=True)
 
 
 class TestAnExportedModel:
@@ -39,15 +39,18 @@ class TestAnExportedModel:
         np.testing.assert_allclose(model(**{name: x}), expected, rtol=1e-4, atol=1e-5)
 
     @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
-    def test_runs_in_a_program_without_python(self, exported: autotune.Exported, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("folder", ["cpp", "source"])
+    def test_runs_in_a_program_without_python(self, exported: autotune.Exported, tmp_path: Path, folder: str) -> None:
         site = Path(tvm_ffi.__file__).parents[1]
-        for words in (["-S", exported.folder / "cpp", "-B", tmp_path, f"-DTVM_SITE={site}"], ["--build", tmp_path]):
+        for words in (["-S", exported.folder / folder, "-B", tmp_path, f"-DTVM_SITE={site}"], ["--build", tmp_path]):
             subprocess.run(["cmake", *map(str, words)], check=True, capture_output=True)
         x = np.random.default_rng(8).standard_normal(SHAPE).astype(np.float32)
         (tmp_path / "x.bin").write_bytes(x.tobytes())
         subprocess.run([tmp_path / "main", "x.bin"], cwd=tmp_path, check=True, capture_output=True)
         found = np.frombuffer((tmp_path / "output0.bin").read_bytes(), np.float32)
         assert np.array_equal(found, np.ravel(exported.load()(x)))
+        linked = subprocess.run(["ldd", tmp_path / "main"], check=True, capture_output=True, text=True).stdout
+        assert ("tvm" in linked) == (folder == "cpp")
 
     def test_says_what_it_takes(self, exported: autotune.Exported) -> None:
         model = exported.load()

@@ -55,6 +55,9 @@ class TestExport:
         assert all(value > 0 for value in report["latency"].values())
         for name, (low, high) in report["latency_spread"].items():
             assert 0 < low <= report["latency"][name] <= high
+        for taken in (report["load_ms"], report["memory_mb"]):
+            assert set(taken) == set(report["latency"]) and min(taken.values()) > 0
+        assert report["size_mb"]["model.so"] == round((exported / "model.so").stat().st_size / 1e6, 3)
         median, low, high = report["share_of_onnxruntime"]
         assert 0 < low <= median <= high
         assert report["threads"] == len(os.sched_getaffinity(0))

@@ -50,6 +50,19 @@ def compile_tuned(prepared: Any, programs: Iterable[Any], best: Mapping[str, Tri
     Returns:
         The executable.
     """
+    return build_lowered(lower_tuned(prepared, programs, best, target), target)
+
+
+def build_lowered(lowered: Any, target: Any) -> Any:
+    """Compile a module that `lower_tuned` returned, and return the executable."""
+    from tvm import relax
+
+    with target:  # or TVM would compile CUDA for the GPU that is here
+        return relax.build(lowered, target=target, relax_pipeline=None)
+
+
+def lower_tuned(prepared: Any, programs: Iterable[Any], best: Mapping[str, Trial], target: Any) -> Any:
+    """Schedule a prepared model as `compile_tuned` does, and lower it to what `build_lowered` compiles."""
     import tvm
     from tvm import relax
     from tvm.s_tir import dlight
@@ -63,8 +76,7 @@ def compile_tuned(prepared: Any, programs: Iterable[Any], best: Mapping[str, Tri
             rules = [dlight.gpu.Matmul(), dlight.gpu.GEMV(), dlight.gpu.Reduction()]
             rules += [dlight.gpu.GeneralReduction(), dlight.gpu.Fallback()]
             scheduled = dlight.ApplyDefaultSchedule(*rules)(scheduled)
-    with target:  # or TVM would compile CUDA for the GPU that is here
-        return relax.build(finish(scheduled, target), target=target, relax_pipeline=None)
+    return finish(scheduled, target)
 
 
 def _database(programs: Iterable[Any], best: Mapping[str, Trial], target: Any) -> Any:

@@ -25,6 +25,8 @@ from autotune.tvm_backend.export.files import LIBRARY, REPORT, REPORT_FORMAT, SC
 from autotune.tvm_backend.export.kernel_work import KernelWork, kernel_work
 from autotune.tvm_backend.export.reporting import Comparison, KernelLimits
 from autotune.tvm_backend.export.runtime_comparison import Runtime, RuntimeComparison
+from autotune.tvm_backend.export.source import folder as source
+from autotune.tvm_backend.export.source.write import Described, write_source
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.roofline import Roofline, measure
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
@@ -100,6 +102,7 @@ def _export(export: _Export, progress: StepReporter) -> dict[str, Any]:
             limits = _limits(export)
         kernels = KernelLimits(work, limits)
         report = reporting.report(export.spec, export.request, best, again, comparisons, kernels)
+        report |= {"size_mb": _sizes(export, tuned)}
         _write(export, tuned, report, [comparison.outputs for comparison in comparisons])
     return report
 
@@ -195,7 +198,7 @@ def _compile(
     """
     import tvm
 
-    from autotune.tvm_backend.export.compile import compile_tuned, compile_untuned
+    from autotune.tvm_backend.export.compile import build_lowered, compile_untuned, lower_tuned
     from autotune.tvm_backend.export.join import Joiner
     from autotune.tvm_backend.graph.prepare import prepare
     from autotune.tvm_backend.kernels.build import link_shared
@@ -215,10 +218,21 @@ def _compile(
         raise VerificationError(
             f"the model has other tasks than when it was submitted ({len(lost)} differ); submit it again"
         )
-    compile_tuned(prepared.module(), programs.values(), best, target).export_library(str(tuned), fcompile=link_shared)
+    lowered = lower_tuned(prepared.module(), programs.values(), best, target)
+    executable = build_lowered(lowered, target)
+    executable.export_library(str(tuned), fcompile=link_shared)
+    if export.request.source:
+        write_source(tuned.parent / source.FOLDER, lowered, executable, _described(export))
     progress("compiling the untuned model, to compare with")
     compile_untuned(imported.module(), target).export_library(str(untuned), fcompile=link_shared)
     return kernel_work(prepared.module(), {task.hash: task.name for task in spec.tasks})
+
+
+def _described(export: _Export) -> Described:
+    from autotune.version import __version__
+
+    spec, threads = export.spec, export.request.threads
+    return Described(spec.name, spec.inputs, compare.output_names(export.paths.model), threads, __version__)
 
 
 def _import(paths: JobPaths, index: int, entry: Entry) -> Any:
@@ -297,6 +311,15 @@ def _check(export: _Export, ours: compare.Arrays, theirs: compare.Arrays, probab
         raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
 
 
+def _sizes(export: _Export, tuned: Path) -> dict[str, float]:
+    """Return the sizes of the model and of what is written, in megabytes."""
+    folder = tuned.parent / source.FOLDER
+    sizes = {"onnx": export.paths.model.stat().st_size, LIBRARY: tuned.stat().st_size}
+    if folder.exists():
+        sizes[source.FOLDER] = sum(file.stat().st_size for file in folder.iterdir())
+    return {name: round(size / 1e6, 3) for name, size in sizes.items()}
+
+
 def _write(export: _Export, tuned: Path, report: Mapping[str, Any], outputs: Sequence[tuple[InputSpec, ...]]) -> None:
     """Write the output folder.
 
@@ -308,6 +331,8 @@ def _write(export: _Export, tuned: Path, report: Mapping[str, Any], outputs: Seq
     publish_file(tuned, output / LIBRARY)
     if export.spec.target_kind == "llvm":
         _write_program(export, outputs)
+    if export.request.source:
+        source.move_source(tuned.parent / source.FOLDER, output / source.FOLDER)
     publish_json(output / REPORT, *REPORT_FORMAT, dict(report))
 
 

@@ -37,7 +37,7 @@ class Comparison:
     rows: Mapping[str, int]
 
     def latencies(self) -> dict[str, Any]:
-        """Return the part of the report that is about latencies."""
+        """Return the part of the report that is about latencies, loading and memory."""
         shares = ratios(self.times["tuned_ms"], self.times["onnxruntime_ms"])
         spreads = {name: item.spread_ms for name, item in self.times.items()}
         return {
@@ -47,6 +47,8 @@ class Comparison:
                 round(value, 4) for value in (statistics.median(shares), min(shares), max(shares))
             ],
             "processes": len(shares),
+            "load_ms": {name: round(statistics.median(item.loads_ms), 2) for name, item in self.times.items()},
+            "memory_mb": {name: round(statistics.median(item.memory) / 1e6, 2) for name, item in self.times.items()},
         }
 
 
@@ -102,6 +104,7 @@ def report(
         "largest_relative_error": max(comparison.error for comparison in comparisons),
         "tolerance": request.tolerance,
         **first.latencies(),
+        "source": request.source,
         "tasks": _tasks(spec, best, again),
         **({"entries": entries} if entries else {}),
         "exported_at": time.time(),

@@ -53,9 +53,13 @@ class RuntimeTimes:
 
     Attributes:
         turns_ms: For each process, the median of its timings in milliseconds.
+        loads_ms: For each process, the time from the file of the model to its first outputs, in milliseconds.
+        memory: For each process, the peak of the memory that the model took, in bytes.
     """
 
     turns_ms: list[float] = field(default_factory=list)
+    loads_ms: list[float] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
 
     @property
     def median_ms(self) -> float:
@@ -104,7 +108,7 @@ class RuntimeComparison:
             WorkerCrashed: The process died.
         """
         path = Path(self._folder.name) / f"{name}.npz"
-        self._run(name, 0, path)
+        self._ask(name, 0, path)
         return timed_process.load(path)
 
     def time(self, timings: int) -> dict[str, RuntimeTimes]:
@@ -124,7 +128,10 @@ class RuntimeComparison:
         for turn in range(max(1, -(-timings // TIMINGS))):
             names = list(times)
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                times[name].turns_ms.append(statistics.median(self._run(name, min(timings, TIMINGS), None)))
+                answer = self._ask(name, min(timings, TIMINGS), None)
+                times[name].turns_ms.append(statistics.median(answer["ms"]))
+                times[name].loads_ms.append(answer["load_ms"])
+                times[name].memory.append(answer["memory"])
         return times
 
     def kernels(self, name: str) -> list[KernelTime]:
@@ -135,9 +142,6 @@ class RuntimeComparison:
             WorkerCrashed: The process died.
         """
         return [KernelTime(**item) for item in self._ask(name, 0, None, kernels=True)["kernels"]]
-
-    def _run(self, name: str, timings: int, outputs: Path | None) -> list[float]:
-        return [float(value) for value in self._ask(name, timings, outputs)["ms"]]
 
     def _ask(self, name: str, timings: int, outputs: Path | None, *, kernels: bool = False) -> dict[str, Any]:
         runtime = self._runtimes[name]

@@ -8,6 +8,7 @@ libraries print goes to standard error.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from autotune.processes import memory
 from autotune.processes.isolate import die_with_parent
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import compare
@@ -99,6 +101,12 @@ RUNTIMES: dict[str, Callable[[Mapping[str, Any], Arrays], Run]] = {
     "openvino": _openvino,
     "pytorch": _pytorch,
 }
+_PACKAGES = {
+    "library": ("tvm.relax",),
+    "onnxruntime": ("onnxruntime",),
+    "openvino": ("openvino",),
+    "pytorch": ("onnx2torch", "torch"),
+}
 
 
 def timings(run: Callable[[], Any], count: int) -> list[float]:
@@ -138,18 +146,34 @@ def serve(request: Mapping[str, Any]) -> dict[str, Any]:
             to, or None) and `kernels` (whether to time the kernels of a library, and nothing else).
 
     Returns:
-        The timings in milliseconds, under the key `ms`; or the kernels, under the key `kernels`.
+        What `_timed` returns; or the kernels, under the key `kernels`.
     """
     with np.load(request["inputs"], allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
-    if request["kernels"]:
-        found = kernel_times(*_loaded(request, arrays))
-        return {"kernels": [asdict(kernel) for kernel in found]}
+    if not request["kernels"]:
+        return _timed(request, arrays)
+    found = kernel_times(*_loaded(request, arrays))
+    return {"kernels": [asdict(kernel) for kernel in found]}
+
+
+def _timed(request: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
+    """Load and time a model.
+
+    Returns:
+        The timings in milliseconds (`ms`); the milliseconds from the file to the first outputs, without the time to
+        import the runtime (`load_ms`); and the peak memory in bytes above what the process had before it loaded the
+        model (`memory`).
+    """
+    for package in _PACKAGES[request["runtime"]]:
+        importlib.import_module(package)
+    before, began = memory.status_bytes("VmRSS"), time.perf_counter()
     run = RUNTIMES[request["runtime"]](request, arrays)
     first = run()
+    load_ms = (time.perf_counter() - began) * 1e3
     if request["outputs"]:
         save(Path(request["outputs"]), [np.asarray(item) for item in first])
-    return {"ms": timings(run, int(request["timings"]))}
+    found = timings(run, int(request["timings"]))
+    return {"ms": found, "load_ms": load_ms, "memory": max(0, memory.status_bytes("VmHWM") - before)}
 
 
 def save(path: Path, arrays: Sequence[Any]) -> None:

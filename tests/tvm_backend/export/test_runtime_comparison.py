@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from autotune.errors import WorkerError
 from autotune.storage.formats import InputSpec
@@ -57,7 +57,27 @@ def test_all_start_anew_for_every_turn(comparison, monkeypatch):
     monkeypatch.setattr(runtime_comparison, "_answer", lambda name, *rest: begun.append(name) or answer(name, *rest))
     times = comparison.time(timings=runtime_comparison.TIMINGS + 1)
     assert begun == ["ours", "theirs", "theirs", "ours"]
-    assert all(len(item.turns_ms) == 2 and min(item.turns_ms) > 0 for item in times.values())
+    for item in times.values():
+        assert [len(values) for values in (item.turns_ms, item.loads_ms, item.memory)] == [2, 2, 2]
+        assert min(item.turns_ms) > 0 and min(item.loads_ms) > min(item.turns_ms)
+
+
+def test_the_memory_is_that_of_the_model_and_not_that_of_the_runtime(tmp_path):
+    """A model with 40 MB of weights takes them, and less than the 100 MB and more that importing takes."""
+    name = tmp_path / "big.onnx"
+    weight = numpy_helper.from_array(np.ones((1000, 10000), np.float32), "w")
+    tensors = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 1000)),
+        helper.make_empty_tensor_value_info("y"),
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "big", tensors[:1], tensors[1:], [weight]
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(name))
+    inputs = (InputSpec("x", (1, 1000), "float32"),)
+    with RuntimeComparison({"it": Runtime("onnxruntime", name)}, inputs, draw(inputs, 1), threads=1) as made:
+        (taken,) = made.time(timings=1)["it"].memory
+    assert 40e6 < taken < 200e6
 
 
 def test_a_file_that_a_runtime_cannot_load_is_an_error_of_one_line(library):
