@@ -12,7 +12,7 @@ from typing import Literal
 # What a waiting job waits for, as a report adds it up.
 WaitTopic = Literal["cpu", "device", "task", "turn", "window", "lease"]
 # Why a job is at its end.
-EndReason = Literal["budget-used", "time-used", "no-improvement", "nothing-to-tune"]
+EndReason = Literal["budget-used", "time-used", "little-to-gain", "no-improvement", "nothing-to-tune"]
 ReasonKind = Literal[
     WaitTopic,
     EndReason,
@@ -49,6 +49,7 @@ _SENTENCES: dict[ReasonKind, str] = {
     "cancelled": "cancelled",
     "budget-used": "budget used",
     "time-used": "its stages have run for as long as they may",
+    "little-to-gain": "more trials would gain little",
     "no-improvement": "no task improves any more",
     "nothing-to-tune": "nothing to tune",
     "all-set-aside": "{detail}",

@@ -13,6 +13,7 @@ from uuid import uuid4
 import typer
 
 from autotune.commands import submit_options as options
+from autotune.commands.budget import parse_trials, trials_of
 from autotune.commands.durations import parse_deadline, parse_duration
 from autotune.commands.job_names import check_name, free_name, next_id
 from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
@@ -152,6 +153,8 @@ def _spec(
 ) -> JobSpec:
     key = log_key(workspace, imported) + (f"{PRIVATE}{submission.private}" if submission.private else "")
     logs = [workspace.tuning_log(key, task.hash).records for task in imported.tasks]
+    known = tuple(len(TuningLog(log).entries()) for log in logs)
+    trials, automatic = trials_of(submission.trials, config.job.trials, imported.tasks, known, submission.fresh)
     strategy, sampler = strategy_and_sampler(submission, config)
     return JobSpec(
         id=id,
@@ -161,12 +164,12 @@ def _spec(
         target_key=key,
         inputs=imported.inputs,
         tasks=imported.tasks,
-        trials=submission.trials or config.job.trials,
+        trials=trials,
         trials_per_round=submission.trials_per_round or config.job.trials_per_round,
         priority=submission.priority,
         seed=submission.seed,
         fresh=submission.fresh,
-        known_at_submit=tuple(len(TuningLog(log).entries()) for log in logs),
+        known_at_submit=known,
         submitted_at=time.time(),
         deadline=submission.deadline,
         strategy=strategy,
@@ -179,6 +182,7 @@ def _spec(
         values=dict(submission.values),
         within_s=submission.within_s,
         entries=imported.entries,
+        automatic=automatic,
     )
 
 
@@ -195,7 +199,7 @@ def command(
     model: options.Model,
     target: options.Target = "llvm",
     name: options.Name = "",
-    trials: options.Trials = 0,
+    trials: options.Trials = "",
     trials_per_round: options.TrialsPerRound = 0,
     input: options.Inputs = None,
     dim: options.Dims = None,
@@ -218,9 +222,9 @@ def command(
     inputs, dims, values = parse_inputs(input or []), parse_dims(dim or []), parse_values(value or [])
     due = parse_deadline(deadline, time.time()) if deadline else None
     search = (priority, seed, fresh, due, strategy, sampler, winograd)
-    within_s = parse_duration(within)
+    budget, within_s = parse_trials(trials), parse_duration(within)
     request = Submission(
-        model, target, name, trials, trials_per_round, inputs, *search, dims, values, within_s=within_s
+        model, target, name, budget, trials_per_round, inputs, *search, dims, values, within_s=within_s
     )
     if dry_run:
         with steps(quiet) as step:
@@ -243,11 +247,13 @@ def _tell_tasks(found: ImportAnswer, as_json: bool) -> None:
 
 def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:
     if as_json:
-        tell(json.dumps({"id": spec.id, "name": spec.name, "tasks": len(spec.tasks), "trials": spec.trials}))
+        budget = {"trials": spec.trials, "automatic": spec.automatic}
+        tell(json.dumps({"id": spec.id, "name": spec.name, "tasks": len(spec.tasks), **budget}))
         return
     tell(str(spec.id))
     if not quiet:
         shapes = f"{len(spec.entries)} sets of shapes, " if spec.entries else ""
-        say(f"job {spec.id} ({spec.name}): {shapes}{len(spec.tunable)} tasks to tune, {spec.trials} trials")
+        most = "at most " if spec.automatic else ""
+        say(f"job {spec.id} ({spec.name}): {shapes}{len(spec.tunable)} tasks to tune, {most}{spec.trials} trials")
         if spec.trials < len(spec.tunable):
             say(f"warning: {spec.trials} trials do not reach all {len(spec.tunable)} tasks; give more --trials")

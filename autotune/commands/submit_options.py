@@ -10,7 +10,14 @@ import typer
 Model = Annotated[Path, typer.Argument(help="An ONNX file.")]
 Target = Annotated[str, typer.Option(help="llvm (this CPU), cuda, simulated, or JSON.")]
 Name = Annotated[str, typer.Option(help="Name of the job; by default that of the file.")]
-Trials = Annotated[int, typer.Option(min=0, help="How many trials to spend; 0: as in autotune.toml.")]
+Trials = Annotated[
+    str,
+    typer.Option(
+        metavar="N|auto",
+        help="How many trials to spend. auto: as many as its tasks seem to need, and fewer when more would gain little."
+        " By default as in autotune.toml.",
+    ),
+]
 TrialsPerRound = Annotated[int, typer.Option(min=0, help="Trials in a round; 0: as in autotune.toml.")]
 Inputs = Annotated[
     list[str] | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autotune.config import Config
 from autotune.daemon import capacity
@@ -12,6 +12,7 @@ from autotune.daemon.job_progress import JobProgress
 from autotune.daemon.job_rounds import JobRounds
 from autotune.daemon.job_trials import JobTrials
 from autotune.daemon.task_logs import TaskLogs
+from autotune.planning import automatic
 from autotune.planning.budget import ended
 from autotune.planning.view import JobView, StageId, TaskView
 from autotune.reasons import Reason
@@ -50,6 +51,7 @@ class QueuedJob:
     _view: JobView | None = None
     _over: tuple[JobView | None, bool] = (None, False)
     _control_seen: tuple[int, int] = _NO_CONTROL
+    _settled: tuple[tuple[TaskView, ...], bool] = ((), False)
 
     @classmethod
     def open(cls, workspace: Workspace, paths: JobPaths, config: Config, logs: TaskLogs | None = None) -> QueuedJob:
@@ -199,7 +201,7 @@ class QueuedJob:
         return self._view or self.view()
 
     def _new_view(self) -> JobView:
-        return JobView(
+        view = JobView(
             id=self.id,
             device=capacity.job_device(self.spec.target),
             tasks=tuple(self._task_view(index) for index in range(len(self.spec.tasks))),
@@ -214,6 +216,13 @@ class QueuedJob:
             deadline=self.spec.deadline,
             time_used=_time_used(self),
         )
+        return replace(view, settled=self._is_settled(view)) if self.spec.automatic else view
+
+    def _is_settled(self, view: JobView) -> bool:
+        """Return whether more trials would gain little. The forecast takes a while, so it waits for new trials."""
+        if self._settled[0] != view.tasks:
+            self._settled = (view.tasks, automatic.settled(view))
+        return self._settled[1]
 
     def _task_view(self, index: int) -> TaskView:
         task = self.spec.tasks[index]

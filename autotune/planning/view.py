@@ -81,6 +81,7 @@ class JobView:
         served_at: When a stage of the job last started; before that, when the job was submitted.
         deadline: When the job should have ended; None for no deadline.
         time_used: Whether its stages have run for as long as they may.
+        settled: Whether it ends because more trials would gain little.
     """
 
     id: int
@@ -96,6 +97,7 @@ class JobView:
     served_at: float = 0.0
     deadline: float | None = None
     time_used: bool = False
+    settled: bool = False
 
     @cached_property
     def trials_done(self) -> int:

@@ -85,7 +85,8 @@ class JobSpec:
 
     `machine` is the CPU of the machine that it was submitted on. `values` are inputs of the model that are constants.
     `entries` are its sets of shapes where there are several. `inputs` are those of the first.
-    `within_s` is the time that its stages may run for, in seconds; None for no limit.
+    `within_s` is the time that its stages may run for, in seconds; None for no limit. `automatic` says that the budget
+    is what the tasks seemed to need, and that the job ends earlier when more trials would gain little.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -115,6 +116,7 @@ class JobSpec:
     values: dict[str, float] = field(default_factory=dict)
     within_s: float | None = None
     entries: tuple[Entry, ...] = ()
+    automatic: bool = False
 
     @property
     def all_entries(self) -> tuple[Entry, ...]:

@@ -120,3 +120,16 @@ class TestTimeUsed:
 
     def test_a_budget_that_is_used_too_is_what_counts(self) -> None:
         assert ended(replace(job(task(40)), time_used=True), []) == "budget-used"
+
+
+class TestSettled:
+    def test_a_job_that_would_gain_little_begins_no_round_and_ends(self) -> None:
+        view = replace(job(task(8)), settled=True)
+        assert batch(view, 0) == 0
+        assert ended(view, []) == "little-to-gain"
+
+    def test_its_round_on_the_way_is_finished_first(self) -> None:
+        assert ended(replace(job(task(8), stages=(stage(0, "build", 4),)), settled=True), []) is None
+
+    def test_without_open_tasks_that_is_the_reason(self) -> None:
+        assert ended(replace(job(task(exhausted=True)), settled=True), []) == "nothing-to-tune"

@@ -98,6 +98,7 @@ class Settings:
     strategy: str
     sampler: str
     trials: int
+    automatic: bool
     trials_per_round: int
     within_s: float | None
     fresh: bool
@@ -240,6 +241,7 @@ def _settings(spec: JobSpec, job: JobStatus) -> Settings:
         strategy=spec.strategy,
         sampler=spec.sampler,
         trials=spec.trials,
+        automatic=spec.automatic,
         trials_per_round=spec.trials_per_round,
         within_s=spec.within_s,
         fresh=spec.fresh,
@@ -271,7 +273,8 @@ def _commands(spec: JobSpec, job: JobStatus) -> tuple[str, ...]:
 
     target = spec.target_kind if spec.target_kind == formats.SIMULATED else json.dumps(spec.target)
     words = ["autotune", "submit", spec.model, "--name", spec.name, "--target", target]
-    words += ["--trials", str(spec.trials), "--trials-per-round", str(spec.trials_per_round)]
+    trials = "auto" if spec.automatic else str(spec.trials)
+    words += ["--trials", trials, "--trials-per-round", str(spec.trials_per_round)]
     words += ["--seed", str(spec.seed), "--strategy", spec.strategy, "--sampler", spec.sampler]
     asked = [entry.asked for entry in spec.entries] or [ShapeBinding("main", spec.inputs)]
     words += shape_options(asked)

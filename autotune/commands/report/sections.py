@@ -305,7 +305,7 @@ def _settings(found: Settings) -> Section:
         ("seed", found.seed),
         ("strategy", found.strategy),
         ("sampler", found.sampler),
-        ("trials", found.trials),
+        ("trials", f"at most {found.trials}" if found.automatic else found.trials),
         ("trials a round", found.trials_per_round),
         ("stages may run for", "any time" if found.within_s is None else duration(found.within_s)),
         ("counts new trials only", "yes" if found.fresh else "no"),
