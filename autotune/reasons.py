@@ -12,7 +12,7 @@ from typing import Literal
 # What a waiting job waits for, as a report adds it up.
 WaitTopic = Literal["cpu", "device", "task", "turn", "window", "lease"]
 # Why a job is at its end.
-EndReason = Literal["budget-used", "time-used", "little-to-gain", "no-improvement", "nothing-to-tune"]
+EndReason = Literal["level-met", "budget-used", "time-used", "little-to-gain", "no-improvement", "nothing-to-tune"]
 ReasonKind = Literal[
     WaitTopic,
     EndReason,
@@ -47,6 +47,7 @@ _SENTENCES: dict[ReasonKind, str] = {
     "control-missing": "held: {detail} is missing; `autotune release` lets the job go on",
     "control-damaged": "held: {detail} is damaged; `autotune release` lets the job go on",
     "cancelled": "cancelled",
+    "level-met": "level met: the whole model takes {latency}",
     "budget-used": "budget used",
     "time-used": "its stages have run for as long as they may",
     "little-to-gain": "more trials would gain little",
@@ -76,6 +77,7 @@ class Reason:
         resources: The names of the leases that somebody else holds.
         opens_at: When the window opens that a job waits for, in epoch seconds.
         set_aside: How many tasks of a job that is done were set aside.
+        latency_ms: How long a run of the whole model took when it was found to be fast enough.
         detail: What an error said, or the path of the file that it is about.
         wording: The whole sentence, where an older version stored nothing else.
     """
@@ -85,6 +87,7 @@ class Reason:
     resources: tuple[str, ...] = ()
     opens_at: float | None = None
     set_aside: int = 0
+    latency_ms: float | None = None
     detail: str = ""
     wording: str = ""
 
@@ -103,6 +106,7 @@ def sentence(reason: Reason | None) -> str:
         opens=_time_of_day(reason.opens_at),
         resources=", ".join(reason.resources),
         detail=reason.detail,
+        latency="as long as it may" if reason.latency_ms is None else f"{reason.latency_ms:.4g} ms",
     )
     return f"{text}; {reason.set_aside} tasks set aside: {reason.detail}" if reason.set_aside else text
 

@@ -39,6 +39,7 @@ class Submission:
     values: Mapping[str, float] = field(default_factory=dict)
     private: str = ""
     within_s: float | None = None
+    stop_at_ms: float | None = None
 
 
 def strategy_and_sampler(submission: Submission, config: Config) -> tuple[str, str]:

@@ -14,7 +14,7 @@ import typer
 
 from autotune.commands import submit_options as options
 from autotune.commands.budget import parse_trials, trials_of
-from autotune.commands.durations import parse_deadline, parse_duration
+from autotune.commands.durations import parse_deadline, parse_duration, parse_latency
 from autotune.commands.job_names import check_name, free_name, next_id
 from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
 from autotune.commands.model_reading import read_model
@@ -25,6 +25,7 @@ from autotune.errors import disk_problem
 from autotune.machine.hardware import cpu_model
 from autotune.machine.platform import check_platform
 from autotune.processes.messages import ImportAnswer
+from autotune.stages import level
 from autotune.storage import atomic, formats, locks
 from autotune.storage.device_kind import PRIVATE, note
 from autotune.storage.formats import GRAPH_REVISION, Control, JobSpec, StageFile
@@ -107,7 +108,7 @@ def _publish(
         id = next_id(workspace)
         name = _name(workspace, submission)
         spec = _spec(workspace, config, submission, imported, id, name)
-        _write(incoming, spec)
+        _write(workspace, incoming, spec)
         _note_device(workspace, spec)
         atomic.publish_folder(incoming.folder, workspace.job(id, spec.name).folder)
     return spec
@@ -183,13 +184,16 @@ def _spec(
         within_s=submission.within_s,
         entries=imported.entries,
         automatic=automatic,
+        stop_at_ms=submission.stop_at_ms,
     )
 
 
-def _write(incoming: JobPaths, spec: JobSpec) -> None:
+def _write(workspace: Workspace, incoming: JobPaths, spec: JobSpec) -> None:
     make_folder(incoming.stages)
     for task in spec.tunable:
         formats.write(incoming.stage(task, 0), StageFile(task, 0, "search"))
+    if level.is_promised(workspace, incoming, spec):  # by what is known already
+        formats.write(incoming.stage(spec.tunable[0], 0), StageFile(spec.tunable[0], 0, "confirm"))
     formats.write(incoming.control, Control())
     formats.write(incoming.spec, spec)
 
@@ -209,6 +213,7 @@ def command(
     fresh: options.Fresh = False,
     deadline: options.Deadline = "",
     within: options.Within = "",
+    stop_at: options.StopAt = "",
     strategy: options.Strategy = "",
     sampler: options.Sampler = "",
     winograd: options.Winograd = True,
@@ -222,10 +227,8 @@ def command(
     inputs, dims, values = parse_inputs(input or []), parse_dims(dim or []), parse_values(value or [])
     due = parse_deadline(deadline, time.time()) if deadline else None
     search = (priority, seed, fresh, due, strategy, sampler, winograd)
-    budget, within_s = parse_trials(trials), parse_duration(within)
-    request = Submission(
-        model, target, name, budget, trials_per_round, inputs, *search, dims, values, within_s=within_s
-    )
+    budget, ends = parse_trials(trials), (parse_duration(within), parse_latency(stop_at))
+    request = Submission(model, target, name, budget, trials_per_round, inputs, *search, dims, values, "", *ends)
     if dry_run:
         with steps(quiet) as step:
             found = preview(request, config, step)

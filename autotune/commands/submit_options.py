@@ -37,6 +37,9 @@ Deadline = Annotated[
 Within = Annotated[
     str, typer.Option(metavar="30m", help="How long its stages may run: 90s, 30m or 2h, without the time it waits.")
 ]
+StopAt = Annotated[
+    str, typer.Option(metavar="5ms", help="End when a run of the whole model is measured to take no longer.")
+]
 Strategy = Annotated[str, typer.Option(help="Search strategy; by default as in autotune.toml.")]
 Sampler = Annotated[str, typer.Option(help="greedy or adaptive; by default that of the strategy.")]
 Winograd = Annotated[

@@ -119,4 +119,5 @@ class Publisher:
             self.failed = True
             job.publish("failed", Reason("all-set-aside", detail=first))
         else:
-            job.publish("done", Reason(why, set_aside=len(diagnoses), detail=first))
+            latency = job.confirmation.latency_ms if why == "level-met" and job.confirmation else None
+            job.publish("done", Reason(why, set_aside=len(diagnoses), latency_ms=latency, detail=first))

@@ -17,8 +17,8 @@ from autotune.planning.budget import ended
 from autotune.planning.view import JobView, StageId, TaskView
 from autotune.reasons import Reason
 from autotune.storage.atomic import stamp
-from autotune.storage.formats import Control, JobSpec, JobState, StageFile, State
-from autotune.storage.job_files import read_control, read_spec, read_state
+from autotune.storage.formats import Confirmation, Control, JobSpec, JobState, StageFile, State
+from autotune.storage.job_files import read_confirmation, read_control, read_spec, read_state
 from autotune.storage.job_state import requested_state
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -30,6 +30,7 @@ class QueuedJob:
     """One job: its spec, what the user wants of it, its rounds, its trials, its state and its journal.
 
     Attributes:
+        confirmation: What was found when the whole model was last timed.
         exhausted: The tasks whose search has no more candidates.
         failures: How often the stage of a round has failed in a row.
         submitted_at: When it counts as submitted, in epoch seconds; see `enter_queue`.
@@ -44,6 +45,7 @@ class QueuedJob:
     trials: JobTrials
     progress: JobProgress
     journal: JobJournal
+    confirmation: Confirmation | None = None
     exhausted: set[int] = field(default_factory=set)
     failures: dict[StageId, int] = field(default_factory=dict)
     submitted_at: float = 0.0
@@ -132,6 +134,7 @@ class QueuedJob:
         """
         self._view = None
         self.rounds.reload()
+        self._read_confirmation()
         self.trials.refresh_all()
 
     def refresh(self, task: int) -> None:
@@ -142,7 +145,11 @@ class QueuedJob:
         """
         self._view = None
         self.rounds.refresh(task)
+        self._read_confirmation()
         self.trials.refresh(task)
+
+    def _read_confirmation(self) -> None:
+        self.confirmation = read_confirmation(self.paths) if self.spec.stop_at_ms is not None else None
 
     def follow_logs(self) -> None:
         """Read the trials added to the tuning logs, by this job or another."""
@@ -215,8 +222,15 @@ class QueuedJob:
             served_at=max(self.served_at, self.submitted_at),
             deadline=self.spec.deadline,
             time_used=_time_used(self),
+            level_met=self.level_met,
         )
         return replace(view, settled=self._is_settled(view)) if self.spec.automatic else view
+
+    @property
+    def level_met(self) -> bool:
+        """Whether the whole model was found to be as fast as the job wants it."""
+        limit = self.spec.stop_at_ms
+        return limit is not None and self.confirmation is not None and self.confirmation.meets(limit)
 
     def _is_settled(self, view: JobView) -> bool:
         """Return whether more trials would gain little. The forecast takes a while, so it waits for new trials."""

@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple
 
 from autotune.reasons import Reason
 
-Kind = Literal["search", "build", "measure", "train"]
+Kind = Literal["search", "build", "measure", "train", "confirm"]
+# The stages that have a device to themselves.
+ON_DEVICE: frozenset[Kind] = frozenset(("measure", "confirm"))
 
 
 class StageId(NamedTuple):
@@ -82,6 +84,7 @@ class JobView:
         deadline: When the job should have ended; None for no deadline.
         time_used: Whether its stages have run for as long as they may.
         settled: Whether it ends because more trials would gain little.
+        level_met: Whether the whole model was found to be as fast as it has to be.
     """
 
     id: int
@@ -98,6 +101,7 @@ class JobView:
     deadline: float | None = None
     time_used: bool = False
     settled: bool = False
+    level_met: bool = False
 
     @cached_property
     def trials_done(self) -> int:

@@ -28,6 +28,7 @@ from autotune.config import load_config
 from autotune.errors import AutotuneError, Busy, ConfigError, DiskProblem, MachineProblem, disk_problem
 from autotune.machine.hardware import lent_cpus, pin
 from autotune.machine.leases import lease
+from autotune.planning.view import ON_DEVICE
 from autotune.processes.channel import MessageReader
 from autotune.processes.isolate import die_with_parent
 from autotune.processes.memory import limit_memory, memory_share
@@ -208,7 +209,7 @@ def run_stage(workspace: Workspace, request: RunStage, fitness: Fitness) -> dict
     from autotune.stages.stage import Stage
 
     config = load_config(workspace.config)
-    wait_s = _MEASURE_LEASE_WAIT_S if request.kind == "measure" else _LEASE_WAIT_S
+    wait_s = _MEASURE_LEASE_WAIT_S if request.kind in ON_DEVICE else _LEASE_WAIT_S
     with lease(config.machine.lock_folder, request.resources, wait_s):
         share = memory_share(len(request.cpus), len(lent_cpus(config.machine.cpu_slots)))
         limit_memory(config.machine.memory_limit_mb or share)

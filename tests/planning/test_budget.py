@@ -133,3 +133,15 @@ class TestSettled:
 
     def test_without_open_tasks_that_is_the_reason(self) -> None:
         assert ended(replace(job(task(exhausted=True)), settled=True), []) == "nothing-to-tune"
+
+
+class TestTheLevel:
+    def test_while_it_is_confirmed_no_round_begins(self) -> None:
+        view = job(task(8), task(8), stages=(stage(0, "confirm"), stage(1, "search")))
+        assert batch(view, 0) == 0
+        assert ended(view, []) is None
+
+    def test_once_met_the_job_ends_for_that_reason(self) -> None:
+        view = replace(job(task(40)), level_met=True)
+        assert batch(view, 0) == 0
+        assert ended(view, []) == "level-met"

@@ -101,6 +101,7 @@ class Settings:
     automatic: bool
     trials_per_round: int
     within_s: float | None
+    stop_at_ms: float | None
     fresh: bool
     winograd: bool
     versions: dict[str, str]
@@ -244,6 +245,7 @@ def _settings(spec: JobSpec, job: JobStatus) -> Settings:
         automatic=spec.automatic,
         trials_per_round=spec.trials_per_round,
         within_s=spec.within_s,
+        stop_at_ms=spec.stop_at_ms,
         fresh=spec.fresh,
         winograd=spec.winograd,
         versions=_versions(),
@@ -281,6 +283,7 @@ def _commands(spec: JobSpec, job: JobStatus) -> tuple[str, ...]:
     for name, value in spec.values.items():
         words += ["--value", f"{name}={value:g}"]
     words += ["--within", f"{spec.within_s:g}s"] if spec.within_s else []
+    words += ["--stop-at", f"{spec.stop_at_ms:g}ms"] if spec.stop_at_ms else []
     words += ["--priority", str(spec.priority)] if spec.priority else []
     words += ["--fresh", "--winograd" if spec.winograd else "--no-winograd"]
     submit = shlex.join(words)

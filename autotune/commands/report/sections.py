@@ -307,6 +307,7 @@ def _settings(found: Settings) -> Section:
         ("sampler", found.sampler),
         ("trials", f"at most {found.trials}" if found.automatic else found.trials),
         ("trials a round", found.trials_per_round),
+        ("ends at", "no latency" if found.stop_at_ms is None else f"{found.stop_at_ms:g} ms"),
         ("stages may run for", "any time" if found.within_s is None else duration(found.within_s)),
         ("counts new trials only", "yes" if found.fresh else "no"),
         ("Winograd", "yes" if found.winograd else "no"),
