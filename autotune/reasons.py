@@ -77,9 +77,9 @@ class Reason:
         resources: The names of the leases that somebody else holds.
         opens_at: When the window opens that a job waits for, in epoch seconds.
         set_aside: How many tasks of a job that is done were set aside.
-        latency_ms: How long a run of the whole model took when it was found to be fast enough.
         detail: What an error said, or the path of the file that it is about.
         wording: The whole sentence, where an older version stored nothing else.
+        latency_ms: How long a run of the whole model took when it was found to be fast enough.
     """
 
     kind: ReasonKind
@@ -87,9 +87,9 @@ class Reason:
     resources: tuple[str, ...] = ()
     opens_at: float | None = None
     set_aside: int = 0
-    latency_ms: float | None = None
     detail: str = ""
     wording: str = ""
+    latency_ms: float | None = None
 
     @property
     def topic(self) -> WaitTopic | None:

@@ -277,6 +277,9 @@ class DaemonSettings:
             "hours such as 22:00-07:00, or empty",
         ),
     ] = ""
+    on_end_timeout_s: Annotated[
+        float, _number(1.0, "The time after which the command of `submit --on-end` is killed, in seconds.")
+    ] = 600.0
     worker_stages: Annotated[
         int, _whole(0, "The number of stages after which a worker process is replaced. 0: it never is.")
     ] = 1000

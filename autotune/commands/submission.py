@@ -40,6 +40,7 @@ class Submission:
     private: str = ""
     within_s: float | None = None
     stop_at_ms: float | None = None
+    on_end: str = ""
 
 
 def strategy_and_sampler(submission: Submission, config: Config) -> tuple[str, str]:

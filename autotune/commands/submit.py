@@ -185,6 +185,7 @@ def _spec(
         entries=imported.entries,
         automatic=automatic,
         stop_at_ms=submission.stop_at_ms,
+        on_end=submission.on_end,
     )
 
 
@@ -196,6 +197,9 @@ def _write(workspace: Workspace, incoming: JobPaths, spec: JobSpec) -> None:
         formats.write(incoming.stage(spec.tunable[0], 0), StageFile(spec.tunable[0], 0, "confirm"))
     formats.write(incoming.control, Control())
     formats.write(incoming.spec, spec)
+    if spec.on_end:  # which the daemon runs only if nobody else can have written it
+        for path in (incoming.folder, incoming.spec):
+            path.chmod(path.stat().st_mode & ~0o022)
 
 
 def command(
@@ -214,6 +218,7 @@ def command(
     deadline: options.Deadline = "",
     within: options.Within = "",
     stop_at: options.StopAt = "",
+    on_end: options.OnEnd = "",
     strategy: options.Strategy = "",
     sampler: options.Sampler = "",
     winograd: options.Winograd = True,
@@ -227,7 +232,7 @@ def command(
     inputs, dims, values = parse_inputs(input or []), parse_dims(dim or []), parse_values(value or [])
     due = parse_deadline(deadline, time.time()) if deadline else None
     search = (priority, seed, fresh, due, strategy, sampler, winograd)
-    budget, ends = parse_trials(trials), (parse_duration(within), parse_latency(stop_at))
+    budget, ends = parse_trials(trials), (parse_duration(within), parse_latency(stop_at), on_end)
     request = Submission(model, target, name, budget, trials_per_round, inputs, *search, dims, values, "", *ends)
     if dry_run:
         with steps(quiet) as step:

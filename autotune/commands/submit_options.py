@@ -40,6 +40,9 @@ Within = Annotated[
 StopAt = Annotated[
     str, typer.Option(metavar="5ms", help="End when a run of the whole model is measured to take no longer.")
 ]
+OnEnd = Annotated[
+    str, typer.Option(metavar="COMMAND", help="What /bin/sh runs when the job has ended; AUTOTUNE_* tell it how.")
+]
 Strategy = Annotated[str, typer.Option(help="Search strategy; by default as in autotune.toml.")]
 Sampler = Annotated[str, typer.Option(help="greedy or adaptive; by default that of the strategy.")]
 Winograd = Annotated[

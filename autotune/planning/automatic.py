@@ -14,9 +14,9 @@ from autotune.planning.view import JobView, TaskView
 _EACH, _MORE = 16, 160
 # A job is settled when so many times its trials are expected to save less than this share of the latency.
 _TIMES, _LITTLE = 3, 0.025
-# What they save of the time of a typical task with n trials is 0.9 / (n + 2), by the logs of ten networks on a CPU:
-# a fifth after two trials, a tenth after eight, and 3% after thirty.
-_TYPICAL, _TYPICAL_TRIALS = 0.9, 2
+# What they save of the time of a typical task with n trials is 0.6 / (n + 1), by the logs of ten networks on a CPU:
+# a fifth after two trials, 7% after eight, and 2% after thirty.
+_TYPICAL, _TYPICAL_TRIALS = 0.6, 1
 
 
 @dataclass(frozen=True)

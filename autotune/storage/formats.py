@@ -88,7 +88,8 @@ class JobSpec:
     `entries` are its sets of shapes where there are several. `inputs` are those of the first.
     `within_s` is the time that its stages may run for, in seconds; None for no limit. `automatic` says that the budget
     is what the tasks seemed to need, and that the job ends earlier when more trials would gain little. `stop_at_ms` is
-    how long a run of the whole model may take for the job to end; None for no such end.
+    how long a run of the whole model may take for the job to end; None for no such end. `on_end` is what the shell runs
+    when the job has ended; see `daemon/end_commands.py` for when it is not run.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -120,6 +121,7 @@ class JobSpec:
     entries: tuple[Entry, ...] = ()
     automatic: bool = False
     stop_at_ms: float | None = None
+    on_end: str = ""
 
     @property
     def all_entries(self) -> tuple[Entry, ...]:

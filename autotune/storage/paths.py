@@ -19,6 +19,7 @@ WORKSPACE/
       rewritten.onnx               the graph that was imported instead, for a model that the importer does not take
       rewritten-1.onnx             the same for the second set of shapes, and so on
       model.weights, rewritten...  the weights of either, if they are too many for one ONNX file or shared by several
+      on_end.log                   what the command of `submit --on-end` printed
       tasks/003.json               the tensor program of task 3
       stages/t003-r0002.json       the stage of round 2 of task 3 that waits or runs
       stages/.t003-r0002.now       the candidate that this stage is building or measuring
@@ -101,6 +102,10 @@ class JobPaths:
     @property
     def confirmed(self) -> Path:
         return self.folder / "confirmed.json"
+
+    @property
+    def on_end_log(self) -> Path:
+        return self.folder / "on_end.log"
 
     @staticmethod
     def weights_of(model: Path) -> Path:

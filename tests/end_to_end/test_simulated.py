@@ -65,6 +65,21 @@ def test_a_job_ends_when_the_whole_model_was_found_to_be_fast_enough(workspace, 
     assert sum(user.trials().values()) == shown["trials_done"]
 
 
+def test_a_command_runs_once_when_a_job_has_ended_also_for_the_next_daemon(workspace, make_job, simulate):
+    simulate(devices=1, speed=100.0)
+    command = 'echo "$AUTOTUNE_STATE $AUTOTUNE_REASON $AUTOTUNE_TRIALS"'
+    jobs = [make_job(id, f"net{id}", target="simulated", trials=8, on_end=command) for id in (1, 2)]
+    for job in jobs:
+        job.folder.chmod(0o755)
+        job.spec.chmod(0o644)
+    user = User(workspace.root)
+    user.ok("cancel", "net2")
+    user.ok("daemon", "run", "--drain")
+    user.ok("daemon", "run", "--drain")
+    time.sleep(0.5)  # nobody waits for the commands
+    assert [job.on_end_log.read_text() for job in jobs] == ["done budget-used 8\n", "cancelled cancelled 0\n"]
+
+
 def searches_alone(workspace: Workspace) -> bool:
     """Whether a second search, of a worker that is warm, has run for so long that all of the first round is over."""
     try:

@@ -284,6 +284,7 @@ def _commands(spec: JobSpec, job: JobStatus) -> tuple[str, ...]:
         words += ["--value", f"{name}={value:g}"]
     words += ["--within", f"{spec.within_s:g}s"] if spec.within_s else []
     words += ["--stop-at", f"{spec.stop_at_ms:g}ms"] if spec.stop_at_ms else []
+    words += ["--on-end", spec.on_end] if spec.on_end else []
     words += ["--priority", str(spec.priority)] if spec.priority else []
     words += ["--fresh", "--winograd" if spec.winograd else "--no-winograd"]
     submit = shlex.join(words)
