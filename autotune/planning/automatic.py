@@ -13,7 +13,8 @@ from autotune.planning.view import JobView, TaskView
 # square root of the work: a task of a quarter of it gets half as many.
 _EACH, _MORE = 16, 160
 # A job is settled when so many times its trials are expected to save less than this share of the latency.
-_TIMES, _LITTLE = 3, 0.025
+# So is one that would save less than this: calling the kernels of a tiny model takes longer.
+_TIMES, _LITTLE, _LITTLE_US = 3, 0.025, 0.5
 # What they save of the time of a typical task with n trials is 0.6 / (n + 1), by the logs of ten networks on a CPU:
 # a fifth after two trials, 7% after eight, and 2% after thirty.
 _TYPICAL, _TYPICAL_TRIALS = 0.6, 1
@@ -49,14 +50,15 @@ def settled(job: JobView) -> bool:
             saving_us += task.weight * task.best * _expected_saving(task)
         if task.running_best and math.isfinite(task.best):
             latency_us += task.weight * task.best
-    return saving_us <= _LITTLE * latency_us
+    return saving_us <= max(_LITTLE * latency_us, _LITTLE_US)
 
 
 def _expected_saving(task: TaskView) -> float:
     """Return the share of a task's time that three times its trials should save.
 
-    It is the mean of what they save for a typical task and of what the last two thirds of its own trials saved.
+    It is the mean of what they save for a typical task and of what the last two thirds of its own trials saved. If the
+    first third brought no time, it is the former.
     """
     typical = _TYPICAL / (task.trials + _TYPICAL_TRIALS)
     before = task.best_before(task.trials - task.trials // _TIMES)
-    return (typical + (1 - task.best / before)) / 2
+    return typical if math.isinf(before) else (typical + 1 - task.best / before) / 2
