@@ -124,5 +124,5 @@ class Publisher:
             self.failed = True
             job.publish("failed", Reason("all-set-aside", detail=first))
         else:
-            latency = job.confirmation.latency_ms if why == "level-met" and job.confirmation else None
+            latency = job.level.latency_ms if why == "level-met" else None
             job.publish("done", Reason(why, set_aside=len(diagnoses), latency_ms=latency, detail=first))

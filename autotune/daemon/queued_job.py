@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.daemon.job_journal import JobJournal
+from autotune.daemon.job_level import JobLevel
 from autotune.daemon.job_progress import JobProgress
 from autotune.daemon.job_rounds import JobRounds
 from autotune.daemon.job_trials import JobTrials
@@ -17,8 +18,8 @@ from autotune.planning.budget import ended
 from autotune.planning.view import JobView, StageId, TaskView
 from autotune.reasons import Reason
 from autotune.storage.atomic import stamp
-from autotune.storage.formats import Confirmation, Control, JobSpec, JobState, StageFile, State
-from autotune.storage.job_files import read_confirmation, read_control, read_spec, read_state
+from autotune.storage.formats import Control, JobSpec, JobState, StageFile, State
+from autotune.storage.job_files import read_control, read_spec, read_state
 from autotune.storage.job_state import requested_state
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -30,7 +31,6 @@ class QueuedJob:
     """One job: its spec, what the user wants of it, its rounds, its trials, its state and its journal.
 
     Attributes:
-        confirmation: What was found when the whole model was last timed.
         exhausted: The tasks whose search has no more candidates.
         failures: How often the stage of a round has failed in a row.
         submitted_at: When it counts as submitted, in epoch seconds; see `enter_queue`.
@@ -44,8 +44,8 @@ class QueuedJob:
     rounds: JobRounds
     trials: JobTrials
     progress: JobProgress
+    level: JobLevel
     journal: JobJournal
-    confirmation: Confirmation | None = None
     exhausted: set[int] = field(default_factory=set)
     failures: dict[StageId, int] = field(default_factory=dict)
     submitted_at: float = 0.0
@@ -75,7 +75,8 @@ class QueuedJob:
         progress = JobProgress(paths, spec, trials, journal, state)
         if spec.within_s is not None:
             journal.recall()
-        job = cls(paths, config, spec, control, rounds, trials, progress, journal, submitted_at=spec.submitted_at)
+        parts = (rounds, trials, progress, JobLevel(paths, spec), journal)
+        job = cls(paths, config, spec, control, *parts, submitted_at=spec.submitted_at)
         if not job.ended:  # else `refresh_control` looks for a retry
             job._control_seen = control_seen
             job.reload()
@@ -124,6 +125,7 @@ class QueuedJob:
         self.progress.state = JobState(retries_seen=self.control.retries)
         self.failures.clear()
         self.exhausted.clear()
+        self.level.forget_failure()
         self.reload()
 
     def reload(self) -> None:
@@ -134,7 +136,7 @@ class QueuedJob:
         """
         self._view = None
         self.rounds.reload()
-        self._read_confirmation()
+        self.level.refresh()
         self.trials.refresh_all()
 
     def refresh(self, task: int) -> None:
@@ -145,11 +147,8 @@ class QueuedJob:
         """
         self._view = None
         self.rounds.refresh(task)
-        self._read_confirmation()
+        self.level.refresh()
         self.trials.refresh(task)
-
-    def _read_confirmation(self) -> None:
-        self.confirmation = read_confirmation(self.paths) if self.spec.stop_at_ms is not None else None
 
     def follow_logs(self) -> None:
         """Read the trials added to the tuning logs, by this job or another."""
@@ -177,6 +176,16 @@ class QueuedJob:
     def set_aside(self, task: int, diagnosis: str) -> None:
         """Tune a task no further, because its stages fail. The rest of the job goes on."""
         self.progress.set_aside(task, diagnosis)
+        self._view = None
+
+    def give_up_confirming(self, id: StageId, diagnosis: str) -> None:
+        """Tune on without a confirmation of the level, because the whole model cannot be timed.
+
+        Raises:
+            DiskProblem: A file could not be written.
+        """
+        self.level.give_up(diagnosis)
+        self.rounds.skip(id)
         self._view = None
 
     def publish(self, state: State, reason: Reason | None) -> None:
@@ -211,7 +220,7 @@ class QueuedJob:
         view = JobView(
             id=self.id,
             device=capacity.job_device(self.spec.target),
-            tasks=tuple(self._task_view(index) for index in range(len(self.spec.tasks))),
+            tasks=tuple(_task_view(self, index) for index in range(len(self.spec.tasks))),
             stages=self.rounds.views,
             trials=self.spec.trials,
             trials_per_round=self.spec.trials_per_round,
@@ -222,32 +231,25 @@ class QueuedJob:
             served_at=max(self.served_at, self.submitted_at),
             deadline=self.spec.deadline,
             time_used=_time_used(self),
-            level_met=self.level_met,
+            level_met=self.level.met,
         )
-        return replace(view, settled=self._is_settled(view)) if self.spec.automatic else view
-
-    @property
-    def level_met(self) -> bool:
-        """Whether the whole model was found to be as fast as the job wants it."""
-        limit = self.spec.stop_at_ms
-        return limit is not None and self.confirmation is not None and self.confirmation.meets(limit)
-
-    def _is_settled(self, view: JobView) -> bool:
-        """Return whether more trials would gain little. The forecast takes a while, so it waits for new trials."""
+        if not self.spec.automatic:
+            return view
         if self._settled[0] != view.tasks:
             self._settled = (view.tasks, automatic.settled(view))
-        return self._settled[1]
+        return replace(view, settled=self._settled[1])
 
-    def _task_view(self, index: int) -> TaskView:
-        task = self.spec.tasks[index]
-        return TaskView(
-            key=f"{self.spec.target_key}/{task.hash}",
-            weight=task.weight,
-            trials=self.trials.counted(index),
-            running_best=self.trials.running_best(index),
-            exhausted=index in self.exhausted or not task.tunable,
-            set_aside=bool(self.progress.task(index).set_aside),
-        )
+
+def _task_view(job: QueuedJob, index: int) -> TaskView:
+    task = job.spec.tasks[index]
+    return TaskView(
+        key=f"{job.spec.target_key}/{task.hash}",
+        weight=task.weight,
+        trials=job.trials.counted(index),
+        running_best=job.trials.running_best(index),
+        exhausted=index in job.exhausted or not task.tunable,
+        set_aside=bool(job.progress.task(index).set_aside),
+    )
 
 
 def _stamp(paths: JobPaths) -> tuple[int, int]:

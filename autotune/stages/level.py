@@ -25,7 +25,9 @@ def _best_us(workspace: Workspace, spec: JobSpec, hash: str) -> float | None:
 
 
 def is_promised(workspace: Workspace, paths: JobPaths, spec: JobSpec) -> bool:
-    """Return whether the job has a level, is expected to meet it now, and has not been found to meet it.
+    """Return whether the job has a level and is expected to meet it now, and that is worth a measurement.
+
+    It is not if the level was found to be met, or the whole model could not be timed.
 
     Raises:
         StorageError: A log or the last confirmation cannot be read.
@@ -33,6 +35,6 @@ def is_promised(workspace: Workspace, paths: JobPaths, spec: JobSpec) -> bool:
     if spec.stop_at_ms is None:
         return False
     last = read_confirmation(paths)
-    if last is not None and last.meets(spec.stop_at_ms):
+    if last is not None and (last.failed or last.meets(spec.stop_at_ms)):
         return False
     return promises(known_ms(workspace, spec), last.ratio if last else 1.0, spec.stop_at_ms)

@@ -264,6 +264,7 @@ class Confirmation:
         times_ms: How long a run of the whole model took, in each of some processes.
         estimate_ms: The sum of the best times of the tasks then, each by its weight.
         at: When.
+        failed: Why the whole model could not be timed. Then the rest says nothing, and it is not tried again.
     """
 
     FORMAT = ("autotune-confirmation", 1)
@@ -271,6 +272,7 @@ class Confirmation:
     times_ms: tuple[float, ...]
     estimate_ms: float
     at: float
+    failed: str = ""
 
     @property
     def latency_ms(self) -> float:
@@ -289,7 +291,7 @@ class Confirmation:
 
     def meets(self, level_ms: float) -> bool:
         """Return whether every process was fast enough."""
-        return self.slowest_ms <= level_ms
+        return not self.failed and self.slowest_ms <= level_ms
 
 
 @dataclass(frozen=True)

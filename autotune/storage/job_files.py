@@ -99,7 +99,8 @@ def read_confirmation(paths: JobPaths) -> Confirmation | None:
     except (FileNotFoundError, DamagedFile):
         return None
     numbers = (*found.times_ms, found.estimate_ms)
-    return found if found.times_ms and all(math.isfinite(value) and value > 0 for value in numbers) else None
+    sound = bool(found.times_ms) and all(math.isfinite(value) and value > 0 for value in numbers)
+    return found if sound or found.failed else None
 
 
 def read_stage(paths: JobPaths, path: Path, spec: JobSpec) -> StageFile:

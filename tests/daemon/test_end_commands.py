@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from autotune.commands import submit
+from autotune.commands.submission import Submission
 from autotune.config import Config
 from autotune.daemon.end_commands import EndCommands
 from autotune.daemon.queued_job import QueuedJob
+from autotune.processes.messages import ImportAnswer
 from autotune.reasons import Reason
-from autotune.storage import journal
-from autotune.storage.formats import JobState, TaskProgress
+from autotune.storage import formats, journal
+from autotune.storage.formats import JobState, TaskProgress, TaskSpec
 from autotune.storage.journal import JobEnded, OnEnd
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -143,6 +146,21 @@ def test_what_belongs_to_another_user_is_not_run(workspace: Workspace, ended: An
     os.chown(getattr(job.paths, which), 12345, -1)
     found.start(job)
     assert "belongs to another user" in on_end(job)[0].refused and not job.paths.on_end_log.exists()
+
+
+def test_a_submission_under_any_umask_is_trusted(workspace: Workspace) -> None:
+    task = TaskSpec("conv", "0" * 16, 1, "1x8", 0.5, True)
+    preview = ImportAnswer({"kind": "simulated"}, "simulated-x", (), (task,), (0,))
+    before = os.umask(0)
+    try:
+        submit.publish(workspace, Config(), Submission(Path("net"), "simulated", on_end="echo ran"), preview)
+    finally:
+        os.umask(before)
+    (paths,) = workspace.job_list()
+    formats.write(paths.state, DONE)
+    found = commands(workspace)
+    found.start(QueuedJob.open(workspace, paths, Config()))
+    assert awaited(found) == [0] and paths.on_end_log.read_text() == "ran\n"
 
 
 def test_a_job_without_one_has_nothing_of_it_in_its_journal(workspace: Workspace, ended: Any) -> None:

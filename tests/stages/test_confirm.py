@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from autotune.commands import submit
+from autotune.commands.submission import Submission
 from autotune.config import Config
+from autotune.daemon.job_level import JobLevel
 from autotune.processes.messages import ImportAnswer
 from autotune.stages import confirm, level
 from autotune.stages.stage import Stage
@@ -88,6 +90,20 @@ def test_what_was_met_is_not_confirmed_again(workspace: Workspace, job: Any, kno
     assert not level.is_promised(workspace, paths, read_spec(paths))
 
 
+def test_a_model_that_could_not_be_timed_is_not_timed_again_unless_its_job_is_retried(
+    workspace: Workspace, job: Any, know: Any
+) -> None:
+    paths = job(8.0)
+    spec = read_spec(paths)
+    know(0, 1000.0)
+    know(1, 1000.0)
+    found = JobLevel(paths, spec)
+    found.give_up("confirm: crashed: no library")
+    assert not found.met and not level.is_promised(workspace, paths, spec)
+    found.forget_failure()
+    assert level.is_promised(workspace, paths, spec)
+
+
 def test_a_stage_that_was_overtaken_confirms_nothing(workspace: Workspace, job: Any, know: Any) -> None:
     paths = job(4.0)
     know(0, 1000.0)
@@ -115,7 +131,7 @@ def test_a_submission_looks_at_what_is_known_first(
     know(0, 1000.0)
     task = TaskSpec("conv", "0" * 16, 2, "1x8", 0.5, True)
     preview = ImportAnswer({"kind": "simulated"}, "simulated-test", (), (task,), (0,))
-    wanted = submit.Submission(Path("net"), "simulated", trials=8, stop_at_ms=stop_at_ms)
+    wanted = Submission(Path("net"), "simulated", trials=8, stop_at_ms=stop_at_ms)
     submit.publish(workspace, Config(), wanted, preview)
     (paths,) = workspace.job_list()
     assert kinds(paths) == [(0, 0, kind)]
