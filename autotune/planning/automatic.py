@@ -13,8 +13,8 @@ from autotune.planning.view import JobView, TaskView
 # square root of the work: a task of a quarter of it gets half as many.
 _EACH, _MORE = 16, 160
 # A job is settled when so many times its trials are expected to save less than this share of the latency.
-# So is one that would save less than this: calling the kernels of a tiny model takes longer.
-_TIMES, _LITTLE, _LITTLE_US = 3, 0.025, 0.5
+# So is one that would save less than this: to call the kernels of a tiny model takes longer.
+_TIMES, _LITTLE, _LITTLE_US = 3, 0.025, 2.0
 # What they save of the time of a typical task with n trials is 0.6 / (n + 1), by the logs of ten networks on a CPU:
 # a fifth after two trials, 7% after eight, and 2% after thirty.
 _TYPICAL, _TYPICAL_TRIALS = 0.6, 1
