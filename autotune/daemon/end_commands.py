@@ -12,6 +12,7 @@ from pathlib import Path
 
 from autotune.config import Config
 from autotune.daemon.queued_job import QueuedJob
+from autotune.errors import DiskProblem, StorageError
 from autotune.reasons import sentence
 from autotune.storage import journal
 from autotune.storage.job_files import read_spec
@@ -32,24 +33,33 @@ class EndCommands:
     _running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, job: QueuedJob) -> None:
-        """Start the command of a job that has ended, unless that was done before.
+        """Start the command of a job that has ended, unless that was done before. What keeps it from that is logged.
 
         Raises:
-            StorageError: The journal cannot be read or written. Nothing was started.
+            DiskProblem: The disk takes no line of the journal now. Nothing was started.
         """
         self._running = [process for process in self._running if process.poll() is None]
-        if not job.spec.on_end or not _is_due(job.paths):
-            return
-        refusal = _distrust(job.paths.folder) or _distrust(job.paths.spec)
-        # In the journal first: after a kill in between, the command is not started rather than started twice.
-        journal.append(job.paths.journal, OnEnd(refused=refusal))
-        if refusal:
-            _LOG.error("%s: its --on-end command is not run: %s", job.paths.folder.name, refusal)
+        if not job.spec.on_end:
             return
         try:
+            refused = self._start_once(job)
+        except (StorageError, OSError, ValueError) as error:
+            if isinstance(error, DiskProblem) and error.passing:
+                raise
+            refused = str(error)
+        if refused:
+            _LOG.error("%s: its --on-end command is not run: %s", job.paths.folder.name, refused)
+
+    def _start_once(self, job: QueuedJob) -> str:
+        """Start the command if it is due, and return why it must not be started; empty if it may be."""
+        if not _is_due(job.paths):
+            return ""
+        refused = _distrust(job.paths.folder) or _distrust(job.paths.spec)
+        # In the journal first: after a kill in between, the command is not started rather than started twice.
+        journal.append(job.paths.journal, OnEnd(refused=refused))
+        if not refused:
             self._spawn(job.paths, read_spec(job.paths).on_end, _facts(self.workspace, job))
-        except (OSError, ValueError) as error:
-            _LOG.error("%s: cannot run its --on-end command: %s", job.paths.folder.name, error)
+        return refused
 
     def _spawn(self, paths: JobPaths, command: str, facts: Mapping[str, str]) -> None:
         """Start a command in a session of its own, with a time limit that holds without the daemon too."""

@@ -23,6 +23,7 @@ from autotune.storage import formats, journal
 from autotune.storage.formats import JobState, TaskProgress, TaskSpec
 from autotune.storage.journal import JobEnded, OnEnd
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.record_log import RecordLog
 
 Make = Callable[..., JobPaths]
 DONE = JobState("done", Reason("budget-used"), 12, (TaskProgress(8, 1000.0), TaskProgress(4, 250.0)), 1.0)
@@ -146,6 +147,17 @@ def test_what_belongs_to_another_user_is_not_run(workspace: Workspace, ended: An
     os.chown(getattr(job.paths, which), 12345, -1)
     found.start(job)
     assert "belongs to another user" in on_end(job)[0].refused and not job.paths.on_end_log.exists()
+
+
+def test_a_journal_that_cannot_be_read_keeps_it_from_running(
+    workspace: Workspace, ended: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    job, found = ended("echo ran"), commands(workspace)
+    RecordLog(job.paths.folder / "newer.jsonl", journal.FORMAT[0], journal.FORMAT[1] + 1).append([{"event": "x"}])
+    (job.paths.folder / "newer.jsonl").replace(job.paths.journal)
+    found.start(job)
+    assert ["its --on-end command is not run" in record.message for record in caplog.records] == [True]
+    assert not job.paths.on_end_log.exists()
 
 
 def test_a_submission_under_any_umask_is_trusted(workspace: Workspace) -> None:
