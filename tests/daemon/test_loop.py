@@ -126,6 +126,21 @@ def test_a_whole_model_that_cannot_be_timed_is_tried_again_and_then_tuned_on(
     assert found is not None and found.failed == "confirm: failed: no library" and not found.meets(5.0)
 
 
+def test_a_command_that_a_killed_daemon_did_not_come_to_start_is_started_by_the_next(
+    workspace: Workspace, clock: ManualClock, make_job: Callable[..., JobPaths], simulate: Callable[..., None]
+) -> None:
+    simulate(devices=1)
+    job = make_job(target="simulated", on_end="echo ran", state=JobState("done", Reason("budget-used")))
+    for path in (job.folder, job.spec):
+        path.chmod(path.stat().st_mode & ~0o022)
+    for _ in range(2):
+        daemon(workspace, clock, ScriptedRunner(clock, lambda stage: None), drain=True).run()
+    deadline = time.monotonic() + 30
+    while not (job.on_end_log.exists() and job.on_end_log.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert job.on_end_log.read_text() == "ran\n"
+
+
 def test_a_stage_whose_cpus_somebody_has_is_tried_again_a_second_later_without_end(
     workspace: Workspace, clock: ManualClock, job: JobPaths
 ) -> None:
