@@ -21,7 +21,7 @@ from autotune.commands.model_reading import read_model
 from autotune.commands.submission import Submission, strategy_and_sampler
 from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
 from autotune.config import Config, load_config
-from autotune.errors import disk_problem
+from autotune.errors import BadInput, disk_problem
 from autotune.machine.hardware import cpu_model
 from autotune.machine.platform import check_platform
 from autotune.processes.messages import ImportAnswer
@@ -154,6 +154,8 @@ def _spec(
 ) -> JobSpec:
     key = log_key(workspace, imported) + (f"{PRIVATE}{submission.private}" if submission.private else "")
     logs = [workspace.tuning_log(key, task.hash).records for task in imported.tasks]
+    if imported.entries and submission.stop_at_ms is not None:
+        raise BadInput("--stop-at takes a model with one set of shapes; submit a job for each")
     known = tuple(len(TuningLog(log).entries()) for log in logs)
     trials, automatic = trials_of(submission.trials, config.job.trials, imported.tasks, known, submission.fresh)
     strategy, sampler = strategy_and_sampler(submission, config)

@@ -13,11 +13,12 @@ from autotune.commands import submit
 from autotune.commands.submission import Submission
 from autotune.config import Config
 from autotune.daemon.job_level import JobLevel
+from autotune.errors import BadInput
 from autotune.processes.messages import ImportAnswer
 from autotune.stages import confirm, level
 from autotune.stages.stage import Stage
 from autotune.storage import formats
-from autotune.storage.formats import Confirmation, StageFile, TaskSpec, Trial
+from autotune.storage.formats import Confirmation, Entry, StageFile, TaskSpec, Trial
 from autotune.storage.job_files import read_confirmation, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
@@ -135,3 +136,13 @@ def test_a_submission_looks_at_what_is_known_first(
     submit.publish(workspace, Config(), wanted, preview)
     (paths,) = workspace.job_list()
     assert kinds(paths) == [(0, 0, kind)]
+
+
+def test_a_level_is_refused_for_several_sets_of_shapes(workspace: Workspace) -> None:
+    task = TaskSpec("conv", "0" * 16, 2, "1x8", 0.5, True)
+    entries = (Entry("small", (), (1,)), Entry("large", (), (1,)))
+    preview = ImportAnswer({"kind": "simulated"}, "simulated-test", (), (task,), (0,), entries=entries)
+    wanted = Submission(Path("net"), "simulated", trials=8, stop_at_ms=5.0)
+    with pytest.raises(BadInput, match="one set of shapes"):
+        submit.publish(workspace, Config(), wanted, preview)
+    assert workspace.job_list() == []
