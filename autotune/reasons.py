@@ -12,7 +12,7 @@ from typing import Literal
 # What a waiting job waits for, as a report adds it up.
 WaitTopic = Literal["cpu", "device", "task", "turn", "window", "lease"]
 # Why a job is at its end.
-EndReason = Literal["budget-used", "time-used", "no-improvement", "nothing-to-tune"]
+EndReason = Literal["level-met", "budget-used", "time-used", "little-to-gain", "no-improvement", "nothing-to-tune"]
 ReasonKind = Literal[
     WaitTopic,
     EndReason,
@@ -47,8 +47,10 @@ _SENTENCES: dict[ReasonKind, str] = {
     "control-missing": "held: {detail} is missing; `autotune release` lets the job go on",
     "control-damaged": "held: {detail} is damaged; `autotune release` lets the job go on",
     "cancelled": "cancelled",
+    "level-met": "level met: the whole model takes {latency}",
     "budget-used": "budget used",
     "time-used": "its stages have run for as long as they may",
+    "little-to-gain": "more trials would gain little",
     "no-improvement": "no task improves any more",
     "nothing-to-tune": "nothing to tune",
     "all-set-aside": "{detail}",
@@ -78,6 +80,7 @@ class Reason:
         detail: What an error said, or the path of the file that it is about.
         wording: The whole sentence, where an older version stored nothing else.
         holders: The processes that hold the resources: process id, user and command.
+        latency_ms: How long a run of the whole model took when it was found to be fast enough.
     """
 
     kind: ReasonKind
@@ -88,6 +91,7 @@ class Reason:
     detail: str = ""
     wording: str = ""
     holders: tuple[str, ...] = ()
+    latency_ms: float | None = None
 
     @property
     def topic(self) -> WaitTopic | None:
@@ -105,6 +109,7 @@ def sentence(reason: Reason | None) -> str:
         resources=", ".join(reason.resources),
         holders=" and ".join(reason.holders) or "others",
         detail=reason.detail,
+        latency="as long as it may" if reason.latency_ms is None else f"{reason.latency_ms:.4g} ms",
     )
     return f"{text}; {reason.set_aside} tasks set aside: {reason.detail}" if reason.set_aside else text
 

@@ -106,7 +106,14 @@ class MachineSettings:
 class JobSettings:
     """The budget of a job, and when its tasks count as converged. Options of `autotune submit` override the budget."""
 
-    trials: Annotated[int, _whole(1, "The budget of a job, in trials.")] = 640
+    trials: Annotated[
+        int,
+        _whole(
+            0,
+            "The budget of a job, in trials. 0: what its tasks seem to need, and less when more would gain little."
+            " `submit --trials auto` says the same.",
+        ),
+    ] = 0
     trials_per_round: Annotated[int, _whole(1, "The number of trials in one round of a task.")] = 8
     patience: Annotated[
         int, _whole(0, "A task has converged after this many rounds without an improvement. 0: it never converges.")
@@ -270,6 +277,9 @@ class DaemonSettings:
             "hours such as 22:00-07:00, or empty",
         ),
     ] = ""
+    on_end_timeout_s: Annotated[
+        float, _number(1.0, "The time after which the command of `submit --on-end` is killed, in seconds.")
+    ] = 600.0
     worker_stages: Annotated[
         int, _whole(0, "The number of stages after which a worker process is replaced. 0: it never is.")
     ] = 1000

@@ -98,7 +98,7 @@ def test_a_section_must_be_a_section(path: Path) -> None:
         ("job.min_gain = true", "'min_gain' in [job] must be a number, not true or false"),
         ("job.min_gain = 2020-01-01", "'min_gain' in [job] must be a number, not a date or time"),
         ("machine.lock_dir = 3", "'lock_dir' in [machine] must be text, not a whole number"),
-        ("job.trials = 0", "'trials' in [job] must be at least 1, not 0"),
+        ("job.trials_per_round = 0", "'trials_per_round' in [job] must be at least 1, not 0"),
         ("job.min_gain = -0.5", "'min_gain' in [job] must be at least 0, not -0.5"),
         ("search.epsilon = 1.5", "'epsilon' in [search] must be at most 1, not 1.5"),
         ("build.timeout_s = nan", "'timeout_s' in [build] must be a finite number below 2^63, not nan"),

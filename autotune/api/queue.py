@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.api.job import Job
+from autotune.commands.budget import Trials
 from autotune.commands.draining import DrainingDaemon
 from autotune.commands.jobs import select_one
 from autotune.commands.submission import Submission
@@ -27,7 +28,7 @@ def submit(
     model: str | Path | Any,
     *,
     target: str = "llvm",
-    trials: int = 0,
+    trials: Trials = 0,
     name: str = "",
     inputs: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int | Sequence[int]] | None = None,
@@ -46,7 +47,8 @@ def submit(
     Args:
         model: The path of an ONNX file, or an `onnx.ModelProto`.
         target: `llvm` for the CPU of this machine, `cuda`, `simulated`, or a target in JSON.
-        trials: How many trials the job may spend; 0 for the number in autotune.toml.
+        trials: How many trials the job may spend. `auto` is what its tasks seem to need, and fewer when more would gain
+            little. 0 stands for what autotune.toml says, which is `auto` unless it has a number.
         name: The name of the job; empty for the name of the file, or of the graph.
         inputs: The shapes of inputs that have no fixed shape, by the name of the input.
         dims: The sizes of open dimensions by their names. The model is tuned for all combinations of several sizes.

@@ -1,4 +1,7 @@
-"""Parse durations and deadlines as users write them: `90s`, `30m`, `2h`; `07:00`, `2026-03-01T07:00`."""
+"""Parse times as users write them.
+
+Durations are `90s`, `30m` or `2h`; latencies `800us`, `5ms` or `0.2s`; deadlines `07:00` or `2026-03-01T07:00`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from autotune.planning.windows import next_moment
 
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smh])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_LATENCY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(us|ms|s)")
+_MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
 def parse_duration(text: str) -> float | None:
@@ -23,6 +28,20 @@ def parse_duration(text: str) -> float | None:
     if match is None or float(match[1]) == 0:
         raise BadInput(f"{text!r} is no duration; write 90s, 30m or 2h")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def parse_latency(text: str) -> float | None:
+    """Return the time of a run of a model in milliseconds; None for an empty text.
+
+    Raises:
+        BadInput: It is none, or is zero.
+    """
+    if not text:
+        return None
+    match = _LATENCY.fullmatch(text.strip())
+    if match is None or float(match[1]) == 0:
+        raise BadInput(f"{text!r} is no time of a run; write 5ms, 800us or 0.2s")
+    return float(match[1]) * _MILLISECONDS[match[2]]
 
 
 def parse_deadline(text: str, now: float) -> float:

@@ -57,6 +57,7 @@ class JobStatus:
         eta_seconds: How long the daemon expects it to take still; None if it expects nothing.
         misses_deadline: Whether it has missed its deadline, or is expected to.
         entries: Its sets of shapes, if there are several.
+        automatic: Whether its budget follows from its tasks, and it ends earlier when more trials would gain little.
     """
 
     id: int
@@ -74,6 +75,7 @@ class JobStatus:
     deadline: float | None = None
     misses_deadline: bool = False
     entries: tuple[EntryStatus, ...] = ()
+    automatic: bool = False
 
     @property
     def ended(self) -> bool:
@@ -127,6 +129,7 @@ def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
         deadline=spec.deadline,
         misses_deadline=misses(spec.deadline, eta or 0.0, end),
         entries=entries_of(spec, [task.best_us for task in state.tasks]),
+        automatic=spec.automatic,
     )
 
 

@@ -16,6 +16,7 @@ from autotune.storage.journal import (
     ControlVerb,
     Event,
     JobEnded,
+    OnEnd,
     StageDone,
     StageEvent,
     StageFailed,
@@ -335,6 +336,10 @@ def _told(event: Event | UnknownEvent) -> str:
             return REQUEST_DONE[event.verb]
         case JobEnded():
             return f"{event.state}: reason {sentence(event.reason)}" if event.reason else event.state
+        case OnEnd():
+            return (
+                f"the --on-end command is not run: {event.refused}" if event.refused else "the --on-end command starts"
+            )
         case UnknownEvent():
             return f"{event.name}: {_listed(event.fields)}" if event.fields else event.name
 

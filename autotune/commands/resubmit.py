@@ -52,7 +52,7 @@ def _submission(paths: JobPaths, spec: JobSpec) -> Submission:
         model=paths.model,
         origin=spec.model,
         target=spec.target_kind,
-        trials=spec.trials,
+        trials=0 if spec.automatic else spec.trials,
         trials_per_round=spec.trials_per_round,
         inputs=inputs,
         dims=dims,
@@ -65,6 +65,8 @@ def _submission(paths: JobPaths, spec: JobSpec) -> Submission:
         sampler=spec.sampler,
         winograd=spec.winograd,
         within_s=spec.within_s,
+        stop_at_ms=spec.stop_at_ms,
+        on_end=spec.on_end,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune import strategies
+from autotune.commands.budget import Trials
 from autotune.config import Config
 from autotune.errors import BadInput
 from autotune.storage.formats import InputSpec
@@ -14,7 +15,7 @@ from autotune.storage.formats import InputSpec
 
 @dataclass(frozen=True)
 class Submission:
-    """A model and how to tune it. Zero trials stand for the default of the workspace.
+    """A model and how to tune it. Zero trials, and zero trials a round, stand for the default of the workspace.
 
     It is tuned for all combinations of the shapes of inputs and the sizes of dimensions.
 
@@ -25,7 +26,7 @@ class Submission:
     model: Path
     target: str = "llvm"
     name: str = ""
-    trials: int = 0
+    trials: Trials = 0
     trials_per_round: int = 0
     inputs: Mapping[str, tuple[InputSpec, ...]] = field(default_factory=dict)
     priority: int = 0
@@ -39,6 +40,8 @@ class Submission:
     values: Mapping[str, float] = field(default_factory=dict)
     private: str = ""
     within_s: float | None = None
+    stop_at_ms: float | None = None
+    on_end: str = ""
     origin: str = ""
 
 

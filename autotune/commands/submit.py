@@ -14,17 +14,19 @@ from uuid import uuid4
 import typer
 
 from autotune.commands import submit_options as options
-from autotune.commands.durations import parse_deadline, parse_duration
+from autotune.commands.budget import parse_trials, trials_of
+from autotune.commands.durations import parse_deadline, parse_duration, parse_latency
 from autotune.commands.job_names import check_name, free_name, next_id
 from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
 from autotune.commands.model_reading import read_model
 from autotune.commands.submission import Submission, strategy_and_sampler
 from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
 from autotune.config import Config, load_config
-from autotune.errors import disk_problem
+from autotune.errors import BadInput, disk_problem
 from autotune.machine.hardware import cpu_model
 from autotune.machine.platform import check_platform
 from autotune.processes.messages import ImportAnswer
+from autotune.stages import level
 from autotune.storage import atomic, formats, locks
 from autotune.storage.device_kind import PRIVATE, note
 from autotune.storage.formats import GRAPH_REVISION, Control, JobSpec, StageFile
@@ -107,7 +109,7 @@ def _publish(
         id = next_id(workspace)
         name = _name(workspace, submission)
         spec = _spec(workspace, config, submission, imported, id, name)
-        _write(incoming, spec)
+        _write(workspace, incoming, spec)
         _note_device(workspace, spec)
         atomic.publish_folder(incoming.folder, workspace.job(id, spec.name).folder)
     return spec
@@ -153,6 +155,10 @@ def _spec(
 ) -> JobSpec:
     key = log_key(workspace, imported) + (f"{PRIVATE}{submission.private}" if submission.private else "")
     logs = [workspace.tuning_log(key, task.hash).records for task in imported.tasks]
+    if imported.entries and submission.stop_at_ms is not None:
+        raise BadInput("--stop-at takes a model with one set of shapes; submit a job for each")
+    known = tuple(len(TuningLog(log).entries()) for log in logs)
+    trials, automatic = trials_of(submission.trials, config.job.trials, imported.tasks, known, submission.fresh)
     strategy, sampler = strategy_and_sampler(submission, config)
     return JobSpec(
         id=id,
@@ -162,12 +168,12 @@ def _spec(
         target_key=key,
         inputs=imported.inputs,
         tasks=imported.tasks,
-        trials=submission.trials or config.job.trials,
+        trials=trials,
         trials_per_round=submission.trials_per_round or config.job.trials_per_round,
         priority=submission.priority,
         seed=submission.seed,
         fresh=submission.fresh,
-        known_at_submit=tuple(len(TuningLog(log).entries()) for log in logs),
+        known_at_submit=known,
         submitted_at=time.time(),
         deadline=submission.deadline,
         strategy=strategy,
@@ -180,15 +186,23 @@ def _spec(
         values=dict(submission.values),
         within_s=submission.within_s,
         entries=imported.entries,
+        automatic=automatic,
+        stop_at_ms=submission.stop_at_ms,
+        on_end=submission.on_end,
     )
 
 
-def _write(incoming: JobPaths, spec: JobSpec) -> None:
+def _write(workspace: Workspace, incoming: JobPaths, spec: JobSpec) -> None:
     make_folder(incoming.stages)
     for task in spec.tunable:
         formats.write(incoming.stage(task, 0), StageFile(task, 0, "search"))
+    if level.is_promised(workspace, incoming, spec):  # by what is known already
+        formats.write(incoming.stage(spec.tunable[0], 0), StageFile(spec.tunable[0], 0, "confirm"))
     formats.write(incoming.control, Control())
     formats.write(incoming.spec, spec)
+    if spec.on_end:  # which the daemon runs only if nobody else can have written it
+        for path in (incoming.folder, incoming.spec):
+            path.chmod(path.stat().st_mode & ~0o022)
 
 
 def command(
@@ -196,7 +210,7 @@ def command(
     model: options.Model,
     target: options.Target = "llvm",
     name: options.Name = "",
-    trials: options.Trials = 0,
+    trials: options.Trials = "",
     trials_per_round: options.TrialsPerRound = 0,
     input: options.Inputs = None,
     dim: options.Dims = None,
@@ -206,6 +220,8 @@ def command(
     fresh: options.Fresh = False,
     deadline: options.Deadline = "",
     within: options.Within = "",
+    stop_at: options.StopAt = "",
+    on_end: options.OnEnd = "",
     strategy: options.Strategy = "",
     sampler: options.Sampler = "",
     winograd: options.Winograd = True,
@@ -219,10 +235,8 @@ def command(
     inputs, dims, values = parse_inputs(input or []), parse_dims(dim or []), parse_values(value or [])
     due = parse_deadline(deadline, time.time()) if deadline else None
     search = (priority, seed, fresh, due, strategy, sampler, winograd)
-    within_s = parse_duration(within)
-    request = Submission(
-        model, target, name, trials, trials_per_round, inputs, *search, dims, values, within_s=within_s
-    )
+    budget, ends = parse_trials(trials), (parse_duration(within), parse_latency(stop_at), on_end)
+    request = Submission(model, target, name, budget, trials_per_round, inputs, *search, dims, values, "", *ends)
     if dry_run:
         with steps(quiet) as step:
             found = preview(request, config, step)
@@ -244,11 +258,13 @@ def _tell_tasks(found: ImportAnswer, as_json: bool) -> None:
 
 def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:
     if as_json:
-        tell(json.dumps({"id": spec.id, "name": spec.name, "tasks": len(spec.tasks), "trials": spec.trials}))
+        budget = {"trials": spec.trials, "automatic": spec.automatic}
+        tell(json.dumps({"id": spec.id, "name": spec.name, "tasks": len(spec.tasks), **budget}))
         return
     tell(str(spec.id))
     if not quiet:
         shapes = f"{len(spec.entries)} sets of shapes, " if spec.entries else ""
-        say(f"job {spec.id} ({spec.name}): {shapes}{len(spec.tunable)} tasks to tune, {spec.trials} trials")
+        most = "at most " if spec.automatic else ""
+        say(f"job {spec.id} ({spec.name}): {shapes}{len(spec.tunable)} tasks to tune, {most}{spec.trials} trials")
         if spec.trials < len(spec.tunable):
             say(f"warning: {spec.trials} trials do not reach all {len(spec.tunable)} tasks; give more --trials")

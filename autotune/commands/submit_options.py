@@ -10,7 +10,14 @@ import typer
 Model = Annotated[Path, typer.Argument(help="An ONNX file.")]
 Target = Annotated[str, typer.Option(help="llvm (this CPU), cuda, simulated, or JSON.")]
 Name = Annotated[str, typer.Option(help="Name of the job; by default that of the file.")]
-Trials = Annotated[int, typer.Option(min=0, help="How many trials to spend; 0: as in autotune.toml.")]
+Trials = Annotated[
+    str,
+    typer.Option(
+        metavar="N|auto",
+        help="How many trials to spend. auto: as many as its tasks seem to need, and fewer when more would gain little."
+        " By default as in autotune.toml.",
+    ),
+]
 TrialsPerRound = Annotated[int, typer.Option(min=0, help="Trials in a round; 0: as in autotune.toml.")]
 Inputs = Annotated[
     list[str] | None,
@@ -29,6 +36,12 @@ Deadline = Annotated[
 ]
 Within = Annotated[
     str, typer.Option(metavar="30m", help="How long its stages may run: 90s, 30m or 2h, without the time it waits.")
+]
+StopAt = Annotated[
+    str, typer.Option(metavar="5ms", help="End when a run of the whole model is measured to take no longer.")
+]
+OnEnd = Annotated[
+    str, typer.Option(metavar="COMMAND", help="What /bin/sh runs when the job has ended; AUTOTUNE_* tell it how.")
 ]
 Strategy = Annotated[str, typer.Option(help="Search strategy; by default as in autotune.toml.")]
 Sampler = Annotated[str, typer.Option(help="greedy or adaptive; by default that of the strategy.")]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from msgspec import Meta
 
 _CHUNK = 1 << 20
+_TRIALS = 640  # where the workspace has no number: ways are compared at the same budget
 
 
 def _trials() -> Meta:
@@ -123,7 +124,7 @@ def _ways(file: SuiteFile, config: Config, folder: Path) -> Iterator[Way]:
     own = {strategy: _own_sampler(strategy, at) for at, strategy in enumerate(chosen)}
     _check_samplers(file.samplers)
     samplers = file.samplers or (config.search.sampler,)
-    trials = file.trials or (config.job.trials,)
+    trials = file.trials or (config.job.trials or _TRIALS,)
     for model, target, strategy, sampler, count in itertools.product(models, file.targets, chosen, samplers, trials):
         yield Way(model, target, strategy, sampler or own[strategy], count)
 

@@ -67,4 +67,5 @@ def limit_s(config: Config, kind: Kind, candidates: int) -> float:
         "build": 60 + each * config.build.timeout_s,
         "measure": 60 + each * config.measure.timeout_s,
         "train": config.train.timeout_s,
+        "confirm": config.export.timeout_s,
     }[kind]

@@ -85,4 +85,7 @@ class Collector:
         diagnosis = job.journal.stage_failed(view, report)
         _LOG.warning("%s task %d round %d: %s", job.paths.folder.name, id.task, id.round, diagnosis)
         if attempts - explained_attempts(job.paths, id.task, id.round, attempts - 1) >= self.config.daemon.attempts:
-            job.set_aside(id.task, diagnosis)
+            if view.kind == "confirm":  # which is no fault of the task
+                job.give_up_confirming(id, diagnosis)
+            else:
+                job.set_aside(id.task, diagnosis)

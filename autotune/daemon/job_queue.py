@@ -150,7 +150,8 @@ class JobQueue:
                 job = QueuedJob.open(self.workspace, found[id], self.config, self.logs)
                 job.enter_queue(order.before(id), self.clock.time())
                 order.entered(job)
-                if job.ended and not retry_requested(job.control, job.state.retries_seen):
+                again = retry_requested(job.control, job.state.retries_seen)
+                if job.ended and not again and not job.spec.on_end:  # whose command may have yet to be started
                     self.archive.put(job)  # not all of those that have ended are held at once
                 else:
                     self.jobs[id] = job

@@ -12,6 +12,7 @@ from autotune.daemon.job_trials import JobTrials
 from autotune.errors import DamagedFile
 from autotune.planning.view import StageId, StageView
 from autotune.storage import formats
+from autotune.storage.atomic import remove
 from autotune.storage.formats import JobSpec, StageFile
 from autotune.storage.job_files import make_folder, orphaned_artifacts, read_stage, set_aside
 from autotune.storage.journal import StageFileDamaged
@@ -54,6 +55,18 @@ class JobRounds:
             with contextlib.suppress(FileNotFoundError):  # another round of the task has just ended; a report follows
                 self._read(path)
         self._begin_missing_rounds()
+
+    def skip(self, id: StageId) -> None:
+        """End a round before its stage is done, and begin the next one.
+
+        Raises:
+            DiskProblem: A file could not be written or removed.
+        """
+        if not any(other.task == id.task and other.round > id.round for other in self.stages):
+            path = self.paths.stage(id.task, id.round + 1)
+            formats.write(path, StageFile(id.task, id.round + 1, "search"))
+        remove(self.paths.stage(id.task, id.round))
+        self.refresh(id.task)
 
     def _read(self, path: Path) -> None:
         try:

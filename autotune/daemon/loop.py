@@ -15,6 +15,7 @@ from autotune.daemon.changes import Changes
 from autotune.daemon.clock import DaemonClock
 from autotune.daemon.collector import Collector
 from autotune.daemon.dispatcher import Dispatcher
+from autotune.daemon.end_commands import EndCommands
 from autotune.daemon.hours import Hours
 from autotune.daemon.job_queue import JobQueue
 from autotune.daemon.leftovers import leftovers
@@ -166,6 +167,7 @@ class Daemon:
             self._stage_times,
             self._collector,
             StatusFile.begin(self.workspace, hours, policy, window, self.clock),
+            EndCommands(self.workspace, self.config),
             self.clock,
         )
         if reason := private_reason(self.config.machine.lock_folder):

@@ -9,6 +9,7 @@ from autotune.daemon.changes import Changes
 from autotune.daemon.clock import DaemonClock
 from autotune.daemon.collector import Collector
 from autotune.daemon.dispatcher import Dispatcher
+from autotune.daemon.end_commands import EndCommands
 from autotune.daemon.job_queue import JobQueue
 from autotune.daemon.pause import Pause
 from autotune.daemon.queued_job import QueuedJob
@@ -41,6 +42,7 @@ class Publisher:
     stage_times: StageTimes
     collector: Collector
     status_file: StatusFile
+    end_commands: EndCommands
     clock: DaemonClock
     failed: bool = False
     _published_at: float = 0.0
@@ -89,6 +91,9 @@ class Publisher:
                 with self.queue.skipping_unusable(id):
                     self._publish_job(job, running)
             if job.ended:
+                with self.queue.skipping_unusable(job.id):
+                    self.end_commands.start(job)
+            if job.ended and job.id in self.queue.jobs:
                 self.queue.put_away(job)
                 self.stage_times.forget(id)
         self._left.pop(id, None)
@@ -119,4 +124,5 @@ class Publisher:
             self.failed = True
             job.publish("failed", Reason("all-set-aside", detail=first))
         else:
-            job.publish("done", Reason(why, set_aside=len(diagnoses), detail=first))
+            latency = job.level.latency_ms if why == "level-met" else None
+            job.publish("done", Reason(why, set_aside=len(diagnoses), latency_ms=latency, detail=first))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.daemon.job_journal import JobJournal
+from autotune.daemon.job_level import JobLevel
 from autotune.daemon.job_progress import JobProgress
 from autotune.daemon.job_rounds import JobRounds
 from autotune.daemon.job_trials import JobTrials
 from autotune.daemon.task_logs import TaskLogs
+from autotune.planning import automatic
 from autotune.planning.budget import ended
 from autotune.planning.view import JobView, StageId, TaskView
 from autotune.reasons import Reason
@@ -42,6 +44,7 @@ class QueuedJob:
     rounds: JobRounds
     trials: JobTrials
     progress: JobProgress
+    level: JobLevel
     journal: JobJournal
     exhausted: set[int] = field(default_factory=set)
     failures: dict[StageId, int] = field(default_factory=dict)
@@ -50,6 +53,7 @@ class QueuedJob:
     _view: JobView | None = None
     _over: tuple[JobView | None, bool] = (None, False)
     _control_seen: tuple[int, int] = _NO_CONTROL
+    _settled: tuple[tuple[TaskView, ...], bool] = ((), False)
 
     @classmethod
     def open(cls, workspace: Workspace, paths: JobPaths, config: Config, logs: TaskLogs | None = None) -> QueuedJob:
@@ -71,7 +75,8 @@ class QueuedJob:
         progress = JobProgress(paths, spec, trials, journal, state)
         if spec.within_s is not None:
             journal.recall()
-        job = cls(paths, config, spec, control, rounds, trials, progress, journal, submitted_at=spec.submitted_at)
+        parts = (rounds, trials, progress, JobLevel(paths, spec), journal)
+        job = cls(paths, config, spec, control, *parts, submitted_at=spec.submitted_at)
         if not job.ended:  # else `refresh_control` looks for a retry
             job._control_seen = control_seen
             job.reload()
@@ -120,6 +125,7 @@ class QueuedJob:
         self.progress.state = JobState(retries_seen=self.control.retries)
         self.failures.clear()
         self.exhausted.clear()
+        self.level.forget_failure()
         self.reload()
 
     def reload(self) -> None:
@@ -130,6 +136,7 @@ class QueuedJob:
         """
         self._view = None
         self.rounds.reload()
+        self.level.refresh()
         self.trials.refresh_all()
 
     def refresh(self, task: int) -> None:
@@ -140,6 +147,7 @@ class QueuedJob:
         """
         self._view = None
         self.rounds.refresh(task)
+        self.level.refresh()
         self.trials.refresh(task)
 
     def follow_logs(self) -> None:
@@ -168,6 +176,16 @@ class QueuedJob:
     def set_aside(self, task: int, diagnosis: str) -> None:
         """Tune a task no further, because its stages fail. The rest of the job goes on."""
         self.progress.set_aside(task, diagnosis)
+        self._view = None
+
+    def give_up_confirming(self, id: StageId, diagnosis: str) -> None:
+        """Tune on without a confirmation of the level, because the whole model cannot be timed.
+
+        Raises:
+            DiskProblem: A file could not be written.
+        """
+        self.level.give_up(diagnosis)
+        self.rounds.skip(id)
         self._view = None
 
     def publish(self, state: State, reason: Reason | None) -> None:
@@ -199,10 +217,10 @@ class QueuedJob:
         return self._view or self.view()
 
     def _new_view(self) -> JobView:
-        return JobView(
+        view = JobView(
             id=self.id,
             device=capacity.job_device(self.spec.target),
-            tasks=tuple(self._task_view(index) for index in range(len(self.spec.tasks))),
+            tasks=tuple(_task_view(self, index) for index in range(len(self.spec.tasks))),
             stages=self.rounds.views,
             trials=self.spec.trials,
             trials_per_round=self.spec.trials_per_round,
@@ -213,18 +231,25 @@ class QueuedJob:
             served_at=max(self.served_at, self.submitted_at),
             deadline=self.spec.deadline,
             time_used=_time_used(self),
+            level_met=self.level.met,
         )
+        if not self.spec.automatic:
+            return view
+        if self._settled[0] != view.tasks:
+            self._settled = (view.tasks, automatic.settled(view))
+        return replace(view, settled=self._settled[1])
 
-    def _task_view(self, index: int) -> TaskView:
-        task = self.spec.tasks[index]
-        return TaskView(
-            key=f"{self.spec.target_key}/{task.hash}",
-            weight=task.weight,
-            trials=self.trials.counted(index),
-            running_best=self.trials.running_best(index),
-            exhausted=index in self.exhausted or not task.tunable,
-            set_aside=bool(self.progress.task(index).set_aside),
-        )
+
+def _task_view(job: QueuedJob, index: int) -> TaskView:
+    task = job.spec.tasks[index]
+    return TaskView(
+        key=f"{job.spec.target_key}/{task.hash}",
+        weight=task.weight,
+        trials=job.trials.counted(index),
+        running_best=job.trials.running_best(index),
+        exhausted=index in job.exhausted or not task.tunable,
+        set_aside=bool(job.progress.task(index).set_aside),
+    )
 
 
 def _stamp(paths: JobPaths) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from autotune.planning.queues import DeviceQueues, QueueName, ReadyStage
 from autotune.planning.remaining import RemainingWork
 from autotune.planning.resources import ResourcePool
 from autotune.planning.task_claims import TaskClaims
-from autotune.planning.view import JobView, Kind, MachineResources, RunningView, StageId, StageView
+from autotune.planning.view import ON_DEVICE, JobView, Kind, MachineResources, RunningView, StageId, StageView
 
 
 class _Part(IntEnum):
@@ -84,7 +84,7 @@ class Board:
     def stage_started(self, stage: RunningView) -> None:
         """Take a stage's resources and count it as running."""
         job = self.jobs.get(stage.id.job)
-        if stage.kind == "measure" and not stage.device and job is not None and job.view.device in self.machine.kinds:
+        if stage.kind in ON_DEVICE and not stage.device and job is not None and job.view.device in self.machine.kinds:
             stage = replace(stage, device=self.pool.overcommitted(job.view.device, measures=True).device)
         self.running[stage.id] = stage
         self.pool.take(stage.cpus, stage.device)

@@ -21,7 +21,8 @@ def in_flight(job: JobView, running: Sequence[RunningView]) -> int:
 def batch(job: JobView, trials_in_flight: int, worthwhile: int | None = None) -> int:
     """Return how many candidates the next search may propose; 0 if rounds in flight use the rest of the budget.
 
-    It is 0 too if the job has used the time that its stages may run for.
+    It is 0 too if the job has used the time that its stages may run for, if more trials would gain little, and while it
+    is found out whether the model is fast enough.
 
     While a task has no trial yet, a batch is at most half an equal share of the budget. So even a small budget reaches
     every task, and half of it goes where the first results say that it pays.
@@ -33,7 +34,7 @@ def batch(job: JobView, trials_in_flight: int, worthwhile: int | None = None) ->
             yet, a batch is at most this or a quarter of a round, whichever is larger. So the whole model is soon tuned
             a little.
     """
-    if job.time_used:
+    if job.time_used or job.settled or job.level_met or any(stage.kind == "confirm" for stage in job.live_stages):
         return 0
     tunable = [task for task in job.tasks if not task.exhausted and not task.set_aside]
     left = job.trials - job.trials_done - trials_in_flight
@@ -54,10 +55,12 @@ def ended(job: JobView, running: Sequence[RunningView]) -> EndReason | None:
         return None
     if any(stage.kind != "search" for stage in job.live_stages):
         return None
+    if job.level_met:
+        return "level-met"
     if job.trials_done >= job.trials:
         return "budget-used"
     if job.time_used:
         return "time-used"
     if not open_tasks(job):
         return "no-improvement" if any(task.trials for task in job.tasks) else "nothing-to-tune"
-    return None
+    return "little-to-gain" if job.settled else None

@@ -11,7 +11,7 @@ from autotune.planning.gain import expected_gain, is_open
 from autotune.planning.queues import QueueName, ReadyStage
 from autotune.planning.remaining import RemainingWork
 from autotune.planning.urgency import STAGE_ORDER
-from autotune.planning.view import JobView, Kind, MachineResources, RunningView, StageId, StageView, TaskView
+from autotune.planning.view import ON_DEVICE, JobView, Kind, MachineResources, RunningView, StageId, StageView, TaskView
 from autotune.reasons import Reason
 
 # The first batch of a task is large enough that building and measuring it takes this many times as long as its search
@@ -82,8 +82,8 @@ class PlannedJob:
             return
         self.task_rounds[stage.id.task] = self.task_rounds.get(stage.id.task, 0) + 1
         # Rounds that wait for a device which the machine lacks must not keep others from beginning.
-        self.rounds_begun += stage.kind != "measure" or has_device
-        self._ready["measure" if stage.kind == "measure" else "continue"].append(stage)
+        self.rounds_begun += stage.kind not in ON_DEVICE or has_device
+        self._ready["measure" if stage.kind in ON_DEVICE else "continue"].append(stage)
 
     @property
     def ready_batches(self) -> int:
@@ -183,6 +183,7 @@ class PlannedJob:
         search, build, measure, train = (
             round(1000 * self.seconds(kind, view.trials_per_round)) for kind in ("search", "build", "measure", "train")
         )
+        confirm = round(1000 * self.seconds("confirm", 1))
         measure_cpus = len(machine.cpus) if view.device == "cpu" and machine.drains else 1
         open_tasks = self._count_open()
         left = max(0, view.trials - view.trials_done - self.trials_in_flight)
@@ -191,13 +192,13 @@ class PlannedJob:
         searches, builds = new_rounds + at["search"], new_rounds + at["search"] + at["build"]
         measures = builds + at["measure"]
         trains = measures + at["train"]
-        round_ms = search + build + measure + train
+        round_ms, on_device = search + build + measure + train, measures * measure + at["confirm"] * confirm
         if rounds_per_task > 1:  # rounds of a task overlap, but the next search needs the build of the last
             round_ms = max(search + build, -(-round_ms // rounds_per_task))
         begun = measures - new_rounds
         return RemainingWork(
-            cpu_ms=searches * search + builds * build + trains * train + measures * measure * measure_cpus,
-            device_ms=measures * measure,
+            cpu_ms=searches * search + builds * build + trains * train + on_device * measure_cpus,
+            device_ms=on_device,
             ready_ms=at["measure"] * measure,
             begun_ms=begun * measure,
             chain_ms=(-(-new_rounds // max(1, open_tasks)) + bool(begun)) * round_ms,
@@ -211,7 +212,7 @@ class PlannedJob:
 
     def _count_stages(self) -> dict[Kind, int]:
         """Return how many rounds in flight are at each stage."""
-        at: dict[Kind, int] = {"search": 0, "build": 0, "measure": 0, "train": 0}
+        at = dict.fromkeys(STAGE_ORDER, 0)
         for stage in self._ready["measure"] + self._ready["continue"]:
             at[stage.kind] += 1
         for running in self.running.values():

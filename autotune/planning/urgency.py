@@ -5,8 +5,8 @@ from __future__ import annotations
 from autotune.planning.view import JobView, Kind
 
 # The order of a job's own stages: a round in flight holds part of the budget and results that the next search could
-# use, so it is finished before another begins.
-STAGE_ORDER: dict[Kind, int] = {"train": 0, "measure": 1, "build": 2, "search": 3}
+# use, so it is finished before another begins. A confirmation may end the job.
+STAGE_ORDER: dict[Kind, int] = {"confirm": 0, "train": 1, "measure": 2, "build": 3, "search": 4}
 # One step of priority is worth this many seconds of waiting. All jobs age alike, so the order of two jobs never
 # changes: a job of priority p counts as submitted p times this earlier.
 AGING_S = 4 * 3600.0

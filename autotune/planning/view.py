@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple
 
 from autotune.reasons import Reason
 
-Kind = Literal["search", "build", "measure", "train"]
+Kind = Literal["search", "build", "measure", "train", "confirm"]
+# The stages that have a device to themselves.
+ON_DEVICE: frozenset[Kind] = frozenset(("measure", "confirm"))
 
 
 class StageId(NamedTuple):
@@ -81,6 +83,8 @@ class JobView:
         served_at: When a stage of the job last started; before that, when the job was submitted.
         deadline: When the job should have ended; None for no deadline.
         time_used: Whether its stages have run for as long as they may.
+        settled: Whether it ends because more trials would gain little.
+        level_met: Whether the whole model was found to be as fast as it has to be.
     """
 
     id: int
@@ -96,6 +100,8 @@ class JobView:
     served_at: float = 0.0
     deadline: float | None = None
     time_used: bool = False
+    settled: bool = False
+    level_met: bool = False
 
     @cached_property
     def trials_done(self) -> int:

@@ -117,7 +117,7 @@ def _timer(
         return lambda candidate: _answer(Guarded(times_of(candidate)), 0.0)
     from autotune.tvm_backend.kernels.verify import Verifier
 
-    _configure_threads(stage)
+    configure_threads(stage)
     runner = _runner(stage)
     verifier = None if truth is None or truth.problem else Verifier(truth, runner.device)
     guard = _guard(stage, session.quiet)
@@ -179,7 +179,7 @@ def _verify(verifier: Any, library: Path) -> float:
     return time.perf_counter() - started
 
 
-def _configure_threads(stage: Stage) -> None:
+def configure_threads(stage: Stage) -> None:
     """Set the variables that TVM's runtime reads when its thread pool starts.
 
     By default it would use half of the CPUs. It binds threads to cores counted from zero, which is right only where

@@ -25,6 +25,7 @@ _FLOOR = 0.3
 _HALF_AFTER = 32
 _REPEATS = 3
 _NOISE = 0.005
+_WHOLE = 1.25
 _LIBRARY_BYTES = 4096
 
 
@@ -70,6 +71,12 @@ def timer(stage: Stage) -> Callable[[Candidate], list[float]]:
     return timed
 
 
+def whole_model_ms(stage: Stage, estimate_ms: float) -> list[float]:
+    """Sleep as long as a confirmation takes; return the times of a model that takes a quarter more than its tasks."""
+    _sleep(seconds_of(stage, "confirm"))
+    return [estimate_ms * (_WHOLE + _NOISE * process) for process in range(_REPEATS)]
+
+
 def learn(stage: Stage) -> int:
     """Sleep as long as training takes; return the number of trials there are to learn from."""
     _sleep(seconds_of(stage, "train"))
@@ -90,7 +97,13 @@ def device_of(stage: Stage) -> DeviceSettings:
 def seconds_of(stage: Stage, kind: Kind) -> float:
     """Return how long this stage takes with a full batch, in seconds."""
     device = device_of(stage)
-    mean = {"search": device.search_s, "build": device.build_s, "measure": device.measure_s, "train": device.train_s}
+    mean: dict[Kind, float] = {
+        "search": device.search_s,
+        "build": device.build_s,
+        "measure": device.measure_s,
+        "train": device.train_s,
+        "confirm": device.measure_s,
+    }
     position = chance(stage.spec.seed, stage.spec.id, stage.file.task, stage.file.round, kind)
     return Duration(mean[kind], device.spread).draw(position) / device.speed
 

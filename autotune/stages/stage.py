@@ -12,6 +12,7 @@ from typing import Any
 from autotune.config import Config
 from autotune.errors import DamagedFile, MachineProblem
 from autotune.machine.gpus import KIND, CudaDevice, cuda_devices, find_device
+from autotune.planning.view import ON_DEVICE
 from autotune.processes.messages import RunStage
 from autotune.storage import atomic, formats
 from autotune.storage.formats import SIMULATED, Candidate, Failure, JobSpec, Kind, Quarantined, StageFile, TaskSpec
@@ -115,12 +116,12 @@ class Stage:
 
     @cached_property
     def gpu(self) -> CudaDevice | None:
-        """The GPU that a measurement runs on; None for other kinds of stages and of devices.
+        """The GPU that the stage runs on; None for other kinds of stages and of devices.
 
         Raises:
             MachineProblem: it is not there any more.
         """
-        if self.spec.target_kind != KIND or self.file.kind != "measure":
+        if self.spec.target_kind != KIND or self.file.kind not in ON_DEVICE:
             return None
         found = find_device(self.device, cuda_devices())
         if found is None:

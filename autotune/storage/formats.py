@@ -6,6 +6,7 @@ Points in time are seconds since the epoch; durations are seconds.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -19,8 +20,8 @@ from autotune.schema import moment, number, whole_number
 from autotune.storage import upgrades
 from autotune.storage.atomic import publish_json, read_versioned_json
 
-Kind = Literal["search", "build", "measure", "train"]
-KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train")
+Kind = Literal["search", "build", "measure", "train", "confirm"]
+KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train", "confirm")
 Wanted = Literal["run", "hold", "cancel"]
 State = Literal["waiting", "running", "held", "cancelled", "done", "failed"]
 SIMULATED = "simulated"  # the kind of target and device for tests, which does not exist
@@ -86,7 +87,10 @@ class JobSpec:
 
     `machine` is the CPU of the machine that it was submitted on. `values` are inputs of the model that are constants.
     `entries` are its sets of shapes where there are several. `inputs` are those of the first.
-    `within_s` is the time that its stages may run for, in seconds; None for no limit.
+    `within_s` is the time that its stages may run for, in seconds; None for no limit. `automatic` says that the budget
+    is what the tasks seemed to need, and that the job ends earlier when more trials would gain little. `stop_at_ms` is
+    how long a run of the whole model may take for the job to end; None for no such end. `on_end` is what the shell runs
+    when the job has ended; see `daemon/end_commands.py` for when it is not run.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -116,6 +120,9 @@ class JobSpec:
     values: dict[str, float] = field(default_factory=dict)
     within_s: float | None = None
     entries: tuple[Entry, ...] = ()
+    automatic: bool = False
+    stop_at_ms: float | None = None
+    on_end: str = ""
 
     @property
     def all_entries(self) -> tuple[Entry, ...]:
@@ -248,6 +255,44 @@ def median(times: tuple[float, ...]) -> float | None:
     ordered = sorted(times)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """What the last confirmation of a job's level found.
+
+    Attributes:
+        times_ms: How long a run of the whole model took, in each of some processes.
+        estimate_ms: The sum of the best times of the tasks then, each by its weight.
+        at: When.
+        failed: Why the whole model could not be timed. Then the rest says nothing, and it is not tried again.
+    """
+
+    FORMAT = ("autotune-confirmation", 1)
+
+    times_ms: tuple[float, ...]
+    estimate_ms: float
+    at: float
+    failed: str = ""
+
+    @property
+    def latency_ms(self) -> float:
+        """The median over the processes."""
+        return statistics.median(self.times_ms)
+
+    @property
+    def slowest_ms(self) -> float:
+        """The time of the slowest process."""
+        return max(self.times_ms)
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long as the estimate the whole model took."""
+        return self.latency_ms / self.estimate_ms
+
+    def meets(self, level_ms: float) -> bool:
+        """Return whether every process was fast enough."""
+        return not self.failed and self.slowest_ms <= level_ms
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from autotune.errors import DamagedFile, disk_problem
 from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.atomic import sync_folder
-from autotune.storage.formats import Candidate, Control, JobSpec, JobState, StageFile
+from autotune.storage.formats import Candidate, Confirmation, Control, JobSpec, JobState, StageFile
 from autotune.storage.paths import JobPaths
 
 _LOG = logging.getLogger("autotune.storage")
@@ -86,6 +86,21 @@ def read_state(paths: JobPaths) -> JobState:
         return formats.read(JobState, paths.state)
     except (FileNotFoundError, DamagedFile):
         return JobState()
+
+
+def read_confirmation(paths: JobPaths) -> Confirmation | None:
+    """Read what the last confirmation of a job's level found; None if there was none, or its file is damaged.
+
+    Raises:
+        StorageError: The file cannot be read, or a newer autotune wrote it.
+    """
+    try:
+        found = formats.read(Confirmation, paths.confirmed)
+    except (FileNotFoundError, DamagedFile):
+        return None
+    numbers = (*found.times_ms, found.estimate_ms)
+    sound = bool(found.times_ms) and all(math.isfinite(value) and value > 0 for value in numbers)
+    return found if sound or found.failed else None
 
 
 def read_stage(paths: JobPaths, path: Path, spec: JobSpec) -> StageFile:

@@ -35,6 +35,7 @@ class EventKind(str, Enum):
     TASK_SET_ASIDE = "task-set-aside"
     REQUESTED = "requested"
     ENDED = "ended"
+    ON_END = "on-end"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +140,15 @@ class JobEnded(JournalEvent):
 
 
 @dataclass(frozen=True)
+class OnEnd(JournalEvent):
+    """The command for the end of the job is about to be started. If it is not, `refused` says why."""
+
+    EVENT: ClassVar[EventKind] = EventKind.ON_END
+
+    refused: str = ""
+
+
+@dataclass(frozen=True)
 class UnknownEvent(JournalEvent):
     """An event that this version does not know. `name` and `fields` are as they stand in the journal."""
 
@@ -146,7 +156,7 @@ class UnknownEvent(JournalEvent):
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-Event = StageDone | StageFailed | StageFileDamaged | WaitStarted | TaskSetAside | UserRequest | JobEnded
+Event = StageDone | StageFailed | StageFileDamaged | WaitStarted | TaskSetAside | UserRequest | JobEnded | OnEnd
 _EVENTS: dict[str, type[Event]] = {kind.EVENT.value: kind for kind in get_args(Event)}
 
 

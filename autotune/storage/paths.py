@@ -15,9 +15,11 @@ WORKSPACE/
       journal.jsonl                its events, stage by stage
       model.onnx                   the copy of the model that is tuned
       exported.json                what the last export measured; may be deleted
+      confirmed.json               how long the whole model took when it was last expected to be fast enough
       rewritten.onnx               the graph that was imported instead, for a model that the importer does not take
       rewritten-1.onnx             the same for the second set of shapes, and so on
       model.weights, rewritten...  the weights of either, if they are too many for one ONNX file or shared by several
+      on_end.log                   what the command of `submit --on-end` printed
       tasks/003.json               the tensor program of task 3
       stages/t003-r0002.json       the stage of round 2 of task 3 that waits or runs
       stages/.t003-r0002.now       the candidate that this stage is building or measuring
@@ -96,6 +98,14 @@ class JobPaths:
     @property
     def rewritten_weights(self) -> Path:
         return self.weights_of(self.rewritten_model())
+
+    @property
+    def confirmed(self) -> Path:
+        return self.folder / "confirmed.json"
+
+    @property
+    def on_end_log(self) -> Path:
+        return self.folder / "on_end.log"
 
     @staticmethod
     def weights_of(model: Path) -> Path:

@@ -26,6 +26,7 @@ SEED = 7
 _CPUS = 40
 _BATCH = 16
 _UNIFORM: dict[Kind, float] = {"search": 10.0, "build": 15.0, "measure": 3.0, "train": 1.0}
+_SIMULATED_KINDS = tuple(kind for kind in KINDS if kind != "confirm")
 _KINDS_OF_JOBS: tuple[tuple[str, int, dict[Kind, float]], ...] = (
     ("convolutions", 6, {"search": 10.0, "build": 15.0, "measure": 3.0, "train": 1.0}),
     ("transformer", 4, {"search": 6.0, "build": 9.0, "measure": 6.0, "train": 1.0}),
@@ -133,15 +134,15 @@ def _publish(workspace: Workspace, job: SimulatedJob) -> None:
 def _explain(scenario: Scenario, policy: str, ran: Sequence[workspaces.Ran], speed: float) -> list[dict[str, Any]]:
     """The simulator again, with the stages of one kind after another as long as they really were, on average."""
     jobs = {job.id: job for job in scenario.jobs}
-    over: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    over: dict[str, list[float]] = {kind: [] for kind in _SIMULATED_KINDS}
     for stage in ran:
-        kind: Kind = next(kind for kind in KINDS if kind == stage.kind)
+        kind: Kind = next(kind for kind in _SIMULATED_KINDS if kind == stage.kind)
         count = stage.count or jobs[stage.job].trials_per_round
         nominal = scenario.seconds(jobs[stage.job], stage.task, stage.round, kind, count)
         over[kind].append(stage.seconds * speed - nominal)
     more: dict[str, float] = {}
     rows = []
-    for kind in KINDS:
+    for kind in _SIMULATED_KINDS:
         more[kind] = statistics.mean(over[kind]) if over[kind] else math.nan
         makespan = simulate(_slower(scenario, more), policies.get(policy)).makespan
         rows.append({"kind": kind, "stages": len(over[kind]), "over_s": more[kind], "makespan_s": makespan})

@@ -291,6 +291,7 @@ class TestJson:
                     "deadline": None,
                     "misses_deadline": False,
                     "entries": [],
+                    "automatic": False,
                 }
             ],
         }

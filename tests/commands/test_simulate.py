@@ -136,7 +136,7 @@ class TestReading:
         file.write_text('[machine]\ncpus = 2\n[[job]]\nlike = "jobs/0001-net"\ntrials = 8\nmeasure = 0.5\n')
         (job,) = scenario_file.read(file).jobs
         assert (job.name, job.device, job.tasks, job.trials, job.trials_per_round) == ("net", "cpu", 3, 8, 8)
-        assert [job.seconds[kind].mean for kind in KINDS] == [1.0, 2.0, 0.5, 4.0]
+        assert [job.seconds[kind].mean for kind in KINDS[:4]] == [1.0, 2.0, 0.5, 4.0]
 
     def test_a_folder_that_is_no_job_is_refused(self, file: Path) -> None:
         file.write_text(GOOD.replace("count = 3", 'like = "jobs/0001-none"'))

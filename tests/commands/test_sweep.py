@@ -17,6 +17,7 @@ from autotune.commands.sweep_file import Suite
 from autotune.commands.sweep_results import Outcome
 from autotune.config import Config
 from autotune.errors import ConfigError
+from autotune.settings import JobSettings
 from autotune.storage.paths import Workspace
 
 GOOD = """\
@@ -54,7 +55,9 @@ class TestASuite:
     def test_takes_what_it_leaves_out_from_the_workspace(self, file: Path) -> None:
         file.write_text('models = ["a.onnx"]')
         (point,) = sweep_file.read(file, Config()).points
-        assert point.way[1:] == ("llvm", Config().search.strategy, "greedy", Config().job.trials)
+        assert point.way[1:] == ("llvm", Config().search.strategy, "greedy", 640)
+        (point,) = sweep_file.read(file, Config(job=JobSettings(trials=77))).points
+        assert point.way.trials == 77
 
     def test_has_no_point_twice(self, file: Path) -> None:
         file.write_text('models = ["a.onnx", "./a.onnx"]\nsamplers = ["", "greedy"]\nseeds = [1, 1]')

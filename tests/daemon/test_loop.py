@@ -20,7 +20,8 @@ from autotune.errors import TimedOut
 from autotune.processes.messages import RunStage, StageReport
 from autotune.reasons import Reason
 from autotune.storage import formats
-from autotune.storage.formats import Control, JobState
+from autotune.storage.formats import Control, JobState, StageFile
+from autotune.storage.job_files import read_confirmation
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.workers.runner import StageRunner
 
@@ -107,6 +108,37 @@ def test_a_stage_that_fails_is_tried_again_and_then_its_task_is_set_aside(
         Reason("all-set-aside", detail="search: failed: no kernel"),
     )
     assert runner.stopped and not workspace.daemon_info.exists()
+
+
+def test_a_whole_model_that_cannot_be_timed_is_tried_again_and_then_tuned_on(
+    workspace: Workspace, clock: ManualClock, make_job: Callable[..., JobPaths], simulate: Callable[..., None]
+) -> None:
+    simulate(devices=1)
+    job = make_job(1, "net", tasks=1, target="simulated", stop_at_ms=5.0)
+    formats.write(job.stage(0, 0), StageFile(0, 0, "confirm"))
+    runner = ScriptedRunner(clock, lambda stage: StageReport(stage.id, "failed", 1.0, reason="no library"))
+    assert daemon(workspace, clock, runner, drain=True).run() == 1
+    attempts = load_config(workspace.config).daemon.attempts
+    started = [(stage.kind, stage.round) for _, stage in runner.started]
+    assert started == [("confirm", 0)] * attempts + [("search", 1)] * attempts
+    assert state(job).reason == Reason("all-set-aside", detail="search: failed: no library")
+    found = read_confirmation(job)
+    assert found is not None and found.failed == "confirm: failed: no library" and not found.meets(5.0)
+
+
+def test_a_command_that_a_killed_daemon_did_not_come_to_start_is_started_by_the_next(
+    workspace: Workspace, clock: ManualClock, make_job: Callable[..., JobPaths], simulate: Callable[..., None]
+) -> None:
+    simulate(devices=1)
+    job = make_job(target="simulated", on_end="echo ran", state=JobState("done", Reason("budget-used")))
+    for path in (job.folder, job.spec):
+        path.chmod(path.stat().st_mode & ~0o022)
+    for _ in range(2):
+        daemon(workspace, clock, ScriptedRunner(clock, lambda stage: None), drain=True).run()
+    deadline = time.monotonic() + 30
+    while not (job.on_end_log.exists() and job.on_end_log.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert job.on_end_log.read_text() == "ran\n"
 
 
 def test_a_stage_whose_cpus_somebody_has_is_tried_again_a_second_later_without_end(

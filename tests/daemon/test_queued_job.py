@@ -386,3 +386,21 @@ class TestTimeUsed:
         ledger = open_job(workspace, make_job())
         ledger.journal.append(self.stage(0.0, 1e9))
         assert not ledger.view().time_used
+
+
+class TestSettled:
+    def test_an_automatic_budget_ends_when_more_would_gain_little(
+        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
+    ) -> None:
+        add(0, *[100.0] * 60)
+        ledger = open_job(workspace, make_job(tasks=1, trials=500, automatic=True))
+        assert ledger.view().settled
+        add(0, *[50.0] * 20)
+        ledger.follow_logs()
+        assert not ledger.view().settled
+
+    def test_a_number_that_was_given_is_kept_to(
+        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
+    ) -> None:
+        add(0, *[100.0] * 60)
+        assert not open_job(workspace, make_job(tasks=1, trials=500)).view().settled

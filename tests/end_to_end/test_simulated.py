@@ -52,6 +52,34 @@ def test_a_job_ends_when_its_stages_have_run_for_as_long_as_they_may(workspace, 
     assert not list(workspace.root.glob("jobs/*/artifacts/*")), "the last round was finished"
 
 
+def test_a_job_ends_when_the_whole_model_was_found_to_be_fast_enough(workspace, make_job, simulate):
+    simulate(devices=2, speed=100.0)
+    job = make_job(1, target="simulated", trials=100_000, stop_at_ms=1.7)
+    user = User(workspace.root)
+    user.ok("daemon", "run", "--drain")
+    (shown,) = user.status()
+    assert shown["state"] == "done" and shown["reason"].startswith("level met: the whole model takes 1.")
+    confirmed = [event.summary for event in events(job, follow=False) if getattr(event, "kind", "") == "confirm"]
+    assert [found["met"] for found in confirmed if "met" in found][-2:] == [False, True]
+    assert 0 < shown["trials_done"] < 100_000
+    assert sum(user.trials().values()) == shown["trials_done"]
+
+
+def test_a_command_runs_once_when_a_job_has_ended_also_for_the_next_daemon(workspace, make_job, simulate):
+    simulate(devices=1, speed=100.0)
+    command = 'echo "$AUTOTUNE_STATE $AUTOTUNE_REASON $AUTOTUNE_TRIALS"'
+    jobs = [make_job(id, f"net{id}", target="simulated", trials=8, on_end=command) for id in (1, 2)]
+    for job in jobs:
+        job.folder.chmod(0o755)
+        job.spec.chmod(0o644)
+    user = User(workspace.root)
+    user.ok("cancel", "net2")
+    user.ok("daemon", "run", "--drain")
+    user.ok("daemon", "run", "--drain")
+    time.sleep(0.5)  # nobody waits for the commands
+    assert [job.on_end_log.read_text() for job in jobs] == ["done budget-used 8\n", "cancelled cancelled 0\n"]
+
+
 def searches_alone(workspace: Workspace) -> bool:
     """Whether a second search, of a worker that is warm, has run for so long that all of the first round is over."""
     try:

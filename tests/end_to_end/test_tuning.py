@@ -123,10 +123,13 @@ def test_a_second_job_starts_from_the_trials_of_the_first(user, models):
     user.ok("daemon", "run", "--drain")
     user.ok("submit", models / "mlp.onnx", *budget)
     user.ok("submit", models / "mlp.onnx", *budget, "--fresh", "--name", "anew")
+    user.ok("submit", models / "mlp.onnx", "--stop-at", "1s", "--name", "fast")
     user.ok("daemon", "run", "--drain")
-    first, second, anew = user.status()
+    first, second, anew, fast = user.status()
     assert (second["trials_done"], second["tasks"]) == (8, first["tasks"])
     assert (anew["state"], anew["trials_done"]) == ("done", 8)
+    assert fast["state"] == "done" and fast["reason"].startswith("level met: the whole model takes 0.")
+    assert [line.split()[2] for line in user.ok("logs", "fast").splitlines() if " task " in line] == ["confirm"]
     assert sum(user.trials().values()) == 16
     assert set(user.trials().values()) == {1}
 

@@ -120,3 +120,28 @@ class TestTimeUsed:
 
     def test_a_budget_that_is_used_too_is_what_counts(self) -> None:
         assert ended(replace(job(task(40)), time_used=True), []) == "budget-used"
+
+
+class TestSettled:
+    def test_a_job_that_would_gain_little_begins_no_round_and_ends(self) -> None:
+        view = replace(job(task(8)), settled=True)
+        assert batch(view, 0) == 0
+        assert ended(view, []) == "little-to-gain"
+
+    def test_its_round_on_the_way_is_finished_first(self) -> None:
+        assert ended(replace(job(task(8), stages=(stage(0, "build", 4),)), settled=True), []) is None
+
+    def test_without_open_tasks_that_is_the_reason(self) -> None:
+        assert ended(replace(job(task(exhausted=True)), settled=True), []) == "nothing-to-tune"
+
+
+class TestTheLevel:
+    def test_while_it_is_confirmed_no_round_begins(self) -> None:
+        view = job(task(8), task(8), stages=(stage(0, "confirm"), stage(1, "search")))
+        assert batch(view, 0) == 0
+        assert ended(view, []) is None
+
+    def test_once_met_the_job_ends_for_that_reason(self) -> None:
+        view = replace(job(task(40)), level_met=True)
+        assert batch(view, 0) == 0
+        assert ended(view, []) == "level-met"

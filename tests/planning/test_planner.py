@@ -474,3 +474,17 @@ class TestWholeQueues:
 def test_a_start_names_the_stage_it_starts() -> None:
     view = job(("build", task()))
     assert plan([view], [], ONE).starts == (Start(view.stages[0], (0,)),)
+
+
+class TestConfirming:
+    def test_it_has_the_device_to_itself_and_goes_before_measurements(self) -> None:
+        stages = (StageView(StageId(1, 0, 0), "measure", 4), StageView(StageId(1, 1, 3), "confirm"))
+        view = JobView(1, "cpu", (TaskView("a", 1), TaskView("b", 1)), stages, 64, 8, 0, 0.01)
+        (start,) = plan([view], [], TWO).starts
+        assert (start.stage.kind, start.cpus, start.device, start.count) == ("confirm", (0, 1), "cpu", 0)
+
+    def test_it_waits_until_the_cpus_are_free(self) -> None:
+        view = JobView(1, "cpu", (TaskView("a", 1),), (StageView(StageId(1, 0, 3), "confirm"),), 64, 8, 0, 0.01)
+        busy = RunningView(StageId(2, 0, 0), "build", (0,))
+        found = plan([view], [busy], TWO)
+        assert (found.starts, found.waits[1].kind) == ((), "device")

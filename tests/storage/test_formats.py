@@ -17,6 +17,7 @@ from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.formats import (
     Candidate,
+    Confirmation,
     Control,
     DaemonInfo,
     EstimatesFile,
@@ -32,7 +33,7 @@ from autotune.storage.formats import (
 )
 
 WHY = Reason("window", "cuda", ("cpu-0",), 5.5, 2, "what", "in words")
-FILES = [Control, DaemonInfo, EstimatesFile, JobSpec, JobState, StageFile]
+FILES = [Confirmation, Control, DaemonInfo, EstimatesFile, JobSpec, JobState, StageFile]
 PARTS = [Candidate, Failure, InputSpec, Reason, RunningStage, TaskProgress, TaskSpec, Trial]
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(-(2**53), 2**53),
@@ -75,6 +76,7 @@ def example(kind: Any) -> Any:
     stage = RunningStage(1, 2, 3, "build", (0,), 2.5, "cuda:0")
     target, x = {"kind": "llvm"}, InputSpec("x", (1, 8), "float32")
     return {
+        Confirmation: Confirmation((5.5, 5.25), 4.5, 1.5),
         Control: Control("hold", 2),
         DaemonInfo: DaemonInfo(
             {"pid": 5}, 1.5, "p", True, (stage,), {"1": WHY}, "22:00-07:00", (0, 1), ("cpu",), {"1": 9.5}

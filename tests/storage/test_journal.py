@@ -14,6 +14,7 @@ from autotune.storage.journal import (
     Event,
     EventKind,
     JobEnded,
+    OnEnd,
     StageDone,
     StageFailed,
     StageFileDamaged,
@@ -33,6 +34,7 @@ EVENTS: list[Event] = [
     TaskSetAside(3, "build: crashed: the worker died", at=3.0),
     *(UserRequest(verb, at=4.0) for verb in ("cancel", "hold", "release", "retry")),
     JobEnded("done", Reason("budget-used", set_aside=1, detail="build: crashed"), at=5.0),
+    OnEnd("others may write to jobs/0001-net", at=6.0),
 ]
 # A line of version 1 and what it means. Its places of stages are those of `PLACE`.
 STAGE_V1 = {"at": 9.5, "kind": "build", "task": 1, "round": 2, "began": 7.5, "cpus": [0, 1], "seconds": 2.0}

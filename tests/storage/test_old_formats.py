@@ -57,7 +57,8 @@ def test_a_reason_of_version_1_keeps_its_words(tmp_path: Path) -> None:
 def test_a_journal_of_version_2_loads() -> None:
     path = DATA.with_name("v2") / "journal.jsonl"
     events = journal.read(path)
-    assert {type(event) for event in events} == set(get_args(journal.Event))
+    later = {journal.OnEnd}  # an event more needs no new version: it reads as unknown where it is not known
+    assert {type(event) for event in events} == set(get_args(journal.Event)) - later
     lines = path.read_text().splitlines()[1:]
     assert [json.loads(line[9:])["event"] for line in lines] == [event.EVENT.value for event in events]
 

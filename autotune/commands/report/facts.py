@@ -98,8 +98,10 @@ class Settings:
     strategy: str
     sampler: str
     trials: int
+    automatic: bool
     trials_per_round: int
     within_s: float | None
+    stop_at_ms: float | None
     fresh: bool
     winograd: bool
     versions: dict[str, str]
@@ -240,8 +242,10 @@ def _settings(spec: JobSpec, job: JobStatus) -> Settings:
         strategy=spec.strategy,
         sampler=spec.sampler,
         trials=spec.trials,
+        automatic=spec.automatic,
         trials_per_round=spec.trials_per_round,
         within_s=spec.within_s,
+        stop_at_ms=spec.stop_at_ms,
         fresh=spec.fresh,
         winograd=spec.winograd,
         versions=_versions(),
@@ -271,13 +275,16 @@ def _commands(spec: JobSpec, job: JobStatus) -> tuple[str, ...]:
 
     target = spec.target_kind if spec.target_kind == formats.SIMULATED else json.dumps(spec.target)
     words = ["autotune", "submit", spec.model, "--name", spec.name, "--target", target]
-    words += ["--trials", str(spec.trials), "--trials-per-round", str(spec.trials_per_round)]
+    trials = "auto" if spec.automatic else str(spec.trials)
+    words += ["--trials", trials, "--trials-per-round", str(spec.trials_per_round)]
     words += ["--seed", str(spec.seed), "--strategy", spec.strategy, "--sampler", spec.sampler]
     asked = [entry.asked for entry in spec.entries] or [ShapeBinding("main", spec.inputs)]
     words += shape_options(asked)
     for name, value in spec.values.items():
         words += ["--value", f"{name}={value:g}"]
     words += ["--within", f"{spec.within_s:g}s"] if spec.within_s else []
+    words += ["--stop-at", f"{spec.stop_at_ms:g}ms"] if spec.stop_at_ms else []
+    words += ["--on-end", spec.on_end] if spec.on_end else []
     words += ["--priority", str(spec.priority)] if spec.priority else []
     words += ["--fresh", "--winograd" if spec.winograd else "--no-winograd"]
     submit = shlex.join(words)

@@ -22,6 +22,7 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import compare, cpp_program, reporting, retiming, script
 from autotune.tvm_backend.export.files import LIBRARY, REPORT, REPORT_FORMAT, SCRIPT
+from autotune.tvm_backend.export.job_model import JobModel
 from autotune.tvm_backend.export.kernel_work import KernelWork, kernel_work
 from autotune.tvm_backend.export.reporting import Comparison, KernelLimits
 from autotune.tvm_backend.export.runtime_comparison import Runtime, RuntimeComparison
@@ -196,36 +197,13 @@ def _compile(
     Returns:
         The work of each kernel of the tuned one.
     """
-    import tvm
-
-    from autotune.tvm_backend.export.compile import build_lowered, compile_untuned, lower_tuned
-    from autotune.tvm_backend.export.join import Joiner
-    from autotune.tvm_backend.graph.prepare import prepare
-    from autotune.tvm_backend.kernels.build import link_shared
-    from autotune.tvm_backend.search.tasks import extract_tasks
-
-    spec, target = export.spec, tvm.target.Target(export.spec.target)
-    imported, prepared, programs = Joiner(), Joiner(), dict[str, Any]()
-    for index, entry in enumerate(spec.all_entries):
-        module = _import(export.paths, index, entry)
-        lowered = prepare(module, target, winograd=spec.winograd, revision=spec.graph_revision)
-        # Of equal programs, whose blocks may have other names, the first is that in the joined module.
-        programs = {task.spec.hash: task.program for task in extract_tasks(lowered, target)} | programs
-        imported.add(entry.name, module)
-        prepared.add(entry.name, lowered)
-    lost = set(programs) ^ {task.hash for task in spec.tasks}
-    if lost:
-        raise VerificationError(
-            f"the model has other tasks than when it was submitted ({len(lost)} differ); submit it again"
-        )
-    lowered = lower_tuned(prepared.module(), programs.values(), best, target)
-    executable = build_lowered(lowered, target)
-    executable.export_library(str(tuned), fcompile=link_shared)
+    model = JobModel.read(export.paths, export.spec)
+    lowered, executable = model.compile_tuned(best, tuned)
     if export.request.source:
         write_source(tuned.parent / source.FOLDER, lowered, executable, _described(export))
     progress("compiling the untuned model, to compare with")
-    compile_untuned(imported.module(), target).export_library(str(untuned), fcompile=link_shared)
-    return kernel_work(prepared.module(), {task.hash: task.name for task in spec.tasks})
+    model.compile_untuned(untuned)
+    return kernel_work(model.prepared, {task.hash: task.name for task in export.spec.tasks})
 
 
 def _described(export: _Export) -> Described:
@@ -233,16 +211,6 @@ def _described(export: _Export) -> Described:
 
     spec, threads = export.spec, export.request.threads
     return Described(spec.name, spec.inputs, compare.output_names(export.paths.model), threads, __version__)
-
-
-def _import(paths: JobPaths, index: int, entry: Entry) -> Any:
-    """Import the model with one set of shapes."""
-    from autotune.tvm_backend.graph.model import read_model, read_rewritten
-
-    rewritten = paths.rewritten_model(index)
-    if rewritten.exists():
-        return read_rewritten(rewritten, entry.inputs).module
-    return read_model(paths.model, {item.name: item for item in entry.inputs}).module
 
 
 def _inputs(export: _Export) -> list[VerificationInputs]:

@@ -86,7 +86,7 @@ def test_the_command_that_repeats_a_job_parses(workspace: Workspace, make_job: C
     command: Any = cli._load("submit")
     values = command.make_context("submit", words[2:], obj=workspace).params
     assert {key: values[key] for key in ("seed", "trials", "strategy", "sampler", "winograd", "fresh", "name")} == {
-        "seed": 7, "trials": 64, "strategy": "evolutionary", "sampler": "adaptive", "winograd": False, "fresh": True,
+        "seed": 7, "trials": "64", "strategy": "evolutionary", "sampler": "adaptive", "winograd": False, "fresh": True,
         "name": "a-b",
     }  # fmt: skip
     assert list(values["input"]) == ["x=1x8:float32"]

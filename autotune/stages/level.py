@@ -1,0 +1,40 @@
+"""The level of a job, `submit --stop-at`: whether what is known of its tasks promises it."""
+
+from __future__ import annotations
+
+from autotune.planning.level import estimate_ms, promises
+from autotune.storage.formats import JobSpec
+from autotune.storage.job_files import read_confirmation
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.tuning_log import TuningLog
+
+
+def known_ms(workspace: Workspace, spec: JobSpec) -> float | None:
+    """Return the sum of the best times of a job's tasks, from the logs; None while a task has none.
+
+    Raises:
+        StorageError: A log cannot be read.
+    """
+    tasks = [spec.tasks[index] for index in spec.tunable]
+    return estimate_ms((task.weight, _best_us(workspace, spec, task.hash)) for task in tasks)
+
+
+def _best_us(workspace: Workspace, spec: JobSpec, hash: str) -> float | None:
+    trials = TuningLog(workspace.tuning_log(spec.target_key, hash).records).trials()
+    return min((trial.median_us for trial in trials if trial.median_us is not None), default=None)
+
+
+def is_promised(workspace: Workspace, paths: JobPaths, spec: JobSpec) -> bool:
+    """Return whether the job has a level and is expected to meet it now, and that is worth a measurement.
+
+    It is not if the level was found to be met, or the whole model could not be timed.
+
+    Raises:
+        StorageError: A log or the last confirmation cannot be read.
+    """
+    if spec.stop_at_ms is None:
+        return False
+    last = read_confirmation(paths)
+    if last is not None and (last.failed or last.meets(spec.stop_at_ms)):
+        return False
+    return promises(known_ms(workspace, spec), last.ratio if last else 1.0, spec.stop_at_ms)

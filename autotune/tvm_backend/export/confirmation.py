@@ -1,0 +1,45 @@
+"""Time the library of a whole model as its users would run it, without exporting it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from autotune.storage.formats import JobSpec
+from autotune.storage.job_files import check_model
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.tvm_backend.export import inputs, retiming
+from autotune.tvm_backend.export.files import LIBRARY
+from autotune.tvm_backend.export.job_model import JobModel
+from autotune.tvm_backend.export.runtime_comparison import TIMINGS, Runtime, RuntimeComparison
+
+_PROCESSES = 5
+_SEED = 2026
+
+
+def time_library(workspace: Workspace, paths: JobPaths, spec: JobSpec, threads: int) -> list[float]:
+    """Compile a model with the best trials of its tasks, and time it in fresh processes, one after the other.
+
+    Args:
+        workspace: Where the tuning logs are.
+        paths: The files of the job.
+        spec: The job.
+        threads: How many threads it runs on.
+
+    Returns:
+        The median of the timings of each process, in milliseconds.
+
+    Raises:
+        DamagedFile: The job's copy of the model is not what was submitted.
+        WorkerError: The library cannot be run.
+        WorkerCrashed: A process that ran it died.
+    """
+    check_model(paths, spec)
+    best = {hash: trials[0] for hash, trials in retiming.fastest_trials(workspace, spec, 1).items()}
+    with tempfile.TemporaryDirectory(prefix="autotune-confirm-") as folder:
+        library = Path(folder) / LIBRARY
+        JobModel.read(paths, spec).compile_tuned(best, library)
+        arrays = inputs.verification_inputs(paths, spec.inputs, None, _SEED).arrays
+        runtime = Runtime("library", library, "cuda" if spec.target_kind == "cuda" else "cpu")
+        with RuntimeComparison({LIBRARY: runtime}, spec.inputs, arrays, threads) as comparison:
+            return comparison.time(_PROCESSES * TIMINGS)[LIBRARY].turns_ms

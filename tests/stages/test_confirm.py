@@ -1,0 +1,148 @@
+"""The level of a job: promised by its tasks, confirmed by the whole model, and corrected where that is slower."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.commands import submit
+from autotune.commands.submission import Submission
+from autotune.config import Config
+from autotune.daemon.job_level import JobLevel
+from autotune.errors import BadInput
+from autotune.processes.messages import ImportAnswer
+from autotune.stages import confirm, level
+from autotune.stages.stage import Stage
+from autotune.storage import formats
+from autotune.storage.formats import Confirmation, Entry, StageFile, TaskSpec, Trial
+from autotune.storage.job_files import read_confirmation, read_spec
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.tuning_log import TuningLog
+
+Make = Callable[..., JobPaths]
+
+
+@pytest.fixture
+def know(workspace: Workspace) -> Callable[..., None]:
+    """Adds a trial of a task to the logs of simulated devices."""
+
+    def know(task: int, time_us: float) -> None:
+        log = TuningLog(workspace.tuning_log("simulated-test", f"{task:016x}").records)
+        log.add([Trial(f"{task}-{time_us:g}", [], [], (time_us,), None, "0009-other", 0, 0.0)])
+
+    return know
+
+
+def stage_of(workspace: Workspace, paths: JobPaths) -> Stage:
+    paths.stage(0, 0).unlink()
+    file = StageFile(0, 3, "confirm")
+    formats.write(paths.stage(0, 3), file)
+    return Stage(workspace, paths, read_spec(paths), Config(), file, (0,))
+
+
+def kinds(paths: JobPaths) -> list[Any]:
+    return [(file.task, file.round, file.kind) for file in (formats.read(StageFile, at) for at in paths.stage_files())]
+
+
+@pytest.fixture
+def job(make_job: Make, simulate: Callable[..., None]) -> Callable[[float], JobPaths]:
+    """A job of two tasks, with weights of 1 and 2, that has to take so many milliseconds."""
+    simulate(speed=1000.0)
+    return lambda stop_at_ms: make_job(target="simulated", stop_at_ms=stop_at_ms)
+
+
+def test_a_level_is_promised_when_every_task_has_a_time(workspace: Workspace, job: Any, know: Any) -> None:
+    paths = job(4.0)
+    spec = read_spec(paths)
+    know(0, 1000.0)
+    assert not level.is_promised(workspace, paths, spec)
+    know(1, 2000.0)
+    assert not level.is_promised(workspace, paths, spec), "5 ms"
+    know(1, 1400.0)
+    assert level.is_promised(workspace, paths, spec), "3.8 ms"
+    assert not level.is_promised(workspace, paths, replace(spec, stop_at_ms=None))
+
+
+def test_met_or_not_it_is_written_down_and_the_round_ends(workspace: Workspace, job: Any, know: Any) -> None:
+    paths = job(4.0)
+    know(0, 1000.0)
+    know(1, 1400.0)
+    found = confirm.run(stage_of(workspace, paths))
+    assert found["met"] is False and found["latency_ms"] > 4.0 and found["estimate_ms"] == 3.8
+    assert (0, 4, "search") in kinds(paths) and (0, 3, "confirm") not in kinds(paths)
+    last = read_confirmation(paths)
+    assert last is not None and last.latency_ms == found["latency_ms"]
+    spec = read_spec(paths)
+    know(1, 1300.0)
+    assert not level.is_promised(workspace, paths, spec), "the whole model takes longer than its tasks"
+    know(1, 1000.0)
+    assert level.is_promised(workspace, paths, spec)
+
+
+def test_what_was_met_is_not_confirmed_again(workspace: Workspace, job: Any, know: Any) -> None:
+    paths = job(8.0)
+    know(0, 1000.0)
+    know(1, 1000.0)
+    assert confirm.run(stage_of(workspace, paths))["met"] is True
+    assert not level.is_promised(workspace, paths, read_spec(paths))
+
+
+def test_a_model_that_could_not_be_timed_is_not_timed_again_unless_its_job_is_retried(
+    workspace: Workspace, job: Any, know: Any
+) -> None:
+    paths = job(8.0)
+    spec = read_spec(paths)
+    know(0, 1000.0)
+    know(1, 1000.0)
+    found = JobLevel(paths, spec)
+    found.give_up("confirm: crashed: no library")
+    assert not found.met and not level.is_promised(workspace, paths, spec)
+    found.forget_failure()
+    assert level.is_promised(workspace, paths, spec)
+
+
+def test_a_stage_that_was_overtaken_confirms_nothing(workspace: Workspace, job: Any, know: Any) -> None:
+    paths = job(4.0)
+    know(0, 1000.0)
+    know(1, 1400.0)
+    stage = stage_of(workspace, paths)
+    formats.write(paths.confirmed, Confirmation((5.0,), 3.8, 1.0))
+    assert confirm.run(stage) == {"skipped": True}
+    assert read_confirmation(paths) == Confirmation((5.0,), 3.8, 1.0)
+    assert (0, 4, "search") in kinds(paths)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", '{"format":"autotune-confirmation","version":1,"times_ms":[],"estimate_ms":1,"at":0}']
+)
+def test_a_damaged_confirmation_is_as_good_as_none(job: Any, content: str) -> None:
+    paths = job(4.0)
+    paths.confirmed.write_text(content)
+    assert read_confirmation(paths) is None
+
+
+@pytest.mark.parametrize(("stop_at_ms", "kind"), [(1.0, "search"), (9.0, "confirm"), (None, "search")])
+def test_a_submission_looks_at_what_is_known_first(
+    workspace: Workspace, know: Any, stop_at_ms: float | None, kind: str
+) -> None:
+    know(0, 1000.0)
+    task = TaskSpec("conv", "0" * 16, 2, "1x8", 0.5, True)
+    preview = ImportAnswer({"kind": "simulated"}, "simulated-test", (), (task,), (0,))
+    wanted = Submission(Path("net"), "simulated", trials=8, stop_at_ms=stop_at_ms)
+    submit.publish(workspace, Config(), wanted, preview)
+    (paths,) = workspace.job_list()
+    assert kinds(paths) == [(0, 0, kind)]
+
+
+def test_a_level_is_refused_for_several_sets_of_shapes(workspace: Workspace) -> None:
+    task = TaskSpec("conv", "0" * 16, 2, "1x8", 0.5, True)
+    entries = (Entry("small", (), (1,)), Entry("large", (), (1,)))
+    preview = ImportAnswer({"kind": "simulated"}, "simulated-test", (), (task,), (0,), entries=entries)
+    wanted = Submission(Path("net"), "simulated", trials=8, stop_at_ms=5.0)
+    with pytest.raises(BadInput, match="one set of shapes"):
+        submit.publish(workspace, Config(), wanted, preview)
+    assert workspace.job_list() == []
