@@ -201,7 +201,7 @@ class QueuedJob:
     def _new_view(self) -> JobView:
         return JobView(
             id=self.id,
-            device=capacity.job_device(self.spec.target),
+            device=capacity.job_device(self.trials.workspace, self.config, self.spec),
             tasks=tuple(self._task_view(index) for index in range(len(self.spec.tasks))),
             stages=self.rounds.views,
             trials=self.spec.trials,
