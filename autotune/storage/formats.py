@@ -293,6 +293,8 @@ class RunningStage:
     device: str = ""
 
 
+# The CPUs of the nodes of a cluster are numbered from multiples of this on.
+CPUS_APART = 10_000
 NodeState = Literal["joining", "serving", "refused", "lost"]
 
 

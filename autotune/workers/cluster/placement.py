@@ -14,11 +14,9 @@ from autotune.machine import gpus
 from autotune.machine.hardware import cpu_model
 from autotune.processes.messages import RunStage
 from autotune.storage import device_kind
-from autotune.storage.formats import SIMULATED, ClusterNode, JobSpec
+from autotune.storage.formats import CPUS_APART, SIMULATED, ClusterNode, JobSpec
 from autotune.storage.paths import Workspace
 from autotune.workers.cluster.host import NodeFacts
-
-_APART = 10_000  # between the numbers of CPUs of two nodes
 
 
 def _word(text: str) -> str:
@@ -51,7 +49,7 @@ class Place:
 
     Attributes:
         name: Of the node.
-        number: Of the node; CPUs are counted from `number` times 10,000 on.
+        number: Of the node; its CPUs are counted from `number` times `CPUS_APART` on.
         devices: The simulated devices of the node.
     """
 
@@ -68,11 +66,11 @@ class Place:
     def local(self, request: RunStage) -> RunStage:
         """Return a stage with the names that the node itself has for its CPUs and its device."""
         device = self._inner(request.device) if request.device else ""
-        return replace(request, cpus=tuple(cpu % _APART for cpu in request.cpus), device=device)
+        return replace(request, cpus=tuple(cpu % CPUS_APART for cpu in request.cpus), device=device)
 
     def has(self, request: RunStage) -> bool:
         """Return whether the CPUs of a stage are on this node."""
-        return all(cpu // _APART == self.number for cpu in request.cpus)
+        return all(cpu // CPUS_APART == self.number for cpu in request.cpus)
 
     def _names(self, config: Config) -> dict[str, str]:
         """Return the node's names of its devices, by the daemon's."""
@@ -92,4 +90,4 @@ class Place:
         return f"{kind.partition('-')[0]}:{number}" if number else "cpu"
 
     def _outer(self, cpu: int) -> int:
-        return self.number * _APART + cpu
+        return self.number * CPUS_APART + cpu
