@@ -150,8 +150,8 @@ class MachineResources:
     def of_nodes(cls, nodes: Iterable[MachineResources]) -> MachineResources:
         """Return several machines as one."""
         nodes = tuple(nodes)
-        cpus, devices, kept = ((getattr(node, name) for node in nodes) for name in ("cpus", "devices", "measure_cpus"))
-        return cls(tuple(chain(*cpus)), tuple(chain(*devices)), tuple(chain(*kept)), nodes)
+        cpus, kept = chain(*(node.cpus for node in nodes)), chain(*(node.measure_cpus for node in nodes))
+        return cls(tuple(cpus), tuple(chain(*(node.devices for node in nodes))), tuple(kept), nodes)
 
     @cached_property
     def parts(self) -> tuple[MachineResources, ...]:
