@@ -45,7 +45,11 @@ class StageRunnerContract:
     @pytest.fixture
     def settings(self, tmp_path: Path) -> Workspace:
         """Make a workspace with its settings, which come before the runner."""
-        workspace, locks = Workspace(tmp_path / "workspace"), tmp_path / "locks"
+        return self.make_workspace(tmp_path)
+
+    def make_workspace(self, folder: Path) -> Workspace:
+        """Make a workspace with a simulated device in a folder."""
+        workspace, locks = Workspace(folder / "workspace"), folder / "locks"
         for folder in (workspace.jobs, workspace.logs):
             folder.mkdir(parents=True)
         workspace.config.write_text(_SETTINGS.format(locks=locks, measure_s=self.measure_s))
@@ -58,12 +62,13 @@ class StageRunnerContract:
 
     @pytest.fixture
     def job(self, settings: Workspace) -> JobPaths:
-        """Publish a job of two tasks for the simulated device."""
+        """Publish a job of two tasks for the simulated device. It shares its trials with no other job."""
+        id = 1 + len(settings.job_list())
         tasks = tuple(TaskSpec(f"conv{index}", f"{index:016x}", 1, "1x8", 0.5, True) for index in range(2))
         target: dict[str, Any] = {"kind": formats.SIMULATED}
         known = (0,) * len(tasks)
-        spec = JobSpec(1, "net", "net.onnx", target, "simulated-test", (), tasks, 64, 4, 0, 0, False, known, 1e9)
-        paths = settings.job(1, "net")
+        spec = JobSpec(id, "net", "net.onnx", target, f"simulated-{id}", (), tasks, 64, 4, 0, 0, False, known, 1e9)
+        paths = settings.job(id, "net")
         paths.stages.mkdir(parents=True)
         formats.write(paths.spec, spec)
         formats.write(paths.control, Control())
@@ -105,9 +110,9 @@ class StageRunnerContract:
         (found,) = self.reports(runner, lambda found: bool(found))
         return found
 
-    def trials(self, workspace: Workspace, task: int = 0) -> list[str]:
-        """Return the hashes in the tuning log of a task."""
-        log = workspace.tuning_log("simulated-test", f"{task:016x}").records
+    def trials(self, workspace: Workspace, job: JobPaths) -> list[str]:
+        """Return the hashes in the tuning log of a job's first task."""
+        log = workspace.tuning_log(f"simulated-{job.id}", f"{0:016x}").records
         return [trial.hash for trial in TuningLog(log).trials()]
 
     def test_a_round_runs_stage_by_stage_and_each_is_in_the_workspace_when_it_is_reported(
@@ -123,7 +128,7 @@ class StageRunnerContract:
                 libraries = [job.artifacts_of(0, 0) / item.library for item in file.candidates]
                 assert all(path.stat().st_size for path in libraries) and len(libraries) == 4
             if following == "train":
-                assert sorted(self.trials(settings)) == sorted(item.hash for item in self.candidates)
+                assert sorted(self.trials(settings, job)) == sorted(item.hash for item in self.candidates)
             self.candidates = file.candidates or self.candidates
         report = self.serve(runner, self.request(runner, job, 9))
         assert report.outcome == "done" and report.summary["trained_on"] == 4
@@ -154,17 +159,17 @@ class StageRunnerContract:
         self.to_measure(runner, job, settings)
         request = self.request(runner, job, 5)
         runner.run(formats.SIMULATED, request)
-        first = self.reports(runner, lambda found: bool(found) or bool(self.trials(settings)))
+        first = self.reports(runner, lambda found: bool(found) or bool(self.trials(settings, job)))
         assert first == []
         runner.kill_stage(5)
         runner.kill_stage(77)
         (report,) = self.reports(runner, lambda found: bool(found))
         assert (report.id, report.outcome) == (5, "crashed")
-        kept = self.trials(settings)
+        kept = self.trials(settings, job)
         assert 0 < len(kept) < 4
         self.quicken(settings)
         assert self.serve(runner, self.request(runner, job, 6)).outcome == "done"
-        log = self.trials(settings)
+        log = self.trials(settings, job)
         assert log[: len(kept)] == kept and len(log) == len(set(log)) == 4
 
     def test_a_stage_beyond_its_limit_is_reported_as_out_of_time(
@@ -178,7 +183,7 @@ class StageRunnerContract:
     def test_nothing_runs_on_after_it_is_stopped(self, runner: StageRunner, settings: Workspace, job: JobPaths) -> None:
         self.to_measure(runner, job, settings)
         runner.run(formats.SIMULATED, self.request(runner, job, 5))
-        self.reports(runner, lambda found: bool(self.trials(settings)))
+        self.reports(runner, lambda found: bool(self.trials(settings, job)))
         assert self.workers(settings)
         runner.stop()
         runner.stop()
@@ -186,9 +191,9 @@ class StageRunnerContract:
         while self.workers(settings):
             assert time.monotonic() < deadline, self.workers(settings)
             time.sleep(0.05)
-        size = len(self.trials(settings))
+        size = len(self.trials(settings, job))
         time.sleep(0.5)
-        assert len(self.trials(settings)) == size
+        assert len(self.trials(settings, job)) == size
 
     def works_for(self, folder: str, workspace: Workspace) -> bool:
         """Return whether a worker for a folder is one of this runner's."""
