@@ -42,15 +42,19 @@ class ClusterRunner(StageRunner):
         self._bridge: subprocess.Popen[bytes] | None = None
         self._answers: MessageReader | None = None
         self._handed: set[int] = set()
+        self._unsent: list[int] = []
         self._nodes: tuple[ClusterNode, ...] = ()
         self._machine = MachineResources((), ())
-        self._trouble = "connecting"
+        self._trouble, self._fatal = "connecting", ""
         self._retry_at, self._retry_s = 0.0, _FIRST_RETRY_S
 
     def run(self, kind: str, request: RunStage) -> None:
         """Hand a stage to the bridge. See `StageRunner`."""
         self._handed.add(request.id)
-        self._send(request)
+        if self._bridge is None:
+            self._unsent.append(request.id)
+        else:
+            self._send(request)
 
     def kill_stage(self, id: int) -> None:
         """Have a stage killed on its node. See `StageRunner`."""
@@ -63,6 +67,10 @@ class ClusterRunner(StageRunner):
 
     def reports(self, readable: Collection[int]) -> Iterator[StageReport]:
         """Yield what the bridge reports, and what became of the stages of a bridge that died. See `StageRunner`."""
+        for id in self._unsent:
+            self._handed.discard(id)
+            yield StageReport(id, "lost", reason=self._trouble)
+        self._unsent.clear()
         if self._answers is not None and self._answers.descriptor in readable:
             yield from filter(None, map(self._take, receive(self._answers)))
         if self._answers is not None and self._answers.ended:
@@ -97,7 +105,7 @@ class ClusterRunner(StageRunner):
 
     def _start(self) -> None:
         command = [sys.executable, "-m", "autotune.workers.cluster.bridge", "--workspace", str(self._workspace.root)]
-        path = self._workspace.worker_log("ray")
+        path, self._fatal = self._workspace.worker_log("ray"), ""
         try:
             with path.open("ab") as log:
                 self._bridge = subprocess.Popen(
@@ -119,7 +127,7 @@ class ClusterRunner(StageRunner):
             self._handed.discard(message.id)
             return message if known else None
         if isinstance(message, Fatal):
-            self._trouble = message.reason
+            self._fatal = message.reason
         elif isinstance(message, ClusterNodes):
             self._trouble, self._retry_s = "", _FIRST_RETRY_S
             self._show(message.nodes)
@@ -137,7 +145,7 @@ class ClusterRunner(StageRunner):
         assert self._bridge is not None
         _kill(self._bridge)
         self._bridge, self._answers = None, None
-        self._trouble = self._trouble or "the connection to the cluster was lost"
+        self._trouble = self._fatal or "the connection to the cluster was lost"
         self._retry_at = time.monotonic() + self._retry_s
         self._retry_s = min(_LONGEST_RETRY_S, 2 * self._retry_s)
         self._show(())
