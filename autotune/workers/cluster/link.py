@@ -146,7 +146,7 @@ class Link:
                 self._tell_news(self._options.timeout_s)
         except Exception as error:  # Ray raises many kinds of errors, and errors of the host in disguise
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            self._tell(Gone(self, f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]))
+            self._tell(Gone(self, f"{type(error).__name__}: {lines[0] if lines else ''}"[:160]))
             self._end_late()
             self._tell(Ended(self))
 

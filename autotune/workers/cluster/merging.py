@@ -10,6 +10,8 @@ from autotune.storage.quarantine import Quarantine
 from autotune.workers.cluster.parcel import Parcel, StageFiles
 from autotune.workers.cluster.sending import LogReader
 
+_LIBRARY = ".so"
+
 
 def merge(stage: StageFiles, parcel: Parcel, logs: LogReader) -> None:
     """Write all of it. May be called again after an error.
@@ -25,10 +27,10 @@ def merge(stage: StageFiles, parcel: Parcel, logs: LogReader) -> None:
     for name, data in parcel.files.items():
         path = stage.workspace.root / name
         if stage.may_write(name) and not _is_later_round(stage, path):
-            _publish(stage, path, data)
+            _publish(path, data)
     for name in parcel.deleted:
         if stage.may_write(name):
-            remove(stage.workspace.root / name)
+            _remove(stage.workspace.root / name)
 
 
 def merge_trials(stage: StageFiles, parcel: Parcel, logs: LogReader) -> None:
@@ -41,19 +43,23 @@ def merge_trials(stage: StageFiles, parcel: Parcel, logs: LogReader) -> None:
         logs.of(stage.log).add(trials)
 
 
-def _publish(stage: StageFiles, path: Path, data: bytes) -> None:
+def _publish(path: Path, data: bytes) -> None:
     """Publish a file. Libraries need not be durable: their checksums are in the stage file."""
-    if path.parent == stage.job.stages and path != stage.job.in_progress(stage.request.task, stage.request.round):
-        publish_bytes(path, data)
-        return
     make_folders(path.parent)
-    if path.suffix == ".so":
-        try:
-            path.write_bytes(data)
-        except OSError as error:
-            raise disk_problem("write", path, error) from error
+    if path.suffix != _LIBRARY:
+        return publish_bytes(path, data)
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise disk_problem("write", path, error) from error
+
+
+def _remove(path: Path) -> None:
+    """Delete a file; a library that a power cut brings back is deleted with the folders that have no stage file."""
+    if path.suffix == _LIBRARY:
+        path.unlink(missing_ok=True)
     else:
-        publish_bytes(path, data)
+        remove(path)
 
 
 def _is_later_round(stage: StageFiles, path: Path) -> bool:
