@@ -153,7 +153,7 @@ def events(workspace: Workspace, kind: type[StageEvent]) -> list[Any]:
     return [event for job in workspace.job_list() for event in read(job.journal) if isinstance(event, kind)]
 
 
-def recovery(times: int = 3) -> dict[str, Any]:
+def recovery(times: int = 2) -> dict[str, Any]:
     """Seconds from killing a node to the report of its loss, and to the start of the last lost stage elsewhere."""
     found = [recovered() for _ in range(times)]
     return {"told_s": [told for told, _ in found], "runs_elsewhere_s": [again for _, again in found]}
@@ -161,13 +161,13 @@ def recovery(times: int = 3) -> dict[str, Any]:
 
 def recovered() -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder, cluster(2) as here:
-        workspace = make_workspace(Path(folder), here.address, 2.0)
+        workspace = make_workspace(Path(folder), here.address, 1.0)
         for id in (1, 2):
-            make_job(workspace, id, 2, 4 * _PER_ROUND)
+            make_job(workspace, id, 2, 3 * _PER_ROUND)
         killed: list[float] = []
 
         def kill() -> None:
-            while len(events(workspace, StageDone)) < 8:
+            while len(events(workspace, StageDone)) < 6:
                 time.sleep(0.05)
             killed.append(time.time())
             here.remove_node(here.handles[0], allow_graceful=False)
