@@ -41,7 +41,7 @@ from autotune.workers.runner import StageRunner
 _CPUS = 2  # of each node
 _PER_ROUND = 8
 _STAGE_S = 5.0
-_ROUNDS = 6
+_ROUNDS = 4
 _KINDS = ("search", "build", "measure", "train")
 
 
