@@ -221,7 +221,8 @@ def test_a_node_that_hangs_is_lost_after_its_time_and_used_again_when_it_answers
 
     def hang() -> None:
         wait_for(lambda: len(hashes(workspace, 1)) >= 6)
-        stopped.extend(process for process in psutil.process_iter() if "ray::Host" in " ".join(process.cmdline()))
+        named = psutil.process_iter(["cmdline"])
+        stopped.extend(process for process in named if "ray::Host" in " ".join(process.info["cmdline"] or []))
         for process in stopped:
             process.suspend()
         wait_for(lambda: any(node.state == "lost" for node in nodes_shown(workspace)))
