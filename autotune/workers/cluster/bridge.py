@@ -43,6 +43,7 @@ _LIST_EVERY_S = 1.0
 _RETRY_LOST_S = 5.0
 _RETRY_REFUSED_S = 60.0
 _DISK_PAUSE_S = 1.0
+_SHOWN_LOST_S = 600.0
 _SILENT_S = 60.0
 
 
@@ -192,13 +193,17 @@ class Bridge:
         there = {node.id: node for node in listed}
         for id in set(self._nodes) - set(there):
             self._lose(self._nodes[id], "Ray says that it is gone")
-            del self._nodes[id]
+            if now >= self._nodes[id].retry_at + _SHOWN_LOST_S:
+                del self._nodes[id]
         for id, found in there.items():
             node = self._nodes.get(id)
             if node is None or (node.retry_at and now >= node.retry_at):
                 self._nodes[id] = self._new_node(found)
 
     def _new_node(self, found: RayNode) -> _Node:
+        before = [id for id, it in self._nodes.items() if it.shown.name == found.name and it.shown.state == "lost"]
+        for id in before:
+            del self._nodes[id]
         names = {node.shown.name for id, node in self._nodes.items() if id != found.id}
         name = found.name if found.name not in names else f"{found.name}-{found.id[:6]}"
         self._numbers += 1
@@ -207,8 +212,9 @@ class Bridge:
 
     def _lose(self, node: _Node, reason: str) -> None:
         """Give a node up: nothing that it still does counts, and its stages are to run elsewhere."""
-        if node.shown.state != "lost":
-            _LOG.warning("node %s is lost: %s", node.shown.name, reason)
+        if node.shown.state == "lost":
+            return
+        _LOG.warning("node %s is lost: %s", node.shown.name, reason)
         node.shown = ClusterNode(node.shown.name, "lost", reason)
         node.place, node.retry_at = None, time.monotonic() + _RETRY_LOST_S
         for id in [id for id, stage in self._stages.items() if stage.node is node]:

@@ -24,6 +24,8 @@ def merge(stage: StageFiles, parcel: Parcel, logs: LogReader) -> None:
     if parcel.quarantined:
         Quarantine(stage.workspace.quarantine).add(parcel.quarantined)
     merge_trials(stage, parcel, logs)
+    if not stage.job.folder.is_dir():  # the job was deleted meanwhile
+        return
     for name, data in parcel.files.items():
         path = stage.workspace.root / name
         if stage.may_write(name) and not _is_later_round(stage, path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -157,3 +158,11 @@ def test_the_copy_of_a_dead_process_is_deleted(monkeypatch: pytest.MonkeyPatch, 
     assert alive.workspace.root.exists()
     for scratch in (alive, third):
         scratch.remove()
+
+
+def test_of_a_job_that_was_deleted_only_the_trials_are_kept(job: JobPaths, stage: Make) -> None:
+    build = stage("build")
+    shutil.rmtree(job.folder)
+    found = Parcel({"jobs/0001-net/stages/t000-r0000.json": b"{}"}, (), {name(build): (trial("a"),)})
+    merge(build, found, LogReader())
+    assert not job.folder.exists() and log(build).trials() == [trial("a")]
