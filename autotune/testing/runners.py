@@ -47,12 +47,13 @@ class StageRunnerContract:
         """Make a workspace with its settings, which come before the runner."""
         return self.make_workspace(tmp_path)
 
-    def make_workspace(self, folder: Path) -> Workspace:
+    @classmethod
+    def make_workspace(cls, folder: Path) -> Workspace:
         """Make a workspace with a simulated device in a folder."""
         workspace, locks = Workspace(folder / "workspace"), folder / "locks"
         for folder in (workspace.jobs, workspace.logs):
             folder.mkdir(parents=True)
-        workspace.config.write_text(_SETTINGS.format(locks=locks, measure_s=self.measure_s))
+        workspace.config.write_text(_SETTINGS.format(locks=locks, measure_s=cls.measure_s))
         return workspace
 
     @pytest.fixture

@@ -47,8 +47,10 @@ class Nodes:
     """A cluster on this machine. Each node has two CPUs and a device, all of them simulated."""
 
     def __init__(self) -> None:
+        from ray._private import utils
         from ray.cluster_utils import Cluster
 
+        utils.set_sigterm_handler = lambda handler: None  # it is for the main thread alone, and nodes come beside it
         os.environ["RAY_DISABLE_IMPORT_WARNING"] = "1"
         head = {"num_cpus": 0, "include_dashboard": False}
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
@@ -92,14 +94,16 @@ class TestContract(StageRunnerContract):
     """A cluster keeps what every runner promises. Its workers run in the copies of the nodes."""
 
     @pytest.fixture(scope="class")
-    def settings(self, nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-        workspace = self.make_workspace(tmp_path_factory.mktemp("contract"))
+    @classmethod
+    def settings(cls, nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+        workspace = cls.make_workspace(tmp_path_factory.mktemp("contract"))
         with workspace.config.open("a") as file:
             file.write(CLUSTER.format(address=nodes.address, timeout_s=30))
         return workspace
 
     @pytest.fixture(scope="class")
-    def runner(self, nodes: Nodes, settings: Workspace) -> Iterator[ClusterRunner]:
+    @classmethod
+    def runner(cls, nodes: Nodes, settings: Workspace) -> Iterator[ClusterRunner]:
         nodes.only("n1")
         runner = ClusterRunner(settings, load_config(settings.config))
         joined(runner, 1)
@@ -166,7 +170,7 @@ def test_a_node_with_other_versions_is_refused_by_name_and_the_job_waits(
 
     def look() -> None:
         wait_for(lambda: any(node.state == "refused" for node in nodes_shown(workspace)))
-        told.extend(nodes_shown(workspace))
+        told.extend(node for node in nodes_shown(workspace) if node.state == "refused")
         time.sleep(1.5)  # the reasons are published once a second
         told.append(state(job).reason)
         os.kill(os.getpid(), signal.SIGINT)
