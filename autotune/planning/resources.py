@@ -156,8 +156,9 @@ class ResourcePool:
             kind: The kind of device that its job measures on.
             pools: The machines to choose from.
         """
-        able = (pool for pool in pools if len(self._pools) == 1 or pool.serves(kind))
-        best = max(able, key=lambda pool: pool.free_cpus, default=None)
+        if len(self._pools) == 1:
+            return self._pools[0].for_cpu_stage()
+        best = max((pool for pool in pools if pool.serves(kind)), key=lambda pool: pool.free_cpus, default=None)
         return best.for_cpu_stage() if best is not None else None
 
     def for_measurement(self, kind: str, draining: Collection[MachinePool]) -> Allocation | None:
@@ -165,8 +166,12 @@ class ResourcePool:
 
         On a machine that drains, only a measurement on its CPUs starts.
         """
-        pools = self._pools if measures_on_cpus(kind) else [pool for pool in self._pools if pool not in draining]
-        return next(filter(None, (pool.for_measurement(kind) for pool in pools)), None)
+        for pool in self._pools:
+            if pool not in draining or measures_on_cpus(kind):
+                allocation = pool.for_measurement(kind)
+                if allocation is not None:
+                    return allocation
+        return None
 
     def overcommitted(self, kind: str, measures: bool) -> Allocation:
         """Return CPUs, free or not, of the machine with the fewest holders; see `MachinePool.overcommitted`."""

@@ -62,12 +62,13 @@ class Scheduler:
                 ready = self._policy.pick_measurement(kind, board) if allocation else None
                 if ready is not None and allocation is not None:
                     return ready, allocation
-        for among, pick in ((False, self._policy.pick_cpu_stage), (True, self._policy.pick_while_draining)):
-            pools = board.pool.with_free_cpus(draining, among)
-            ready = pick(board) if pools else None
-            if ready is not None:
-                return ready, board.pool.for_cpu_stage(ready.device, pools)
-        return None
+        ready, pools = None, board.pool.with_free_cpus(draining, among=False)
+        if pools:
+            ready = self._policy.pick_cpu_stage(board)
+        if ready is None and draining:
+            pools = board.pool.with_free_cpus(draining, among=True)
+            ready = self._policy.pick_while_draining(board) if pools else None
+        return (ready, board.pool.for_cpu_stage(ready.device, pools)) if ready else None
 
     def _choose_overcommitted(self) -> tuple[ReadyStage, Allocation | None] | None:
         board = self._board
