@@ -212,7 +212,7 @@ def test_nodes_die_and_come_in_the_middle_and_every_trial_is_measured_once(
     assert {"n3", "n4"} & {event.summary["node"] for event in events if isinstance(event, StageDone)}
     losses = [event for event in events if isinstance(event, StageFailed)]
     assert losses and {event.outcome for event in losses} == {"lost"}
-    assert all("node n" in event.detail for event in losses)
+    assert any("node n1" in event.detail for event in losses)
 
 
 def test_a_node_that_hangs_is_lost_after_its_time_and_used_again_when_it_answers(
