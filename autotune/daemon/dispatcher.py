@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from autotune.config import Config
@@ -15,6 +14,7 @@ from autotune.daemon.pause import Pause
 from autotune.daemon.queued_job import QueuedJob
 from autotune.daemon.running import RunningStages
 from autotune.planning import policies
+from autotune.planning.budget import ended
 from autotune.planning.estimates import Estimates
 from autotune.planning.planner import Planner
 from autotune.planning.view import JobView, MachineResources, Plan, RunningView, Start

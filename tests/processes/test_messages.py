@@ -38,3 +38,34 @@ SAMPLES: list[Message] = [
     Fatal("this TVM was never tested"),
     StageReport(7, "done", 1.5, {"built": 3, "best_us": None}),
     StageReport(8, "crashed", reason="killed by SIGKILL"),
+    ClusterNodes((ClusterNode("n1", "serving", "", (10_000,), (), ("cpu:n1",)), ClusterNode("n2", "lost", "gone"))),
+    ImportRequest("/net.onnx", "llvm", 2, (0, 1), "/locks", (ASKED,), {"sr": 16000.0}, True, None),
+    ImportAnswer({"kind": "llvm"}, "llvm-2", (INPUT,), (TASK,), (2**70,), 10, 11, ("llvm",), (ENTRY,)),
+    ExportRequest("/work", "0001-net", "/lib", (0,), (1,), 2, "/locks", 1e-3, 5, 4, ("/inputs.npz",)),
+    ExportAnswer({"latency": {"tuned_ms": 1.0}}),
+    ProgressStep("loading TVM"),
+    WorkFailed("ModelError", "not a model"),
+]
+
+
+def test_there_is_a_sample_of_each() -> None:
+    assert {type(sample) for sample in SAMPLES} == set(typing.get_args(Message))
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: type(sample).__name__)
+def test_it_arrives_as_it_was_sent(sample: Message) -> None:
+    reader, writer = os.pipe()
+    try:
+        messages.send(writer, sample)
+        assert messages.receive(MessageReader(reader)) == [sample]
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"type": "unknown"}, {"type": "kill"}, {"type": "kill", "id": "7"}, {"type": "report", "id": 7}]
+)
+def test_anything_else_is_refused(data: dict[str, object]) -> None:
+    with pytest.raises((KeyError, InvalidData)):
+        messages.decode(data)
