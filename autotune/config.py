@@ -12,6 +12,7 @@ from autotune import schema
 from autotune.errors import InvalidData, UnknownKey, WrongValue, disk_problem
 from autotune.settings import (
     BuildSettings,
+    ClusterSettings,
     DaemonSettings,
     DeviceSettings,
     ExportSettings,
@@ -51,6 +52,7 @@ class Config:
     train: TrainSettings = field(default_factory=TrainSettings)
     export: ExportSettings = field(default_factory=ExportSettings)
     daemon: DaemonSettings = field(default_factory=DaemonSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
     devices: Annotated[
         Mapping[str, Annotated[DeviceSettings, _title("a section [devices.NAME]")]],
         _title("sections [devices.NAME]"),

@@ -17,6 +17,7 @@ ReasonKind = Literal[
     WaitTopic,
     EndReason,
     "no-device",
+    "no-node",
     "unusable-files",
     "unfit-machine",
     "no-daemon",
@@ -36,6 +37,7 @@ _SENTENCES: dict[ReasonKind, str] = {
     "task": "waits for another job that tunes the same tasks",
     "device": "waits for {device} to measure on",
     "no-device": "needs {device}, and this machine has none",
+    "no-node": "waits for a node of the cluster{because}",
     "window": "waits for the window at {opens}",
     "lease": "{resources} in use by {holders}",
     "unusable-files": "cannot go on: {detail}",
@@ -62,6 +64,7 @@ _TOPICS: dict[ReasonKind, WaitTopic] = {
     "task": "task",
     "device": "device",
     "no-device": "device",
+    "no-node": "cpu",
     "window": "window",
     "lease": "lease",
 }
@@ -110,6 +113,7 @@ def sentence(reason: Reason | None) -> str:
         holders=" and ".join(reason.holders) or "others",
         detail=reason.detail,
         latency="as long as it may" if reason.latency_ms is None else f"{reason.latency_ms:.4g} ms",
+        because=f": {reason.detail}" if reason.detail else "",
     )
     return f"{text}; {reason.set_aside} tasks set aside: {reason.detail}" if reason.set_aside else text
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BuildSettings",
+    "ClusterSettings",
     "DaemonSettings",
     "DeviceSettings",
     "ExportSettings",
@@ -294,6 +295,30 @@ class DaemonSettings:
     stop_grace_s: Annotated[
         float,
         _number(0.0, "The time that workers get to finish their stages when the daemon is told to stop, in seconds."),
+    ] = 30.0
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """Running stages on the nodes of a Ray cluster in place of this machine. See docs/cluster.md."""
+
+    engine: Annotated[
+        Literal["", "ray"],
+        _text("What runs stages on other machines: `ray`. Empty: stages run on this machine."),
+    ] = ""
+    address: Annotated[
+        str,
+        _text(
+            "The address of the Ray cluster: `ray://HOST:PORT`, or on a machine that is one of its nodes `HOST:PORT` or"
+            " `auto`."
+        ),
+    ] = "auto"
+    node_timeout_s: Annotated[
+        float,
+        _number(
+            1.0,
+            "The time after which a node that does not answer is lost, in seconds. Its stages run elsewhere.",
+        ),
     ] = 30.0
 
 

@@ -11,3 +11,10 @@ ruff format --check .
 mypy
 lint-imports
 pytest -n auto --dist worksteal "$@"
+if [ $# -eq 0 ]; then # a cluster needs the machine for itself
+  if python -c 'import ray' 2> /dev/null; then
+    pytest tests/workers/cluster/test_ray.py
+  else
+    echo "RAY IS NOT INSTALLED: nothing has tested the cluster; pip install 'autotune[ray]'" >&2
+  fi
+fi

@@ -12,7 +12,7 @@ import pytest
 from autotune.storage.formats import JobState
 from autotune.storage.paths import JobPaths, Workspace
 
-HEAVY = {"tvm", "tvm_ffi", "xgboost", "numpy", "scipy", "onnx", "onnxruntime", "google", "ml_dtypes"}
+HEAVY = {"tvm", "tvm_ffi", "xgboost", "numpy", "scipy", "onnx", "onnxruntime", "google", "ml_dtypes", "ray"}
 RUN = """
 import json, runpy, sys
 try:

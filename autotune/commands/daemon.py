@@ -108,6 +108,8 @@ def status(context: typer.Context, as_json: Json = False) -> None:
         return
     tell(render.daemon(info))
     show(render.resources(info)) if info.cpus else None
+    for line in render.absent_nodes(info):
+        tell(line)
 
 
 SystemName = Annotated[str, typer.Argument(metavar="cron|systemd", help="What starts it.")]

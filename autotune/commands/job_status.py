@@ -9,10 +9,11 @@ from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.planning.urgency import misses
+from autotune.planning.view import device_kind, measures_on_cpus
 from autotune.reasons import sentence
 from autotune.storage import formats
 from autotune.storage.daemon_info import running_daemon
-from autotune.storage.formats import ENDED, DaemonInfo, JobSpec, JobState, RunningStage, State, TaskProgress, TaskSpec
+from autotune.storage.formats import CPUS_APART, ENDED, DaemonInfo, JobSpec, JobState, State, TaskProgress, TaskSpec
 from autotune.storage.job_files import read_control, read_spec, read_state
 from autotune.storage.job_state import current_state
 from autotune.storage.paths import JobPaths, Workspace
@@ -141,7 +142,10 @@ def _eta(job: int, shown: State, daemon: DaemonInfo | None, now: float) -> float
 
 @dataclass(frozen=True)
 class ResourceStatus:
-    """A CPU or a device, and the stage that runs on it `since` an epoch second, if one does."""
+    """A CPU or a device, and the stage that runs on it `since` an epoch second, if one does.
+
+    `node` is the node of the cluster that it is on; empty for this machine.
+    """
 
     resource: str
     job: int | None = None
@@ -149,20 +153,21 @@ class ResourceStatus:
     round: int | None = None
     stage: str = ""
     since: float | None = None
+    node: str = ""
 
 
 def resources(daemon: DaemonInfo) -> list[ResourceStatus]:
     """Return what each CPU and each device does. Under a policy without leases one may have several stages."""
     found = []
-    for name in [*(f"cpu {cpu}" for cpu in daemon.cpus), *(device for device in daemon.devices if device != "cpu")]:
-        users = [stage for stage in daemon.running if name in _uses(stage)]
-        found += [ResourceStatus(name, it.job, it.task, it.round, it.kind, it.started_at) for it in users]
-        found += [] if users else [ResourceStatus(name)]
+    serving = [(node.name, node.cpus, node.devices) for node in daemon.nodes if node.state == "serving"]
+    for node, cpus, devices in serving or [("", daemon.cpus, daemon.devices)]:
+        named: dict[int | str, str] = {cpu: f"cpu {cpu % CPUS_APART if node else cpu}" for cpu in cpus}
+        named |= {device: device for device in devices if not measures_on_cpus(device_kind(device))}
+        for resource, name in named.items():
+            users = [stage for stage in daemon.running if resource in (*stage.cpus, stage.device)]
+            found += [ResourceStatus(name, it.job, it.task, it.round, it.kind, it.started_at, node) for it in users]
+            found += [] if users else [ResourceStatus(name, node=node)]
     return found
-
-
-def _uses(stage: RunningStage) -> set[str]:
-    return {f"cpu {cpu}" for cpu in stage.cpus} | {stage.device}
 
 
 def _tasks(spec: JobSpec, state: JobState) -> list[TaskStatus]:
@@ -196,6 +201,7 @@ def daemon_json(daemon: DaemonInfo) -> dict[str, Any]:
         "busy": daemon.busy,
         "resources": [formats.to_json(item) for item in resources(daemon)],
         "waits": {job: sentence(reason) for job, reason in daemon.waits.items()},
+        "nodes": [{"name": it.name, "state": it.state, "detail": it.detail} for it in daemon.nodes],
     }
 
 

@@ -111,10 +111,10 @@ def queue(
     if sparks is not None:
         builds.insert(0, lambda longest: _queue(jobs, longest, sparks))
     table = Fitted(builds, [job.name for job in jobs], [_why(job) for job in jobs], verbose)
-    if daemon is None or not daemon.cpus:
+    if daemon is None or not (daemon.cpus or daemon.nodes):
         return table
     busy = [Text(f"the machine is busy: in a measurement {one_line(daemon.busy)}")] if daemon.busy else []
-    return Group(table, "", resources(daemon), *busy)
+    return Group(table, "", resources(daemon), *map(Text, absent_nodes(daemon)), *busy)
 
 
 def _queue(jobs: Sequence[JobStatus], longest: int, sparks: Mapping[int, str] | None) -> Table:
@@ -189,16 +189,22 @@ def daemon(info: DaemonInfo) -> str:
     return f"pid {info.identity['pid']}, {info.policy}{hours}, running for {since}{stopping}{paused}"
 
 
+def absent_nodes(daemon: DaemonInfo) -> list[str]:
+    """Return a line for each node of the cluster that runs no stages, which says why."""
+    absent = (node for node in daemon.nodes if node.state != "serving")
+    return [one_line(f"node {node.name} is {node.state}{': ' + node.detail if node.detail else ''}") for node in absent]
+
+
 def resources(daemon: DaemonInfo) -> Table:
     """Return a table of what every CPU and device does. The CPUs of one stage share a row; so do the idle ones."""
     table = _table("RESOURCE", "JOB", "TASK", "ROUND", "STAGE", "FOR", right=("JOB", "TASK", "ROUND", "FOR"))
     now, rows = time.time(), dict[tuple[Any, ...], list[str]]()
     for item in job_status.resources(daemon):
-        doing = (item.job, item.task, item.round, item.stage, item.since)
+        doing = (item.node, item.job, item.task, item.round, item.stage, item.since)
         kind = "cpu" if item.resource.startswith("cpu ") else item.resource
         rows.setdefault((kind, *doing), []).append(item.resource.removeprefix("cpu "))
-    for (kind, job, task, round, stage, since), names in rows.items():
-        name = f"cpu {_ranges([int(name) for name in names])}" if kind == "cpu" else kind
+    for (kind, node, job, task, round, stage, since), names in rows.items():
+        name = f"{node} cpu {_ranges([int(name) for name in names])}".strip() if kind == "cpu" else kind
         numbers = ("" if number is None else str(number) for number in (job, task, round))
         _row(table, name, *numbers, stage or "idle", "" if since is None else duration(now - since))
     return table

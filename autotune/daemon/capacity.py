@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from autotune.config import Config
 from autotune.machine import gpus
 from autotune.machine.hardware import kept_cpus, lent_cpus
-from autotune.machine.leases import cpu_name
+from autotune.machine.leases import resource_names
 from autotune.planning.view import Kind, MachineResources
-from autotune.storage.formats import SIMULATED
+from autotune.storage.formats import SIMULATED, JobSpec
+from autotune.storage.paths import Workspace
+from autotune.workers.cluster import placement
 
 _LIMIT_FACTOR = 2.0
 
@@ -35,9 +36,11 @@ def cpus(config: Config) -> MachineResources:
     return MachineResources(tuple(cpu for cpu in lent if cpu not in idle), ("cpu",), kept)
 
 
-def job_device(target: Mapping[str, Any]) -> str:
-    """The kind of device that a job for a target is measured on."""
-    kind = str(target["kind"])
+def job_device(workspace: Workspace, config: Config, spec: JobSpec) -> str:
+    """The kind of device that a job is measured on."""
+    if config.cluster.engine:
+        return placement.job_device(workspace, spec)
+    target, kind = spec.target, spec.target_kind
     if kind == gpus.KIND:
         return gpus.device_kind(str(target.get("arch", "")), gpus.cuda_devices())
     return "cpu" if kind == "llvm" else kind
@@ -50,13 +53,7 @@ def threads(config: Config) -> int:
 
 def lease_names(config: Config, cpus: Iterable[int], device: str) -> list[str]:
     """The resources that a stage on these CPUs leases, and a measurement on this device. `cpu` is its CPUs."""
-    name = simulated_cpu_name if config.machine.simulated_cpus else cpu_name
-    return [*map(name, cpus), *([gpus.lock_name(device)] if device not in ("", "cpu") else [])]
-
-
-def simulated_cpu_name(cpu: int) -> str:
-    """The resource name of a CPU slot that does not exist."""
-    return f"simcpu-{cpu}"
+    return resource_names(cpus, device, simulated=bool(config.machine.simulated_cpus))
 
 
 def limit_s(config: Config, kind: Kind, candidates: int) -> float:

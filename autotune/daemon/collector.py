@@ -60,6 +60,8 @@ class Collector:
                 self.pause.begin(report.reason)
             elif report.outcome == "unfit":  # nor is this
                 self.queue.block(job, report.reason)
+            elif report.outcome == "lost":  # nor this: it runs again, elsewhere
+                self._take_loss(job, view, report)
             elif report.outcome == "done":
                 self.pause.end()
                 self.queue.unblock(job)
@@ -78,6 +80,10 @@ class Collector:
         if kind == "measure":
             self.busy = str(report.summary.get("busy", ""))
             _LOG.info("%s: %s", job.paths.folder.name, job.progress.line(id.task, report.summary))
+
+    def _take_loss(self, job: QueuedJob, view: RunningView, report: StageReport) -> None:
+        diagnosis = job.journal.stage_failed(view, report)
+        _LOG.warning("%s task %d round %d: %s", job.paths.folder.name, view.id.task, view.id.round, diagnosis)
 
     def _take_failure(self, job: QueuedJob, view: RunningView, report: StageReport) -> None:
         id = view.id

@@ -15,6 +15,7 @@ from autotune.daemon.queued_job import QueuedJob
 from autotune.daemon.running import RunningStages
 from autotune.machine.leases import lease_holders
 from autotune.planning import policies
+from autotune.planning.budget import ended
 from autotune.planning.estimates import Estimates
 from autotune.planning.planner import Planner
 from autotune.planning.view import JobView, MachineResources, Plan, RunningView, Start
@@ -67,7 +68,10 @@ class Dispatcher:
         self.changes.unplanned, self.changes.unpublished = False, True
         self._plan_by = clock + max(0.0, min(_PLAN_EVERY_S, self.hours.changes_at(now) - now))
         running = self.running.views
-        planner = self._planner_of(capacity.machine(self.config))
+        machine = self.running.runner.machine() or capacity.machine(self.config)
+        if not machine.cpus:
+            return self._wait_for_nodes()
+        planner = self._planner_of(machine)
         self.plan = self.hours.explained(self._up_to_date(planner, running, now), now)
         for start in self.plan.starts:
             self._start(start)
@@ -91,6 +95,13 @@ class Dispatcher:
     def _views(self, jobs: list[QueuedJob], running: list[RunningView]) -> list[JobView]:
         busy = {stage.id.job for stage in running}
         return [job.last_view() for job in jobs if not job.over or job.id in busy]
+
+    def _wait_for_nodes(self) -> None:
+        """Start nothing, as a cluster without nodes can run nothing."""
+        reason, jobs = Reason("no-node", detail=self.running.runner.trouble()), self.queue.startable
+        waiting = [job.id for job in jobs if ended(job.view(), self.running.views) is None]
+        self.plan = Plan((), dict.fromkeys(waiting, reason))
+        self.stalled = not waiting and not self.running
 
     def _planner_of(self, machine: MachineResources) -> Planner:
         """The planner, which keeps what has not changed since the last tick; a new one for a changed machine."""

@@ -34,6 +34,7 @@ from autotune.storage.paths import Workspace
 from autotune.storage.quarantine import Quarantine
 from autotune.storage.room import private_folder
 from autotune.tvm_backend.load import check_versions
+from autotune.workers.cluster.runner import ClusterRunner
 from autotune.workers.pool import WorkerPool
 from autotune.workers.runner import StageRunner
 
@@ -114,6 +115,8 @@ class Daemon:
 
     def _local_workers(self) -> StageRunner:
         check_versions()
+        if self.config.cluster.engine:
+            return ClusterRunner(self.workspace, self.config)
         settings = self.config.daemon
         log_bytes = settings.log_mb * 1_000_000
         return WorkerPool(self.workspace, settings.stop_grace_s, settings.worker_stages, log_bytes)
@@ -220,12 +223,14 @@ class Daemon:
     def _collect(self) -> None:
         """Wait for reports, a signal or the next poll, and take in what came."""
         descriptors = [self._interrupts.descriptor, *self._runner.descriptors()]
-        readable = self.clock.wait(descriptors, self.config.daemon.poll_s)
+        readable, nodes = self.clock.wait(descriptors, self.config.daemon.poll_s), self._runner.nodes()
         if self._interrupts.descriptor in readable:
             self._interrupts.drain()
         for report in self._runner.reports(readable):
             with self._pausing():
                 self._collector.take(report)
+        if self._runner.nodes() is not nodes:
+            self._changes.note()
 
     def _stop_soon(self) -> None:
         """Start nothing more; what runs may finish within the grace."""

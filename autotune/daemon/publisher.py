@@ -73,7 +73,8 @@ class Publisher:
             self.changes.unpublished = False
             planner, waits = self.dispatcher.planner, {**self.dispatcher.plan.waits, **self.queue.excluded}
             # The status file comes first: it is small and may still fit on a full disk.
-            self.status_file.publish(planner, running, waits, stopping, self.pause.trouble, self.collector.busy)
+            trouble, busy, nodes = self.pause.trouble, self.collector.busy, self.running.runner.nodes()
+            self.status_file.publish(planner, running, waits, stopping, trouble, busy, nodes)
             self._left |= dict.fromkeys(self.queue.jobs)
         self._publish_jobs(running, now + (_LAST_S if last else _AT_ONCE_S if running else _IDLE_S))
 

@@ -219,7 +219,7 @@ class QueuedJob:
     def _new_view(self) -> JobView:
         view = JobView(
             id=self.id,
-            device=capacity.job_device(self.spec.target),
+            device=capacity.job_device(self.trials.workspace, self.config, self.spec),
             tasks=tuple(_task_view(self, index) for index in range(len(self.spec.tasks))),
             stages=self.rounds.views,
             trials=self.spec.trials,

@@ -11,7 +11,7 @@ from autotune.planning.planner import Planner
 from autotune.planning.view import RunningView
 from autotune.reasons import Reason
 from autotune.storage import formats
-from autotune.storage.formats import DaemonInfo, RunningStage
+from autotune.storage.formats import ClusterNode, DaemonInfo, RunningStage
 from autotune.storage.identity import Identity
 from autotune.storage.paths import Workspace
 
@@ -48,6 +48,7 @@ class StatusFile:
         stopping: bool,
         trouble: str,
         busy: str,
+        nodes: tuple[ClusterNode, ...] = (),
     ) -> None:
         """Write the file, if anything in it has changed.
 
@@ -58,6 +59,7 @@ class StatusFile:
             stopping: Whether the daemon starts nothing more.
             trouble: Why it pauses; empty if it does not.
             busy: What disturbed the last measurement; empty if nothing did.
+            nodes: The nodes of the cluster; none without one.
 
         Raises:
             DiskProblem: The file could not be written. The next call tries again.
@@ -68,6 +70,7 @@ class StatusFile:
         if planner is not None:
             machine = planner.machine
             info = replace(info, cpus=machine.cpus, devices=machine.devices, ends=self._ends(planner, running))
+        info = replace(info, nodes=nodes)
         if info != self.info:
             formats.write(self.workspace.daemon_info, info)
             self.info = info

@@ -19,7 +19,7 @@ from autotune.planning.board import Board
 from autotune.planning.planned_job import PlannedJob
 from autotune.planning.policy import Policy
 from autotune.planning.urgency import AGING_S, STAGE_ORDER, turn
-from autotune.planning.view import JobView, StageId
+from autotune.planning.view import JobView, StageId, measures_on_cpus
 
 # Jobs whose turns are this close share the machine under a policy that uses estimates, as under `predictive`.
 _SAME_TURN_S = AGING_S / 8
@@ -111,8 +111,9 @@ def _seconds_left(job: PlannedJob, board: Board) -> _SecondsLeft:
     for stage in job.running.values():
         expected = job.seconds(stage.kind, stage.count or _candidates(job.view, stage.id), stage.id.task)
         done[stage.kind] += min(expected, max(0.0, board.now - stage.started_at))
-    # A measurement on the CPU takes all CPUs.
-    more_cpus = len(board.machine.cpus) - 1 if job.view.device == "cpu" and board.machine.drains else 0
+    # A measurement on the CPU takes all CPUs of a machine.
+    drains = measures_on_cpus(job.view.device) and board.machine.drains
+    more_cpus = len(board.machine.cpu_device) - 1 if drains else 0
     cpu_s, device_s, passed = remaining.cpu_ms / 1000, remaining.device_ms / 1000, sum(done.values())
     serial_s = max(0.0, cpu_s - more_cpus * device_s - passed)
     chain_s = max(0.0, remaining.chain_ms / 1000 - max(done.values()))

@@ -11,7 +11,17 @@ from autotune.planning.gain import expected_gain, is_open
 from autotune.planning.queues import QueueName, ReadyStage
 from autotune.planning.remaining import RemainingWork
 from autotune.planning.urgency import STAGE_ORDER
-from autotune.planning.view import ON_DEVICE, JobView, Kind, MachineResources, RunningView, StageId, StageView, TaskView
+from autotune.planning.view import (
+    ON_DEVICE,
+    JobView,
+    Kind,
+    MachineResources,
+    RunningView,
+    StageId,
+    StageView,
+    TaskView,
+    measures_on_cpus,
+)
 from autotune.reasons import Reason
 
 # The first batch of a task is large enough that building and measuring it takes this many times as long as its search
@@ -184,7 +194,7 @@ class PlannedJob:
             round(1000 * self.seconds(kind, view.trials_per_round)) for kind in ("search", "build", "measure", "train")
         )
         confirm = round(1000 * self.seconds("confirm", 1))
-        measure_cpus = len(machine.cpus) if view.device == "cpu" and machine.drains else 1
+        measure_cpus = len(machine.cpu_device) if measures_on_cpus(view.device) and machine.drains else 1
         open_tasks = self._count_open()
         left = max(0, view.trials - view.trials_done - self.trials_in_flight)
         new_rounds = -(-left // view.trials_per_round) if open_tasks else 0

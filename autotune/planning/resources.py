@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from autotune.planning.view import MachineResources
+from autotune.planning.view import MachineResources, measures_on_cpus
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Slots:
             heapq.heappush(self._heap, slot)
 
 
-class ResourcePool:
-    """The CPUs that stages share, the CPUs set aside for measurements, and the devices of each kind."""
+class MachinePool:
+    """The CPUs of one machine that stages share, those set aside for measurements, and its devices of each kind."""
 
     def __init__(self, machine: MachineResources) -> None:
         self.machine = machine
@@ -56,9 +56,26 @@ class ResourcePool:
             name: (kind, slot) for kind, names in machine.kinds.items() for slot, name in enumerate(names)
         }
 
+    @property
+    def free_cpus(self) -> int:
+        """How many of the shared CPUs are free."""
+        return self._shared.free
+
+    @property
+    def holders(self) -> int:
+        """How many stages hold its shared CPUs, counted for each CPU."""
+        return sum(self._shared.holders)
+
     def free_devices(self, kind: str) -> int:
         """Return how many devices of a kind are free."""
         return self._devices[kind].free if kind in self._devices else 0
+
+    def serves(self, kind: str) -> bool:
+        """Return whether it may run the stages that only compute of jobs that measure on a kind of device.
+
+        What is compiled for the CPUs of one machine need not run on those of another, and building a task runs it.
+        """
+        return not measures_on_cpus(kind) or kind in self._devices
 
     def for_cpu_stage(self) -> Allocation | None:
         """Return a free CPU for a search, build or training; None if there is none."""
@@ -71,7 +88,7 @@ class ResourcePool:
         if slot is None:
             return None
         device = self.machine.kinds[kind][slot]
-        if kind == "cpu":
+        if measures_on_cpus(kind):
             drained = not self.machine.drains or self._shared.free == len(self.machine.cpus)
             return Allocation(self.machine.cpu_device, device) if drained else None
         cpu = self.for_cpu_stage()
@@ -88,7 +105,8 @@ class ResourcePool:
             return Allocation(self.machine.shared_cpus)
         names, holders = self.machine.kinds[kind], self._devices[kind].holders
         slot = min(range(len(names)), key=lambda slot: (holders[slot], slot))
-        return Allocation(self.machine.cpu_device if kind == "cpu" else self.machine.shared_cpus, names[slot])
+        cpus = self.machine.cpu_device if measures_on_cpus(kind) else self.machine.shared_cpus
+        return Allocation(cpus, names[slot])
 
     def take(self, cpus: Iterable[int], device: str) -> None:
         """Take CPUs and a device. Names that the machine does not share are ignored."""
@@ -107,3 +125,65 @@ class ResourcePool:
         if device in self._device_slots:
             kind, slot = self._device_slots[device]
             self._devices[kind].give_back(slot)
+
+
+class ResourcePool:
+    """The CPUs and devices of all machines. A stage gets its CPUs and its device on one of them."""
+
+    def __init__(self, machine: MachineResources) -> None:
+        self._pools = [MachinePool(part) for part in machine.parts]
+
+    def free_devices(self, kind: str) -> int:
+        """Return how many devices of a kind are free."""
+        return sum(pool.free_devices(kind) for pool in self._pools)
+
+    def to_drain(self, kind: str) -> list[MachinePool]:
+        """Return the machines that must run nothing else for a measurement on CPUs of a kind, and do not measure now.
+
+        Those come first that have the most free CPUs.
+        """
+        found = [pool for pool in self._pools if pool.machine.drains and pool.free_devices(kind)]
+        return sorted(found, key=lambda pool: -pool.free_cpus)
+
+    def with_free_cpus(self, draining: Collection[MachinePool], among: bool) -> list[MachinePool]:
+        """Return the machines with a free CPU: those that drain, if `among` is true, or the others."""
+        return [pool for pool in self._pools if pool.free_cpus and (pool in draining) is among]
+
+    def for_cpu_stage(self, kind: str, pools: Iterable[MachinePool]) -> Allocation | None:
+        """Return a CPU for a stage that only computes, on the machine with the most free ones.
+
+        Args:
+            kind: The kind of device that its job measures on.
+            pools: The machines to choose from.
+        """
+        if len(self._pools) == 1:
+            return self._pools[0].for_cpu_stage()
+        best = max((pool for pool in pools if pool.serves(kind)), key=lambda pool: pool.free_cpus, default=None)
+        return best.for_cpu_stage() if best is not None else None
+
+    def for_measurement(self, kind: str, draining: Collection[MachinePool]) -> Allocation | None:
+        """Return a free device of a kind with the CPUs that measuring on it takes; None if there is none.
+
+        On a machine that drains, only a measurement on its CPUs starts.
+        """
+        for pool in self._pools:
+            if pool not in draining or measures_on_cpus(kind):
+                allocation = pool.for_measurement(kind)
+                if allocation is not None:
+                    return allocation
+        return None
+
+    def overcommitted(self, kind: str, measures: bool) -> Allocation:
+        """Return CPUs, free or not, of the machine with the fewest holders; see `MachinePool.overcommitted`."""
+        able = [pool for pool in self._pools if (kind in pool.machine.kinds if measures else pool.serves(kind))]
+        return min(able or self._pools, key=lambda pool: pool.holders).overcommitted(kind, measures)
+
+    def take(self, cpus: Iterable[int], device: str) -> None:
+        """Take CPUs and a device. Names that no machine shares are ignored."""
+        for pool in self._pools:
+            pool.take(cpus, device)
+
+    def give_back(self, cpus: Iterable[int], device: str) -> None:
+        """Give back what `take` took."""
+        for pool in self._pools:
+            pool.give_back(cpus, device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.planning.board import Board
 from autotune.planning.planned_job import PlannedJob
 from autotune.planning.queues import ReadyStage
-from autotune.planning.resources import Allocation
+from autotune.planning.resources import Allocation, MachinePool
 from autotune.planning.view import RunningView, Start
 
 
@@ -31,42 +31,46 @@ class Scheduler:
         Returns:
             The stages to start, in the order of the choice.
         """
-        board, starts, late = self._board, list[Start](), list[PlannedJob]()
+        board, starts = self._board, list[Start]()
+        late, elsewhere = list[PlannedJob](), list[PlannedJob]()
         board.now = now
         board.refresh()
         while (chosen := self._choose()) is not None:
             ready, allocation = chosen
-            if ends_by is not None and board.ends_at(ready) > ends_by:
+            if allocation is None or (ends_by is not None and board.ends_at(ready) > ends_by):
                 job = board.jobs[ready.job]
                 board.queues_of(ready.device).queues[ready.queue].remove(job.queued.pop(ready.queue))
-                late.append(job)
+                (late if allocation else elsewhere).append(job)
                 continue
             starts.append(self._start(ready, allocation))
             board.refresh()
-        for job in late:  # back into the queues at the next refresh
+        for job in [*late, *elsewhere]:  # back into the queues at the next refresh
             board.put_job(job.view)
         self.late = frozenset(job.view.id for job in late)
         return starts
 
-    def _choose(self) -> tuple[ReadyStage, Allocation] | None:
+    def _choose(self) -> tuple[ReadyStage, Allocation | None] | None:
+        """Return a stage and what it runs on: None if no machine with free CPUs may run it."""
         if not self._policy.leases:
             return self._choose_overcommitted()
         board = self._board
         draining = self._draining()
         for kind in board.machine.kinds:
             queues = board.queues.get(kind)
-            if queues and queues.queues["measure"].count and not (draining and kind != "cpu"):
-                allocation = board.pool.for_measurement(kind)
+            if queues and queues.queues["measure"].count:
+                allocation = board.pool.for_measurement(kind, draining)
                 ready = self._policy.pick_measurement(kind, board) if allocation else None
                 if ready is not None and allocation is not None:
                     return ready, allocation
-        allocation = board.pool.for_cpu_stage()
-        if allocation is None:
-            return None
-        ready = self._policy.pick_while_draining(board) if draining else self._policy.pick_cpu_stage(board)
-        return (ready, allocation) if ready else None
+        ready, pools = None, board.pool.with_free_cpus(draining, among=False)
+        if pools:
+            ready = self._policy.pick_cpu_stage(board)
+        if ready is None and draining:
+            pools = board.pool.with_free_cpus(draining, among=True)
+            ready = self._policy.pick_while_draining(board) if pools else None
+        return (ready, board.pool.for_cpu_stage(ready.device, pools)) if ready else None
 
-    def _choose_overcommitted(self) -> tuple[ReadyStage, Allocation] | None:
+    def _choose_overcommitted(self) -> tuple[ReadyStage, Allocation | None] | None:
         board = self._board
         for kind in board.machine.kinds:
             ready = self._policy.pick_measurement(kind, board)
@@ -75,16 +79,17 @@ class Scheduler:
         ready = self._policy.pick_cpu_stage(board)
         return (ready, board.pool.overcommitted(ready.device, measures=False)) if ready else None
 
-    def _draining(self) -> bool:
-        """Return whether to let the running stages end, so that the CPUs become free for a measurement on them."""
-        machine, pool = self._board.machine, self._board.pool
-        if "cpu" not in machine.kinds or not machine.drains or not pool.free_devices("cpu"):
-            return False
-        batches = self._board.queues_of("cpu").ready_batches
-        if not batches:
-            return False
-        enough = batches >= self._policy.gather_per_cpu * len(machine.cpus)
-        return enough or self._policy.pick_cpu_stage(self._board) is None
+    def _draining(self) -> list[MachinePool]:
+        """Return the machines on which to let the running stages end, to have all their CPUs for a measurement."""
+        board, found = self._board, list[MachinePool]()
+        for kind in board.machine.cpu_kinds:
+            batches = board.queues_of(kind).ready_batches
+            pools = board.pool.to_drain(kind) if batches else []
+            if pools:
+                enough = batches // (self._policy.gather_per_cpu * len(pools[0].machine.cpus))
+                idle = enough < len(pools) and self._policy.pick_cpu_stage(board) is None
+                found += pools if idle else pools[:enough]
+        return found
 
     def _start(self, ready: ReadyStage, allocation: Allocation) -> Start:
         board, stage = self._board, ready.stage

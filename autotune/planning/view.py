@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from autotune.reasons import Reason
@@ -141,26 +143,45 @@ class MachineResources:
         cpus: All CPUs.
         devices: The devices to measure on, such as `cpu`, `cuda:0`, `cuda:1`.
         measure_cpus: CPUs set aside for measurements on the `cpu`. If empty, such a measurement takes all CPUs.
+        nodes: The machines that these are on, if there are several. Their CPUs and devices have different names, and a
+            stage has its CPUs and its device on one of them.
     """
 
     cpus: tuple[int, ...]
     devices: tuple[str, ...] = ("cpu",)
     measure_cpus: tuple[int, ...] = ()
+    nodes: tuple[MachineResources, ...] = ()
+
+    @classmethod
+    def of_nodes(cls, nodes: Iterable[MachineResources]) -> MachineResources:
+        """Return several machines as one."""
+        nodes = tuple(nodes)
+        cpus, kept = chain(*(node.cpus for node in nodes)), chain(*(node.measure_cpus for node in nodes))
+        return cls(tuple(cpus), tuple(chain(*(node.devices for node in nodes))), tuple(kept), nodes)
+
+    @cached_property
+    def parts(self) -> tuple[MachineResources, ...]:
+        """The machines, each by itself."""
+        return self.nodes or (self,)
 
     @cached_property
     def shared_cpus(self) -> tuple[int, ...]:
         """The CPUs for every stage except measurements on the `cpu`."""
+        if self.nodes:
+            return tuple(chain(*(node.shared_cpus for node in self.nodes)))
         return tuple(cpu for cpu in self.cpus if cpu not in set(self.measure_cpus)) or self.cpus
 
     @cached_property
     def cpu_device(self) -> tuple[int, ...]:
-        """The CPUs that a measurement on the `cpu` has to itself."""
+        """The CPUs that a measurement on the `cpu` has to itself: of several machines, those of the largest."""
+        if self.nodes:
+            return max((node.cpu_device for node in self.nodes), key=len)
         return self.cpus if self.shared_cpus == self.cpus else self.measure_cpus
 
     @cached_property
     def drains(self) -> bool:
         """Whether all other stages must end before a measurement on the `cpu`, because both use the same CPUs."""
-        return self.cpu_device == self.cpus
+        return any(node.drains for node in self.nodes) if self.nodes else self.cpu_device == self.cpus
 
     @cached_property
     def kinds(self) -> dict[str, tuple[str, ...]]:
@@ -169,6 +190,16 @@ class MachineResources:
         for device in self.devices:
             by_kind[device_kind(device)] = (*by_kind.get(device_kind(device), ()), device)
         return by_kind
+
+    @cached_property
+    def cpu_kinds(self) -> tuple[str, ...]:
+        """The kinds of devices that are the CPUs of a machine."""
+        return tuple(kind for kind in self.kinds if measures_on_cpus(kind))
+
+
+def measures_on_cpus(kind: str) -> bool:
+    """Return whether devices of a kind are the CPUs of a machine: `cpu`, or `cpu-` and which ones."""
+    return kind == "cpu" or kind.startswith("cpu-")
 
 
 def device_kind(device: str) -> str:

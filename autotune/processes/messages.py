@@ -4,6 +4,8 @@
     worker  -> daemon           Ready or Fatal, once; then a StageReport for every stage
     stage   -> worker           StageBegan, then a StageReport
     command -> one-shot process ImportRequest or ExportRequest
+    daemon  -> cluster bridge   RunStage, KillStage
+    cluster bridge -> daemon    Ready or Fatal, once; then ClusterNodes and StageReport
     one-shot process -> command ProgressStep, any number; then ImportAnswer, ExportAnswer or WorkFailed
 
 On the wire a message is a JSON object with its fields and its `type`. Both ends are always of the same version:
@@ -17,9 +19,9 @@ from typing import Any, Literal, Protocol
 
 from autotune.processes import channel
 from autotune.processes.channel import MessageReader
-from autotune.storage.formats import Entry, InputSpec, Kind, ShapeBinding, TaskSpec, from_json, to_json
+from autotune.storage.formats import ClusterNode, Entry, InputSpec, Kind, ShapeBinding, TaskSpec, from_json, to_json
 
-StageOutcome = Literal["done", "failed", "busy", "blocked", "unfit", "crashed", "timeout"]
+StageOutcome = Literal["done", "failed", "busy", "blocked", "unfit", "crashed", "timeout", "lost"]
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ class StageReport:
     Attributes:
         outcome: `done`; `failed` with an error; `busy`: its resources are leased by somebody else; `blocked`:
             nothing can run now, because the disk is full, say; `unfit`: this machine cannot work for the target of
-            its job; `crashed`: its process died; `timeout`.
+            its job; `crashed`: its process died; `timeout`; `lost`: the machine that it ran on is
+            gone, or does not answer.
         seconds: how long it ran, from when it held its leases.
         waited: how many seconds it waited for them before.
         summary: what a stage that is `done` returned.
@@ -101,6 +104,13 @@ class StageReport:
     reason: str = ""
     tried: str = ""
     waited: float = 0.0
+
+
+@dataclass(frozen=True)
+class ClusterNodes:
+    """The nodes of the cluster have changed: all of them as they are now."""
+
+    nodes: tuple[ClusterNode, ...]
 
 
 @dataclass(frozen=True)
@@ -228,6 +238,7 @@ Message = (
     | Ready
     | Fatal
     | StageReport
+    | ClusterNodes
     | ImportRequest
     | ImportAnswer
     | ExportRequest
@@ -243,6 +254,7 @@ _TYPES: dict[str, type[Message]] = {
     "ready": Ready,
     "fatal": Fatal,
     "report": StageReport,
+    "nodes": ClusterNodes,
     "import": ImportRequest,
     "imported": ImportAnswer,
     "export": ExportRequest,

@@ -339,6 +339,32 @@ class RunningStage:
     device: str = ""
 
 
+# The CPUs of the nodes of a cluster are numbered from multiples of this on.
+CPUS_APART = 10_000
+NodeState = Literal["joining", "serving", "refused", "lost"]
+
+
+@dataclass(frozen=True)
+class ClusterNode:
+    """A node of a cluster, as its daemon sees it.
+
+    Attributes:
+        state: `joining`: it is being prepared; `serving`: stages run on it; `refused`: it cannot be used as it is;
+            `lost`: it does not answer any more.
+        detail: Why it is in this state.
+        cpus: The numbers that its CPUs have for the daemon.
+        measure_cpus: Those of them that are kept for measurements.
+        devices: The names that its devices have for the daemon.
+    """
+
+    name: str
+    state: NodeState
+    detail: str = ""
+    cpus: tuple[int, ...] = ()
+    measure_cpus: tuple[int, ...] = ()
+    devices: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class DaemonInfo:
     """Who the daemon of a workspace is and what it is doing.
@@ -350,6 +376,7 @@ class DaemonInfo:
         ends: When the jobs are expected to end, in epoch seconds, by job id.
         trouble: Why it starts nothing for now.
         busy: What disturbed the last measurement.
+        nodes: The nodes of its cluster; none without one.
     """
 
     FORMAT = ("autotune-daemon", 2)
@@ -366,6 +393,7 @@ class DaemonInfo:
     ends: dict[str, Annotated[float, moment()]] = field(default_factory=dict)
     trouble: str = ""
     busy: str = ""
+    nodes: tuple[ClusterNode, ...] = ()
 
 
 @dataclass(frozen=True)

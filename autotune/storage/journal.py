@@ -79,7 +79,7 @@ class StageDone(StageEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class StageFailed(StageEvent):
-    """A stage failed. `outcome` is failed, crashed or timeout; version 1 had it in `detail`, the error."""
+    """A stage failed. `outcome` is failed, crashed, timeout or lost; version 1 had it in `detail`, the error."""
 
     EVENT: ClassVar[EventKind] = EventKind.STAGE_FAILED
 

@@ -35,7 +35,7 @@ WORKSPACE/
     daemon.jsonl                   when a daemon served this workspace
     tuning/TARGET/HASH.reference.npz  the task's outputs for random inputs; derived, may be deleted
     quarantine.jsonl               candidates that crashed, hung, ran out of memory or computed wrong results
-    daemon.log, worker-KIND.log    text for people; with .1 at the end what was there before
+    daemon.log, worker-KIND.log, worker-ray.log    text for people; with .1 at the end what was there before
 """
 
 from __future__ import annotations

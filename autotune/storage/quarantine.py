@@ -26,8 +26,11 @@ class Quarantine:
 
     def failures(self, target_kind: str) -> dict[str, Failure]:
         """Return the failures of the candidates quarantined for a kind of target, by hash. Skip damaged lines."""
-        entries = filter(None, map(_entry, self._log.read()))
-        return {entry.hash: entry.failure for entry in entries if entry.target.get("kind") == target_kind}
+        return {entry.hash: entry.failure for entry in self.entries() if entry.target.get("kind") == target_kind}
+
+    def entries(self) -> list[Quarantined]:
+        """Return all entries, oldest first. Skip damaged lines."""
+        return list(filter(None, map(_entry, self._log.read())))
 
     def add(self, entries: Sequence[Quarantined]) -> None:
         """Add candidates whose failures are harmful; they are durable when this returns.

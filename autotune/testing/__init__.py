@@ -1,4 +1,4 @@
-"""The contract suite for search strategies: tests that every strategy must pass, for pytest.
+"""The contract suites: tests that every search strategy must pass, and every runner of stages, for pytest.
 
 A strategy of your own is tested by a subclass in one of your test files:
 
@@ -12,6 +12,9 @@ Each promise of `autotune.strategies.base` is one test, with each sampler: new, 
 the same batch for the same view and seed, also after a restart; spaces of one configuration, and spaces that are used
 up; no trials, and only failed ones. `Landscape`, the task that they run on, is there for tests of your own.
 
+A runner of stages is tested in the same way by a subclass of `StageRunnerContract` that makes it in a fixture. Each
+promise of `autotune.workers.runner` is one test.
+
 pytest must be installed. Neither TVM nor a workspace is needed.
 """
 
@@ -19,5 +22,6 @@ from __future__ import annotations
 
 from autotune.testing.contract import StrategyContract
 from autotune.testing.landscape import Landscape, make_space
+from autotune.testing.runners import StageRunnerContract
 
-__all__ = ["Landscape", "StrategyContract", "make_space"]
+__all__ = ["Landscape", "StageRunnerContract", "StrategyContract", "make_space"]

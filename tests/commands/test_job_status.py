@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from autotune.commands import render
 from autotune.commands.job_status import (
     JobStatus,
     ResourceStatus,
@@ -22,6 +25,7 @@ from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import (
+    ClusterNode,
     Control,
     DaemonInfo,
     Entry,
@@ -233,7 +237,7 @@ class TestResources:
             window="22:00-07:00",
             cpus=(0,),
         )
-        idle = {"resource": "cpu 0", "job": None, "task": None, "round": None, "stage": "", "since": None}
+        idle = {"resource": "cpu 0", "job": None, "task": None, "round": None, "stage": "", "since": None, "node": ""}
         assert json.loads(json.dumps(daemon_json(info))) == {
             "version": 1,
             "pid": 7,
@@ -245,7 +249,37 @@ class TestResources:
             "busy": "",
             "resources": [idle],
             "waits": {"2": "why"},
+            "nodes": [],
         }
+
+    def test_of_a_cluster_it_says_what_each_node_does_and_why_others_do_not_serve(self) -> None:
+        nodes = (
+            ClusterNode("n1", "serving", "", (10_000, 10_003), (), ("simulated:n1/gpu0", "cpu-EPYC-2:n1")),
+            ClusterNode("n2", "refused", "it has apache-tvm 0.26 in place of 0.27"),
+            ClusterNode("n3", "lost"),
+        )
+        stages = (RunningStage(1, 0, 0, "measure", (10_003,), 0.0, "simulated:n1/gpu0"),)
+        info = DaemonInfo({"pid": 7}, 0.0, "predictive", running=stages, cpus=(10_000, 10_003), nodes=nodes)
+        found = [(item.node, item.resource, item.job) for item in resources(info)]
+        assert found == [("n1", "cpu 0", None), ("n1", "cpu 3", 1), ("n1", "simulated:n1/gpu0", 1)]
+        assert render.absent_nodes(info) == [
+            "node n2 is refused: it has apache-tvm 0.26 in place of 0.27",
+            "node n3 is lost",
+        ]
+        told = daemon_json(info)["nodes"]
+        assert [(node["name"], node["state"]) for node in told] == [
+            ("n1", "serving"),
+            ("n2", "refused"),
+            ("n3", "lost"),
+        ]
+        assert "n1 cpu 3" in _printed(render.resources(info))
+        assert formats.from_json(DaemonInfo, formats.to_json(info)) == info
+
+
+def _printed(table: Any) -> str:
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(table)
+    return console.export_text()
 
 
 class TestDaemon:

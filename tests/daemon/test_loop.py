@@ -17,11 +17,13 @@ from autotune.daemon.clock import DaemonClock
 from autotune.daemon.loop import Daemon
 from autotune.daemon.watch import nudge
 from autotune.errors import TimedOut
+from autotune.planning.view import MachineResources
 from autotune.processes.messages import RunStage, StageReport
 from autotune.reasons import Reason
 from autotune.storage import formats
-from autotune.storage.formats import Control, JobState, StageFile
+from autotune.storage.formats import ClusterNode, Control, JobState, StageFile
 from autotune.storage.job_files import read_confirmation
+from autotune.storage.journal import StageFailed, read
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.workers.runner import StageRunner
 
@@ -74,6 +76,22 @@ class ScriptedRunner(StageRunner):
 
     def stop(self) -> None:
         self.stopped = True
+
+
+class ClusterRunner(ScriptedRunner):
+    """Runs stages on a cluster of one node, which serves or does not."""
+
+    serving: ClusterNode | None = None
+
+    def machine(self) -> MachineResources:
+        node = self.serving
+        return MachineResources(node.cpus, node.devices) if node else MachineResources((), ())
+
+    def nodes(self) -> tuple[ClusterNode, ...]:
+        return (self.serving,) if self.serving else ()
+
+    def trouble(self) -> str:
+        return "n1 joining"
 
 
 @pytest.fixture
@@ -152,6 +170,36 @@ def test_a_stage_whose_cpus_somebody_has_is_tried_again_a_second_later_without_e
     assert all(1.0 <= later - sooner <= 2.0 for sooner, later in pairwise(moments))
     assert {stage.attempt for _, stage in runner.started} == {0}
     assert state(job).state == "running"
+
+
+def test_a_stage_that_is_lost_with_its_machine_runs_again_and_is_not_blamed(
+    workspace: Workspace, clock: ManualClock, job: JobPaths
+) -> None:
+    runner = ScriptedRunner(clock, lambda stage: StageReport(stage.id, "lost", reason="node n1 is lost"))
+    with pytest.raises(TimedOut):
+        daemon(workspace, clock, runner, drain=True, until=NOON + 20).run()
+    assert len(runner.started) > 10
+    assert {stage.attempt for _, stage in runner.started} == {0}
+    losses = [event for event in read(job.journal) if isinstance(event, StageFailed)]
+    assert {(event.outcome, event.detail) for event in losses} == {("lost", "node n1 is lost")}
+
+
+def test_a_cluster_starts_nothing_without_nodes_and_goes_on_as_soon_as_one_serves(
+    workspace: Workspace, clock: ManualClock, job: JobPaths
+) -> None:
+    runner = ClusterRunner(clock, lambda stage: StageReport(stage.id, "failed", reason="no kernel"))
+    with pytest.raises(TimedOut):
+        daemon(workspace, clock, runner, drain=True, until=NOON + 20).run()
+    assert not runner.started
+    assert state(job).reason == Reason("no-node", detail="n1 joining")
+    runner.serving = ClusterNode("n1", "serving", "", (10_000,), (), ("simulated:n1/gpu0",))
+    assert daemon(workspace, clock, runner, drain=True).run() == 1
+    assert {stage.cpus for _, stage in runner.started} == {(10_000,)}
+
+
+def test_a_drained_cluster_without_nodes_is_left(workspace: Workspace, clock: ManualClock) -> None:
+    runner = ClusterRunner(clock, lambda stage: None)
+    assert daemon(workspace, clock, runner, drain=True).run() == 0
 
 
 def test_a_disk_that_takes_nothing_is_tried_less_and_less_often(

@@ -11,6 +11,7 @@ from autotune.errors import InvalidData
 from autotune.processes import messages
 from autotune.processes.channel import MessageReader
 from autotune.processes.messages import (
+    ClusterNodes,
     ExportAnswer,
     ExportRequest,
     Fatal,
@@ -25,7 +26,7 @@ from autotune.processes.messages import (
     StageReport,
     WorkFailed,
 )
-from autotune.storage.formats import Entry, InputSpec, ShapeBinding, TaskSpec
+from autotune.storage.formats import ClusterNode, Entry, InputSpec, ShapeBinding, TaskSpec
 
 INPUT = InputSpec("x", (1, 3), "float32")
 TASK = TaskSpec("conv", "0abc", 2, "1x3", 0.5, True)
@@ -39,6 +40,7 @@ SAMPLES: list[Message] = [
     Fatal("this TVM was never tested"),
     StageReport(7, "done", 1.5, {"built": 3, "best_us": None}),
     StageReport(8, "crashed", reason="killed by SIGKILL"),
+    ClusterNodes((ClusterNode("n1", "serving", "", (10_000,), (), ("cpu:n1",)), ClusterNode("n2", "lost", "gone"))),
     ImportRequest("/net.onnx", "llvm", 2, (0, 1), "/locks", (ASKED,), {"sr": 16000.0}, True, None),
     ImportAnswer({"kind": "llvm"}, "llvm-2", (INPUT,), (TASK,), (2**70,), 10, 11, ("llvm",), (ENTRY,)),
     ExportRequest("/work", "0001-net", "/lib", (0,), (1,), 2, "/locks", 1e-3, 5, 4, ("/inputs.npz",)),

@@ -13,9 +13,22 @@ import pytest
 
 from autotune.processes.messages import RunStage, StageReport
 from autotune.storage.paths import Workspace
+from autotune.testing import StageRunnerContract
 from autotune.workers.pool import WorkerPool
 
 LIMIT_S = 120.0
+
+
+class TestContract(StageRunnerContract):
+    """The pool keeps what every runner promises."""
+
+    @pytest.fixture
+    def runner(self, settings: Workspace) -> Iterator[WorkerPool]:
+        pool = WorkerPool(settings, 5.0)
+        yield pool
+        pool.stop()
+
+
 MakeFleet = Callable[[int], WorkerPool]
 
 

@@ -1,0 +1,93 @@
+"""The names that the CPUs and devices of nodes have for the daemon, and which of them a job is measured on.
+
+For the planner all nodes are one machine of several parts, so their CPUs and devices need different names. A kind of
+device says what measures, so that times of different hardware never get into one log.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from autotune.config import Config
+from autotune.machine import gpus
+from autotune.machine.hardware import cpu_model
+from autotune.processes.messages import RunStage
+from autotune.storage import device_kind
+from autotune.storage.formats import CPUS_APART, SIMULATED, ClusterNode, JobSpec
+from autotune.storage.paths import Workspace
+from autotune.workers.cluster.host import NodeFacts
+
+
+def _word(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")
+
+
+def cpu_kind(model: str, threads: int) -> str:
+    """Return the kind of device of CPUs of a model, measured on with so many threads."""
+    return f"cpu-{_word(model)}-{threads}"
+
+
+def gpu_kind(model: str) -> str:
+    """Return the kind of device of GPUs of a model."""
+    return f"{gpus.KIND}-{_word(model)}"
+
+
+def job_device(workspace: Workspace, spec: JobSpec) -> str:
+    """Return the kind of device that a job is measured on: hardware like that which it was submitted for."""
+    if spec.target_kind == SIMULATED:
+        return SIMULATED
+    if spec.target_kind == gpus.KIND:
+        known = device_kind.read(workspace, spec.target_key.partition(device_kind.PRIVATE)[0])
+        return gpu_kind(known.device if known else str(spec.target.get("arch", "")))
+    return cpu_kind(spec.machine or cpu_model(), int(spec.target.get("num-cores", 1)))
+
+
+@dataclass(frozen=True)
+class Place:
+    """One node, as the daemon numbers it.
+
+    Attributes:
+        name: Of the node.
+        number: Of the node; its CPUs are counted from `number` times `CPUS_APART` on.
+        devices: The simulated devices of the node.
+    """
+
+    name: str
+    number: int
+    facts: NodeFacts
+    devices: tuple[str, ...] = ()
+
+    def serving(self, config: Config) -> ClusterNode:
+        """Return what the daemon is told of the node."""
+        cpus, kept = (tuple(map(self._outer, numbers)) for numbers in (self.facts.cpus, self.facts.measure_cpus))
+        return ClusterNode(self.name, "serving", "", cpus, kept, tuple(self._names(config)))
+
+    def local(self, request: RunStage) -> RunStage:
+        """Return a stage with the names that the node itself has for its CPUs and its device."""
+        device = self._inner(request.device) if request.device else ""
+        return replace(request, cpus=tuple(cpu % CPUS_APART for cpu in request.cpus), device=device)
+
+    def has(self, request: RunStage) -> bool:
+        """Return whether the CPUs of a stage are on this node."""
+        return all(cpu // CPUS_APART == self.number for cpu in request.cpus)
+
+    def _names(self, config: Config) -> dict[str, str]:
+        """Return the node's names of its devices, by the daemon's."""
+        names = {f"{SIMULATED}:{self.name}/{device}": f"{SIMULATED}:{device}" for device in self.devices}
+        if config.machine.simulated_cpus:
+            return names
+        facts = self.facts
+        threads = config.measure.threads or len(facts.measure_cpus or facts.cpus)
+        names[f"{cpu_kind(facts.cpu, threads)}:{self.name}"] = "cpu"
+        for gpu in facts.gpus:
+            names[f"{gpu_kind(gpu.name)}:{self.name}/{gpu.index}"] = f"{gpus.KIND}:{gpu.index}"
+        return names
+
+    def _inner(self, device: str) -> str:
+        kind, _, rest = device.partition(":")
+        _, _, number = rest.partition("/")
+        return f"{kind.partition('-')[0]}:{number}" if number else "cpu"
+
+    def _outer(self, cpu: int) -> int:
+        return self.number * CPUS_APART + cpu

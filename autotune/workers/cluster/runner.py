@@ -1,0 +1,164 @@
+"""The daemon's runner for a cluster: it keeps a bridge to the cluster running, and never imports Ray itself."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator
+
+from autotune.config import Config
+from autotune.errors import ConfigError, disk_problem
+from autotune.planning.view import MachineResources
+from autotune.processes.channel import MessageReader
+from autotune.processes.messages import ClusterNodes, Fatal, KillStage, Message, RunStage, StageReport, receive, send
+from autotune.storage.formats import ClusterNode
+from autotune.storage.paths import Workspace
+from autotune.workers.runner import StageRunner
+
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 30.0
+_STOP_S = 10.0
+
+
+class ClusterRunner(StageRunner):
+    """Runs stages on the nodes of a Ray cluster.
+
+    A bridge that dies takes nothing with it but the stages that run: they are reported as lost, and a new bridge is
+    started, again and again.
+
+    Raises:
+        ConfigError: Ray is not installed.
+    """
+
+    def __init__(self, workspace: Workspace, config: Config) -> None:
+        if importlib.util.find_spec("ray") is None:
+            raise ConfigError("[cluster] engine = \"ray\" needs Ray; run: pip install 'autotune[ray]'")
+        self._workspace = workspace
+        self._config = config
+        self._bridge: subprocess.Popen[bytes] | None = None
+        self._answers: MessageReader | None = None
+        self._handed: set[int] = set()
+        self._unsent: list[int] = []
+        self._nodes: tuple[ClusterNode, ...] = ()
+        self._machine = MachineResources((), ())
+        self._trouble, self._fatal = "connecting", ""
+        self._retry_at, self._retry_s = 0.0, _FIRST_RETRY_S
+
+    def run(self, kind: str, request: RunStage) -> None:
+        """Hand a stage to the bridge. See `StageRunner`."""
+        self._handed.add(request.id)
+        if self._bridge is None:
+            self._unsent.append(request.id)
+        else:
+            self._send(request)
+
+    def kill_stage(self, id: int) -> None:
+        """Have a stage killed on its node. See `StageRunner`."""
+        if id in self._handed:
+            self._send(KillStage(id))
+
+    def descriptors(self) -> list[int]:
+        """The standard output of the bridge. See `StageRunner`."""
+        return [] if self._answers is None else [self._answers.descriptor]
+
+    def reports(self, readable: Collection[int]) -> Iterator[StageReport]:
+        """Yield what the bridge reports, and what became of the stages of a bridge that died. See `StageRunner`."""
+        for id in self._unsent:
+            self._handed.discard(id)
+            yield StageReport(id, "lost", reason=self._trouble)
+        self._unsent.clear()
+        if self._answers is not None and self._answers.descriptor in readable:
+            yield from filter(None, map(self._take, receive(self._answers)))
+        if self._answers is not None and self._answers.ended:
+            yield from self._give_up()
+        if self._bridge is None and time.monotonic() >= self._retry_at:
+            self._start()
+
+    def stop(self) -> None:
+        """End the bridge, which ends everything on the nodes. See `StageRunner`."""
+        bridge, self._bridge, self._answers = self._bridge, None, None
+        if bridge is None or bridge.stdin is None:
+            return
+        with contextlib.suppress(OSError):
+            bridge.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            bridge.wait(_STOP_S)
+        _kill(bridge)
+
+    def machine(self) -> MachineResources:
+        """The CPUs and devices of the nodes that serve. See `StageRunner`."""
+        return self._machine
+
+    def nodes(self) -> tuple[ClusterNode, ...]:
+        """All nodes. See `StageRunner`."""
+        return self._nodes
+
+    def trouble(self) -> str:
+        """What keeps the bridge from the cluster, or each node from serving. See `StageRunner`."""
+        if self._trouble or not self._nodes:
+            return self._trouble or "the cluster has no node with CPUs"
+        return "; ".join(f"{node.name} {node.state}{': ' + node.detail if node.detail else ''}" for node in self._nodes)
+
+    def _start(self) -> None:
+        command = [sys.executable, "-m", "autotune.workers.cluster.bridge", "--workspace", str(self._workspace.root)]
+        path, self._fatal = self._workspace.worker_log("ray"), ""
+        try:
+            with path.open("ab") as log:
+                self._bridge = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+                )
+        except OSError as error:
+            raise disk_problem("write", path, error) from error
+        assert self._bridge.stdout is not None
+        self._answers = MessageReader(self._bridge.stdout.fileno())
+
+    def _send(self, message: Message) -> None:
+        if self._bridge is not None and self._bridge.stdin is not None:
+            with contextlib.suppress(OSError):  # it has died: `reports` will say so
+                send(self._bridge.stdin.fileno(), message)
+
+    def _take(self, message: Message) -> StageReport | None:
+        if isinstance(message, StageReport):
+            known = message.id in self._handed
+            self._handed.discard(message.id)
+            return message if known else None
+        if isinstance(message, Fatal):
+            self._fatal = message.reason
+        elif isinstance(message, ClusterNodes):
+            self._trouble, self._retry_s = "", _FIRST_RETRY_S
+            self._show(message.nodes)
+        return None
+
+    def _show(self, nodes: tuple[ClusterNode, ...]) -> None:
+        self._nodes = nodes
+        parts = [
+            MachineResources(node.cpus, node.devices, node.measure_cpus) for node in nodes if node.state == "serving"
+        ]
+        machine = MachineResources.of_nodes(parts)
+        self._machine = machine if machine != self._machine else self._machine
+
+    def _give_up(self) -> Iterator[StageReport]:
+        assert self._bridge is not None
+        _kill(self._bridge)
+        self._bridge, self._answers = None, None
+        self._trouble = self._fatal or "the connection to the cluster was lost"
+        self._retry_at = time.monotonic() + self._retry_s
+        self._retry_s = min(_LONGEST_RETRY_S, 2 * self._retry_s)
+        self._show(())
+        handed, self._handed = self._handed, set()
+        for id in sorted(handed):
+            yield StageReport(id, "lost", reason=f"{self._trouble}; see {self._workspace.worker_log('ray')}")
+
+
+def _kill(bridge: subprocess.Popen[bytes]) -> None:
+    for stream in (bridge.stdin, bridge.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(bridge.pid, signal.SIGKILL)
+    bridge.wait()

@@ -1,0 +1,91 @@
+"""CPUs and devices of nodes: different names for the daemon, the node's own there, one kind for like hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from autotune.config import Config
+from autotune.machine.gpus import CudaDevice
+from autotune.machine.hardware import cpu_model
+from autotune.machine.leases import resource_names
+from autotune.processes.messages import RunStage
+from autotune.settings import MachineSettings, MeasureSettings
+from autotune.storage import device_kind
+from autotune.storage.device_kind import DeviceKind
+from autotune.storage.job_files import read_spec
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.workers.cluster.host import NodeFacts
+from autotune.workers.cluster.placement import Place, cpu_kind, gpu_kind, job_device
+
+EPYC, XEON = "AMD EPYC 25/17/1", "Intel Xeon 6/143/8"
+H100 = CudaDevice(1, "NVIDIA H100", "sm_90", "GPU-1")
+
+
+def place(number: int, model: str = EPYC, gpus: tuple[CudaDevice, ...] = (), devices: tuple[str, ...] = ()) -> Place:
+    return Place(f"n{number}", number, NodeFacts((0, 1, 5), (5,), model, gpus), devices)
+
+
+def request(cpus: tuple[int, ...], device: str = "") -> RunStage:
+    return RunStage(1, "0001-net", 0, 0, "measure", cpus, 60.0, ("cpu-0",), device=device)
+
+
+def test_every_name_of_the_daemon_is_one_of_the_node() -> None:
+    one, two = place(1, gpus=(H100,), devices=("npu",)), place(2, gpus=(H100,))
+    first, second = one.serving(Config()), two.serving(Config())
+    assert not {*first.cpus, *first.devices} & {*second.cpus, *second.devices}
+    assert (first.cpus, first.measure_cpus) == ((10_000, 10_001, 10_005), (10_005,))
+    locals_ = {device: one.local(request(first.cpus, device)) for device in first.devices}
+    assert sorted(item.device for item in locals_.values()) == ["cpu", "cuda:1", "simulated:npu"]
+    assert {item.cpus for item in locals_.values()} == {(0, 1, 5)}
+    assert one.has(request(first.cpus)) and not one.has(request(second.cpus))
+
+
+def test_nodes_with_simulated_cpus_measure_on_nothing_real() -> None:
+    shown = place(1, gpus=(H100,), devices=("npu",)).serving(Config(machine=MachineSettings(simulated_cpus=3)))
+    assert shown.devices == ("simulated:n1/npu",)
+
+
+def test_a_job_is_measured_on_hardware_like_that_which_it_is_for(
+    workspace: Workspace, make_job: Callable[..., JobPaths]
+) -> None:
+    def kinds(place: Place, threads: int = 2) -> set[str]:
+        shown = place.serving(Config(measure=MeasureSettings(threads=threads)))
+        return {device.partition(":")[0] for device in shown.devices}
+
+    target = {"kind": "llvm", "mcpu": "znver3", "num-cores": 2}
+    amd = read_spec(make_job(1, machine=EPYC))
+    two = replace(amd, target=target)
+    assert job_device(workspace, two) in kinds(place(1)) and job_device(workspace, two) in kinds(place(2))
+    assert job_device(workspace, two) not in kinds(place(1, XEON)), "two kinds of nodes never mix in a log"
+    assert job_device(workspace, two) not in kinds(place(1), threads=4)
+    assert job_device(workspace, amd) == cpu_kind(EPYC, 1)
+    assert job_device(workspace, read_spec(make_job(2))) == cpu_kind(cpu_model(), 1)
+
+
+def test_a_job_for_a_gpu_is_measured_on_gpus_of_its_model(
+    workspace: Workspace, make_job: Callable[..., JobPaths]
+) -> None:
+    kind = DeviceKind({"kind": "cuda", "arch": "sm_90"}, H100.name, {})
+    device_kind.note(workspace, kind)
+    spec = read_spec(make_job(1, target="cuda", target_key=kind.key))
+    assert job_device(workspace, spec) == gpu_kind(H100.name)
+    assert f"{gpu_kind(H100.name)}:n1/1" in place(1, gpus=(H100,)).serving(Config()).devices
+
+
+@pytest.mark.parametrize(
+    ("device", "simulated", "names"),
+    [
+        ("simulated:npu", True, ["simcpu-n1-0", "simulated:npu-n1"]),
+        ("simulated:npu", False, ["cpu-0", "simulated:npu-n1"]),
+        ("cuda:1", False, ["cpu-0", "cuda:1"]),
+        ("cpu", False, ["cpu-0"]),
+        ("", True, ["simcpu-n1-0"]),
+    ],
+)
+def test_nodes_share_the_real_resources_of_a_machine_and_only_those(
+    device: str, simulated: bool, names: list[str]
+) -> None:
+    assert resource_names((0,), device, simulated=simulated, node="n1") == names

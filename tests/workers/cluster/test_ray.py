@@ -1,0 +1,300 @@
+"""A real Ray with several nodes on this machine: nodes come, die and are refused, and no trial is lost or doubled.
+
+One cluster serves all tests of the module, in the order of the file. They need a process for themselves: under
+pytest-xdist they are skipped, and `scripts/test.sh` runs them apart.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from autotune.config import load_config
+from autotune.daemon.loop import Daemon
+from autotune.storage import formats
+from autotune.storage.daemon_info import running_daemon
+from autotune.storage.formats import SIMULATED, JobState
+from autotune.storage.journal import StageDone, StageFailed, read
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.tuning_log import TuningLog
+from autotune.testing import StageRunnerContract
+from autotune.workers.cluster.runner import ClusterRunner
+from autotune.workers.pool import WorkerPool
+from autotune.workers.runner import StageRunner
+
+if importlib.util.find_spec("ray") is None:
+    warnings.warn("RAY IS NOT INSTALLED: nothing tests the cluster; run: pip install 'autotune[ray]'", stacklevel=1)
+    pytest.skip("Ray is not installed", allow_module_level=True)
+if os.environ.get("PYTEST_XDIST_WORKER"):
+    pytest.skip("a cluster needs a test process for itself", allow_module_level=True)
+
+LIMIT_S = 90.0
+CLUSTER = '\n[cluster]\nengine = "ray"\naddress = "{address}"\nnode_timeout_s = {timeout_s}\n'
+
+
+class Nodes:
+    """A cluster on this machine. Each node has two CPUs and a device, all of them simulated."""
+
+    def __init__(self) -> None:
+        from ray._private import utils
+        from ray.cluster_utils import Cluster
+
+        utils.set_sigterm_handler = lambda handler: None  # it is for the main thread alone, and nodes come beside it
+        os.environ["RAY_DISABLE_IMPORT_WARNING"] = "1"
+        head = {"num_cpus": 0, "include_dashboard": False}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.nodes: dict[str, Any] = {}
+
+    @property
+    def address(self) -> str:
+        return str(self.cluster.address)
+
+    def add(self, name: str, **more: Any) -> None:
+        node = {"num_cpus": 2, "resources": {"gpu0": 1}, "node_name": name, "object_store_memory": 80 << 20, **more}
+        self.nodes[name] = self.cluster.add_node(wait=False, **node)
+
+    def kill(self, name: str) -> None:
+        self.cluster.remove_node(self.nodes.pop(name), allow_graceful=False)
+
+    def only(self, *names: str) -> None:
+        """Have exactly these nodes."""
+        for name in set(self.nodes) - set(names):
+            self.kill(name)
+        for name in names:
+            if name not in self.nodes:
+                self.add(name)
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    found = Nodes()
+    yield found
+    found.cluster.shutdown()
+
+
+def joined(runner: StageRunner, count: int) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while sum(node.state == "serving" for node in runner.nodes()) < count:
+        assert time.monotonic() < deadline, runner.trouble()
+        list(runner.reports(runner.descriptors()))
+
+
+class TestContract(StageRunnerContract):
+    """A cluster keeps what every runner promises. Its workers run in the copies of the nodes."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def settings(cls, nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+        workspace = cls.make_workspace(tmp_path_factory.mktemp("contract"))
+        with workspace.config.open("a") as file:
+            file.write(CLUSTER.format(address=nodes.address, timeout_s=30))
+        return workspace
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runner(cls, nodes: Nodes, settings: Workspace) -> Iterator[ClusterRunner]:
+        nodes.only("n1")
+        runner = ClusterRunner(settings, load_config(settings.config))
+        joined(runner, 1)
+        yield runner
+        runner.stop()
+
+    def works_for(self, folder: str, workspace: Workspace) -> bool:
+        return Path(folder).name.startswith("autotune-node-")
+
+
+@pytest.fixture
+def on_ray(nodes: Nodes, workspace: Workspace, simulate: Callable[..., None]) -> Callable[..., None]:
+    """Gives the workspace simulated devices, on the nodes of the cluster."""
+
+    def settle(timeout_s: float = 30.0, **seconds: float) -> None:
+        given = {"search_s": 0.05, "build_s": 0.05, "measure_s": 0.4, "train_s": 0.05, **seconds}
+        simulate(devices=1, cpus=2, **given)
+        with workspace.config.open("a") as file:
+            file.write(CLUSTER.format(address=nodes.address, timeout_s=timeout_s))
+
+    return settle
+
+
+def hashes(workspace: Workspace, tasks: int) -> list[str]:
+    logs = [TuningLog(workspace.tuning_log("simulated-test", f"{task:016x}").records) for task in range(tasks)]
+    return [trial.hash for log in logs for trial in log.trials()]
+
+
+def serve(workspace: Workspace, runner: StageRunner | None = None, until_s: float = LIMIT_S) -> int:
+    return Daemon(
+        workspace, load_config(workspace.config), drain=True, until=time.time() + until_s, runner=runner
+    ).run()
+
+
+def state(job: JobPaths) -> JobState:
+    return formats.read(JobState, job.state)
+
+
+def meanwhile(work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_node_with_other_versions_is_refused_by_name_and_the_job_waits(
+    nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths], tmp_path: Path
+) -> None:
+    info = tmp_path / "site" / "apache_tvm-0.1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: apache-tvm\nVersion: 0.1\n")
+    path = os.pathsep.join([str(info.parent), *sys.path])
+    nodes.only()
+    nodes.add("old", env_vars={"PYTHONPATH": path})
+    on_ray()
+    job = make_job(1, "net", tasks=1, target=SIMULATED, trials=8)
+    told: list[Any] = []
+
+    def look() -> None:
+        wait_for(lambda: any(node.state == "refused" for node in nodes_shown(workspace)))
+        told.extend(node for node in nodes_shown(workspace) if node.state == "refused")
+        time.sleep(1.5)  # the reasons are published once a second
+        told.append(state(job).reason)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = meanwhile(look)
+    assert serve(workspace) == 130
+    thread.join()
+    (node, reason) = told
+    assert (node.name, node.state) == ("old", "refused") and "apache-tvm 0.1 in place of" in node.detail
+    assert reason.kind == "no-node" and "old refused" in reason.detail
+
+
+def nodes_shown(workspace: Workspace) -> tuple[Any, ...]:
+    daemon = running_daemon(workspace)
+    return daemon.nodes if daemon else ()
+
+
+def test_nodes_die_and_come_in_the_middle_and_every_trial_is_measured_once(
+    nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths]
+) -> None:
+    nodes.only("n1", "n2")
+    on_ray()
+    jobs = [make_job(1, "net", tasks=2, target=SIMULATED, trials=64)]
+
+    def disturb() -> None:
+        for gone, new in (("n1", "n3"), ("n2", "n4")):
+            before = len(hashes(workspace, 2))
+            wait_for(lambda before=before: len(hashes(workspace, 2)) >= before + 10)  # type: ignore[misc]
+            nodes.kill(gone)
+            nodes.add(new)
+
+    thread = meanwhile(disturb)
+    assert serve(workspace) == 0
+    thread.join()
+    assert [state(job).state for job in jobs] == ["done"]
+    found = hashes(workspace, 2)
+    assert len(found) == len(set(found)) >= 64
+    events = list(read(jobs[0].journal))
+    assert {"n3", "n4"} & {event.summary["node"] for event in events if isinstance(event, StageDone)}
+    losses = [event for event in events if isinstance(event, StageFailed)]
+    assert losses and {event.outcome for event in losses} == {"lost"}
+    assert any("node n1" in event.detail for event in losses)
+
+
+def test_a_node_that_hangs_is_lost_after_its_time_and_used_again_when_it_answers(
+    nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths]
+) -> None:
+    nodes.only("n5")
+    on_ray(timeout_s=2.5)
+    job = make_job(1, "net", tasks=1, target=SIMULATED, trials=32)
+    stopped: list[psutil.Process] = []
+
+    def hang() -> None:
+        wait_for(lambda: len(hashes(workspace, 1)) >= 6)
+        named = psutil.process_iter(["cmdline"])
+        stopped.extend(process for process in named if "ray::Host" in " ".join(process.info["cmdline"] or []))
+        for process in stopped:
+            process.suspend()
+        wait_for(lambda: any(node.state == "lost" for node in nodes_shown(workspace)))
+        for process in stopped:
+            process.resume()
+
+    thread = meanwhile(hang)
+    assert serve(workspace) == 0
+    thread.join()
+    assert stopped and state(job).state == "done"
+    found = hashes(workspace, 1)
+    assert len(found) == len(set(found)) == 32
+
+
+def test_a_bridge_that_is_killed_is_started_again(
+    nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths]
+) -> None:
+    nodes.only("n5")
+    on_ray()
+    job = make_job(1, "net", tasks=1, target=SIMULATED, trials=24)
+
+    def kill() -> None:
+        wait_for(lambda: len(hashes(workspace, 1)) >= 4)
+        for child in psutil.Process().children():
+            if "autotune.workers.cluster.bridge" in child.cmdline():
+                child.kill()
+
+    thread = meanwhile(kill)
+    assert serve(workspace) == 0
+    thread.join()
+    found = hashes(workspace, 1)
+    assert state(job).state == "done" and len(found) == len(set(found)) == 24
+    assert any(isinstance(event, StageFailed) and event.outcome == "lost" for event in read(job.journal))
+
+
+def test_the_same_trials_as_on_this_machine(
+    nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths]
+) -> None:
+    nodes.only("n5")
+    on_ray(measure_s=0.05)
+
+    def tuned(id: int, runner: StageRunner | None) -> list[tuple[str, tuple[float, ...], int]]:
+        make_job(id, "net", tasks=1, target=SIMULATED, target_key=f"simulated-{id}", trials=24)
+        assert serve(workspace, runner) == 0
+        log = TuningLog(workspace.tuning_log(f"simulated-{id}", f"{0:016x}").records)
+        return [(trial.hash, trial.times_us, trial.round) for trial in log.trials()]
+
+    there = tuned(1, None)
+    here = tuned(2, WorkerPool(workspace, 5.0))
+    assert there == here and len(here) == 24
+
+
+def test_a_real_task_is_tuned_on_a_node(
+    nodes: Nodes, workspace: Workspace, convolution: Callable[..., Path], tmp_path: Path
+) -> None:
+    """With real TVM: what is built is measured and verified on the node, on leased CPUs, and the log is here."""
+    from autotune.api.queue import submit
+
+    with workspace.config.open("a") as file:
+        file.write("[measure]\nmin_repeat_ms = 1\n[job]\ntrials_per_round = 4\n")
+        file.write(CLUSTER.format(address=nodes.address, timeout_s=30))
+    model = convolution(tmp_path / "net.onnx", (1, 16, 14, 14), 16)
+    job = submit(model, workspace=workspace.root, trials=4)
+    nodes.only()
+    nodes.add("real", num_cpus=len(os.sched_getaffinity(0)), resources={})
+    assert serve(workspace, until_s=150.0) == 0
+    assert job.progress().trials == 4 and job.progress().latency_ms
+    (paths,) = workspace.job_list()
+    done = [event for event in read(paths.journal) if isinstance(event, StageDone)]
+    assert {event.summary["node"] for event in done} == {"real"}
+    assert any(event.kind == "measure" and event.summary["verified"] for event in done)

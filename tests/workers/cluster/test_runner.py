@@ -1,0 +1,82 @@
+"""The daemon's side of a cluster, without one."""
+
+from __future__ import annotations
+
+import select
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.config import load_config
+from autotune.errors import ConfigError
+from autotune.processes.messages import RunStage, StageReport
+from autotune.storage.paths import Workspace
+from autotune.workers.cluster import versions
+from autotune.workers.cluster.runner import ClusterRunner
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Puts a package `ray` in place of the real one, which does what a text says when it is loaded."""
+
+    def make(text: str) -> None:
+        (tmp_path / "site" / "ray").mkdir(parents=True)
+        (tmp_path / "site" / "ray" / "__init__.py").write_text(text)
+        monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}:{':'.join(sys.path)}")
+        monkeypatch.syspath_prepend(str(tmp_path / "site"))
+
+    return make
+
+
+def test_ray_must_be_installed(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'autotune\[ray\]'"):
+        ClusterRunner(workspace, load_config(workspace.config))
+
+
+@pytest.mark.parametrize(
+    ("package", "trouble"),
+    [
+        (
+            "def init(**_):\n    raise ConnectionError('no')",
+            "cannot connect to Ray: ConnectionError: no",
+        ),
+        ("import os; os._exit(7)", "the connection to the cluster was lost"),
+    ],
+)
+def test_a_bridge_that_finds_no_cluster_says_so_and_is_started_again(
+    workspace: Workspace, ray: Callable[[str], None], package: str, trouble: str
+) -> None:
+    ray(package)
+    runner = ClusterRunner(workspace, load_config(workspace.config))
+    request = RunStage(2, "0001-net", 0, 0, "search", (10_000,), 60.0)
+    found: list[StageReport] = []
+    bridges = set()
+    try:
+        runner.run("simulated", replace(request, id=1))
+        assert [(report.id, report.outcome) for report in runner.reports([])] == [(1, "lost")], "there is no bridge yet"
+        runner.run("simulated", request)
+        deadline = time.monotonic() + 30
+        while len(bridges) < 2 and time.monotonic() < deadline:
+            found += runner.reports(select.select(runner.descriptors(), [], [], 0.1)[0])
+            bridges |= {runner._bridge.pid} if runner._bridge else set()
+        assert len(bridges) == 2
+        assert [(report.id, report.outcome) for report in found] == [(2, "lost")]
+        assert trouble in runner.trouble() and trouble in found[0].reason
+        assert runner.machine().cpus == () and runner.nodes() == ()
+    finally:
+        runner.stop()
+
+
+def test_versions_that_differ_are_named() -> None:
+    here = {"autotune": "1.0", "apache-tvm": "0.27"}
+    assert versions.fault(here, dict(here)) == ""
+    assert versions.fault(here, {**here, "apache-tvm": "0.26"}) == "apache-tvm 0.26 in place of 0.27"
+    assert versions.fault(here, {"apache-tvm": "0.27"}) == "autotune missing in place of 1.0"
+    found = versions.probe()()
+    assert found["autotune"] and versions.fault(found, found) == ""
