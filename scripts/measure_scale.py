@@ -42,8 +42,9 @@ from autotune.storage.formats import (
     Trial,
     to_json,
 )
+from autotune.storage.log_lines import encode_line
 from autotune.storage.paths import Workspace
-from autotune.storage.record_log import RecordLog, encode_line
+from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT, TuningLog
 
 KEY = "simulated-scale"

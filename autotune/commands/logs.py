@@ -13,8 +13,8 @@ from autotune.storage import journal
 from autotune.storage.job_files import read_control, read_state
 from autotune.storage.job_state import has_ended
 from autotune.storage.journal import Event, UnknownEvent
+from autotune.storage.log_lines import START
 from autotune.storage.paths import JobPaths
-from autotune.storage.record_log import START
 
 _POLL_S = 0.5
 

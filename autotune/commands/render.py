@@ -11,7 +11,7 @@ from autotune.commands.fitted import Fitted, short
 from autotune.commands.job_status import JobStatus
 from autotune.errors import one_line
 from autotune.reasons import sentence
-from autotune.storage.formats import DaemonInfo
+from autotune.storage.daemon_formats import DaemonInfo
 from autotune.storage.journal import (
     ControlVerb,
     Event,

@@ -11,7 +11,7 @@ from autotune.planning.planner import Planner
 from autotune.planning.view import RunningView
 from autotune.reasons import Reason
 from autotune.storage import formats
-from autotune.storage.formats import ClusterNode, DaemonInfo, RunningStage
+from autotune.storage.daemon_formats import ClusterNode, DaemonInfo, RunningStage
 from autotune.storage.identity import Identity
 from autotune.storage.paths import Workspace
 

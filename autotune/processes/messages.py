@@ -19,7 +19,8 @@ from typing import Any, Literal, Protocol
 
 from autotune.processes import channel
 from autotune.processes.channel import MessageReader
-from autotune.storage.formats import ClusterNode, Entry, InputSpec, Kind, ShapeBinding, TaskSpec, from_json, to_json
+from autotune.storage.daemon_formats import ClusterNode
+from autotune.storage.formats import Entry, InputSpec, Kind, ShapeBinding, TaskSpec, from_json, to_json
 
 StageOutcome = Literal["done", "failed", "busy", "blocked", "unfit", "crashed", "timeout", "lost"]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autotune.errors import AutotuneError
 from autotune.storage import formats
-from autotune.storage.formats import DaemonInfo
+from autotune.storage.daemon_formats import DaemonInfo
 from autotune.storage.identity import Identity
 from autotune.storage.paths import Workspace
 from autotune.storage.room import disk_trouble

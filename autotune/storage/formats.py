@@ -7,7 +7,7 @@ Points in time are seconds since the epoch; durations are seconds.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -146,6 +146,7 @@ class Control:
     """
 
     FORMAT = ("autotune-control", 2)
+    UPGRADE = staticmethod(upgrades.reason)
 
     wanted: Wanted = "run"
     retries: int = 0
@@ -166,6 +167,7 @@ class JobState:
     """How far a job is. Written by the daemon only; everything in it follows from logs and stage files."""
 
     FORMAT = ("autotune-state", 2)
+    UPGRADE = staticmethod(upgrades.reason)
 
     state: State = "waiting"
     reason: Reason | None = None
@@ -327,76 +329,6 @@ class InProgress:
 
 
 @dataclass(frozen=True)
-class RunningStage:
-    """A stage that the daemon has started, for `status`."""
-
-    job: int
-    task: int
-    round: int
-    kind: Kind
-    cpus: tuple[int, ...]
-    started_at: Annotated[float, moment()]
-    device: str = ""
-
-
-# The CPUs of the nodes of a cluster are numbered from multiples of this on.
-CPUS_APART = 10_000
-NodeState = Literal["joining", "serving", "refused", "lost"]
-
-
-@dataclass(frozen=True)
-class ClusterNode:
-    """A node of a cluster, as its daemon sees it.
-
-    Attributes:
-        state: `joining`: it is being prepared; `serving`: stages run on it; `refused`: it cannot be used as it is;
-            `lost`: it does not answer any more.
-        detail: Why it is in this state.
-        cpus: The numbers that its CPUs have for the daemon.
-        measure_cpus: Those of them that are kept for measurements.
-        devices: The names that its devices have for the daemon.
-    """
-
-    name: str
-    state: NodeState
-    detail: str = ""
-    cpus: tuple[int, ...] = ()
-    measure_cpus: tuple[int, ...] = ()
-    devices: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class DaemonInfo:
-    """Who the daemon of a workspace is and what it is doing.
-
-    Attributes:
-        waits: Why jobs wait, by job id.
-        cpus: The CPUs it may use.
-        devices: The devices it may use.
-        ends: When the jobs are expected to end, in epoch seconds, by job id.
-        trouble: Why it starts nothing for now.
-        busy: What disturbed the last measurement.
-        nodes: The nodes of its cluster; none without one.
-    """
-
-    FORMAT = ("autotune-daemon", 2)
-
-    identity: dict[str, Any]
-    started_at: Annotated[float, moment()]
-    policy: str
-    stopping: bool = False
-    running: tuple[RunningStage, ...] = ()
-    waits: dict[str, Reason] = field(default_factory=dict)
-    window: str = ""
-    cpus: tuple[int, ...] = ()
-    devices: tuple[str, ...] = ()
-    ends: dict[str, Annotated[float, moment()]] = field(default_factory=dict)
-    trouble: str = ""
-    busy: str = ""
-    nodes: tuple[ClusterNode, ...] = ()
-
-
-@dataclass(frozen=True)
 class QuietTimes:
     """What the sentinel of measurements took, in microseconds, while a machine with this CPU was quiet."""
 
@@ -417,7 +349,7 @@ class EstimatesFile:
 
 def to_json(value: Any) -> dict[str, Any]:
     """Return a dataclass as plain JSON values. A reason has only the parameters that it uses."""
-    waits: dict[str, Reason] = value.waits if isinstance(value, DaemonInfo) else {}
+    waits: dict[str, Reason] = getattr(value, "waits", {})
     values: dict[str, Any] = schema.plain(replace(value, waits={}) if waits else value)
     if isinstance(reason := getattr(value, "reason", None), Reason):
         values["reason"] = _used_parameters(reason)
@@ -464,13 +396,6 @@ def read(kind: type[T], path: Path) -> T:
     name, version = kind.FORMAT  # type: ignore[attr-defined]
     found_version, data = read_versioned_json(path, name, version)
     try:
-        return from_json(kind, _UPGRADES[kind](data) if found_version < version else data)
+        return from_json(kind, kind.UPGRADE(data) if found_version < version else data)  # type: ignore[attr-defined]
     except InvalidData as error:
         raise DamagedFile(f"{path} is not a valid {name} file: {error}") from error
-
-
-_UPGRADES: dict[Any, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    Control: upgrades.reason,
-    JobState: upgrades.reason,
-    DaemonInfo: upgrades.waits,
-}

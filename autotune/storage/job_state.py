@@ -6,7 +6,8 @@ Everybody who has to know whether a job has ended, is held or may run asks here.
 from __future__ import annotations
 
 from autotune.reasons import Reason
-from autotune.storage.formats import ENDED, Control, DaemonInfo, JobState, State, Wanted
+from autotune.storage.daemon_formats import DaemonInfo
+from autotune.storage.formats import ENDED, Control, JobState, State, Wanted
 
 _REQUESTED: dict[Wanted, State] = {"cancel": "cancelled", "hold": "held"}
 

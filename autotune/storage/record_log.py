@@ -14,52 +14,34 @@ A writer therefore sets the time itself, to microseconds. Any later change gives
 
 from __future__ import annotations
 
-import io
-import json
 import logging
 import os
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from autotune.errors import DamagedFile, NewerFormat, disk_problem
 from autotune.storage import locks
 from autotune.storage.atomic import publish_bytes, sync_folder, write_all
-
-__all__ = [
-    "START",
-    "NewLines",
-    "NewRecords",
-    "Position",
-    "Record",
-    "RecordLog",
-    "Seal",
-    "Transaction",
-    "decode_line",
-    "encode_line",
-]
-
-Record = dict[str, Any]
+from autotune.storage.log_lines import (
+    START,
+    Position,
+    Record,
+    decode_line,
+    encode_line,
+    is_sound,
+    placed_lines,
+    split_lines,
+    still_there,
+    whole_lines,
+)
 
 _LOG = logging.getLogger("autotune.storage")
-_CHECKSUM_LENGTH = 8
 _BUFFER = 1 << 20
-
-
-class Position(NamedTuple):
-    """How far a reader has read: a byte offset, and the length and CRC-32 of the last line before it."""
-
-    offset: int = 0
-    last_length: int = 0
-    last_checksum: int = 0
-
-
-START = Position()
 
 
 class Seal(NamedTuple):
@@ -183,7 +165,7 @@ class RecordLog:
         """Return whether a line ends at this position, and is the one that it says."""
         try:
             with open(self.path, "rb", buffering=0) as file:
-                return _still_there(file.fileno(), position)
+                return still_there(file.fileno(), position)
         except OSError:
             return False
 
@@ -199,9 +181,9 @@ class RecordLog:
             return NewLines(self._all_lines(), restarted=False)
         try:
             with open(self.path, "rb") as file:
-                if _still_there(file.fileno(), position):
+                if still_there(file.fileno(), position):
                     file.seek(position.offset)
-                    return NewLines(iter(list(_placed(file, position))), restarted=False)
+                    return NewLines(iter(list(placed_lines(file, position))), restarted=False)
         except (FileNotFoundError, IsADirectoryError):
             return NewLines(iter(()), restarted=True)
         except OSError as error:
@@ -211,7 +193,7 @@ class RecordLog:
     def _all_lines(self) -> Iterator[tuple[bytes, Position]]:
         try:
             with open(self.path, "rb", buffering=_BUFFER) as file:
-                for line, position in _placed(file, START):
+                for line, position in placed_lines(file, START):
                     if position.offset > len(line) or not self._is_header(line):
                         yield line, position
         except (FileNotFoundError, IsADirectoryError):
@@ -255,9 +237,9 @@ class RecordLog:
         if state.torn:
             _LOG.warning("%s: cut off a torn tail of %d bytes", self.path, state.torn)
         if state.damaged or not state.headed:
-            lines = _scan(self._content())
-            damaged = [line for line in lines if not _is_sound(line)]
-            self._rewrite([line for line in lines if _is_sound(line)], damaged, state.headed)
+            lines = whole_lines(self._content())
+            damaged = [line for line in lines if not is_sound(line)]
+            self._rewrite([line for line in lines if is_sound(line)], damaged, state.headed)
         elif state.torn:
             self._truncate(state.end)
 
@@ -266,7 +248,7 @@ class RecordLog:
         headed, damaged, end = False, 0, 0
         try:
             with open(self.path, "rb", buffering=_BUFFER) as file:
-                for line, sound in _lines(file):
+                for line, sound in split_lines(file):
                     headed = headed or (end == 0 and self._is_header(line))
                     end, damaged = end + len(line), damaged + (not sound)
                 return _Look(headed, damaged, end, os.fstat(file.fileno()).st_size - end)
@@ -335,61 +317,6 @@ class _Look:
     damaged: int
     end: int
     torn: int
-
-
-def _lines(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
-    """Yield the lines from here on, each with whether it is sound. An unsound line at the very end is incomplete."""
-    doubtful = b""
-    for line in file:
-        if doubtful:
-            yield doubtful, False
-            doubtful = b""
-        if not line.endswith(b"\n"):
-            return
-        if _is_sound(line):
-            yield line, True
-        else:
-            doubtful = line
-
-
-def _placed(file: BinaryIO, position: Position) -> Iterator[tuple[bytes, Position]]:
-    """Yield the lines after a position, where the file stands, each with the position after it."""
-    end = position.offset
-    for line, sound in _lines(file):
-        end += len(line)
-        yield (line if sound else b""), Position(end, len(line), zlib.crc32(line))
-
-
-def _scan(data: bytes) -> list[bytes]:
-    return [line for line, _ in _lines(io.BytesIO(data))]
-
-
-def encode_line(record: Mapping[str, Any]) -> bytes:
-    """Return a record as a line with its checksum. Raises TypeError or ValueError where it is not JSON."""
-    text = json.dumps(dict(record), separators=(",", ":"), allow_nan=False).encode("ascii")
-    return b"%08x %s\n" % (zlib.crc32(text), text)
-
-
-def _is_sound(line: bytes) -> bool:
-    checksum = b"%08x " % zlib.crc32(line[_CHECKSUM_LENGTH + 1 : -1])
-    return line.startswith(checksum)
-
-
-def decode_line(line: bytes) -> Record | None:
-    """Return the record of a line; None if the line is not whole."""
-    if not _is_sound(line):
-        return None
-    try:
-        record = json.loads(line[_CHECKSUM_LENGTH + 1 :])
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
-
-
-def _still_there(descriptor: int, position: Position) -> bool:
-    start = position.offset - position.last_length
-    line = os.pread(descriptor, position.last_length, start)
-    return len(line) == position.last_length and zlib.crc32(line) == position.last_checksum
 
 
 def _append_durably(path: Path, data: bytes, stamped: bool = False) -> Seal | None:

@@ -25,7 +25,8 @@ import msgspec
 from autotune.errors import AutotuneError
 from autotune.storage.atomic import publish_bytes, write_all
 from autotune.storage.formats import Failure, median
-from autotune.storage.record_log import Position, Seal
+from autotune.storage.log_lines import Position
+from autotune.storage.record_log import Seal
 
 __all__ = ["Entry", "append", "by_time", "entry_of", "last_seal", "publish", "read"]
 

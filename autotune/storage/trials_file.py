@@ -21,7 +21,7 @@ from autotune.errors import DamagedFile, InvalidData, NewerFormat, disk_problem
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.device_kind import DeviceKind
 from autotune.storage.formats import Trial, from_json, to_json
-from autotune.storage.record_log import Record, decode_line, encode_line
+from autotune.storage.log_lines import Record, decode_line, encode_line
 
 __all__ = ["LogTrials", "check_trial", "read", "write"]
 

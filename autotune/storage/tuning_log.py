@@ -15,8 +15,9 @@ from autotune.errors import InvalidData, disk_problem
 from autotune.storage import trial_index
 from autotune.storage.atomic import make_folders
 from autotune.storage.formats import Trial, from_json, to_json
+from autotune.storage.log_lines import START, Position, decode_line
 from autotune.storage.paths import TaskLogPaths
-from autotune.storage.record_log import START, Position, RecordLog, Seal, Transaction, decode_line
+from autotune.storage.record_log import RecordLog, Seal, Transaction
 from autotune.storage.trial_index import Entry
 
 FORMAT = ("autotune-trials", 1)

@@ -23,18 +23,9 @@ from autotune.commands.job_status import (
 )
 from autotune.reasons import Reason
 from autotune.storage import formats
+from autotune.storage.daemon_formats import ClusterNode, DaemonInfo, RunningStage
 from autotune.storage.daemon_info import running_daemon
-from autotune.storage.formats import (
-    ClusterNode,
-    Control,
-    DaemonInfo,
-    Entry,
-    InputSpec,
-    JobState,
-    RunningStage,
-    State,
-    TaskProgress,
-)
+from autotune.storage.formats import Control, Entry, InputSpec, JobState, State, TaskProgress
 from autotune.storage.identity import Identity
 from autotune.storage.paths import JobPaths, Workspace
 

@@ -17,8 +17,8 @@ from autotune.errors import BadInput, DamagedFile, NewerFormat, StorageError
 from autotune.storage import device_kind
 from autotune.storage.device_kind import DeviceKind, target_keys
 from autotune.storage.formats import Failure, Trial
+from autotune.storage.log_lines import decode_line, encode_line
 from autotune.storage.paths import Workspace
-from autotune.storage.record_log import decode_line, encode_line
 from autotune.storage.tuning_log import TuningLog
 
 HERE = trials.kind_here({"kind": "llvm", "mcpu": "x86-64", "num-cores": 2})

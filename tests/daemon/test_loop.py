@@ -21,7 +21,8 @@ from autotune.planning.view import MachineResources
 from autotune.processes.messages import RunStage, StageReport
 from autotune.reasons import Reason
 from autotune.storage import formats
-from autotune.storage.formats import ClusterNode, Control, JobState, StageFile
+from autotune.storage.daemon_formats import ClusterNode
+from autotune.storage.formats import Control, JobState, StageFile
 from autotune.storage.job_files import read_confirmation
 from autotune.storage.journal import StageFailed, read
 from autotune.storage.paths import JobPaths, Workspace

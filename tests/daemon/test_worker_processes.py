@@ -13,7 +13,7 @@ import pytest
 
 from autotune.daemon.worker_processes import parent, strays, workers
 from autotune.storage import formats
-from autotune.storage.formats import DaemonInfo
+from autotune.storage.daemon_formats import DaemonInfo
 from autotune.storage.identity import Identity
 from autotune.storage.paths import Workspace
 

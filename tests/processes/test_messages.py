@@ -26,7 +26,8 @@ from autotune.processes.messages import (
     StageReport,
     WorkFailed,
 )
-from autotune.storage.formats import ClusterNode, Entry, InputSpec, ShapeBinding, TaskSpec
+from autotune.storage.daemon_formats import ClusterNode
+from autotune.storage.formats import Entry, InputSpec, ShapeBinding, TaskSpec
 
 INPUT = InputSpec("x", (1, 3), "float32")
 TASK = TaskSpec("conv", "0abc", 2, "1x3", 0.5, True)

@@ -15,17 +15,16 @@ from hypothesis import strategies as st
 from autotune.errors import DamagedFile, InvalidData, NewerFormat
 from autotune.reasons import Reason
 from autotune.storage import formats
+from autotune.storage.daemon_formats import DaemonInfo, RunningStage
 from autotune.storage.formats import (
     Candidate,
     Confirmation,
     Control,
-    DaemonInfo,
     EstimatesFile,
     Failure,
     InputSpec,
     JobSpec,
     JobState,
-    RunningStage,
     StageFile,
     TaskProgress,
     TaskSpec,

@@ -7,7 +7,8 @@ from typing import Any, get_args
 import pytest
 
 from autotune.reasons import Reason
-from autotune.storage.formats import ENDED, Control, DaemonInfo, JobState, RunningStage, State, Wanted
+from autotune.storage.daemon_formats import DaemonInfo, RunningStage
+from autotune.storage.formats import ENDED, Control, JobState, State, Wanted
 from autotune.storage.job_state import (
     current_state,
     effective_state,

@@ -15,7 +15,8 @@ from autotune.errors import NewerFormat
 from autotune.reasons import sentence
 from autotune.stages import features
 from autotune.storage import atomic, formats, journal
-from autotune.storage.formats import Control, DaemonInfo, JobSpec, JobState, StageFile
+from autotune.storage.daemon_formats import DaemonInfo
+from autotune.storage.formats import Control, JobSpec, JobState, StageFile
 from autotune.storage.journal import FORMAT as JOURNAL
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT, TuningLog

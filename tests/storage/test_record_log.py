@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 
 from autotune.errors import DamagedFile, DiskProblem, NewerFormat
 from autotune.storage import locks
-from autotune.storage.record_log import START, Record, RecordLog
+from autotune.storage.log_lines import START, Record
+from autotune.storage.record_log import RecordLog
 
 CALLS = ["open", "write", "fsync", "close", "replace", "unlink", "link", "truncate", "ftruncate"]
 OLD: list[Record] = [{"n": 0}, {"n": 1, "text": "ünï\ncode"}, {"n": 2, "list": [1.5, None]}]

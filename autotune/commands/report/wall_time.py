@@ -23,8 +23,9 @@ from autotune.commands.job_status import JobStatus
 from autotune.daemon import uptime
 from autotune.reasons import WaitTopic
 from autotune.storage import journal
+from autotune.storage.daemon_formats import DaemonInfo, RunningStage
 from autotune.storage.daemon_info import running_daemon
-from autotune.storage.formats import KINDS, DaemonInfo, RunningStage, State
+from autotune.storage.formats import KINDS, State
 from autotune.storage.journal import Event, JobEnded, StageEvent, UnknownEvent, UserRequest, WaitStarted
 from autotune.storage.paths import JobPaths, Workspace
 

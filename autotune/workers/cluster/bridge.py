@@ -27,7 +27,8 @@ from autotune.errors import AutotuneError, DiskProblem
 from autotune.processes.channel import MessageReader
 from autotune.processes.isolate import die_with_parent
 from autotune.processes.messages import ClusterNodes, Fatal, KillStage, Ready, RunStage, StageReport, receive, send
-from autotune.storage.formats import ClusterNode, JobSpec
+from autotune.storage.daemon_formats import ClusterNode
+from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.workers.cluster.host import Found, Order

@@ -14,7 +14,8 @@ from autotune.machine import gpus
 from autotune.machine.hardware import cpu_model
 from autotune.processes.messages import RunStage
 from autotune.storage import device_kind
-from autotune.storage.formats import CPUS_APART, SIMULATED, ClusterNode, JobSpec
+from autotune.storage.daemon_formats import CPUS_APART, ClusterNode
+from autotune.storage.formats import SIMULATED, JobSpec
 from autotune.storage.paths import Workspace
 from autotune.workers.cluster.host import NodeFacts
 

@@ -16,7 +16,7 @@ from autotune.errors import ConfigError, disk_problem
 from autotune.planning.view import MachineResources
 from autotune.processes.channel import MessageReader
 from autotune.processes.messages import ClusterNodes, Fatal, KillStage, Message, RunStage, StageReport, receive, send
-from autotune.storage.formats import ClusterNode
+from autotune.storage.daemon_formats import ClusterNode
 from autotune.storage.paths import Workspace
 from autotune.workers.runner import StageRunner
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from autotune.commands.report.wall_time import PARTS, WAITS, Times, attribute, reports
 from autotune.daemon import uptime
 from autotune.storage import formats
-from autotune.storage.formats import KINDS, DaemonInfo, JobState, RunningStage
+from autotune.storage.daemon_formats import DaemonInfo, RunningStage
+from autotune.storage.formats import KINDS, JobState
 from autotune.storage.identity import Identity
 from autotune.storage.journal import UserRequest, append, parse
 from autotune.storage.paths import JobPaths, Workspace
