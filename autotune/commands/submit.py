@@ -157,6 +157,8 @@ def _spec(
     logs = [workspace.tuning_log(key, task.hash).records for task in imported.tasks]
     if imported.entries and submission.stop_at_ms is not None:
         raise BadInput("--stop-at takes a model with one set of shapes; submit a job for each")
+    if config.cluster.engine and submission.stop_at_ms is not None:
+        raise BadInput("--stop-at times the whole model on this machine; leave [cluster] engine empty for it")
     known = tuple(len(TuningLog(log).entries()) for log in logs)
     trials, automatic = trials_of(submission.trials, config.job.trials, imported.tasks, known, submission.fresh)
     strategy, sampler = strategy_and_sampler(submission, config)
