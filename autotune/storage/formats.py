@@ -254,8 +254,7 @@ def median(times: tuple[float, ...]) -> float | None:
     """Return the median of times; None if there are none."""
     if not times:
         return None
-    ordered = sorted(times)
-    middle = len(ordered) // 2
+    ordered, middle = sorted(times), len(times) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
