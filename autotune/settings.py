@@ -246,8 +246,8 @@ class ExportSettings:
         float,
         _number(
             0.0,
-            "The largest error that is allowed between an output of the compiled model and that of ONNX Runtime,"
-            " relative to the output's largest value.",
+            "The largest error that is allowed between an output of the compiled model and that of the model as"
+            " submitted, relative to the output's largest value.",
         ),
     ] = 1e-3
     repeats: Annotated[int, _whole(1, "The number of timings of the whole model.")] = 20

@@ -31,6 +31,14 @@ def same_cpus() -> Iterator[None]:
 
 
 @pytest.fixture
+def torch() -> Any:
+    """PyTorch; a test that asks for it is skipped where it is not installed."""
+    return pytest.importorskip(
+        "torch", reason="NO TORCH: models of PyTorch were not tried; pip install 'autotune[torch]'"
+    )
+
+
+@pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     """An empty workspace, whose locks on CPUs are its own."""
     workspace = Workspace(tmp_path / "workspace")

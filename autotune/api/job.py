@@ -160,7 +160,7 @@ class Job:
             The exported library.
 
         Raises:
-            VerificationError: The outputs differ from those of ONNX Runtime. Nothing was written.
+            VerificationError: The outputs differ from those of the model as submitted. Nothing was written.
             BadInput: `output` cannot be written to.
             ModelError: `source` was asked for, and the model has something that cannot be written as source.
         """

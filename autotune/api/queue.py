@@ -45,7 +45,7 @@ def submit(
     """Read a model, extract its tuning tasks and put a job into the queue.
 
     Args:
-        model: The path of an ONNX file, or an `onnx.ModelProto`.
+        model: The path of an ONNX file or of what `torch.export.save` wrote, or an `onnx.ModelProto`.
         target: `llvm` for the CPU of this machine, `cuda`, `simulated`, or a target in JSON.
         trials: How many trials the job may spend. `auto` is what its tasks seem to need, and fewer when more would gain
             little. 0 stands for what autotune.toml says, which is `auto` unless it has a number.

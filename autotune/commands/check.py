@@ -171,7 +171,7 @@ class _JobCheck:
             yield f"{self.paths.spec}: {len(spec.tasks)} tasks, but known trials of {len(spec.known_at_submit)}"
         wanted = [self.paths.stages]
         if spec.target_kind != SIMULATED:
-            wanted += [self.paths.model, *(self.paths.task(task) for task in range(len(spec.tasks)))]
+            wanted += [self.paths.snapshot, *(self.paths.task(task) for task in range(len(spec.tasks)))]
         for path in wanted:
             if not path.exists():
                 yield f"{path} is missing"

@@ -50,7 +50,7 @@ def export(
         The report, as in `output/report.json`.
 
     Raises:
-        VerificationError: The outputs differ from those of ONNX Runtime. Nothing was written.
+        VerificationError: The outputs differ from those of the model as submitted. Nothing was written.
         BadState: The job is for a simulated device.
         BadInput: `output` is not a folder that can be written to, or it has the user's own files of the same names. Or
             `inputs` do not fit the model. Or `source` was asked for and the target is a GPU.
@@ -123,7 +123,7 @@ def command(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compile the best schedules so far into a library, and verify and time it against ONNX Runtime."""
+    """Compile the best schedules so far into a library, and verify and time it against the model as submitted."""
     from autotune.commands import render
     from autotune.commands.jobs import select_one
 

@@ -56,9 +56,9 @@ def read_model(
 def _check_file(path: Path) -> None:
     """Find the most common mistakes before TVM is loaded, which takes two seconds."""
     if path.is_dir():
-        raise ModelError(f"{path} is a folder; give the ONNX file in it")
+        raise ModelError(f"{path} is a folder; give the model's file in it")
     if path.exists() and not path.is_file():  # reading a FIFO would block, and a device may have no end
-        raise ModelError(f"{path} is a pipe, a device or a socket; give the ONNX file itself")
+        raise ModelError(f"{path} is a pipe, a device or a socket; give the model's file itself")
     try:
         with path.open("rb") as file:
             if not file.read(1):

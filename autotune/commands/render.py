@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.commands import job_status
 from autotune.commands.fitted import Fitted, short
 from autotune.commands.job_status import JobStatus
+from autotune.commands.report.references import title
 from autotune.errors import one_line
 from autotune.reasons import sentence
 from autotune.storage.daemon_formats import DaemonInfo
@@ -290,12 +291,14 @@ def report(found: dict[str, Any], output: str) -> str:
 def _latencies(found: dict[str, Any]) -> list[str]:
     """Return the lines with the latencies at one set of shapes."""
     latency = found["latency"]
-    _, low, high = found["share_of_onnxruntime"]
-    share = f"{_share(latency)} of it ({low:.2f} to {high:.2f} in {found['processes']} processes of each)"
+    runtime = found.get("reference", "onnxruntime")
+    reference_ms, (_, low, high) = latency[f"{runtime}_ms"], found[f"share_of_{runtime}"]
+    share = f"{latency['tuned_ms'] / reference_ms:.2f} of it"
+    spread = f"({low:.2f} to {high:.2f} in {found['processes']} processes of each)"
     return [
         f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning",
         f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms   {_times(latency, 'untuned_ms')} as fast as untuned",
-        f"{'ONNX Runtime':>12}  {latency['onnxruntime_ms']:10.3f} ms   tuned takes {share}",
+        f"{title(runtime):>12}  {reference_ms:10.3f} ms   tuned takes {share} {spread}",
     ]
 
 
@@ -311,10 +314,6 @@ def _loading(found: dict[str, Any]) -> str:
 
 def _times(latency: dict[str, float], other: str) -> str:
     return f"{latency[other] / latency['tuned_ms']:.1f} times"
-
-
-def _share(latency: dict[str, float]) -> str:
-    return f"{latency['tuned_ms'] / latency['onnxruntime_ms']:.2f}"
 
 
 def journal_line(event: Event | UnknownEvent) -> str:

@@ -92,7 +92,7 @@ def _outcome(
         return found
     progress(f"exporting {job.name}")
     latency = _latency_of_model(workspace, config, suite, paths)
-    return Outcome(job.id, job.state, job.trials_done, latency["tuned_ms"], latency["onnxruntime_ms"])
+    return Outcome(job.id, job.state, job.trials_done, latency["tuned_ms"], latency.get("onnxruntime_ms"))
 
 
 def _latency_of_model(workspace: Workspace, config: Config, suite: Suite, paths: JobPaths) -> dict[str, float]:

@@ -196,7 +196,7 @@ def model_checksum(paths: JobPaths) -> tuple[int, int]:
     Raises:
         OSError: A file of it cannot be read.
     """
-    size, crc = checksum(paths.model)
+    size, crc = checksum(paths.snapshot)
     if paths.weights_of(paths.model).exists():
         more, crc = checksum(paths.weights_of(paths.model), crc)
         size += more
@@ -215,7 +215,7 @@ def check_model(paths: JobPaths, spec: JobSpec) -> None:
     except FileNotFoundError:
         current = None
     except OSError as error:
-        raise disk_problem("read", paths.model, error) from error
+        raise disk_problem("read", paths.snapshot, error) from error
     if current is None or (spec.model_size and current != (spec.model_size, spec.model_crc32)):
         what = "is missing" if current is None else "is damaged"
-        raise DamagedFile(f"{paths.model} {what}; submit the model again: its trials stay known")
+        raise DamagedFile(f"{paths.snapshot} {what}; submit the model again: its trials stay known")

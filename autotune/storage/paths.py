@@ -14,6 +14,7 @@ WORKSPACE/
       state.json                   its progress; written by the daemon
       journal.jsonl                its events, stage by stage
       model.onnx                   the copy of the model that is tuned
+      model.pt2                    that copy, if the model is an exported program of PyTorch
       exported.json                what the last export measured; may be deleted
       confirmed.json               how long the whole model took when it was last expected to be fast enough
       rewritten.onnx               the graph that was imported instead, for a model that the importer does not take
@@ -86,6 +87,15 @@ class JobPaths:
     @property
     def model(self) -> Path:
         return self.folder / "model.onnx"
+
+    @property
+    def program(self) -> Path:
+        return self.folder / "model.pt2"
+
+    @property
+    def snapshot(self) -> Path:
+        """Return the copy of the model, of whichever kind it is."""
+        return self.program if self.program.exists() else self.model
 
     @property
     def exported(self) -> Path:

@@ -100,7 +100,7 @@ def test_what_is_no_file_is_refused_at_once(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     make(tmp_path / "model.onnx")
-    with pytest.raises(ModelError, match=r"model\.onnx is a pipe, a device or a socket; give the ONNX file itself"):
+    with pytest.raises(ModelError, match=r"model\.onnx is a pipe, a device or a socket; give the model's file itself"):
         preview(Submission(tmp_path / "model.onnx"), Config(), print)
 
 

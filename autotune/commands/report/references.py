@@ -86,7 +86,12 @@ class References:
         return {"exported library": self.tuned_ms, **self.others_ms, **untuned}
 
 
-_NAMES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
+_TITLES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "torch": "PyTorch"}
+
+
+def title(runtime: str) -> str:
+    """Return the name by which people know a runtime of an export's report."""
+    return _TITLES.get(runtime, runtime)
 
 
 def remember(paths: JobPaths, report: Mapping[str, Any]) -> None:
@@ -111,7 +116,7 @@ def _of_report(report: Mapping[str, Any]) -> References:
 def _times(latency: Mapping[str, Any]) -> dict[str, float]:
     """Return the times of a report by runtime."""
     found = {name[:-3]: ms for name, ms in latency.items() if name.endswith("_ms") and isinstance(ms, (int, float))}
-    return {_NAMES.get(name, name): float(ms) for name, ms in found.items()}
+    return {title(name): float(ms) for name, ms in found.items()}
 
 
 def _sums(times: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Check a compiled model against ONNX Runtime, and time several versions of it in turns."""
+"""Check a compiled model against the runtime of the model as submitted, and time several versions of it in turns."""
 
 from __future__ import annotations
 
@@ -67,6 +67,23 @@ def constant_inputs(session: Any, values: Mapping[str, float]) -> dict[str, npt.
     }
 
 
+def torch_runner(model: Path, arrays: Arrays, threads: int) -> Callable[[], Arrays]:
+    """Return a function that runs a job's program of PyTorch once, without compilation, and returns its outputs."""
+    import torch
+
+    from autotune.tvm_backend.graph.pytorch.program import load_program
+
+    torch.set_num_threads(threads)
+    module = load_program(model).module()
+    tensors = [torch.from_numpy(np.array(array)) for array in arrays]
+
+    def run() -> Arrays:
+        with torch.inference_mode():
+            return [output.numpy() for output in module(*tensors)]
+
+    return run
+
+
 def output_names(model: Path) -> list[str]:
     """Return the names of a model's outputs, in order."""
     import onnx
@@ -130,7 +147,13 @@ def _relative_error(output: npt.NDArray[Any], reference: npt.NDArray[Any], floor
     return float(np.abs(wide[finite] - expected[finite]).max()) / scale
 
 
-def check(outputs: Arrays, reference: Arrays, tolerance: float, probabilities: Sequence[bool] = ()) -> float:
+def check(
+    outputs: Arrays,
+    reference: Arrays,
+    tolerance: float,
+    probabilities: Sequence[bool] = (),
+    runtime: str = "ONNX Runtime",
+) -> float:
     """Check that the largest relative error is within the tolerance.
 
     Args:
@@ -138,6 +161,7 @@ def check(outputs: Arrays, reference: Arrays, tolerance: float, probabilities: S
         reference: The right outputs.
         tolerance: The largest allowed relative error.
         probabilities: As in `largest_error`.
+        runtime: The name of what computed the right outputs.
 
     Returns:
         The largest relative error.
@@ -148,7 +172,7 @@ def check(outputs: Arrays, reference: Arrays, tolerance: float, probabilities: S
     error = largest_error(outputs, reference, probabilities)
     if not error <= tolerance:
         raise VerificationError(
-            f"the compiled model differs from ONNX Runtime: largest relative error {error:.3g},"
+            f"the compiled model differs from {runtime}: largest relative error {error:.3g},"
             f" allowed {tolerance:g}; nothing was exported"
         )
     return error

@@ -28,6 +28,7 @@ from autotune.tvm_backend.export.reporting import Comparison, KernelLimits
 from autotune.tvm_backend.export.runtime_comparison import Runtime, RuntimeComparison
 from autotune.tvm_backend.export.source import folder as source
 from autotune.tvm_backend.export.source.write import Described, write_source
+from autotune.tvm_backend.export.submitted import Submitted, submitted
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.roofline import Roofline, measure
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
@@ -44,12 +45,13 @@ _TURN_MS = 20
 
 @dataclass(frozen=True)
 class _Export:
-    """An export: the request, and the job that it is about."""
+    """An export: the request, the job that it is about, and its model at each set of shapes."""
 
     request: ExportRequest
     workspace: Workspace
     paths: JobPaths
     spec: JobSpec
+    models: list[Submitted]
 
 
 def run(request: ExportRequest, progress: StepReporter) -> ExportAnswer:
@@ -63,14 +65,14 @@ def run(request: ExportRequest, progress: StepReporter) -> ExportAnswer:
         The report, as in `report.json`.
 
     Raises:
-        VerificationError: The outputs of the compiled model differ from those of ONNX Runtime.
+        VerificationError: The outputs of the compiled model differ from those of the model as submitted.
         BadState: This machine has no device of the target's kind.
     """
     workspace = Workspace(Path(request.workspace))
     paths = JobPaths(workspace.jobs / request.job)
     spec = read_spec(paths)
     check_model(paths, spec)
-    export = _Export(request, workspace, paths, spec)
+    export = _Export(request, workspace, paths, spec, submitted(paths, spec))
     os.environ["TVM_NUM_THREADS"] = str(export.request.threads)
     if len(export.request.measure_cpus) != os.cpu_count():
         os.environ["TVM_BIND_THREADS"] = "0"
@@ -164,7 +166,7 @@ def _time_again(
 
 
 def _measured_on(export: _Export) -> list[str]:
-    """Return the names of the resources to lease: the device of the target, and the CPUs that ONNX Runtime uses."""
+    """Return the names of the resources to lease: the device of the target, and the CPUs that the reference uses."""
     gpu = _gpu(export.spec)
     device = [f"{gpus.KIND}:{gpu.index}"] if gpu is not None else []
     return [*map(cpu_name, export.request.measure_cpus), *device]
@@ -210,11 +212,11 @@ def _described(export: _Export) -> Described:
     from autotune.version import __version__
 
     spec, threads = export.spec, export.request.threads
-    return Described(spec.name, spec.inputs, compare.output_names(export.paths.model), threads, __version__)
+    return Described(spec.name, spec.inputs, export.models[0].output_names(), threads, __version__)
 
 
 def _inputs(export: _Export) -> list[VerificationInputs]:
-    """Choose the inputs of each entry, and check that ONNX Runtime can run the model on them: compiling takes minutes.
+    """Choose the inputs of each entry, and check that the reference can run the model on them: compiling takes minutes.
 
     Raises:
         BadInput, VerificationError
@@ -223,13 +225,12 @@ def _inputs(export: _Export) -> list[VerificationInputs]:
 
     spec, found = export.spec, []
     files = inputs.files_of_entries([Path(file) for file in export.request.inputs], spec.all_entries)
-    session = compare.onnx_session(export.paths.model, export.request.threads)
-    for index, entry in enumerate(spec.all_entries):
+    for model, entry in zip(export.models, spec.all_entries, strict=True):
         file = files.get(entry.name)
-        chosen = inputs.verification_inputs(export.paths, entry.inputs, file, _VERIFY_SEED, index)
-        run_once = compare.onnx_runner(session, entry.inputs, chosen.arrays, spec.values)
+        chosen = inputs.verification_inputs(model, entry.inputs, file, _VERIFY_SEED)
+        run_once = model.runner(chosen.arrays, export.request.threads)
         with _about(spec, entry):
-            inputs.check_reference(run_once, given=file is not None)
+            inputs.check_reference(run_once, given=file is not None, runtime=model.title)
         found.append(chosen)
     return found
 
@@ -247,19 +248,20 @@ def _about(spec: JobSpec, entry: Entry) -> Iterator[None]:
 
 def _compare(export: _Export, entry: Entry, inputs: VerificationInputs, tuned: Path, untuned: Path) -> Comparison:
     device = "cuda" if export.spec.target_kind == "cuda" else "cpu"
+    model, reference = export.models[0], f"{export.models[0].runtime}_ms"
     runtimes = {
         "untuned_ms": Runtime("library", untuned, device, function=entry.name),
         "tuned_ms": Runtime("library", tuned, device, function=entry.name),
-        "onnxruntime_ms": Runtime("onnxruntime", export.paths.model, values=export.spec.values),
+        reference: Runtime(model.runtime, model.file, values=export.spec.values),
     }
     with RuntimeComparison(runtimes, entry.inputs, inputs.arrays, export.request.threads) as comparison:
-        ours, theirs = (comparison.outputs(name) for name in ("tuned_ms", "onnxruntime_ms"))
+        ours, theirs = (comparison.outputs(name) for name in ("tuned_ms", reference))
         with _about(export.spec, entry):
             error = _check(export, ours, theirs, inputs.probabilities)
-        names = compare.output_names(export.paths.model)
+        names = model.output_names()
         outputs = (InputSpec(name, array.shape, str(array.dtype)) for name, array in zip(names, ours, strict=True))
         times = comparison.time(export.request.turns)
-        return Comparison(error, times, comparison.kernels("tuned_ms"), tuple(outputs), inputs.rows)
+        return Comparison(error, times, comparison.kernels("tuned_ms"), tuple(outputs), inputs.rows, model.runtime)
 
 
 def _limits(export: _Export) -> Roofline | None:
@@ -273,7 +275,7 @@ def _limits(export: _Export) -> Roofline | None:
 
 def _check(export: _Export, ours: compare.Arrays, theirs: compare.Arrays, probabilities: tuple[bool, ...]) -> float:
     try:
-        return compare.check(ours, theirs, export.request.tolerance, probabilities)
+        return compare.check(ours, theirs, export.request.tolerance, probabilities, export.models[0].title)
     except VerificationError as failure:
         rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
         raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None

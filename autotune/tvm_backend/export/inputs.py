@@ -12,11 +12,8 @@ import numpy.typing as npt
 
 from autotune.errors import BadInput, VerificationError, one_line
 from autotune.storage.formats import Entry, InputSpec
-from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.export.entry import pick_entry
-from autotune.tvm_backend.graph.model import parse_file
-from autotune.tvm_backend.graph.probabilities import probabilities
-from autotune.tvm_backend.graph.vocabulary import vocabularies
+from autotune.tvm_backend.export.submitted import Submitted
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -42,25 +39,22 @@ class VerificationInputs:
 
 
 def verification_inputs(
-    paths: JobPaths, inputs: Sequence[InputSpec], file: Path | None, seed: int, entry: int = 0
+    model: Submitted, inputs: Sequence[InputSpec], file: Path | None, seed: int
 ) -> VerificationInputs:
     """Choose the inputs for the model of a job.
 
     Args:
-        paths: The job.
+        model: The model as submitted.
         inputs: The inputs of the model.
-        entry: Which set of shapes they have, counted from 0.
         file: An NPZ file with the inputs; None for random ones.
         seed: The seed of random inputs.
 
     Raises:
         BadInput: The file cannot be read, an input is missing, or an input has a wrong shape or type.
     """
-    rewritten = paths.rewritten_model(entry)
-    graph = parse_file(rewritten if rewritten.exists() else paths.model)
-    rows = vocabularies(graph)
-    arrays = draw(inputs, seed, rows) if file is None else load(file, inputs)
-    return VerificationInputs(arrays, probabilities(graph), rows)
+    hints = model.hints()
+    arrays = draw(inputs, seed, hints.vocabularies) if file is None else load(file, inputs)
+    return VerificationInputs(arrays, hints.probabilities, hints.vocabularies)
 
 
 def draw(inputs: Sequence[InputSpec], seed: int, rows: Mapping[str, int] | None = None) -> Arrays:
@@ -172,18 +166,19 @@ def _checked(file: Path, item: InputSpec, arrays: Mapping[str, npt.NDArray[Any]]
     return array
 
 
-def check_reference(run: Any, given: bool) -> None:
+def check_reference(run: Any, given: bool, runtime: str = "ONNX Runtime") -> None:
     """Check that the reference can be run on the inputs.
 
     Args:
         run: Runs the reference once.
         given: Whether the inputs are the user's.
+        runtime: The name of the reference.
 
     Raises:
         VerificationError: The reference fails on these inputs.
     """
     try:
         run()
-    except Exception as error:  # ONNX Runtime's exceptions have no other common class
+    except Exception as error:  # the exceptions of the runtimes have no other common class
         way = "" if given else "; random inputs may be invalid for it: give real ones with --inputs FILE.npz"
-        raise VerificationError(f"ONNX Runtime cannot run the model as submitted ({one_line(error)}){way}") from error
+        raise VerificationError(f"{runtime} cannot run the model as submitted ({one_line(error)}){way}") from error

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import VerificationError
-from autotune.storage.formats import Entry, JobSpec, Trial
+from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths
+from autotune.tvm_backend.export.submitted import submitted
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class JobModel:
 
         target = tvm.target.Target(spec.target)
         imported, prepared, programs = Joiner(), Joiner(), dict[str, Any]()
-        for index, entry in enumerate(spec.all_entries):
-            module = _import(paths, index, entry)
+        for entry, model in zip(spec.all_entries, submitted(paths, spec), strict=True):
+            module = model.module()
             lowered = prepare(module, target, winograd=spec.winograd, revision=spec.graph_revision)
             # Of equal programs, whose blocks may have other names, the first is that in the joined module.
             programs = {task.spec.hash: task.program for task in extract_tasks(lowered, target)} | programs
@@ -77,13 +78,3 @@ class JobModel:
         from autotune.tvm_backend.kernels.build import link_shared
 
         compile_untuned(self.imported, self.target).export_library(str(library), fcompile=link_shared)
-
-
-def _import(paths: JobPaths, index: int, entry: Entry) -> Any:
-    """Import the model with one set of shapes."""
-    from autotune.tvm_backend.graph.model import read_model, read_rewritten
-
-    rewritten = paths.rewritten_model(index)
-    if rewritten.exists():
-        return read_rewritten(rewritten, entry.inputs).module
-    return read_model(paths.model, {item.name: item for item in entry.inputs}).module

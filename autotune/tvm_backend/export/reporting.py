@@ -28,6 +28,7 @@ class Comparison:
         kernels: The times of the kernels of the tuned model.
         outputs: The outputs of the model.
         rows: For inputs that are indices, the number of rows of the table.
+        reference: The runtime of the model as submitted.
     """
 
     error: float
@@ -35,15 +36,17 @@ class Comparison:
     kernels: Sequence[KernelTime]
     outputs: tuple[InputSpec, ...]
     rows: Mapping[str, int]
+    reference: str
 
     def latencies(self) -> dict[str, Any]:
         """Return the part of the report that is about latencies, loading and memory."""
-        shares = ratios(self.times["tuned_ms"], self.times["onnxruntime_ms"])
+        shares = ratios(self.times["tuned_ms"], self.times[f"{self.reference}_ms"])
         spreads = {name: item.spread_ms for name, item in self.times.items()}
         return {
             "latency": {name: round(item.median_ms, 4) for name, item in self.times.items()},
             "latency_spread": {name: [round(value, 4) for value in spread] for name, spread in spreads.items()},
-            "share_of_onnxruntime": [
+            "reference": self.reference,
+            f"share_of_{self.reference}": [
                 round(value, 4) for value in (statistics.median(shares), min(shares), max(shares))
             ],
             "processes": len(shares),

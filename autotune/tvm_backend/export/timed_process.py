@@ -78,8 +78,13 @@ def _openvino(request: Mapping[str, Any], arrays: Arrays) -> Run:
     return lambda: list(call.infer(dict(arrays), share_inputs=True).values())
 
 
+def _torch(request: Mapping[str, Any], arrays: Arrays) -> Run:
+    """Load a job's program of PyTorch, without compilation."""
+    return compare.torch_runner(Path(request["model"]), list(arrays.values()), int(request["threads"]))
+
+
 def _pytorch(request: Mapping[str, Any], arrays: Arrays) -> Run:
-    """Load a model with PyTorch, without compilation. `onnx2torch` converts the file."""
+    """Load an ONNX model with PyTorch, without compilation. `onnx2torch` converts the file."""
     import onnx2torch
     import torch
 
@@ -99,6 +104,7 @@ RUNTIMES: dict[str, Callable[[Mapping[str, Any], Arrays], Run]] = {
     "library": _library,
     "onnxruntime": _onnxruntime,
     "openvino": _openvino,
+    "torch": _torch,
     "pytorch": _pytorch,
 }
 _PACKAGES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporte
 from autotune.storage.formats import Entry, InputSpec, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
+from autotune.tvm_backend.graph.model import Model, parse_file, read_model
+from autotune.tvm_backend.graph.pytorch.archive import is_archive
+from autotune.tvm_backend.graph.pytorch.program import import_program, write_fixed
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.target import resolve_target, target_kind
 
@@ -45,12 +49,12 @@ class _Imported:
 
 
 def _ingest(request: ImportRequest, progress: StepReporter) -> ImportAnswer:
-    from autotune.tvm_backend.graph.model import parse_file
     from autotune.tvm_backend.search.tasks import unite
 
     target = resolve_target(request.target, request.threads)
     progress("reading the model")
-    proto = parse_file(Path(request.model))
+    path = Path(request.model)
+    proto = None if is_archive(path) else parse_file(path)
     imported = _Importer(request, proto, target.lowered_for, progress).all()
     tasks = unite([item.tasks for item in imported])
     size, crc = 0, 0
@@ -76,7 +80,10 @@ def _entry(imported: _Imported, tasks: Sequence[Task]) -> Entry:
 
 
 class _Importer:
-    """Imports a model with several sets of shapes, one after the other. One module is in memory at a time."""
+    """Imports a model with several sets of shapes, one after the other. One module is in memory at a time.
+
+    A model without a `proto` is a program of PyTorch.
+    """
 
     def __init__(self, request: ImportRequest, proto: Any, target: Any, progress: StepReporter) -> None:
         import tvm
@@ -95,6 +102,8 @@ class _Importer:
         Raises:
             ModelError: The model cannot be imported with one of them, or two of them give its inputs the same shapes.
         """
+        if self._proto is None and len(self._request.shapes) > 1:
+            raise ModelError(f"{self._request.model}: only an ONNX model takes several shapes in one job")
         found: list[_Imported] = []
         for index, shapes in enumerate(self._request.shapes):
             imported = self._one(index, shapes)
@@ -106,7 +115,6 @@ class _Importer:
         return found
 
     def _one(self, index: int, shapes: ShapeBinding) -> _Imported:
-        from autotune.tvm_backend.graph.model import read_model
         from autotune.tvm_backend.graph.prepare import prepare
         from autotune.tvm_backend.search.tasks import extract_tasks
 
@@ -114,8 +122,7 @@ class _Importer:
         where = f" for {shapes.name} ({index + 1} of {count})" if count > 1 else ""
         if where:
             self._progress(f"reading the model{where}")
-        overrides = {item.name: item for item in shapes.inputs}
-        model = read_model(path, overrides, self._proto, shapes.dims, self._request.values)
+        model = self._read(path, shapes)
         self._progress(f"folding, choosing layouts and fusing{where}")
         prepared = _guarded(path, lambda: prepare(model.module, self._target, winograd=self._request.winograd))
         self._progress(f"extracting tasks{where}")
@@ -123,6 +130,16 @@ class _Importer:
         if model.rewritten is not None and self._paths is not None:
             self._keep(self._paths, index, model.rewritten)
         return _Imported(shapes, tuple(model.inputs), tasks)
+
+    def _read(self, path: Path, shapes: ShapeBinding) -> Model:
+        overrides = {item.name: item for item in shapes.inputs}
+        if self._proto is not None:
+            return read_model(path, overrides, self._proto, shapes.dims, self._request.values)
+        if self._request.values:
+            raise ModelError(f"{path} is a program of PyTorch; --value is for ONNX models")
+        with tempfile.TemporaryDirectory(prefix="autotune-program-") as folder:
+            fixed = Path(folder) / "model.pt2" if self._paths is None else self._paths.program
+            return import_program(fixed, write_fixed(path, overrides, shapes.dims, fixed), shown=path)
 
     def _keep(self, paths: JobPaths, index: int, rewritten: Any) -> None:
         """Write the graph that was made of the model for a set of shapes."""
@@ -144,11 +161,12 @@ def _guarded(path: Path, step: Callable[[], Any]) -> Any:
 
 
 def _write(paths: JobPaths, proto: Any, programs: list[Any]) -> tuple[int, int]:
-    """Write snapshot and programs; returns size and CRC-32 of the snapshot."""
+    """Write programs and, of an ONNX model, the snapshot; returns size and CRC-32 of the snapshot."""
     from autotune.tvm_backend.graph.snapshot import write_model
     from autotune.tvm_backend.search.tasks import write_program
 
-    write_model(paths.model, paths.weights_of(paths.model), proto)
+    if proto is not None:
+        write_model(paths.model, paths.weights_of(paths.model), proto)
     make_folder(paths.tasks)
     for index, program in enumerate(programs):
         write_program(paths.task(index), program)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ _BY_NAME = (
 
 
 @dataclass(frozen=True)
-class _Input:
+class OpenInput:
     """An input as the file has it: an open dimension is its name, or empty; None where not even the rank is known."""
 
     name: str
@@ -53,21 +53,40 @@ def resolve_inputs(
     """
     constants = {item.name for item in proto.graph.initializer}
     free = [_read(path, item) for item in proto.graph.input if item.name not in constants]
-    _check_names(path, free, overrides, dims or {})
-    named = [_named(item, dims or {}) for item in free]
+    return resolve(path, free, overrides, dims or {})
+
+
+def resolve(
+    path: Path,
+    free: Sequence[OpenInput],
+    overrides: Mapping[str, InputSpec],
+    dims: Mapping[str, int],
+    examples: Mapping[str, int] | None = None,
+) -> tuple[InputSpec, ...]:
+    """The inputs in the order of `free`, every dimension known.
+
+    Args:
+        overrides: As for `resolve_inputs`, and so is `dims`.
+        examples: Sizes to advise for open dimensions by their names; others are guessed.
+
+    Raises:
+        ModelError: As for `resolve_inputs`.
+    """
+    _check_names(path, free, overrides, dims)
+    named = [_named(item, dims) for item in free]
     open_ = [item for item in named if item.fixed is None and item.name not in overrides]
     if open_:
-        raise ModelError(_advice(path, named, open_, overrides))
+        raise ModelError(_advice(path, named, open_, overrides, dict(examples or {})))
     return tuple(_resolved(item, overrides.get(item.name)) for item in named)
 
 
-def _resolved(item: _Input, override: InputSpec | None) -> InputSpec:
+def _resolved(item: OpenInput, override: InputSpec | None) -> InputSpec:
     if override is not None:
         return InputSpec(item.name, override.shape, override.dtype or item.dtype)
     return InputSpec(item.name, item.fixed or (), item.dtype)
 
 
-def _read(path: Path, item: Any) -> _Input:
+def _read(path: Path, item: Any) -> OpenInput:
     import onnx
 
     if not item.type.HasField("tensor_type"):
@@ -78,12 +97,12 @@ def _read(path: Path, item: Any) -> _Input:
     except KeyError:
         raise ModelError(f"{path}: input {item.name!r} has no known type ({tensor.elem_type})") from None
     if not tensor.HasField("shape"):
-        return _Input(item.name, dtype, None)
+        return OpenInput(item.name, dtype, None)
     dims = tuple(dim.dim_value if dim.dim_value > 0 else dim.dim_param for dim in tensor.shape.dim)
-    return _Input(item.name, dtype, dims)
+    return OpenInput(item.name, dtype, dims)
 
 
-def _check_names(path: Path, free: list[_Input], overrides: Mapping[str, Any], dims: Mapping[str, int]) -> None:
+def _check_names(path: Path, free: Sequence[OpenInput], overrides: Mapping[str, Any], dims: Mapping[str, int]) -> None:
     names = [item.name for item in free]
     unknown = sorted(set(overrides) - set(names))
     if unknown:
@@ -94,17 +113,22 @@ def _check_names(path: Path, free: list[_Input], overrides: Mapping[str, Any], d
         raise ModelError(f"{path} has no dimension {unknown[0]!r}; its open ones: {', '.join(there) or 'none'}")
 
 
-def _named(item: _Input, sizes: Mapping[str, int]) -> _Input:
+def _named(item: OpenInput, sizes: Mapping[str, int]) -> OpenInput:
     """The input with the sizes of the dimensions that have one by name."""
     if item.dims is None:
         return item
-    return _Input(item.name, item.dtype, tuple(sizes.get(str(dim), dim) for dim in item.dims))
+    return OpenInput(item.name, item.dtype, tuple(sizes.get(str(dim), dim) for dim in item.dims))
 
 
-def _advice(path: Path, inputs: list[_Input], open_: list[_Input], given: Mapping[str, InputSpec]) -> str:
+def _advice(
+    path: Path,
+    inputs: list[OpenInput],
+    open_: list[OpenInput],
+    given: Mapping[str, InputSpec],
+    sizes: dict[str, int],
+) -> str:
     """One line: which inputs lack a shape, and a command with a shape for all of them."""
     shown = ", ".join(f"{item.name!r} ({_written(item)})" for item in open_)
-    sizes: dict[str, int] = {}
     words = ["autotune", "submit", str(path)]
     for item in inputs:
         if item in open_ or item.name in given:
@@ -113,7 +137,7 @@ def _advice(path: Path, inputs: list[_Input], open_: list[_Input], given: Mappin
     return f"{path}: no fixed shape is known for {shown}; give one, such as: {shlex.join(words)}"
 
 
-def _written(item: _Input) -> str:
+def _written(item: OpenInput) -> str:
     return "?" if item.dims is None else "x".join(str(dim) or "?" for dim in item.dims)
 
 

@@ -1,0 +1,115 @@
+"""The model of a job as it was submitted: what is compiled, and what it is verified and timed against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from autotune.storage.formats import JobSpec
+from autotune.storage.paths import JobPaths
+from autotune.tvm_backend.export import compare
+from autotune.tvm_backend.graph import probabilities, vocabulary
+from autotune.tvm_backend.graph.model import parse_file, read_model, read_rewritten
+from autotune.tvm_backend.graph.pytorch import hints
+from autotune.tvm_backend.graph.pytorch.archive import read_archive
+from autotune.tvm_backend.graph.pytorch.checked import output_names
+from autotune.tvm_backend.graph.pytorch.program import import_program
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What a model says of its inputs and outputs.
+
+    Attributes:
+        vocabularies: For inputs that are indices, the number of rows of their table, by the name of the input.
+        probabilities: For each output, whether it is a probability.
+    """
+
+    vocabularies: Mapping[str, int]
+    probabilities: tuple[bool, ...]
+
+
+class Submitted(Protocol):
+    """A model as submitted, at one set of shapes.
+
+    Attributes:
+        runtime: The key of `timed_process.RUNTIMES` that runs it.
+        title: The name of that runtime for the user.
+        file: The copy of the model.
+    """
+
+    runtime: str
+    title: str
+    file: Path
+
+    def module(self) -> Any:
+        """Import it into a Relax module."""
+
+    def hints(self) -> Hints:
+        """Read what its operators say of its inputs and outputs."""
+
+    def output_names(self) -> list[str]:
+        """Return the names of its outputs in order."""
+
+    def runner(self, arrays: compare.Arrays, threads: int) -> Callable[[], compare.Arrays]:
+        """Return a function that runs it once in this process."""
+
+
+class OnnxModel:
+    """An ONNX model. Where `submit` has rewritten it, that graph is compiled, and the file as submitted is verified."""
+
+    runtime, title = "onnxruntime", "ONNX Runtime"
+
+    def __init__(self, paths: JobPaths, spec: JobSpec, index: int) -> None:
+        self.file = paths.model
+        rewritten = paths.rewritten_model(index)
+        self._rewritten = rewritten if rewritten.exists() else None
+        self._inputs, self._values = spec.all_entries[index].inputs, spec.values
+
+    def module(self) -> Any:
+        if self._rewritten:
+            return read_rewritten(self._rewritten, self._inputs).module
+        return read_model(self.file, {item.name: item for item in self._inputs}).module
+
+    def hints(self) -> Hints:
+        graph = parse_file(self._rewritten or self.file)
+        return Hints(vocabulary.vocabularies(graph), probabilities.probabilities(graph))
+
+    def output_names(self) -> list[str]:
+        return compare.output_names(self.file)
+
+    def runner(self, arrays: compare.Arrays, threads: int) -> Callable[[], compare.Arrays]:
+        session = compare.onnx_session(self.file, threads)
+        return compare.onnx_runner(session, self._inputs, arrays, self._values)
+
+
+class TorchProgram:
+    """A program that PyTorch exported."""
+
+    runtime, title = "torch", "PyTorch"
+
+    def __init__(self, paths: JobPaths, spec: JobSpec) -> None:
+        self.file = paths.program
+        self._inputs = spec.inputs
+
+    def module(self) -> Any:
+        return import_program(self.file, self._inputs).module
+
+    def hints(self) -> Hints:
+        program = read_archive(self.file).program
+        return Hints(hints.vocabularies(program), hints.probabilities(program))
+
+    def output_names(self) -> list[str]:
+        return output_names(read_archive(self.file).program)
+
+    def runner(self, arrays: compare.Arrays, threads: int) -> Callable[[], compare.Arrays]:
+        return compare.torch_runner(self.file, arrays, threads)
+
+
+def submitted(paths: JobPaths, spec: JobSpec) -> list[Submitted]:
+    """Return the model of a job at each of its sets of shapes."""
+    if paths.program.exists():
+        return [TorchProgram(paths, spec)]
+    return [OnnxModel(paths, spec, index) for index in range(len(spec.all_entries))]

@@ -1,0 +1,1 @@
+"""Programs that PyTorch exported (`torch.export.save`)."""

@@ -1,0 +1,241 @@
+"""An exported program as data, checked to be nothing but arithmetic on tensors, with all of its sizes fixed.
+
+torch calls whatever function of its own a program names, and evaluates the expressions and guards in it. So only
+operators of ATen and the arithmetic of sizes pass, expressions become numbers, and what is not needed is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import ModelError
+from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.graph.pytorch.sizes import dimensions, evaluate
+from autotune.tvm_backend.graph.shapes import OpenInput, resolve
+
+_TARGET = re.compile(
+    r"torch\.ops\.aten\.((?!__)\w+|__(and|or|xor|lshift|rshift)__)(\.(?!_)\w+)?"
+    r"|torch\.ops\.higher_order\.(cond|wrap_with_set_grad_enabled|wrap_with_autocast)"
+    r"|torch\.sym_(float|int|ite|max|min|not|sqrt)|math\.(ceil|floor|trunc)"
+    r"|_operator\.(add|and_|eq|floordiv|ge|getitem|gt|le|lt|mod|mul|ne|neg|not_|or_|pow|sub|truediv)",
+    re.ASCII,
+)
+_FILES = frozenset({"from_file", "save"})  # operators of ATen that read and write files
+_DTYPES = {
+    1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64", 12: "bool",
+}  # fmt: skip
+_LEAF: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
+_CPU = {"type": "cpu", "index": None}
+_WEIGHTS = frozenset({"parameter", "buffer", "tensor_constant"})
+
+
+def fix_inputs(
+    path: Path, program: Mapping[str, Any], overrides: Mapping[str, InputSpec], dims: Mapping[str, int]
+) -> tuple[tuple[InputSpec, ...], dict[str, int]]:
+    """Give every input of a program its shape.
+
+    Args:
+        overrides: Shapes that the user gave, by the name of the input.
+        dims: Sizes that the user gave, by the name of the open dimension.
+
+    Returns:
+        The inputs in order, and the sizes of all open dimensions by name.
+
+    Raises:
+        ModelError: An input or a dimension does not exist, has no size, or has one that the program does not allow.
+    """
+    shapes = {name: _values(program)[name]["sizes"] for name in input_names(path, program)}
+    try:
+        names = list(dict.fromkeys(name for text in _expressions(shapes) for name in dimensions(text)))
+        if unknown := sorted(set(dims) - set(names)):
+            raise ModelError(f"{path} has no dimension {unknown[0]!r}; its open ones: {', '.join(names) or 'none'}")
+        found = {**_from_overrides(shapes, overrides), **dims}
+        free = [OpenInput(name, _dtype(path, program, name), _dims(sizes, found)) for name, sizes in shapes.items()]
+    except ValueError as error:
+        raise ModelError(f"{path}: a size of an input is computed in a way that is not supported: {error}") from error
+    inputs = resolve(path, free, overrides, {}, _examples(shapes))
+    for item, before in zip(inputs, free, strict=True):
+        _check_shape(path, item, before)
+    _check_ranges(path, program, found)
+    return inputs, found
+
+
+def checked(path: Path, program: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Return a copy of a program with what it takes to compute, and no open dimension.
+
+    Raises:
+        ModelError: It calls something other than ATen's operators, or is no function of its inputs alone.
+    """
+    module = program["graph_module"]
+    _check_signature(path, module["signature"])
+    if module["graph"].get("custom_obj_values"):
+        raise ModelError(f"{path} has objects of classes of its own, which autotune does not load")
+    graph = _copied(path, module["graph"], sizes)
+    return {
+        **{key: program[key] for key in ("opset_version", "schema_version", "verifiers", "torch_version")},
+        "range_constraints": {},
+        "guards_code": [],
+        "graph_module": {
+            "graph": graph,
+            "signature": module["signature"],
+            "module_call_graph": [_flat_call(len(input_names(path, program)), len(output_names(program)))],
+            "metadata": {},
+            "treespec_namedtuple_fields": {},
+        },
+    }
+
+
+def input_names(path: Path, program: Mapping[str, Any]) -> list[str]:
+    """Return the names of the inputs in order, without the weights."""
+    specs = program["graph_module"]["signature"]["input_specs"]
+    found = []
+    for spec in specs:
+        ((kind, item),) = spec.items()
+        if kind in _WEIGHTS:
+            continue
+        if kind != "user_input" or set(item["arg"]) != {"as_tensor"}:
+            name = item.get("name") or next(iter(item.get("arg", {}).values()), kind)
+            raise ModelError(f"{path}: input {name!r} is not a tensor; export the program without it")
+        found.append(str(item["arg"]["as_tensor"]["name"]))
+    return found
+
+
+def output_names(program: Mapping[str, Any]) -> list[str]:
+    """Return the names of the outputs in order."""
+    specs = program["graph_module"]["signature"]["output_specs"]
+    return [str(spec["user_output"]["arg"]["as_tensor"]["name"]) for spec in specs]
+
+
+def _values(program: Mapping[str, Any]) -> Mapping[str, Any]:
+    values: Mapping[str, Any] = program["graph_module"]["graph"]["tensor_values"]
+    return values
+
+
+def _expressions(shapes: Mapping[str, Any]) -> list[str]:
+    return [str(size["as_expr"]["expr_str"]) for sizes in shapes.values() for size in sizes if "as_expr" in size]
+
+
+def _from_overrides(shapes: Mapping[str, Any], overrides: Mapping[str, InputSpec]) -> dict[str, int]:
+    """The sizes of open dimensions that follow from shapes which the user gave."""
+    found: dict[str, int] = {}
+    for name, sizes in shapes.items():
+        shape = overrides[name].shape if name in overrides else ()
+        for size, number in zip(sizes, shape, strict=False):
+            text = str(size["as_expr"]["expr_str"]) if "as_expr" in size else ""
+            if text and evaluate(text, {}) in list(dimensions(text)):
+                found.setdefault(str(evaluate(text, {})), number)
+    return found
+
+
+def _dims(sizes: list[Any], known: Mapping[str, int]) -> tuple[int | str, ...]:
+    return tuple(
+        evaluate(size["as_expr"]["expr_str"], known) if "as_expr" in size else int(size["as_int"]) for size in sizes
+    )
+
+
+def _examples(shapes: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes of the inputs that the program was exported with, by the text of the open dimension."""
+    found = {}
+    for size in (size for sizes in shapes.values() for size in sizes if "as_expr" in size):
+        hint = (size["as_expr"].get("hint") or {}).get("as_int")
+        if hint:
+            found[str(evaluate(size["as_expr"]["expr_str"], {}))] = int(hint)
+    return found
+
+
+def _dtype(path: Path, program: Mapping[str, Any], name: str) -> str:
+    dtype = _values(program)[name]["dtype"]
+    if dtype not in _DTYPES:
+        raise ModelError(f"{path}: input {name!r} has a type that NumPy lacks (torch's number {dtype})")
+    return _DTYPES[dtype]
+
+
+def _check_shape(path: Path, item: InputSpec, before: OpenInput) -> None:
+    if item.dtype != before.dtype:
+        raise ModelError(f"{path}: input {item.name!r} is {before.dtype} in the exported program, not {item.dtype}")
+    if before.fixed is not None and item.shape != before.fixed:
+        shown = "x".join(map(str, before.fixed))
+        raise ModelError(
+            f"{path}: input {item.name!r} is {shown} in the exported program; for other shapes export it with"
+            " dynamic_shapes"
+        )
+
+
+def _check_ranges(path: Path, program: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    for name, limits in program["range_constraints"].items():
+        low, high = limits.get("min_val"), limits.get("max_val")
+        size = sizes.get(name)
+        if size is not None and (size < (low or 0) or (high is not None and size > high)):
+            raise ModelError(
+                f"{path}: dimension {name!r} is from {low or 0} to {high or 'any size'} in the exported program,"
+                f" not {size}"
+            )
+
+
+def _check_signature(path: Path, signature: Mapping[str, Any]) -> None:
+    for spec in signature["output_specs"]:
+        ((kind, item),) = spec.items()
+        if kind != "user_output":
+            raise ModelError(f"{path} changes its own state as it runs ({kind}), which a compiled model cannot")
+        if set(item["arg"]) != {"as_tensor"}:
+            raise ModelError(f"{path} returns something that is not a tensor; export the program without it")
+
+
+def _copied(path: Path, value: Any, sizes: Mapping[str, int]) -> Any:
+    """Copy a part of a program: sizes become numbers, devices the CPU, remarks are left out, and calls are checked."""
+    if isinstance(value, list):
+        return [_copied(path, item, sizes) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "as_expr" in value:
+        return _number(path, value["as_expr"], sizes)
+    found: dict[str, Any] = {}
+    for key, item in value.items():
+        if key in ("target", "as_operator") and item is not None:
+            _check_target(path, item)
+        if key in ("as_custom_obj", "as_opaque"):
+            raise ModelError(f"{path} has objects of classes of its own, which autotune does not load")
+        if key in ("device", "as_device") and isinstance(item, dict):
+            found[key] = _CPU
+        else:
+            found[key] = {} if key == "metadata" else _copied(path, item, sizes)
+    return found
+
+
+def _number(path: Path, item: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
+    """The value of an expression.
+
+    One that is more than sums and products keeps the value of the example: torch computes the shapes inside the
+    program again, from those of its inputs.
+    """
+    try:
+        found = evaluate(str(item["expr_str"]), sizes)
+    except ValueError:
+        found = ""
+    if isinstance(found, int):
+        return {"as_int": found}
+    if not item.get("hint"):
+        raise ModelError(f"{path} has a size that depends on the values of its inputs ({item['expr_str']})")
+    return item["hint"]
+
+
+def _check_target(path: Path, target: Any) -> None:
+    if not isinstance(target, str) or not _TARGET.fullmatch(target):
+        raise ModelError(f"{path} calls {target!r}, which is no operator of ATen")
+    if target.split(".")[3:4] and target.split(".")[3] in _FILES:
+        raise ModelError(f"{path} calls {target!r}, which reads or writes files")
+
+
+def _flat_call(inputs: int, outputs: int) -> dict[str, Any]:
+    """How the program is called: with its inputs one after the other; it returns a tuple of its outputs."""
+    taken = _tuple([_tuple([_LEAF] * inputs), {"type": "builtins.dict", "context": "[]", "children_spec": []}])
+    specs = {"in_spec": json.dumps([1, taken]), "out_spec": json.dumps([1, _tuple([_LEAF] * outputs)])}
+    return {"fqn": "", "signature": {"inputs": [], "outputs": [], **specs, "forward_arg_names": None}}
+
+
+def _tuple(children: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "builtins.tuple", "context": "null", "children_spec": children}

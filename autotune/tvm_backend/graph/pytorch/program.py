@@ -1,0 +1,87 @@
+"""An exported program of PyTorch as a Relax module, and the copy of it that a job keeps."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import AutotuneError, ModelError, one_line
+from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.graph.model import Model
+from autotune.tvm_backend.graph.pytorch.archive import read_archive, write_archive
+from autotune.tvm_backend.graph.pytorch.checked import checked, fix_inputs, output_names
+
+
+def write_fixed(
+    path: Path, overrides: Mapping[str, InputSpec], dims: Mapping[str, int], to: Path
+) -> tuple[InputSpec, ...]:
+    """Write a program with the shapes of its inputs fixed, and without anything that torch would unpickle or evaluate.
+
+    Args:
+        path: The file as submitted.
+        overrides: Shapes that the user gave, by the name of the input.
+        dims: Sizes that the user gave, by the name of the open dimension.
+        to: The file to write.
+
+    Returns:
+        The inputs in order.
+
+    Raises:
+        ModelError: The file is no such program, needs pickle, or has an input without a shape; or torch is missing.
+        DiskProblem: The file cannot be written.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise ModelError(f"{path} is a program of PyTorch, which is not installed: pip install 'autotune[torch]'")
+    archive = read_archive(path)
+    with _as_model_error(path, "is no program that torch.export.save writes"):
+        inputs, sizes = fix_inputs(path, archive.program, overrides, dims)
+        program = checked(path, archive.program, sizes)
+        write_archive(archive, program, to)
+    return inputs
+
+
+def load_program(path: Path) -> Any:
+    """Load a file of `write_fixed` as a `torch.export.ExportedProgram`. No other file may be loaded in this way."""
+    import torch
+
+    logging.getLogger("torch.export").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.export.load(path)
+
+
+def import_program(path: Path, inputs: tuple[InputSpec, ...], shown: Path | None = None) -> Model:
+    """Import a file of `write_fixed`.
+
+    Args:
+        path: The file.
+        inputs: Its inputs.
+        shown: The file that errors are about; by default `path`.
+
+    Raises:
+        ModelError: torch cannot load it, or TVM lacks an operator of it; one line that says which.
+    """
+    outputs = tuple(output_names(read_archive(path).program))
+    with _as_model_error(shown or path, "cannot be imported"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from tvm.relax.frontend.torch import from_exported_program
+
+        module = from_exported_program(load_program(path), unwrap_unit_return_tuple=True)
+    return Model(module, inputs, outputs)
+
+
+@contextlib.contextmanager
+def _as_model_error(path: Path, what: str) -> Iterator[None]:
+    """Turn what a malformed program makes this code, torch and TVM raise into an error about the file."""
+    try:
+        yield
+    except AutotuneError:
+        raise
+    except Exception as error:
+        line = next((line for line in str(error).splitlines() if line.strip()), "")
+        raise ModelError(f"{path} {what}: {type(error).__name__}: {one_line(line)}") from error
