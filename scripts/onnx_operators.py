@@ -7,8 +7,9 @@
     python scripts/onnx_operators.py --report --before build/operators-before.jsonl
 
 A test is a model of one operator, inputs and expected outputs (`onnx.backend.test`). It goes through the importer that
-`submit` uses and is compiled without schedules. Tests of the functions that an operator is defined by ("_expanded")
-are left out. Results are kept in a file, and a test that has one is not run again.
+`submit` uses and is compiled without schedules. One that fails is tried again with the inputs that set a shape or an
+axis given as constants, as `submit --value` does; it counts apart. Tests of the functions that an operator is defined
+by ("_expanded") are left out. Results are kept in a file, and a test that has one is not run again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,13 @@ from autotune.tvm_backend.load import load_tvm
 
 LIMIT_S = 60
 LONGEST = 160
+# Inputs by their names in ONNX's schemas.
+PARAMETERS = frozenset(
+    {"K", "axes", "axis", "block_shape", "constant_value", "depth", "dft_length", "ends", "image_shape", "k"}
+    | {"output_shape", "pads", "ratio", "repeats", "roi", "scales", "shape", "size", "sizes", "split", "starts"}
+    | {"steps", "training_mode", "values"}
+)
+WHOLE = frozenset({"ConstantOfShape", "Range"})  # all of their inputs set a shape
 
 
 def main() -> None:
@@ -43,10 +52,41 @@ def main() -> None:
         load_tvm("llvm")
         for case in cases(options.words):
             if case.name not in found:
-                found[case.name] = isolated(case)
+                found[case.name] = run(case)
                 with options.results.open("a") as file:
-                    file.write(json.dumps({"name": case.name, "reason": found[case.name]}) + "\n")
+                    file.write(json.dumps({"name": case.name, **asdict(found[case.name])}) + "\n")
     report(found, read(options.before) if options.before else {}, options.words)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Why a test fails, or an empty reason, and the inputs that were given as constants for that."""
+
+    reason: str
+    given: tuple[str, ...] = ()
+
+
+def run(case: Any) -> Result:
+    """Try a test as it is and, if it fails, with its parameters as constants."""
+    reason = isolated(case, ())
+    given = parameters(case) if reason else ()
+    if given and not (again := isolated(case, given)):
+        return Result(again, given)
+    return Result(reason)
+
+
+def parameters(case: Any) -> tuple[str, ...]:
+    """The inputs that set a shape, an axis or a mode, as the operator's schema calls them."""
+    import onnx
+
+    (node,) = case.model.graph.node if len(case.model.graph.node) == 1 else (None,)
+    if node is None or not onnx.defs.has(node.op_type, domain=node.domain):
+        return ()
+    formal = [item.name for item in onnx.defs.get_schema(node.op_type, domain=node.domain).inputs]
+    given = zip(node.input, formal, strict=False)
+    ranks = {item.name: len(item.type.tensor_type.shape.dim) for item in case.model.graph.input}
+    whole = node.op_type in WHOLE
+    return tuple(name for name, role in given if (whole or role in PARAMETERS) and ranks.get(name, 2) < 2)
 
 
 def parse() -> argparse.Namespace:
@@ -76,10 +116,14 @@ def wanted(name: str, words: list[str]) -> bool:
     return not words or any(word in name for word in words)
 
 
-def isolated(case: Any) -> str:
-    """Why a test fails, or nothing where it passes; in a process of its own, as a wrong program may end it."""
+def isolated(case: Any, given: tuple[str, ...]) -> str:
+    """Why a test fails, or nothing where it passes; in a process of its own, as a wrong program may end it.
+
+    Args:
+        given: The inputs that are constants.
+    """
     near, far = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=child, args=(case, far), daemon=True)
+    process = multiprocessing.get_context("fork").Process(target=child, args=(case, given, far), daemon=True)
     process.start()
     far.close()
     try:
@@ -92,17 +136,17 @@ def isolated(case: Any) -> str:
     return reason
 
 
-def child(case: Any, answers: Connection) -> None:
+def child(case: Any, given: tuple[str, ...], answers: Connection) -> None:
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
     try:
-        answers.send(check(case))
+        answers.send(check(case, given))
     except Exception as error:  # importer and compiler raise anything
         answers.send(f"{type(error).__name__}: {one_line(error)[-LONGEST:]}")
 
 
-def check(case: Any) -> str:
+def check(case: Any, given: tuple[str, ...]) -> str:
     """Import, compile, run and compare one test."""
     import onnx
     import tvm
@@ -115,14 +159,16 @@ def check(case: Any) -> str:
         return "not tensors"
     values, expected = ([array(value) for value in part] for part in case.data_sets[0])
     names = [item.name for item in case.model.graph.input]
-    inputs = {name: InputSpec(name, value.shape, "") for name, value in zip(names, values, strict=True)}
+    arrays = dict(zip(names, values, strict=True))
+    constants = {name: arrays.pop(name).astype(float).tolist() for name in given}
+    inputs = {name: InputSpec(name, value.shape, "") for name, value in arrays.items()}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         onnx.save(case.model, str(path))
-        module = read_model(path, inputs).module
+        module = read_model(path, inputs, values=constants).module
     target = tvm.target.Target({"kind": "llvm", "opt-level": 1, "jit": "orcjit", "num-cores": 1})
     machine = relax.VirtualMachine(compile_untuned(module, target), tvm.cpu())
-    result = machine["main"](*(tvm.runtime.tensor(value) for value in values))
+    result = machine["main"](*(tvm.runtime.tensor(value) for value in arrays.values()))
     outputs = [result] if hasattr(result, "numpy") else list(result)
     for output, truth in zip((item.numpy() for item in outputs), expected, strict=True):
         if output.shape != truth.shape or output.dtype != truth.dtype:
@@ -137,21 +183,23 @@ def array(value: Any) -> Any:
     return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
 
 
-def read(path: Path) -> dict[str, str]:
-    """Why each test of a file of results failed, empty for those that passed."""
+def read(path: Path) -> dict[str, Result]:
+    """The results of a file by the name of the test."""
     lines = path.read_text().splitlines() if path.exists() else []
-    return {record["name"]: record["reason"] for record in map(json.loads, lines)}
+    return {item["name"]: Result(item["reason"], tuple(item.get("given", ()))) for item in map(json.loads, lines)}
 
 
-def report(found: dict[str, str], before: dict[str, str], words: list[str]) -> None:
+def report(found: dict[str, Result], before: dict[str, Result], words: list[str]) -> None:
     """Print the share that passes, what changed, and the reasons of the others, the commonest first."""
-    shown = {name: reason for name, reason in found.items() if wanted(name, words)}
-    print(f"{sum(not reason for reason in shown.values())} of {len(shown)} tests import and agree")
+    shown = {name: result.reason for name, result in found.items() if wanted(name, words)}
+    given = sum(bool(found[name].given) for name in shown)
+    print(f"{sum(not reason for reason in shown.values())} of {len(shown)} tests import and agree", end="")
+    print(f", {given} of them with inputs that set a shape or an axis given as constants")
     if before:
         both = [name for name in shown if name in before]
-        gained = [name for name in both if before[name] and not shown[name]]
-        lost = [name for name in both if not before[name] and shown[name]]
-        failed = sum(bool(before[name]) for name in both)
+        gained = [name for name in both if before[name].reason and not shown[name]]
+        lost = [name for name in both if not before[name].reason and shown[name]]
+        failed = sum(bool(before[name].reason) for name in both)
         print(f"before: {len(both) - failed} of {len(both)}; of the {failed} that failed {len(gained)} pass now")
         print("\n".join(f"passed before: {name}: {shown[name]}" for name in lost))
     groups = collections.defaultdict(list)

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from autotune.errors import BadInput
-from autotune.storage.formats import InputSpec, ShapeBinding
+from autotune.storage.formats import Constant, InputSpec, ShapeBinding
 
 _SHAPE = r"(\d+(x\d+)*|scalar)"
 _INPUT = re.compile(rf"^(?P<name>.+?)=(?P<shapes>{_SHAPE}(,{_SHAPE})*)(:(?P<dtype>[a-z]+\d*))?$")
@@ -118,8 +118,8 @@ def shape_options(bindings: Sequence[ShapeBinding]) -> list[str]:
     return words
 
 
-def parse_values(texts: Sequence[str]) -> dict[str, float]:
-    """Parse constant inputs of the form `NAME=16000`.
+def parse_values(texts: Sequence[str]) -> dict[str, Constant]:
+    """Parse constant inputs of the form `NAME=16000`, `NAME=1,3,224,224` or, for an empty list, `NAME=[]`.
 
     Returns:
         The values by the name of the input.
@@ -127,7 +127,21 @@ def parse_values(texts: Sequence[str]) -> dict[str, float]:
     Raises:
         BadInput: A text is not of this form.
     """
-    return _by_name("--value", "sr=16000", texts, float)
+    return _by_name("--value", "sr=16000", texts, _constant)
+
+
+def written_value(value: Constant) -> str:
+    """Return a constant input as `--value` takes it."""
+    if isinstance(value, float | int):
+        return f"{value:g}"
+    return ",".join(f"{item:g}" for item in value) + "," * (len(value) == 1) or "[]"
+
+
+def _constant(text: str) -> Constant:
+    if text == "[]":
+        return []
+    numbers = [float(part) for part in text.removesuffix(",").split(",")]
+    return numbers if "," in text else numbers[0]
 
 
 def _by_name(option: str, example: str, texts: Sequence[str], number: Callable[[str], Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from autotune import strategies
 from autotune.commands.budget import Trials
 from autotune.config import Config
 from autotune.errors import BadInput
-from autotune.storage.formats import InputSpec
+from autotune.storage.formats import Constant, InputSpec
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Submission:
     sampler: str = ""
     winograd: bool = True
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    values: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, Constant] = field(default_factory=dict)
     private: str = ""
     within_s: float | None = None
     stop_at_ms: float | None = None

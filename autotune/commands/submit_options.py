@@ -27,7 +27,7 @@ Dims = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=128[,...]", help="Size of the dimensions with this name; several sizes are one job."),
 ]
-Values = Annotated[list[str] | None, typer.Option(metavar="NAME=16000", help="Value of an input that is a constant.")]
+Values = Annotated[list[str] | None, typer.Option(metavar="NAME=16000", help="Constant input; 1,3,8 for a list.")]
 Priority = Annotated[int, typer.Option(help="Jobs with a higher priority go first.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the search.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Count only trials that are measured from now on.")]

@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol
 from autotune.processes import channel
 from autotune.processes.channel import MessageReader
 from autotune.storage.daemon_formats import ClusterNode
-from autotune.storage.formats import Entry, InputSpec, Kind, ShapeBinding, TaskSpec, from_json, to_json
+from autotune.storage.formats import Constant, Entry, InputSpec, Kind, ShapeBinding, TaskSpec, from_json, to_json
 
 StageOutcome = Literal["done", "failed", "busy", "blocked", "unfit", "crashed", "timeout", "lost"]
 
@@ -136,7 +136,7 @@ class ImportRequest:
     cpus: tuple[int, ...]
     lock_folder: str
     shapes: tuple[ShapeBinding, ...]
-    values: dict[str, float]
+    values: dict[str, Constant]
     winograd: bool
     folder: str | None
 

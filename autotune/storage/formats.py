@@ -30,6 +30,10 @@ ENDED: tuple[State, ...] = ("cancelled", "done", "failed")
 T = TypeVar("T")
 
 
+# The value of an input that is a constant: a number, or a list of them for an input of one dimension.
+Constant = float | list[float]
+
+
 @dataclass(frozen=True)
 class InputSpec:
     """One input of a model, with a fixed shape."""
@@ -117,7 +121,7 @@ class JobSpec:
     winograd: bool = False
     graph_revision: int = 1
     machine: str = ""
-    values: dict[str, float] = field(default_factory=dict)
+    values: dict[str, Constant] = field(default_factory=dict)
     within_s: float | None = None
     entries: tuple[Entry, ...] = ()
     automatic: bool = False

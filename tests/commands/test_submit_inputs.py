@@ -11,12 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values, shape_bindings, shape_options
+from autotune.commands.model_inputs import (
+    parse_dims,
+    parse_inputs,
+    parse_values,
+    shape_bindings,
+    shape_options,
+    written_value,
+)
 from autotune.commands.submission import Submission
 from autotune.commands.submit import preview
 from autotune.config import Config
 from autotune.errors import BadInput, ModelError
-from autotune.storage.formats import InputSpec, ShapeBinding
+from autotune.storage.formats import Constant, InputSpec, ShapeBinding
 
 
 @pytest.mark.parametrize(
@@ -124,7 +131,15 @@ def test_values_by_name():
     assert parse_values(["sr=16000", "fmin=-0.5"]) == {"sr": 16000, "fmin": -0.5}
 
 
-@pytest.mark.parametrize("text", ["sr", "=1", "sr=", "sr=fast"])
+@pytest.mark.parametrize(
+    ("text", "value"), [("a=1", 1.0), ("a=1,2.5", [1.0, 2.5]), ("a=3,", [3.0]), ("a=[]", []), ("a=-1e6", -1e6)]
+)
+def test_a_value_may_be_a_list_and_is_written_as_it_is_read(text: str, value: Constant) -> None:
+    assert parse_values([text]) == {"a": value}
+    assert parse_values([f"a={written_value(value)}"]) == {"a": value}
+
+
+@pytest.mark.parametrize("text", ["sr", "=1", "sr=", "sr=fast", "sr=1,,2", "sr=,"])
 def test_a_value_that_is_no_number_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(BadInput, match="is not of the form NAME=NUMBER, such as sr=16000"):
         parse_values([text])

@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.commands import job_status
 from autotune.commands.job_status import JobStatus
-from autotune.commands.model_inputs import shape_options, written
+from autotune.commands.model_inputs import shape_options, written, written_value
 from autotune.commands.report import history, knobs, references, trials, wall_time
 from autotune.commands.report.knobs import KnobImportance
 from autotune.commands.report.outlook import Outlook, outlook
@@ -93,7 +93,7 @@ class Settings:
     target_key: str
     machine: str
     inputs: tuple[str, ...]
-    values: dict[str, float]
+    values: dict[str, formats.Constant]
     seed: int
     strategy: str
     sampler: str
@@ -281,7 +281,7 @@ def _commands(spec: JobSpec, job: JobStatus) -> tuple[str, ...]:
     asked = [entry.asked for entry in spec.entries] or [ShapeBinding("main", spec.inputs)]
     words += shape_options(asked)
     for name, value in spec.values.items():
-        words += ["--value", f"{name}={value:g}"]
+        words += ["--value", f"{name}={written_value(value)}"]
     words += ["--within", f"{spec.within_s:g}s"] if spec.within_s else []
     words += ["--stop-at", f"{spec.stop_at_ms:g}ms"] if spec.stop_at_ms else []
     words += ["--on-end", spec.on_end] if spec.on_end else []

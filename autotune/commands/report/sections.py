@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autotune.commands import gantt
+from autotune.commands.model_inputs import written_value
 from autotune.commands.render import duration
 from autotune.commands.report import charts
 from autotune.commands.report.facts import JobReport, Settings, TaskReport
@@ -298,7 +299,7 @@ def _settings(found: Settings) -> Section:
     rows: list[tuple[Cell, ...]] = [
         ("model", found.model),
         *(("input", item) for item in found.inputs),
-        *(("constant input", f"{name}={value:g}") for name, value in found.values.items()),
+        *(("constant input", f"{name}={written_value(value)}") for name, value in found.values.items()),
         ("machine", found.machine or "not written down"),
         ("target", ", ".join(f"{key} {value}" for key, value in found.target.items())),
         ("tuning logs", found.target_key),

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.errors import VerificationError
-from autotune.storage.formats import InputSpec
+from autotune.storage.formats import Constant, InputSpec
+from autotune.tvm_backend.graph.values import shaped
 
 Arrays = list[npt.NDArray[Any]]
 ModelRun = Callable[[], Any]
@@ -43,7 +44,7 @@ def onnx_session(model: Path, threads: int) -> Any:
 
 
 def onnx_runner(
-    session: Any, inputs: Sequence[InputSpec], arrays: Arrays, values: Mapping[str, float] | None = None
+    session: Any, inputs: Sequence[InputSpec], arrays: Arrays, values: Mapping[str, Constant] | None = None
 ) -> Callable[[], Arrays]:
     """Return a function that runs the model once and returns its outputs.
 
@@ -51,17 +52,17 @@ def onnx_runner(
         session: What `onnx_session` returned.
         inputs: The inputs of the model, without the constant ones.
         arrays: The value of each input, in the same order.
-        values: The constant inputs by name; each is one number.
+        values: The constant inputs by name.
     """
     feed = {item.name: array for item, array in zip(inputs, arrays, strict=True)}
     feed.update(constant_inputs(session, values or {}))
     return lambda: list(session.run(None, feed))
 
 
-def constant_inputs(session: Any, values: Mapping[str, float]) -> dict[str, npt.NDArray[Any]]:
+def constant_inputs(session: Any, values: Mapping[str, Constant]) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of the constant inputs by name, in the types that the session takes."""
     return {
-        item.name: np.full((1,) * len(item.shape), values[item.name], _DTYPES[item.type])
+        item.name: shaped(values[item.name], len(item.shape), _DTYPES[item.type])
         for item in session.get_inputs()
         if item.name in values
     }

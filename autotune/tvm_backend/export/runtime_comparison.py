@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from autotune.errors import WorkerCrashed, WorkerError
-from autotune.storage.formats import InputSpec
+from autotune.storage.formats import Constant, InputSpec
 from autotune.tvm_backend.export import compare, timed_process
 from autotune.tvm_backend.export.kernel_times import KernelTime
 
@@ -43,7 +43,7 @@ class Runtime:
     runtime: str
     model: Path
     device: str = "cpu"
-    values: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, Constant] = field(default_factory=dict)
     function: str = "main"
 
 

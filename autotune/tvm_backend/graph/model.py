@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import ModelError
-from autotune.storage.formats import InputSpec
+from autotune.storage.formats import Constant, InputSpec
+from autotune.tvm_backend.graph.fold import fold
 from autotune.tvm_backend.graph.operators.lower import is_lowered, lower
 from autotune.tvm_backend.graph.shapes import resolve_inputs
 from autotune.tvm_backend.graph.simplify import fix_shapes, is_unfinished, simplify
+from autotune.tvm_backend.graph.snapshot import is_large
 from autotune.tvm_backend.graph.values import freeze
 
 
@@ -35,7 +37,7 @@ def read_model(
     overrides: Mapping[str, InputSpec],
     proto: Any = None,
     dims: Mapping[str, int] | None = None,
-    values: Mapping[str, float] | None = None,
+    values: Mapping[str, Constant] | None = None,
 ) -> Model:
     """Import an ONNX file.
 
@@ -92,10 +94,12 @@ def _rewritten(proto: Any, inputs: tuple[InputSpec, ...]) -> tuple[Any, ModelErr
 
 
 def _simplified(graph: Any, inputs: tuple[InputSpec, ...]) -> tuple[Any, ModelError | None]:
+    refused = None
     try:
-        return simplify(graph, inputs), None
+        graph = simplify(graph, inputs)
     except ModelError as error:
-        return graph, error
+        refused = error
+    return (fold(graph) if is_unfinished(graph) and not is_large(graph) else graph), refused
 
 
 def parse_file(path: Path) -> Any:

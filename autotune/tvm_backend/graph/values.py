@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.errors import ModelError
+from autotune.storage.formats import Constant
 
 
-def freeze(path: Path, proto: Any, values: Mapping[str, float]) -> Any:
+def freeze(path: Path, proto: Any, values: Mapping[str, Constant]) -> Any:
     """A graph in which these inputs are constants, and branches that they decide are taken.
 
     Raises:
-        ModelError: There is no such input, or it has more than one element.
+        ModelError: There is no such input, or it has another number of elements.
     """
     import onnx
 
@@ -37,12 +38,21 @@ def freeze(path: Path, proto: Any, values: Mapping[str, float]) -> Any:
     return frozen
 
 
-def constant(path: Path, item: Any, value: float) -> npt.NDArray[Any]:
-    """A value as an input of a graph wants it: its type, and a dimension of one for each that it has."""
+def constant(path: Path, item: Any, value: Constant) -> npt.NDArray[Any]:
+    """A value as an input of a graph wants it: in its type and shape."""
     import onnx
 
     tensor = item.type.tensor_type
-    if any(dim.dim_value > 1 for dim in tensor.shape.dim):
-        raise ModelError(f"{path}: input {item.name!r} has more than one element; --value is for one number")
+    dims = tensor.shape.dim
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-    return np.full((1,) * len(tensor.shape.dim), value, dtype)
+    if isinstance(value, list):
+        if len(dims) != 1 or (dims[0].HasField("dim_value") and dims[0].dim_value != len(value)):
+            raise ModelError(f"{path}: input {item.name!r} is no list of {len(value)} numbers")
+    elif any(dim.dim_value > 1 for dim in dims):
+        raise ModelError(f"{path}: input {item.name!r} has more than one element; --value is given one number")
+    return shaped(value, len(dims), dtype)
+
+
+def shaped(value: Constant, rank: int, dtype: Any) -> npt.NDArray[Any]:
+    """A value as an array; one number has a dimension of one for each that the input has."""
+    return np.array(value, dtype) if isinstance(value, list) else np.full((1,) * rank, value, dtype)

@@ -69,6 +69,20 @@ def test_an_input_of_several_numbers():
         freeze(PATH, model(), {"x": 1})
 
 
+def test_an_input_that_is_a_list():
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [6])]
+    inputs.append(helper.make_tensor_value_info("to", TensorProto.INT64, [2]))
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("Reshape", ["x", "to"], ["y"])], "g", inputs, [output])
+    reshape = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    frozen = freeze(PATH, reshape, {"to": [2.0, 3.0]})
+    assert [item.name for item in frozen.graph.input] == ["x"]
+    assert numpy_helper.to_array(frozen.graph.initializer[0]).tolist() == [2, 3]
+    for name, value in {"to": [1.0, 2.0, 3.0], "x": 2.0}.items():
+        with pytest.raises(ModelError, match=f"input {name!r} (is no list of 3 numbers|has more than one element)"):
+            freeze(PATH, reshape, {name: value})
+
+
 def test_an_if_that_an_input_decides_stays():
     frozen = freeze(PATH, model(), {})
     assert "If" in [node.op_type for node in frozen.graph.node]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from autotune.errors import ModelError
-from autotune.tvm_backend.graph.operators import normalised, quantised
+from autotune.tvm_backend.graph.operators import fourier, normalised, quantised
 from autotune.tvm_backend.graph.operators.branches import inline_branches
 from autotune.tvm_backend.graph.operators.functions import expand, is_defined_by_function
 from autotune.tvm_backend.graph.operators.nodes import Nodes, Value
@@ -24,10 +25,12 @@ RULES: Mapping[str, Rule] = {
     "QLinearMatMul": quantised.qlinear_matmul,
     "ConvInteger": quantised.conv_integer,
     "MatMulInteger": quantised.matmul_integer,
+    "DFT": fourier.dft,
     "LpNormalization": normalised.lp_normalization,
     "Scaler": normalised.scaler,
 }
 
+_NUMBERS = (1, 6, 7, 11)  # float, int32, int64, double
 _OLDEST = 11  # opset: Slice, Clip and Round as they are written here
 
 
@@ -51,14 +54,14 @@ def lower(proto: Any) -> Any:
 
     lowered = _of_opset(proto, _OLDEST)
     inline_branches(lowered.graph, "branch")
-    values, opset = _values(lowered), _opset(lowered)
+    values, numbers, opset = _values(lowered), _numbers(lowered), _opset(lowered)
     written: list[Any] = []
     for index, node in enumerate(lowered.graph.node):
         rule = rule_of(node)
         if rule is None:
             written.append(node)
             continue
-        nodes = Nodes(f"lowered.{index}", opset, values)
+        nodes = Nodes(f"lowered.{index}", opset, values, numbers)
         try:
             outputs = rule(node, nodes)
         except ValueError as error:
@@ -102,3 +105,11 @@ def _values(proto: Any) -> dict[str, Value]:
         known = tensor.HasField("shape") and all(dim >= 0 for dim in dims)
         found.setdefault(item.name, Value(tensor.elem_type, tuple(dims) if known else None))
     return found
+
+
+def _numbers(proto: Any) -> dict[str, float]:
+    """The constants of one element, by name."""
+    import onnx
+
+    small = [item for item in proto.graph.initializer if math.prod(item.dims) == 1 and item.data_type in _NUMBERS]
+    return {item.name: float(onnx.numpy_helper.to_array(item).item()) for item in small}

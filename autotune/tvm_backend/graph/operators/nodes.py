@@ -22,7 +22,9 @@ class Value:
 
 @dataclass
 class Nodes:
-    """The operators that take the place of one. `values` are what is known of those around it.
+    """The operators that take the place of one.
+
+    `values` are what is known of those around it, and `numbers` the constants of one element.
 
     A name that is given to a method is a value's; what a method returns is the name of a new one.
     """
@@ -30,6 +32,7 @@ class Nodes:
     prefix: str
     opset: int
     values: Mapping[str, Value]
+    numbers: Mapping[str, float] = field(default_factory=dict)
     written: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
 
@@ -52,8 +55,8 @@ class Nodes:
         self.constants.append(onnx.numpy_helper.from_array(np.asarray(value, dtype), name))
         return name
 
-    def constant_like(self, value: float, name: str) -> str:
-        """A scalar of the type of another value."""
+    def constant_like(self, value: Any, name: str) -> str:
+        """A constant of the type of another value."""
         import onnx
 
         return self.constant(value, onnx.helper.tensor_dtype_to_np_dtype(self.dtype(name)))
@@ -68,6 +71,16 @@ class Nodes:
         if known is None or known.shape is None:
             raise ValueError(f"the shape of {name!r} is not known")
         return known.shape
+
+    def number(self, name: str) -> float:
+        """The only element of a constant.
+
+        Raises:
+            ValueError: It is no constant, or has several.
+        """
+        if name not in self.numbers:
+            raise ValueError(f"{name!r} is not a constant number")
+        return self.numbers[name]
 
     def dtype(self, name: str) -> int:
         """The ONNX element type of a value.
