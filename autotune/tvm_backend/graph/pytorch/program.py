@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -46,13 +47,23 @@ def write_fixed(
 
 
 def load_program(path: Path) -> Any:
-    """Load a file of `write_fixed` as a `torch.export.ExportedProgram`. No other file may be loaded in this way."""
-    import torch
+    """Load a file of `write_fixed` as a `torch.export.ExportedProgram`.
 
-    logging.getLogger("torch.export").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.export.load(path)
+    A job's file may have been changed since. So it is checked again, and torch is given another copy.
+
+    Raises:
+        ModelError: As for `write_fixed`.
+    """
+    archive = read_archive(path)
+    with _as_model_error(path, "cannot be loaded"), tempfile.TemporaryDirectory(prefix="autotune-program-") as folder:
+        copy = Path(folder) / "model.pt2"
+        write_archive(archive, checked(path, archive.program, {}), copy)
+        import torch
+
+        logging.getLogger("torch.export").setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.load(copy)
 
 
 def import_program(path: Path, inputs: tuple[InputSpec, ...], shown: Path | None = None) -> Model:
