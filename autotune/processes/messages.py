@@ -119,7 +119,7 @@ class ImportRequest:
     """Import a model and extract its tasks. Paths are absolute.
 
     Attributes:
-        model: path of the ONNX file.
+        model: path of the model's file.
         target: as the user wrote it.
         threads: how many threads candidates are measured on.
         cpus: the CPUs to work on; one of them is leased.

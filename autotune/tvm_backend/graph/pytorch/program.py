@@ -36,8 +36,7 @@ def write_fixed(
         ModelError: The file is no such program, needs pickle, or has an input without a shape; or torch is missing.
         DiskProblem: The file cannot be written.
     """
-    if importlib.util.find_spec("torch") is None:
-        raise ModelError(f"{path} is a program of PyTorch, which is not installed: pip install 'autotune[torch]'")
+    _check_torch(path)
     archive = read_archive(path)
     with _as_model_error(path, "is no program that torch.export.save writes"):
         inputs, sizes = fix_inputs(path, archive.program, overrides, dims)
@@ -54,6 +53,7 @@ def load_program(path: Path) -> Any:
     Raises:
         ModelError: As for `write_fixed`.
     """
+    _check_torch(path)
     archive = read_archive(path)
     with _as_model_error(path, "cannot be loaded"), tempfile.TemporaryDirectory(prefix="autotune-program-") as folder:
         copy = Path(folder) / "model.pt2"
@@ -84,6 +84,11 @@ def import_program(path: Path, inputs: tuple[InputSpec, ...], shown: Path | None
 
         module = from_exported_program(load_program(path), unwrap_unit_return_tuple=True)
     return Model(module, inputs, outputs)
+
+
+def _check_torch(path: Path) -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise ModelError(f"{path} is a program of PyTorch, which is not installed: pip install 'autotune[torch]'")
 
 
 @contextlib.contextmanager
