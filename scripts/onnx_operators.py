@@ -70,9 +70,8 @@ def run(case: Any) -> Result:
     """Try a test as it is and, if it fails, with its parameters as constants."""
     reason = isolated(case, ())
     given = parameters(case) if reason else ()
-    if given and not (again := isolated(case, given)):
-        return Result(again, given)
-    return Result(reason)
+    again = isolated(case, given) if given else reason
+    return Result(again, () if again else given)
 
 
 def parameters(case: Any) -> tuple[str, ...]:
