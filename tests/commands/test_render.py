@@ -67,7 +67,14 @@ def test_a_report_compares_with_both() -> None:
     found = {"latency": latency, "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}}
     text = render.report({**found, "share_of_onnxruntime": [0.8, 0.78, 0.85], "processes": 5}, "out")
     assert "5.0 times as fast as untuned" in text
-    assert "tuned takes 0.80 of it (0.78 to 0.85 in 5 processes of each)" in text
+    assert "ONNX Runtime      10.000 ms   tuned takes 0.80 of it (0.78 to 0.85 in 5 processes of each)" in text
+
+
+def test_a_report_on_a_program_of_pytorch_names_pytorch() -> None:
+    latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "torch_ms": 16.0}
+    found = {"latency": latency, "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}}
+    text = render.report({**found, "reference": "torch", "share_of_torch": [0.5, 0.4, 0.6], "processes": 5}, "out")
+    assert "     PyTorch      16.000 ms   tuned takes 0.50 of it (0.40 to 0.60 in 5 processes of each)" in text
 
 
 def test_a_report_says_what_loading_takes() -> None:
