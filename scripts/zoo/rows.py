@@ -72,7 +72,8 @@ def markdown(models: Iterable[Listed], rows: dict[str, Row]) -> str:
 
 
 def _cells(model: Listed, row: Row) -> list[str]:
-    outcome = f"{row.stage}: {row.reason}" if row.stage else ("ok" if row.tuned_ms is not None else "imported")
+    outcome = f"{row.stage}: {row.reason}" if row.stage else "imported"
+    outcome = outcome if row.error is None else f"verified, error {row.error:.0e}"
     times = ["" if value is None else f"{value:.2f}" for value in (row.untuned_ms, row.tuned_ms, row.onnxruntime_ms)]
     source = f"{model.package} {model.version}".strip()
     shapes = "<br>".join((*model.inputs, *model.values))

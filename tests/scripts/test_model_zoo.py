@@ -94,3 +94,5 @@ def test_the_table_says_where_a_model_failed(rows, listed):
     head, _, *lines = table.splitlines()
     assert len(lines) == 2 and "import: a / b" in lines[0] and "imported" in lines[1]
     assert {line.count("|") for line in (head, *lines)} == {head.count("|")}
+    verified = rows.markdown([first], {first.name: rows.Row(first.name, error=9.1e-06)})
+    assert "| verified, error 9e-06 |" in verified.splitlines()[-1]
