@@ -56,12 +56,13 @@ def lower(proto: Any) -> Any:
     inline_branches(lowered.graph, "branch")
     values, numbers, opset = _values(lowered), _numbers(lowered), _opset(lowered)
     written: list[Any] = []
-    for index, node in enumerate(lowered.graph.node):
+    for node in lowered.graph.node:
         rule = rule_of(node)
         if rule is None:
             written.append(node)
             continue
-        nodes = Nodes(f"lowered.{index}", opset, values, numbers)
+        # No other operator has this output, also when what is written here has a rule and is replaced in turn.
+        nodes = Nodes(f"{next(filter(None, node.output))}.{node.op_type}", opset, values, numbers)
         try:
             outputs = rule(node, nodes)
         except ValueError as error:
