@@ -38,7 +38,8 @@ LIMIT_S = 60
 LONGEST = 160
 # Inputs by their names in ONNX's schemas.
 PARAMETERS = frozenset(
-    {"K", "axes", "axis", "block_shape", "constant_value", "depth", "dft_length", "ends", "image_shape", "k"}
+    {"K", "axes", "axis", "block_shape", "constant_value", "depth", "dft_length", "ends", "frame_length", "frame_step"}
+    | {"image_shape", "k"}
     | {"output_shape", "pads", "ratio", "repeats", "roi", "scales", "shape", "size", "sizes", "split", "starts"}
     | {"steps", "training_mode", "values"}
 )

@@ -1,4 +1,4 @@
-"""The discrete Fourier transform as products with matrices of cosines and sines."""
+"""Fourier transforms as products and convolutions with cosines and sines."""
 
 from __future__ import annotations
 
@@ -28,6 +28,29 @@ def dft(node: Any, nodes: Nodes) -> list[str]:
         return [_joined(nodes, [_real(nodes, x, parts, taken, count)], len(shape), axis)]
     cosines, sines = _matrices(taken, count, count // 2 + 1 if onesided else count, inverse)
     return [_joined(nodes, _complex(nodes, x, parts, cosines, sines), len(shape), axis)]
+
+
+def stft(node: Any, nodes: Nodes) -> list[str]:
+    """Inputs: a real signal, the step between frames, and a window or the length of a frame or both.
+
+    A convolution computes all frames, with the window in its weights.
+    """
+    signal, step_input, window, length_input = [*node.input, "", ""][:4]
+    shape = nodes.shape(signal)
+    if len(shape) == 3 and shape[2] != 1:
+        raise ValueError("the signal is complex; real ones are supported")
+    length = int(nodes.number(length_input)) if length_input else nodes.shape(window)[0]
+    onesided = bool(attributes_of(node).get("onesided", 1))
+    bins = length // 2 + 1 if onesided else length
+    cosines, sines = _matrices(length, length, bins, inverse=False)
+    weights = nodes.constant_like(np.concatenate([cosines, sines], axis=1).T[:, None], signal)
+    if window:
+        weights = nodes.op("Mul", weights, nodes.reshape(window, (1, 1, length)))
+    rows = nodes.reshape(signal, (shape[0], 1, shape[1]))
+    strides = [int(nodes.number(step_input))]
+    found = nodes.op("Conv", rows, weights, strides=strides, kernel_shape=[length])
+    frames = (shape[1] - length) // strides[0] + 1
+    return [nodes.op("Transpose", nodes.reshape(found, (shape[0], 2, bins, frames)), perm=[0, 3, 2, 1])]
 
 
 def _parts(nodes: Nodes, x: str, shape: tuple[int, ...], axis: int, taken: int) -> list[str]:

@@ -26,6 +26,7 @@ RULES: Mapping[str, Rule] = {
     "ConvInteger": quantised.conv_integer,
     "MatMulInteger": quantised.matmul_integer,
     "DFT": fourier.dft,
+    "STFT": fourier.stft,
     "LpNormalization": normalised.lp_normalization,
     "Scaler": normalised.scaler,
 }

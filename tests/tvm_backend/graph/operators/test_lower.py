@@ -42,7 +42,7 @@ def cases(kind):
 DEFINED = ["Attention", "Celu", "CenterCropPad", "HannWindow", "LayerNormalization", "NegativeLogLikelihoodLoss"]
 
 
-CONSTANT = ["axis", "dft_length"]  # inputs that a rule wants to know
+CONSTANT = ["axis", "dft_length", "frame_length", "frame_step"]  # inputs that a rule wants to know
 
 
 def array(value):
