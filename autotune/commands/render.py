@@ -303,12 +303,14 @@ def _latencies(found: dict[str, Any]) -> list[str]:
 
 
 def _loading(found: dict[str, Any]) -> str:
-    """Return the line about loading, memory and files; that of ONNX Runtime is in brackets."""
+    """Return the line about loading, memory and files; that of the model as submitted is in brackets."""
     load, memory, size = found["load_ms"], found["memory_mb"], found["size_mb"]
+    runtime = found.get("reference", "onnxruntime")
+    model = size["pt2" if runtime == "torch" else "onnx"]
     return (
-        f"first outputs after {load['tuned_ms']:.0f} ms ({load['onnxruntime_ms']:.0f}), peak memory"
-        f" {memory['tuned_ms']:.0f} MB ({memory['onnxruntime_ms']:.0f}), model.so {size['model.so']:.1f} MB"
-        f" ({size['onnx']:.1f}); in brackets ONNX Runtime"
+        f"first outputs after {load['tuned_ms']:.0f} ms ({load[f'{runtime}_ms']:.0f}), peak memory"
+        f" {memory['tuned_ms']:.0f} MB ({memory[f'{runtime}_ms']:.0f}), model.so {size['model.so']:.1f} MB"
+        f" ({model:.1f}); in brackets {title(runtime)}"
     )
 
 

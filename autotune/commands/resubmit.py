@@ -49,7 +49,7 @@ def resubmit_here(workspace: Workspace, config: Config, paths: JobPaths, progres
 def _submission(paths: JobPaths, spec: JobSpec) -> Submission:
     inputs, dims = _shapes(spec)
     return Submission(
-        model=paths.model,
+        model=paths.snapshot,
         origin=spec.model,
         target=spec.target_kind,
         trials=0 if spec.automatic else spec.trials,

@@ -12,6 +12,7 @@ from autotune.tvm_backend.export import inputs, retiming
 from autotune.tvm_backend.export.files import LIBRARY
 from autotune.tvm_backend.export.job_model import JobModel
 from autotune.tvm_backend.export.runtime_comparison import TIMINGS, Runtime, RuntimeComparison
+from autotune.tvm_backend.export.submitted import submitted
 
 _PROCESSES = 5
 _SEED = 2026
@@ -39,7 +40,7 @@ def time_library(workspace: Workspace, paths: JobPaths, spec: JobSpec, threads: 
     with tempfile.TemporaryDirectory(prefix="autotune-confirm-") as folder:
         library = Path(folder) / LIBRARY
         JobModel.read(paths, spec).compile_tuned(best, library)
-        arrays = inputs.verification_inputs(paths, spec.inputs, None, _SEED).arrays
+        arrays = inputs.verification_inputs(submitted(paths, spec)[0], spec.inputs, None, _SEED).arrays
         runtime = Runtime("library", library, "cuda" if spec.target_kind == "cuda" else "cpu")
         with RuntimeComparison({LIBRARY: runtime}, spec.inputs, arrays, threads) as comparison:
             return comparison.time(_PROCESSES * TIMINGS)[LIBRARY].turns_ms

@@ -284,7 +284,8 @@ def _check(export: _Export, ours: compare.Arrays, theirs: compare.Arrays, probab
 def _sizes(export: _Export, tuned: Path) -> dict[str, float]:
     """Return the sizes of the model and of what is written, in megabytes."""
     folder = tuned.parent / source.FOLDER
-    sizes = {"onnx": export.paths.model.stat().st_size, LIBRARY: tuned.stat().st_size}
+    file = export.models[0].file
+    sizes = {file.suffix[1:]: file.stat().st_size, LIBRARY: tuned.stat().st_size}
     if folder.exists():
         sizes[source.FOLDER] = sum(file.stat().st_size for file in folder.iterdir())
     return {name: round(size / 1e6, 3) for name, size in sizes.items()}
