@@ -111,6 +111,7 @@ _PACKAGES = {
     "library": ("tvm.relax",),
     "onnxruntime": ("onnxruntime",),
     "openvino": ("openvino",),
+    "torch": ("torch.export",),
     "pytorch": ("onnx2torch", "torch"),
 }
 
