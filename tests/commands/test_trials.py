@@ -155,14 +155,14 @@ class TestADamagedFile:
             (1, ("log", "key"), "llvm-x-0123456789", "not the kind of device that it says"),
             (1, ("log", "task"), "../aa", "name no tuning log"),
             (2, ("trial", "hash"), "/etc/passwd", "not the hash"),
-            (2, ("trial", "times_us"), [-1.0], "not times"),
+            (2, ("trial", "times_us"), [-1.0], "at least 0"),
             (2, ("trial", "times_us"), [], "not times"),
             (2, ("trial", "times_us"), "fast", "must be a list"),
             (2, ("trial", "args"), [["TENSOR", "float32", ["import os"]]], "no tensors"),
             (2, ("trial", "trace"), [[["Annotate", ["b0"], ["pragma_import_llvm"], []]], []], "no rule annotates"),
             (2, ("trial", "trace"), [["x", "y", "z"]], "refused"),
             (2, ("trial", "job"), "a\x1b[2Jb", "origin"),
-            (2, ("trial", "round"), -1, "origin"),
+            (2, ("trial", "round"), -1, "at least 0"),
         ],
     )
     def test_that_was_made_to_do_harm_is_refused(

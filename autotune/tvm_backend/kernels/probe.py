@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import MachineProblem, WorkerError
+from autotune.errors import MachineProblem, WorkerError, disk_problem
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.storage.room import temporary_folder
 from autotune.tvm_backend.kernels.build import link_shared
@@ -33,11 +33,19 @@ def check_machine(description: Mapping[str, Any]) -> None:
         DiskProblem: The disk of the temporary folder is full.
     """
     cpu = dict(description if description["kind"] == "llvm" else description.get("host", {"kind": "llvm"}))
-    with tempfile.TemporaryDirectory(prefix="autotune-probe-", dir=temporary_folder()) as folder:
+    with _temporary_folder() as folder:
         note = Path(folder) / "step"
         ((_, outcome),) = isolated([cpu], lambda: lambda target: _probe(target, note), limit_s=_LIMIT_S)
         if outcome.kind != "ok":
             raise MachineProblem(_reason(cpu, outcome, _step(note)))
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    folder = temporary_folder()
+    try:
+        return tempfile.TemporaryDirectory(prefix="autotune-probe-", dir=folder)
+    except OSError as error:
+        raise disk_problem("write to", error.filename or folder, error) from error
 
 
 def _probe(description: Mapping[str, Any], note: Path) -> None:

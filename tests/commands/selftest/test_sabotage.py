@@ -48,9 +48,9 @@ def add(self, trials):
     self._log.append([to_json(trial) for trial in new])
     return new
 TuningLog.add = add
-run, read = measure.run, TuningLog.trials
+run = measure.run
 def forgetful(stage):
-    TuningLog.trials = lambda self: []
+    TuningLog.entries = lambda self: []
     return run(stage)
 measure.run = forgetful
 """
@@ -125,7 +125,7 @@ def test_files_written_in_place(tmp_path: Path, subject: Subject) -> None:
 
 
 def test_appending_to_a_torn_tail(tmp_path: Path, subject: Subject) -> None:
-    assert "set aside" in problems(tmp_path, subject, NO_TRUNCATION, TORN_APPEND)
+    assert "are damaged" in problems(tmp_path, subject, NO_TRUNCATION, TORN_APPEND)
 
 
 def test_the_next_stage_published_before_the_trials_are_logged(tmp_path: Path, subject: Subject) -> None:

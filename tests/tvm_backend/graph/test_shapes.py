@@ -50,7 +50,7 @@ def test_all_inputs_without_a_shape_are_named_at_once_with_a_command_that_works(
     assert "'x' (batchx3xheightxwidth), 'ids' (batchxsequence)" in text and len(text.splitlines()) == 1
     words = shlex.split(text[text.index("autotune submit") :])
     assert words[:3] == ["autotune", "submit", str(PATH)]
-    given = parse_inputs([word for word in words[3:] if word != "--input"])
+    given = {name: found[0] for name, found in parse_inputs([word for word in words[3:] if word != "--input"]).items()}
     found = resolve_inputs(PATH, model(IMAGE, FIXED, IDS), given)
     assert [item.shape for item in found] == [(1, 3, 224, 224), (2, 5), (1, 128)]
 
