@@ -1,7 +1,7 @@
 """The settings in `autotune.toml`: what there is, with defaults and bounds.
 
 Each setting is declared once, as a field of a dataclass with a default and, in `Annotated`, its bounds and a
-description. The checks in `config.py` and the page `docs/settings.md` follow from these declarations.
+description. The checks in `config.py` and the page `docs/reference/settings.md` follow from these declarations.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ class SearchSettings:
     """
 
     strategy: Annotated[
-        str, _text("The search strategy of jobs that are submitted without `--strategy`. See docs/strategies.md.")
+        str,
+        _text("The search strategy of jobs that are submitted without `--strategy`. See docs/reference/strategies.md."),
     ] = "beam"
     sampler: Annotated[
         Literal["", "greedy", "adaptive"],
@@ -268,7 +269,7 @@ class DaemonSettings:
     ] = 3
     policy: Annotated[
         Literal["predictive", "interleave", "sequential", "uncoordinated"],
-        _text("The policy that picks the next stages. The README says what each does."),
+        _text("The policy that picks the next stages. See docs/reference/policies.md."),
     ] = "predictive"
     window: Annotated[
         str,
@@ -300,7 +301,7 @@ class DaemonSettings:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Running stages on the nodes of a Ray cluster in place of this machine. See docs/cluster.md."""
+    """Running stages on the nodes of a Ray cluster in place of this machine. See docs/guides/cluster.md."""
 
     engine: Annotated[
         Literal["", "ray"],

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Measure what the scheduler is worth, and write docs/evaluation.md with pictures beside it.
+"""Measure what the scheduler is worth; write docs/explanation/scheduler-measured.md and its pictures.
 
     python scripts/evaluate_scheduler.py                         # all three parts: about 45 minutes on two CPUs
     python scripts/evaluate_scheduler.py --part real --trials 16 --models tiny_cnn mlp
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ def main() -> None:
         if part == "real":
             remeasure(options.work)
     results = {part: json.loads(path.read_text()) for part in PARTS if (path := options.work / f"{part}.json").exists()}
-    document.write(options.docs, results)
-    print(f"wrote {options.docs}/evaluation.md; raw results in {options.work}")
+    document.write(options.docs, results, (options.work / "commit").read_text())
+    print(f"wrote {options.docs}/{document.PAGE}; raw results in {options.work}")
 
 
 def parse() -> argparse.Namespace:
@@ -63,6 +64,8 @@ def remeasure(work: Path) -> None:
 
 def keep(work: Path, part: str, results: Any) -> None:
     (work / f"{part}.json").write_text(json.dumps(results, indent=1))
+    words = ["git", "rev-parse", "--short", "HEAD"]
+    (work / "commit").write_text(subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout.strip())
 
 
 def run(part: str, options: argparse.Namespace) -> Any:

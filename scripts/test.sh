@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Set up and pass every check: style, types, import directions, tests.
+# Set up and pass every check: style, types, import directions, spelling, tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-scripts/setup.sh '.[dev]'
+scripts/setup.sh '.[dev,docs]'
 export PATH="$PWD/.venv/bin:$PATH"
 
 ruff check .
 ruff format --check .
 mypy
 lint-imports
+codespell
 pytest -n auto --dist worksteal "$@"
 if [ $# -eq 0 ]; then # a cluster needs the machine for itself
   if python -c 'import ray' 2> /dev/null; then

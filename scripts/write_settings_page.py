@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Write docs/settings.md from the declarations of the settings.
+"""Write docs/reference/settings.md from the declarations of the settings.
 
 python scripts/write_settings_page.py
 """
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from autotune import schema
 from autotune.config import Config, Setting
 
-PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
 INTRODUCTION = """\
 # Settings
 
@@ -23,10 +24,15 @@ everything in it: what it leaves out has its default. An unknown section or key,
 out of bounds are errors that name the line. The daemon reads the settings when it starts, and every stage reads them
 when it starts. If the file has become wrong by then, no stage runs, and `autotune status` says why.
 
-    [machine]
-    cpu_slots = 6
-    [daemon]
-    window = "22:00-07:00"
+```toml
+[machine]
+cpu_slots = 6            # leave the others alone
+measure_cpus = 2         # of these six, kept for measurements on the CPU
+[job]
+trials = 2000
+[daemon]
+window = "22:00-07:00"   # when stages may run
+```
 
 This page is written by `python scripts/write_settings_page.py` from the declarations in `autotune/settings.py`.
 """
@@ -40,7 +46,7 @@ def main() -> None:
 
 def page() -> str:
     """Return the page as Markdown."""
-    return "\n".join([INTRODUCTION, *_sections()])
+    return re.sub(r"docs/([a-z]+/[a-z-]+\.md)", r"[\1](../\1)", "\n".join([INTRODUCTION, *_sections()]))
 
 
 def _sections() -> Iterator[str]:

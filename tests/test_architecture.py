@@ -1,4 +1,4 @@
-"""The map of the rooms in docs/architecture.md is the package."""
+"""The map of the rooms in docs/explanation/architecture.md is the package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PAGES = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
+PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
 
 
 def mapped() -> set[str]:
@@ -32,10 +33,17 @@ def test_the_map_names_nothing_else() -> None:
     assert [name for name in mapped() if not (ROOT / "autotune" / name).exists()] == []
 
 
-@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md", "README.md"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *PAGES])
 def test_files_that_a_page_names_exist(page: str) -> None:
-    text = (ROOT / page).read_text()
+    missing = [name for name in named(page) if not (ROOT / "autotune" / name.removeprefix("autotune/")).is_file()]
+    assert not missing
+
+
+def test_pages_name_files() -> None:
+    assert named("CONTRIBUTING.md") and named("docs/explanation/architecture.md")
+
+
+def named(page: str) -> list[str]:
+    """The modules that a page names."""
     rooms = "|".join(sorted({name.partition("/")[0] for name in mapped() if not name.endswith(".py")}))
-    named = re.findall(rf"`((?:autotune/)?(?:{rooms})/[a-z_/]+\.py)`", text)
-    missing = [name for name in named if not (ROOT / "autotune" / name.removeprefix("autotune/")).is_file()]
-    assert named and not missing
+    return re.findall(rf"`((?:autotune/)?(?:{rooms})/[a-z_/]+\.py)`", (ROOT / page).read_text())

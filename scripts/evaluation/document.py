@@ -1,4 +1,4 @@
-"""docs/evaluation.md and its pictures, from the raw results of the parts that were run."""
+"""docs/explanation/scheduler-measured.md and its pictures, from the raw results of the parts that were run."""
 
 from __future__ import annotations
 
@@ -10,32 +10,42 @@ from typing import Any
 from . import scale
 
 _REAL, _DEVICES, _SWEEP = "evaluation-real.svg", "evaluation-devices.svg", "evaluation-sweep.svg"
-_HEAD = """# What the scheduler is worth
+PAGE, IMAGES = Path("explanation", "scheduler-measured.md"), Path("images")
+_HEAD = """# Scheduling, measured
 
-`python scripts/evaluate_scheduler.py` measured all figures of this page and wrote it. A part is run again alone
-with `--part real|devices|scale`; raw results are kept as JSON in the `--work` folder, from which `--render`
-writes the page anew.
+**The claim.** One daemon that plans the stages of all jobs together ends sooner than one job after another, and
+times kernels as truly as if each were alone on the machine. Jobs that run side by side without a plan end
+sooner still, and log wrong times.
+
+**The command.** `python scripts/evaluate_scheduler.py` measured all figures of this page and wrote it. A part is run
+again alone with `--part real|devices|scale`. Raw results are kept as JSON in the `--work` folder, from which
+`--render` writes the page anew. The last part was run at commit {commit}.
+
+**What it does not show.** The real models ran on two CPUs. GPUs appear only as simulated devices: no figure of this
+page was measured on a GPU.
 """
 
 
-def write(docs: Path, results: dict[str, Any]) -> None:
+def write(docs: Path, results: dict[str, Any], commit: str) -> None:
     """Write the page and the pictures of the parts that there are results of."""
-    parts = [_HEAD]
+    for folder in (docs / PAGE.parent, docs / IMAGES):
+        folder.mkdir(parents=True, exist_ok=True)
+    parts = [_HEAD.format(commit=commit)]
     if "real" in results:
         parts += [_real(results["real"]), _picture(_REAL, "Time and distortion under each policy")]
-        _draw_real(docs / _REAL, results["real"])
+        _draw_real(docs / IMAGES / _REAL, results["real"])
     if "devices" in results:
         parts += [_devices(results["devices"]), _picture(_DEVICES, "Makespans of the daemon and the simulator")]
-        _draw_devices(docs / _DEVICES, results["devices"])
+        _draw_devices(docs / IMAGES / _DEVICES, results["devices"])
     if "scale" in results:
         parts += [_scale(results["scale"]), _picture(_SWEEP, "Makespan by number of GPUs")]
         parts += [_picture(scale.CHART, "What each device and CPU does, under two policies")]
-        _draw_sweep(docs / _SWEEP, results["scale"])
-    (docs / "evaluation.md").write_text("\n".join(parts))
+        _draw_sweep(docs / IMAGES / _SWEEP, results["scale"])
+    (docs / PAGE).write_text("\n".join(parts))
 
 
 def _picture(name: str, what: str) -> str:
-    return f"![{what}]({name})\n"
+    return f"![{what}](../{IMAGES}/{name})\n"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -25,7 +25,7 @@ def run(work: Path, docs: Path) -> dict[str, Any]:
         outcomes = simulate.run(scenario, [])
         found[path.stem] = {"title": _title(path), "outcomes": [simulate.to_json(outcome) for outcome in outcomes]}
     swept = scenario_file.read(SCENARIOS / f"{SWEPT}.toml")
-    gantt.save(docs / CHART, simulate.run(swept, _SWEPT_POLICIES, record=True))
+    gantt.save(docs / "images" / CHART, simulate.run(swept, _SWEPT_POLICIES, record=True))
     return {"scenarios": found, "sweep": [_at(swept, gpus) for gpus in _GPUS]}
 
 

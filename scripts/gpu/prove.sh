@@ -5,7 +5,7 @@
 #   scripts/gpu/prove.sh A        versions, clocks, and what torch reaches: products, ResNet-18 and 50
 #   scripts/gpu/prove.sh B        compilers, doctor, the GPU's tests; an MLP and ResNet-18 from submit to export; two jobs at once
 #   scripts/gpu/prove.sh C        ResNet-50, a BERT layer, a 4096-cubed product
-#   scripts/gpu/prove.sh tables   prints what is there for docs/gpu.md, and says what was not run
+#   scripts/gpu/prove.sh tables   prints what is there for docs/guides/gpus.md, and says what was not run
 #
 # Each step leaves RESULTS/STEP.txt; a part that is called again goes on after the last finished step. A step ends after
 # at most PART_S seconds, less what its part has used, and daemons go on where they were killed.

@@ -20,23 +20,37 @@ X = "import numpy; x = numpy.zeros(SHAPE, numpy.float32)\n"
 
 
 def blocks(text: str) -> list[str]:
-    """The indented blocks that begin with an import of autotune."""
-    found = re.findall(r"(?:^ {4}.*\n|^\n(?= {4}))+", text + "\n", re.M)
+    """The fenced and indented blocks that begin with an import of autotune."""
+    found = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    found += re.findall(
+        r"(?:^ {4}.*\n|^\n(?= {4}))+", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S) + "\n", re.M
+    )
     return [code for block in found if (code := textwrap.dedent(block).strip()).startswith("import autotune")]
 
 
-EXAMPLES = [
-    *((f"autotune.api {at}", code) for at, code in enumerate(blocks(api.__doc__ or ""))),
-    *(
-        (f"{page.name} {at}", code)
-        for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-        for at, code in enumerate(blocks(page.read_text()))
-    ),
-]
+def bare(code: str) -> str:
+    """Code without comments and the spaces before them."""
+    return re.sub(r" *#.*", "", code)
+
+
+def examples() -> dict[str, tuple[str, str]]:
+    """Where the code stands first, and the code, by the code without comments: what two pages show runs once."""
+    found: dict[str, tuple[str, str]] = {}
+    for at, code in enumerate(blocks(api.__doc__ or "")):
+        found.setdefault(bare(code), (f"autotune.api {at}", code))
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        for at, code in enumerate(blocks(page.read_text())):
+            found.setdefault(bare(code), (f"{page.name} {at}", code))
+    return found
+
+
+EXAMPLES = list(examples().values())
 
 
 def test_there_are_examples() -> None:
-    assert {name.split()[0] for name, _ in EXAMPLES} >= {"autotune.api", "README.md"}
+    assert {name.split()[0] for name, _ in EXAMPLES} == {"autotune.api", "README.md"}
+    python = blocks((ROOT / "docs" / "guides" / "python.md").read_text())
+    assert len(python) == 2 and all(bare(code) in examples() for code in python)
 
 
 @pytest.mark.parametrize(("name", "code"), EXAMPLES, ids=[name for name, _ in EXAMPLES])

@@ -1,4 +1,4 @@
-"""Submitting broken models: a seeded sample of the run in docs/reliability.md."""
+"""Submitting broken models: a seeded sample of the run in docs/explanation/reliability.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/settings.md says what the settings are."""
+"""docs/reference/settings.md says what the settings are."""
 
 from __future__ import annotations
 

@@ -1,0 +1,49 @@
+"""The pages of the documentation, and the code blocks in them."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+_INDENTED = re.compile(r"(?:^ {4}.*\n|^\n(?= {4}))+", re.M)
+
+
+class Block(NamedTuple):
+    """A code block: the language of its fence, and its text without indentation."""
+
+    language: str
+    text: str
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced and the indented code blocks of a page."""
+    text = page.read_text()
+    fenced = [Block(match[1], match[2]) for match in _FENCED.finditer(text)]
+    indented = [
+        Block("", textwrap.dedent(found).strip("\n")) for found in _INDENTED.findall(_FENCED.sub("", text) + "\n")
+    ]
+    return fenced + indented
+
+
+def commands(page: Path) -> list[str]:
+    """The command lines of a page: lines after `$ `, and those that begin with a program of ours."""
+    found = []
+    for block in blocks(page):
+        if block.language not in ("", "sh", "console"):
+            continue
+        for line in block.text.splitlines():
+            prompted = line.startswith("$ ")
+            words = line.removeprefix("$ ").split("&&")
+            for word in words:
+                if prompted or re.match(r"\s*(\w+=\$\()?(autotune [a-z-]+( |$)|python scripts/|scripts/)", word):
+                    found.append(re.sub(r"\s+# .*", "", word).strip())
+    return found

@@ -1,0 +1,40 @@
+"""The generated pages of docs/reference say what the code says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+from autotune import errors
+from autotune.cli import VERBS
+
+
+@pytest.fixture(scope="module")
+def script(load_script: Callable[[str], ModuleType]) -> ModuleType:
+    return load_script("write_reference_pages")
+
+
+@pytest.mark.parametrize("page", ["commands", "exit-codes", "files", "policies", "python", "strategies"])
+def test_a_page_is_what_the_code_says(script: ModuleType, page: str) -> None:
+    written = (script.FOLDER / f"{page}.md").read_text()
+    assert written == script.PAGES[page](), "run `python scripts/write_reference_pages.py`"
+
+
+def test_all_pages_are_compared(script: ModuleType) -> None:
+    assert set(script.PAGES) == {"commands", "exit-codes", "files", "policies", "python", "strategies"}
+
+
+def test_every_command_and_option_is_there(script: ModuleType) -> None:
+    page = script.commands()
+    assert all(f"\n## autotune {name}\n" in page for name in VERBS)
+    assert "\n### autotune daemon install\n" in page and "`--window HH:MM-HH:MM`" in page
+    assert "cron\\|systemd" in page  # a bar would end the cell of the table
+
+
+def test_every_error_has_its_exit_code(script: ModuleType) -> None:
+    page = script.exit_codes()
+    for name in errors.__all__:
+        if isinstance(kind := getattr(errors, name), type) and kind is not errors.AutotuneError:
+            assert f"| `{name}` | {kind.exit_code} | " in page
