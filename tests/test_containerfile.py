@@ -20,7 +20,8 @@ def arguments(instruction: str) -> list[str]:
 def test_it_runs_commands_of_the_readme_and_no_others() -> None:
     system, *ours = arguments("RUN")
     assert ours == ["scripts/setup.sh", "scripts/demo.sh"]
-    assert all(f"`{command}`" in README and (ROOT / command).stat().st_mode & 0o100 for command in ours)
+    assert "`scripts/demo.sh`" in README and "scripts/setup.sh" in (ROOT / "scripts/demo.sh").read_text()
+    assert all((ROOT / command).stat().st_mode & 0o100 for command in ours)
     (package,) = re.findall(r"--no-install-recommends (\S+) &&", system)
     assert re.search(rf"a linker \({package} or ", README)
 

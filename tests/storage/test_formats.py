@@ -63,8 +63,10 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(args)
     if origin is dict:
         return st.dictionaries(PLAIN[str], JSON if args[1] is Any else values(args[1]), max_size=3)
-    if type(None) in args:
-        return st.none() | values(args[0])
+    if origin is list:
+        return st.lists(values(args[0]), max_size=3)
+    if len(args) > 1:  # a union
+        return st.one_of(st.none() if each is type(None) else values(each) for each in args)
     return JSON if hint is Any else PLAIN[hint]
 
 

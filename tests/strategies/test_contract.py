@@ -14,7 +14,7 @@ import pytest
 from autotune import strategies, testing
 from autotune.testing import StrategyContract
 
-PAGE = (Path(__file__).parents[2] / "docs" / "strategies.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "own-strategy.md").read_text()
 PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull]
 
 
@@ -69,11 +69,12 @@ def test_a_strategy_that_breaks_its_promises_fails(tmp_path: Path, how: str) -> 
 
 def test_the_documentation_shows_how_to_use_it(tmp_path: Path, users_own: str) -> None:
     """The example of the page and of the package, on the strategy that the documentation shows."""
-    found = [re.search(r"((?: {4}.*\n|\n)*? {4}.*strategy = HillClimbing)", text) for text in (PAGE, testing.__doc__)]
-    shown = [textwrap.dedent(block[1]).strip() for block in found if block]
-    assert len(shown) == 2 and shown[0] == shown[1]
+    fenced = re.search(r"```python\n((?:(?!```).)*strategy = HillClimbing)\n```", PAGE, re.DOTALL)
+    indented = re.search(r"((?: {4}.*\n|\n)*? {4}.*strategy = HillClimbing)", testing.__doc__ or "")
+    shown = [textwrap.dedent(block[1]).split() for block in (fenced, indented) if block]
+    assert fenced and len(shown) == 2 and shown[0] == shown[1]
     hill = strategies.get(users_own)
-    code = re.sub(r"\bHillClimbing\b", hill.__name__, shown[0]).replace("mypackage.hill", hill.__module__)
+    code = re.sub(r"\bHillClimbing\b", hill.__name__, fenced[1]).replace("mypackage.hill", hill.__module__)
     (tmp_path / "test_hill.py").write_text(code)
     done = subprocess.run(
         [*PYTEST, str(tmp_path)],
