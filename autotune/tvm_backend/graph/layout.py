@@ -31,7 +31,7 @@ from autotune.tvm_backend.graph.rewrite import (
     is_tensor_constant,
     op_name,
     plain_convolution,
-    rewrite,
+    rewrite_and_clean,
     static_shape,
 )
 from autotune.tvm_backend.graph.winograd import te_winograd, transform_weight
@@ -56,10 +56,7 @@ def pack_layouts(mod: Any, *, lanes: int = 16, winograd: Callable[[Expr], bool] 
     Returns:
         The rewritten module, or `mod` if `main` cannot be rewritten.
     """
-    packed = rewrite(mod, lambda module: _LayoutPacker(module, lanes, winograd))
-    if packed is mod:
-        return mod
-    return relax.transform.DeadCodeElimination(["main"])(relax.transform.CanonicalizeBindings()(packed))
+    return rewrite_and_clean(mod, lambda module: _LayoutPacker(module, lanes, winograd))
 
 
 def choose_block(channels: int, lanes: int, *, exact: bool = False) -> int:

@@ -11,11 +11,11 @@ from tvm import relax, te
 from autotune.tvm_backend.graph.convolution import Array
 from autotune.tvm_backend.graph.rewrite import (
     Expr,
-    Rewriter,
+    PlainRewriter,
     float_dtype,
     is_tensor_constant,
     op_name,
-    rewrite,
+    rewrite_and_clean,
     static_shape,
 )
 
@@ -31,26 +31,12 @@ def pack_products(mod: Any) -> Any:
     Args:
         mod: A module before LegalizeOps, its constants folded; parameters of layers are relax constants.
     """
-    packed = rewrite(mod, _WeightPacker)
-    return packed if packed is mod else relax.transform.CanonicalizeBindings()(packed)
+    return rewrite_and_clean(mod, _WeightPacker)
 
 
-class _WeightPacker(Rewriter):
-    """Keeps the new expression of each old variable."""
-
-    def __init__(self, mod: Any) -> None:
-        super().__init__(mod)
-        self._new: dict[Any, Expr] = {}
-
-    def visit(self, var: Expr, value: Expr) -> None:
-        product = self._packed(value) if _packable(value) else self.rebuild(value)
-        self._new[var] = self.builder.emit(product, var.name)
-
-    def plain(self, var: Expr) -> Expr:
-        return self._new.get(var, var)
-
-    def bind(self, var: Expr, expr: Expr) -> None:
-        self._new[var] = expr
+class _WeightPacker(PlainRewriter):
+    def replace(self, value: Expr) -> Expr | None:
+        return self._packed(value) if _packable(value) else None
 
     def _packed(self, call: Any) -> Expr:
         matrix = call.args[1].value.numpy()

@@ -13,11 +13,11 @@ from tvm import relax
 
 from autotune.tvm_backend.graph.rewrite import (
     Expr,
-    Rewriter,
+    PlainRewriter,
     float_dtype,
     is_tensor_constant,
     op_name,
-    rewrite,
+    rewrite_and_clean,
     static_shape,
 )
 
@@ -28,30 +28,12 @@ def read_rows(mod: Any) -> Any:
     Args:
         mod: A module before LegalizeOps, its constants folded.
     """
-    rewritten = rewrite(mod, _RowReader)
-    if rewritten is mod:
-        return mod
-    return relax.transform.DeadCodeElimination(["main"])(relax.transform.CanonicalizeBindings()(rewritten))
+    return rewrite_and_clean(mod, _RowReader)
 
 
-class _RowReader(Rewriter):
-    """Keeps the new expression and the old value of each old variable."""
-
-    def __init__(self, mod: Any) -> None:
-        super().__init__(mod)
-        self._values: dict[Any, Expr] = {}
-        self._new: dict[Any, Expr] = {}
-
-    def visit(self, var: Expr, value: Expr) -> None:
-        self._values[var] = value
-        rows = self._rows(value) if op_name(value) == "relax.matmul" else None
-        self._new[var] = self.builder.emit(self.rebuild(value) if rows is None else rows, var.name)
-
-    def plain(self, var: Expr) -> Expr:
-        return self._new.get(var, var)
-
-    def bind(self, var: Expr, expr: Expr) -> None:
-        self._new[var] = expr
+class _RowReader(PlainRewriter):
+    def replace(self, value: Expr) -> Expr | None:
+        return self._rows(value) if op_name(value) == "relax.matmul" else None
 
     def _rows(self, product: Expr) -> Expr | None:
         """A gather in place of a product; None if it is no product of a one-hot encoding with a finite matrix."""
@@ -71,7 +53,7 @@ class _RowReader(Rewriter):
 
     def _indices(self, encoded: Expr, depth: int) -> Expr | None:
         """The indices that a variable is the one-hot encoding of, with a last dimension of 1; None if it is none."""
-        equal = self._operand(self._values.get(encoded), "relax.astype")
+        equal = self._operand(self.values.get(encoded), "relax.astype")
         if op_name(equal) != "relax.equal" or static_shape(equal)[-1:] != (depth,):
             return None
         for indices, numbers in (equal.args, reversed(equal.args)):
@@ -83,4 +65,4 @@ class _RowReader(Rewriter):
         return None
 
     def _operand(self, value: Expr, name: str) -> Expr:
-        return self._values.get(value.args[0]) if op_name(value) == name else None
+        return self.values.get(value.args[0]) if op_name(value) == name else None

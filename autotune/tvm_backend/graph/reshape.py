@@ -11,7 +11,14 @@ from typing import Any
 
 from tvm import relax
 
-from autotune.tvm_backend.graph.rewrite import Expr, Rewriter, is_tensor_constant, op_name, rewrite, static_shape
+from autotune.tvm_backend.graph.rewrite import (
+    Expr,
+    Rewriter,
+    is_tensor_constant,
+    op_name,
+    rewrite_and_clean,
+    static_shape,
+)
 
 _NAMES = """abs add ceil clip cos divide erf exp floor log maximum minimum multiply negative power round rsqrt
     sigmoid sign sin sqrt square subtract tanh nn.gelu nn.gelu_tanh nn.leakyrelu nn.relu nn.relu6 nn.selu nn.silu
@@ -21,10 +28,7 @@ _ELEMENTWISE = frozenset(f"relax.{name}" for name in _NAMES.split())
 
 def sink_reshapes(mod: Any) -> Any:
     """Rewrite `main` so that elementwise operators work on tensors as they were before a reshape."""
-    sunk = rewrite(mod, _Sinker)
-    if sunk is mod:
-        return mod
-    return relax.transform.DeadCodeElimination(["main"])(relax.transform.CanonicalizeBindings()(sunk))
+    return rewrite_and_clean(mod, _Sinker)
 
 
 class _Sinker(Rewriter):

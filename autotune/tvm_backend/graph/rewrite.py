@@ -30,6 +30,14 @@ def rewrite(mod: Any, make: Callable[[Any], Rewriter]) -> Any:
     return make(mod).run()
 
 
+def rewrite_and_clean(mod: Any, make: Callable[[Any], Rewriter]) -> Any:
+    """Rebuild `main` as `rewrite` does, and drop what nothing uses any more."""
+    rewritten = rewrite(mod, make)
+    if rewritten is mod:
+        return mod
+    return relax.transform.DeadCodeElimination(["main"])(relax.transform.CanonicalizeBindings()(rewritten))
+
+
 def static_shape(expr: Expr) -> tuple[int, ...]:
     """Return the shape of a tensor expression; () if it is no tensor or has a symbolic dimension."""
     shape = getattr(expr.ty, "shape", None)
@@ -155,6 +163,34 @@ class Rewriter:
                 self.bind(binding.var, self.builder.match_cast(value, binding.ty, binding.var.name))
             else:
                 self.visit(binding.var, _lift(self.mod, binding.value))
+
+
+class PlainRewriter(Rewriter):
+    """A rewriter in which each old variable has one new expression, of the same shape and layout.
+
+    Attributes:
+        values: The value of each old variable so far.
+    """
+
+    def __init__(self, mod: Any) -> None:
+        super().__init__(mod)
+        self.values: dict[Any, Expr] = {}
+        self._new: dict[Any, Expr] = {}
+
+    def visit(self, var: Expr, value: Expr) -> None:
+        self.values[var] = value
+        replaced = self.replace(value)
+        self._new[var] = self.builder.emit(self.rebuild(value) if replaced is None else replaced, var.name)
+
+    def replace(self, value: Expr) -> Expr | None:
+        """Return the new expression for an old value; None if it stays as it is."""
+        raise NotImplementedError
+
+    def plain(self, var: Expr) -> Expr:
+        return self._new.get(var, var)
+
+    def bind(self, var: Expr, expr: Expr) -> None:
+        self._new[var] = expr
 
 
 _LIFTED = {

@@ -8,11 +8,11 @@ from tvm import relax
 
 from autotune.tvm_backend.graph.rewrite import (
     Expr,
-    Rewriter,
+    PlainRewriter,
     float_dtype,
     is_tensor_constant,
     op_name,
-    rewrite,
+    rewrite_and_clean,
     static_shape,
 )
 from autotune.tvm_backend.graph.row_kernels import lanes_of, layer_norm, softmax
@@ -26,30 +26,12 @@ def replace_row_operators(mod: Any) -> Any:
     Args:
         mod: A module before LegalizeOps, for a CPU.
     """
-    replaced = rewrite(mod, _Replacer)
-    if replaced is mod:
-        return mod
-    return relax.transform.DeadCodeElimination(["main"])(relax.transform.CanonicalizeBindings()(replaced))
+    return rewrite_and_clean(mod, _Replacer)
 
 
-class _Replacer(Rewriter):
-    """Keeps the new expression and the old value of each old variable."""
-
-    def __init__(self, mod: Any) -> None:
-        super().__init__(mod)
-        self.values: dict[Any, Expr] = {}
-        self._new: dict[Any, Expr] = {}
-
-    def visit(self, var: Expr, value: Expr) -> None:
-        self.values[var] = value
-        replaced = self._softmax(value) if op_name(value) == "relax.nn.softmax" else self._layer_norm(value)
-        self._new[var] = self.builder.emit(self.rebuild(value) if replaced is None else replaced, var.name)
-
-    def plain(self, var: Expr) -> Expr:
-        return self._new.get(var, var)
-
-    def bind(self, var: Expr, expr: Expr) -> None:
-        self._new[var] = expr
+class _Replacer(PlainRewriter):
+    def replace(self, value: Expr) -> Expr | None:
+        return self._softmax(value) if op_name(value) == "relax.nn.softmax" else self._layer_norm(value)
 
     def _softmax(self, call: Any) -> Expr | None:
         shape = _rows(call)
