@@ -33,10 +33,8 @@ def compile_untuned(module: Any, target: Any) -> Any:
     import tvm
     from tvm import relax
 
-    from autotune.tvm_backend.graph.empty import drop_empty_parts
-
     with target, tvm.transform.PassContext(opt_level=3), intrinsics.library_functions():
-        return relax.build(drop_empty_parts(module), target=target)  # which could not be loaded with them
+        return relax.build(module, target=target)
 
 
 def compile_tuned(prepared: Any, programs: Iterable[Any], best: Mapping[str, Trial], target: Any) -> Any:

@@ -7,38 +7,43 @@ from typing import Any
 
 from tvm import relax
 
-from autotune.tvm_backend.graph.rewrite import Expr, Rewriter, is_tensor_constant, op_name, rewrite, static_shape
+from autotune.tvm_backend.graph.rewrite import (
+    Expr,
+    PlainRewriter,
+    is_tensor_constant,
+    op_name,
+    rewrite_and_clean,
+    static_shape,
+)
 
 
 def drop_empty_parts(mod: Any) -> Any:
-    """Rewrite `main` so that no concatenation has a constant without elements.
+    """Rewrite `main` so that no concatenation has a constant without elements, if one has.
 
     Args:
-        mod: A module before LegalizeOps, its constants folded.
+        mod: A module as it was imported.
     """
-    return rewrite(mod, _Dropper)
+    bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
+    if not any(len(_parts(binding.value)) != len(_kept(binding.value)) for binding in bindings):
+        return mod
+    return rewrite_and_clean(mod, _Dropper)
 
 
-class _Dropper(Rewriter):
-    """Keeps the new expression of each old variable."""
+class _Dropper(PlainRewriter):
+    def replace(self, value: Expr) -> Expr | None:
+        kept = _kept(value)
+        if len(kept) == len(_parts(value)):
+            return None
+        joined = [self.leaf(part) for part in kept]
+        return joined[0] if len(joined) == 1 else relax.op.concat(joined, value.attrs.axis)
 
-    def __init__(self, mod: Any) -> None:
-        super().__init__(mod)
-        self._new: dict[Any, Expr] = {}
 
-    def visit(self, var: Expr, value: Expr) -> None:
-        parts = list(value.args[0].fields) if op_name(value) == "relax.concat" else []
-        kept = [part for part in parts if not (is_tensor_constant(part) and prod(static_shape(part)) == 0)]
-        if len(kept) == len(parts) or not kept:
-            self._new[var] = self.builder.emit(self.rebuild(value), var.name)
-        elif len(kept) == 1:
-            self._new[var] = self.leaf(kept[0])
-        else:
-            joined = relax.op.concat([self.leaf(part) for part in kept], value.attrs.axis)
-            self._new[var] = self.builder.emit(joined, var.name)
+def _parts(value: Expr) -> list[Expr]:
+    """Return what a value concatenates; nothing if it is no concatenation."""
+    return list(value.args[0].fields) if op_name(value) == "relax.concat" else []
 
-    def plain(self, var: Expr) -> Expr:
-        return self._new.get(var, var)
 
-    def bind(self, var: Expr, expr: Expr) -> None:
-        self._new[var] = expr
+def _kept(value: Expr) -> list[Expr]:
+    """Return the parts with elements, or all if none has any."""
+    parts = _parts(value)
+    return [part for part in parts if not (is_tensor_constant(part) and prod(static_shape(part)) == 0)] or parts

@@ -128,12 +128,14 @@ def _import(path: Path, proto: Any, inputs: tuple[InputSpec, ...]) -> Any:
     import tvm
     from tvm.relax.frontend.onnx import from_onnx
 
+    from autotune.tvm_backend.graph.empty import drop_empty_parts
+
     shapes = {item.name: list(item.shape) for item in inputs}
     dtypes = {item.name: item.dtype for item in inputs}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return from_onnx(proto, shapes, dtypes)
+            return drop_empty_parts(from_onnx(proto, shapes, dtypes))
     except tvm.error.OpNotImplemented as error:
         raise ModelError(f"{path} has operators that TVM's importer does not support: {_operators(error)}") from error
     except Exception as error:  # the importer raises whatever its converters stumble over

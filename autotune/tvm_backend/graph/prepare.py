@@ -27,7 +27,6 @@ def prepare(module: Any, target: Any, *, winograd: bool = False, revision: int =
     import tvm
     from tvm import relax
 
-    from autotune.tvm_backend.graph.empty import drop_empty_parts
     from autotune.tvm_backend.graph.fold_scale import fold_scales
     from autotune.tvm_backend.graph.layout import pack_layouts
     from autotune.tvm_backend.graph.matmul import pack_products
@@ -41,8 +40,7 @@ def prepare(module: Any, target: Any, *, winograd: bool = False, revision: int =
     with target, tvm.transform.PassContext(opt_level=3):
         simplify = [passes.DecomposeOpsForInference(), passes.CanonicalizeBindings(), passes.FoldConstant()]
         module = tvm.transform.Sequential([*_dispatch(target), *simplify])(module)
-        if revision >= 3:
-            module = read_rows(drop_empty_parts(module))
+        module = read_rows(module) if revision >= 3 else module
         if target.kind.name == "llvm":
             pays = partial(winograd_pays, vector=vector_registers(target)[0]) if winograd else None
             sunk = sink_reshapes(module) if revision >= 2 else module
