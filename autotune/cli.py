@@ -41,7 +41,7 @@ VERBS = {
     "cancel": Verb("control", "cancel", "End jobs for good; their trials stay in the tuning logs."),
     "hold": Verb("control", "hold", "Start no more stages of jobs until they are released."),
     "release": Verb("control", "release", "Let held jobs continue."),
-    "retry": Verb("control", "retry", "Start failed or cancelled jobs again; they keep their trials."),
+    "retry": Verb("retry", "command", "Start failed or cancelled jobs again; they keep their trials."),
     "wait": Verb("wait", "command", "Block until jobs have ended."),
     "export": Verb(
         "export",

@@ -1,16 +1,15 @@
-"""Cancel, hold, release and retry jobs: write down what the user wants. The daemon obeys it."""
+"""Write down what the user wants of a job: to cancel, hold, release or retry it. The daemon obeys it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated
 
 import typer
 
 from autotune.commands.render import REQUEST_DONE
-from autotune.commands.terminal import Jobs, steps, tell, workspace_of
+from autotune.commands.terminal import Jobs, tell, workspace_of
 from autotune.daemon.watch import nudge
 from autotune.errors import BadState, StorageError
 from autotune.storage import formats, journal, locks
@@ -94,32 +93,6 @@ def _command(verb: ControlVerb) -> Callable[..., None]:
             tell(line)
 
     return command
-
-
-def retry(
-    context: typer.Context,
-    jobs: Jobs,
-    here: Annotated[
-        bool,
-        typer.Option("--here", help="Submit jobs of another machine again for this one, and cancel the old ones."),
-    ] = False,
-) -> None:
-    """Start failed or cancelled jobs again; they keep their trials."""
-    from autotune.commands.jobs import select
-
-    workspace = workspace_of(context)
-    found = select(workspace, jobs)
-    if not here:
-        for line in apply(workspace, "retry", found):
-            tell(line)
-        return
-    from autotune.commands.resubmit import resubmit_here
-    from autotune.config import load_config
-
-    for paths in found:
-        with steps() as step:
-            spec = resubmit_here(workspace, load_config(workspace.config), paths, step)
-        tell(f"job {paths.id} goes on as job {spec.id} ({spec.name})")
 
 
 cancel, hold, release = _command("cancel"), _command("hold"), _command("release")

@@ -56,14 +56,7 @@ def export(
             `inputs` do not fit the model. Or `source` was asked for and the target is a GPU.
         ModelError: `source` was asked for, and the model has something that cannot be written as source.
     """
-    spec = read_spec(paths)
-    kind = spec.target_kind
-    if kind == SIMULATED:
-        raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
-    if source and kind != "llvm":
-        raise BadInput(f"--source is for CPUs; {paths.folder.name} was tuned for {kind}")
-    if source and spec.entries:
-        raise BadInput(f"--source is for one set of shapes; {paths.folder.name} has {len(spec.entries)}")
+    _check_exportable(paths, source)
     _check_output(output, source)
     for file in inputs:
         if not file.is_file():
@@ -87,6 +80,17 @@ def export(
     with contextlib.suppress(StorageError):  # the library is written, which is what was asked for
         references.remember(paths, report)
     return report
+
+
+def _check_exportable(paths: JobPaths, source: bool) -> None:
+    spec = read_spec(paths)
+    kind = spec.target_kind
+    if kind == SIMULATED:
+        raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
+    if source and kind != "llvm":
+        raise BadInput(f"--source is for CPUs; {paths.folder.name} was tuned for {kind}")
+    if source and spec.entries:
+        raise BadInput(f"--source is for one set of shapes; {paths.folder.name} has {len(spec.entries)}")
 
 
 def _check_output(output: Path, source: bool) -> None:

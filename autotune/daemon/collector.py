@@ -61,13 +61,13 @@ class Collector:
             elif report.outcome == "unfit":  # nor is this
                 self.queue.block(job, report.reason)
             elif report.outcome == "lost":  # nor this: it runs again, elsewhere
-                self._take_loss(job, view, report)
+                self._record_failure(job, view, report)
             elif report.outcome == "done":
                 self.pause.end()
                 self.queue.unblock(job)
                 self._take_result(job, view, report)
             elif job.requested != "cancelled":
-                self._take_failure(job, view, report)
+                self._take_failure(job, view, self._record_failure(job, view, report))
 
     def _take_result(self, job: QueuedJob, view: RunningView, report: StageReport) -> None:
         id, kind = view.id, view.kind
@@ -81,17 +81,16 @@ class Collector:
             self.busy = str(report.summary.get("busy", ""))
             _LOG.info("%s: %s", job.paths.folder.name, job.progress.line(id.task, report.summary))
 
-    def _take_loss(self, job: QueuedJob, view: RunningView, report: StageReport) -> None:
-        diagnosis = job.journal.stage_failed(view, report)
-        _LOG.warning("%s task %d round %d: %s", job.paths.folder.name, view.id.task, view.id.round, diagnosis)
-
-    def _take_failure(self, job: QueuedJob, view: RunningView, report: StageReport) -> None:
+    def _take_failure(self, job: QueuedJob, view: RunningView, diagnosis: str) -> None:
         id = view.id
         attempts = job.failures[id] = job.failures.get(id, 0) + 1
-        diagnosis = job.journal.stage_failed(view, report)
-        _LOG.warning("%s task %d round %d: %s", job.paths.folder.name, id.task, id.round, diagnosis)
         if attempts - explained_attempts(job.paths, id.task, id.round, attempts - 1) >= self.config.daemon.attempts:
             if view.kind == "confirm":  # which is no fault of the task
                 job.give_up_confirming(id, diagnosis)
             else:
                 job.set_aside(id.task, diagnosis)
+
+    def _record_failure(self, job: QueuedJob, view: RunningView, report: StageReport) -> str:
+        diagnosis = job.journal.stage_failed(view, report)
+        _LOG.warning("%s task %d round %d: %s", job.paths.folder.name, view.id.task, view.id.round, diagnosis)
+        return diagnosis

@@ -1,10 +1,15 @@
-"""Submit the model of a job of another machine again, for this one. For `retry --here`."""
+"""Retry jobs: start them again as they are, or submit those of another machine again for this one."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from autotune.commands import control, submit
 from autotune.commands.submission import Submission
-from autotune.config import Config
+from autotune.commands.terminal import Jobs, steps, tell, workspace_of
+from autotune.config import Config, load_config
 from autotune.errors import BadState
 from autotune.storage.formats import SIMULATED, InputSpec, JobSpec
 from autotune.storage.job_files import check_model, read_control, read_spec, read_state
@@ -82,3 +87,26 @@ def _shapes(spec: JobSpec) -> tuple[dict[str, tuple[InputSpec, ...]], dict[str, 
         for name, size in entry.asked.dims.items():
             dims.setdefault(name, {})[size] = None
     return {name: tuple(found) for name, found in inputs.items()}, {name: tuple(found) for name, found in dims.items()}
+
+
+def command(
+    context: typer.Context,
+    jobs: Jobs,
+    here: Annotated[
+        bool,
+        typer.Option("--here", help="Submit jobs of another machine again for this one, and cancel the old ones."),
+    ] = False,
+) -> None:
+    """Start failed or cancelled jobs again; they keep their trials."""
+    from autotune.commands.jobs import select
+
+    workspace = workspace_of(context)
+    found = select(workspace, jobs)
+    if not here:
+        for line in control.apply(workspace, "retry", found):
+            tell(line)
+        return
+    for paths in found:
+        with steps() as step:
+            spec = resubmit_here(workspace, load_config(workspace.config), paths, step)
+        tell(f"job {paths.id} goes on as job {spec.id} ({spec.name})")
