@@ -7,6 +7,7 @@ python scripts/write_reference_pages.py
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -259,7 +260,7 @@ def _signature(function: Any) -> str:
         prefix = {each.VAR_KEYWORD: "**", each.VAR_POSITIONAL: "*"}.get(each.kind, "")
         shown = "..." if callable(each.default) else repr(each.default)
         words.append(f"{prefix}{each.name}" + ("" if each.default is each.empty else f"={shown}"))
-    return f"({', '.join(word for word in words if word != 'self')})"
+    return textwrap.fill(f"({', '.join(word for word in words if word != 'self')})", 110, subsequent_indent="    ")
 
 
 def _google(text: str) -> str:
