@@ -40,7 +40,7 @@ def commands(page: Path) -> list[str]:
     for block in blocks(page):
         if block.language not in ("", "sh", "console"):
             continue
-        for line in block.text.splitlines():
+        for line in re.sub(r"\\\n\s*", "", block.text).splitlines():  # a backslash continues a line
             prompted = line.startswith("$ ")
             words = line.removeprefix("$ ").split("&&")
             for word in words:
