@@ -9,11 +9,11 @@ from autotune import strategies
 from autotune.errors import WorkerError
 from autotune.storage.formats import Candidate, Trial
 from autotune.strategies import samplers
+from autotune.tvm_backend.kernels.row_vectors import record_to_compile
 from autotune.tvm_backend.search import propose
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.prior import prior
-from autotune.tvm_backend.search.space import tuning_record
 from autotune.tvm_backend.search.tasks import task_hash
 from autotune.tvm_backend.vector_math import intrinsics
 
@@ -87,7 +87,7 @@ def _database(programs: Iterable[Any], best: Mapping[str, Trial], target: Any) -
         trial = best.get(task_hash(program)) or _default_trial(program, target)
         if trial is not None:
             workload = database.commit_workload(program)
-            database.commit_tuning_record(tuning_record(trial, workload, target))
+            database.commit_tuning_record(record_to_compile(trial, workload, target))
     return database
 
 

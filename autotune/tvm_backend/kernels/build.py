@@ -10,8 +10,8 @@ from typing import Any
 
 from autotune.errors import WorkerError
 from autotune.storage.formats import Candidate, Trial
+from autotune.tvm_backend.kernels.row_vectors import record_to_compile
 from autotune.tvm_backend.linker import find_linker
-from autotune.tvm_backend.search.space import replay
 
 
 def build_candidate(item: Candidate | Trial, program: Any, target: Any, path: Path) -> None:
@@ -24,9 +24,12 @@ def build_candidate(item: Candidate | Trial, program: Any, target: Any, path: Pa
         path: The library to write.
 
     Raises:
-        Exception: Whatever `replay` and `build_library` raise.
+        Exception: Whatever `record_to_compile` and `build_library` raise.
     """
-    build_library(replay([item], program, target)[0].sch.mod, target, path)
+    from tvm.s_tir.meta_schedule.database import Workload
+
+    record = record_to_compile(item, Workload(program), target)
+    build_library(record.as_measure_candidate().sch.mod, target, path)
 
 
 def build_library(scheduled: Any, target: Any, path: Path) -> None:

@@ -1,0 +1,103 @@
+"""Vectors that do not cross rows: how the vector loops of a schedule are compiled.
+
+MetaSchedule fuses the innermost loops of a block to one vector loop of at most 64 elements. If these are several rows,
+such as four pixels of sixteen channels, an operand that is the same for a whole row becomes a gather of single
+elements. LLVM takes seconds to compile that, and seldom finds the vectors again. So the loop is split before it is
+compiled, into vectors of one row each. The result is the same bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from autotune.storage.formats import Candidate, Trial
+from autotune.tvm_backend.search.space import tune_context, tuning_record
+from autotune.tvm_backend.target import vector_registers
+
+
+def record_to_compile(item: Candidate | Trial, workload: Any, target: Any) -> Any:
+    """Make TVM's tuning record of a candidate or a trial as `tuning_record` does, with vectors of one row each.
+
+    Raises:
+        DamagedFile: Its trace does more than schedule.
+    """
+    record = tuning_record(item, workload, target)
+    if str(target.kind) != "llvm" or not _fuses_vectors(item.trace):
+        return record
+    schedule = _with_row_vectors(record.trace, workload.mod, target)
+    return record if schedule is None else type(record)(schedule.trace, workload, record.run_secs, target, None)
+
+
+def _fuses_vectors(trace: Any) -> bool:
+    fused = {name for kind, loops, _, names in trace[0] if kind == "Fuse" and len(loops) > 1 for name in names}
+    return any(kind == "Vectorize" and loops[0] in fused for kind, loops, _, _ in trace[0])
+
+
+def _with_row_vectors(trace: Any, program: Any, target: Any) -> Any | None:
+    """Postprocess a schedule anew, and split its vector loops in between; None if it cannot be postprocessed.
+
+    They are split before the initialization of reductions is moved into blocks of its own. Later TVM would refuse it.
+    """
+    from tvm.s_tir import Schedule, meta_schedule
+
+    schedule = Schedule(program)
+    trace.apply_to_schedule(schedule, remove_postproc=True)
+    schedule.enter_postproc()
+    for step in tune_context(program, target).space_generator.postprocs:
+        if not step.apply(schedule):
+            return None
+        if isinstance(step, meta_schedule.postproc.RewriteParallelVectorizeUnroll):
+            schedule = _split(schedule, vector_registers(target)[0])
+    return schedule
+
+
+def _split(schedule: Any, lanes: int) -> Any:
+    """Return a schedule in which every vector loop over rows of half a vector or more is a loop over vectors."""
+    from tvm.s_tir import ScheduleError
+
+    for block in list(_blocks(schedule, schedule.get_sblock("root"))):
+        loop = next((loop for loop in schedule.get_loops(block)[::-1] if _is_vectorized(schedule.get(loop))), None)
+        row = _row(schedule.get(loop)) if loop is not None else 0
+        if not lanes // 2 <= row <= lanes:
+            continue
+        before = schedule.copy()
+        try:
+            outer, inner = schedule.split(loop, [None, row])
+            schedule.unroll(outer)
+            schedule.vectorize(inner)
+        except ScheduleError:
+            schedule = before
+    return schedule
+
+
+def _blocks(schedule: Any, parent: Any) -> Iterator[Any]:
+    for block in schedule.get_child_blocks(parent):
+        yield block
+        yield from _blocks(schedule, block)
+
+
+def _is_vectorized(loop: Any) -> bool:
+    from tvm.tirx import ForKind
+
+    return int(loop.kind) == int(ForKind.VECTORIZED)
+
+
+def _row(loop: Any) -> int:
+    """Return the extent of the innermost of the loops that were fused to a loop; 0 if nothing was fused."""
+    realize = loop
+    while hasattr(realize, "body"):
+        realize = realize.body
+    moduli = (_moduli(value, loop.loop_var) for value in realize.iter_values)
+    return min((modulus for found in moduli for modulus in found), default=0)
+
+
+def _moduli(expr: Any, variable: Any) -> Iterator[int]:
+    """Yield each constant that an expression takes a variable modulo."""
+    from tvm.tirx import FloorMod, IntImm
+
+    if isinstance(expr, FloorMod) and expr.a.same_as(variable) and isinstance(expr.b, IntImm):
+        yield int(expr.b)
+    for name in ("a", "b"):
+        if (part := getattr(expr, name, None)) is not None:
+            yield from _moduli(part, variable)

@@ -1,0 +1,70 @@
+"""Vector loops over several rows are compiled as vectors of one row each, and compute the same."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te
+from tvm.s_tir.meta_schedule.database import Workload
+
+from autotune.tvm_backend.kernels.build import build_library
+from autotune.tvm_backend.kernels.row_vectors import record_to_compile
+from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
+from autotune.tvm_backend.search.propose import Request
+from autotune.tvm_backend.search.space import tuning_record
+
+ROWS, COLUMNS, DEPTH = 16, 8, 32
+
+
+@pytest.fixture(scope="module")
+def product():
+    """A product whose rows are half a vector of AVX-512, or a whole one of AVX2."""
+    left = te.placeholder((ROWS, DEPTH), name="left")
+    right = te.placeholder((DEPTH, COLUMNS), name="right")
+    k = te.reduce_axis((0, DEPTH), name="k")
+    out = te.compute((ROWS, COLUMNS), lambda i, j: te.sum(left[i, k] * right[k, j], axis=k), name="out")
+    program = te.create_prim_func([left, right, out]).with_attr({"global_symbol": "main", "tirx.noalias": True})
+    return tvm.IRModule({"main": program})
+
+
+@pytest.fixture(scope="module")
+def candidates(product, target):
+    """Random candidates that MetaSchedule gives vector loops over several rows."""
+    some = EvolutionParameters(population=64, generations=0, init_unmeasured=48, mutation_probability=0.0)
+    found = propose_without_knobs(product, target, Request((), (), 32, None, 1), some).candidates
+    wide = [item for item in found if max(extents(tuning_record, item, product, target), default=0) > COLUMNS]
+    assert wide
+    return wide
+
+
+def schedule(make, item, program, target):
+    return make(item, Workload(program), target).as_measure_candidate().sch.mod
+
+
+def extents(make, item, program, target):
+    """The extents of the vector loops."""
+    text = schedule(make, item, program, target).script()
+    return [int(found) for found in re.findall(r"T\.vectorized\((?:T\.int64\()?(\d+)", text)]
+
+
+def test_no_vector_crosses_a_row(candidates, product, target):
+    for item in candidates:
+        assert max(extents(record_to_compile, item, product, target)) <= COLUMNS
+
+
+def test_the_result_is_the_same_bit_for_bit(candidates, product, target, tmp_path):
+    drawn = np.random.default_rng(5)
+    arrays = [drawn.standard_normal(shape).astype(np.float32) for shape in ((ROWS, DEPTH), (DEPTH, COLUMNS))]
+    for item in candidates[:3]:
+        results = []
+        for make in (tuning_record, record_to_compile):
+            library = tmp_path / f"{item.hash}-{make.__name__}.so"
+            build_library(schedule(make, item, product, target), target, library)
+            out = tvm.runtime.tensor(np.zeros((ROWS, COLUMNS), np.float32))
+            tvm.runtime.load_module(str(library))["main"](*map(tvm.runtime.tensor, arrays), out)
+            results.append(out.numpy())
+        assert np.array_equal(*results)
+        np.testing.assert_allclose(results[0], arrays[0] @ arrays[1], rtol=1e-4, atol=1e-5)
