@@ -124,6 +124,9 @@ class Publisher:
         if diagnoses and len(diagnoses) == len(job.spec.tunable):
             self.failed = True
             job.publish("failed", Reason("all-set-aside", detail=first))
+        elif job.trials.all_failed:
+            self.failed = True
+            job.publish("failed", Reason("no-time", detail=first or job.trials.last_failure()))
         else:
             latency = job.level.latency_ms if why == "level-met" else None
             job.publish("done", Reason(why, set_aside=len(diagnoses), latency_ms=latency, detail=first))

@@ -70,11 +70,12 @@ class QueuedJob:
         """
         control_seen = _stamp(paths)
         spec, control, state = read_spec(paths), read_control(paths), read_state(paths)
-        journal, trials = JobJournal(paths), JobTrials(workspace, paths, spec, logs or TaskLogs())
+        journal = JobJournal(paths)
+        trials = JobTrials(workspace, paths, spec, logs or TaskLogs(), control.forgiven)
         rounds = JobRounds(paths, spec, trials, journal)
         progress = JobProgress(paths, spec, trials, journal, state)
         if spec.within_s is not None:
-            journal.recall()
+            journal.recall(control.forgiven_at)
         parts = (rounds, trials, progress, JobLevel(paths, spec), journal)
         job = cls(paths, config, spec, control, *parts, submitted_at=spec.submitted_at)
         if not job.ended:  # else `refresh_control` looks for a retry
@@ -121,7 +122,14 @@ class QueuedJob:
         return True
 
     def restart(self) -> None:
-        """Begin the retry of a job that has ended. It keeps its trials, and its failures are forgotten."""
+        """Begin the retry of a job that has ended. It keeps its trials, and its failures are forgotten.
+
+        Raises:
+            StorageError: A file of the job cannot be read.
+        """
+        self.trials.forgiven = self.control.forgiven
+        if self.spec.within_s is not None:
+            self.journal.recall(self.control.forgiven_at)
         self.progress.state = JobState(retries_seen=self.control.retries)
         self.failures.clear()
         self.exhausted.clear()
