@@ -18,7 +18,7 @@ from autotune.planning.budget import ended
 from autotune.planning.view import JobView, StageId, TaskView
 from autotune.reasons import Reason
 from autotune.storage.atomic import stamp
-from autotune.storage.formats import Control, JobSpec, JobState, StageFile, State
+from autotune.storage.formats import ENDED, Control, JobSpec, JobState, StageFile, State
 from autotune.storage.job_files import read_control, read_spec, read_state
 from autotune.storage.job_state import requested_state
 from autotune.storage.paths import JobPaths, Workspace
@@ -110,7 +110,7 @@ class QueuedJob:
     @property
     def active(self) -> bool:
         """Whether the planner may start stages of it."""
-        return not self.ended and self.requested is None
+        return self.control.wanted == "run" and self.progress.state.state not in ENDED
 
     def refresh_control(self) -> bool:
         """Read what the user wants, if the file has changed. Returns whether it has."""
@@ -218,7 +218,8 @@ class QueuedJob:
     @property
     def outdated(self) -> bool:
         """Whether the job has changed since its last view, such as by trials that another job has added."""
-        return self._view is None or self.trials.changed or self._view.time_used != _time_used(self)
+        view = self._view
+        return view is None or self.trials.changed or view.time_used != _time_used(self)
 
     def last_view(self) -> JobView:
         """Return the view that was last asked for, even if trials have been added since."""
