@@ -80,19 +80,23 @@ class Dispatcher:
         self.stalled = not self.running and not self.plan.late
 
     def _up_to_date(self, planner: Planner, running: list[RunningView], now: float) -> Plan:
-        """Plan. Of very many jobs that share a log not all take in its new trials at once, but all that start do."""
+        """Plan. Of very many jobs that share a log not all take in its new trials at once, but all that start do.
+
+        Where one that was to start does not after all, the others may not either: then twice as many take them in.
+        """
         choose = planner.plan if self._explained else planner.choose
         jobs, limit = self.queue.startable, self.hours.limit(now)
-        outdated = [job for job in jobs if job.outdated]
-        self.changes.unplanned = len(outdated) > _TAKEN_IN_AT_ONCE
-        for job in outdated[:_TAKEN_IN_AT_ONCE]:
-            job.view()
+        behind, count = [job for job in jobs if job.outdated], _TAKEN_IN_AT_ONCE
         while True:
+            for job in behind[:count]:
+                job.view()
+            behind, count = behind[count:], 2 * count
             plan = choose(self._views(jobs, running), running, now, limit)
-            outdated = [job for start in plan.starts if (job := self.queue.jobs[start.stage.id.job]).outdated]
-            if not outdated:
+            starting = [job for start in plan.starts if (job := self.queue.jobs[start.stage.id.job]).outdated]
+            if not starting:
+                self.changes.unplanned = bool(behind)
                 return plan
-            for job in outdated:
+            for job in starting:
                 job.view()
 
     def _views(self, jobs: list[QueuedJob], running: list[RunningView]) -> list[JobView]:

@@ -48,7 +48,8 @@ class Measuring:
     def _trial(self, round: int) -> Trial:
         failure = None if self.well else Failure("build", "error", "no such instruction")
         times = (10.0,) if self.well else ()
-        return Trial(f"{self.trials:016x}", [], [], times, failure, self._job.folder.name, round, float(self.trials))
+        hash = f"{self._job.id:08x}{self.trials:08x}"
+        return Trial(hash, [], [], times, failure, self._job.folder.name, round, float(self.trials))
 
 
 @pytest.mark.parametrize("fresh", [True, False])
