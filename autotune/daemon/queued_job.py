@@ -210,7 +210,7 @@ class QueuedJob:
     @property
     def over(self) -> bool:
         """Whether the job has come to its end, by its last view, unless a stage of it runs."""
-        view = self.last_view()
+        view = self._view or self.view()
         if self._over[0] is not view:
             self._over = (view, ended(view, ()) is not None)
         return self._over[1]
@@ -219,7 +219,9 @@ class QueuedJob:
     def outdated(self) -> bool:
         """Whether the job has changed since its last view, such as by trials that another job has added."""
         view = self._view
-        return view is None or self.trials.changed or view.time_used != _time_used(self)
+        if view is None or self.trials.changed:
+            return True
+        return self.spec.within_s is not None and view.time_used != _time_used(self)
 
     def last_view(self) -> JobView:
         """Return the view that was last asked for, even if trials have been added since."""
