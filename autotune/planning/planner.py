@@ -123,13 +123,13 @@ class Planner:
         current = {stage.id: stage for stage in running}
         for id in [id for id in board.running if id not in current]:
             board.stage_ended(id)
-        for view in sorted(jobs, key=lambda view: view.id):
-            job = board.jobs.get(view.id)
-            if job is None or job.view is not view:
-                board.put_job(view)
-        active = {view.id for view in jobs}
-        for gone in [id for id in board.jobs if id not in active]:
-            board.remove_job(gone)
+        changed = [view for view in jobs if (job := board.jobs.get(view.id)) is None or job.view is not view]
+        for view in sorted(changed, key=lambda view: view.id):
+            board.put_job(view)
+        if len(board.jobs) > len(jobs):
+            active = {view.id for view in jobs}
+            for gone in [id for id in board.jobs if id not in active]:
+                board.remove_job(gone)
         for id, stage in current.items():
             if id not in board.running:
                 board.stage_started(stage)
