@@ -146,7 +146,9 @@ class JobSpec:
 class Control:
     """What the user wants of a job. Written by the commands only, under the queue lock.
 
-    `reason` says why a job is held that the user did not hold.
+    `reason` says why a job is held that the user did not hold. `forgiven` are the trials of each task, all of them
+    failed, that do not count towards the budget since a retry. `forgiven_at` is when that was, in epoch seconds: nor do
+    the stages until then count towards the time that they may run for.
     """
 
     FORMAT = ("autotune-control", 2)
@@ -155,6 +157,8 @@ class Control:
     wanted: Wanted = "run"
     retries: int = 0
     reason: Reason | None = None
+    forgiven: tuple[Annotated[int, whole_number(0)], ...] = ()
+    forgiven_at: Annotated[float, moment()] = 0.0
 
 
 @dataclass(frozen=True)
