@@ -93,8 +93,8 @@ class JobSpec:
     `entries` are its sets of shapes where there are several. `inputs` are those of the first.
     `within_s` is the time that its stages may run for, in seconds; None for no limit. `automatic` says that the budget
     is what the tasks seemed to need, and that the job ends earlier when more trials would gain little. `stop_at_ms` is
-    how long a run of the whole model may take for the job to end; None for no such end. `on_end` is what the shell runs
-    when the job has ended; see `daemon/end_commands.py` for when it is not run.
+    how long a run of the whole model may take for the job to end, at each of its sets of shapes; None for no such end.
+    `on_end` is what the shell runs when the job has ended; see `daemon/end_commands.py` for when it is not run.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -272,7 +272,8 @@ class Confirmation:
 
     Attributes:
         times_ms: How long a run of the whole model took, in each of some processes.
-        estimate_ms: The sum of the best times of the tasks then, each by its weight.
+        estimate_ms: The sum of the best times of the tasks then, each by its weight. Of several sets of shapes the
+            slowest counts, here and above.
         at: When.
         failed: Why the whole model could not be timed. Then the rest says nothing, and it is not tried again.
     """

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import autotune
 from autotune.errors import BadInput
-from autotune.storage.job_files import read_spec
+from autotune.storage.job_files import read_confirmation, read_spec
 
 from .conftest import User
 
@@ -152,3 +152,14 @@ def test_a_dry_run_shows_the_tasks_of_all(several: User) -> None:
     assert len(found["entries"]) == 2 and max(task["weight"] for task in found["tasks"]) == 2
     refused = several.run("submit", several.root / "net.onnx", "--dim", f"batch={','.join(map(str, range(1, 18)))}")
     assert refused.returncode == 2 and "17 combinations of shapes; a job takes 16 at most" in refused.stderr
+
+
+def test_a_level_is_met_when_every_entry_is_as_fast(several: User) -> None:
+    words = ("--dim", "batch=1,4", "--stop-at", "1s", "--name", "fast", "--quiet")
+    several.ok("submit", several.root / "net.onnx", *words)
+    several.ok("daemon", "run", "--drain")
+    found = several.status()[-1]
+    assert (found["state"], found["name"]) == ("done", "fast") and found["reason"].startswith("level met")
+    paths = autotune.open_job("fast", several.root).paths
+    confirmed = read_confirmation(paths)
+    assert confirmed is not None and len(confirmed.times_ms) == 5
