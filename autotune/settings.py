@@ -6,10 +6,11 @@ description. The checks in `config.py` and the page `docs/reference/settings.md`
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from autotune import schema
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from msgspec import Meta
 
 __all__ = [
+    "BoardSettings",
     "BuildSettings",
     "ClusterSettings",
     "DaemonSettings",
@@ -354,3 +356,55 @@ class DeviceSettings:
             " are drawn at random."
         ),
     ] = ""
+
+
+@dataclass(frozen=True)
+class BoardSettings:
+    """Boards called NAME that are measured on over TVM's RPC. See docs/guides/boards.md.
+
+    Jobs for them are submitted with `--target NAME`.
+    """
+
+    kind: Annotated[
+        Literal["rpc"], _text("What the devices are. It has no default: a section of boards must say `rpc`.")
+    ] = "rpc"
+    tracker: Annotated[
+        str,
+        _text("The address of TVM's RPC tracker.", r"^(\[[0-9a-fA-F:]+\]|[^\s:\[\]]+):[0-9]{1,5}\Z", "HOST:PORT"),
+    ] = "127.0.0.1:9190"
+    key: Annotated[
+        str,
+        _text(
+            "The key that the boards have at the tracker. It must be given.",
+            r"^[A-Za-z0-9_.-]*\Z",
+            "letters, digits, dots, dashes and underscores",
+        ),
+    ] = ""
+    target: Annotated[
+        str,
+        _text(
+            "The target of the boards in JSON, of the kind `llvm`. Its `num-cores` is the number of threads that"
+            " candidates run on. It must be given."
+        ),
+    ] = ""
+    count: Annotated[int, _whole(1, "The number of boards with this key that are used at the same time.")] = 1
+    request_timeout_s: Annotated[
+        float, _number(0.1, "The time that a measurement waits for a free board, in seconds.")
+    ] = 30.0
+    retry_s: Annotated[
+        float,
+        _number(
+            0.1,
+            "The time for which a board is set aside when it does not work, in seconds. It doubles, up to ten minutes,"
+            " until the board works again.",
+        ),
+    ] = 30.0
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Return the target as TVM takes it.
+
+        Raises:
+            ValueError: It is not an object in JSON.
+        """
+        return dict(json.loads(self.target))
