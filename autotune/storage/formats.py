@@ -94,7 +94,8 @@ class JobSpec:
     `within_s` is the time that its stages may run for, in seconds; None for no limit. `automatic` says that the budget
     is what the tasks seemed to need, and that the job ends earlier when more trials would gain little. `stop_at_ms` is
     how long a run of the whole model may take for the job to end, at each of its sets of shapes; None for no such end.
-    `on_end` is what the shell runs when the job has ended; see `daemon/end_commands.py` for when it is not run.
+    `on_end` is what the shell runs when the job has ended; see `daemon/end_commands.py` for when it is not run. `board`
+    is the NAME of the section [devices.NAME] of the boards that it is measured on; empty for a device of this machine.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -127,6 +128,7 @@ class JobSpec:
     automatic: bool = False
     stop_at_ms: float | None = None
     on_end: str = ""
+    board: str = ""
 
     @property
     def all_entries(self) -> tuple[Entry, ...]:
@@ -206,6 +208,7 @@ class Candidate:
         size: The size of the library in bytes.
         crc32: The CRC-32 of the library.
         failure: Why it could not be built; None if it was, or has yet to be.
+        lost: How many boards have failed while they measured it.
     """
 
     hash: str
@@ -215,6 +218,7 @@ class Candidate:
     size: int = 0
     crc32: int = 0
     failure: Failure | None = None
+    lost: int = 0
 
 
 @dataclass(frozen=True)
@@ -307,7 +311,10 @@ class Confirmation:
 
 @dataclass(frozen=True)
 class Quarantined:
-    """One line of the quarantine: a candidate that no job of this workspace proposes, builds or runs again."""
+    """One line of the quarantine: a candidate that no job of this workspace proposes, builds or runs again.
+
+    `board` names the boards that it did harm on, as in `JobSpec`. Jobs for other devices may run it.
+    """
 
     hash: str
     target: dict[str, Any]
@@ -315,6 +322,7 @@ class Quarantined:
     failure: Failure
     job: str
     at: float
+    board: str = ""
 
 
 @dataclass(frozen=True)
