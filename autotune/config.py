@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from autotune import schema
+from autotune.device_settings import BoardSettings, DeviceSettings
 from autotune.errors import InvalidData, UnknownKey, WrongValue, disk_problem
 from autotune.settings import (
-    BoardSettings,
     BuildSettings,
     ClusterSettings,
     DaemonSettings,
-    DeviceSettings,
     ExportSettings,
     JobSettings,
     MachineSettings,

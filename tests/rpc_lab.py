@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autotune.device_settings import BoardSettings
 from autotune.errors import BoardProblem
 from autotune.machine import boards
 from autotune.machine.boards import BoardCounts
-from autotune.settings import BoardSettings
 
 BOARD_SERVER = str(Path(__file__).parents[1] / "scripts" / "board_server.py")
 KEY = "box"

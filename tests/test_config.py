@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from autotune.config import Config, load_config
+from autotune.device_settings import BoardSettings, DeviceSettings
 from autotune.errors import ConfigError, DiskProblem
-from autotune.settings import BoardSettings, DeviceSettings
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from autotune.commands.pins import clashes
 from autotune.commands.terminal import tell, workspace_of
 from autotune.config import Config, load_config
 from autotune.daemon import capacity
+from autotune.device_settings import BoardSettings
 from autotune.errors import AutotuneError, BoardProblem
 from autotune.machine import boards
 from autotune.machine.gpus import CudaDevice, cuda_devices
 from autotune.machine.hardware import cpu_model, lent_cpus
 from autotune.machine.platform import check_platform
 from autotune.machine.survey import Survey
-from autotune.settings import BoardSettings
 from autotune.storage import locks
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import SIMULATED

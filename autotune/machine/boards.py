@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.device_settings import BoardSettings
 from autotune.errors import BoardProblem
-from autotune.settings import BoardSettings
 
 KIND_PREFIX = "rpc-"
 _MAGIC = 0x2F271

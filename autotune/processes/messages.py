@@ -17,9 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from autotune.device_settings import BoardSettings
 from autotune.processes import channel
 from autotune.processes.channel import MessageReader
-from autotune.settings import BoardSettings
 from autotune.storage.daemon_formats import ClusterNode
 from autotune.storage.formats import Constant, Entry, InputSpec, Kind, ShapeBinding, TaskSpec, from_json, to_json
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autotune.device_settings import BoardSettings
 from autotune.errors import BoardProblem, WorkerError
 from autotune.machine import boards
 from autotune.machine.boards import Lent
 from autotune.processes.isolate import ItemResult, ResultKind, isolated
-from autotune.settings import BoardSettings
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate
 

@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import Any
 
 from autotune.config import Config
+from autotune.device_settings import BoardSettings
 from autotune.errors import DamagedFile, MachineProblem
 from autotune.machine.gpus import KIND, CudaDevice, cuda_devices, find_device
 from autotune.planning.view import ON_DEVICE
 from autotune.processes.messages import RunStage
-from autotune.settings import BoardSettings
 from autotune.storage import atomic, formats
 from autotune.storage.formats import SIMULATED, Candidate, Failure, JobSpec, Kind, Quarantined, StageFile, TaskSpec
 from autotune.storage.job_files import read_spec, read_stage

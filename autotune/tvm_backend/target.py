@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.config import check_job_device
+from autotune.device_settings import BoardSettings
 from autotune.errors import BadTarget, InvalidData, MachineProblem
 from autotune.machine.gpus import cuda_devices
 from autotune.machine.hardware import cpu_model
-from autotune.settings import BoardSettings
 from autotune.storage.device_kind import PRIVATE, DeviceKind
 from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.load import TESTED, load_intrinsics

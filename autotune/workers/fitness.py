@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from autotune.device_settings import BoardSettings
 from autotune.errors import MachineProblem
 from autotune.machine.gpus import KIND, CudaDevice
-from autotune.settings import BoardSettings
 from autotune.storage.formats import SIMULATED, JobSpec
 from autotune.tvm_backend.load import Installation
 from autotune.tvm_backend.target import check_board_job, check_here

@@ -11,10 +11,11 @@ from autotune.commands import export, submit
 from autotune.commands.submission import Submission
 from autotune.config import Config
 from autotune.daemon import capacity
+from autotune.device_settings import BoardSettings, DeviceSettings
 from autotune.errors import BadInput, BadState, BadTarget
 from autotune.machine.hardware import usable_cpus
 from autotune.processes.messages import ImportAnswer
-from autotune.settings import BoardSettings, DeviceSettings, MachineSettings, MeasureSettings
+from autotune.settings import MachineSettings, MeasureSettings
 from autotune.storage.formats import JobSpec, TaskSpec, read
 from autotune.storage.paths import JobPaths, Workspace
 

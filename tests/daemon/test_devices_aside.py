@@ -10,9 +10,9 @@ from autotune.config import Config
 from autotune.daemon.changes import Changes
 from autotune.daemon.clock import DaemonClock
 from autotune.daemon.devices_aside import DevicesAside
+from autotune.device_settings import BoardSettings
 from autotune.planning.view import MachineResources
 from autotune.reasons import Reason
-from autotune.settings import BoardSettings
 
 MACHINE = MachineResources((0,), ("cpu", "rpc-phone:0", "rpc-phone:1"))
 WAITS = {1: Reason("no-device", device="rpc-phone"), 2: Reason("no-device", device="cuda"), 3: Reason("turn")}

@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
+from autotune.device_settings import BoardSettings
 from autotune.errors import BoardProblem
 from autotune.machine import boards
-from autotune.settings import BoardSettings
 
 from ..rpc_lab import KEY, Lab, free_port
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.device_settings import BoardSettings
 from autotune.errors import BoardProblem, WorkerError
 from autotune.machine import boards
 from autotune.machine.boards import Lent
 from autotune.processes.isolate import isolated
-from autotune.settings import BoardSettings
 from autotune.tvm_backend.export import compare, timed_process
 from autotune.tvm_backend.export.runtime_comparison import RuntimeTimes
 from autotune.tvm_backend.kernels.run_board import close_session, open_session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 
-from autotune.settings import BoardSettings
+from autotune.device_settings import BoardSettings
 from autotune.storage.formats import JobSpec
 from autotune.tvm_backend.export.entry import check_index, pick_entry
 from autotune.tvm_backend.export.files import LIBRARY, MADE_BY
