@@ -28,6 +28,7 @@ ReasonKind = Literal[
     "control-damaged",
     "cancelled",
     "all-set-aside",
+    "no-time",
     "unspecified",
 ]
 
@@ -56,6 +57,7 @@ _SENTENCES: dict[ReasonKind, str] = {
     "no-improvement": "no task improves any more",
     "nothing-to-tune": "nothing to tune",
     "all-set-aside": "{detail}",
+    "no-time": "no candidate of any task ran{because}; `autotune retry` tries others",
     "unspecified": "",
 }
 _TOPICS: dict[ReasonKind, WaitTopic] = {

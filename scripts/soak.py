@@ -10,8 +10,9 @@ memory, open files, threads and children of the daemon and of each worker are re
 
 With --faults the environment fails at random, for some seconds each time: the disk is full, a file of a job refuses to
 be read, no process can be started, the lock folder is unsafe, the settings are nonsense, a worker is killed, the clock
-is set. At the end the faults are over, the queue is drained, and every job that nobody cancelled must have its budget,
-with no trial twice and no stage that failed for anything but a killed worker.
+is set. At the end the faults are over and the queue is drained. Every job that nobody cancelled, also one that was
+cleaned away since, must have its budget or an end that is as good, with no trial twice, none too many, and no stage
+that failed for anything but a killed worker. The trials that failed are counted by what failed.
 
 The verdict is of the second half of the time: a line through its samples (the median of all slopes between two of
 them: Sen, 1968) must not rise, from its begin to its end, by more than ALLOWED. The slope by the hour is printed too:
@@ -25,7 +26,6 @@ from __future__ import annotations
 import argparse
 import csv
 import itertools
-import json
 import math
 import os
 import random
@@ -39,19 +39,17 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import onnx
 from make_models import Net
 from soak_faults import HOOK, Faults, parent_of, processes, role_of
+from soak_losses import OVER, Losses, command, status
 
 # What may be added within the second half: a share, and so many MiB, or ones.
 ALLOWED = {"memory_mb": (0.02, 1.0), "files": (0.0, 1.0), "threads": (0.0, 1.0), "children": (0.0, 1.0)}
 COLOURS = {"memory_mb": "#1f6feb", "files": "#d1242f", "threads": "#2da44e", "children": "#8250df"}
 DAEMON = "daemon"
 ACTIVE = 3
-OVER = ("done", "failed", "cancelled")
-DRAIN_LIMIT_S = 240.0
 LINE = "{:18} {:10} {:>9} {:>9} {:>9} {:>10} {:>11}   {}"
 SETTINGS = """
 [machine]
@@ -102,13 +100,12 @@ def main() -> None:
     faults = Faults(root, random.Random(options.seed)) if options.faults else None
     with (root / "daemon.log").open("w") as log:
         daemon = subprocess.Popen(command(root, "daemon", "run"), stderr=log, env=environment(root))
-    losses: list[str] = []
     try:
         samples = soak(daemon, traffic, options, faults)
         traffic.finish()
         if faults is not None:
             faults.end()
-            losses = drained(root)
+        traffic.losses.drain()
     finally:
         daemon.terminate()
         daemon.wait()
@@ -117,11 +114,11 @@ def main() -> None:
     print(
         f"{options.minutes:g} minutes, seed {options.seed}: " + ", ".join(f"{n} {k}" for k, n in traffic.done.items())
     )
-    print(f"{len(traffic.ended)} jobs seen at their end; at most {traffic.most} active at a time")
+    print(f"at most {traffic.most} jobs active at a time")
     if faults is not None:
         print("faults: " + ", ".join(f"{n} {k}" for k, n in sorted(faults.done.items())))
-        print(f"losses: {len(losses)}" + "".join(f"\n  {line}" for line in losses))
-    good = judge(samples) and not losses
+    print(traffic.losses)
+    good = judge(samples) and not traffic.losses.found
     if not good:
         sys.exit(f"the workspace is left in {root}")
     shutil.rmtree(root)
@@ -136,10 +133,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--faults", action="store_true", help="let the environment fail at random")
     parser.add_argument("--worker-stages", type=int, default=20, help="stages after which a worker is replaced")
     return parser.parse_args()
-
-
-def command(root: Path, *words: object) -> list[str]:
-    return [sys.executable, "-m", "autotune", "--workspace", str(root), *map(str, words)]
 
 
 def environment(root: Path) -> dict[str, str]:
@@ -165,44 +158,13 @@ def soak(
     return samples
 
 
-def drained(root: Path) -> list[str]:
-    """Wait until no job is under way, and say what was lost: each line is one too many."""
-    for job in status(root).values():
-        if job["state"] == "held":
-            subprocess.run(command(root, "release", job["id"]), capture_output=True, check=False)
-    deadline = time.monotonic() + DRAIN_LIMIT_S
-    while (jobs := status(root)) and any(job["state"] not in OVER for job in jobs.values()):
-        if time.monotonic() > deadline:
-            break
-        time.sleep(1)
-    lines = [fault for job in jobs.values() if (fault := shortfall(job))]
-    found = subprocess.run(command(root, "check"), capture_output=True, text=True, check=False)
-    lines += found.stdout.splitlines() if found.returncode else []
-    if "Traceback" in (log := (root / "daemon.log").read_text()):
-        lines.append(log[log.index("Traceback") :].splitlines()[0])
-    return lines
-
-
-def shortfall(job: dict[str, Any]) -> str:
-    """What a job lacks; empty for one that was cancelled, or came to its end with all of its tasks."""
-    whole = job["reason"] != "budget used" or job["trials_done"] == job["trials_total"]
-    if job["state"] == "cancelled" or (job["state"] == "done" and whole and "set aside" not in job["reason"]):
-        return ""
-    return f"job {job['id']} is {job['state']}, {job['trials_done']} of {job['trials_total']} trials: {job['reason']}"
-
-
-def status(root: Path) -> dict[int, dict[str, Any]]:
-    found = subprocess.run(command(root, "status", "--json"), capture_output=True, text=True, check=False)
-    return {job["id"]: job for job in json.loads(found.stdout)["jobs"]} if not found.returncode else {}
-
-
 class Traffic:
     """Users: one command at a time, a new one each turn once the last has ended."""
 
     def __init__(self, root: Path, choose: random.Random) -> None:
         self.root, self.choose = root, choose
         self.done: Counter[str] = Counter()
-        self.ended: set[int] = set()
+        self.losses = Losses(root)
         self.most = 0
         self._current: tuple[str, subprocess.Popen[bytes]] | None = None
         self._number = itertools.count()
@@ -225,7 +187,7 @@ class Traffic:
         jobs = status(self.root)
         over = {id for id, job in jobs.items() if job["state"] in OVER}
         active = [id for id in jobs if id not in over]
-        self.ended |= over
+        self.losses.look(jobs)
         self.most = max(self.most, len(active))
         if held := [id for id, job in jobs.items() if job["state"] == "held"]:
             return ["release", held[0]]

@@ -15,7 +15,10 @@ HOOK = Path(__file__).resolve().parents[1] / "tests" / "faults" / "hook"
 
 
 class Faults:
-    """Faults of the environment: one at a time for some turns, and then none for some."""
+    """Faults of the environment: one at a time for some turns, and then none for some.
+
+    Each kind comes once, in random order, before any comes again.
+    """
 
     def __init__(self, root: Path, choose: random.Random) -> None:
         self.root, self.choose = root, choose
@@ -23,6 +26,7 @@ class Faults:
         self._settings = (root / "autotune.toml").read_text()
         self._turns = 3
         self._on = False
+        self._next: list[str] = []
 
     def turn(self, daemon: int) -> None:
         self._turns -= 1
@@ -32,9 +36,11 @@ class Faults:
         self._on = not self._on
         self._turns = self.choose.randint(1, 3) if self._on else self.choose.randint(2, 5)
         if self._on:
-            name = self.choose.choice(list(self._kinds()))
+            kinds = self._kinds()
+            self._next = self._next or self.choose.sample(list(kinds), len(kinds))
+            name = self._next.pop()
             self.done[name] += 1
-            self._kinds()[name](daemon)
+            kinds[name](daemon)
 
     def end(self) -> None:
         """All is well again."""

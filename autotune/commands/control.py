@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -39,8 +40,17 @@ def _retry(control: Control, state: JobState) -> Control | str:
     current = effective_state(control, state)
     incomplete = any(task.set_aside for task in state.tasks)
     if current in ("failed", "cancelled") or (current == "done" and incomplete):
-        return Control("run", max(control.retries, state.retries_seen) + 1)
+        again = replace(control, wanted="run", reason=None, retries=max(control.retries, state.retries_seen) + 1)
+        no_time = state.reason is not None and state.reason.kind == "no-time"
+        return _forgiving(again, state) if no_time else again
     return f"it is {current}; only a failed or cancelled job can be retried"
+
+
+def _forgiving(control: Control, state: JobState) -> Control:
+    """Give a job its whole budget again, as all of its trials have failed."""
+    before = dict(enumerate(control.forgiven))
+    trials = tuple(before.get(index, 0) + task.trials for index, task in enumerate(state.tasks))
+    return replace(control, forgiven=trials, forgiven_at=time.time())
 
 
 # The new control of a job, or why the verb does not fit it.

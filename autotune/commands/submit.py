@@ -155,8 +155,6 @@ def _spec(
 ) -> JobSpec:
     key = log_key(workspace, imported) + (f"{PRIVATE}{submission.private}" if submission.private else "")
     logs = [workspace.tuning_log(key, task.hash).records for task in imported.tasks]
-    if imported.entries and submission.stop_at_ms is not None:
-        raise BadInput("--stop-at takes a model with one set of shapes; submit a job for each")
     if config.cluster.engine and submission.stop_at_ms is not None:
         raise BadInput("--stop-at times the whole model on this machine; leave [cluster] engine empty for it")
     known = tuple(len(TuningLog(log).entries()) for log in logs)

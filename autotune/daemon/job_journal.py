@@ -34,15 +34,16 @@ class JobJournal:
     def __post_init__(self) -> None:
         self._log = journal.log_of(self.paths.journal)  # kept, for it need not check what it has written itself
 
-    def recall(self) -> None:
-        """Read from the file how long stages have run.
+    def recall(self, since: float) -> None:
+        """Read from the file how long stages have run that ended after `since`, an epoch second.
 
         Raises:
             StorageError: The journal cannot be read.
         """
         self.worked = WorkedTime()
         for event in journal.read(self.paths.journal):
-            self._count(event)
+            if event.at > since:
+                self._count(event)
 
     def _count(self, event: Event | UnknownEvent) -> None:
         if isinstance(event, StageEvent):

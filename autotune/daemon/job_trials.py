@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from autotune.daemon.task_logs import Follower, TaskLog, TaskLogs
+from autotune.errors import StorageError
 from autotune.storage.formats import JobSpec
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.tuning_log import TuningLog
 
 
 @dataclass(eq=False)
 class JobTrials(Follower):
     """The number and the times of the trials of each task of one job. Tasks are named by their index.
 
-    `logs` are those that the daemon follows, for all of its jobs.
+    Attributes:
+        logs: The logs that the daemon follows, for all of its jobs.
+        forgiven: The trials of each task, the first since the job was submitted, that do not count; see `Control`.
     """
 
     workspace: Workspace
     paths: JobPaths
     spec: JobSpec
     logs: TaskLogs = field(default_factory=TaskLogs)
+    forgiven: tuple[int, ...] = ()
     _logs: dict[int, TaskLog] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -42,12 +48,26 @@ class JobTrials(Follower):
             log.refresh()
 
     def running_best(self, task: int) -> tuple[float, ...]:
-        """Return the best time in microseconds after each trial of a task; infinity before the first success."""
+        """Return the best time in microseconds after each trial of a task; infinity before the first success.
+
+        Those that are forgiven are left out, for they say nothing of what others would gain.
+        """
+        forgiven, known = self._forgiven(task), self._all(task)
+        return known[self._before(task) + forgiven :] if forgiven else known
+
+    def _all(self, task: int) -> tuple[float, ...]:
         return self._logs[task].running_best if task in self._logs else ()
+
+    def _forgiven(self, task: int) -> int:
+        return self.forgiven[task] if task < len(self.forgiven) else 0
+
+    def _before(self, task: int) -> int:
+        """Return how many trials were known before those that count."""
+        return self.spec.known_at_submit[task] if self.spec.fresh else 0
 
     def best_us(self, task: int) -> float | None:
         """Return the best time of a task in microseconds; None before the first success."""
-        times = self.running_best(task)
+        times = self._all(task)
         return round(times[-1], 4) if times and math.isfinite(times[-1]) else None
 
     def counted(self, task: int) -> int:
@@ -55,12 +75,25 @@ class JobTrials(Follower):
 
         Of a fresh job these are the trials measured since it was submitted, but not those imported since.
         """
-        known = len(self.running_best(task))
-        if not self.spec.fresh:
-            return known
-        before = self.spec.known_at_submit[task]
-        imported = self._logs[task].imported_since(before) if task in self._logs else 0
-        return max(0, known - before - imported)
+        before, imported = self._before(task), 0
+        if self.spec.fresh and task in self._logs:
+            imported = self._logs[task].imported_since(before)
+        return max(0, len(self._all(task)) - before - imported - self._forgiven(task))
+
+    @property
+    def all_failed(self) -> bool:
+        """Whether there are tasks to tune, and none of them has a time."""
+        return bool(self.spec.tunable) and all(self.best_us(task) is None for task in self.spec.tunable)
+
+    def last_failure(self) -> str:
+        """Return how the latest trial failed; empty if it has not, or its log cannot be read."""
+        with suppress(StorageError):
+            logs = [TuningLog(log.path) for log in self._logs.values()]
+            latest = [(entries[-1], log) for log in logs if (entries := log.entries())]
+            entry, log = max(latest, key=lambda found: found[0].at, default=(None, None))
+            for trial in log.trials_of([entry]) if entry and log else ():
+                return f"{trial.failure.stage}: {trial.failure.reason}" if trial.failure else ""
+        return ""
 
     @property
     def total(self) -> int:

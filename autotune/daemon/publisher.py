@@ -47,6 +47,7 @@ class Publisher:
     failed: bool = False
     _published_at: float = 0.0
     _left: dict[int, None] = field(default_factory=dict)
+    _waits: dict[int, Reason] = field(default_factory=dict)
 
     @property
     def behind(self) -> bool:
@@ -71,10 +72,10 @@ class Publisher:
         self._published_at = now
         if self.changes.unpublished or last:
             self.changes.unpublished = False
-            planner, waits = self.dispatcher.planner, {**self.dispatcher.plan.waits, **self.queue.excluded}
+            self._waits = {**self.dispatcher.waits(), **self.queue.excluded}
             # The status file comes first: it is small and may still fit on a full disk.
             trouble, busy, nodes = self.pause.trouble, self.collector.busy, self.running.runner.nodes()
-            self.status_file.publish(planner, running, waits, stopping, trouble, busy, nodes)
+            self.status_file.publish(self.dispatcher.planner, running, self._waits, stopping, trouble, busy, nodes)
             self._left |= dict.fromkeys(self.queue.jobs)
         self._publish_jobs(running, now + (_LAST_S if last else _AT_ONCE_S if running else _IDLE_S))
 
@@ -112,7 +113,7 @@ class Publisher:
             job.publish("running", None)
         else:
             has_begun = job.state.trials_done or job.state.state == "running"
-            reason = self.queue.excluded.get(job.id) or self.dispatcher.plan.waits.get(job.id, TURN)
+            reason = self._waits.get(job.id, TURN)
             job.journal.waiting(reason)
             job.publish("running" if has_begun else "waiting", reason)
         if job.ended:
@@ -124,6 +125,9 @@ class Publisher:
         if diagnoses and len(diagnoses) == len(job.spec.tunable):
             self.failed = True
             job.publish("failed", Reason("all-set-aside", detail=first))
+        elif job.trials.all_failed:
+            self.failed = True
+            job.publish("failed", Reason("no-time", detail=first or job.trials.last_failure()))
         else:
             latency = job.level.latency_ms if why == "level-met" else None
             job.publish("done", Reason(why, set_aside=len(diagnoses), latency_ms=latency, detail=first))

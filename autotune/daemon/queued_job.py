@@ -18,7 +18,7 @@ from autotune.planning.budget import ended
 from autotune.planning.view import JobView, StageId, TaskView
 from autotune.reasons import Reason
 from autotune.storage.atomic import stamp
-from autotune.storage.formats import Control, JobSpec, JobState, StageFile, State
+from autotune.storage.formats import ENDED, Control, JobSpec, JobState, StageFile, State
 from autotune.storage.job_files import read_control, read_spec, read_state
 from autotune.storage.job_state import requested_state
 from autotune.storage.paths import JobPaths, Workspace
@@ -70,11 +70,12 @@ class QueuedJob:
         """
         control_seen = _stamp(paths)
         spec, control, state = read_spec(paths), read_control(paths), read_state(paths)
-        journal, trials = JobJournal(paths), JobTrials(workspace, paths, spec, logs or TaskLogs())
+        journal = JobJournal(paths)
+        trials = JobTrials(workspace, paths, spec, logs or TaskLogs(), control.forgiven)
         rounds = JobRounds(paths, spec, trials, journal)
         progress = JobProgress(paths, spec, trials, journal, state)
         if spec.within_s is not None:
-            journal.recall()
+            journal.recall(control.forgiven_at)
         parts = (rounds, trials, progress, JobLevel(paths, spec), journal)
         job = cls(paths, config, spec, control, *parts, submitted_at=spec.submitted_at)
         if not job.ended:  # else `refresh_control` looks for a retry
@@ -109,7 +110,7 @@ class QueuedJob:
     @property
     def active(self) -> bool:
         """Whether the planner may start stages of it."""
-        return not self.ended and self.requested is None
+        return self.control.wanted == "run" and self.progress.state.state not in ENDED
 
     def refresh_control(self) -> bool:
         """Read what the user wants, if the file has changed. Returns whether it has."""
@@ -121,7 +122,14 @@ class QueuedJob:
         return True
 
     def restart(self) -> None:
-        """Begin the retry of a job that has ended. It keeps its trials, and its failures are forgotten."""
+        """Begin the retry of a job that has ended. It keeps its trials, and its failures are forgotten.
+
+        Raises:
+            StorageError: A file of the job cannot be read.
+        """
+        self.trials.forgiven = self.control.forgiven
+        if self.spec.within_s is not None:
+            self.journal.recall(self.control.forgiven_at)
         self.progress.state = JobState(retries_seen=self.control.retries)
         self.failures.clear()
         self.exhausted.clear()
@@ -202,7 +210,7 @@ class QueuedJob:
     @property
     def over(self) -> bool:
         """Whether the job has come to its end, by its last view, unless a stage of it runs."""
-        view = self.last_view()
+        view = self._view or self.view()
         if self._over[0] is not view:
             self._over = (view, ended(view, ()) is not None)
         return self._over[1]
@@ -210,7 +218,10 @@ class QueuedJob:
     @property
     def outdated(self) -> bool:
         """Whether the job has changed since its last view, such as by trials that another job has added."""
-        return self._view is None or self.trials.changed or self._view.time_used != _time_used(self)
+        view = self._view
+        if view is None or self.trials.changed:
+            return True
+        return self.spec.within_s is not None and view.time_used != _time_used(self)
 
     def last_view(self) -> JobView:
         """Return the view that was last asked for, even if trials have been added since."""

@@ -5,18 +5,27 @@ Only this package changes or reads it. A policy sees it as a `policy.PlannerView
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 
 from autotune.planning.estimates import Estimates
 from autotune.planning.planned_job import PlannedJob
 from autotune.planning.policy import Policy
-from autotune.planning.queues import DeviceQueues, QueueName, ReadyStage
+from autotune.planning.queues import DeviceQueues, QueueName, Rank, ReadyStage
 from autotune.planning.remaining import RemainingWork
 from autotune.planning.resources import ResourcePool
 from autotune.planning.task_claims import TaskClaims
-from autotune.planning.view import ON_DEVICE, JobView, Kind, MachineResources, RunningView, StageId, StageView
+from autotune.planning.view import (
+    ON_DEVICE,
+    JobView,
+    Kind,
+    MachineResources,
+    RunningView,
+    StageId,
+    StageView,
+    TaskView,
+)
 
 
 class _Part(IntEnum):
@@ -52,6 +61,7 @@ class Board:
         self.totals = self.queues
         self.running: dict[StageId, RunningView] = {}
         self._claims = TaskClaims()
+        self._jobs_with: dict[str, set[int]] = {}  # the ids of the jobs that have a task, by the key of its log
         # Jobs to look at again, and what of them may have changed.
         self._stale: dict[int, _Part] = {}
         self._rounds_begun = 0
@@ -66,7 +76,9 @@ class Board:
                 if id.job == view.id:
                     job.running[id] = stage
                     self._orphans -= 1
+            self._note_tasks(view.id, (), view.tasks)
         else:
+            self._note_tasks(view.id, job.view.tasks, view.tasks)
             job.view = view
         self._stale[view.id] = _Part.REMAINING
 
@@ -74,12 +86,26 @@ class Board:
         """Forget a job. Its running stages keep their CPUs and devices until they end."""
         job = self.jobs.get(id)
         if job is not None:
+            self._note_tasks(id, job.view.tasks, ())
             job.view = _without_tasks(job.view)
             self._orphans += len(job.running)
             job.running = {}
             self._update(job, _Part.REMAINING)
             del self.jobs[id]
             self._stale.pop(id, None)
+
+    def _note_tasks(self, id: int, before: Sequence[TaskView], after: Sequence[TaskView]) -> None:
+        """Take note of which tasks a job has. One that was the only job with a task may have to be looked at again."""
+        keys, old = {task.key for task in after}, {task.key for task in before}
+        for key in old - keys:
+            self._jobs_with[key].discard(id)
+            if not self._jobs_with[key]:
+                del self._jobs_with[key]
+        for key in keys - old:
+            jobs = self._jobs_with.setdefault(key, set())
+            if len(jobs) == 1:
+                self._stale.setdefault(next(iter(jobs)), _Part.CLAIMS)
+            jobs.add(id)
 
     def stage_started(self, stage: RunningView) -> None:
         """Take a stage's resources and count it as running."""
@@ -122,7 +148,7 @@ class Board:
         queues = self.queues.get(kind)
         if queues is None:
             devices = len(self.machine.kinds.get(kind, ()))
-            queues = self.queues[kind] = DeviceQueues(kind, devices, self.policy.orders)
+            queues = self.queues[kind] = DeviceQueues(kind, devices, self.policy.orders, self._claims.is_claimed)
         return queues
 
     def first(self, queue: QueueName, kinds: Iterable[str] | None = None, order: int = 0) -> ReadyStage | None:
@@ -130,7 +156,7 @@ class Board:
         best: ReadyStage | None = None
         for kind in self.queues if kinds is None else kinds:
             of_kind = self.queues.get(kind)
-            ready = of_kind.queues[queue].first(order) if of_kind else None
+            ready = of_kind.first(queue, order) if of_kind else None
             if ready is not None and (best is None or ready.ranks[order] < best.ranks[order]):
                 best = ready
         return best
@@ -156,7 +182,18 @@ class Board:
 
     def is_free(self, job: PlannedJob, stage: StageView) -> bool:
         """Return whether no other task works on the tuning log of a stage of the job."""
-        return self._claims.is_free(job.view.tasks[stage.id.task].key, job.view.id, stage.id.task)
+        return self._claims.is_free(job.key_of(stage), job.view.id, stage.id.task)
+
+    def shared_are_claimed(self, job: PlannedJob) -> bool:
+        """Return whether others work on the logs of all searches of a job that are queued with those of other jobs."""
+        return all(self._claims.is_claimed(key) for key, _ in job.shared)
+
+    def withdraw(self, ready: ReadyStage) -> None:
+        """Take the stages of a job out of the queue of one of them, until the job is looked at again."""
+        job = self.jobs[ready.job]
+        self._queue(job, ready.queue, None)
+        if ready.queue == "begin":
+            self._queue_shared(job, [])
 
     def refresh(self) -> None:
         """Update the queues by the jobs that have changed."""
@@ -165,7 +202,7 @@ class Board:
             job, part = self.jobs[id], self._stale.pop(id)
             if part == _Part.CLAIMS:
                 job.reason = None
-                self._queue(job, "begin", self._next_search(job))
+                self._queue_searches(job)
             else:
                 self._update(job, part)
 
@@ -176,13 +213,20 @@ class Board:
         self.queues_of(job.view.device).ready_batches += job.ready_batches - batches
         self._rounds_begun += job.rounds_begun - begun
         if job.claims != claims:
-            for other in self._claims.change(job.view.id, claims, job.claims):
-                self._stale.setdefault(other, _Part.CLAIMS)
+            self._change_claims(job, claims)
         if self.policy.uses_estimates and part == _Part.REMAINING:
             self._update_remaining(job)
         self._queue(job, "measure", job.next_measurement())
         self._queue(job, "continue", job.next_continuation())
-        self._queue(job, "begin", self._next_search(job))
+        self._queue_searches(job)
+
+    def _change_claims(self, job: PlannedJob, before: Mapping[str, set[int]]) -> None:
+        for other in self._claims.change(job.view.id, before, job.claims):
+            self._stale.setdefault(other, _Part.CLAIMS)
+        for key in before.keys() - job.claims.keys():
+            if not self._claims.is_claimed(key):
+                for queues in self.queues.values():
+                    queues.shared.freed(key)
 
     def _update_remaining(self, job: PlannedJob) -> None:
         before, after = job.remaining, RemainingWork()
@@ -197,7 +241,7 @@ class Board:
     def _queue(self, job: PlannedJob, queue: QueueName, stage: StageView | None) -> None:
         """Make a stage the job's only one in a queue; None leaves it without one."""
         before = job.queued.get(queue)
-        ranks = self.policy.ranks(job, stage, queue, self.machine) if stage else ()
+        ranks = self._ranks(job, queue, stage) if stage else ()
         if before is not None:
             if stage is not None and before.stage == stage and before.ranks == ranks:
                 return
@@ -207,20 +251,45 @@ class Board:
             ready = job.queued[queue] = ReadyStage(job.view.id, job.view.device, queue, stage, ranks)
             self.queues_of(ready.device).queues[queue].add(ready)
 
-    def _next_search(self, job: PlannedJob) -> StageView | None:
-        """Return the search that a job would start: of a free task, with the most expected gain per second."""
+    def _queue_shared(self, job: PlannedJob, searches: Sequence[StageView]) -> None:
+        """Make searches the job's only ones in the queues of tasks that several jobs have."""
+        for key, ready in job.shared:
+            self.queues_of(ready.device).shared.remove(key, ready)
+        job.shared = []
+        for stage in searches:
+            ranks = self._ranks(job, "begin", stage)
+            ready = ReadyStage(job.view.id, job.view.device, "begin", stage, ranks)
+            job.shared.append((job.key_of(stage), ready))
+            self.queues_of(ready.device).shared.add(*job.shared[-1])
+
+    def _ranks(self, job: PlannedJob, queue: QueueName, stage: StageView) -> tuple[Rank, ...]:
+        ranks = self.policy.ranks(job, stage, queue, self.machine)
+        if queue != "begin":
+            return ranks
+        among_its_own = _search_order(job, stage.id.task)
+        return tuple((*rank, *among_its_own) for rank in ranks)
+
+    def _queue_searches(self, job: PlannedJob) -> None:
+        """Queue what a job would search next: of the free tasks, that with the most expected gain per second.
+
+        A job with rounds in flight, of which there are few, hears of every claim on a task that it could search. The
+        other jobs, of which there may be many, have all searches of tasks that others have, too, in the shared queues,
+        and of their own tasks the best one.
+        """
         limit = self.policy.rounds_per_job
-        if (limit is not None and sum(job.task_rounds.values()) >= limit) or job.batch() <= 0:
-            self._watch(job, set())
-            return None
-        searches = job.open_searches(self.policy.rounds_per_task)
-        free = [stage for stage in searches if self.is_free(job, stage)]
+        searches = list[StageView]()
+        if (limit is None or sum(job.task_rounds.values()) < limit) and job.batch() > 0:
+            searches = job.open_searches(self.policy.rounds_per_task)
+        if job.task_rounds:
+            free, shared = [stage for stage in searches if self.is_free(job, stage)], []
+        else:
+            shared = [stage for stage in searches if len(self._jobs_with[job.key_of(stage)]) > 1]
+            free = [stage for stage in searches if stage not in shared]
         best = min(free, key=lambda stage: _search_order(job, stage.id.task), default=None)
-        watched = [best] if best else []
-        if len(free) < len(searches):
-            watched += [stage for stage in searches if stage not in free]
-        self._watch(job, {job.view.tasks[stage.id.task].key for stage in watched})
-        return best
+        claimed = [stage for stage in searches if stage not in free] if job.task_rounds else []
+        self._watch(job, {job.key_of(stage) for stage in (*claimed, *([best] if best else []))})
+        self._queue(job, "begin", best)
+        self._queue_shared(job, shared)
 
     def _watch(self, job: PlannedJob, keys: set[str]) -> None:
         self._claims.watch(job.view.id, job.watched, keys)

@@ -16,18 +16,43 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# A typical curve: its improvements for each e-fold of trials; the mean size of the first ones, and after how many
-# trials the size has halved. These and the next three are fitted to the logs of ten networks on a CPU, by the interval
-# score of Gneiting and Raftery, "Strictly Proper Scoring Rules, Prediction, and Estimation" (2007), section 6.2.
-_TYPICAL_RATE, _TYPICAL_SIZE, _HALF_AFTER = 2.0, 0.7, 25
-# How many e-folds and improvements of a typical curve count beside the task's own.
-_RATE_WEIGHT, _SIZE_WEIGHT = 4.0, 0.25
-# The standard deviation of the logarithm of what all tasks have in common.
-_COMMON = 1.1
-# How much faster than the fastest task of the model a task may become, in operations per second.
-_HEADROOM = 1.2
-_DRAWS = 400
 _INTERVAL = (0.1, 0.9)
+
+
+@dataclass(frozen=True)
+class Typical:
+    """What is assumed of curves, besides what a curve shows itself.
+
+    The defaults, but for `stalled`, are fitted to the logs of 14 networks on a CPU (scripts/judge_forecast.py), by the
+    interval score of Gneiting and Raftery, "Strictly Proper Scoring Rules, Prediction, and Estimation" (2007), 6.2.
+
+    Attributes:
+        rate: How many improvements a typical curve has for each e-fold of trials.
+        size: The mean size of its first improvements.
+        half_after: After how many trials the size has halved.
+        rate_weight: How many e-folds of a typical curve count beside the task's own.
+        size_weight: How many improvements of a typical curve count beside the task's own.
+        common: The standard deviation of the logarithm of what all tasks have in common.
+        headroom: How much faster than the fastest task of the model a task may become, in operations per second.
+        stalled: The chance that nothing better is found at all, in any task. With a tenth, an interval of 80% reaches
+            up to "no change".
+    """
+
+    rate: float = 5.3
+    size: float = 0.30
+    half_after: float = 17
+    rate_weight: float = 4.7
+    size_weight: float = 0.13
+    common: float = 0.88
+    headroom: float = 1.14
+    stalled: float = 0.1
+
+    def size_after(self, trials: float) -> float:
+        """Return the mean size of an improvement after so many trials."""
+        return self.size / (1 + trials / self.half_after)
+
+
+TYPICAL = Typical()
 
 
 @dataclass(frozen=True)
@@ -61,7 +86,14 @@ class Forecast:
     high_ms: float
 
 
-def forecast(curves: Sequence[Curve], trials: int, per_round: int, seed: int = 0) -> Forecast | None:
+def forecast(
+    curves: Sequence[Curve],
+    trials: int,
+    per_round: int,
+    seed: int = 0,
+    typical: Typical = TYPICAL,
+    draws: int = 400,
+) -> Forecast | None:
     """Return the latency after more trials; None while no task has a time.
 
     Args:
@@ -69,21 +101,23 @@ def forecast(curves: Sequence[Curve], trials: int, per_round: int, seed: int = 0
         trials: How many more trials there will be.
         per_round: How many trials a task gets at a time.
         seed: The seed of the draws. The same arguments always give the same forecast.
+        typical: What is assumed of curves.
+        draws: How many futures to draw.
     """
     known = [curve for curve in curves if curve.known]
     if not known:
         return None
     futures = list(zip(known, _shared_out(known, trials, per_round), strict=True))
     rng, drawn = random.Random(seed), list[float]()
-    fastest = _HEADROOM * max(curve.gflop / curve.best[-1] for curve in known)
-    habits = [_habit(curve, fastest) for curve in known]
-    for _ in range(_DRAWS):
-        common = math.exp(rng.gauss(0.0, _COMMON))
+    fastest = typical.headroom * max(curve.gflop / curve.best[-1] for curve in known)
+    habits = [_habit(curve, fastest, typical) for curve in known]
+    for _ in range(draws):
+        common = 0.0 if rng.random() < typical.stalled else math.exp(rng.gauss(0.0, typical.common))
         pairs = zip(futures, habits, strict=True)
-        drawn.append(sum(_future(curve, more, habit, common, rng) for (curve, more), habit in pairs) / 1e3)
+        drawn.append(sum(_future(curve, more, habit, common, typical, rng) for (curve, more), habit in pairs) / 1e3)
     drawn.sort()
-    low, high = (drawn[min(_DRAWS - 1, round(part * _DRAWS))] for part in _INTERVAL)
-    return Forecast(trials, drawn[_DRAWS // 2], low, high)
+    low, high = (drawn[min(draws - 1, round(part * draws))] for part in _INTERVAL)
+    return Forecast(trials, drawn[draws // 2], low, high)
 
 
 def _shared_out(curves: Sequence[Curve], trials: int, per_round: int) -> list[int]:
@@ -112,29 +146,25 @@ class _Habit:
     least_us: float
 
 
-def _typical_size(trials: float) -> float:
-    return _TYPICAL_SIZE / (1 + trials / _HALF_AFTER)
-
-
-def _habit(curve: Curve, fastest: float) -> _Habit:
+def _habit(curve: Curve, fastest: float, typical: Typical) -> _Habit:
     first = next(place for place, best in enumerate(curve.best) if math.isfinite(best))
     pairs = enumerate(itertools.pairwise(curve.best[first:]), first + 2)
     found = [(trials, math.log(before / after)) for trials, (before, after) in pairs if after < before]
     folds = math.log(len(curve.best) / (first + 1))
-    rate = (len(found) + _TYPICAL_RATE * _RATE_WEIGHT) / (folds + _RATE_WEIGHT)
+    rate = (len(found) + typical.rate * typical.rate_weight) / (folds + typical.rate_weight)
     # As ratios, so that a large early improvement does not promise large late ones.
-    ratios = [size / _typical_size(trials) for trials, size in found]
+    ratios = [size / typical.size_after(trials) for trials, size in found]
     least = curve.gflop / fastest if fastest else 0.0
-    return _Habit(rate, (sum(ratios) + _SIZE_WEIGHT) / (len(ratios) + _SIZE_WEIGHT), least)
+    return _Habit(rate, (sum(ratios) + typical.size_weight) / (len(ratios) + typical.size_weight), least)
 
 
-def _future(curve: Curve, more: int, habit: _Habit, common: float, rng: random.Random) -> float:
+def _future(curve: Curve, more: int, habit: _Habit, common: float, typical: Typical, rng: random.Random) -> float:
     """Return one possible time of a task after more trials, in microseconds, times its weight."""
     trials, gain = len(curve.best), 0.0
     folds = math.log((trials + more) / trials)
     for _ in range(_poisson(habit.rate * folds, rng)):
         at = trials * math.exp(folds * rng.random())
-        gain += rng.expovariate(1.0) * habit.size * common * _typical_size(at)
+        gain += rng.expovariate(1.0) * habit.size * common * typical.size_after(at)
     return curve.weight * (habit.least_us + (curve.best[-1] - habit.least_us) * math.exp(-gain))
 
 

@@ -36,6 +36,7 @@ class PlannedJob:
         view: The job as the caller last described it.
         running: Its running stages.
         queued: Its stages in the queues of ready stages.
+        shared: Its searches of tasks that other jobs have, too, in the queues of these, with the keys of their logs.
         claims: The tasks with a round in flight, by the key of their tuning log.
         task_rounds: How many rounds of each task are in flight.
         rounds_begun: How many rounds are in flight and do not only wait for a device that the machine lacks.
@@ -49,6 +50,7 @@ class PlannedJob:
         self.view = view
         self.running: dict[StageId, RunningView] = {}
         self.queued: dict[QueueName, ReadyStage] = {}
+        self.shared: list[tuple[str, ReadyStage]] = []
         self.claims: dict[str, set[int]] = {}
         self.task_rounds: dict[int, int] = {}
         self.rounds_begun = 0
@@ -94,6 +96,10 @@ class PlannedJob:
         # Rounds that wait for a device which the machine lacks must not keep others from beginning.
         self.rounds_begun += stage.kind not in ON_DEVICE or has_device
         self._ready["measure" if stage.kind in ON_DEVICE else "continue"].append(stage)
+
+    def key_of(self, stage: StageView) -> str:
+        """Return the key of the tuning log of a stage's task."""
+        return self.view.tasks[stage.id.task].key
 
     @property
     def ready_batches(self) -> int:

@@ -6,7 +6,7 @@ answers, and keeps between two plans what has not changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from autotune.planning.board import Board
 from autotune.planning.estimates import Estimates
@@ -63,17 +63,38 @@ class Planner:
     def plan(
         self, jobs: Sequence[JobView], running: Sequence[RunningView], now: float = 0.0, closes_at: float | None = None
     ) -> Plan:
-        """Choose the stages to start now; see the function `plan`.
+        """Choose the stages to start now, and say why the other jobs wait; see the function `plan`.
 
         A view that is the same object as in the last plan counts as unchanged. The stages that a plan starts count as
         running only once `running` has them.
         """
+        return self._plan(jobs, running, now, closes_at, self._waits)
+
+    def choose(
+        self, jobs: Sequence[JobView], running: Sequence[RunningView], now: float = 0.0, closes_at: float | None = None
+    ) -> Plan:
+        """Choose the stages to start now, as `plan` does. The plan does not say why jobs wait, which `waits` does."""
+        return self._plan(jobs, running, now, closes_at, dict)
+
+    def _plan(
+        self,
+        jobs: Sequence[JobView],
+        running: Sequence[RunningView],
+        now: float,
+        closes_at: float | None,
+        waits_of: Callable[[], dict[int, Reason]],
+    ) -> Plan:
         self._take_in(jobs, running)
         starts = self._scheduler.start_stages(now, closes_at)
-        waits = self._waits()
+        waits = waits_of()
         for start in starts:
             self._board.stage_ended(start.stage.id)
         return Plan(tuple(starts), waits, self._scheduler.late)
+
+    def waits(self, now: float, running: Iterable[RunningView]) -> dict[int, Reason]:
+        """Return for every job of the last plan that runs nothing what it waits for; the arguments as of `forecast`."""
+        self._catch_up(now, running)
+        return self._waits()
 
     def forecast(self, now: float, running: Iterable[RunningView]) -> dict[int, float]:
         """Return in how many seconds each job of the last plan is expected to end.
@@ -85,12 +106,16 @@ class Planner:
         Returns:
             Seconds from `now` by job id, without the jobs that need a device which the machine lacks.
         """
+        self._catch_up(now, running)
+        return forecast(self._board)
+
+    def _catch_up(self, now: float, running: Iterable[RunningView]) -> None:
+        """Count the stages that the last plan started as running."""
         self._board.now = now
         for stage in running:
             if stage.id not in self._board.running:
                 self._board.stage_started(stage)
         self._board.refresh()
-        return forecast(self._board)
 
     def _take_in(self, jobs: Sequence[JobView], running: Sequence[RunningView]) -> None:
         """Update the board by what differs from the last plan."""
@@ -98,13 +123,13 @@ class Planner:
         current = {stage.id: stage for stage in running}
         for id in [id for id in board.running if id not in current]:
             board.stage_ended(id)
-        for view in sorted(jobs, key=lambda view: view.id):
-            job = board.jobs.get(view.id)
-            if job is None or job.view is not view:
-                board.put_job(view)
-        active = {view.id for view in jobs}
-        for gone in [id for id in board.jobs if id not in active]:
-            board.remove_job(gone)
+        changed = [view for view in jobs if (job := board.jobs.get(view.id)) is None or job.view is not view]
+        for view in sorted(changed, key=lambda view: view.id):
+            board.put_job(view)
+        if len(board.jobs) > len(jobs):
+            active = {view.id for view in jobs}
+            for gone in [id for id in board.jobs if id not in active]:
+                board.remove_job(gone)
         for id, stage in current.items():
             if id not in board.running:
                 board.stage_started(stage)
@@ -114,18 +139,23 @@ class Planner:
         return {id: self._why(job) for id, job in sorted(self._board.jobs.items()) if not job.running}
 
     def _why(self, job: PlannedJob) -> Reason:
-        """Return the reason, which is kept while the job has a ready stage or waits for a task."""
+        """Return the reason, which is kept while the job has a ready stage of its own or waits for a task."""
+        if job.shared and not job.queued:
+            return self._blocked(job) if self._board.shared_are_claimed(job) else TURN
         reason = job.reason or self._reason(job)
         job.reason = reason if job.queued or job.watched else None
         return reason
 
     def _reason(self, job: PlannedJob) -> Reason:
-        searches = job.open_searches(self._policy.rounds_per_task)
-        blocked = bool(searches) and not any(self._board.is_free(job, stage) for stage in searches)
         if job.next_continuation() is not None:
             return CPU
-        if job.view.device not in self._board.machine.kinds and (job.ready_batches or blocked):
-            return lacks(job.view.device)
+        has_device = job.view.device in self._board.machine.kinds
         if job.ready_batches:
-            return for_device(job.view.device)
-        return TASK if blocked else TURN
+            return for_device(job.view.device) if has_device else lacks(job.view.device)
+        searches = job.open_searches(self._policy.rounds_per_task)
+        blocked = bool(searches) and not any(self._board.is_free(job, stage) for stage in searches)
+        return self._blocked(job) if blocked else TURN
+
+    def _blocked(self, job: PlannedJob) -> Reason:
+        """Return the reason of a job whose tasks others work on."""
+        return TASK if job.view.device in self._board.machine.kinds else lacks(job.view.device)

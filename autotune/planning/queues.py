@@ -6,6 +6,7 @@ The queues are updated by what has changed, so that a plan costs no more than th
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from typing import Literal
 
 from autotune.planning.view import StageView
@@ -73,6 +74,73 @@ class ReadyQueue:
             heapq.heapify(heap)
 
 
+class SharedSearches:
+    """Ready searches of tasks that several jobs have, by the key of their tuning log.
+
+    While a log is claimed none of its searches is first. So a claim that begins or ends costs the same, however many
+    jobs wait for it.
+    """
+
+    def __init__(self, orders: int, is_claimed: Callable[[str], bool]) -> None:
+        self._is_claimed = is_claimed
+        self._queues: dict[str, ReadyQueue] = {}
+        # In each order the ranks that were first in the queue of a key, at most that of the one which is first now. A
+        # key that is free and has searches is there at least once.
+        self._tops: list[list[tuple[Rank, str]]] = [[] for _ in range(orders)]
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def add(self, key: str, ready: ReadyStage) -> None:
+        """Add a search."""
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = ReadyQueue(len(self._tops))
+        queue.add(ready)
+        for order in range(len(self._tops)):
+            if queue.first(order) is ready:
+                self._offer(key, ready, order)
+
+    def remove(self, key: str, ready: ReadyStage) -> None:
+        """Remove a search that is in this queue."""
+        self._queues[key].remove(ready)
+        if not self._queues[key].count:
+            del self._queues[key]
+
+    def freed(self, key: str) -> None:
+        """Take note that a log is no longer claimed."""
+        if queue := self._queues.get(key):
+            for order in range(len(self._tops)):
+                if (ready := queue.first(order)) is not None:
+                    self._offer(key, ready, order)
+
+    def first(self, order: int) -> ReadyStage | None:
+        """Return the search of the lowest rank in an order of those whose log is free; None if there is none."""
+        tops = self._tops[order]
+        while tops:
+            rank, key = tops[0]
+            ready = self._first_of(key, order)
+            if ready is None:
+                heapq.heappop(tops)
+            elif ready.ranks[order] == rank:
+                return ready
+            else:
+                heapq.heapreplace(tops, (ready.ranks[order], key))
+        return None
+
+    def _first_of(self, key: str, order: int) -> ReadyStage | None:
+        queue = self._queues.get(key)
+        return queue.first(order) if queue and not self._is_claimed(key) else None
+
+    def _offer(self, key: str, ready: ReadyStage, order: int) -> None:
+        tops = self._tops[order]
+        heapq.heappush(tops, (ready.ranks[order], key))
+        if len(tops) > 64 + 4 * len(self._queues):
+            found = ((self._first_of(key, order), key) for key in self._queues)
+            tops[:] = [(first.ranks[order], key) for first, key in found if first is not None]
+            heapq.heapify(tops)
+
+
 class DeviceQueues:
     """The ready stages of all jobs that measure on one kind of device, and the sums of their remaining work.
 
@@ -80,18 +148,28 @@ class DeviceQueues:
         kind: The kind of device.
         devices: How many devices of the kind the machine has.
         queues: The three queues by name. A job has at most one stage in each.
+        shared: More searches, of tasks that several jobs have.
         cpu_ms, device_ms, ready_ms, begun_ms: Sums over the jobs; see `RemainingWork`.
         ready_batches: How many batches are ready to be measured. A job may have several, of which one is queued.
     """
 
-    def __init__(self, kind: str, devices: int, orders: int) -> None:
+    def __init__(self, kind: str, devices: int, orders: int, is_claimed: Callable[[str], bool]) -> None:
         self.kind = kind
         self.devices = devices
         self.queues: dict[QueueName, ReadyQueue] = {
             name: ReadyQueue(orders) for name in ("measure", "continue", "begin")
         }
+        self.shared = SharedSearches(orders, is_claimed)
         self.cpu_ms = 0
         self.device_ms = 0
         self.ready_ms = 0
         self.begun_ms = 0
         self.ready_batches = 0
+
+    def first(self, queue: QueueName, order: int) -> ReadyStage | None:
+        """Return the stage of the lowest rank in an order that could start now."""
+        found = self.queues[queue].first(order)
+        shared = self.shared.first(order) if queue == "begin" else None
+        if found is None or shared is None:
+            return found or shared
+        return min(found, shared, key=lambda ready: ready.ranks[order])

@@ -38,9 +38,8 @@ class Scheduler:
         while (chosen := self._choose()) is not None:
             ready, allocation = chosen
             if allocation is None or (ends_by is not None and board.ends_at(ready) > ends_by):
-                job = board.jobs[ready.job]
-                board.queues_of(ready.device).queues[ready.queue].remove(job.queued.pop(ready.queue))
-                (late if allocation else elsewhere).append(job)
+                board.withdraw(ready)
+                (late if allocation else elsewhere).append(board.jobs[ready.job])
                 continue
             starts.append(self._start(ready, allocation))
             board.refresh()

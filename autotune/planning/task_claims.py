@@ -42,6 +42,10 @@ class TaskClaims:
         for key in after - before:
             self._watchers.setdefault(key, set()).add(job)
 
+    def is_claimed(self, key: str) -> bool:
+        """Return whether a task has a claim on a key."""
+        return key in self._holders
+
     def is_free(self, key: str, job: int, task: int) -> bool:
         """Return whether no task but this one has a claim on a key."""
         holders = self._holders.get(key)

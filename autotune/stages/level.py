@@ -12,11 +12,14 @@ from autotune.storage.tuning_log import TuningLog
 def known_ms(workspace: Workspace, spec: JobSpec) -> float | None:
     """Return the sum of the best times of a job's tasks, from the logs; None while a task has none.
 
+    Of several sets of shapes it is that of the slowest.
+
     Raises:
         StorageError: A log cannot be read.
     """
-    tasks = [spec.tasks[index] for index in spec.tunable]
-    return estimate_ms((task.weight, _best_us(workspace, spec, task.hash)) for task in tasks)
+    best_us = {index: _best_us(workspace, spec, spec.tasks[index].hash) for index in spec.tunable}
+    sums = [estimate_ms((entry.weights[index], us) for index, us in best_us.items()) for entry in spec.all_entries]
+    return max((each for each in sums if each is not None), default=None)
 
 
 def _best_us(workspace: Workspace, spec: JobSpec, hash: str) -> float | None:

@@ -82,7 +82,7 @@ class TaskSpec:
 
 # Counts the changes to the passes of `tvm_backend/graph` that make other tasks of the same model. A job keeps the
 # passes that it was submitted under, or its trials would be of no use to its export.
-GRAPH_REVISION = 3
+GRAPH_REVISION = 4
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ class JobSpec:
     `entries` are its sets of shapes where there are several. `inputs` are those of the first.
     `within_s` is the time that its stages may run for, in seconds; None for no limit. `automatic` says that the budget
     is what the tasks seemed to need, and that the job ends earlier when more trials would gain little. `stop_at_ms` is
-    how long a run of the whole model may take for the job to end; None for no such end. `on_end` is what the shell runs
-    when the job has ended; see `daemon/end_commands.py` for when it is not run.
+    how long a run of the whole model may take for the job to end, at each of its sets of shapes; None for no such end.
+    `on_end` is what the shell runs when the job has ended; see `daemon/end_commands.py` for when it is not run.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -146,7 +146,9 @@ class JobSpec:
 class Control:
     """What the user wants of a job. Written by the commands only, under the queue lock.
 
-    `reason` says why a job is held that the user did not hold.
+    `reason` says why a job is held that the user did not hold. `forgiven` are the trials of each task, all of them
+    failed, that do not count towards the budget since a retry. `forgiven_at` is when that was, in epoch seconds: nor do
+    the stages until then count towards the time that they may run for.
     """
 
     FORMAT = ("autotune-control", 2)
@@ -155,6 +157,8 @@ class Control:
     wanted: Wanted = "run"
     retries: int = 0
     reason: Reason | None = None
+    forgiven: tuple[Annotated[int, whole_number(0)], ...] = ()
+    forgiven_at: Annotated[float, moment()] = 0.0
 
 
 @dataclass(frozen=True)
@@ -268,7 +272,8 @@ class Confirmation:
 
     Attributes:
         times_ms: How long a run of the whole model took, in each of some processes.
-        estimate_ms: The sum of the best times of the tasks then, each by its weight.
+        estimate_ms: The sum of the best times of the tasks then, each by its weight. Of several sets of shapes the
+            slowest counts, here and above.
         at: When.
         failed: Why the whole model could not be timed. Then the rest says nothing, and it is not tried again.
     """

@@ -18,11 +18,12 @@ import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from autotune.errors import AutotuneError
+from autotune.schema import moment, number, whole_number
 from autotune.storage.atomic import publish_bytes, write_all
 from autotune.storage.formats import Failure, median
 from autotune.storage.log_lines import Position
@@ -93,11 +94,11 @@ class _Line(msgspec.Struct, gc=False):
     hash: str
     trace: msgspec.Raw
     args: msgspec.Raw
-    times_us: tuple[float, ...]
+    times_us: tuple[Annotated[float, number(0.0)], ...]
     failure: Failure | None
     job: str
-    round: int
-    at: float
+    round: Annotated[int, whole_number(0)]
+    at: Annotated[float, moment()]
     disturbed: str = ""
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -87,8 +89,9 @@ def load_tvm(target_kind: str) -> None:
         package.__path__ = [os.path.join(os.path.dirname(str(s_tir.__file__)), "tensor_intrin")]
         sys.modules[_INTRINSICS] = package
         setattr(s_tir, "tensor_intrin", package)  # noqa: B010  the import system would do so
-    for name in _CUDA_INTRINSICS if target_kind == "cuda" else (_cpu_intrinsics(tvm),):
-        importlib.import_module(f"{_INTRINSICS}.{name}")
+    with _stacks_without_source():
+        for name in _CUDA_INTRINSICS if target_kind == "cuda" else (_cpu_intrinsics(tvm),):
+            importlib.import_module(f"{_INTRINSICS}.{name}")
     if target_kind == "cuda":
         compiler.install()
         with contextlib.suppress(MachineProblem):  # a model can be read without; a stage says what is missing
@@ -98,6 +101,29 @@ def load_tvm(target_kind: str) -> None:
     from autotune.tvm_backend.vector_math import intrinsics  # here, for it loads NumPy
 
     intrinsics.register()
+
+
+@contextlib.contextmanager
+def _stacks_without_source() -> Iterator[None]:
+    """Let `inspect.stack` return frames without their lines of source.
+
+    TVM's parser calls it for each of nearly two hundred intrinsics. Looking for the source of every frame among all
+    modules takes ten seconds, and the parser needs the lines for methods of classes only.
+    """
+    original = inspect.stack
+    inspect.stack = _stack
+    try:
+        yield
+    finally:
+        inspect.stack = original
+
+
+def _stack(context: int = 1) -> list[inspect.FrameInfo]:
+    frames, frame = list[inspect.FrameInfo](), inspect.currentframe()
+    while frame := frame and frame.f_back:
+        code = frame.f_code
+        frames.append(inspect.FrameInfo(frame, code.co_filename, frame.f_lineno, code.co_name, None, None))
+    return frames
 
 
 def _cpu_intrinsics(tvm: types.ModuleType) -> str:

@@ -59,7 +59,7 @@ class User:
 
 def make_user(root: Path) -> User:
     root.mkdir(exist_ok=True)
-    (root / "autotune.toml").write_text(f'[machine]\nlock_dir = "{root}/locks"\n[export]\nrepeats = 8\n')
+    (root / "autotune.toml").write_text(f'[machine]\nlock_dir = "{root}/locks"\n[export]\nrepeats = 4\n')
     return User(root)
 
 

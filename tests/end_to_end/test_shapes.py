@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import autotune
 from autotune.errors import BadInput
-from autotune.storage.job_files import read_spec
+from autotune.storage.job_files import read_confirmation, read_spec
 
 from .conftest import User
 
@@ -23,28 +24,32 @@ SETTINGS = '[machine]\nlock_dir = "{root}/locks"\n[export]\nrepeats = 1\ncontend
 
 
 def write_model(path: Path) -> Path:
-    """A model with a product that depends on the batch, and one that does not."""
+    """A model with a product and a look-up that depend on the batch, and a product that does not."""
     draw = np.random.default_rng(1).standard_normal
     weights = {
         name: numpy_helper.from_array(draw((rows, 64)).astype(np.float32), name)
-        for name, rows in (("w", 48), ("v", 32))
+        for name, rows in (("w", 48), ("v", 32), ("table", 7))
     }
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["xw"]),
         helper.make_node("MatMul", ["c", "v"], ["cv"]),
         helper.make_node("Relu", ["cv"], ["limited"]),
-        helper.make_node("Add", ["xw", "limited"], ["y"]),
+        helper.make_node("Add", ["xw", "limited"], ["sum"]),
+        helper.make_node("Gather", ["table", "ids"], ["found"]),
+        helper.make_node("Add", ["sum", "found"], ["y"]),
     ]
     shapes = {"x": ["batch", 48], "c": [4, 32], "y": None}
     x, c, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items())
-    graph = helper.make_graph(nodes, "net", [x, c], [y], list(weights.values()))
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch"])
+    graph = helper.make_graph(nodes, "net", [x, c, ids], [y], list(weights.values()))
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
     return path
 
 
 def inputs(batch: int) -> dict[str, np.ndarray]:
     draw = np.random.default_rng(batch).standard_normal
-    return {"x": draw((batch, 48)).astype(np.float32), "c": draw((4, 32)).astype(np.float32)}
+    ids = np.arange(batch) + 3
+    return {"x": draw((batch, 48)).astype(np.float32), "c": draw((4, 32)).astype(np.float32), "ids": ids}
 
 
 @pytest.fixture(scope="module")
@@ -99,11 +104,39 @@ def test_a_loaded_model_runs_the_entry_that_fits(several: User, exported: autotu
         model(**inputs(3))
 
 
-def test_the_script_runs_the_entry_that_fits(several: User, exported: autotune.Exported, tmp_path: Path) -> None:
-    def script(*words: object) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def script(exported: autotune.Exported) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs `run.py`."""
+
+    def run(*words: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(exported.folder / "run.py"), *map(str, words)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
+    return run
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_an_index_that_its_table_lacks_is_refused(
+    exported: autotune.Exported, script: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, batch: int
+) -> None:
+    arrays = inputs(batch)
+    arrays["ids"][0] = 7
+    np.savez(tmp_path / "outside.npz", **arrays)
+    says = "input 'ids' has the index 7; its table has 7 rows, counted from 0"
+    with pytest.raises(BadInput, match=f"^{says}$"):
+        exported.load()(**arrays)
+    refused = script(tmp_path / "outside.npz")
+    assert (refused.returncode, refused.stderr) == (1, f"run.py: {says}\n")
+    header = (exported.folder / "cpp" / "model.h").read_text()
+    assert f'{{"ids", {{{batch}}}, "int64", 7}}' in header
+
+
+def test_the_script_runs_the_entry_that_fits(
+    several: User,
+    exported: autotune.Exported,
+    script: Callable[..., subprocess.CompletedProcess[str]],
+    tmp_path: Path,
+) -> None:
     for batch in (3, 4):
         np.savez(tmp_path / f"{batch}.npz", **inputs(batch))
     refused = script(tmp_path / "3.npz")
@@ -119,3 +152,14 @@ def test_a_dry_run_shows_the_tasks_of_all(several: User) -> None:
     assert len(found["entries"]) == 2 and max(task["weight"] for task in found["tasks"]) == 2
     refused = several.run("submit", several.root / "net.onnx", "--dim", f"batch={','.join(map(str, range(1, 18)))}")
     assert refused.returncode == 2 and "17 combinations of shapes; a job takes 16 at most" in refused.stderr
+
+
+def test_a_level_is_met_when_every_entry_is_as_fast(several: User) -> None:
+    words = ("--dim", "batch=1,4", "--stop-at", "1s", "--name", "fast", "--quiet")
+    several.ok("submit", several.root / "net.onnx", *words)
+    several.ok("daemon", "run", "--drain")
+    found = several.status()[-1]
+    assert (found["state"], found["name"]) == ("done", "fast") and found["reason"].startswith("level met")
+    paths = autotune.open_job("fast", several.root).paths
+    confirmed = read_confirmation(paths)
+    assert confirmed is not None and len(confirmed.times_ms) == 5

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from autotune.planning.planner import Planner
 from autotune.planning.policies import get
-from autotune.planning.view import JobView, MachineResources, RunningView, StageId, StageView, TaskView
+from autotune.planning.policies.predictive import Predictive
+from autotune.planning.queues import Rank
+from autotune.planning.view import JobView, Kind, MachineResources, RunningView, StageId, StageView, TaskView
 
 MACHINE = MachineResources((0, 1), ("cpu", "cuda:0"))
 
@@ -39,3 +44,56 @@ def test_of_jobs_that_are_gone_nothing_is_kept(policy: str) -> None:
     assert set(board._claims._holders) <= keys
     heaps = [heap for device in board.queues.values() for queue in device.queues.values() for heap in queue._heaps]
     assert max(map(len, heaps)) < 100
+    assert set(board._jobs_with) == keys
+    assert all(len(device.shared) <= 1 for device in board.queues.values())
+
+
+class Counting(Predictive):
+    """Counts how often it is asked for ranks."""
+
+    asked = 0
+
+    def ranks(self, *args: Any) -> tuple[Rank, ...]:
+        self.asked += 1
+        return super().ranks(*args)
+
+
+def asked_while_it_goes_on(jobs: int) -> list[int]:
+    """Return how many ranks each plan asks for while stages end one after the other."""
+    policy = Counting()
+    planner = Planner(MACHINE, policy)
+    views = {id: sharing(id) for id in range(jobs)}
+    running: dict[StageId, RunningView] = {}
+    found = []
+    for now in range(12):
+        before = policy.asked
+        for start in planner.plan(list(views.values()), list(running.values()), float(now)).starts:
+            running[start.stage.id] = RunningView(
+                start.stage.id, start.stage.kind, start.cpus, start.count, start.device
+            )
+        found.append(policy.asked - before)
+        ended = running.pop(next(iter(running)))
+        views[ended.id.job] = after(views[ended.id.job], ended)
+    return found[1:]
+
+
+def sharing(id: int) -> JobView:
+    """A job whose tasks all jobs have."""
+    tasks = tuple(TaskView(f"shared/{index}", 1, 4, (9.0 - index,) * 4) for index in range(3))
+    stages = tuple(StageView(StageId(id, index, 0), "search", 0) for index in range(3))
+    return JobView(id, "cuda", tasks, stages, trials=64, trials_per_round=4, patience=0, min_gain=0.01)
+
+
+def after(job: JobView, ended: RunningView) -> JobView:
+    """The job once a stage of it has ended."""
+    following: dict[Kind, Kind] = {"search": "build", "build": "measure", "measure": "train", "train": "search"}
+    kind = following[ended.kind]
+    stage = StageView(
+        ended.id._replace(round=ended.id.round + (kind == "search")), kind, 4 if kind in ("build", "measure") else 0
+    )
+    return replace(job, stages=tuple(stage if other.id == ended.id else other for other in job.stages))
+
+
+def test_a_claim_on_a_task_that_many_jobs_have_makes_nobody_look_at_all_of_them() -> None:
+    few, many = asked_while_it_goes_on(20), asked_while_it_goes_on(400)
+    assert few == many and max(many) < 40

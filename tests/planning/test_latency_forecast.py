@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.planning.latency_forecast import Curve, Forecast, forecast
+from autotune.planning.latency_forecast import Curve, Forecast, Typical, forecast
 
 ENDLESS = math.inf
 
@@ -92,6 +92,14 @@ def test_a_task_without_a_time_counts_for_nothing() -> None:
 @pytest.mark.parametrize("curves", [[], [Curve(1, ())], [Curve(1, (ENDLESS, ENDLESS))]])
 def test_without_any_time_there_is_none(curves: list[Curve]) -> None:
     assert forecast(curves, 64, 8) is None
+
+
+def test_the_interval_reaches_to_no_change_where_a_stall_is_likely_enough() -> None:
+    curves = model(1, 40)
+    now = sum(curve.best[-1] for curve in curves) / 1e3
+    rare, likely = (forecast(curves, 400, 8, typical=Typical(stalled=chance)) for chance in (0.0, 0.2))
+    assert rare is not None and likely is not None
+    assert rare.high_ms < now * 0.999 and likely.high_ms == pytest.approx(now)
 
 
 def test_it_is_the_same_every_time() -> None:

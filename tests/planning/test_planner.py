@@ -331,6 +331,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.kept = planner.Planner(self.machine, get(self.policy))
+        self.asked_later = planner.Planner(self.machine, get(self.policy))
 
     def views(self) -> list[JobView]:
         return [self._view(job) for job in self.jobs]
@@ -371,6 +372,9 @@ class World:
         assert (views, held, self.machine) == before
         assert plan(list(reversed(views)), held, self.machine, policy=get(self.policy)) == found
         assert self.kept.plan(views, held) == found, "what is kept between two plans must not change them"
+        assert self.asked_later.choose(views, held) == replace(found, waits={})
+        started = [RunningView(start.stage.id, start.stage.kind, start.cpus, start.count) for start in found.starts]
+        assert self.asked_later.waits(0.0, [*held, *started]) == found.waits
         return found
 
     def _check(self, views: list[JobView], found: Plan) -> None:

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from autotune.storage import journal
+from autotune.storage.journal import StageFailed
+
 
 @pytest.fixture(scope="module")
 def soak(load_script: Callable[[str], ModuleType]) -> ModuleType:
@@ -69,3 +72,45 @@ def test_a_look_sees_this_process(soak):
     assert sample.memory_mb > 5
     assert sample.files >= 3
     assert sample.threads >= 1
+
+
+DONE = {"id": 7, "state": "done", "reason": "budget used", "trials_done": 24, "trials_total": 24}
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        ({}, False),
+        ({"reason": "no task improves any more", "trials_done": 20}, False),
+        ({"state": "cancelled", "reason": "cancelled", "trials_done": 3}, False),
+        ({"trials_done": 20}, True),
+        ({"trials_done": 25}, True),
+        ({"state": "cancelled", "reason": "cancelled", "trials_done": 25}, True),
+        ({"state": "failed", "reason": "build: crashed"}, True),
+        ({"reason": "budget used; 1 tasks set aside: build: crashed"}, True),
+    ],
+)
+def test_a_job_must_have_its_budget_and_no_more(load_script, change, lost):
+    losses = load_script("soak_losses")
+    assert bool(losses.shortfall(DONE | change)) == lost
+
+
+@pytest.mark.parametrize(("detail", "lost"), [("killed by SIGKILL", False), ("no kernel", True)])
+def test_a_stage_may_fail_for_a_killed_worker_alone(load_script, workspace, make_job, detail, lost):
+    job = make_job(7)
+    journal.append(job.journal, StageFailed(kind="build", began=0.0, seconds=1.0, outcome="crashed", detail=detail))
+    losses = load_script("soak_losses").Losses(workspace.root)
+    for _ in range(2):
+        losses.look({7: DONE})
+    assert losses.found == (["job 7: build: crashed: no kernel"] if lost else [])
+
+
+def test_every_kind_of_fault_comes_once_before_any_comes_again(load_script, tmp_path):
+    (tmp_path / "autotune.toml").write_text("")
+    (tmp_path / "locks").mkdir()
+    faults = load_script("soak_faults").Faults(tmp_path, random.Random(1))
+    kinds = len(faults._kinds())
+    while faults.done.total() < 2 * kinds:
+        faults.turn(os.getpid())
+        assert max(faults.done.values(), default=0) <= 1 + faults.done.total() // (kinds + 1)
+    assert set(faults.done.values()) == {2}

@@ -13,7 +13,6 @@ from autotune.commands import submit
 from autotune.commands.submission import Submission
 from autotune.config import Config
 from autotune.daemon.job_level import JobLevel
-from autotune.errors import BadInput
 from autotune.processes.messages import ImportAnswer
 from autotune.stages import confirm, level
 from autotune.stages.stage import Stage
@@ -138,11 +137,15 @@ def test_a_submission_looks_at_what_is_known_first(
     assert kinds(paths) == [(0, 0, kind)]
 
 
-def test_a_level_is_refused_for_several_sets_of_shapes(workspace: Workspace) -> None:
-    task = TaskSpec("conv", "0" * 16, 2, "1x8", 0.5, True)
-    entries = (Entry("small", (), (1,)), Entry("large", (), (1,)))
-    preview = ImportAnswer({"kind": "simulated"}, "simulated-test", (), (task,), (0,), entries=entries)
-    wanted = Submission(Path("net"), "simulated", trials=8, stop_at_ms=5.0)
-    with pytest.raises(BadInput, match="one set of shapes"):
-        submit.publish(workspace, Config(), wanted, preview)
-    assert workspace.job_list() == []
+@pytest.mark.parametrize(("stop_at_ms", "kind"), [(2.9, "search"), (3.1, "confirm")])
+def test_of_several_sets_of_shapes_the_slowest_has_to_promise_it(
+    workspace: Workspace, know: Any, stop_at_ms: float, kind: str
+) -> None:
+    know(0, 1000.0)
+    know(1, 500.0)
+    tasks = tuple(TaskSpec("conv", f"{index:016x}", 4, "1x8", 0.5, True) for index in range(2))
+    entries = (Entry("small", (), (1, 0)), Entry("large", (), (2, 2)), Entry("odd", (), (0, 0)))
+    preview = ImportAnswer({"kind": "simulated"}, "simulated-test", (), tasks, (0, 0), entries=entries)
+    submit.publish(workspace, Config(), Submission(Path("net"), "simulated", trials=8, stop_at_ms=stop_at_ms), preview)
+    (paths,) = workspace.job_list()
+    assert (0, 0, kind) in kinds(paths)

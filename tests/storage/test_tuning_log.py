@@ -162,6 +162,27 @@ class TestDamage:
         log.add([trial("c")])
         assert hashes(log) == hashes(TuningLog(path)) == ["a", "c"]
 
+    @pytest.mark.parametrize("deep", [b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 100_000 + b"1" + b"}" * 100_000])
+    def test_a_line_that_nests_without_end_is_passed_over(self, log: TuningLog, path: Path, deep: bytes) -> None:
+        log.add([trial("a")])
+        text = json.dumps(to_json(trial("b")) | {"trace": 0}).encode().replace(b'"trace": 0', b'"trace": ' + deep)
+        with path.open("ab") as file:
+            file.write(b"%08x %s\n" % (zlib.crc32(text), text))
+        log.add([trial("c")])
+        assert hashes(log) == hashes(TuningLog(path)) == ["a", "c"]
+        assert [entry.hash for entry in TuningLog(path).entries()] == ["a", "c"]
+
+    @pytest.mark.parametrize(
+        "absurd", [{"times_us": [-5.0]}, {"times_us": [10**400]}, {"at": 1e300}, {"at": 10**400}, {"round": 10**400}]
+    )
+    def test_a_trial_with_absurd_numbers_is_none_to_planning_either(
+        self, log: TuningLog, path: Path, absurd: dict[str, Any]
+    ) -> None:
+        log.add([trial("a")])
+        RecordLog(path, *FORMAT).append([to_json(trial("b")) | absurd])
+        log.add([trial("c")])
+        assert hashes(log) == [entry.hash for entry in TuningLog(path).entries()] == ["a", "c"]
+
     def test_a_trial_with_fields_of_a_later_version_is_read(self, log: TuningLog, path: Path) -> None:
         log.add([trial("a")])
         RecordLog(path, *FORMAT).append([to_json(trial("b")) | {"joules": 5}])

@@ -9,7 +9,8 @@ that was made, moved or removed is durable when its folder was synced. The rules
 2. A published file is only appended to, never overwritten in place.
 3. A process makes everything durable that it wrote, made, moved or removed, before another process can rely on it:
    before it writes to a pipe, releases a lock or ends. Exceptions are what may be lost: locks, temporary files,
-   unpublished jobs, built libraries, indexes, text for people, and the file that says who the daemon is.
+   unpublished jobs, built libraries, indexes, text for people, the note of the candidate that a stage works on, and the
+   file that says who the daemon is.
 4. A stage logs no trial after it has published the next stage.
 5. Rows are added to an index only when the records that they are about are durable.
 
@@ -28,6 +29,7 @@ from typing import Any
 _PASSING = re.compile(r"(^|/)\.(tmp|incoming)-")
 _MAY_BE_LOST = re.compile(
     r"\.lock$|/locks$|/artifacts(/|$)|/worker-[^/]*\.log(\.\d+)?$|/\.daemon\.json$|/daemon\.log(\.\d+)?$|\.index$"
+    r"|/stages/\.t\d+-r\d+\.now$"
 )
 _STAGE_FILE = re.compile(r"/stages/t\d+-r\d+\.json$")
 _TUNING_LOG = re.compile(r"/logs/tuning/.*\.jsonl$")

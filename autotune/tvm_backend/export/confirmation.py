@@ -5,14 +5,14 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from autotune.storage.formats import JobSpec
+from autotune.storage.formats import Entry, JobSpec
 from autotune.storage.job_files import check_model
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export import inputs, retiming
 from autotune.tvm_backend.export.files import LIBRARY
 from autotune.tvm_backend.export.job_model import JobModel
 from autotune.tvm_backend.export.runtime_comparison import TIMINGS, Runtime, RuntimeComparison
-from autotune.tvm_backend.export.submitted import submitted
+from autotune.tvm_backend.export.submitted import Submitted, submitted
 
 _PROCESSES = 5
 _SEED = 2026
@@ -28,7 +28,8 @@ def time_library(workspace: Workspace, paths: JobPaths, spec: JobSpec, threads: 
         threads: How many threads it runs on.
 
     Returns:
-        The median of the timings of each process, in milliseconds.
+        The median of the timings of each process, in milliseconds. Each process runs the model at one set of shapes;
+        of as many processes as there are sets, the slowest counts.
 
     Raises:
         DamagedFile: The job's copy of the model is not what was submitted.
@@ -40,7 +41,14 @@ def time_library(workspace: Workspace, paths: JobPaths, spec: JobSpec, threads: 
     with tempfile.TemporaryDirectory(prefix="autotune-confirm-") as folder:
         library = Path(folder) / LIBRARY
         JobModel.read(paths, spec).compile_tuned(best, library)
-        arrays = inputs.verification_inputs(submitted(paths, spec)[0], spec.inputs, None, _SEED).arrays
-        runtime = Runtime("library", library, "cuda" if spec.target_kind == "cuda" else "cpu")
-        with RuntimeComparison({LIBRARY: runtime}, spec.inputs, arrays, threads) as comparison:
-            return comparison.time(_PROCESSES * TIMINGS)[LIBRARY].turns_ms
+        pairs = zip(submitted(paths, spec), spec.all_entries, strict=True)
+        times = [_time_entry(spec, library, model, entry, threads) for model, entry in pairs]
+        return [max(turn) for turn in zip(*times, strict=True)]
+
+
+def _time_entry(spec: JobSpec, library: Path, model: Submitted, entry: Entry, threads: int) -> list[float]:
+    """Return the median of the timings of each process at one set of shapes, in milliseconds."""
+    arrays = inputs.verification_inputs(model, entry.inputs, None, _SEED).arrays
+    runtime = Runtime("library", library, "cuda" if spec.target_kind == "cuda" else "cpu", function=entry.name)
+    with RuntimeComparison({LIBRARY: runtime}, entry.inputs, arrays, threads) as comparison:
+        return comparison.time(_PROCESSES * TIMINGS)[LIBRARY].turns_ms

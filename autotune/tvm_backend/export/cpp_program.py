@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 
 from autotune.storage.formats import InputSpec
@@ -28,6 +28,7 @@ struct TensorInfo {{
   std::string name;
   std::vector<int64_t> shape;
   std::string dtype;
+  int64_t rows;  // of the table that it is an index into; 0 if it is none
 }};
 
 // A function of the library, for one set of shapes.
@@ -57,11 +58,13 @@ class Function:
         name: Its name.
         inputs: The inputs, in the order in which it takes them.
         outputs: The outputs, in the order in which it returns them.
+        rows: For inputs that are indices, the number of rows of the table, by the name of the input.
     """
 
     name: str
     inputs: Sequence[InputSpec]
     outputs: Sequence[InputSpec]
+    rows: Mapping[str, int] = field(default_factory=dict)
 
 
 def sources(
@@ -93,13 +96,15 @@ def sources(
 
 
 def _entry(function: Function) -> str:
-    inputs, outputs = (_tensors(tensors) for tensors in (function.inputs, function.outputs))
+    inputs, outputs = _tensors(function.inputs, function.rows), _tensors(function.outputs, {})
     return f"\n    {{{_text(function.name)},\n     {{{inputs}}},\n     {{{outputs}}}}},"
 
 
-def _tensors(tensors: Sequence[InputSpec]) -> str:
-    rows = (f"{{{_text(item.name)}, {{{', '.join(map(str, item.shape))}}}, {_text(item.dtype)}}}" for item in tensors)
-    return ",\n      ".join(rows)
+def _tensors(tensors: Sequence[InputSpec], rows: Mapping[str, int]) -> str:
+    return ",\n      ".join(
+        f"{{{_text(item.name)}, {{{', '.join(map(str, item.shape))}}}, {_text(item.dtype)}, {rows.get(item.name, 0)}}}"
+        for item in tensors
+    )
 
 
 def _text(value: str) -> str:

@@ -96,7 +96,8 @@ def _export(export: _Export, progress: StepReporter) -> dict[str, Any]:
         with _one_cpu(export, progress):
             progress("compiling the tuned model")
             chosen = _inputs(export)
-            work = _compile(export, best, tuned, untuned, progress)
+            rows = [inputs.rows for inputs in chosen]
+            work = _compile(export, best, tuned, untuned, rows[0], progress)
         with _quiet(export, progress):
             progress("verifying and comparing, each runtime alone in a process of its own")
             comparisons = [
@@ -107,7 +108,7 @@ def _export(export: _Export, progress: StepReporter) -> dict[str, Any]:
         kernels = KernelLimits(work, limits)
         report = reporting.report(export.spec, export.request, best, again, comparisons, kernels)
         report |= {"size_mb": _sizes(export, tuned)}
-        _write(export, tuned, report, [comparison.outputs for comparison in comparisons])
+        _write(export, tuned, report, [comparison.outputs for comparison in comparisons], rows)
     return report
 
 
@@ -193,7 +194,12 @@ def _take_gpu(spec: JobSpec) -> None:
 
 
 def _compile(
-    export: _Export, best: Mapping[str, Trial], tuned: Path, untuned: Path, progress: StepReporter
+    export: _Export,
+    best: Mapping[str, Trial],
+    tuned: Path,
+    untuned: Path,
+    rows: Mapping[str, int],
+    progress: StepReporter,
 ) -> dict[str, KernelWork]:
     """Write both libraries before any of them runs: a library that is written after a run prints lines when loaded.
 
@@ -203,17 +209,17 @@ def _compile(
     model = JobModel.read(export.paths, export.spec)
     lowered, executable = model.compile_tuned(best, tuned)
     if export.request.source:
-        write_source(tuned.parent / source.FOLDER, lowered, executable, _described(export))
+        write_source(tuned.parent / source.FOLDER, lowered, executable, _described(export, rows))
     progress("compiling the untuned model, to compare with")
     model.compile_untuned(untuned)
     return kernel_work(model.prepared, {task.hash: task.name for task in export.spec.tasks})
 
 
-def _described(export: _Export) -> Described:
+def _described(export: _Export, rows: Mapping[str, int]) -> Described:
     from autotune.version import __version__
 
     spec, threads = export.spec, export.request.threads
-    return Described(spec.name, spec.inputs, export.models[0].output_names(), threads, __version__)
+    return Described(spec.name, spec.inputs, export.models[0].output_names(), threads, __version__, rows)
 
 
 def _inputs(export: _Export) -> list[VerificationInputs]:
@@ -312,23 +318,31 @@ def _sizes(export: _Export, tuned: Path) -> dict[str, float]:
     return {name: round(size / 1e6, 3) for name, size in sizes.items()}
 
 
-def _write(export: _Export, tuned: Path, report: Mapping[str, Any], outputs: Sequence[tuple[InputSpec, ...]]) -> None:
+def _write(
+    export: _Export,
+    tuned: Path,
+    report: Mapping[str, Any],
+    outputs: Sequence[tuple[InputSpec, ...]],
+    rows: Sequence[Mapping[str, int]],
+) -> None:
     """Write the output folder.
 
     Each file appears whole. The script comes first, because it marks the folder as written by autotune. The report
     comes last.
     """
     output = Path(export.request.output)
-    publish_bytes(output / SCRIPT, script.source(export.spec, export.request.threads).encode())
+    publish_bytes(output / SCRIPT, script.source(export.spec, export.request.threads, rows).encode())
     publish_file(tuned, output / LIBRARY)
     if export.spec.target_kind == "llvm":
-        _write_program(export, outputs)
+        _write_program(export, outputs, rows)
     if export.request.source:
         source.move_source(tuned.parent / source.FOLDER, output / source.FOLDER)
     publish_json(output / REPORT, *REPORT_FORMAT, dict(report))
 
 
-def _write_program(export: _Export, outputs: Sequence[tuple[InputSpec, ...]]) -> None:
+def _write_program(
+    export: _Export, outputs: Sequence[tuple[InputSpec, ...]], rows: Sequence[Mapping[str, int]]
+) -> None:
     """Write the C++ program.
 
     It gets a folder of its own, because the user may have another CMakeLists.txt beside the library.
@@ -337,7 +351,7 @@ def _write_program(export: _Export, outputs: Sequence[tuple[InputSpec, ...]]) ->
 
     folder = Path(export.request.output) / cpp_program.FOLDER
     make_folders(folder)
-    spec, entries = export.spec, zip(export.spec.all_entries, outputs, strict=True)
-    functions = [cpp_program.Function(entry.name, entry.inputs, made) for entry, made in entries]
+    spec, entries = export.spec, zip(export.spec.all_entries, outputs, rows, strict=True)
+    functions = [cpp_program.Function(entry.name, entry.inputs, made, tables) for entry, made, tables in entries]
     for name, data in cpp_program.sources(spec.name, LIBRARY, export.request.threads, functions, __version__):
         publish_bytes(folder / name, data)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from autotune.errors import BadInput
 from autotune.machine.hardware import cpu_flags, cpu_model
 from autotune.tvm_backend.cuda import runtime
-from autotune.tvm_backend.export.entry import pick_entry
+from autotune.tvm_backend.export.entry import check_index, pick_entry
 
 Array = npt.NDArray[Any]
 Inputs = dict[str, tuple[tuple[int, ...], str]]  # shape and element type by name
@@ -84,8 +84,10 @@ class LoadedModel:
         self._functions = {name: machine[name] for name in entries}
         self._device = device
         self._turn = threading.Lock()
-        described = [item for inputs in entries.values() for item in inputs]
-        self._rows = {item["name"]: int(item["rows"]) for item in described if "rows" in item}
+        self._rows = {
+            name: {item["name"]: int(item["rows"]) for item in inputs if "rows" in item}
+            for name, inputs in entries.items()
+        }
         self.entries: dict[str, Inputs] = {
             name: {item["name"]: (tuple(item["shape"]), str(item["dtype"])) for item in inputs}
             for name, inputs in entries.items()
@@ -111,6 +113,7 @@ class LoadedModel:
         given = {name: np.asarray(value) for name, value in self._by_name(arrays, named).items()}
         entry = self._entry(given)
         checked = [self._checked(name, given[name], *item) for name, item in self.entries[entry].items()]
+        self._check_indices(entry, given)
         tensors = [tvm.runtime.tensor(array, device=self._device) for array in checked]
         with self._turn:
             result = self._functions[entry](*tensors)
@@ -145,8 +148,11 @@ class LoadedModel:
             raise BadInput(f"input {name!r} has shape {array.shape}; the model was compiled for {shape}")
         if not np.can_cast(array.dtype, dtype, "same_kind"):
             raise BadInput(f"input {name!r} has type {array.dtype}; the model was compiled for {dtype}")
-        rows = self._rows.get(name)
-        if rows is not None and array.size and not 0 <= array.min() <= array.max() < rows:
-            outside = array.min() if array.min() < 0 else array.max()
-            raise BadInput(f"input {name!r} has the index {outside}; its table has {rows} rows, counted from 0")
         return np.ascontiguousarray(array, dtype)
+
+    def _check_indices(self, entry: str, given: Mapping[str, Array]) -> None:
+        for name, rows in self._rows[entry].items():
+            try:
+                check_index(name, given[name], rows)
+            except ValueError as error:
+                raise BadInput(str(error)) from None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
 
 from autotune.storage.formats import JobSpec
-from autotune.tvm_backend.export.entry import pick_entry
+from autotune.tvm_backend.export.entry import check_index, pick_entry
 from autotune.tvm_backend.export.files import LIBRARY, MADE_BY
 from autotune.version import __version__
 
@@ -37,11 +38,13 @@ import sys
 os.environ.setdefault("TVM_NUM_THREADS", "{threads}")  # TVM's own default is half of the CPUs
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 import numpy, tvm
 from tvm import relax
 
 ENTRIES = {entries}
 DTYPES = {dtypes}
+ROWS = {rows}  # of the tables that inputs are indices into
 
 device = tvm.{device}(0)
 model = relax.VirtualMachine(tvm.runtime.load_module(str(Path(__file__).parent / "{library}")), device)
@@ -49,12 +52,16 @@ model = relax.VirtualMachine(tvm.runtime.load_module(str(Path(__file__).parent /
 
 {pick_entry}
 
+{check_index}
+
 def run(**inputs):
     """Run the entry for inputs of these shapes, and return its outputs."""
     missing = [name for name in DTYPES if name not in inputs]
     if missing:
         raise ValueError(f"the input {{missing[0]}} is missing; the inputs: {{', '.join(DTYPES)}}")
     entry = pick_entry(ENTRIES, {{name: numpy.shape(inputs[name]) for name in DTYPES}})
+    for name, rows in ROWS[entry].items():
+        check_index(name, numpy.asarray(inputs[name]), rows)
     arrays = [numpy.ascontiguousarray(inputs[name], dtype) for name, dtype in DTYPES.items()]
     outputs = model[entry](*[tvm.runtime.tensor(array, device=device) for array in arrays])
     return [item.numpy() for item in ([outputs] if hasattr(outputs, "numpy") else outputs)]
@@ -78,12 +85,13 @@ if __name__ == "__main__":
 '''
 
 
-def source(spec: JobSpec, threads: int) -> str:
+def source(spec: JobSpec, threads: int, rows: Sequence[Mapping[str, int]]) -> str:
     """Return the script for a job's library.
 
     Args:
         spec: The job.
         threads: How many threads the model uses unless TVM_NUM_THREADS is set.
+        rows: For each set of shapes, the number of rows of the table of each input that is an index.
     """
     template = _SEVERAL if spec.entries else _ONE
     return template.format(
@@ -96,5 +104,7 @@ def source(spec: JobSpec, threads: int) -> str:
         inputs=[(item.shape, item.dtype) for item in spec.inputs],
         dtypes={item.name: item.dtype for item in spec.inputs},
         entries={entry.name: {item.name: item.shape for item in entry.inputs} for entry in spec.entries},
+        rows={entry.name: dict(found) for entry, found in zip(spec.all_entries, rows, strict=True)},
         pick_entry=inspect.getsource(pick_entry),
+        check_index=inspect.getsource(check_index),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tvm import te, topi
+from tvm import te, tirx, topi
 
 from autotune.tvm_backend.graph.rewrite import static_shape
 
@@ -49,6 +49,23 @@ def pack_weight(value: Array, block_in: int, block_out: int) -> Array:
     inputs, *rest = rows.shape
     packed = pack_channels(rows.reshape(1, inputs, 1, -1), block_in)  # (1, IC, 1, OC * KH * KW * bo, bi)
     return np.transpose(packed.reshape((-1, *rest, block_in)), (1, 0, 2, 3, 5, 4))
+
+
+def te_convert(data: Any, channels: int, source: int, wanted: int) -> Any:
+    """Convert a tensor from block `source` to block `wanted`. Either may be PLAIN."""
+    batch, height, width = data.shape[0], data.shape[2], data.shape[3]
+
+    def read(n: Any, c: Any, h: Any, w: Any) -> Any:
+        return data[n, c // source, h, w, c % source] if source else data[n, c, h, w]
+
+    def write(n: Any, chunk: Any, h: Any, w: Any, lane: Any) -> Any:
+        c = chunk * wanted + lane
+        value, zero = read(n, c, h, w), tirx.const(0, data.dtype)
+        return tirx.if_then_else(c < channels, value, zero) if channels % wanted else value
+
+    if wanted == PLAIN:
+        return te.compute((batch, channels, height, width), read, name="unpack")
+    return te.compute((batch, -(-channels // wanted), height, width, wanted), write, name="pack")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from math import gcd
 from typing import Any
 
 import numpy as np
-from tvm import relax, te, tirx
+from tvm import relax
 
 from autotune.tvm_backend.graph.convolution import (
     PLAIN,
@@ -22,6 +22,7 @@ from autotune.tvm_backend.graph.convolution import (
     pack_channels,
     pack_weight,
     te_conv,
+    te_convert,
     te_depthwise,
 )
 from autotune.tvm_backend.graph.rewrite import (
@@ -34,6 +35,7 @@ from autotune.tvm_backend.graph.rewrite import (
     rewrite_and_clean,
     static_shape,
 )
+from autotune.tvm_backend.graph.transposed import as_channels, separate_windows, te_conv_transpose, te_spread
 from autotune.tvm_backend.graph.winograd import te_winograd, transform_weight
 
 _MAX_PADDING = 1.25  # channels with padding, relative to channels without
@@ -42,7 +44,9 @@ _MAX_PADDING = 1.25  # channels with padding, relative to channels without
 _OUT_ELEMENTWISE_FUSABLE = 4
 
 
-def pack_layouts(mod: Any, *, lanes: int = 16, winograd: Callable[[Expr], bool] | None = None) -> Any:
+def pack_layouts(
+    mod: Any, *, lanes: int = 16, winograd: Callable[[Expr], bool] | None = None, transposed: bool = True
+) -> Any:
     """Rewrite `main` so that convolutions with constant weights, and the operators around them, use packed tensors.
 
     An operator that cannot be packed gets plain operands, so the function computes the same as before. Its inputs and
@@ -52,11 +56,12 @@ def pack_layouts(mod: Any, *, lanes: int = 16, winograd: Callable[[Expr], bool] 
         mod: A module before LegalizeOps, with its constants folded. The parameters of layers are Relax constants.
         lanes: The largest block: the elements of a vector register, or twice as many.
         winograd: Says whether to compute a convolution with Winograd's algorithm; None for never.
+        transposed: Whether to pack transposed convolutions.
 
     Returns:
         The rewritten module, or `mod` if `main` cannot be rewritten.
     """
-    return rewrite_and_clean(mod, lambda module: _LayoutPacker(module, lanes, winograd))
+    return rewrite_and_clean(mod, lambda module: _LayoutPacker(module, lanes, winograd, transposed))
 
 
 def choose_block(channels: int, lanes: int, *, exact: bool = False) -> int:
@@ -96,10 +101,11 @@ class _Form:
 class _LayoutPacker(Rewriter):
     """Keeps the plain and packed forms of each old variable, and makes missing forms when they are needed."""
 
-    def __init__(self, mod: Any, lanes: int, winograd: Callable[[Expr], bool] | None) -> None:
+    def __init__(self, mod: Any, lanes: int, winograd: Callable[[Expr], bool] | None, transposed: bool) -> None:
         super().__init__(mod)
         self.lanes = lanes
         self.winograd = winograd
+        self.transposed = transposed
         self.values: dict[Any, Expr] = {}
         self._forms: dict[Any, dict[int, Expr]] = {param: {PLAIN: param} for param in self.function.params}
 
@@ -169,7 +175,7 @@ class _LayoutPacker(Rewriter):
             return relax.op.reshape(expr, flat)
         hint = "layout_repack" if source and wanted else "layout_pack" if wanted else "layout_unpack"
         return self.builder.call_te(
-            lambda data: _te_convert(data, channels, source, wanted), expr, primfunc_name_hint=hint
+            lambda data: te_convert(data, channels, source, wanted), expr, primfunc_name_hint=hint
         )
 
 
@@ -209,6 +215,31 @@ def _call_winograd(packer: _LayoutPacker, call: Any, block_in: int, block_out: i
         primfunc_name_hint="winograd_conv2d_NCHWc",
         primfunc_attrs={"op_pattern": _OUT_ELEMENTWISE_FUSABLE},
     )
+
+
+def _conv2d_transpose(packer: _LayoutPacker, call: Any) -> _Form | None:
+    """Pack a transposed convolution. If it has too few outputs for a block, only its input is packed."""
+    if not packer.transposed or not separate_windows(call):
+        return None
+    weight = call.args[1].value.numpy().transpose(1, 0, 2, 3)
+    block_in = packer.block_of(call.args[0]) or choose_block(weight.shape[1], packer.lanes)
+    block_out = choose_block(weight.shape[0], packer.lanes)
+    data = packer.form(call.args[0], block_in)
+    if block_out == PLAIN:
+        return _Form(PLAIN, _spread(packer, call, data, block_in))
+    packed, hint = _constant(pack_weight(weight, block_in, block_out), call), "conv2d_transpose_NCHWc"
+    return _Form(block_out, packer.builder.call_te(te_conv_transpose, data, packed, primfunc_name_hint=hint))
+
+
+def _spread(packer: _LayoutPacker, call: Any, data: Expr, block_in: int) -> Expr:
+    """Compute a transposed convolution as a 1x1 convolution with an output for each element of the kernel."""
+    weight = as_channels(call.args[1].value.numpy())
+    block_out = choose_block(len(weight), packer.lanes) or min(len(weight), packer.lanes)
+    packed = _constant(pack_weight(weight, block_in, block_out), call)
+    pixels = ConvolutionGeometry(static_shape(call.args[0])[2:], (1, 1), (0, 0, 0, 0), (1, 1))
+    hint = "conv2d_NCHWc"
+    made = packer.builder.call_te(lambda x, k: te_conv(x, k, pixels), data, packed, primfunc_name_hint=hint)
+    return packer.builder.call_te(te_spread, packer.builder.emit(made), static_shape(call), primfunc_name_hint="spread")
 
 
 def _depthwise(packer: _LayoutPacker, call: Any) -> _Form | None:
@@ -328,6 +359,7 @@ _ELEMENTWISE = """abs add ceil clip divide erf exp floor log maximum minimum mul
     nn.silu nn.softplus"""
 _HANDLERS: dict[str, _Handler] = {
     "relax.nn.conv2d": _conv2d,
+    "relax.nn.conv2d_transpose": _conv2d_transpose,
     **{f"relax.{name}": _elementwise for name in _ELEMENTWISE.split()},
     "relax.nn.max_pool2d": _windowed(relax.op.nn.max_pool2d, _POOL),
     "relax.nn.avg_pool2d": _windowed(relax.op.nn.avg_pool2d, _POOL),
@@ -357,20 +389,3 @@ def _pack_constant(expr: Expr, block: int) -> Expr:
 
 def _constant(value: Array, like: Expr) -> Expr:
     return relax.const(np.ascontiguousarray(value), str(like.ty.dtype))
-
-
-def _te_convert(data: Any, channels: int, source: int, wanted: int) -> Any:
-    """Convert a tensor from block `source` to block `wanted`. Either may be PLAIN."""
-    batch, height, width = data.shape[0], data.shape[2], data.shape[3]
-
-    def read(n: Any, c: Any, h: Any, w: Any) -> Any:
-        return data[n, c // source, h, w, c % source] if source else data[n, c, h, w]
-
-    def write(n: Any, chunk: Any, h: Any, w: Any, lane: Any) -> Any:
-        c = chunk * wanted + lane
-        value, zero = read(n, c, h, w), tirx.const(0, data.dtype)
-        return tirx.if_then_else(c < channels, value, zero) if channels % wanted else value
-
-    if wanted == PLAIN:
-        return te.compute((batch, channels, height, width), read, name="unpack")
-    return te.compute((batch, -(-channels // wanted), height, width, wanted), write, name="pack")

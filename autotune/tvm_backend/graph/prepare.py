@@ -45,7 +45,7 @@ def prepare(module: Any, target: Any, *, winograd: bool = False, revision: int =
         if target.kind.name == "llvm":
             pays = partial(winograd_pays, vector=vector_registers(target)[0]) if winograd else None
             sunk = sink_reshapes(module) if revision >= 2 else module
-            module = pack_layouts(fold_scales(sunk), winograd=pays)
+            module = pack_layouts(fold_scales(sunk), winograd=pays, transposed=revision >= 4)
             if revision >= 2:
                 module = replace_row_operators(sink_reshapes(pack_products(module)))
         lower = [

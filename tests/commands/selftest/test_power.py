@@ -109,7 +109,9 @@ def test_a_stage_logs_nothing_after_it_published_what_follows(record: Recording)
 
 
 def test_what_may_be_lost_may_be_lost(record: Recording) -> None:
-    for path in ("jobs/.lock", "jobs/.daemon.json", "jobs/0001-net/artifacts/t000-r0001/a.so", "jobs/.incoming-1-a/x"):
+    job = "jobs/0001-net"
+    lost = (f"{job}/artifacts/t000-r0001/a.so", f"{job}/stages/.t000-r0001.now", "jobs/.incoming-1-a/x")
+    for path in ("jobs/.lock", "jobs/.daemon.json", *lost):
         record("open", f"{ROOT}/{path}", new=True, append=False)("write", f"{ROOT}/{path}")
     record("exit", ROOT)
     assert violations(record.trace) == []

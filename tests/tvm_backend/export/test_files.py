@@ -21,7 +21,7 @@ def script_text(request: pytest.FixtureRequest, make_job: Callable[..., JobPaths
     """The script for the library of a job."""
     x = (InputSpec("x", (1, 8), "float32"),)
     spec = read_spec(make_job(entries=tuple(Entry(f"n={n}", x, (1, 2)) for n in range(request.param))))
-    return script.source(spec, threads=2)
+    return script.source(spec, threads=2, rows=[{}] * len(spec.all_entries))
 
 
 def test_a_new_folder_has_none(tmp_path: Path) -> None:

@@ -54,6 +54,42 @@ void ReadFile(const std::string& path, const ffi::Tensor& tensor) {
   }
 }
 
+// Returns the smallest index if it is negative, and else the largest one. Of other numbers than integers the model takes
+// the whole part.
+template <typename T>
+int64_t Outermost(const ffi::Tensor& tensor) {
+  const T* begin = static_cast<const T*>(tensor.data_ptr());
+  auto [least, most] = std::minmax_element(begin, begin + tensor.numel());
+  return static_cast<int64_t>(*least) < 0 ? static_cast<int64_t>(*least) : static_cast<int64_t>(*most);
+}
+
+int64_t OutermostIndex(const ffi::Tensor& tensor) {
+  const DLDataType dtype = tensor.dtype();
+  switch (dtype.code << 8 | dtype.bits) {
+    case kDLInt << 8 | 8: return Outermost<int8_t>(tensor);
+    case kDLInt << 8 | 16: return Outermost<int16_t>(tensor);
+    case kDLInt << 8 | 32: return Outermost<int32_t>(tensor);
+    case kDLInt << 8 | 64: return Outermost<int64_t>(tensor);
+    case kDLUInt << 8 | 8: return Outermost<uint8_t>(tensor);
+    case kDLUInt << 8 | 16: return Outermost<uint16_t>(tensor);
+    case kDLUInt << 8 | 32: return Outermost<uint32_t>(tensor);
+    case kDLUInt << 8 | 64: return Outermost<uint64_t>(tensor);
+    case kDLFloat << 8 | 32: return Outermost<float>(tensor);
+    case kDLFloat << 8 | 64: return Outermost<double>(tensor);
+    default: return 0;  // no model looks up by any other type
+  }
+}
+
+// Refuses an index that its table does not have: a kernel would read elsewhere, or crash.
+void CheckIndex(const model::TensorInfo& info, const ffi::Tensor& tensor) {
+  if (info.rows == 0 || tensor.numel() == 0) return;
+  const int64_t outermost = OutermostIndex(tensor);
+  if (outermost >= 0 && outermost < info.rows) return;
+  std::fprintf(stderr, "input '%s' has the index %lld; its table has %lld rows, counted from 0\n", info.name.c_str(),
+               static_cast<long long>(outermost), static_cast<long long>(info.rows));
+  std::exit(2);
+}
+
 void WriteFile(const std::string& path, const ffi::Tensor& tensor) {
   std::ofstream(path, std::ios::binary)
       .write(static_cast<const char*>(tensor.data_ptr()), ffi::GetDataSize(tensor));
@@ -127,6 +163,7 @@ int main(int argc, char** argv) {
   for (size_t i = 0; i < entry.inputs.size(); ++i) {
     inputs.push_back(MakeTensor(entry.inputs[i]));
     i < files.size() ? ReadFile(files[i], inputs.back()) : FillWithRamp(inputs.back());
+    CheckIndex(entry.inputs[i], inputs.back());
   }
   for (const ffi::Tensor& input : inputs) arguments.push_back(input);
 

@@ -26,6 +26,7 @@ struct TensorInfo {{
   const char* name;
   const char* type;
   size_t bytes;
+  int64_t rows;  // of the table that it is an index into; 0 if it is none
   int dimensions;
   int64_t shape[{most}];
 }};
@@ -107,13 +108,16 @@ const void* output(int index) {{
 """
 
 
-def model_header(name: str, inputs: Sequence[InputSpec], outputs: Sequence[InputSpec], version: str) -> str:
+def model_header(
+    name: str, inputs: Sequence[InputSpec], outputs: Sequence[InputSpec], rows: Mapping[str, int], version: str
+) -> str:
     """Return the text of `model.h`.
 
     Args:
         name: The name of the model.
         inputs: The inputs, in the order of the model.
         outputs: The outputs, in the order of the model.
+        rows: For inputs that are indices, the number of rows of the table, by the name of the input.
         version: The version of autotune.
     """
     return _MODEL_H.format(
@@ -123,8 +127,8 @@ def model_header(name: str, inputs: Sequence[InputSpec], outputs: Sequence[Input
         most=max(1, *(len(item.shape) for item in (*inputs, *outputs))),
         input_count=len(inputs),
         output_count=len(outputs),
-        inputs=",".join(map(_info, inputs)) or "{}",
-        outputs=",".join(map(_info, outputs)),
+        inputs=",".join(_info(item, rows.get(item.name, 0)) for item in inputs) or "{}",
+        outputs=",".join(_info(item, 0) for item in outputs),
     )
 
 
@@ -161,12 +165,14 @@ def network_source(
     )
 
 
-def _info(spec: InputSpec) -> str:
+def _info(spec: InputSpec, rows: int) -> str:
     size = element_bytes(spec.dtype)
     for length in spec.shape:
         size *= length
     shape = ", ".join(map(str, spec.shape))
-    return f"\n    {{{json.dumps(spec.name)}, {json.dumps(spec.dtype)}, {size}, {len(spec.shape)}, {{{shape}}}}}"
+    return (
+        f"\n    {{{json.dumps(spec.name)}, {json.dumps(spec.dtype)}, {size}, {rows}, {len(spec.shape)}, {{{shape}}}}}"
+    )
 
 
 def _buffer(tensor: PlacedTensor, called: str) -> str:

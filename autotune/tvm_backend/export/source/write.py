@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ class Described:
         outputs: The names of the outputs, in the order of the model.
         threads: How many threads a block uses.
         version: The version of autotune.
+        rows: For inputs that are indices, the number of rows of the table, by the name of the input.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Described:
     outputs: Sequence[str]
     threads: int
     version: str
+    rows: Mapping[str, int] = field(default_factory=dict)
 
 
 def write_source(folder: Path, lowered: Any, executable: Any, model: Described) -> None:
@@ -61,7 +63,7 @@ def write_source(folder: Path, lowered: Any, executable: Any, model: Described) 
     }
     names |= {item.name: f"the output {json.dumps(name)}" for item, name in zip(found, model.outputs, strict=True)}
     texts = {
-        HEADER: model_header(model.name, model.inputs, outputs, model.version),
+        HEADER: model_header(model.name, model.inputs, outputs, model.rows, model.version),
         NETWORK: network_source(model.name, network, names, model.threads, weights, model.version),
         **{name: files(__package__).joinpath("program", name).read_text() for name in STATIC},
     }

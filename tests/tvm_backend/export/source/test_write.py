@@ -17,6 +17,7 @@ from autotune.storage.formats import InputSpec
 from autotune.tvm_backend.export.compare import vm_runner
 from autotune.tvm_backend.export.compile import build_lowered, lower_tuned
 from autotune.tvm_backend.export.source import folder as source
+from autotune.tvm_backend.export.source.program_text import model_header
 from autotune.tvm_backend.export.source.write import Described, write_source
 
 SHAPE = (16, 32)
@@ -67,15 +68,15 @@ def written(target: Any, tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 @pytest.fixture(scope="module")
 def build(written: Written, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Builds the program, after a change of its network if one is given, and returns its path."""
+    """Builds the program, after a change of its network or another file if one is given, and returns its path."""
 
-    def make(change: Callable[[str], str] | None = None) -> Path:
+    def make(change: Callable[[str], str] | None = None, file: str = source.NETWORK) -> Path:
         folder = tmp_path_factory.mktemp("built") / "source"
         shutil.copytree(written.folder, folder)
         if change is not None:
-            text = (folder / source.NETWORK).read_text()
+            text = (folder / file).read_text()
             assert change(text) != text
-            (folder / source.NETWORK).write_text(change(text))
+            (folder / file).write_text(change(text))
         for words in (["-S", folder, "-B", folder / "build"], ["--build", folder / "build"]):
             done = subprocess.run(["cmake", *map(str, words)], capture_output=True, text=True)
             assert done.returncode == 0, done.stdout + done.stderr
@@ -151,6 +152,25 @@ def test_weights_of_another_network_are_refused(program: Path, written: Written,
         (tmp_path / "other.bin").write_bytes(content)
         done = subprocess.run([program, "--weights", "other.bin"], cwd=tmp_path, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (2, "these are not the weights of this network: other.bin\n")
+
+
+def test_an_index_that_its_table_lacks_is_refused(build: Callable[..., Path], tmp_path: Path) -> None:
+    plain, table = '"x", "float32", 2048, 0,', '"x", "float32", 2048, 20,'
+    program = build(lambda text: text.replace(plain, table), source.HEADER)
+    x = np.zeros(SHAPE, np.float32)
+    for outside, refused in ((19.5, False), (-0.5, False), (20.0, True), (-1.0, True)):
+        x[3, 4] = outside
+        (tmp_path / "x.bin").write_bytes(x.tobytes())
+        done = subprocess.run([program, "x.bin"], cwd=tmp_path, capture_output=True, text=True)
+        said = f"input 'x' has the index {outside:.0f}; its table has 20 rows, counted from 0\n" if refused else ""
+        assert (done.returncode, done.stderr) == (2 if refused else 0, said)
+
+
+def test_the_header_says_how_many_rows_a_table_has() -> None:
+    inputs = [InputSpec("ids", (1, 8), "int64"), InputSpec("x", (2,), "float32")]
+    text = model_header("net", inputs, [InputSpec("y", (2,), "float32")], {"ids": 30}, "0")
+    assert '{"ids", "int64", 64, 30, 2, {1, 8}}' in text
+    assert '{"x", "float32", 8, 0, 1, {2}}' in text and '{"y", "float32", 8, 0, 1, {2}}' in text
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,44 @@ static void read_file(const char* path, void* data, size_t bytes) {
   std::fclose(file);
 }
 
+// Returns the smallest index if it is negative, and else the largest one. Of other numbers than integers the model takes
+// the whole part.
+template <typename T>
+static int64_t outermost(const void* data, size_t bytes) {
+  const T* values = static_cast<const T*>(data);
+  T least = values[0], most = values[0];
+  for (size_t i = 1; i < bytes / sizeof(T); ++i) {
+    if (values[i] < least) least = values[i];
+    if (values[i] > most) most = values[i];
+  }
+  return static_cast<int64_t>(least) < 0 ? static_cast<int64_t>(least) : static_cast<int64_t>(most);
+}
+
+static int64_t outermost_index(const model::TensorInfo& info, const void* data) {
+  const char* type = info.type;
+  if (std::strcmp(type, "int8") == 0) return outermost<int8_t>(data, info.bytes);
+  if (std::strcmp(type, "int16") == 0) return outermost<int16_t>(data, info.bytes);
+  if (std::strcmp(type, "int32") == 0) return outermost<int32_t>(data, info.bytes);
+  if (std::strcmp(type, "int64") == 0) return outermost<int64_t>(data, info.bytes);
+  if (std::strcmp(type, "uint8") == 0) return outermost<uint8_t>(data, info.bytes);
+  if (std::strcmp(type, "uint16") == 0) return outermost<uint16_t>(data, info.bytes);
+  if (std::strcmp(type, "uint32") == 0) return outermost<uint32_t>(data, info.bytes);
+  if (std::strcmp(type, "uint64") == 0) return outermost<uint64_t>(data, info.bytes);
+  if (std::strcmp(type, "float32") == 0) return outermost<float>(data, info.bytes);
+  if (std::strcmp(type, "float64") == 0) return outermost<double>(data, info.bytes);
+  return 0;  // no model looks up by any other type
+}
+
+// Refuses an index that its table does not have: a kernel would read elsewhere, or crash.
+static void check_index(const model::TensorInfo& info, const void* data) {
+  if (info.rows == 0 || info.bytes == 0) return;
+  const long long found = outermost_index(info, data);
+  if (found >= 0 && found < info.rows) return;
+  std::fprintf(stderr, "input '%s' has the index %lld; its table has %lld rows, counted from 0\n", info.name, found,
+               static_cast<long long>(info.rows));
+  std::exit(2);
+}
+
 static void write_output(int index, const void* data, size_t bytes) {
   char path[32];
   std::snprintf(path, sizeof path, "output%d.bin", index);
@@ -104,6 +142,7 @@ int main(int argc, char** argv) {
   for (int i = 0; i < model::kInputCount; ++i) {
     if (i < given) read_file(files[i], model::input(i), model::kInputs[i].bytes);
     else fill_with_ramp(model::kInputs[i], model::input(i));
+    check_index(model::kInputs[i], model::input(i));
   }
   const double loaded = now_seconds();
   double* milliseconds = static_cast<double*>(std::malloc(repeat * sizeof(double)));
