@@ -285,8 +285,10 @@ def report(found: dict[str, Any], output: str) -> str:
     """Return what `export` prints when it is done."""
     entries = found.get("entries", [])
     lines = [line for entry in entries for line in (entry["name"], *_latencies(entry))] or _latencies(found)
+    moves = found.get("sensitivity")
     lines += [
         f"verified: largest relative error {found['largest_relative_error']:.2g}, {found['threads']} threads each",
+        *([f"the model as submitted moves by {moves:.2g} with the last bit of its inputs"] if moves else []),
         *([_loading(found)] if "load_ms" in found else []),
         f"wrote {output}: model.so, report.json, run.py"
         + (", cpp/" if found["target"]["kind"] == "llvm" and not found.get("board") else "")

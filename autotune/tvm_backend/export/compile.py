@@ -14,6 +14,7 @@ from autotune.tvm_backend.search import propose
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.prior import prior
+from autotune.tvm_backend.search.space import is_too_wide
 from autotune.tvm_backend.search.tasks import task_hash
 from autotune.tvm_backend.vector_math import intrinsics
 
@@ -97,9 +98,9 @@ def _default_trial(program: Any, target: Any) -> Trial | None:
     It is the one that the prior predicts to be the fastest, if there is a prior for the kind of target.
 
     Returns:
-        The schedule as a trial; None if TVM finds none or the target is a GPU.
+        The schedule as a trial; None if TVM finds none, the program is too wide or the target is a GPU.
     """
-    if target.kind.name != "llvm":
+    if target.kind.name != "llvm" or is_too_wide(program):
         return None  # the default schedules for GPUs are better than a random one
     found = _by_prior(program, target)
     if found is None:

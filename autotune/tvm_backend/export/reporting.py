@@ -29,6 +29,7 @@ class Comparison:
         outputs: The outputs of the model.
         rows: For inputs that are indices, the number of rows of the table.
         reference: The runtime of the model as submitted.
+        sensitivity: How much its outputs move with the last bit of the inputs, where that is what was allowed; else 0.
     """
 
     error: float
@@ -37,6 +38,7 @@ class Comparison:
     outputs: tuple[InputSpec, ...]
     rows: Mapping[str, int]
     reference: str
+    sensitivity: float
 
     def latencies(self) -> dict[str, Any]:
         """Return the part of the report that is about latencies, loading and memory."""
@@ -115,6 +117,7 @@ def report(
         "threads": request.threads,
         "largest_relative_error": max(comparison.error for comparison in comparisons),
         "tolerance": request.tolerance,
+        "sensitivity": max(comparison.sensitivity for comparison in comparisons),
         **first.latencies(),
         "source": request.source,
         "tasks": _tasks(spec, best, again),

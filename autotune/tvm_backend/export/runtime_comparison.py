@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from autotune.tvm_backend.export import compare, timed_process
 from autotune.tvm_backend.export.kernel_times import KernelTime
 
 TIMINGS = 4  # in one process
+_LONG_S = 60.0  # no further turn begins after so many seconds
 _MESSAGE_LENGTH = 300  # characters of an error message that are kept
 
 
@@ -115,7 +117,8 @@ class RuntimeComparison:
         """Time all runtimes.
 
         Args:
-            timings: How many timings each runtime gets at least. A process makes up to four of them.
+            timings: How many timings each runtime gets at least. A process makes up to four of them. They are fewer if
+                the first turns take a minute.
 
         Returns:
             The times by the name of the runtime.
@@ -124,8 +127,10 @@ class RuntimeComparison:
             WorkerError: A runtime cannot run the model.
             WorkerCrashed: A process died.
         """
-        times = {name: RuntimeTimes() for name in self._runtimes}
+        times, begun = {name: RuntimeTimes() for name in self._runtimes}, time.monotonic()
         for turn in range(max(1, -(-timings // TIMINGS))):
+            if turn and time.monotonic() - begun > _LONG_S:
+                break
             names = list(times)
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 answer = self._ask(name, min(timings, TIMINGS), None)

@@ -11,7 +11,7 @@ from autotune.storage.formats import JobSpec
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.export import compare
 from autotune.tvm_backend.graph import probabilities, vocabulary
-from autotune.tvm_backend.graph.model import parse_file, read_model, read_rewritten
+from autotune.tvm_backend.graph.model import parse_file, read_rewritten
 from autotune.tvm_backend.graph.pytorch import hints
 from autotune.tvm_backend.graph.pytorch.archive import read_archive
 from autotune.tvm_backend.graph.pytorch.checked import output_names
@@ -69,9 +69,7 @@ class OnnxModel:
         self._inputs, self._values = spec.all_entries[index].inputs, spec.values
 
     def module(self) -> Any:
-        if self._rewritten:
-            return read_rewritten(self._rewritten, self._inputs).module
-        return read_model(self.file, {item.name: item for item in self._inputs}).module
+        return read_rewritten(self._rewritten or self.file, self._inputs).module
 
     def hints(self) -> Hints:
         graph = parse_file(self._rewritten or self.file)

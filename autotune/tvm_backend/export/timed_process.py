@@ -30,6 +30,7 @@ _WARMUP_S = 0.3
 _TIMING_S = 0.1
 _SLOW_S = 0.2  # a model whose run takes longer is slow
 _SLOW_TIMINGS = 2  # of a slow model, at most
+_SLOWEST_S = 5.0  # a model whose run takes longer is timed once
 
 Run = Callable[[], compare.Arrays]
 Arrays = Mapping[str, Any]
@@ -121,7 +122,8 @@ def timings(run: Callable[[], Any], count: int) -> list[float]:
 
     Args:
         run: Runs the model once.
-        count: How many timings to make. A model whose run takes more than 200 ms is timed twice at most.
+        count: How many timings to make. A model whose run takes more than 200 ms is timed twice at most, and one whose
+            run takes more than 5 s is timed once, in its warm-up.
 
     Returns:
         The timings in milliseconds for one run. Each is a mean over 100 ms; for a slow model it is a single run.
@@ -131,6 +133,8 @@ def timings(run: Callable[[], Any], count: int) -> list[float]:
     once, started = 0.0, time.perf_counter()
     while time.perf_counter() - started < _WARMUP_S:
         once = _seconds(run, 1)
+    if once > _SLOWEST_S:
+        return [once * 1e3]
     if once > _SLOW_S:
         return [_seconds(run, 1) * 1e3 for _ in range(min(count, _SLOW_TIMINGS))]
     return [_seconds(run, max(1, round(_TIMING_S / once))) * 1e3 for _ in range(count)]

@@ -132,7 +132,8 @@ class _Importer:
     def _read(self, path: Path, shapes: ShapeBinding) -> Model:
         overrides = {item.name: item for item in shapes.inputs}
         if self._proto is not None:
-            return read_model(path, overrides, self._proto, shapes.dims, self._request.values)
+            half = self._target.kind.name != "llvm"
+            return read_model(path, overrides, self._proto, shapes.dims, self._request.values, half=half)
         if self._request.values:
             raise ModelError(f"{path} is a program of PyTorch; --value is for ONNX models")
         with tempfile.TemporaryDirectory(prefix="autotune-program-") as folder:

@@ -35,19 +35,28 @@ def pack_products(mod: Any) -> Any:
 
 
 class _WeightPacker(PlainRewriter):
+    """Packs each matrix once: the steps of a recurrent network share their weights."""
+
+    def __init__(self, mod: Any) -> None:
+        super().__init__(mod)
+        self._weights: dict[Any, Expr] = {}
+
     def replace(self, value: Expr) -> Expr | None:
         return self._packed(value) if _packable(value) else None
 
     def _packed(self, call: Any) -> Expr:
-        matrix = call.args[1].value.numpy()
-        weight = pack_columns(matrix, _block(matrix.shape[1]))
+        data, matrix = call.args
+        if matrix not in self._weights:
+            self._weights[matrix] = _packed_weight(matrix)
         product = self.builder.call_te(
-            te_product,
-            self.leaf(call.args[0]),
-            relax.const(weight, str(call.args[1].ty.dtype)),
-            primfunc_name_hint="packed_matmul",
+            te_product, self.leaf(data), self._weights[matrix], primfunc_name_hint="packed_matmul"
         )
         return relax.op.reshape(self.builder.emit(product), static_shape(call))
+
+
+def _packed_weight(matrix: Expr) -> Expr:
+    values = matrix.value.numpy()
+    return relax.const(pack_columns(values, _block(values.shape[1])), str(matrix.ty.dtype))
 
 
 def _block(columns: int) -> int:

@@ -17,6 +17,7 @@ from autotune.tvm_backend.graph.shapes import resolve_inputs
 from autotune.tvm_backend.graph.simplify import fix_shapes, is_unfinished, simplify
 from autotune.tvm_backend.graph.snapshot import is_large
 from autotune.tvm_backend.graph.values import freeze
+from autotune.tvm_backend.graph.widen import has_halves, widen
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ def read_model(
     proto: Any = None,
     dims: Mapping[str, int] | None = None,
     values: Mapping[str, Constant] | None = None,
+    *,
+    half: bool = False,
 ) -> Model:
     """Import an ONNX file.
 
@@ -49,6 +52,7 @@ def read_model(
         overrides: Shapes (and types) that the user gave for inputs by name; an empty dtype keeps the model's.
         dims: Sizes of open dimensions by their names.
         values: Inputs that are constants, by name; the model has these inputs no more.
+        half: Whether to compute float16 as such, as GPUs do, and not in float32.
 
     Raises:
         ModelError: The file cannot be read, is not ONNX, is empty, has an unknown dimension or an operator
@@ -57,11 +61,12 @@ def read_model(
     proto = freeze(path, parse_file(path) if proto is None else proto, values or {})
     inputs = resolve_inputs(path, proto, overrides, dims)
     outputs = tuple(output.name for output in proto.graph.output)
-    if not values and not is_unfinished(proto) and is_lowered(proto):
+    graph = widen(proto) if has_halves(proto) and not half else proto
+    if not values and not is_unfinished(graph) and is_lowered(graph):
         with contextlib.suppress(ModelError):
-            return Model(_import(path, proto, inputs), inputs, outputs)
+            return Model(_import(path, graph, inputs), inputs, outputs, None if graph is proto else graph)
     try:
-        rewritten, refused = _rewritten(proto, inputs)
+        rewritten, refused = _rewritten(graph, inputs)
     except Exception as error:  # type inference and the rewrites raise whatever a malformed graph makes them raise
         raise ModelError(f"cannot import {path}: {type(error).__name__}: {_first_line(error)}") from error
     try:

@@ -27,6 +27,7 @@ def prepare(module: Any, target: Any, *, winograd: bool = False, revision: int =
     import tvm
     from tvm import relax
 
+    from autotune.tvm_backend.graph.constants import fold_constants
     from autotune.tvm_backend.graph.fold_scale import fold_scales
     from autotune.tvm_backend.graph.layout import pack_layouts
     from autotune.tvm_backend.graph.matmul import pack_products
@@ -38,8 +39,8 @@ def prepare(module: Any, target: Any, *, winograd: bool = False, revision: int =
 
     passes = relax.transform
     with target, tvm.transform.PassContext(opt_level=3):
-        simplify = [passes.DecomposeOpsForInference(), passes.CanonicalizeBindings(), passes.FoldConstant()]
-        module = tvm.transform.Sequential([*_dispatch(target), *simplify])(module)
+        simplify = [passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()]
+        module = fold_constants(tvm.transform.Sequential([*_dispatch(target), *simplify])(module))
         module = read_rows(module) if revision >= 3 else module
         if target.kind.name == "llvm":
             pays = partial(winograd_pays, vector=vector_registers(target)[0]) if winograd else None

@@ -24,10 +24,13 @@ def rewrite(mod: Any, make: Callable[[Any], Rewriter]) -> Any:
     Returns:
         The rewritten module, or `mod` itself if it has no `main` or `main` has branches.
     """
+    return make(mod).run() if is_rewritable(mod) else mod
+
+
+def is_rewritable(mod: Any) -> bool:
+    """Return whether a module has a `main`, and `main` has no branches."""
     names = {item.name_hint for item in mod.get_global_vars()}
-    if "main" not in names or not isinstance(mod["main"], relax.Function) or _branches(mod["main"]):
-        return mod
-    return make(mod).run()
+    return "main" in names and isinstance(mod["main"], relax.Function) and not _branches(mod["main"])
 
 
 def rewrite_and_clean(mod: Any, make: Callable[[Any], Rewriter]) -> Any:

@@ -67,7 +67,7 @@ def fix_shapes(proto: Any, inputs: Sequence[InputSpec]) -> Any:
         item.type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto())
         for size in shapes[item.name]:
             item.type.tensor_type.shape.dim.add(dim_value=size)
-    for graph in _graphs(fixed.graph):
+    for graph in graphs(fixed.graph):
         del graph.value_info[:]
         for item in graph.output:
             if item.type.HasField("tensor_type") and item.type.tensor_type.HasField("shape"):
@@ -75,13 +75,13 @@ def fix_shapes(proto: Any, inputs: Sequence[InputSpec]) -> Any:
     return fixed
 
 
-def _graphs(graph: Any) -> Iterator[Any]:
+def graphs(graph: Any) -> Iterator[Any]:
     """A graph and those inside its operators."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
             for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _graphs(inner)
+                yield from graphs(inner)
 
 
 def _source(proto: Any, folder: Path, options: Any) -> Any:

@@ -42,14 +42,21 @@ def tune_context(program: Any, target: Any, *, strategy: Any = None, seed: int =
     )
 
 
+def is_too_wide(program: Any) -> bool:
+    """Return whether a kernel has more than 64 arguments, as one that joins hundreds of tensors.
+
+    MetaSchedule needs minutes to find schedules for it, and to apply one.
+    """
+    return len(program["main"].params) > _MOST_ARGUMENTS
+
+
 def design_space(program: Any, target: Any) -> list[Any]:
     """Return the sketches of a program: schedules whose sampling instructions are the knobs.
 
     There are none where a rule of MetaSchedule fails, as some do on reductions over an axis of extent 1. There are
-    none either for a kernel with more than 64 arguments, such as one that joins hundreds of tensors, because the
-    rules need minutes for it.
+    none either for a program that `is_too_wide`.
     """
-    if len(program["main"].params) > _MOST_ARGUMENTS:
+    if is_too_wide(program):
         return []
     try:
         return list(tune_context(program, target).generate_design_space())

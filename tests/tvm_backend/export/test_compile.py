@@ -28,3 +28,14 @@ def test_a_task_without_tiles_gets_a_schedule_as_well(target, as_program):
     assert (
         compiling._default_trial(as_program(a, te.compute((64,), lambda i: a[i] + 1.0, name="b")), target) is not None
     )
+
+
+def test_a_program_of_very_many_tensors_stays_as_it_is(target, as_program):
+    from functools import reduce
+    from operator import add
+
+    from tvm import te
+
+    parts = [te.placeholder((64,), name=f"a{index}") for index in range(64)]
+    joined = te.compute((64,), lambda i: reduce(add, [part[i] for part in parts]), name="b")
+    assert compiling._default_trial(as_program(*parts, joined), target) is None

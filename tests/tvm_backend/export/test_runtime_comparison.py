@@ -62,6 +62,12 @@ def test_all_start_anew_for_every_turn(comparison, monkeypatch):
         assert min(item.turns_ms) > 0 and min(item.loads_ms) > min(item.turns_ms)
 
 
+def test_no_turn_begins_after_slow_ones(comparison, monkeypatch):
+    monkeypatch.setattr(runtime_comparison, "_LONG_S", 0.0)
+    times = comparison.time(timings=3 * runtime_comparison.TIMINGS)
+    assert [len(item.turns_ms) for item in times.values()] == [1, 1]
+
+
 def test_the_memory_is_that_of_the_model_and_not_that_of_the_runtime(tmp_path):
     """A model with 40 MB of weights takes them, and less than the 100 MB and more that importing takes."""
     name = tmp_path / "big.onnx"

@@ -51,3 +51,19 @@ def test_column_n_is_in_chunk_and_lane():
     packed = pack_columns(np.arange(3 * 32).reshape(3, 32), 16)
     assert packed.shape == (2, 3, 16)
     assert packed[1, 2, 5] == 2 * 32 + 16 + 5
+
+
+def test_a_matrix_of_two_products_is_packed_once(rewritten, const):
+    matrix, made = const(32, 32), []
+
+    def build(emit, x):
+        return _OP.matmul(emit(_OP.matmul(x, matrix)), matrix)
+
+    def pack(module):
+        made.append(pack_products(module))
+        return made[0]
+
+    assert rewritten(pack, build, (5, 32)) == ["packed_matmul", "reshape", "packed_matmul", "reshape"]
+    calls = [binding.value for block in made[0]["main"].body.blocks for binding in block.bindings]
+    first, second = (call.args[1].fields[1] for call in calls if len(call.args) > 1 and hasattr(call.args[1], "fields"))
+    assert first.same_as(second)
