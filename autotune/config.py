@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from autotune import schema
+from autotune.device_settings import BoardSettings, DeviceSettings
 from autotune.errors import InvalidData, UnknownKey, WrongValue, disk_problem
 from autotune.settings import (
     BuildSettings,
     ClusterSettings,
     DaemonSettings,
-    DeviceSettings,
     ExportSettings,
     JobSettings,
     MachineSettings,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Config", "Setting", "check_job_device", "load_config"]
 
+_TARGET_KINDS = ("llvm", "cuda", "simulated")
 _DEVICE_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")  # it becomes part of the name of a lock file
 
 
@@ -41,7 +42,10 @@ def _title(text: str) -> Meta:
 
 @dataclass(frozen=True)
 class Config:
-    """All settings. Each attribute is a section of `autotune.toml`."""
+    """All settings. Each attribute is a section of `autotune.toml`.
+
+    The sections [devices.NAME] are in `boards` where their kind is `rpc`, and else in `devices`.
+    """
 
     machine: MachineSettings = field(default_factory=MachineSettings)
     job: JobSettings = field(default_factory=JobSettings)
@@ -57,6 +61,7 @@ class Config:
         Mapping[str, Annotated[DeviceSettings, _title("a section [devices.NAME]")]],
         _title("sections [devices.NAME]"),
     ] = field(default_factory=dict)
+    boards: Mapping[str, BoardSettings] = field(default_factory=dict)
 
     @classmethod
     def describe(cls) -> list[Setting]:
@@ -71,8 +76,9 @@ class Config:
     def sections(cls) -> dict[str, Any]:
         """Return the defaults of every section, by its name."""
         defaults = cls()
-        found = {name.name: getattr(defaults, name.name) for name in fields(defaults) if name.name != "devices"}
-        return {**found, "devices.NAME": DeviceSettings()}
+        found = {name.name: getattr(defaults, name.name) for name in fields(defaults)}
+        del found["devices"], found["boards"]
+        return {**found, "devices.NAME": DeviceSettings(), "devices.BOARD": BoardSettings()}
 
 
 class Setting(NamedTuple):
@@ -105,11 +111,48 @@ def load_config(path: Path) -> Config:
         raise disk_problem("read", path, error) from error
     document, text = parse(path, data)
     with name_lines(path, text, _words):
-        config = schema.convert(Config, document, exact=True, table="a section")
+        if "boards" in document:
+            raise UnknownKey(("boards",), document["boards"], tuple(Config.sections()))
+        others, boards = _split(document)
+        config = schema.convert(Config, others, exact=True, table="a section")
         _check_cpus(config.machine)
         for name, device in config.devices.items():
             _check_device(name, device, document["devices"][name], path.parent)
-        return config
+        return replace(config, boards={name: _board(name, table) for name, table in boards.items()})
+
+
+def _split(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the document without its sections of boards, and these by name.
+
+    Raises:
+        WrongValue: A section [devices.NAME] is of an unknown kind.
+    """
+    devices = document.get("devices")
+    if not isinstance(devices, Mapping):
+        return dict(document), {}
+    kinds = {name: it["kind"] for name, it in devices.items() if isinstance(it, Mapping) and "kind" in it}
+    for name, kind in kinds.items():
+        if kind not in ("simulated", "rpc"):
+            raise WrongValue(("devices", name, "kind"), "simulated or rpc", kind, repr(kind))
+    boards = {name: it for name, it in devices.items() if kinds.get(name) == "rpc"}
+    rest = {name: it for name, it in devices.items() if name not in boards}
+    return {**document, "devices": rest}, boards
+
+
+def _board(name: str, table: Mapping[str, Any]) -> BoardSettings:
+    keys = ("devices", name)
+    _check_name(name)
+    board = schema.convert(BoardSettings, table, exact=True, keys=keys, table="a section")
+    if name in _TARGET_KINDS:
+        raise InvalidData(f"[devices.{name}]: boards need another name, since {name} is a target already", keys)
+    for key in ("key", "target"):
+        if not getattr(board, key):
+            raise InvalidData(f"[devices.{name}] needs a {key}", keys)
+    try:
+        _ = board.description
+    except (ValueError, TypeError):
+        raise InvalidData(f"'target' in [devices.{name}] must be an object in JSON", (*keys, "target")) from None
+    return board
 
 
 def check_job_device(table: dict[str, Any]) -> None:
@@ -135,12 +178,17 @@ def _check_cpus(machine: MachineSettings) -> None:
 
 def _check_device(name: str, device: DeviceSettings, table: Mapping[str, Any], folder: Path) -> None:
     keys = ("devices", name)
-    if not _DEVICE_NAME.fullmatch(name):
-        raise InvalidData(f"[devices.{name}]: use up to 32 letters, digits, dashes and underscores", keys)
+    _check_name(name)
     if "kind" not in table:
-        raise InvalidData(f'[devices.{name}] needs a kind = "simulated"', keys)
+        raise InvalidData(f'[devices.{name}] needs a kind: "simulated" or "rpc"', keys)
     if device.trials and not (folder / device.trials).is_file():
         raise InvalidData(f"'trials' in [devices.{name}]: there is no file {folder / device.trials}", (*keys, "trials"))
+
+
+def _check_name(name: str) -> None:
+    if not _DEVICE_NAME.fullmatch(name):
+        fault = f"[devices.{name}]: use up to 32 letters, digits, dashes and underscores"
+        raise InvalidData(fault, ("devices", name))
 
 
 def _words(error: InvalidData) -> str:

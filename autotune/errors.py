@@ -23,6 +23,7 @@
         │   ├── StageTimeout           it ran past its time limit and was killed
         │   └── WrongResult            a kernel computes something other than its task
         ├── MachineProblem        1    this machine, as it is set up now, cannot do the work
+        │   └── BoardProblem           a board that is measured on over RPC does not work now
         ├── VerificationError     1    a compiled model computes something other than the original
         ├── UnsupportedVersion    1    a library has a version that was never tested
         ├── DaemonRunning         75   another daemon serves this workspace (EX_TEMPFAIL: try again later)
@@ -42,6 +43,7 @@ __all__ = [
     "BadInput",
     "BadState",
     "BadTarget",
+    "BoardProblem",
     "Busy",
     "ConfigError",
     "DaemonRunning",
@@ -200,6 +202,10 @@ class MachineProblem(AutotuneError):
 
     The message says what helps. The work is tried again later.
     """
+
+
+class BoardProblem(MachineProblem):
+    """A board, or its tracker, does not work now: no stage and no candidate is to blame. The board is set aside."""
 
 
 class VerificationError(AutotuneError):

@@ -17,6 +17,7 @@ ReasonKind = Literal[
     WaitTopic,
     EndReason,
     "no-device",
+    "device-aside",
     "no-node",
     "unusable-files",
     "unfit-machine",
@@ -38,6 +39,7 @@ _SENTENCES: dict[ReasonKind, str] = {
     "task": "waits for another job that tunes the same tasks",
     "device": "waits for {device} to measure on",
     "no-device": "needs {device}, and this machine has none",
+    "device-aside": "waits for {device}: {detail}",
     "no-node": "waits for a node of the cluster{because}",
     "window": "waits for the window at {opens}",
     "lease": "{resources} in use by {holders}",
@@ -66,6 +68,7 @@ _TOPICS: dict[ReasonKind, WaitTopic] = {
     "task": "task",
     "device": "device",
     "no-device": "device",
+    "device-aside": "device",
     "no-node": "cpu",
     "window": "window",
     "lease": "lease",
@@ -122,6 +125,8 @@ def sentence(reason: Reason | None) -> str:
 
 def _device_name(kind: str) -> str:
     names = {"": "a device", "cpu": "all CPUs", "simulated": "a simulated device"}
+    if kind.startswith("rpc-"):
+        return f"a board of [devices.{kind[4:]}]"
     return names.get(kind, f"a {kind.upper()} device")
 
 

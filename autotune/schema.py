@@ -216,3 +216,20 @@ def _bound(meta: Meta | None, value: float) -> str:
     if meta.le is not None and value > meta.le < _LARGEST:
         return f"at most {meta.le:g}"
     return "a finite number below 2^63"  # an infinity, or NaN, which is below and above nothing
+
+
+def at_least(least: float, description: str) -> Meta:
+    """Describe a number with a lower bound."""
+    return number(least, description=description)
+
+
+def share(description: str, least: float = 0.0) -> Meta:
+    """Describe a number up to 1."""
+    return number(least, 1.0, description)
+
+
+def text(description: str, pattern: str | None = None, title: str | None = None) -> Meta:
+    """Describe a text that has to match a pattern; `title` says what that is."""
+    import msgspec
+
+    return msgspec.Meta(pattern=pattern, title=title, description=description)

@@ -9,18 +9,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from autotune import schema
-
-if TYPE_CHECKING:
-    from msgspec import Meta
+from autotune.schema import at_least, share, text, whole_number
 
 __all__ = [
     "BuildSettings",
     "ClusterSettings",
     "DaemonSettings",
-    "DeviceSettings",
     "ExportSettings",
     "JobSettings",
     "MachineSettings",
@@ -35,45 +31,27 @@ _SHARED_LOCKS = Path("/tmp/autotune-locks")
 _HOURS = r"^((([01]?\d|2[0-3]):[0-5]\d)-(([01]?\d|2[0-3]):[0-5]\d))?\Z"
 
 
-def _whole(least: int, description: str) -> Meta:
-    return schema.whole_number(least, description)
-
-
-def _number(least: float, description: str) -> Meta:
-    return schema.number(least, description=description)
-
-
-def _share(description: str, least: float = 0.0) -> Meta:
-    return schema.number(least, 1.0, description)
-
-
-def _text(description: str, pattern: str | None = None, title: str | None = None) -> Meta:
-    import msgspec
-
-    return msgspec.Meta(pattern=pattern, title=title, description=description)
-
-
 @dataclass(frozen=True)
 class MachineSettings:
     """What tuning may use of this machine."""
 
     cpu_slots: Annotated[
-        int, _whole(0, "The number of CPUs that tuning may use. 0: all CPUs that the process may run on.")
+        int, whole_number(0, "The number of CPUs that tuning may use. 0: all CPUs that the process may run on.")
     ] = 0
     measure_cpus: Annotated[
         int,
-        _whole(
+        whole_number(
             0,
             "How many of these CPUs are kept for measurements on the CPU. Other stages run on the rest meanwhile."
             " 0: none; a measurement waits until all CPUs are free and takes them all.",
         ),
     ] = 0
     lock_dir: Annotated[
-        str, _text("The folder of the locks that all users of the machine share. Empty: `/tmp/autotune-locks`.")
+        str, text("The folder of the locks that all users of the machine share. Empty: `/tmp/autotune-locks`.")
     ] = ""
     simulated_cpus: Annotated[
         int,
-        _whole(
+        whole_number(
             0,
             "The number of simulated CPUs. With them, jobs run on simulated devices only and lease no real CPU."
             " 0: real CPUs.",
@@ -81,7 +59,7 @@ class MachineSettings:
     ] = 0
     memory_limit_mb: Annotated[
         int,
-        _whole(
+        whole_number(
             0,
             "The memory that a stage may use, and each of its candidates, in MiB. 0: a part of 80% of the machine's"
             " memory, in proportion to the stage's CPUs, and at least 2048.",
@@ -109,19 +87,20 @@ class JobSettings:
 
     trials: Annotated[
         int,
-        _whole(
+        whole_number(
             0,
             "The budget of a job, in trials. 0: what its tasks seem to need, and less when more would gain little."
             " `submit --trials auto` says the same.",
         ),
     ] = 0
-    trials_per_round: Annotated[int, _whole(1, "The number of trials in one round of a task.")] = 8
+    trials_per_round: Annotated[int, whole_number(1, "The number of trials in one round of a task.")] = 8
     patience: Annotated[
-        int, _whole(0, "A task has converged after this many rounds without an improvement. 0: it never converges.")
+        int,
+        whole_number(0, "A task has converged after this many rounds without an improvement. 0: it never converges."),
     ] = 8
     min_gain: Annotated[
         float,
-        _number(
+        at_least(
             0.0,
             "The smallest improvement that counts for `patience`, as a share of the task's best time."
             " 0.01: a trial must be 1% faster.",
@@ -133,9 +112,9 @@ class JobSettings:
 class SubmitSettings:
     """Reading a model when it is submitted. A process of its own does it."""
 
-    timeout_s: Annotated[float, _number(1.0, "The time after which that process is killed, in seconds.")] = 1800.0
+    timeout_s: Annotated[float, at_least(1.0, "The time after which that process is killed, in seconds.")] = 1800.0
     memory_share: Annotated[
-        float, _share("The memory that it may use, as a share of the machine's memory.", least=0.01)
+        float, share("The memory that it may use, as a share of the machine's memory.", least=0.01)
     ] = 0.8
 
 
@@ -149,37 +128,35 @@ class SearchSettings:
 
     strategy: Annotated[
         str,
-        _text("The search strategy of jobs that are submitted without `--strategy`. See docs/reference/strategies.md."),
+        text("The search strategy of jobs that are submitted without `--strategy`. See docs/reference/strategies.md."),
     ] = "beam"
     sampler: Annotated[
         Literal["", "greedy", "adaptive"],
-        _text("How a batch is picked from what the strategy found: `greedy` or `adaptive`. Empty: the strategy's own."),
+        text("How a batch is picked from what the strategy found: `greedy` or `adaptive`. Empty: the strategy's own."),
     ] = ""
     synthesis: Annotated[
         bool,
-        _text(
+        text(
             "What the sampler `adaptive` does where it picks a configuration that was measured before. True: it takes"
             " the one that has the most frequent value of every knob. False: the next nearest of the cluster."
         ),
     ] = True
     prior: Annotated[
         bool,
-        _text(
-            "Whether a job's cost model starts from the one that comes with autotune. False: it starts from nothing."
-        ),
+        text("Whether a job's cost model starts from the one that comes with autotune. False: it starts from nothing."),
     ] = True
-    population: Annotated[int, _whole(1, "The largest number of candidates in one generation.")] = 96
-    generations: Annotated[int, _whole(0, "The number of generations in one search.")] = 3
-    init_unmeasured: Annotated[int, _whole(0, "The least number of new random candidates in the first generation.")] = (
-        24
-    )
+    population: Annotated[int, whole_number(1, "The largest number of candidates in one generation.")] = 96
+    generations: Annotated[int, whole_number(0, "The number of generations in one search.")] = 3
+    init_unmeasured: Annotated[
+        int, whole_number(0, "The least number of new random candidates in the first generation.")
+    ] = 24
     mutation_probability: Annotated[
-        float, _share("The probability that a candidate is mutated, rather than copied, into the next generation.")
+        float, share("The probability that a candidate is mutated, rather than copied, into the next generation.")
     ] = 0.85
     epsilon: Annotated[
-        float, _share("The share of each batch that is picked at random, whatever the cost model predicts.")
+        float, share("The share of each batch that is picked at random, whatever the cost model predicts.")
     ] = 0.05
-    timeout_s: Annotated[float, _number(0.1, "The time after which a search is killed, in seconds.")] = 600.0
+    timeout_s: Annotated[float, at_least(0.1, "The time after which a search is killed, in seconds.")] = 600.0
 
 
 @dataclass(frozen=True)
@@ -187,9 +164,11 @@ class BuildSettings:
     """The build stage, which compiles candidates."""
 
     timeout_s: Annotated[
-        float, _number(0.1, "The time after which the build of one candidate is killed, in seconds.")
+        float, at_least(0.1, "The time after which the build of one candidate is killed, in seconds.")
     ] = 20.0
-    parallel: Annotated[int, _whole(1, "The number of candidates that one build stage compiles at the same time.")] = 1
+    parallel: Annotated[
+        int, whole_number(1, "The number of candidates that one build stage compiles at the same time.")
+    ] = 1
 
 
 @dataclass(frozen=True)
@@ -197,35 +176,37 @@ class MeasureSettings:
     """The measure stage, which times candidates on the target device."""
 
     repeats: Annotated[
-        int, _whole(1, "The number of timings of a candidate. One that is clearly slower than the best gets fewer.")
+        int,
+        whole_number(1, "The number of timings of a candidate. One that is clearly slower than the best gets fewer."),
     ] = 5
-    min_repeat_ms: Annotated[int, _whole(0, "The shortest duration of one timing, in milliseconds.")] = 10
-    warmup: Annotated[int, _whole(0, "The number of runs before the first timing.")] = 1
+    min_repeat_ms: Annotated[int, whole_number(0, "The shortest duration of one timing, in milliseconds.")] = 10
+    warmup: Annotated[int, whole_number(0, "The number of runs before the first timing.")] = 1
     timeout_s: Annotated[
-        float, _number(0.1, "The time after which the measurement of one candidate is killed, in seconds.")
+        float, at_least(0.1, "The time after which the measurement of one candidate is killed, in seconds.")
     ] = 20.0
     threads: Annotated[
-        int, _whole(0, "The number of threads that a candidate runs on. 0: one for each CPU of a measurement.")
+        int, whole_number(0, "The number of threads that a candidate runs on. 0: one for each CPU of a measurement.")
     ] = 0
     disturbed_again: Annotated[
-        int, _whole(0, "The number of times a measurement on the CPU is repeated when other programs disturbed it.")
+        int,
+        whole_number(0, "The number of times a measurement on the CPU is repeated when other programs disturbed it."),
     ] = 2
     gpu_spin_up_ms: Annotated[
         int,
-        _whole(
+        whole_number(
             0, "The time for which a GPU is kept busy before its first timing, in milliseconds: idle ones are slow."
         ),
     ] = 200
     gpu_cold_cache: Annotated[
         bool,
-        _text(
+        text(
             "Whether a GPU's L2 cache is overwritten before each run of a candidate. Its launch is then timed with it,"
             " some 3 microseconds."
         ),
     ] = False
     verify: Annotated[
         bool,
-        _text(
+        text(
             "Whether a candidate that would be the best of its task is first checked against the unscheduled task, on"
             " random inputs."
         ),
@@ -236,7 +217,7 @@ class MeasureSettings:
 class TrainSettings:
     """The train stage, which updates the cost model."""
 
-    timeout_s: Annotated[float, _number(0.1, "The time after which a training is killed, in seconds.")] = 300.0
+    timeout_s: Annotated[float, at_least(0.1, "The time after which a training is killed, in seconds.")] = 300.0
 
 
 @dataclass(frozen=True)
@@ -245,49 +226,52 @@ class ExportSettings:
 
     tolerance: Annotated[
         float,
-        _number(
+        at_least(
             0.0,
             "The largest error that is allowed between an output of the compiled model and that of the model as"
             " submitted, relative to the output's largest value.",
         ),
     ] = 1e-3
-    repeats: Annotated[int, _whole(1, "The number of timings of the whole model.")] = 20
+    repeats: Annotated[int, whole_number(1, "The number of timings of the whole model.")] = 20
     contenders: Annotated[
         int,
-        _whole(1, "How many of the best candidates of a task are timed again before one is chosen. 1: none is."),
+        whole_number(1, "How many of the best candidates of a task are timed again before one is chosen. 1: none is."),
     ] = 3
-    timeout_s: Annotated[float, _number(0.1, "The time after which an export is killed, in seconds.")] = 3600.0
+    timeout_s: Annotated[float, at_least(0.1, "The time after which an export is killed, in seconds.")] = 3600.0
 
 
 @dataclass(frozen=True)
 class DaemonSettings:
     """The daemon, which runs the queue."""
 
-    poll_s: Annotated[float, _number(0.01, "The longest time between two looks at the queue, in seconds.")] = 0.5
+    poll_s: Annotated[float, at_least(0.01, "The longest time between two looks at the queue, in seconds.")] = 0.5
     attempts: Annotated[
-        int, _whole(1, "How often a stage is tried before its task is set aside. The job goes on with its other tasks.")
+        int,
+        whole_number(
+            1, "How often a stage is tried before its task is set aside. The job goes on with its other tasks."
+        ),
     ] = 3
     policy: Annotated[
         Literal["predictive", "interleave", "sequential", "uncoordinated"],
-        _text("The policy that picks the next stages. See docs/reference/policies.md."),
+        text("The policy that picks the next stages. See docs/reference/policies.md."),
     ] = "predictive"
     window: Annotated[
         str,
-        _text(
+        text(
             "The hours in which stages may run, such as `22:00-07:00`, in local time. Empty: always.",
             _HOURS,
             "hours such as 22:00-07:00, or empty",
         ),
     ] = ""
     on_end_timeout_s: Annotated[
-        float, _number(1.0, "The time after which the command of `submit --on-end` is killed, in seconds.")
+        float, at_least(1.0, "The time after which the command of `submit --on-end` is killed, in seconds.")
     ] = 600.0
     worker_stages: Annotated[
-        int, _whole(0, "The number of stages after which a worker process is replaced. 0: it never is.")
+        int, whole_number(0, "The number of stages after which a worker process is replaced. 0: it never is.")
     ] = 1000
     log_mb: Annotated[
         int,
-        _whole(
+        whole_number(
             1,
             "The size of a log of the daemon or of a worker in `logs/`, in megabytes, at which it goes on in an empty"
             " file. What was there is kept as `NAME.1` until then.",
@@ -295,7 +279,7 @@ class DaemonSettings:
     ] = 10
     stop_grace_s: Annotated[
         float,
-        _number(0.0, "The time that workers get to finish their stages when the daemon is told to stop, in seconds."),
+        at_least(0.0, "The time that workers get to finish their stages when the daemon is told to stop, in seconds."),
     ] = 30.0
 
 
@@ -305,52 +289,19 @@ class ClusterSettings:
 
     engine: Annotated[
         Literal["", "ray"],
-        _text("What runs stages on other machines: `ray`. Empty: stages run on this machine."),
+        text("What runs stages on other machines: `ray`. Empty: stages run on this machine."),
     ] = ""
     address: Annotated[
         str,
-        _text(
+        text(
             "The address of the Ray cluster: `ray://HOST:PORT`, or on a machine that is one of its nodes `HOST:PORT` or"
             " `auto`."
         ),
     ] = "auto"
     node_timeout_s: Annotated[
         float,
-        _number(
+        at_least(
             1.0,
             "The time after which a node that does not answer is lost, in seconds. Its stages run elsewhere.",
         ),
     ] = 30.0
-
-
-@dataclass(frozen=True)
-class DeviceSettings:
-    """A simulated device called NAME, for tests and for trying out policies.
-
-    Stages for it take time but use no CPU. Jobs run on it that are submitted with `--target simulated`. `search_s` to
-    `train_s` are the mean durations of stages with a full batch.
-    """
-
-    kind: Annotated[
-        Literal["simulated"], _text("What the device is. It has no default: each device must say `simulated`.")
-    ] = "simulated"
-    search_s: Annotated[float, _number(0.0, "The duration of a search, in seconds.")] = 10.0
-    build_s: Annotated[float, _number(0.0, "The duration of a build, in seconds.")] = 15.0
-    measure_s: Annotated[float, _number(0.0, "The duration of a measurement, in seconds.")] = 3.0
-    train_s: Annotated[float, _number(0.0, "The duration of a training, in seconds.")] = 1.0
-    spread: Annotated[
-        float,
-        _number(
-            0.0,
-            "The spread of durations: the standard deviation of their logarithm, which is close to the relative"
-            " standard deviation while it is small. 0: all durations are the mean.",
-        ),
-    ] = 0.0
-    speed: Annotated[float, _number(0.001, "All durations are divided by this.")] = 1.0
-    trials: Annotated[
-        str,
-        _text(
-            "The path of a tuning log, from the workspace. Measurements give the times that are in it. Empty: times"
-            " are drawn at random."
-        ),
-    ] = ""

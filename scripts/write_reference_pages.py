@@ -18,6 +18,7 @@ import typer
 from autotune import api, cli, errors, reasons, strategies
 from autotune.planning import policies
 from autotune.storage import formats, paths
+from autotune.storage.confirmation import Confirmation
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 BAR = "\\|"  # in a cell of a table
@@ -178,7 +179,9 @@ def _sentence(kind: Any) -> str:
 def files() -> str:
     """Return the page of the files of a workspace, and their formats."""
     tree = (paths.__doc__ or "").partition("\n\n")[2]
-    written = [each for each in vars(formats).values() if inspect.isclass(each) and hasattr(each, "FORMAT")]
+    written = [
+        each for each in (*vars(formats).values(), Confirmation) if inspect.isclass(each) and hasattr(each, "FORMAT")
+    ]
     rows = (f"| `{each.FORMAT[0]}` | {each.FORMAT[1]} | {_first(each)} |" for each in written)
     return "\n".join(
         [

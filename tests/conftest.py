@@ -14,6 +14,8 @@ from autotune.storage import formats
 from autotune.storage.formats import Control, InputSpec, JobSpec, JobState, StageFile, TaskSpec
 from autotune.storage.paths import JobPaths, Workspace
 
+from .rpc_lab import Lab
+
 TARGETS: dict[str, dict[str, Any]] = {
     "llvm": {"kind": "llvm", "mcpu": "x86-64", "num-cores": 1},
     "cuda": {"kind": "cuda", "arch": "sm_90"},
@@ -36,6 +38,23 @@ def torch() -> Any:
     return pytest.importorskip(
         "torch", reason="NO TORCH: models of PyTorch were not tried; pip install 'autotune[torch]'"
     )
+
+
+@pytest.fixture(scope="session")
+def _lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A running tracker of TVM's RPC: it takes seconds to start."""
+    pytest.importorskip("tornado", reason="NO TORNADO: boards were not tried; pip install 'autotune[rpc]'")
+    lab = Lab(tmp_path_factory.mktemp("lab"))
+    lab.start_tracker()
+    yield lab
+    lab.close()
+
+
+@pytest.fixture
+def lab(_lab: Lab) -> Iterator[Lab]:
+    """The tracker without servers."""
+    yield _lab
+    _lab.kill(*_lab.servers)
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from autotune.config import Config, load_config
+from autotune.device_settings import BoardSettings, DeviceSettings
 from autotune.errors import ConfigError, DiskProblem
-from autotune.settings import DeviceSettings
 
 
 @pytest.fixture
@@ -159,21 +159,50 @@ def _toml(value: object) -> str:
 
 def test_every_setting_is_described_and_its_default_is_accepted(path: Path) -> None:
     described = Config.describe()
-    lines = [f"{s.section}.{s.key} = {_toml(s.default)}" for s in described]
+    needed = {"key": "box", "target": "{}"}
+    lines = [f"{s.section}.{s.key} = {_toml(s.default or needed.get(s.key, s.default))}" for s in described]
     path.write_text("\n".join(lines))
-    assert load_config(path) == Config(devices={"NAME": DeviceSettings()})
+    boards = {"BOARD": BoardSettings(key="box", target="{}")}
+    assert load_config(path) == Config(devices={"NAME": DeviceSettings()}, boards=boards)
     assert all(setting.doc and "\n" not in setting.doc for setting in described)
     assert len(described) == sum(
         len(dataclasses.fields(getattr(Config(), section.name)))
         for section in dataclasses.fields(Config)
-        if section.name != "devices"
-    ) + len(dataclasses.fields(DeviceSettings))
+        if section.name not in ("devices", "boards")
+    ) + len(dataclasses.fields(DeviceSettings)) + len(dataclasses.fields(BoardSettings))
 
 
 def test_a_number_below_its_bound_is_refused_for_every_numeric_setting(path: Path) -> None:
     for setting in Config.describe():
         if not isinstance(setting.default, (bool, str)):
-            assert "must be at least" in refusal(path, f"{setting.section}.{setting.key} = -1\n")
+            kind = 'devices.BOARD.kind = "rpc"\n' if setting.section == "devices.BOARD" else ""
+            assert "must be at least" in refusal(path, f"{kind}{setting.section}.{setting.key} = -1\n")
+
+
+BOARD = '[devices.phone]\nkind = "rpc"\nkey = "rk3588"\n'
+TARGET = """target = '{"kind": "llvm", "num-cores": 4}'\n"""
+
+
+def test_boards_are_sections_of_devices(path: Path) -> None:
+    path.write_text(BOARD + TARGET + '[devices.gpu]\nkind = "simulated"\n')
+    config = load_config(path)
+    assert set(config.devices) == {"gpu"} and config.boards["phone"].description["num-cores"] == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (BOARD, "1: [devices.phone] needs a target"),
+        (BOARD + "target = 'llvm'\n", "4: 'target' in [devices.phone] must be an object in JSON"),
+        (BOARD + TARGET + "speed = 2.0\n", "5: unknown key 'speed' in [devices.phone]"),
+        (BOARD + TARGET + 'tracker = "lab"\n', "5: 'tracker' in [devices.phone] must be HOST:PORT, not 'lab'"),
+        (BOARD.replace("phone", "cuda") + TARGET, "1: [devices.cuda]: boards need another name"),
+        (BOARD.replace("rk3588", "a b") + TARGET, "3: 'key' in [devices.phone] must be letters, digits"),
+        ("[boards.phone]\ncount = 2\n", "1: unknown section [boards]"),
+    ],
+)
+def test_wrong_sections_of_boards_are_refused(path: Path, text: str, said: str) -> None:
+    assert refusal(path, text).startswith(f"autotune.toml:{said}")
 
 
 def test_measurements_must_leave_a_cpu_for_other_stages(path: Path) -> None:
@@ -193,8 +222,8 @@ class TestDevices:
     @pytest.mark.parametrize(
         ("text", "fault"),
         [
-            ("[devices.a]\nbuild_s = 1\n", '1: [devices.a] needs a kind = "simulated"'),
-            ("[devices.a]\nkind = 'cuda'\n", "2: 'kind' in [devices.a] must be one of simulated, not 'cuda'"),
+            ("[devices.a]\nbuild_s = 1\n", '1: [devices.a] needs a kind: "simulated" or "rpc"'),
+            ("[devices.a]\nkind = 'cuda'\n", "2: 'kind' in [devices.a] must be simulated or rpc, not 'cuda'"),
             (
                 "[devices.a]\nkind = 'simulated'\nbuild = 1\n",
                 "3: unknown key 'build' in [devices.a]; did you mean 'build_s'?",

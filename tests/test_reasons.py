@@ -20,6 +20,7 @@ OPENS = datetime(2026, 1, 10, 22, 0).timestamp()
         (Reason("device", device="cpu"), "waits for all CPUs to measure on"),
         (Reason("device", device="cuda"), "waits for a CUDA device to measure on"),
         (Reason("device", device="simulated"), "waits for a simulated device to measure on"),
+        (Reason("device-aside", device="rpc-phone", detail="x"), "waits for a board of [devices.phone]: x"),
         (Reason("no-device", device="cuda"), "needs a CUDA device, and this machine has none"),
         (Reason("window", opens_at=OPENS), "waits for the window at 22:00"),
         (Reason("lease", resources=("cpu-0", "cuda:1")), "cpu-0, cuda:1 in use by others"),

@@ -46,7 +46,8 @@ def submit(
 
     Args:
         model: The path of an ONNX file or of what `torch.export.save` wrote, or an `onnx.ModelProto`.
-        target: `llvm` for the CPU of this machine, `cuda`, `simulated`, or a target in JSON.
+        target: `llvm` for the CPU of this machine, `cuda`, `simulated`, the name of boards in autotune.toml, or a
+            target in JSON.
         trials: How many trials the job may spend. `auto` is what its tasks seem to need, and fewer when more would gain
             little. 0 stands for what autotune.toml says, which is `auto` unless it has a number.
         name: The name of the job; empty for the name of the file, or of the graph.

@@ -18,7 +18,9 @@ from autotune.commands.pins import clashes
 from autotune.commands.terminal import tell, workspace_of
 from autotune.config import Config, load_config
 from autotune.daemon import capacity
-from autotune.errors import AutotuneError
+from autotune.device_settings import BoardSettings
+from autotune.errors import AutotuneError, BoardProblem
+from autotune.machine import boards
 from autotune.machine.gpus import CudaDevice, cuda_devices
 from autotune.machine.hardware import cpu_model, lent_cpus
 from autotune.machine.platform import check_platform
@@ -73,6 +75,7 @@ def examine(workspace: Workspace) -> list[Finding]:
         _cpus(config),
         *_survey(config),
         *_cuda(),
+        *_boards(config),
         *_simulated(config),
         _daemon(workspace),
     ]
@@ -198,6 +201,40 @@ def _simulated(config: Config | None) -> list[Finding]:
         return []
     real = "the real CPUs" if not config.machine.simulated_cpus else f"{config.machine.simulated_cpus} simulated CPUs"
     return [Finding(True, False, f"{SIMULATED}:{name}, which does not exist, with {real}") for name in config.devices]
+
+
+def _boards(config: Config | None) -> list[Finding]:
+    """What can be compiled for each kind of board, and what its tracker says."""
+    if config is None:
+        return []
+    trackers = sorted({board.tracker for board in config.boards.values()})
+    return [
+        *(_exposed(tracker) for tracker in trackers if not boards.is_loopback(tracker)),
+        *(_judged(False, partial(_board, name, board)) for name, board in config.boards.items()),
+    ]
+
+
+def _exposed(tracker: str) -> Finding:
+    return Finding(
+        False,
+        False,
+        f"the tracker {tracker} is not on this machine: TVM's RPC has no authentication, so whoever reaches it or a"
+        " board can run code there; keep them in a private network, or use a tunnel",
+    )
+
+
+def _board(name: str, board: BoardSettings) -> str:
+    from autotune.tvm_backend.kernels.probe import check_cross_build
+    from autotune.tvm_backend.load import load_tvm
+    from autotune.tvm_backend.target import resolve_target
+
+    load_tvm("llvm")
+    check_cross_build(resolve_target(board.target, 1, board.key).description)
+    found = boards.counts(board)
+    if not found.known:
+        raise BoardProblem(f"[devices.{name}]: the tracker {board.tracker} knows no board with the key {board.key!r}")
+    waiting = f", {found.pending} requests wait for one" if found.pending else ""
+    return f"[devices.{name}]: {found.known} boards at the tracker {board.tracker}, {found.free} free{waiting}"
 
 
 def _daemon(workspace: Workspace) -> Finding:

@@ -17,11 +17,12 @@ from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, StorageError, disk_problem
 from autotune.processes.messages import ExportRequest
 from autotune.storage.atomic import make_folders
-from autotune.storage.formats import SIMULATED
+from autotune.storage.formats import SIMULATED, JobSpec
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export.files import foreign_files
 from autotune.tvm_backend.export.source.folder import FOLDER, edited
+from autotune.tvm_backend.target import check_board_job
 from autotune.workers import oneshot
 
 
@@ -52,11 +53,16 @@ def export(
     Raises:
         VerificationError: The outputs differ from those of the model as submitted. Nothing was written.
         BadState: The job is for a simulated device.
+        BoardProblem: The job is for boards, and none can be used now.
+        MachineProblem: The job is for boards that autotune.toml does not have.
         BadInput: `output` is not a folder that can be written to, or it has the user's own files of the same names. Or
             `inputs` do not fit the model. Or `source` was asked for and the target is a GPU.
         ModelError: `source` was asked for, and the model has something that cannot be written as source.
     """
-    _check_exportable(paths, source)
+    spec = _check_exportable(paths, source)
+    board = config.boards.get(spec.board)
+    if spec.board:
+        check_board_job(spec.target, spec.target_key, spec.board, board)
     _check_output(output, source)
     for file in inputs:
         if not file.is_file():
@@ -68,13 +74,14 @@ def export(
         output=str(output.absolute()),
         cpus=lent.shared_cpus,
         measure_cpus=lent.cpu_device,
-        threads=capacity.threads(config),
+        threads=int(spec.target["num-cores"]) if board else capacity.threads(config),
         lock_folder=str(config.machine.lock_folder),
         tolerance=config.export.tolerance,
         turns=config.export.repeats,
-        contenders=config.export.contenders,
+        contenders=1 if board else config.export.contenders,
         inputs=tuple(str(file.absolute()) for file in inputs),
         source=source,
+        board=board,
     )
     report = oneshot.export_model(request, config.export.timeout_s, progress).report
     with contextlib.suppress(StorageError):  # the library is written, which is what was asked for
@@ -82,15 +89,18 @@ def export(
     return report
 
 
-def _check_exportable(paths: JobPaths, source: bool) -> None:
+def _check_exportable(paths: JobPaths, source: bool) -> JobSpec:
     spec = read_spec(paths)
     kind = spec.target_kind
     if kind == SIMULATED:
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
     if source and kind != "llvm":
         raise BadInput(f"--source is for CPUs; {paths.folder.name} was tuned for {kind}")
+    if source and spec.board:
+        raise BadInput(f"--source is for the CPUs of this machine; {paths.folder.name} was tuned for boards")
     if source and spec.entries:
         raise BadInput(f"--source is for one set of shapes; {paths.folder.name} has {len(spec.entries)}")
+    return spec
 
 
 def _check_output(output: Path, source: bool) -> None:

@@ -119,7 +119,7 @@ def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
         id=spec.id,
         name=spec.name,
         model=spec.model,
-        target=spec.target_kind,
+        target=spec.board or spec.target_kind,
         state=shown,
         reason=sentence(reason),
         trials_done=state.trials_done,
@@ -203,6 +203,7 @@ def daemon_json(daemon: DaemonInfo) -> dict[str, Any]:
         "resources": [formats.to_json(item) for item in resources(daemon)],
         "waits": {job: sentence(reason) for job, reason in daemon.waits.items()},
         "nodes": [{"name": it.name, "state": it.state, "detail": it.detail} for it in daemon.nodes],
+        "aside": [formats.to_json(item) for item in daemon.aside],
     }
 
 

@@ -31,10 +31,12 @@ def read_model(
         StageTimeout: It took longer than `[submit] timeout_s`.
     """
     _check_file(submission.model)
-    _check_target(submission.target, config)
+    board = config.boards.get(submission.target)
+    target = board.target if board else submission.target
+    _check_target(target, config)
     request = ImportRequest(
         model=str(submission.model.absolute()),
-        target=submission.target,
+        target=target,
         threads=capacity.threads(config),
         cpus=capacity.cpus(config).shared_cpus,
         lock_folder=str(config.machine.lock_folder),
@@ -42,6 +44,7 @@ def read_model(
         values=dict(submission.values),
         winograd=submission.winograd,
         folder=None if folder is None else str(folder.absolute()),
+        board=board.key if board else "",
     )
     limits = config.submit
     try:
@@ -69,7 +72,12 @@ def _check_file(path: Path) -> None:
 
 def _check_target(target: str, config: Config) -> None:
     """Check that a workspace with simulated CPUs gets no real job: it has nothing to measure it on."""
-    if target_kind(target) != SIMULATED and config.machine.simulated_cpus:
+    try:
+        kind = target_kind(target)
+    except BadTarget as error:
+        names = ", ".join(config.boards)
+        raise BadTarget(f"{error}; or the name of boards: {names}" if names else str(error)) from None
+    if kind != SIMULATED and config.machine.simulated_cpus:
         raise BadTarget(
             f"target {target!r}: the CPUs of this workspace are simulated ([machine] simulated_cpus),"
             " so it takes jobs for --target simulated only"

@@ -115,7 +115,8 @@ def queue(
     if daemon is None or not (daemon.cpus or daemon.nodes):
         return table
     busy = [Text(f"the machine is busy: in a measurement {one_line(daemon.busy)}")] if daemon.busy else []
-    return Group(table, "", resources(daemon), *map(Text, absent_nodes(daemon)), *busy)
+    absent = [*absent_nodes(daemon), *boards_aside(daemon)]
+    return Group(table, "", resources(daemon), *map(Text, absent), *busy)
 
 
 def _queue(jobs: Sequence[JobStatus], longest: int, sparks: Mapping[int, str] | None) -> Table:
@@ -194,6 +195,12 @@ def absent_nodes(daemon: DaemonInfo) -> list[str]:
     """Return a line for each node of the cluster that runs no stages, which says why."""
     absent = (node for node in daemon.nodes if node.state != "serving")
     return [one_line(f"node {node.name} is {node.state}{': ' + node.detail if node.detail else ''}") for node in absent]
+
+
+def boards_aside(daemon: DaemonInfo) -> list[str]:
+    """Return a line for each board that is set aside, which says why and until when."""
+    at = {it.device: time.strftime("%H:%M:%S", time.localtime(it.until)) for it in daemon.aside}
+    return [one_line(f"{it.device} is set aside until {at[it.device]}: {it.reason}") for it in daemon.aside]
 
 
 def resources(daemon: DaemonInfo) -> Table:
@@ -284,7 +291,7 @@ def report(found: dict[str, Any], output: str) -> str:
         *([f"the model as submitted moves by {moves:.2g} with the last bit of its inputs"] if moves else []),
         *([_loading(found)] if "load_ms" in found else []),
         f"wrote {output}: model.so, report.json, run.py"
-        + (", cpp/" if found["target"]["kind"] == "llvm" else "")
+        + (", cpp/" if found["target"]["kind"] == "llvm" and not found.get("board") else "")
         + (", source/" if found.get("source") else ""),
     ]
     return "\n".join(lines)
@@ -294,12 +301,17 @@ def _latencies(found: dict[str, Any]) -> list[str]:
     """Return the lines with the latencies at one set of shapes."""
     latency = found["latency"]
     runtime = found.get("reference", "onnxruntime")
+    ours = [
+        f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning",
+        f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms   {_times(latency, 'untuned_ms')} as fast as untuned",
+    ]
+    if f"{runtime}_ms" not in latency:
+        return [*ours, f"timed on a board; {title(runtime)} was not timed there"]
     reference_ms, (_, low, high) = latency[f"{runtime}_ms"], found[f"share_of_{runtime}"]
     share = f"{latency['tuned_ms'] / reference_ms:.2f} of it"
     spread = f"({low:.2f} to {high:.2f} in {found['processes']} processes of each)"
     return [
-        f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning",
-        f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms   {_times(latency, 'untuned_ms')} as fast as untuned",
+        *ours,
         f"{title(runtime):>12}  {reference_ms:10.3f} ms   tuned takes {share} {spread}",
     ]
 

@@ -42,7 +42,7 @@ def resubmit_here(workspace: Workspace, config: Config, paths: JobPaths, progres
     ended = effective_state(read_control(paths), read_state(paths))
     if ended in ("done", "cancelled"):
         raise BadState(f"cannot retry job {paths.id} here: it is {ended}")
-    if spec.target_kind == SIMULATED or belongs_here(spec.target, spec.target_key):
+    if spec.target_kind == SIMULATED or spec.board or belongs_here(spec.target, spec.target_key):
         raise BadState(f"cannot retry job {paths.id} here: it was submitted on this machine; retry it without --here")
     check_model(paths, spec)
     found = submit.submit(workspace, config, _submission(paths, spec), progress)

@@ -110,7 +110,7 @@ def _publish(
         name = _name(workspace, submission)
         spec = _spec(workspace, config, submission, imported, id, name)
         _write(workspace, incoming, spec)
-        _note_device(workspace, spec)
+        _note_device(workspace, config, spec)
         atomic.publish_folder(incoming.folder, workspace.job(id, spec.name).folder)
     return spec
 
@@ -122,9 +122,9 @@ def _name(workspace: Workspace, submission: Submission) -> str:
     return submission.name
 
 
-def _note_device(workspace: Workspace, spec: JobSpec) -> None:
+def _note_device(workspace: Workspace, config: Config, spec: JobSpec) -> None:
     """Write down, beside the tuning logs, on what kind of device their trials are measured."""
-    kind = device_kind(spec.target)
+    kind = device_kind(spec.target, board=config.boards[spec.board].key if spec.board else "")
     if kind.key == spec.target_key:
         note(workspace, kind)
 
@@ -157,6 +157,9 @@ def _spec(
     logs = [workspace.tuning_log(key, task.hash).records for task in imported.tasks]
     if config.cluster.engine and submission.stop_at_ms is not None:
         raise BadInput("--stop-at times the whole model on this machine; leave [cluster] engine empty for it")
+    board = submission.target if submission.target in config.boards else ""
+    if board and submission.stop_at_ms is not None:
+        raise BadInput("--stop-at times the whole model on this machine, and not on boards; leave it out")
     known = tuple(len(TuningLog(log).entries()) for log in logs)
     trials, automatic = trials_of(submission.trials, config.job.trials, imported.tasks, known, submission.fresh)
     strategy, sampler = strategy_and_sampler(submission, config)
@@ -189,6 +192,7 @@ def _spec(
         automatic=automatic,
         stop_at_ms=submission.stop_at_ms,
         on_end=submission.on_end,
+        board=board,
     )
 
 

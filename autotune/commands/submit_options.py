@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 Model = Annotated[Path, typer.Argument(help="An ONNX file, or what torch.export.save wrote.")]
-Target = Annotated[str, typer.Option(help="llvm (this CPU), cuda, simulated, or JSON.")]
+Target = Annotated[str, typer.Option(help="llvm (this CPU), cuda, simulated, the name of boards, or JSON.")]
 Name = Annotated[str, typer.Option(help="Name of the job; by default that of the file.")]
 Trials = Annotated[
     str,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from autotune.config import Config
-from autotune.machine import gpus
+from autotune.machine import boards, gpus
 from autotune.machine.hardware import kept_cpus, lent_cpus
 from autotune.machine.leases import resource_names
 from autotune.planning.view import Kind, MachineResources
@@ -26,7 +26,8 @@ def machine(config: Config) -> MachineResources:
     devices = tuple(f"{SIMULATED}:{name}" for name in config.devices)
     if config.machine.simulated_cpus:
         return MachineResources(tuple(range(config.machine.simulated_cpus)), devices)
-    return replace(cpus(config), devices=("cpu", *gpus.device_names(gpus.cuda_devices()), *devices))
+    local = ("cpu", *gpus.device_names(gpus.cuda_devices()))
+    return replace(cpus(config), devices=(*local, *boards.board_names(config.boards), *devices))
 
 
 def cpus(config: Config) -> MachineResources:
@@ -38,6 +39,8 @@ def cpus(config: Config) -> MachineResources:
 
 def job_device(workspace: Workspace, config: Config, spec: JobSpec) -> str:
     """The kind of device that a job is measured on."""
+    if spec.board:
+        return boards.board_kind(spec.board)
     if config.cluster.engine:
         return placement.job_device(workspace, spec)
     target, kind = spec.target, spec.target_kind
@@ -53,12 +56,18 @@ def threads(config: Config) -> int:
 
 def lease_names(config: Config, cpus: Iterable[int], device: str) -> list[str]:
     """The resources that a stage on these CPUs leases, and a measurement on this device. `cpu` is its CPUs."""
+    device = boards.shared_name(device, config.boards)
     return resource_names(cpus, device, simulated=bool(config.machine.simulated_cpus))
 
 
-def limit_s(config: Config, kind: Kind, candidates: int) -> float:
-    """Seconds after which a stage as a whole is killed; its candidates have limits of their own."""
+def limit_s(config: Config, kind: Kind, candidates: int, board: str = "") -> float:
+    """Seconds after which a stage as a whole is killed; its candidates have limits of their own.
+
+    On a board, each of them may wait for several sessions and for a kernel that is known to be good.
+    """
     each = _LIMIT_FACTOR * max(1, candidates)
+    if kind == "measure" and board in config.boards:
+        return 60 + 3 * each * (config.measure.timeout_s + 60 + config.boards[board].request_timeout_s)
     return {
         "search": config.search.timeout_s,
         "build": 60 + each * config.build.timeout_s,

@@ -62,7 +62,11 @@ class Collector:
                 self.queue.block(job, report.reason)
             elif report.outcome == "lost":  # nor this: it runs again, elsewhere
                 self._record_failure(job, view, report)
+            elif report.outcome == "device-lost":  # nor this
+                self._record_failure(job, view, report)
+                self.dispatcher.aside.set_aside(view.device, report.reason)
             elif report.outcome == "done":
+                self.dispatcher.aside.works(view.device)
                 self.pause.end()
                 self.queue.unblock(job)
                 self._take_result(job, view, report)
@@ -75,6 +79,8 @@ class Collector:
         self.stage_times.learn(job.view(), view, report.summary, report.seconds)
         facts = {key: value for key, value in report.summary.items() if key != "kind"}
         job.journal.stage_done(view, report, facts)
+        for said in report.summary.get("sessions_failed", ()):
+            _LOG.warning("%s: a session on a board failed: %s", job.paths.folder.name, said)
         if kind == "search" and not report.summary.get("proposed"):
             job.mark_exhausted(id.task)
         if kind == "measure":

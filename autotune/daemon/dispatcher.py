@@ -8,6 +8,7 @@ from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.daemon.changes import Changes
 from autotune.daemon.clock import DaemonClock
+from autotune.daemon.devices_aside import DevicesAside
 from autotune.daemon.hours import Hours
 from autotune.daemon.job_queue import JobQueue
 from autotune.daemon.pause import Pause
@@ -47,6 +48,7 @@ class Dispatcher:
     hours: Hours
     estimates: Estimates
     policy: str
+    aside: DevicesAside
     plan: Plan = field(default_factory=lambda: Plan((), {}))
     planner: Planner | None = None
     stalled: bool = False
@@ -69,7 +71,7 @@ class Dispatcher:
         self.changes.unplanned, self.changes.unpublished = False, True
         self._plan_by = clock + max(0.0, min(_PLAN_EVERY_S, self.hours.changes_at(now) - now))
         running = self.running.views
-        machine = self.running.runner.machine() or capacity.machine(self.config)
+        machine = self.running.runner.machine() or self.aside.without(capacity.machine(self.config))
         if not machine.cpus:
             return self._wait_for_nodes()
         planner = self._planner_of(machine)
@@ -77,7 +79,7 @@ class Dispatcher:
         self.plan = self.hours.explained(self._up_to_date(planner, running, now), now)
         for start in self.plan.starts:
             self._start(start)
-        self.stalled = not self.running and not self.plan.late
+        self.stalled = not self.running and not self.plan.late and not self._board_may_come_back()
 
     def _up_to_date(self, planner: Planner, running: list[RunningView], now: float) -> Plan:
         """Plan. Of very many jobs that share a log not all take in its new trials at once, but all that start do.
@@ -133,7 +135,7 @@ class Dispatcher:
             round=stage.id.round,
             kind=stage.kind,
             cpus=start.cpus,
-            limit_s=capacity.limit_s(self.config, stage.kind, stage.candidates),
+            limit_s=capacity.limit_s(self.config, stage.kind, stage.candidates, job.spec.board),
             resources=tuple(resources),
             count=start.count,
             device=start.device,
@@ -143,8 +145,12 @@ class Dispatcher:
     def waits(self) -> dict[int, Reason]:
         """Return why the jobs of the last plan wait that run nothing, by id. Of very many that takes milliseconds."""
         if self._explained or self.planner is None:
-            return self.plan.waits
-        return {**self.planner.waits(self.clock.time(), self.running.views), **self.plan.waits}
+            return self.aside.explained(self.plan.waits)
+        waits = self.planner.waits(self.clock.time(), self.running.views)
+        return self.aside.explained({**waits, **self.plan.waits})
+
+    def _board_may_come_back(self) -> bool:
+        return bool(self.aside.shown) and self.aside.hoped_for(self.waits().values())
 
     def put_off(self, stage: RunningView) -> None:
         """Plan again in a moment, as somebody else has leased what a stage needs. Until then its job waits for that."""

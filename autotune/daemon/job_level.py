@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from autotune.storage import formats
 from autotune.storage.atomic import remove
-from autotune.storage.formats import Confirmation, JobSpec
+from autotune.storage.confirmation import Confirmation
+from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import read_confirmation
 from autotune.storage.paths import JobPaths
 

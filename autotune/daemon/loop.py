@@ -14,6 +14,7 @@ from autotune.daemon import uptime
 from autotune.daemon.changes import Changes
 from autotune.daemon.clock import DaemonClock
 from autotune.daemon.collector import Collector
+from autotune.daemon.devices_aside import DevicesAside
 from autotune.daemon.dispatcher import Dispatcher
 from autotune.daemon.end_commands import EndCommands
 from autotune.daemon.hours import Hours
@@ -74,6 +75,7 @@ class Daemon:
     _running: RunningStages = field(init=False)
     _queue: JobQueue = field(init=False)
     _stage_times: StageTimes = field(init=False)
+    _aside: DevicesAside = field(init=False)
     _dispatcher: Dispatcher = field(init=False)
     _collector: Collector = field(init=False)
     _publisher: Publisher = field(init=False)
@@ -111,7 +113,8 @@ class Daemon:
             return 128 + self._interrupts.received[0]
         if self._late and not self._dispatcher.stalled:
             raise TimedOut("the daemon's time is up; what is left goes on when it is started again")
-        return 1 if self._publisher.failed or self._queue.blocked else 0
+        no_board = any(wait.kind == "device-aside" for wait in self._dispatcher.waits().values())
+        return 1 if self._publisher.failed or self._queue.blocked or no_board else 0
 
     def _local_workers(self) -> StageRunner:
         check_versions()
@@ -137,6 +140,7 @@ class Daemon:
         self._running = RunningStages(self._runner)
         self._queue = JobQueue(self.workspace, self.config, self._running, self._changes, self.clock)
         self._stage_times = StageTimes.load(self.workspace, self.clock)
+        self._aside = DevicesAside(self.config, self._changes, self.clock)
         self._dispatcher = Dispatcher(
             self.config,
             self._queue,
@@ -147,6 +151,7 @@ class Daemon:
             hours,
             self._stage_times.estimates,
             policy,
+            self._aside,
         )
         self._collector = Collector(
             self.config,
@@ -194,6 +199,7 @@ class Daemon:
             self._delete_leftovers()
             self._read_queue()
             self._queue.retry_blocked()
+            self._aside.retry()
             if not self._stopping:
                 self._dispatcher.dispatch()
             self._publisher.publish(self._stopping)

@@ -75,7 +75,8 @@ class Publisher:
             self._waits = {**self.dispatcher.waits(), **self.queue.excluded}
             # The status file comes first: it is small and may still fit on a full disk.
             trouble, busy, nodes = self.pause.trouble, self.collector.busy, self.running.runner.nodes()
-            self.status_file.publish(self.dispatcher.planner, running, self._waits, stopping, trouble, busy, nodes)
+            planner, aside = self.dispatcher.planner, self.dispatcher.aside.shown
+            self.status_file.publish(planner, running, self._waits, stopping, trouble, busy, nodes, aside)
             self._left |= dict.fromkeys(self.queue.jobs)
         self._publish_jobs(running, now + (_LAST_S if last else _AT_ONCE_S if running else _IDLE_S))
 

@@ -11,7 +11,7 @@ from autotune.planning.planner import Planner
 from autotune.planning.view import RunningView
 from autotune.reasons import Reason
 from autotune.storage import formats
-from autotune.storage.daemon_formats import ClusterNode, DaemonInfo, RunningStage
+from autotune.storage.daemon_formats import ClusterNode, DaemonInfo, DeviceAside, RunningStage
 from autotune.storage.identity import Identity
 from autotune.storage.paths import Workspace
 
@@ -49,6 +49,7 @@ class StatusFile:
         trouble: str,
         busy: str,
         nodes: tuple[ClusterNode, ...] = (),
+        aside: tuple[DeviceAside, ...] = (),
     ) -> None:
         """Write the file, if anything in it has changed.
 
@@ -60,6 +61,7 @@ class StatusFile:
             trouble: Why it pauses; empty if it does not.
             busy: What disturbed the last measurement; empty if nothing did.
             nodes: The nodes of the cluster; none without one.
+            aside: The boards that are set aside.
 
         Raises:
             DiskProblem: The file could not be written. The next call tries again.
@@ -70,7 +72,7 @@ class StatusFile:
         if planner is not None:
             machine = planner.machine
             info = replace(info, cpus=machine.cpus, devices=machine.devices, ends=self._ends(planner, running))
-        info = replace(info, nodes=nodes)
+        info = replace(info, nodes=nodes, aside=aside)
         if info != self.info:
             formats.write(self.workspace.daemon_info, info)
             self.info = info

@@ -17,12 +17,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from autotune.device_settings import BoardSettings
 from autotune.processes import channel
 from autotune.processes.channel import MessageReader
 from autotune.storage.daemon_formats import ClusterNode
 from autotune.storage.formats import Constant, Entry, InputSpec, Kind, ShapeBinding, TaskSpec, from_json, to_json
 
-StageOutcome = Literal["done", "failed", "busy", "blocked", "unfit", "crashed", "timeout", "lost"]
+StageOutcome = Literal["done", "failed", "busy", "blocked", "unfit", "crashed", "timeout", "lost", "device-lost"]
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class StageReport:
         outcome: `done`; `failed` with an error; `busy`: its resources are leased by somebody else; `blocked`:
             nothing can run now, because the disk is full, say; `unfit`: this machine cannot work for the target of
             its job; `crashed`: its process died; `timeout`; `lost`: the machine that it ran on is
-            gone, or does not answer.
+            gone, or does not answer; `device-lost`: that is so of the board that it was to measure on.
         seconds: how long it ran, from when it held its leases.
         waited: how many seconds it waited for them before.
         summary: what a stage that is `done` returned.
@@ -128,6 +129,7 @@ class ImportRequest:
         values: inputs that are constants, by their names.
         winograd: whether 3x3 convolutions may be computed by Winograd's algorithm.
         folder: where to write the model's snapshot and the programs of its tasks; None to write nothing.
+        board: the key of the boards that the target is for; empty for a device of this machine.
     """
 
     model: str
@@ -139,6 +141,7 @@ class ImportRequest:
     values: dict[str, Constant]
     winograd: bool
     folder: str | None
+    board: str = ""
 
 
 @dataclass(frozen=True)
@@ -184,6 +187,7 @@ class ExportRequest:
         contenders: how many candidates of each task are timed again.
         inputs: files with inputs to verify and to compare on, each for one set of shapes; others are drawn.
         source: whether to write the network as C++ source, too.
+        board: the settings of the boards that the job is for; None for a device of this machine.
     """
 
     workspace: str
@@ -198,6 +202,7 @@ class ExportRequest:
     contenders: int
     inputs: tuple[str, ...]
     source: bool = False
+    board: BoardSettings | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from autotune.stages import level, simulated
 from autotune.stages.measure import configure_threads
 from autotune.stages.stage import Stage
 from autotune.storage import formats
-from autotune.storage.formats import Confirmation
+from autotune.storage.confirmation import Confirmation
 
 
 def run(stage: Stage) -> dict[str, Any]:

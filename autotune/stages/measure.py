@@ -17,6 +17,7 @@ from autotune.machine.disturbance import Quiet
 from autotune.processes.isolate import ItemResult, ResultKind, isolated
 from autotune.stages import reference, simulated
 from autotune.stages.guard import Guard, Guarded, load_quiet
+from autotune.stages.on_board import BoardMeasurement
 from autotune.stages.progress import CandidateProgress, tracked, with_quarantine
 from autotune.stages.session import Session
 from autotune.stages.stage import Stage, check_machine
@@ -43,7 +44,7 @@ def run(stage: Stage) -> dict[str, Any]:
         `measured` and `failed`, counts of trials appended; `best_us` of the round; `verified`, a count of candidates,
         and `verification`, its seconds. With `rebuild` true, the round has gone back to build. Where other work
         disturbed measurements also `again`, how often they were repeated; `disturbed`, the number of trials that are
-        marked; and `busy`, the reason.
+        marked; and `busy`, the reason. Where sessions on boards failed also `sessions_failed`, what each of them said.
     """
     folder = stage.paths.artifacts_of(stage.file.task, stage.file.round)
     known = {entry.hash: entry.median_us for entry in stage.log().entries()}
@@ -83,13 +84,17 @@ def _measure(
     trials = _log(stage, [_trial(stage, item, (), item.failure) for item in waiting if item.failure is not None])
     truth, _ = reference.ensure(stage)
     libraries = [candidate for candidate in waiting if candidate.failure is None]
-    runs = isolated(
-        libraries,
-        lambda: _timer(stage, progress, folder, session, truth),
-        limit_s=stage.config.measure.timeout_s,
-        retried=_RETRIED,
-    )
-    trusted = False
+    if stage.board is not None:
+        on_board = BoardMeasurement(stage, stage.board, lambda it: _timer(stage, progress, folder, session, truth, it))
+        runs, session.failures = on_board.results(libraries), on_board.failures
+    else:
+        runs = isolated(
+            libraries,
+            lambda: _timer(stage, progress, folder, session, truth, _runner(stage)),
+            limit_s=stage.config.measure.timeout_s,
+            retried=_RETRIED,
+        )
+    trusted = stage.board is not None  # which was checked already
     for candidate, outcome in runs:
         if outcome.kind != "ok" and not _intact(candidate, folder):
             raise DamagedFile(f"{folder / candidate.library} was lost while it was measured; it is built again")
@@ -104,21 +109,20 @@ def _measure(
 
 
 def _timer(
-    stage: Stage, progress: CandidateProgress, folder: Path, session: Session, truth: Any
+    stage: Stage, progress: CandidateProgress, folder: Path, session: Session, truth: Any, runner: Any
 ) -> Callable[[Candidate], dict[str, Any]]:
     """Return a function that times a candidate.
 
     Args:
         session: what this stage has learnt from earlier candidates.
         truth: the task's reference; None where there are no checks.
+        runner: what times libraries; None for a simulated device.
     """
     if stage.simulated:
         times_of = simulated.timer(stage)
         return lambda candidate: _answer(Guarded(times_of(candidate)), 0.0)
     from autotune.tvm_backend.kernels.verify import Verifier
 
-    configure_threads(stage)
-    runner = _runner(stage)
     verifier = None if truth is None or truth.problem else Verifier(truth, runner.device)
     guard = _guard(stage, session.quiet)
     best = min(session.times, default=None)
@@ -136,7 +140,7 @@ def _timer(
         found = guard.measure(once) if guard else Guarded(once())
         middle, checked = statistics.median(found.times), 0.0
         if best is None or middle < best:
-            checked = _verify(verifier, library)
+            checked = _verify(verifier, runner, library)
             best = middle
         return _answer(found, checked)
 
@@ -144,9 +148,12 @@ def _timer(
 
 
 def _runner(stage: Stage) -> Any:
-    """What times libraries on the stage's device, which this process takes if it is a GPU."""
+    """What times libraries on the stage's device, which this process takes if it is a GPU; None if it is simulated."""
+    if stage.simulated:
+        return None
     from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 
+    configure_threads(stage)
     measure = stage.config.measure
     timing = Timing(measure.warmup, measure.repeats, measure.min_repeat_ms)
     if stage.gpu is None:
@@ -163,19 +170,19 @@ def _answer(found: Guarded, checked: float) -> dict[str, Any]:
 
 
 def _guard(stage: Stage, quiet: Quiet) -> Guard | None:
-    """Return a guard against disturbances; None for a GPU, since other work on it does not show on the CPUs."""
+    """Return a guard against disturbances; None for a GPU or a board, since other work does not show on these CPUs."""
     measure = stage.config.measure
-    if stage.spec.target_kind != "llvm":
+    if stage.spec.target_kind != "llvm" or stage.board is not None:
         return None
     return Guard(stage.cpus, quiet, measure.disturbed_again, measure.timeout_s / 2)
 
 
-def _verify(verifier: Any, library: Path) -> float:
+def _verify(verifier: Any, runner: Any, library: Path) -> float:
     """Verify a kernel; return the seconds that took."""
     if verifier is None:
         return 0.0
     started = time.perf_counter()
-    verifier.check_library(library)
+    verifier.check(runner.load(library)["main"])
     return time.perf_counter() - started
 
 

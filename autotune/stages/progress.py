@@ -93,7 +93,7 @@ def explained_attempts(paths: JobPaths, task: int, round: int, attempt: int) -> 
 
 def with_quarantine(stage: Stage, progress: CandidateProgress, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Add a failure to each candidate that is in quarantine, or goes there because this stage died at it."""
-    quarantined = stage.quarantine().failures(stage.spec.target_kind)
+    quarantined = stage.quarantine().failures(stage.spec.target_kind, stage.spec.board)
     found = []
     for candidate in candidates:
         failure = candidate.failure or _known(quarantined.get(candidate.hash)) or _deadly(progress, candidate)

@@ -33,7 +33,7 @@ def ensure(stage: Stage) -> tuple[Any, float]:
     path = stage.workspace.tuning_log(stage.spec.target_key, stage.task.hash).reference
     reference = verify.load(path)
     if reference is None:
-        description = stage.spec.target if stage.spec.target_kind == "llvm" else stage.spec.target["host"]
+        description = _computed_for(stage)
         program = stage.program  # read outside of `make`: a damaged file is not a problem of the task
 
         def make(_: int) -> None:
@@ -46,3 +46,10 @@ def ensure(stage: Stage) -> tuple[Any, float]:
             verify.save(path, verify.Reference(problem=f"{outcome.kind}: {outcome.reason}"))
         reference = verify.load(path)
     return reference, round(time.monotonic() - started, 3)
+
+
+def _computed_for(stage: Stage) -> dict[str, Any]:
+    """Return the target of this machine's CPU, which computes the reference."""
+    if stage.spec.board:
+        return {"kind": "llvm"}
+    return dict(stage.spec.target if stage.spec.target_kind == "llvm" else stage.spec.target["host"])

@@ -34,7 +34,7 @@ def run(stage: Stage) -> dict[str, Any]:
     """
     # Read in this order: a round that ends in between is in the log, any other one in its stage file.
     pending = stage.pending()
-    excluded = stage.quarantine().failures(stage.spec.target_kind)
+    excluded = stage.quarantine().failures(stage.spec.target_kind, stage.spec.board)
     known = {entry.hash for entry in stage.log().entries()}
     if stage.simulated:
         known |= {item.hash for item in pending} | set(excluded)

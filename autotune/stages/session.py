@@ -21,12 +21,14 @@ class Session:
         quiet: The sentinel's times on this machine without other work.
         checks: Seconds of each verification.
         again: Number of measurements that were repeats.
+        failures: What each session on a board said that failed.
     """
 
     times: list[float]
     quiet: Quiet
     checks: list[float] = field(default_factory=list)
     again: int = 0
+    failures: list[str] = field(default_factory=list)
     _known: Quiet = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,6 +56,8 @@ class Session:
         found: dict[str, Any] = {"verified": len(self.checks), "verification": round(sum(self.checks), 3)}
         if self.again:
             found["again"] = self.again
+        if self.failures:
+            found["sessions_failed"] = self.failures
         if disturbed:
             found |= {"disturbed": len(disturbed), "busy": disturbed[-1].disturbed}
         return found

@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
+from autotune.device_settings import DeviceSettings
 from autotune.errors import WorkerError
 from autotune.planning.scenario import Duration, chance
-from autotune.settings import DeviceSettings
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Kind, Trial
 from autotune.storage.tuning_log import TuningLog

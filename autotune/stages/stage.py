@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from autotune.config import Config
+from autotune.device_settings import BoardSettings
 from autotune.errors import DamagedFile, MachineProblem
 from autotune.machine.gpus import KIND, CudaDevice, cuda_devices, find_device
 from autotune.planning.view import ON_DEVICE
@@ -25,6 +26,8 @@ from autotune.storage.tuning_log import TuningLog
 def check_machine(stage: Stage) -> None:
     """Run a kernel that is known to be good, to find out whether the machine made candidates fail.
 
+    For a board it is compiled only; see `stages/on_board.py`.
+
     Raises:
         MachineProblem: that kernel fails as well, or the memory of a GPU does not hold what the candidates work on.
     """
@@ -32,6 +35,8 @@ def check_machine(stage: Stage) -> None:
         return
     from autotune.tvm_backend.kernels import gpu_probe, probe
 
+    if stage.spec.board:
+        return probe.check_cross_build(stage.spec.target)
     probe.check_machine(stage.spec.target)
     if stage.gpu is not None:
         tensors = [(str(dtype), list(map(int, dims))) for _, dtype, dims in stage.file.candidates[0].args]
@@ -97,7 +102,8 @@ class Stage:
 
     def quarantined(self, hash: str, failure: Failure, at: float) -> Quarantined:
         """Make the line of the quarantine for a candidate of this task; `at` is in seconds since 1970."""
-        return Quarantined(hash, self.spec.target, self.task.hash, failure, self.paths.folder.name, at)
+        job, board = self.paths.folder.name, self.spec.board
+        return Quarantined(hash, self.spec.target, self.task.hash, failure, job, at, board)
 
     def pending(self) -> list[Candidate]:
         """Return this task's candidates of its other rounds: proposed, and perhaps not in the log yet."""
@@ -113,6 +119,11 @@ class Stage:
     def simulated(self) -> bool:
         """Whether the job's device is simulated, and `stages/simulated.py` takes the place of TVM."""
         return self.spec.target_kind == SIMULATED
+
+    @property
+    def board(self) -> BoardSettings | None:
+        """The settings of the boards that the job is measured on; None for other devices."""
+        return self.config.boards.get(self.spec.board)
 
     @cached_property
     def gpu(self) -> CudaDevice | None:

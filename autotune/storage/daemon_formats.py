@@ -51,6 +51,15 @@ class ClusterNode:
 
 
 @dataclass(frozen=True)
+class DeviceAside:
+    """A board that does not work now. It is tried again at `until`, in epoch seconds."""
+
+    device: str
+    reason: str
+    until: Annotated[float, moment()]
+
+
+@dataclass(frozen=True)
 class DaemonInfo:
     """Who the daemon of a workspace is and what it is doing.
 
@@ -62,6 +71,7 @@ class DaemonInfo:
         trouble: Why it starts nothing for now.
         busy: What disturbed the last measurement.
         nodes: The nodes of its cluster; none without one.
+        aside: The boards that are set aside.
     """
 
     FORMAT = ("autotune-daemon", 2)
@@ -80,3 +90,4 @@ class DaemonInfo:
     trouble: str = ""
     busy: str = ""
     nodes: tuple[ClusterNode, ...] = ()
+    aside: tuple[DeviceAside, ...] = ()

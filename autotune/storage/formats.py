@@ -6,7 +6,6 @@ Points in time are seconds since the epoch; durations are seconds.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -94,7 +93,8 @@ class JobSpec:
     `within_s` is the time that its stages may run for, in seconds; None for no limit. `automatic` says that the budget
     is what the tasks seemed to need, and that the job ends earlier when more trials would gain little. `stop_at_ms` is
     how long a run of the whole model may take for the job to end, at each of its sets of shapes; None for no such end.
-    `on_end` is what the shell runs when the job has ended; see `daemon/end_commands.py` for when it is not run.
+    `on_end` is what the shell runs when the job has ended; see `daemon/end_commands.py` for when it is not run. `board`
+    is the NAME of the section [devices.NAME] of the boards that it is measured on; empty for a device of this machine.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -127,6 +127,7 @@ class JobSpec:
     automatic: bool = False
     stop_at_ms: float | None = None
     on_end: str = ""
+    board: str = ""
 
     @property
     def all_entries(self) -> tuple[Entry, ...]:
@@ -206,6 +207,7 @@ class Candidate:
         size: The size of the library in bytes.
         crc32: The CRC-32 of the library.
         failure: Why it could not be built; None if it was, or has yet to be.
+        lost: How many boards have failed while they measured it.
     """
 
     hash: str
@@ -215,6 +217,7 @@ class Candidate:
     size: int = 0
     crc32: int = 0
     failure: Failure | None = None
+    lost: int = 0
 
 
 @dataclass(frozen=True)
@@ -267,47 +270,11 @@ def median(times: tuple[float, ...]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Confirmation:
-    """What the last confirmation of a job's level found.
-
-    Attributes:
-        times_ms: How long a run of the whole model took, in each of some processes.
-        estimate_ms: The sum of the best times of the tasks then, each by its weight. Of several sets of shapes the
-            slowest counts, here and above.
-        at: When.
-        failed: Why the whole model could not be timed. Then the rest says nothing, and it is not tried again.
-    """
-
-    FORMAT = ("autotune-confirmation", 1)
-
-    times_ms: tuple[float, ...]
-    estimate_ms: float
-    at: float
-    failed: str = ""
-
-    @property
-    def latency_ms(self) -> float:
-        """The median over the processes."""
-        return statistics.median(self.times_ms)
-
-    @property
-    def slowest_ms(self) -> float:
-        """The time of the slowest process."""
-        return max(self.times_ms)
-
-    @property
-    def ratio(self) -> float:
-        """How many times as long as the estimate the whole model took."""
-        return self.latency_ms / self.estimate_ms
-
-    def meets(self, level_ms: float) -> bool:
-        """Return whether every process was fast enough."""
-        return not self.failed and self.slowest_ms <= level_ms
-
-
-@dataclass(frozen=True)
 class Quarantined:
-    """One line of the quarantine: a candidate that no job of this workspace proposes, builds or runs again."""
+    """One line of the quarantine: a candidate that no job of this workspace proposes, builds or runs again.
+
+    `board` names the boards that it did harm on, as in `JobSpec`. Jobs for other devices may run it.
+    """
 
     hash: str
     target: dict[str, Any]
@@ -315,6 +282,7 @@ class Quarantined:
     failure: Failure
     job: str
     at: float
+    board: str = ""
 
 
 @dataclass(frozen=True)

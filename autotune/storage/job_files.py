@@ -18,7 +18,8 @@ from autotune.errors import DamagedFile, disk_problem
 from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.atomic import sync_folder
-from autotune.storage.formats import Candidate, Confirmation, Control, JobSpec, JobState, StageFile
+from autotune.storage.confirmation import Confirmation
+from autotune.storage.formats import Candidate, Control, JobSpec, JobState, StageFile
 from autotune.storage.paths import JobPaths
 
 _LOG = logging.getLogger("autotune.storage")

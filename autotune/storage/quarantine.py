@@ -2,7 +2,7 @@
 
 A tuning log knows the failed trials of one task on one target. The quarantine applies to all targets of the same kind,
 such as those with another number of threads, after a log was lost, and to jobs that have proposed the candidate
-already.
+already. Boards have one of their own.
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ class Quarantine:
     def __init__(self, path: Path) -> None:
         self._log = RecordLog(path, *FORMAT)
 
-    def failures(self, target_kind: str) -> dict[str, Failure]:
-        """Return the failures of the candidates quarantined for a kind of target, by hash. Skip damaged lines."""
-        return {entry.hash: entry.failure for entry in self.entries() if entry.target.get("kind") == target_kind}
+    def failures(self, target_kind: str, board: str = "") -> dict[str, Failure]:
+        """Return the failures of the candidates quarantined for a kind of target, by hash. Skip damaged lines.
+
+        Args:
+            target_kind: The kind of target.
+            board: The name of the boards; empty for devices of this machine.
+        """
+        found = (entry for entry in self.entries() if (entry.target.get("kind"), entry.board) == (target_kind, board))
+        return {entry.hash: entry.failure for entry in found}
 
     def entries(self) -> list[Quarantined]:
         """Return all entries, oldest first. Skip damaged lines."""
@@ -42,9 +48,13 @@ class Quarantine:
         if not harmful:
             return
         with self._log.transaction() as transaction:
-            known = {(record.get("hash"), str(record.get("target"))) for record in transaction.records}
+            known = set(map(_identity, transaction.records))
             records = [to_json(entry) for entry in harmful]
-            transaction.append([record for record in records if (record["hash"], str(record["target"])) not in known])
+            transaction.append([record for record in records if _identity(record) not in known])
+
+
+def _identity(record: dict[str, object]) -> tuple[str, str, str]:
+    return str(record.get("hash")), str(record.get("target")), str(record.get("board", ""))
 
 
 def _entry(record: dict[str, object]) -> Quarantined | None:

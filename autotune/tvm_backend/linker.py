@@ -1,12 +1,47 @@
-"""Find the linker, which turns object files into libraries."""
+"""Find the linker, which turns object files into libraries, for this machine or for the CPU of a board."""
 
 from __future__ import annotations
 
+import platform
 import shutil
 
 LINKERS = ("ld", "gcc", "cc", "clang")
+_HERE = platform.machine()
+_SAME = {"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64"}
 
 
 def find_linker() -> str | None:
     """Return the path of the first linker in PATH; None if there is none there."""
     return next(filter(None, map(shutil.which, LINKERS)), None)
+
+
+def architecture(triple: str) -> str:
+    """Return the architecture of a target's triple, such as `aarch64` of `aarch64-linux-gnu`. Empty: that here."""
+    first = triple.partition("-")[0] or _HERE
+    return _SAME.get(first, first)
+
+
+def cross_linkers(arch: str) -> list[list[str]]:
+    """Return the commands that link for another architecture, without their arguments, the best first."""
+    triple = f"{arch}-linux-gnu"
+    return [
+        [f"{triple}-ld"],
+        [f"{triple}-gcc", "-nostdlib"],
+        ["ld.lld"],
+        ["clang", f"--target={triple}", "-fuse-ld=lld", "-nostdlib"],
+        ["zig", "cc", "-target", triple, "-nostdlib"],
+    ]
+
+
+def linker_for(triple: str) -> list[str] | None:
+    """Return the command that links for a target, without its arguments; None if none is in PATH."""
+    arch = architecture(triple)
+    if arch == architecture(""):
+        found = find_linker()
+        return [found] if found else None
+    return next((command for command in cross_linkers(arch) if all(map(shutil.which, _tools(command)))), None)
+
+
+def _tools(command: list[str]) -> list[str]:
+    """Return the programs that a command needs."""
+    return [command[0], *(["ld.lld"] if "-fuse-ld=lld" in command else [])]

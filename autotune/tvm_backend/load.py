@@ -9,7 +9,7 @@ import inspect
 import os
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -126,12 +126,29 @@ def _stack(context: int = 1) -> list[inspect.FrameInfo]:
     return frames
 
 
+def load_intrinsics(triple: str) -> None:
+    """Import the tensor intrinsics of the CPU of a board, which may be unlike the one here. `load_tvm` comes first."""
+    if triple:
+        with _stacks_without_source():
+            importlib.import_module(f"{_INTRINSICS}.{_intrinsics_of(triple)}")
+
+
 def _cpu_intrinsics(tvm: types.ModuleType) -> str:
-    triple = str(tvm.target.codegen.llvm_get_system_triple())
+    return _intrinsics_of(str(tvm.target.codegen.llvm_get_system_triple()))
+
+
+def _intrinsics_of(triple: str) -> str:
     return "arm_cpu" if triple.startswith(("aarch64", "arm")) else "x86"
 
 
-def load_for_tuning(target_kind: str) -> None:
-    """Import everything that stages need. A worker does so before it forks, so that its children need not."""
+def load_for_tuning(target_kind: str, triples: Iterable[str] = ()) -> None:
+    """Import everything that stages need. A worker does so before it forks, so that its children need not.
+
+    Args:
+        target_kind: As for `load_tvm`.
+        triples: Those of the boards that are measured on.
+    """
     load_tvm(target_kind)
+    for triple in triples:
+        load_intrinsics(triple)
     importlib.import_module("xgboost")

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.config import check_job_device
+from autotune.device_settings import BoardSettings
 from autotune.errors import BadTarget, InvalidData, MachineProblem
 from autotune.machine.gpus import cuda_devices
 from autotune.machine.hardware import cpu_model
 from autotune.storage.device_kind import PRIVATE, DeviceKind
 from autotune.storage.formats import SIMULATED
-from autotune.tvm_backend.load import TESTED
+from autotune.tvm_backend.load import TESTED, load_intrinsics
 
 _DIGEST = re.compile(r"-[0-9a-f]{10}$")
 _WAY_OUT = " go on there, or run: autotune retry --here"
@@ -61,13 +62,14 @@ def target_kind(text: str) -> str:
     return str(kind)
 
 
-def resolve_target(text: str, threads: int) -> ResolvedTarget:
+def resolve_target(text: str, threads: int, board: str = "") -> ResolvedTarget:
     """Complete a target with the properties of this machine.
 
     Args:
         text: `llvm`, `cuda`, `simulated` or a JSON object with such a kind. A simulated target may have the settings
             of a section [devices.NAME], except `kind` and `trials`.
         threads: CPU threads that a compiled model will use.
+        board: The key of the boards that the target is for. Nothing of this machine completes it.
 
     Raises:
         BadTarget: TVM does not know the target or one of its options.
@@ -79,18 +81,28 @@ def resolve_target(text: str, threads: int) -> ResolvedTarget:
     if given["kind"] == SIMULATED:
         _check_simulated(text, given)
         return ResolvedTarget(given, device_kind(given).key, _cpu({"kind": "llvm"}, threads))
-    complete = _cpu(given, threads) if given["kind"] == "llvm" else _cuda(given, threads)
+    if board:
+        _check_board(text, given)
+        complete = given
+    else:
+        complete = _cpu(given, threads) if given["kind"] == "llvm" else _cuda(given, threads)
     try:
         tvm.target.Target(complete)
     except (ValueError, TypeError, tvm.error.InternalError) as error:
         raise BadTarget(f"target {text!r}: {str(error).splitlines()[0]}") from error
-    return ResolvedTarget(complete, device_kind(complete).key, complete, former_keys(complete))
+    key = device_kind(complete, board=board).key
+    return ResolvedTarget(complete, key, complete, former_keys(complete))
 
 
 def tvm_target(description: Mapping[str, Any]) -> Any:
-    """Make TVM's object from the description of a target."""
+    """Make TVM's object from the description of a target, and load the intrinsics of its CPU.
+
+    A description with a triple is one of a board, or the user's own.
+    """
     import tvm
 
+    if description["kind"] == "llvm":
+        load_intrinsics(str(description.get("mtriple") or ""))
     return tvm.target.Target(dict(description))
 
 
@@ -99,6 +111,14 @@ def _check_simulated(text: str, given: dict[str, Any]) -> None:
         check_job_device(given)
     except InvalidData as error:
         raise BadTarget(f"target {text!r}: {error}") from error
+
+
+def _check_board(text: str, given: dict[str, Any]) -> None:
+    if given["kind"] != "llvm":
+        raise BadTarget(f"target {text!r}: boards are measured on their CPUs, with the kind llvm")
+    cores = given.get("num-cores")
+    if not isinstance(cores, int) or cores < 1:
+        raise BadTarget(f"target {text!r}: give num-cores, the number of threads that the board runs on")
 
 
 def _parse(text: str) -> dict[str, Any]:
@@ -138,6 +158,24 @@ def check_here(description: Mapping[str, Any], key: str, submitted_on: str = "")
     else:
         then = "on another machine, or with another TVM"
     raise MachineProblem(f"it was submitted {then}, whose times must not be mixed with those of here;{_WAY_OUT}")
+
+
+def check_board_job(description: Mapping[str, Any], key: str, name: str, board: BoardSettings | None) -> None:
+    """Check that the settings still mean the boards that a job was submitted for.
+
+    Args:
+        description: The job's target.
+        key: Of its tuning logs.
+        name: That of the section [devices.NAME].
+        board: The section; None where there is none.
+
+    Raises:
+        MachineProblem: They do not. Times of different boards must not share a log.
+    """
+    if board is None:
+        raise MachineProblem(f"it is for the boards [devices.{name}], which autotune.toml does not have")
+    if device_kind(description, board=board.key).key != key.partition(PRIVATE)[0]:
+        raise MachineProblem(f"it was submitted when [devices.{name}] had another key; submit it again")
 
 
 def belongs_here(description: Mapping[str, Any], key: str) -> bool:
@@ -215,13 +253,16 @@ def former_keys(target: Mapping[str, Any], gpu: str = "") -> tuple[str, ...]:
     return (DeviceKind(dict(target), gpu or _gpu_model(str(target.get("arch"))), TESTED).key,)
 
 
-def device_kind(target: Mapping[str, Any], gpu: str = "") -> DeviceKind:
+def device_kind(target: Mapping[str, Any], gpu: str = "", board: str = "") -> DeviceKind:
     """Return the kind of device of a complete target on this machine, or with another `gpu`. Imports no TVM.
 
-    What a GPU takes does not depend on the CPU beside it, the target's host.
+    What a GPU takes does not depend on the CPU beside it, the target's host. What a board takes does not depend on
+    this machine: `board` is the key of boards that are alike.
     """
     if target["kind"] == SIMULATED:
         return DeviceKind(dict(target))
+    if board:
+        return DeviceKind(dict(target), f"board {board}", TESTED)
     target = {name: value for name, value in target.items() if name != "host" or target["kind"] == "llvm"}
     device = cpu_model() if target["kind"] == "llvm" else gpu or _gpu_model(str(target.get("arch")))
     return DeviceKind(dict(target), device, TESTED)

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from autotune.device_settings import BoardSettings
 from autotune.errors import MachineProblem
 from autotune.machine.gpus import KIND, CudaDevice
 from autotune.storage.formats import SIMULATED, JobSpec
 from autotune.tvm_backend.load import Installation
-from autotune.tvm_backend.target import check_here
+from autotune.tvm_backend.target import check_board_job, check_here
 
 
 @dataclass
@@ -35,19 +36,38 @@ class Fitness:
         if Installation.now() != self.installed:
             raise MachineProblem("TVM was changed while its worker was running; a new worker is started")
 
-    def check_job(self, spec: JobSpec, gpu: CudaDevice | None = None, *, answers: bool = True) -> None:
+    def check_job(
+        self,
+        spec: JobSpec,
+        gpu: CudaDevice | None = None,
+        *,
+        board: BoardSettings | None = None,
+        answers: bool = True,
+    ) -> None:
         """Ask whether a job is for this machine, and whether its target works here.
 
         Args:
             gpu: what the stage measures on, if that is a GPU.
+            board: the settings of the boards that the job is for, if there are such.
             answers: whether it has to compute right.
 
         Raises:
             MachineProblem: it was submitted elsewhere, or this machine cannot build or run what is compiled for it.
         """
-        if spec.target_kind != SIMULATED:
+        if spec.board:
+            check_board_job(spec.target, spec.target_key, spec.board, board)
+            self._check_cross_build(spec.target)
+        elif spec.target_kind != SIMULATED:
             check_here(spec.target, spec.target_key, spec.machine)
             self.check_target(spec.target, gpu, answers=answers)
+
+    def _check_cross_build(self, target: Mapping[str, Any]) -> None:
+        from autotune.tvm_backend.kernels.probe import check_cross_build
+
+        key = json.dumps(["board", target], sort_keys=True)
+        if key not in self.known:
+            check_cross_build(target)
+            self.tried = key
 
     def check_target(self, target: Mapping[str, Any], gpu: CudaDevice | None = None, *, answers: bool = True) -> None:
         """Try the target out, and the GPU if there is one, unless that was done before.

@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 from autotune.config import load_config
 from autotune.errors import (
     AutotuneError,
+    BoardProblem,
     Busy,
     ConfigError,
     DiskProblem,
@@ -207,6 +208,8 @@ def _run(workspace: Workspace, stage: RunStage, fitness: Fitness, began: Callabl
         return StageReport(stage.id, "done", summary=run_stage(workspace, stage, fitness, began))
     except Busy as busy:
         return StageReport(stage.id, "busy", reason=str(busy))
+    except BoardProblem as problem:
+        return StageReport(stage.id, "device-lost", reason=str(problem))
     except MachineProblem as problem:
         return StageReport(stage.id, "unfit", reason=str(problem))
     except (ConfigError, LockFolderProblem) as error:
@@ -260,7 +263,7 @@ def run_stage(
         stage = Stage.load(workspace, config, request)
         if not stage.simulated:
             check_executable(stage.paths.folder)
-        fitness.check_job(stage.spec, stage.gpu, answers=config.measure.verify)
+        fitness.check_job(stage.spec, stage.gpu, board=stage.board, answers=config.measure.verify)
         kind = stage.file.kind
         return dict(import_module(f"autotune.stages.{kind}").run(stage), kind=kind)
 
@@ -279,14 +282,14 @@ def main() -> None:
     reports = os.dup(1)
     os.dup2(2, 1)  # what libraries print must not get between the reports
     try:
-        _load(options.kind)
+        _load(options.kind, Workspace(options.workspace))
     except AutotuneError as error:
         send(reports, Fatal(str(error)))
         sys.exit(1)
     Worker(Workspace(options.workspace), MessageReader(0), reports).serve()
 
 
-def _load(kind: str) -> None:
+def _load(kind: str, workspace: Workspace) -> None:
     """Load what stages need, so that the children find it loaded: TVM too, except for simulated devices.
 
     Raises:
@@ -297,7 +300,14 @@ def _load(kind: str) -> None:
     if kind != SIMULATED:
         from autotune.tvm_backend.load import load_for_tuning
 
-        load_for_tuning(kind)
+        load_for_tuning(kind, _triples(workspace) if kind == "llvm" else ())
+
+
+def _triples(workspace: Workspace) -> list[str]:
+    """Return the triples of the boards; none where the settings cannot be read, which each stage says."""
+    with contextlib.suppress(AutotuneError):
+        return [str(board.description.get("mtriple") or "") for board in load_config(workspace.config).boards.values()]
+    return []
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from autotune.commands.job_status import (
 )
 from autotune.reasons import Reason
 from autotune.storage import formats
-from autotune.storage.daemon_formats import ClusterNode, DaemonInfo, RunningStage
+from autotune.storage.daemon_formats import ClusterNode, DaemonInfo, DeviceAside, RunningStage
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import Control, Entry, InputSpec, JobState, State, TaskProgress
 from autotune.storage.identity import Identity
@@ -241,7 +241,13 @@ class TestResources:
             "resources": [idle],
             "waits": {"2": "why"},
             "nodes": [],
+            "aside": [],
         }
+
+    def test_of_a_board_that_is_set_aside_it_says_why_and_until_when(self) -> None:
+        info = DaemonInfo({"pid": 7}, 1.0, "interleave", aside=(DeviceAside("rpc-phone:1", "it hangs", 86_400.0),))
+        (line,) = render.boards_aside(info)
+        assert line.startswith("rpc-phone:1 is set aside until ") and line.endswith(":00: it hangs")
 
     def test_of_a_cluster_it_says_what_each_node_does_and_why_others_do_not_serve(self) -> None:
         nodes = (

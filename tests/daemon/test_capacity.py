@@ -11,10 +11,11 @@ from autotune.commands import export, submit
 from autotune.commands.submission import Submission
 from autotune.config import Config
 from autotune.daemon import capacity
+from autotune.device_settings import BoardSettings, DeviceSettings
 from autotune.errors import BadInput, BadState, BadTarget
 from autotune.machine.hardware import usable_cpus
 from autotune.processes.messages import ImportAnswer
-from autotune.settings import DeviceSettings, MachineSettings, MeasureSettings
+from autotune.settings import MachineSettings, MeasureSettings
 from autotune.storage.formats import JobSpec, TaskSpec, read
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -39,6 +40,20 @@ def test_real_cpus_are_leased_by_their_number_and_cpu_is_no_device_of_its_own() 
     assert capacity.lease_names(Config(), (1,), "") == ["cpu-1"]
     assert capacity.lease_names(Config(), (0, 1), "cpu") == ["cpu-0", "cpu-1"]
     assert capacity.lease_names(Config(), (1,), "cuda:0") == ["cpu-1", "cuda:0"]
+
+
+def test_boards_are_devices_that_are_leased_by_tracker_and_key() -> None:
+    board = BoardSettings(tracker="lab:9190", key="rk3588", count=2, request_timeout_s=5.0)
+    config = Config(boards={"phone": board})
+    assert capacity.machine(config).kinds["rpc-phone"] == ("rpc-phone:0", "rpc-phone:1")
+    assert capacity.lease_names(config, (1,), "rpc-phone:1") == ["cpu-1", "rpc-lab_9190-rk3588-1"]
+    assert capacity.limit_s(config, "measure", 8, "phone") > 3 * 8 * (5 + 20)  # or slow boards would end the stage
+    assert capacity.limit_s(config, "build", 8, "phone") == capacity.limit_s(config, "build", 8)
+
+
+def test_a_job_for_boards_is_measured_on_them_alone(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
+    spec = read(JobSpec, make_job(board="phone").spec)
+    assert capacity.job_device(workspace, Config(), spec) == "rpc-phone"
 
 
 def test_the_cpus_kept_for_measurements_are_the_last_and_say_how_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,8 @@ from autotune.processes.messages import ImportAnswer
 from autotune.stages import confirm, level
 from autotune.stages.stage import Stage
 from autotune.storage import formats
-from autotune.storage.formats import Confirmation, Entry, StageFile, TaskSpec, Trial
+from autotune.storage.confirmation import Confirmation
+from autotune.storage.formats import Entry, StageFile, TaskSpec, Trial
 from autotune.storage.job_files import read_confirmation, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog

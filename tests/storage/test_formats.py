@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from autotune.errors import DamagedFile, InvalidData, NewerFormat
 from autotune.reasons import Reason
 from autotune.storage import formats
+from autotune.storage.confirmation import Confirmation
 from autotune.storage.daemon_formats import DaemonInfo, RunningStage
 from autotune.storage.formats import (
     Candidate,
-    Confirmation,
     Control,
     EstimatesFile,
     Failure,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,10 @@ def test_a_daemon_does_not_serve_where_a_newer_autotune_did(workspace: Workspace
     with pytest.raises(NewerFormat, match="newer autotune"):
         Daemon(workspace, Config(), drain=True).run()
     assert not workspace.daemon_info.exists()
+
+
+def test_what_did_harm_on_boards_may_run_elsewhere(path: Path) -> None:
+    here = entry("a")
+    Quarantine(path).add([here, replace(here, board="phone"), replace(here, hash="b", board="phone")])
+    assert set(Quarantine(path).failures("llvm")) == {"a"}
+    assert set(Quarantine(path).failures("llvm", "phone")) == {"a", "b"}

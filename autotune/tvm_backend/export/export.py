@@ -21,6 +21,7 @@ from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import compare, cpp_program, reporting, retiming, script
+from autotune.tvm_backend.export.board_comparison import BoardComparison
 from autotune.tvm_backend.export.files import LIBRARY, REPORT, REPORT_FORMAT, SCRIPT
 from autotune.tvm_backend.export.job_model import JobModel
 from autotune.tvm_backend.export.kernel_work import KernelWork, kernel_work
@@ -98,8 +99,7 @@ def _export(export: _Export, progress: StepReporter) -> dict[str, Any]:
             chosen = _inputs(export)
             rows = [inputs.rows for inputs in chosen]
             work = _compile(export, best, tuned, untuned, rows[0], progress)
-        with _quiet(export, progress):
-            progress("verifying and comparing, each runtime alone in a process of its own")
+        with _compared(export, progress):
             comparisons = [
                 _compare(export, entry, inputs, tuned, untuned)
                 for entry, inputs in zip(export.spec.all_entries, chosen, strict=True)
@@ -132,6 +132,19 @@ def _quiet(export: _Export, progress: StepReporter) -> Iterator[None]:
     progress("waiting for the CPUs to measure on", waiting=True)
     with lease(Path(export.request.lock_folder), _measured_on(export), wait_s=-1):
         pin(export.request.measure_cpus)
+        yield
+
+
+@contextlib.contextmanager
+def _compared(export: _Export, progress: StepReporter) -> Iterator[None]:
+    """Wait for what the model is verified and timed on: for a board, the tracker is asked later."""
+    if export.request.board is not None:
+        with _one_cpu(export, progress):
+            progress("verifying and timing on a board")
+            yield
+        return
+    with _quiet(export, progress):
+        progress("verifying and comparing, each runtime alone in a process of its own")
         yield
 
 
@@ -254,6 +267,8 @@ def _about(spec: JobSpec, entry: Entry) -> Iterator[None]:
 
 
 def _compare(export: _Export, entry: Entry, inputs: VerificationInputs, tuned: Path, untuned: Path) -> Comparison:
+    if export.request.board is not None:
+        return _compare_on_board(export, entry, inputs, tuned, untuned)
     device = "cuda" if export.spec.target_kind == "cuda" else "cpu"
     model, reference = export.models[0], f"{export.models[0].runtime}_ms"
     runtimes = {
@@ -266,11 +281,30 @@ def _compare(export: _Export, entry: Entry, inputs: VerificationInputs, tuned: P
         with _about(export.spec, entry):
             moves = _sensitivity(export, entry, inputs, ours, theirs)
             error = _check(export, ours, theirs, inputs.probabilities, moves)
-        names = model.output_names()
-        outputs = (InputSpec(name, array.shape, str(array.dtype)) for name, array in zip(names, ours, strict=True))
-        times = comparison.time(export.request.turns)
-        kernels = comparison.kernels("tuned_ms")
-        return Comparison(error, times, kernels, tuple(outputs), inputs.rows, model.runtime, moves)
+        times, outputs = comparison.time(export.request.turns), _outputs(model, ours)
+        return Comparison(error, times, comparison.kernels("tuned_ms"), outputs, inputs.rows, model.runtime, moves)
+
+
+def _compare_on_board(
+    export: _Export, entry: Entry, inputs: VerificationInputs, tuned: Path, untuned: Path
+) -> Comparison:
+    """Verify and time on a board. The model as submitted runs here, so its time would mean nothing."""
+    model, request, libraries = export.models[0], export.request, {"untuned_ms": untuned, "tuned_ms": tuned}
+    assert request.board is not None
+    reference = Runtime(model.runtime, model.file, values=export.spec.values)
+    with RuntimeComparison({"reference": reference}, entry.inputs, inputs.arrays, request.threads) as comparison:
+        theirs = comparison.outputs("reference")
+    board = BoardComparison(request.board, libraries, entry.name, inputs.arrays, request.threads, request.turns)
+    ours, times = board.run("tuned_ms")
+    with _about(export.spec, entry):
+        moves = _sensitivity(export, entry, inputs, ours, theirs)
+        error = _check(export, ours, theirs, inputs.probabilities, moves)
+    return Comparison(error, times, [], _outputs(model, ours), inputs.rows, model.runtime, moves)
+
+
+def _outputs(model: Submitted, arrays: compare.Arrays) -> tuple[InputSpec, ...]:
+    names = model.output_names()
+    return tuple(InputSpec(name, array.shape, str(array.dtype)) for name, array in zip(names, arrays, strict=True))
 
 
 def _sensitivity(
@@ -293,7 +327,7 @@ def _limits(export: _Export) -> Roofline | None:
     """Measure what this machine's CPUs can do at most, for a job that is for them."""
     import tvm
 
-    if export.spec.target_kind != "llvm":
+    if export.spec.target_kind != "llvm" or export.request.board is not None:
         return None
     return measure(tvm.target.Target(export.spec.target), export.request.threads)
 
@@ -331,13 +365,19 @@ def _write(
     comes last.
     """
     output = Path(export.request.output)
-    publish_bytes(output / SCRIPT, script.source(export.spec, export.request.threads, rows).encode())
+    publish_bytes(output / SCRIPT, _script(export, rows).encode())
     publish_file(tuned, output / LIBRARY)
-    if export.spec.target_kind == "llvm":
+    if export.spec.target_kind == "llvm" and export.request.board is None:
         _write_program(export, outputs, rows)
     if export.request.source:
         source.move_source(tuned.parent / source.FOLDER, output / source.FOLDER)
     publish_json(output / REPORT, *REPORT_FORMAT, dict(report))
+
+
+def _script(export: _Export, rows: Sequence[Mapping[str, int]]) -> str:
+    if export.request.board is None:
+        return script.source(export.spec, export.request.threads, rows)
+    return script.board_source(export.spec, export.request.board, export.request.threads)
 
 
 def _write_program(

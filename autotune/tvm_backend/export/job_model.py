@@ -11,6 +11,7 @@ from autotune.errors import VerificationError
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.export.submitted import submitted
+from autotune.tvm_backend.target import tvm_target
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,11 @@ class JobModel:
         Raises:
             VerificationError: They are not those that were submitted.
         """
-        import tvm
-
         from autotune.tvm_backend.export.join import Joiner
         from autotune.tvm_backend.graph.prepare import prepare
         from autotune.tvm_backend.search.tasks import extract_tasks
 
-        target = tvm.target.Target(spec.target)
+        target = tvm_target(spec.target)
         imported, prepared, programs = Joiner(), Joiner(), dict[str, Any]()
         for entry, model in zip(spec.all_entries, submitted(paths, spec), strict=True):
             module = model.module()
@@ -65,16 +64,16 @@ class JobModel:
             The module as it was lowered, and the executable.
         """
         from autotune.tvm_backend.export.compile import build_lowered, lower_tuned
-        from autotune.tvm_backend.kernels.build import link_shared
+        from autotune.tvm_backend.kernels.build import linking
 
         lowered = lower_tuned(self.prepared, self.programs, best, self.target)
         executable = build_lowered(lowered, self.target)
-        executable.export_library(str(library), fcompile=link_shared)
+        executable.export_library(str(library), fcompile=linking(self.target))
         return lowered, executable
 
     def compile_untuned(self, library: Path) -> None:
         """Write the library that TVM makes by default."""
         from autotune.tvm_backend.export.compile import compile_untuned
-        from autotune.tvm_backend.kernels.build import link_shared
+        from autotune.tvm_backend.kernels.build import linking
 
-        compile_untuned(self.imported, self.target).export_library(str(library), fcompile=link_shared)
+        compile_untuned(self.imported, self.target).export_library(str(library), fcompile=linking(self.target))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 
+from autotune.device_settings import BoardSettings
 from autotune.storage.formats import JobSpec
 from autotune.tvm_backend.export.entry import check_index, pick_entry
 from autotune.tvm_backend.export.files import LIBRARY, MADE_BY
@@ -83,6 +84,62 @@ if __name__ == "__main__":
     except (OSError, ValueError) as error:
         sys.exit(f"run.py: {{error}}")
 '''
+
+
+_BOARD = '''"""Run {name} once on random inputs, on a board. {made_by} {version}.
+
+    python run.py                   on a board with the key {key} of the tracker {tracker}
+    python run.py HOST:PORT         on one of another tracker
+    python run.py here              on this machine, if it is such a board
+"""
+import os
+import sys
+
+os.environ.setdefault("TVM_NUM_THREADS", "{threads}")
+from pathlib import Path
+import numpy, tvm
+from tvm import relax, rpc
+
+ENTRIES = {entries}
+
+library = Path(__file__).parent / "{library}"
+if sys.argv[1:] == ["here"]:
+    module, device = tvm.runtime.load_module(str(library)), tvm.cpu(0)
+else:
+    host, port = (sys.argv[1:] or ["{tracker}"])[0].rsplit(":", 1)
+    board = rpc.connect_tracker(host, int(port)).request("{key}")
+    board.get_function("runtime.config_threadpool")(1, {threads})
+    board.upload(str(library))
+    module, device = board.load_module(library.name), board.cpu(0)
+model = relax.VirtualMachine(module, device)
+for entry, inputs in ENTRIES.items():
+    arrays = [numpy.asarray(numpy.random.rand(*shape)).astype(dtype) for shape, dtype in inputs]
+    model.set_input(entry, *[tvm.runtime.tensor(array, device=device) for array in arrays])
+    model.invoke_stateful(entry)
+    outputs = model.get_outputs(entry)
+    for output in [outputs] if hasattr(outputs, "numpy") else outputs:
+        print(output.shape, output.dtype, output.numpy().ravel()[:4])
+'''
+
+
+def board_source(spec: JobSpec, board: BoardSettings, threads: int) -> str:
+    """Return the script for the library of a job that is for boards.
+
+    Args:
+        spec: The job.
+        board: The settings of the boards.
+        threads: How many threads the model uses there.
+    """
+    return _BOARD.format(
+        name=spec.name,
+        made_by=MADE_BY,
+        version=__version__,
+        threads=threads,
+        library=LIBRARY,
+        key=board.key,
+        tracker=board.tracker,
+        entries={entry.name: [(item.shape, item.dtype) for item in entry.inputs] for entry in spec.all_entries},
+    )
 
 
 def source(spec: JobSpec, threads: int, rows: Sequence[Mapping[str, int]]) -> str:

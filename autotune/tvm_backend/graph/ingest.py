@@ -19,7 +19,7 @@ from autotune.tvm_backend.graph.model import Model, parse_file, read_model
 from autotune.tvm_backend.graph.pytorch.archive import is_archive
 from autotune.tvm_backend.graph.pytorch.program import import_program, write_fixed
 from autotune.tvm_backend.load import load_tvm
-from autotune.tvm_backend.target import resolve_target, target_kind
+from autotune.tvm_backend.target import resolve_target, target_kind, tvm_target
 
 if TYPE_CHECKING:
     from autotune.tvm_backend.search.tasks import Task
@@ -51,7 +51,7 @@ class _Imported:
 def _ingest(request: ImportRequest, progress: StepReporter) -> ImportAnswer:
     from autotune.tvm_backend.search.tasks import unite
 
-    target = resolve_target(request.target, request.threads)
+    target = resolve_target(request.target, request.threads, request.board)
     progress("reading the model")
     path = Path(request.model)
     proto = None if is_archive(path) else parse_file(path)
@@ -86,12 +86,10 @@ class _Importer:
     """
 
     def __init__(self, request: ImportRequest, proto: Any, target: Any, progress: StepReporter) -> None:
-        import tvm
-
         from autotune.tvm_backend.graph.snapshot import SharedWeights
 
         self._request, self._proto, self._progress = request, proto, progress
-        self._target = tvm.target.Target(target)
+        self._target = tvm_target(target)
         self._paths = None if request.folder is None else JobPaths(Path(request.folder))
         several = self._paths is not None and len(request.shapes) > 1
         self._weights = SharedWeights(self._paths.rewritten_weights) if self._paths and several else None

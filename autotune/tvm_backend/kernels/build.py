@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from autotune.errors import WorkerError
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile
-from autotune.tvm_backend.linker import find_linker
+from autotune.tvm_backend.linker import architecture, cross_linkers, linker_for
 
 
 def build_candidate(item: Candidate | Trial, program: Any, target: Any, path: Path) -> None:
@@ -51,10 +51,16 @@ def build_library(scheduled: Any, target: Any, path: Path) -> None:
     module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
     with target:  # or TVM would compile CUDA for the GPU that is here
         built = tvm.driver.build(module, target=target)
-    built.export_library(str(path), fcompile=link_shared)
+    built.export_library(str(path), fcompile=linking(target))
 
 
-def link_shared(output: str, objects: Sequence[str] | str, *_: Any, **__: Any) -> None:
+def linking(target: Any) -> Callable[..., None]:
+    """Return a function that links object files of a target to a shared library."""
+    triple = str(target.attrs.get("mtriple") or "")
+    return lambda output, objects, *_, **__: link_shared(output, objects, triple=triple)
+
+
+def link_shared(output: str, objects: Sequence[str] | str, *_: Any, triple: str = "", **__: Any) -> None:
     """Link object files to a shared library.
 
     It calls the linker directly, which takes 3 ms. A compiler driver takes 20 ms or more.
@@ -62,12 +68,13 @@ def link_shared(output: str, objects: Sequence[str] | str, *_: Any, **__: Any) -
     Args:
         output: The library to write.
         objects: The object files.
+        triple: What they were compiled for; empty for this machine.
 
     Raises:
         WorkerError: There is no linker, or it failed.
     """
     files = [objects] if isinstance(objects, str) else list(objects)
-    command = [_linker(), "-shared", "-o", output, *files]
+    command = [*_linker(triple), "-shared", "-o", output, *files]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
@@ -76,10 +83,13 @@ def link_shared(output: str, objects: Sequence[str] | str, *_: Any, **__: Any) -
         raise WorkerError(f"{command[0]} failed: {done.stderr.strip()[-500:]}")
 
 
-def _linker() -> str:
-    if found := find_linker():
+def _linker(triple: str) -> list[str]:
+    if found := linker_for(triple):
         return found
-    path = os.environ.get("PATH", "")
+    arch, path = architecture(triple), os.environ.get("PATH", "")
+    if arch != architecture(""):
+        tools = ", ".join(command[0] for command in cross_linkers(arch))
+        raise WorkerError(f"there is no linker for {arch} in PATH; install one of {tools}")
     raise WorkerError(
         f"no linker in PATH ({path}); install binutils or gcc, or start the daemon with a PATH that has ld"
     )

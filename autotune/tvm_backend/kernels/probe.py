@@ -14,7 +14,7 @@ from typing import Any
 from autotune.errors import MachineProblem, WorkerError, disk_problem
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.storage.room import temporary_folder
-from autotune.tvm_backend.kernels.build import link_shared
+from autotune.tvm_backend.kernels.build import linking
 
 _LIMIT_S = 60.0
 _ELEMENTS = 64
@@ -40,6 +40,33 @@ def check_machine(description: Mapping[str, Any]) -> None:
             raise MachineProblem(_reason(cpu, outcome, _step(note)))
 
 
+def check_cross_build(description: Mapping[str, Any]) -> None:
+    """Compile and link the test kernel for the CPU of a board, which this machine need not be able to run.
+
+    Raises:
+        MachineProblem: It did not work. The message says why.
+        DiskProblem: The disk of the temporary folder is full.
+    """
+    with _temporary_folder() as folder:
+        library = Path(folder) / "probe.so"
+        ((_, outcome),) = isolated([dict(description)], lambda: lambda it: build_probe(it, library), limit_s=_LIMIT_S)
+        if outcome.kind != "ok":
+            said = outcome.reason.removeprefix(f"{WorkerError.__name__}: ")
+            raise MachineProblem(f"nothing can be compiled here for {_cpu_name(description)}: {said}")
+
+
+def _cpu_name(description: Mapping[str, Any]) -> str:
+    return str(description.get("mcpu") or description.get("mtriple") or "the target")
+
+
+def build_probe(description: Mapping[str, Any], library: Path) -> None:
+    """Compile and link the test kernel."""
+    import tvm
+
+    target = tvm.target.Target(dict(description))
+    tvm.driver.build(_program(), target=target).export_library(str(library), fcompile=linking(target))
+
+
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
     folder = temporary_folder()
     try:
@@ -56,13 +83,12 @@ def _probe(description: Mapping[str, Any], note: Path) -> None:
     import tvm
 
     note.write_text(_STEPS[0])
-    target = tvm.target.Target(dict(description))
-    library = str(note.with_name("probe.so"))
-    tvm.driver.build(_program(), target=target).export_library(library, fcompile=link_shared)
+    library = note.with_name("probe.so")
+    build_probe(description, library)
     note.write_text(_STEPS[1])
-    module = tvm.runtime.load_module(library)
+    module = tvm.runtime.load_module(str(library))
     note.write_text(_STEPS[2])
-    _check_answers(module)
+    check_answers(module, tvm.cpu(0))
 
 
 def _program() -> Any:
@@ -86,13 +112,18 @@ def _program() -> Any:
     return schedule.mod
 
 
-def _check_answers(module: Any) -> None:
+def check_answers(module: Any, device: Any) -> None:
+    """Run the test kernel on a device, and check what it computes.
+
+    Raises:
+        WorkerError: Its results are wrong.
+    """
     import numpy as np
     import tvm
 
     x, n = np.linspace(0, 4, _ELEMENTS, dtype="float32"), np.arange(_ELEMENTS, dtype="int32")
     outputs = [np.zeros(_ELEMENTS, dtype) for dtype in ("float32", "int32", "float16")]
-    tensors = [tvm.runtime.tensor(value) for value in (x, n, *outputs)]
+    tensors = [tvm.runtime.tensor(value, device=device) for value in (x, n, *outputs)]
     module["main"](*tensors)
     roots, bits, short = (tensor.numpy() for tensor in tensors[2:])
     right = np.allclose(roots, np.sqrt(x * x + x), rtol=1e-4)

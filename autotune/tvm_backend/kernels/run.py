@@ -13,6 +13,7 @@ _FIRST_REPEAT_LIMIT = 3.0  # the first repeat is only made if the first runs are
 _SECOND_REPEAT_LIMIT = 1.3  # the second repeat is only made if a run was faster than this
 _NEXT_REPEAT_LIMIT = 1.05  # each further repeat is only made if a run was faster than this
 _FIRST_RUNS = 3
+FILL = "tvm.contrib.random.random_fill_for_measure"
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,7 @@ class Runner:
         Returns:
             The time of a run in microseconds, one value for each repeat. Without repeats, the times of the first runs.
         """
-        import tvm
-
-        module = tvm.runtime.load_module(str(library))
-        tensors = self._tensors(args)
+        module, tensors = self.load(library), self._tensors(args)
         first = self._first(module, tensors)
         best = math.inf if best_us is None else best_us
         if statistics.median(first) > _FIRST_REPEAT_LIMIT * best:
@@ -76,6 +74,12 @@ class Runner:
             if min(*first, *times) > limit * best:
                 break
         return times
+
+    def load(self, library: Path) -> Any:
+        """Load a library that `build_library` wrote, where it is to run."""
+        import tvm
+
+        return tvm.runtime.load_module(str(library))
 
     def _first(self, module: Any, tensors: list[Any]) -> list[float]:
         """Microseconds of the first runs, after those that do not count."""
@@ -105,9 +109,7 @@ class Runner:
         Returns:
             The time of each run, in microseconds.
         """
-        import tvm
-
-        module = tvm.runtime.load_module(str(library))
+        module = self.load(library)
         return self._evaluate(module, self._tensors(args), 1, runs, 0, before="cache_flush_cpu_non_first_arg")
 
     def _evaluate(
@@ -134,8 +136,14 @@ class Runner:
         if "float" not in dtype:
             return tvm.runtime.tensor(np.zeros(dims, dtype), device=self.device)
         tensor = tvm.runtime.empty(dims, dtype, self.device)
-        tvm.get_global_func("tvm.contrib.random.random_fill_for_measure")(tensor)
+        self._fill()(tensor)
         return tensor
+
+    def _fill(self) -> Any:
+        """Return the function that fills a tensor with random values."""
+        import tvm
+
+        return tvm.get_global_func(FILL)
 
 
 def open_device(kind: str, index: int = 0) -> Any:

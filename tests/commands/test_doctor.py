@@ -1,0 +1,41 @@
+"""What `doctor` says of boards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from autotune.commands import doctor
+from autotune.commands.doctor import Finding
+from autotune.config import load_config
+from autotune.storage.paths import Workspace
+
+from ..rpc_lab import Lab
+
+
+@pytest.fixture
+def say(workspace: Workspace, lab: Lab) -> Callable[[], list[Finding]]:
+    workspace.config.write_text(workspace.config.read_text() + lab.section())
+    return lambda: doctor._boards(load_config(workspace.config))
+
+
+def test_a_tracker_is_asked_for_its_boards(say: Callable[[], list[Finding]], lab: Lab) -> None:
+    (found,) = say()
+    assert not found.ok and not found.fatal and "knows no board with the key 'box'" in found.text
+    lab.start_server()
+    lab.await_boards(1)
+    (found,) = say()
+    assert found.ok and found.text.endswith(f"1 boards at the tracker 127.0.0.1:{lab.port}, 1 free")
+
+
+def test_a_tracker_that_others_can_reach_is_warned_of(workspace: Workspace, lab: Lab) -> None:
+    text = lab.section().replace("127.0.0.1", "0.0.0.0")
+    workspace.config.write_text(workspace.config.read_text() + text)
+    warning, answer = doctor._boards(load_config(workspace.config))
+    assert not warning.ok and not warning.fatal and "no authentication" in warning.text
+    assert "knows no board" in answer.text
+
+
+def test_without_boards_there_is_nothing_to_say(workspace: Workspace) -> None:
+    assert doctor._boards(load_config(workspace.config)) == doctor._boards(None) == []

@@ -1,0 +1,103 @@
+"""A job for boards, of which one dies and one hangs in the middle; and its export, which runs on a board."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.storage.journal import StageDone, StageFailed, WaitStarted
+from autotune.storage.journal import read as read_journal
+from autotune.storage.paths import Workspace
+from autotune.storage.record_log import RecordLog
+from autotune.storage.tuning_log import FORMAT
+
+from ..rpc_lab import Lab, wait_until
+from .conftest import User
+
+SETTINGS = """
+[measure]
+timeout_s = 3.0
+repeats = 1
+min_repeat_ms = 1
+"""
+TRIALS = 24
+
+
+@pytest.fixture
+def owner(user: User, lab: Lab) -> User:
+    """A user with two boards at a time."""
+    user.settle(SETTINGS + lab.section(count=2, request_timeout_s=4, retry_s=0.5))
+    return user
+
+
+def records(user: User) -> list[dict[str, object]]:
+    return [item for log in user.root.glob("logs/tuning/*/*.jsonl") for item in RecordLog(log, *FORMAT).read()]
+
+
+def failures(user: User) -> list[str]:
+    """What the journal of the job says of boards that failed."""
+    (paths,) = Workspace(user.root).job_list()
+    events = read_journal(paths.journal)
+    lost = [event.detail for event in events if isinstance(event, StageFailed) and event.outcome == "device-lost"]
+    done = [event.summary for event in events if isinstance(event, StageDone)]
+    return [*lost, *(said for summary in done for said in summary.get("sessions_failed", ()))]
+
+
+def waits(user: User) -> list[str]:
+    (paths,) = Workspace(user.root).job_list()
+    return [event.reason.kind for event in read_journal(paths.journal) if isinstance(event, WaitStarted)]
+
+
+def test_boards_that_die_or_hang_cost_no_trial(owner: User, lab: Lab, models: Path, tmp_path: Path) -> None:
+    servers = [lab.start_server(supervised=supervised) for supervised in (False, False, True)]
+    lab.await_boards(3)
+    owner.ok("submit", models / "mlp.onnx", "--target", "phone", "--trials", TRIALS, "--trials-per-round", 4)
+    daemon = owner.start("daemon", "run", "--drain")
+    wait_until(lambda: len(records(owner)) >= 4)
+    lab.kill(servers[0])
+    lab.stop(servers[1])
+    _, log = daemon.communicate(timeout=120)
+    assert daemon.returncode == 0, log
+    (job,) = owner.status()
+    assert (job["state"], job["trials_done"]) == ("done", TRIALS)
+    assert [record["failure"] for record in records(owner) if record["failure"]] == []
+    assert max(owner.trials().values()) == 1
+    assert failures(owner), "the board that hangs was in nobody's way"
+    _check_export(owner, lab, tmp_path / "lib")
+
+
+def _check_export(owner: User, lab: Lab, output: Path) -> None:
+    """What was tuned is verified on the board that is left, and runs there."""
+    printed = owner.ok("export", "mlp", "--output", output)
+    report = json.loads((output / "report.json").read_text())
+    assert report["largest_relative_error"] < 1e-3
+    assert report["board"]["key"] == "box" and set(report["latency"]) == {"untuned_ms", "tuned_ms"}
+    assert "was not timed there" in printed and not (output / "cpp").exists()
+    lab.await_boards(1)
+    for words in ([], ["here"]):
+        done = subprocess.run(
+            [sys.executable, output / "run.py", *words], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0 and "float32" in done.stdout, done.stderr
+
+
+def test_a_job_without_any_board_says_what_it_waits_for(owner: User, models: Path) -> None:
+    path = owner.root / "autotune.toml"
+    text = path.read_text().replace("request_timeout_s = 4", "request_timeout_s = 0.3")
+    path.write_text(text.replace("count = 2", "count = 1"))
+    owner.ok("submit", models / "mlp.onnx", "--target", "phone", "--trials", 4)
+    assert owner.run("daemon", "run", "--drain").returncode == 1
+    (job,) = owner.status()
+    assert job["trials_done"] == 0
+    assert "device-aside" in waits(owner)
+    assert len(failures(owner)) >= 3
+    assert records(owner) == []
+
+
+def test_boards_of_an_unknown_section_are_no_target(owner: User, models: Path) -> None:
+    done = owner.run("submit", models / "mlp.onnx", "--target", "fone")
+    assert done.returncode == 2 and "phone" in done.stderr

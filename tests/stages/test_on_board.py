@@ -1,0 +1,213 @@
+"""Candidates are measured on boards: what works is logged, and nobody is blamed for a board that fails."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune import config
+from autotune.errors import BoardProblem
+from autotune.processes.isolate import die_with_parent
+from autotune.processes.messages import RunStage
+from autotune.stages import measure
+from autotune.stages.stage import Stage
+from autotune.storage import formats
+from autotune.storage.atomic import publish_json, read_json
+from autotune.storage.formats import Candidate, JobSpec, StageFile, Trial
+from autotune.storage.paths import JobPaths, Workspace
+
+from .. import hostile
+from ..rpc_lab import Lab, wait_until
+
+SETTINGS = """
+[measure]
+timeout_s = 1.5
+repeats = 1
+min_repeat_ms = 1
+"""
+NAMES = ("good", "wrong", "hang", "segfault", "slow")
+
+
+def in_a_child(work: Callable[[], Any], wait: bool = True) -> int:
+    """Do what a worker does: load TVM, and work in a forked child. Returns its status, or its process id."""
+    from autotune.tvm_backend.load import load_for_tuning
+
+    load_for_tuning("llvm")
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            os.setpgid(0, 0)
+            die_with_parent()
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitpid(pid, 0)[1] if wait else pid
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with kernels, each with its candidate beside it."""
+    folder = tmp_path_factory.mktemp("libraries")
+
+    def build() -> None:
+        for name in NAMES:
+            file = StageFile(0, 0, "measure", (hostile.library(name, folder),))
+            formats.write(folder / f"{name}.json", file)
+
+    assert in_a_child(build) == 0
+    return folder
+
+
+class Job:
+    """A job for boards with one task, which doubles sixteen numbers, and whose round 0 is to be measured."""
+
+    def __init__(self, workspace: Workspace, paths: JobPaths, libraries: Path, lab: Lab) -> None:
+        self.workspace, self.paths, self.libraries, self.lab = workspace, paths, libraries, lab
+        self.settle()
+        paths.tasks.mkdir()
+        in_a_child(self._write_task)
+
+    def settle(self, **board: object) -> None:
+        base = self.workspace.config.read_text().partition("\n[measure]")[0]
+        self.workspace.config.write_text(base + SETTINGS + self.lab.section(**{"request_timeout_s": 20, **board}))
+
+    def _write_task(self) -> None:
+        from autotune.tvm_backend.search.tasks import task_hash, write_program
+
+        spec, program = formats.read(JobSpec, self.paths.spec), hostile.program("good")
+        write_program(self.paths.task(0), program)
+        formats.write(self.paths.spec, replace(spec, tasks=(replace(spec.tasks[0], hash=task_hash(program)),)))
+
+    def put(self, *names: str) -> None:
+        folder = self.paths.artifacts_of(0, 0)
+        folder.mkdir(parents=True)
+        for name in names:
+            os.link(self.libraries / f"{name}.so", folder / f"{name}.so")
+        found = [formats.read(StageFile, self.libraries / f"{name}.json").candidates[0] for name in names]
+        formats.write(self.paths.stage(0, 0), StageFile(0, 0, "measure", tuple(found)))
+
+    def stage(self) -> Stage:
+        request = RunStage(0, self.paths.folder.name, 0, 0, "measure", (0,), 0.0, device="rpc-phone:0")
+        return Stage.load(self.workspace, config.load_config(self.workspace.config), request)
+
+    @property
+    def answer(self) -> Path:
+        return self.workspace.root / "answer.json"
+
+    def run(self) -> dict[str, Any]:
+        """Measure in a child. Returns the summary, or what the board's problem is as `problem`."""
+        in_a_child(self.measure)
+        return read_json(self.answer, "test-answer", 1)
+
+    def measure(self) -> None:
+        try:
+            publish_json(self.answer, "test-answer", 1, measure.run(self.stage()))
+        except BoardProblem as problem:
+            publish_json(self.answer, "test-answer", 1, {"problem": str(problem)})
+
+    def trials(self) -> dict[str, Trial]:
+        spec = formats.read(JobSpec, self.paths.spec)
+        from autotune.storage.tuning_log import TuningLog
+
+        log = self.workspace.tuning_log(spec.target_key, spec.tasks[0].hash).records
+        return {trial.hash: trial for trial in TuningLog(log).trials()}
+
+    def candidate(self) -> Candidate:
+        return formats.read(StageFile, self.paths.stage(0, 0)).candidates[0]
+
+
+@pytest.fixture
+def job(workspace: Workspace, make_job: Callable[..., JobPaths], libraries: Path, lab: Lab) -> Job:
+    return Job(workspace, make_job(tasks=1, board="phone"), libraries, lab)
+
+
+def failure(trial: Trial) -> str:
+    return trial.failure.kind if trial.failure else "ok"
+
+
+def test_candidates_are_timed_and_a_candidate_that_always_hangs_is_to_blame(job: Job) -> None:
+    job.lab.start_server()
+    job.put("hang", "wrong", "good")
+    found, trials = job.run(), job.trials()
+    assert {name: failure(it) for name, it in trials.items()} == {"hang": "timeout", "wrong": "wrong", "good": "ok"}
+    assert trials["good"].times_us[0] > 0
+    assert trials["hang"].failure and "3 sessions on boards failed at it" in trials["hang"].failure.reason
+    assert len(found["sessions_failed"]) == 3 and found["measured"] == 1 and found["failed"] == 2
+
+
+def test_a_candidate_that_crashes_its_server_is_to_blame_after_three_servers(job: Job) -> None:
+    job.lab.start_server(supervised=True)
+    job.put("segfault", "good")
+    job.run()
+    assert {name: failure(trial) for name, trial in job.trials().items()} == {"segfault": "error", "good": "ok"}
+
+
+def test_a_server_that_is_killed_in_the_middle_is_no_fault_of_the_candidate(job: Job) -> None:
+    first = job.lab.start_server()
+    job.put("slow")
+    job.lab.await_boards(1)
+    child = in_a_child(job.measure, wait=False)
+    wait_until(lambda: job.lab.counts().free == 0)
+    time.sleep(0.3)  # it is being timed, or sent
+    job.lab.kill(first)
+    job.lab.start_server()
+    os.waitpid(child, 0)
+    found = read_json(job.answer, "test-answer", 1)
+    if "problem" in found:  # it was killed before the session had begun
+        found = job.run()
+    else:
+        assert len(found["sessions_failed"]) == 1
+    assert failure(job.trials()["slow"]) == "ok"
+
+
+def test_a_failure_of_the_last_board_is_remembered_and_costs_no_trial(job: Job) -> None:
+    job.lab.start_server()
+    job.settle(request_timeout_s=2)
+    job.put("segfault")
+    job.lab.await_boards(1)
+    found = job.run()  # TVM's own server does not survive it
+    assert "no free board with the key" in found["problem"]
+    assert job.candidate().lost == 1 and not job.trials()
+
+
+@pytest.mark.parametrize(("lost", "loaded"), [(0, ["good.so"]), (1, ["probe.so", "good.so"])])
+def test_after_a_failure_a_kernel_that_is_known_to_be_good_runs_first(job: Job, lost: int, loaded: list[str]) -> None:
+    job.lab.start_server()
+    job.put("good")
+    candidate = replace(job.candidate(), lost=lost)
+    formats.write(job.paths.stage(0, 0), StageFile(0, 0, "measure", (candidate,)))
+    job.run()
+    assert failure(job.trials()["good"]) == "ok" and job.lab.loaded() == loaded
+
+
+def test_a_stopped_board_begins_no_session_and_costs_no_trial(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    from autotune.stages import on_board
+
+    monkeypatch.setattr(on_board, "_OPENING_S", 1.0)
+    server = job.lab.start_server()
+    job.put("good")
+    job.lab.await_boards(1)
+    job.lab.stop(server)
+    assert "begins no session" in job.run()["problem"]
+    assert not job.trials() and job.candidate().lost == 0
+
+
+def test_a_tracker_that_is_killed_costs_no_trial_and_may_come_back(job: Job) -> None:
+    job.lab.start_server()
+    job.put("good")
+    job.lab.await_boards(1)
+    job.lab.kill_tracker()
+    assert "does not answer (connection refused)" in job.run()["problem"]
+    assert not job.trials()
+    job.lab.start_tracker()
+    job.lab.await_boards(1)  # its servers find it
+    job.run()
+    assert failure(job.trials()["good"]) == "ok"
