@@ -60,7 +60,8 @@ def test_a_job_ends_when_the_whole_model_was_found_to_be_fast_enough(workspace, 
     (shown,) = user.status()
     assert shown["state"] == "done" and shown["reason"].startswith("level met: the whole model takes 1.")
     confirmed = [event.summary for event in events(job, follow=False) if getattr(event, "kind", "") == "confirm"]
-    assert [found["met"] for found in confirmed if "met" in found][-2:] == [False, True]
+    met = [found["met"] for found in confirmed if "met" in found]  # two rounds may end, and be confirmed, at once
+    assert met[-1] and not all(met)
     assert 0 < shown["trials_done"] < 100_000
     assert sum(user.trials().values()) == shown["trials_done"]
 

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 _ROUNDS_LESS = "; submit it with --no-winograd, which rounds less"
 _VERIFY_SEED = 2026
 _TURN_MS = 20
-_MOST_SENSITIVE = 0.05  # an output that moves by more with the last bit of the inputs says nothing
+# An output that moves by less with the last bit of the inputs has no steps; one that moves by more says nothing.
+_LEAST_SENSITIVE, _MOST_SENSITIVE = 1e-3, 0.05
 
 
 @dataclass(frozen=True)
@@ -312,7 +313,8 @@ def _sensitivity(
 ) -> float:
     """Return how much the outputs of the reference move with the last bit of its inputs.
 
-    It is 0 where that does not matter: the error is within the user's tolerance, or they move by more than 5%.
+    It is 0 where that does not matter: the error is within the user's tolerance, or they move by less than 0.1%, as
+    smooth models do, or by more than 5%.
     """
     if compare.largest_error(ours, theirs, inputs.probabilities) <= export.request.tolerance:
         return 0.0
@@ -320,7 +322,7 @@ def _sensitivity(
     found = compare.sensitivity(
         lambda arrays: model.runner(arrays, export.request.threads)(), inputs.arrays, theirs, inputs.probabilities
     )
-    return found if found <= _MOST_SENSITIVE else 0.0
+    return found if _LEAST_SENSITIVE <= found <= _MOST_SENSITIVE else 0.0
 
 
 def _limits(export: _Export) -> Roofline | None:
