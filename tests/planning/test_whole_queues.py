@@ -228,7 +228,7 @@ def jobs(draw: Any) -> list[Model]:
 class TestWholeQueues:
     """Random queues, driven to their end; `World.tick` checks every step."""
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=30, deadline=None)
     @given(data=st.data())
     @pytest.mark.parametrize("policy", ["sequential", "interleave", "predictive"])
     def test_every_job_comes_to_its_end(self, policy: str, data: st.DataObject) -> None:
