@@ -12,6 +12,7 @@ from autotune import schema
 from autotune.device_settings import BoardSettings, DeviceSettings
 from autotune.errors import InvalidData, UnknownKey, WrongValue, disk_problem
 from autotune.settings import (
+    TARGET_KINDS,
     BuildSettings,
     ClusterSettings,
     DaemonSettings,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Config", "Setting", "check_job_device", "load_config"]
 
-_TARGET_KINDS = ("llvm", "cuda", "simulated")
 _DEVICE_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")  # it becomes part of the name of a lock file
 
 
@@ -143,7 +143,7 @@ def _board(name: str, table: Mapping[str, Any]) -> BoardSettings:
     keys = ("devices", name)
     _check_name(name)
     board = schema.convert(BoardSettings, table, exact=True, keys=keys, table="a section")
-    if name in _TARGET_KINDS:
+    if name in TARGET_KINDS:
         raise InvalidData(f"[devices.{name}]: boards need another name, since {name} is a target already", keys)
     for key in ("key", "target"):
         if not getattr(board, key):

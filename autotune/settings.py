@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from autotune.schema import at_least, share, text, whole_number
 
 __all__ = [
+    "TARGET_KINDS",
     "BuildSettings",
     "ClusterSettings",
     "DaemonSettings",
@@ -26,6 +27,7 @@ __all__ = [
     "TrainSettings",
 ]
 
+TARGET_KINDS = ("llvm", "cuda", "simulated")
 # Not tempfile.gettempdir(), which may differ between users who must share the locks.
 _SHARED_LOCKS = Path("/tmp/autotune-locks")
 _HOURS = r"^((([01]?\d|2[0-3]):[0-5]\d)-(([01]?\d|2[0-3]):[0-5]\d))?\Z"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from autotune.processes.isolate import die_with_parent
 from autotune.storage.formats import Candidate
 
 _PROGRAM = """
@@ -98,3 +100,21 @@ def library(body: str, folder: Path) -> Candidate:
     data = path.read_bytes()
     args = [["TENSOR", "float32", [16]], ["TENSOR", "float32", [16]]]
     return Candidate(body, [], args, path.name, len(data), zlib.crc32(data))
+
+
+def in_a_child(work: Callable[[], Any], wait: bool = True) -> int:
+    """Do what a worker does: load TVM, and work in a forked child. Returns its status, or its process id."""
+    from autotune.tvm_backend.load import load_for_tuning
+
+    load_for_tuning("llvm")
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            os.setpgid(0, 0)
+            die_with_parent()
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitpid(pid, 0)[1] if wait else pid

@@ -59,16 +59,31 @@ def export(
             `inputs` do not fit the model. Or `source` was asked for and the target is a GPU.
         ModelError: `source` was asked for, and the model has something that cannot be written as source.
     """
-    spec = _check_exportable(paths, source)
-    board = config.boards.get(spec.board)
+    spec = _exportable(paths, source)
     if spec.board:
-        check_board_job(spec.target, spec.target_key, spec.board, board)
+        check_board_job(spec.target, spec.target_key, spec.board, config.boards.get(spec.board))
     _check_output(output, source)
     for file in inputs:
         if not file.is_file():
             raise BadInput(f"cannot read {file}: there is no such file")
-    lent = capacity.cpus(config)
-    request = ExportRequest(
+    request = _request(workspace, config, paths, spec, output, inputs, source)
+    report = oneshot.export_model(request, config.export.timeout_s, progress).report
+    with contextlib.suppress(StorageError):  # the library is written, which is what was asked for
+        references.remember(paths, report)
+    return report
+
+
+def _request(
+    workspace: Workspace,
+    config: Config,
+    paths: JobPaths,
+    spec: JobSpec,
+    output: Path,
+    inputs: Sequence[Path],
+    source: bool,
+) -> ExportRequest:
+    lent, board = capacity.cpus(config), config.boards.get(spec.board)
+    return ExportRequest(
         workspace=str(workspace.root.absolute()),
         job=paths.folder.name,
         output=str(output.absolute()),
@@ -83,13 +98,10 @@ def export(
         source=source,
         board=board,
     )
-    report = oneshot.export_model(request, config.export.timeout_s, progress).report
-    with contextlib.suppress(StorageError):  # the library is written, which is what was asked for
-        references.remember(paths, report)
-    return report
 
 
-def _check_exportable(paths: JobPaths, source: bool) -> JobSpec:
+def _exportable(paths: JobPaths, source: bool) -> JobSpec:
+    """Return the spec of a job that can be exported, as source if that is asked for."""
     spec = read_spec(paths)
     kind = spec.target_kind
     if kind == SIMULATED:

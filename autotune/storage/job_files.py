@@ -16,6 +16,7 @@ from typing import Any
 
 from autotune.errors import DamagedFile, disk_problem
 from autotune.reasons import Reason
+from autotune.settings import TARGET_KINDS
 from autotune.storage import formats
 from autotune.storage.atomic import sync_folder
 from autotune.storage.confirmation import Confirmation
@@ -49,7 +50,7 @@ def _spec_fault(paths: JobPaths, spec: JobSpec) -> str:
     numbers = (spec.submitted_at, *(task.gflop for task in spec.tasks))
     if f"{spec.id:04}-{spec.name}" != paths.folder.name:
         return f"it is that of job {spec.id} ({spec.name})"
-    if spec.target.get("kind") not in ("llvm", "cuda", formats.SIMULATED):
+    if spec.target.get("kind") not in TARGET_KINDS:
         return f"its target {spec.target.get('kind')!r} is unknown"
     if not _TARGET_KEY.fullmatch(spec.target_key):
         return f"its target's key {spec.target_key!r} is no file name"

@@ -13,6 +13,7 @@ from autotune.device_settings import BoardSettings
 from autotune.errors import BadTarget, InvalidData, MachineProblem
 from autotune.machine.gpus import cuda_devices
 from autotune.machine.hardware import cpu_model
+from autotune.settings import TARGET_KINDS
 from autotune.storage.device_kind import PRIVATE, DeviceKind
 from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.load import TESTED, load_intrinsics
@@ -56,7 +57,7 @@ def target_kind(text: str) -> str:
         BadTarget: the text names no such kind.
     """
     kind = _parse(text).get("kind")
-    if kind not in ("llvm", "cuda", SIMULATED):
+    if kind not in TARGET_KINDS:
         fault = "give llvm, cuda, simulated or a JSON object with such a kind"
         raise BadTarget(f"target {text!r}: kind is {kind!r}; {fault}")
     return str(kind)

@@ -43,6 +43,7 @@ from autotune.processes.isolate import die_with_parent
 from autotune.processes.memory import limit_memory, memory_share
 from autotune.processes.messages import Fatal, KillStage, Ready, RunStage, StageBegan, StageReport, receive, send
 from autotune.processes.start import fork, refused
+from autotune.settings import TARGET_KINDS
 from autotune.storage.formats import KINDS, SIMULATED
 from autotune.storage.paths import Workspace
 from autotune.storage.room import check_executable, stops_everything
@@ -271,7 +272,7 @@ def run_stage(
 def main() -> None:
     parser = argparse.ArgumentParser(prog="autotune.workers.worker")
     parser.add_argument("--workspace", type=Path, required=True)
-    parser.add_argument("--kind", choices=("llvm", "cuda", SIMULATED), required=True)
+    parser.add_argument("--kind", choices=TARGET_KINDS, required=True)
     parser.add_argument("--daemon", type=int, help="the process that started it; it ends with that one")
     options = parser.parse_args()
     die_with_parent(options.daemon)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import select
@@ -17,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.processes.isolate import die_with_parent
 from autotune.processes.memory import limit_memory
 from autotune.processes.messages import RunStage
 from autotune.stages import build, features, measure, search
@@ -28,10 +26,8 @@ from autotune.storage.formats import Candidate, Failure, InProgress, JobSpec, Qu
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.workers.pool import WorkerPool
 
-_spec = importlib.util.spec_from_file_location("hostile", Path(__file__).parents[1] / "hostile.py")
-assert _spec is not None and _spec.loader is not None
-hostile = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(hostile)
+from .. import hostile
+from ..hostile import in_a_child
 
 SETTINGS = """
 [measure]
@@ -65,24 +61,6 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...
 
 def _stage(name: str, folder: Path) -> StageFile:
     return StageFile(0, 0, "measure", (hostile.library(name, folder),))
-
-
-def in_a_child(work: Callable[[], Any]) -> int:
-    """Do what a worker does: load TVM, and work in a forked child. Returns its status."""
-    from autotune.tvm_backend.load import load_for_tuning
-
-    load_for_tuning("llvm")
-    pid = os.fork()
-    if not pid:
-        status = 1
-        try:
-            os.setpgid(0, 0)
-            die_with_parent()
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitpid(pid, 0)[1]
 
 
 class Job:

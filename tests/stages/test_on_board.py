@@ -13,7 +13,6 @@ import pytest
 
 from autotune import config
 from autotune.errors import BoardProblem
-from autotune.processes.isolate import die_with_parent
 from autotune.processes.messages import RunStage
 from autotune.stages import measure
 from autotune.stages.stage import Stage
@@ -23,6 +22,7 @@ from autotune.storage.formats import Candidate, JobSpec, StageFile, Trial
 from autotune.storage.paths import JobPaths, Workspace
 
 from .. import hostile
+from ..hostile import in_a_child
 from ..rpc_lab import Lab, wait_until
 
 SETTINGS = """
@@ -32,24 +32,6 @@ repeats = 1
 min_repeat_ms = 1
 """
 NAMES = ("good", "wrong", "hang", "segfault", "slow")
-
-
-def in_a_child(work: Callable[[], Any], wait: bool = True) -> int:
-    """Do what a worker does: load TVM, and work in a forked child. Returns its status, or its process id."""
-    from autotune.tvm_backend.load import load_for_tuning
-
-    load_for_tuning("llvm")
-    pid = os.fork()
-    if not pid:
-        status = 1
-        try:
-            os.setpgid(0, 0)
-            die_with_parent()
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitpid(pid, 0)[1] if wait else pid
 
 
 @pytest.fixture(scope="module")

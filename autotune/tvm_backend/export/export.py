@@ -279,9 +279,7 @@ def _compare(export: _Export, entry: Entry, inputs: VerificationInputs, tuned: P
     }
     with RuntimeComparison(runtimes, entry.inputs, inputs.arrays, export.request.threads) as comparison:
         ours, theirs = (comparison.outputs(name) for name in ("tuned_ms", reference))
-        with _about(export.spec, entry):
-            moves = _sensitivity(export, entry, inputs, ours, theirs)
-            error = _check(export, ours, theirs, inputs.probabilities, moves)
+        error, moves = _verify(export, entry, inputs, ours, theirs)
         times, outputs = comparison.time(export.request.turns), _outputs(model, ours)
         return Comparison(error, times, comparison.kernels("tuned_ms"), outputs, inputs.rows, model.runtime, moves)
 
@@ -297,15 +295,27 @@ def _compare_on_board(
         theirs = comparison.outputs("reference")
     board = BoardComparison(request.board, libraries, entry.name, inputs.arrays, request.threads, request.turns)
     ours, times = board.run("tuned_ms")
-    with _about(export.spec, entry):
-        moves = _sensitivity(export, entry, inputs, ours, theirs)
-        error = _check(export, ours, theirs, inputs.probabilities, moves)
+    error, moves = _verify(export, entry, inputs, ours, theirs)
     return Comparison(error, times, [], _outputs(model, ours), inputs.rows, model.runtime, moves)
 
 
 def _outputs(model: Submitted, arrays: compare.Arrays) -> tuple[InputSpec, ...]:
     names = model.output_names()
     return tuple(InputSpec(name, array.shape, str(array.dtype)) for name, array in zip(names, arrays, strict=True))
+
+
+def _verify(
+    export: _Export, entry: Entry, inputs: VerificationInputs, ours: compare.Arrays, theirs: compare.Arrays
+) -> tuple[float, float]:
+    """Return the largest relative error at one set of shapes, which is allowed, and what `_sensitivity` returns."""
+    with _about(export.spec, entry):
+        moves = _sensitivity(export, entry, inputs, ours, theirs)
+        allowed, title = max(export.request.tolerance, moves), export.models[0].title
+        try:
+            return compare.check(ours, theirs, allowed, inputs.probabilities, title), moves
+        except VerificationError as failure:
+            rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
+            raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
 
 
 def _sensitivity(
@@ -332,16 +342,6 @@ def _limits(export: _Export) -> Roofline | None:
     if export.spec.target_kind != "llvm" or export.request.board is not None:
         return None
     return measure(tvm.target.Target(export.spec.target), export.request.threads)
-
-
-def _check(
-    export: _Export, ours: compare.Arrays, theirs: compare.Arrays, probabilities: tuple[bool, ...], moves: float
-) -> float:
-    try:
-        return compare.check(ours, theirs, max(export.request.tolerance, moves), probabilities, export.models[0].title)
-    except VerificationError as failure:
-        rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
-        raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
 
 
 def _sizes(export: _Export, tuned: Path) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from autotune.device_settings import BoardSettings
 from autotune.storage.formats import JobSpec
@@ -131,11 +132,7 @@ def board_source(spec: JobSpec, board: BoardSettings, threads: int) -> str:
         threads: How many threads the model uses there.
     """
     return _BOARD.format(
-        name=spec.name,
-        made_by=MADE_BY,
-        version=__version__,
-        threads=threads,
-        library=LIBRARY,
+        **_common(spec, threads),
         key=board.key,
         tracker=board.tracker,
         entries={entry.name: [(item.shape, item.dtype) for item in entry.inputs] for entry in spec.all_entries},
@@ -152,11 +149,7 @@ def source(spec: JobSpec, threads: int, rows: Sequence[Mapping[str, int]]) -> st
     """
     template = _SEVERAL if spec.entries else _ONE
     return template.format(
-        name=spec.name,
-        made_by=MADE_BY,
-        version=__version__,
-        threads=threads,
-        library=LIBRARY,
+        **_common(spec, threads),
         device="cuda" if spec.target_kind == "cuda" else "cpu",
         inputs=[(item.shape, item.dtype) for item in spec.inputs],
         dtypes={item.name: item.dtype for item in spec.inputs},
@@ -165,3 +158,8 @@ def source(spec: JobSpec, threads: int, rows: Sequence[Mapping[str, int]]) -> st
         pick_entry=inspect.getsource(pick_entry),
         check_index=inspect.getsource(check_index),
     )
+
+
+def _common(spec: JobSpec, threads: int) -> dict[str, Any]:
+    """Return what every script says."""
+    return {"name": spec.name, "made_by": MADE_BY, "version": __version__, "threads": threads, "library": LIBRARY}

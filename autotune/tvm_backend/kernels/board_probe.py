@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import BoardProblem, WorkerError
+from autotune.errors import BoardProblem
 from autotune.machine.boards import Lent
 from autotune.processes.isolate import isolated
-from autotune.tvm_backend.kernels.probe import build_probe, check_answers
+from autotune.tvm_backend.kernels.probe import build_probe, check_answers, probe_folder, said_by
 from autotune.tvm_backend.kernels.run_board import close_session, open_session
 
 _LIMIT_S = 30.0
@@ -21,14 +20,14 @@ def check_board(description: Mapping[str, Any], lent: Lent) -> None:
 
     Raises:
         BoardProblem: It did not work. The message names the board and says why.
+        MachineProblem, DiskProblem: There is no folder for temporary files here, or its disk is full.
     """
-    with tempfile.TemporaryDirectory(prefix="autotune-probe-") as folder:
+    with probe_folder() as folder:
         library = Path(folder) / "probe.so"
         build_probe(description, library)
         ((_, outcome),) = isolated([lent], lambda: lambda it: _run(it, library), limit_s=_LIMIT_S)
     if outcome.kind != "ok":
-        said = outcome.reason.removeprefix(f"{WorkerError.__name__}: ")
-        raise BoardProblem(f"a kernel that is known to be good fails on the board at {lent}: {said}")
+        raise BoardProblem(f"a kernel that is known to be good fails on the board at {lent}: {said_by(outcome)}")
 
 
 def _run(lent: Lent, library: Path) -> None:

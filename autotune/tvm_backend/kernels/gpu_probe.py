@@ -7,7 +7,6 @@ of the machine or of the GPU, never a candidate's, so no trial is spent on it.
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from autotune.machine.gpus import CudaDevice
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.tvm_backend.cuda import compiler, cubin, runtime
 from autotune.tvm_backend.kernels.build import build_library
+from autotune.tvm_backend.kernels.probe import probe_folder
 
 NAME = "autotune_probe"
 _ELEMENTS = 1024
@@ -44,7 +44,7 @@ def check_build(description: Mapping[str, Any]) -> Probed:
     Raises:
         MachineProblem: it did not work. Says why and what helps.
     """
-    with tempfile.TemporaryDirectory(prefix="autotune-probe-") as folder:
+    with probe_folder() as folder:
         return Probed(_build(description, Path(folder) / "probe.so"))
 
 
@@ -60,7 +60,7 @@ def check_gpu(
     Raises:
         MachineProblem: it did not work, or the memory is taken. Says why and what helps.
     """
-    with tempfile.TemporaryDirectory(prefix="autotune-probe-") as folder:
+    with probe_folder() as folder:
         library = Path(folder) / "probe.so"
         found = _build(description, library)
         ((_, outcome),) = isolated(

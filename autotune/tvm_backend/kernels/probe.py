@@ -33,7 +33,7 @@ def check_machine(description: Mapping[str, Any]) -> None:
         DiskProblem: The disk of the temporary folder is full.
     """
     cpu = dict(description if description["kind"] == "llvm" else description.get("host", {"kind": "llvm"}))
-    with _temporary_folder() as folder:
+    with probe_folder() as folder:
         note = Path(folder) / "step"
         ((_, outcome),) = isolated([cpu], lambda: lambda target: _probe(target, note), limit_s=_LIMIT_S)
         if outcome.kind != "ok":
@@ -47,12 +47,16 @@ def check_cross_build(description: Mapping[str, Any]) -> None:
         MachineProblem: It did not work. The message says why.
         DiskProblem: The disk of the temporary folder is full.
     """
-    with _temporary_folder() as folder:
+    with probe_folder() as folder:
         library = Path(folder) / "probe.so"
         ((_, outcome),) = isolated([dict(description)], lambda: lambda it: build_probe(it, library), limit_s=_LIMIT_S)
         if outcome.kind != "ok":
-            said = outcome.reason.removeprefix(f"{WorkerError.__name__}: ")
-            raise MachineProblem(f"nothing can be compiled here for {_cpu_name(description)}: {said}")
+            raise MachineProblem(f"nothing can be compiled here for {_cpu_name(description)}: {said_by(outcome)}")
+
+
+def said_by(outcome: ItemResult) -> str:
+    """Return why a test kernel failed, without the name of our own error."""
+    return outcome.reason.removeprefix(f"{WorkerError.__name__}: ")
 
 
 def _cpu_name(description: Mapping[str, Any]) -> str:
@@ -67,7 +71,13 @@ def build_probe(description: Mapping[str, Any], library: Path) -> None:
     tvm.driver.build(_program(), target=target).export_library(str(library), fcompile=linking(target))
 
 
-def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+def probe_folder() -> tempfile.TemporaryDirectory[str]:
+    """Make a temporary folder for a test kernel.
+
+    Raises:
+        MachineProblem: There is no folder for temporary files.
+        DiskProblem: Its disk is full.
+    """
     folder = temporary_folder()
     try:
         return tempfile.TemporaryDirectory(prefix="autotune-probe-", dir=folder)
@@ -141,7 +151,7 @@ def _step(note: Path) -> str:
 
 def _reason(target: Mapping[str, Any], outcome: ItemResult, step: str) -> str:
     """Return why the test failed and what to do."""
-    said = outcome.reason.removeprefix(f"{WorkerError.__name__}: ")
+    said = said_by(outcome)
     if outcome.kind in ("memory", "timeout"):
         return f"a small test kernel cannot be run here ({said}); end other programs on this machine"
     if step == "compile":
