@@ -165,6 +165,7 @@ class WorkerPool(StageRunner):
     def _give_up(self, process: _WorkerProcess) -> Iterator[StageReport]:
         """Kill a worker and report its stages: as crashed, or as unfit if it could not even start."""
         _kill(process)
+        death = _death(process)
         if process in self._retired:
             self._retired.remove(process)
         else:
@@ -174,7 +175,15 @@ class WorkerPool(StageRunner):
             if process.fatal:  # a TVM that was never tested, say: no stage can help it
                 yield StageReport(id, "unfit", reason=process.fatal)
             else:
-                yield StageReport(id, "crashed", reason=f"the {process.kind} worker died; see {log}")
+                yield StageReport(id, "crashed", reason=f"the {process.kind} worker {death}; see {log}")
+
+
+def _death(process: _WorkerProcess) -> str:
+    """Say how a worker ended that was given up. Its exit status was fixed before it closed its standard output."""
+    if not process.answers.ended:
+        return "did not answer and was ended"
+    status = process.popen.returncode
+    return f"died ({signal.Signals(-status).name if status < 0 else f'status {status}'})"
 
 
 def _spawn(command: list[str], log: BinaryIO) -> subprocess.Popen[bytes]:

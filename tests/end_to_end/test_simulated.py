@@ -114,7 +114,7 @@ def test_a_worker_that_is_stopped_costs_a_stage_that_is_tried_again(workspace, m
         daemon.kill()
         daemon.communicate()
     failed = [event for event in events(job, follow=False) if isinstance(event, StageFailed)]
-    assert [(event.kind, "worker died" in event.detail) for event in failed] == [("search", True)]
+    assert [(event.kind, "worker did not answer" in event.detail) for event in failed] == [("search", True)]
     assert not Path(f"/proc/{stopped}").exists()
     assert [(job["state"], job["trials_done"]) for job in user.status()] == [("done", 16)]
     assert sorted(user.trials().values()) == [1] * 16

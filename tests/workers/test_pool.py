@@ -81,9 +81,22 @@ def test_a_stopped_worker_is_killed_at_the_limit_of_its_stage_and_replaced(make_
     fleet.run("llvm", request(2, 0.5))
     (found,) = reports(fleet, 1)
     assert (found.id, found.outcome) == (2, "crashed")
+    assert "llvm worker did not answer" in found.reason
     assert gone(stopped)
     assert serve(fleet, 3).outcome == "failed"
     assert worker(fleet) != stopped
+
+
+def test_the_signal_that_killed_a_worker_is_told(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet(0)
+    serve(fleet, 1)
+    killed = worker(fleet)
+    os.kill(killed, signal.SIGSTOP)
+    fleet.run("llvm", request(2, LIMIT_S))
+    os.kill(killed, signal.SIGKILL)
+    (found,) = reports(fleet, 1)
+    assert (found.id, found.outcome) == (2, "crashed")
+    assert "llvm worker died (SIGKILL)" in found.reason
 
 
 def test_a_worker_is_replaced_after_its_stages_finishes_what_it_has_and_goes(make_fleet: MakeFleet) -> None:
