@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -55,7 +56,7 @@ def _submit(workspace: Workspace, config: Config, suite: Suite, progress: Progre
     missing = [point for point, paths in _jobs(workspace, suite).items() if paths is None]
     for number, point in enumerate(missing, 1):
         progress(f"submitting {point.name} ({number} of {len(missing)})")
-        way = point.way
+        way, given = point.way, suite.inputs.get(point.way.model)
         request = Submission(
             way.model,
             way.target,
@@ -66,6 +67,8 @@ def _submit(workspace: Workspace, config: Config, suite: Suite, progress: Progre
             sampler=way.sampler,
             private=point.name,
         )
+        if given is not None:
+            request = replace(request, inputs=given.inputs, dims=given.dims, values=given.values)
         submit(workspace, config, request, lambda step: None)
 
 

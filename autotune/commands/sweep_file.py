@@ -9,6 +9,8 @@ A suite looks like this; only `models` is needed, and each list that is left out
     trials = [200, 400]
     seeds = [0, 1, 2]
     latency = "tasks"                          # the sum of the tasks' best times; "model": timed as a whole
+    [inputs."bert.onnx"]                       # of the model of this name: as `submit` takes --input, --dim and --value
+    dim = ["sequence=128"]
     [reference]                                # what the others are compared with; by default the first strategy
     strategy = "random"
 
@@ -21,14 +23,16 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from autotune import schema, strategies
+from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
 from autotune.config import Config
-from autotune.errors import BadTarget, InvalidData, UnknownKey, WrongValue, disk_problem
+from autotune.errors import BadInput, BadTarget, InvalidData, UnknownKey, WrongValue, disk_problem
+from autotune.storage.formats import Constant, InputSpec
 from autotune.toml_file import read_tables, section
 from autotune.tvm_backend.target import target_kind
 
@@ -57,6 +61,15 @@ class ReferenceTable:
 
 
 @dataclass(frozen=True)
+class InputsTable:
+    """A section `[inputs."MODEL"]` of a suite: what `submit` takes as --input, --dim and --value."""
+
+    input: tuple[str, ...] = ()
+    dim: tuple[str, ...] = ()
+    value: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class SuiteFile:
     """A whole suite, as it is written."""
 
@@ -67,6 +80,7 @@ class SuiteFile:
     trials: tuple[Annotated[int, _trials()], ...] = ()
     seeds: tuple[Annotated[int, _seed()], ...] = (0,)
     latency: Literal["tasks", "model"] = "tasks"
+    inputs: dict[str, InputsTable] = field(default_factory=dict)
     reference: ReferenceTable = ReferenceTable()
 
 
@@ -90,13 +104,32 @@ class Point:
 
 
 @dataclass(frozen=True)
+class ModelInputs:
+    """The parsed options for the inputs of a model, as a `Submission` has them, and their text."""
+
+    inputs: Mapping[str, tuple[InputSpec, ...]]
+    dims: Mapping[str, tuple[int, ...]]
+    values: Mapping[str, Constant]
+    text: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
 class Suite:
-    """A suite that was expanded. `references` has the way that each way is compared with."""
+    """A suite that was expanded.
+
+    Attributes:
+        name: The name of the file, without its ending.
+        points: The jobs.
+        references: The way that each way is compared with.
+        latency: What is compared: "tasks" or "model".
+        inputs: The inputs of the models for which the suite gives any.
+    """
 
     name: str
     points: tuple[Point, ...]
     references: dict[Way, Way]
     latency: str
+    inputs: dict[Path, ModelInputs]
 
 
 def read(path: Path, config: Config) -> Suite:
@@ -110,7 +143,9 @@ def read(path: Path, config: Config) -> Suite:
         ways = list(dict.fromkeys(_ways(file, config, path.parent)))
         name = re.sub(r"[^A-Za-z0-9_-]+", "_", path.stem).strip("_-")[:16] or "sweep"
         references = {way: _reference(way, ways, file.reference) for way in ways}
-        return Suite(name, tuple(_points(name, ways, dict.fromkeys(file.seeds))), references, file.latency)
+        inputs = dict(_inputs(file, path.parent))
+        points = tuple(_points(name, ways, dict.fromkeys(file.seeds), inputs))
+        return Suite(name, points, references, file.latency, inputs)
 
 
 def _ways(file: SuiteFile, config: Config, folder: Path) -> Iterator[Way]:
@@ -133,6 +168,17 @@ def _model(path: Path, keys: schema.Keys) -> Path:
     if not path.is_file():
         raise InvalidData(f"there is no model {path}", keys)
     return path.resolve()
+
+
+def _inputs(file: SuiteFile, folder: Path) -> Iterator[tuple[Path, ModelInputs]]:
+    for model, table in file.inputs.items():
+        if model not in file.models:
+            raise InvalidData(f"{model!r} is none of the models", ("inputs", model))
+        try:
+            parsed = parse_inputs(table.input), parse_dims(table.dim), parse_values(table.value)
+        except BadInput as error:
+            raise InvalidData(str(error), ("inputs", model)) from None
+        yield (folder / model).resolve(), ModelInputs(*parsed, (table.input, table.dim, table.value))
 
 
 def _check_targets(targets: Sequence[str]) -> None:
@@ -171,10 +217,13 @@ def _reference(way: Way, ways: Sequence[Way], table: ReferenceTable) -> Way:
     return max(allowed, key=lambda other: (other.trials == way.trials, other.sampler == way.sampler))
 
 
-def _points(suite: str, ways: Sequence[Way], seeds: Sequence[int] | dict[int, None]) -> Iterator[Point]:
+def _points(
+    suite: str, ways: Sequence[Way], seeds: Iterable[int], inputs: Mapping[Path, ModelInputs]
+) -> Iterator[Point]:
     contents = {model: _digest_of(model) for model in {way.model for way in ways}}
     for way, seed in itertools.product(ways, seeds):
-        identity = json.dumps([contents[way.model], *way[1:], seed])
+        given = [inputs[way.model].text] if way.model in inputs else []
+        identity = json.dumps([contents[way.model], *way[1:], seed, *given])
         digest = hashlib.sha256(identity.encode()).hexdigest()[:10]
         stem = re.sub(r"[^A-Za-z0-9_]+", "_", way.model.stem)[:14].strip("_") or "model"
         yield Point(way, seed, f"{suite}.{stem}.{way.strategy[:10]}.{seed}.{digest}"[-64:].lstrip("._-"))

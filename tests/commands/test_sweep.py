@@ -13,11 +13,13 @@ from typer.testing import CliRunner
 
 from autotune.cli import app
 from autotune.commands import sweep, sweep_file, sweep_results
+from autotune.commands.submission import Submission
 from autotune.commands.sweep_file import Suite
 from autotune.commands.sweep_results import Outcome
 from autotune.config import Config
 from autotune.errors import ConfigError
 from autotune.settings import JobSettings
+from autotune.storage.formats import InputSpec
 from autotune.storage.paths import Workspace
 
 GOOD = """\
@@ -72,6 +74,12 @@ class TestASuite:
         changed = sweep_file.read(file, Config())
         assert len({point.name for point in again.points} & {point.name for point in changed.points}) == 8
 
+    def test_names_points_by_the_inputs_of_their_model(self, file: Path, suite: Suite) -> None:
+        file.write_text(GOOD + '[inputs."a.onnx"]\ndim = ["sequence=128"]\n')
+        given = sweep_file.read(file, Config())
+        same = [point.way.model.name for point, other in zip(given.points, suite.points, strict=True) if point == other]
+        assert same == ["b.onnx"] * 12
+
     def test_compares_with_the_most_similar_way_that_the_reference_allows(self, suite: Suite) -> None:
         for way, reference in suite.references.items():
             assert reference == way._replace(strategy="beam", sampler="greedy", trials=400)
@@ -90,6 +98,9 @@ class TestASuite:
             ("trials = 400", "trials = 7", r":6: \[reference\] is none of the points"),
             ("trials = 400", "seed = 7", r":7: unknown key 'seed' in \[reference\]"),
             ('models = ["a.onnx", "b.onnx"]', "", r": 'models' is missing"),
+            ("[reference]", '[inputs."c.onnx"]\n[reference]', r":6: 'c.onnx' is none of the models"),
+            ("[reference]", '[inputs."a.onnx"]\ninput = ["x"]\n[reference]', r":6: --input 'x' is not of the form"),
+            ("[reference]", '[inputs."a.onnx"]\nd = []\n[reference]', r":7: unknown key 'd' in \[inputs.a.onnx\]"),
             ("[reference]", 'latency = "best"\n[reference]', r":6: 'latency' in the suite must be one of tasks, model"),
         ],
     )
@@ -134,6 +145,20 @@ def test_a_dry_run_shows_the_points_and_changes_nothing(workspace: Workspace, fi
     assert done.exit_code == 0 and done.stdout.count("chameleon") >= 12
     assert "24 points, 6000 trials in all; 24 are not in the queue yet" in done.stderr
     assert sorted(workspace.root.rglob("*")) == before
+
+
+def test_a_model_is_submitted_with_its_inputs(
+    workspace: Workspace, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = 'input = ["ids=1x8:int64"]\ndim = ["batch=1"]\nvalue = ["rate=16000"]'
+    file.write_text(f'models = ["a.onnx", "b.onnx"]\n[inputs."b.onnx"]\n{table}\n')
+    asked: list[Submission] = []
+    monkeypatch.setattr(sweep, "submit", lambda _w, _c, request, _p: asked.append(request))
+    sweep._submit(workspace, Config(), sweep_file.read(file, Config()), lambda step: None)
+    plain, given = asked
+    assert (plain.inputs, plain.dims, plain.values) == ({}, {}, {})
+    assert given.inputs == {"ids": (InputSpec("ids", (1, 8), "int64"),)}
+    assert (given.dims, given.values) == ({"batch": (1,)}, {"rate": 16000.0})
 
 
 def test_points_with_a_job_are_not_submitted_again(
