@@ -159,7 +159,7 @@ def test_a_level_is_met_when_every_entry_is_as_fast(several: User) -> None:
     several.ok("submit", several.root / "net.onnx", *words)
     several.ok("daemon", "run", "--drain")
     found = several.status()[-1]
-    assert (found["state"], found["name"]) == ("done", "fast") and found["reason"].startswith("level met")
+    assert (found["state"], found["name"]) == ("done", "fast") and found["reason"].startswith("target latency reached")
     paths = autotune.open_job("fast", several.root).paths
     confirmed = read_confirmation(paths)
     assert confirmed is not None and len(confirmed.times_ms) == 5

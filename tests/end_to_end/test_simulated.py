@@ -47,7 +47,7 @@ def test_a_job_ends_when_its_stages_have_run_for_as_long_as_they_may(workspace, 
     user = User(workspace.root)
     user.ok("daemon", "run", "--drain")
     (job,) = user.status()
-    assert (job["state"], job["reason"]) == ("done", "its stages have run for as long as they may")
+    assert (job["state"], job["reason"]) == ("done", "time limit reached")
     assert 0 < job["trials_done"] < 100_000
     assert not list(workspace.root.glob("jobs/*/artifacts/*")), "the last round was finished"
 
@@ -58,7 +58,7 @@ def test_a_job_ends_when_the_whole_model_was_found_to_be_fast_enough(workspace, 
     user = User(workspace.root)
     user.ok("daemon", "run", "--drain")
     (shown,) = user.status()
-    assert shown["state"] == "done" and shown["reason"].startswith("level met: the whole model takes 1.")
+    assert shown["state"] == "done" and shown["reason"].startswith("target latency reached: the whole model takes 1.")
     confirmed = [event.summary for event in events(job, follow=False) if getattr(event, "kind", "") == "confirm"]
     met = [found["met"] for found in confirmed if "met" in found]  # two rounds may end, and be confirmed, at once
     assert met[-1] and not all(met)

@@ -128,7 +128,7 @@ def test_a_second_job_starts_from_the_trials_of_the_first(user, models):
     first, second, anew, fast = user.status()
     assert (second["trials_done"], second["tasks"]) == (8, first["tasks"])
     assert (anew["state"], anew["trials_done"]) == ("done", 8)
-    assert fast["state"] == "done" and fast["reason"].startswith("level met: the whole model takes 0.")
+    assert fast["state"] == "done" and fast["reason"].startswith("target latency reached: the whole model takes 0.")
     assert [line.split()[2] for line in user.ok("logs", "fast").splitlines() if " task " in line] == ["confirm"]
     assert sum(user.trials().values()) == 16
     assert set(user.trials().values()) == {1}
