@@ -10,6 +10,7 @@ import pytest
 from .conftest import PAGES, ROOT, name
 
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_SOURCE = re.compile(r"\b(?!lib/)(?:\w+/)+[a-z_0-9/-]+\.(?:py|sh)\b")  # lib/ is where the pages export to
 
 
 def anchors(page: Path) -> set[str]:
@@ -42,6 +43,23 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# One\n[a](#one) [b](#two) [c](other.md) [d](page.md#one) `[e](code.md)`\n")
     assert broken(page) == ["#two", "other.md"]
+
+
+def absent(text: str) -> list[str]:
+    """The source files that a text names and that are not there. A name may leave out the first folders."""
+    there = [
+        str(path.relative_to(ROOT)) for room in ("autotune", "scripts", "tests") for path in (ROOT / room).rglob("*.*")
+    ]
+    return [named for named in _SOURCE.findall(text) if not any(f"/{path}".endswith(f"/{named}") for path in there)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_source_files_that_a_page_names_are_there(page: Path) -> None:
+    assert absent(page.read_text()) == []
+
+
+def test_a_source_file_that_is_not_there_is_found() -> None:
+    assert absent("`kernels/verify.py` tests/docs/test_links.py scripts/no_such.sh") == ["scripts/no_such.sh"]
 
 
 def test_the_site_has_every_page() -> None:
