@@ -36,26 +36,29 @@ class Verb(NamedTuple):
 
 VERBS = {
     "submit": Verb("submit", "command", "Read a model, extract its tuning tasks and put a job into the queue."),
-    "status": Verb("status", "command", "Show the progress of jobs, and why a job waits."),
+    "daemon": Verb("daemon", "app", "Run, start and stop the daemon, which runs the queue."),
+    "status": Verb("status", "command", "Show the queue: progress, latency, and why a job waits."),
     "logs": Verb("logs", "command", "Print what happened to a job, stage by stage."),
     "cancel": Verb("control", "cancel", "End jobs for good; their trials stay in the tuning logs."),
-    "hold": Verb("control", "hold", "Start no more stages of jobs until they are released."),
-    "release": Verb("control", "release", "Let held jobs continue."),
+    "hold": Verb("control", "hold", "Pause jobs until they are released."),
+    "release": Verb("control", "release", "Continue held jobs."),
     "retry": Verb("retry", "command", "Start failed or cancelled jobs again; they keep their trials."),
-    "wait": Verb("wait", "command", "Block until jobs have ended."),
+    "wait": Verb("wait", "command", "Wait until jobs have ended."),
     "export": Verb(
         "export",
         "command",
-        "Compile the best schedules so far into a verified library.",
+        "Compile the best kernels so far into a verified library.",
     ),
     "report": Verb("report.command", "command", "Show what jobs achieved and where their time went."),
     "clean": Verb("clean", "command", "Remove jobs that have ended."),
-    "sweep": Verb("sweep", "command", "Tune models in all combinations of ways, and compare them."),
-    "trials": Verb("trials", "app", "Take trials from one workspace, host or version of TVM to another."),
+    "sweep": Verb(
+        "sweep", "command", "Tune models with several strategies, budgets and seeds, and compare the results."
+    ),
+    "trials": Verb("trials", "app", "List, export and import trials, to share them between workspaces and machines."),
     "simulate": Verb(
         "simulate",
         "command",
-        "Simulate jobs on a machine under scheduling policies.",
+        "Simulate jobs and scheduling policies on a machine that you describe.",
     ),
     "doctor": Verb("doctor", "command", "Check whether this machine and this workspace are ready for tuning."),
     "check": Verb(
@@ -66,9 +69,8 @@ VERBS = {
     "selftest": Verb(
         "selftest.selftest",
         "command",
-        "Test that killed processes lose nothing on this disk.",
+        "Test on this disk that killed processes lose nothing.",
     ),
-    "daemon": Verb("daemon", "app", "Run, start and stop the daemon, which runs the queue."),
 }
 
 
@@ -129,7 +131,9 @@ def _common(
     workspace: Annotated[
         Path, typer.Option(envvar="AUTOTUNE_WORKSPACE", help="The folder with jobs/, logs/ and autotune.toml.")
     ] = Path(),
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     context.obj = Workspace(workspace)
 

@@ -90,7 +90,7 @@ def command(
     context: typer.Context,
     finished: Annotated[bool, typer.Option("--finished", help="Remove jobs that have ended.")] = False,
     older_than: Annotated[
-        str, typer.Option(metavar="AGE", help="Only jobs that ended at least so long ago: 7d, 12h.")
+        str, typer.Option(metavar="AGE", help="Only jobs that ended at least this long ago: 7d, 12h.")
     ] = "",
 ) -> None:
     """Remove jobs that have ended. The tuning logs stay."""

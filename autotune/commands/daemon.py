@@ -18,12 +18,10 @@ app = typer.Typer(
 
 Drain = Annotated[bool, typer.Option("--drain", help="Exit when there is nothing left to do.")]
 Until = Annotated[str, typer.Option(metavar="HH:MM", help="Exit at this time of day.")]
-Policy = Annotated[str, typer.Option(help="The scheduling policy; by default that of autotune.toml.")]
+Policy = Annotated[str, typer.Option(help="The scheduling policy; by default as in autotune.toml.")]
 Hours = Annotated[
     str,
-    typer.Option(
-        "--window", metavar="HH:MM-HH:MM", help="Start stages in these hours only; by default as in autotune.toml."
-    ),
+    typer.Option("--window", metavar="HH:MM-HH:MM", help="Work in these hours only; by default as in autotune.toml."),
 ]
 
 
@@ -94,7 +92,7 @@ def stop(context: typer.Context) -> None:
 
 @app.command("status")
 def status(context: typer.Context, as_json: Json = False) -> None:
-    """Show whether a daemon serves this workspace, and what each resource does. Exit code 1 if there is none."""
+    """Show whether a daemon serves this workspace, and what each CPU and device does. Exit code 1 if there is none."""
     from autotune.commands import render
     from autotune.commands.job_status import daemon_json
     from autotune.storage.daemon_info import running_daemon
@@ -112,17 +110,19 @@ def status(context: typer.Context, as_json: Json = False) -> None:
         tell(line)
 
 
-SystemName = Annotated[str, typer.Argument(metavar="cron|systemd", help="What starts it.")]
+SystemName = Annotated[str, typer.Argument(metavar="cron|systemd", help="What starts the daemon.")]
 
 
 @app.command("install")
 def install(
     context: typer.Context,
     system: SystemName,
-    window: Annotated[str, typer.Option(metavar="HH:MM-HH:MM", help="The hours of every day in which it works.")],
-    write: Annotated[bool, typer.Option("--write", help="Install the entries; otherwise they are only shown.")] = False,
+    window: Annotated[
+        str, typer.Option(metavar="HH:MM-HH:MM", help="The hours of every day in which the daemon works.")
+    ],
+    write: Annotated[bool, typer.Option("--write", help="Install the entries, instead of only showing them.")] = False,
 ) -> None:
-    """Show the entries that have cron or systemd run the daemon every night, and with --write install them."""
+    """Show the entries with which cron or systemd runs the daemon every night. --write installs them."""
     from autotune.commands import scheduled
     from autotune.commands.nights import Nights
 
@@ -141,7 +141,7 @@ def install(
 
 @app.command("uninstall")
 def uninstall(context: typer.Context, system: SystemName) -> None:
-    """Take out what `install` has installed for this workspace. A daemon that runs goes on."""
+    """Remove the entries that `install` wrote for this workspace. A running daemon keeps running."""
     from autotune.commands import scheduled
 
     workspace, kind = workspace_of(context), scheduled.check_system(system)

@@ -26,7 +26,7 @@ def parse_duration(text: str) -> float | None:
         return None
     match = _DURATION.fullmatch(text.strip())
     if match is None or float(match[1]) == 0:
-        raise BadInput(f"{text!r} is no duration; write 90s, 30m or 2h")
+        raise BadInput(f"{text!r} is not a duration; write 90s, 30m or 2h")
     return float(match[1]) * _SECONDS[match[2]]
 
 
@@ -40,7 +40,7 @@ def parse_latency(text: str) -> float | None:
         return None
     match = _LATENCY.fullmatch(text.strip())
     if match is None or float(match[1]) == 0:
-        raise BadInput(f"{text!r} is no time of a run; write 5ms, 800us or 0.2s")
+        raise BadInput(f"{text!r} is not a latency; write 5ms, 800us or 0.2s")
     return float(match[1]) * _MILLISECONDS[match[2]]
 
 

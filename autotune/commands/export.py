@@ -142,14 +142,16 @@ def command(
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")],
     inputs: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE.npz", help="Inputs to verify on, by name; random by default. One for each shape."),
+        typer.Option(
+            metavar="FILE.npz", help="Arrays to verify on, by input name; random by default. One file per shape."
+        ),
     ] = None,
     source: Annotated[
-        bool, typer.Option("--source", help="Write the network as C++ source, too, which needs no runtime (CPUs only).")
+        bool, typer.Option("--source", help="Also write the network as C++ source, which needs no runtime (CPUs only).")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compile the best schedules so far into a library, and verify and time it against the model as submitted."""
+    """Compile the best kernels so far into a library, verify it against the model as submitted, and time both."""
     from autotune.commands import render
     from autotune.commands.jobs import select_one
 

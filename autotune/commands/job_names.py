@@ -24,7 +24,7 @@ def check_name(workspace: Workspace, name: str) -> None:
     if not _NAME.match(name):
         raise BadInput(f"--name {name!r}: use up to 64 letters, digits, dots, dashes and underscores")
     if _RESERVED.match(name):
-        raise BadInput(f"--name {name!r} means other jobs on a command line; give another")
+        raise BadInput(f"--name {name!r} would mean other jobs on a command line; give another")
     if name in _taken(workspace):
         raise BadInput(f"there is a job named {name!r} already; give another --name")
 

@@ -45,7 +45,7 @@ def events(paths: JobPaths, follow: bool) -> Iterator[Event | UnknownEvent]:
 def command(
     context: typer.Context,
     job: OneJob,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job has ended.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing until the job has ended.")] = False,
 ) -> None:
     """Print what happened to a job, stage by stage."""
     from autotune.commands import render

@@ -15,7 +15,9 @@ def command(
     jobs: Jobs,
     here: Annotated[
         bool,
-        typer.Option("--here", help="Submit jobs of another machine again for this one, and cancel the old ones."),
+        typer.Option(
+            "--here", help="For jobs of another machine: submit them again for this one, and cancel the old ones."
+        ),
     ] = False,
 ) -> None:
     """Start failed or cancelled jobs again; they keep their trials."""

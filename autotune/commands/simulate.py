@@ -62,15 +62,15 @@ def mean(result: SimulationResult) -> float:
 
 def command(
     scenario: Annotated[
-        Path, typer.Argument(metavar="SCENARIO.toml", help="A machine, jobs, and how long stages take.")
+        Path, typer.Argument(metavar="SCENARIO.toml", help="Describes a machine, jobs, and how long stages take.")
     ],
     policy: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A policy; may be given more than once; by default all.")
+        list[str] | None, typer.Option(metavar="NAME", help="A policy; may be repeated; by default all.")
     ] = None,
     gantt: Annotated[Path | None, typer.Option(metavar="FILE.png|svg|html", help="Draw a chart of the stages.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate jobs on a machine under scheduling policies, and compare the results."""
+    """Simulate jobs on a machine that you describe, and compare scheduling policies."""
     from autotune.commands import gantt as chart
     from autotune.commands import render
 

@@ -18,9 +18,12 @@ from autotune.commands.watching import Screen
 
 def command(
     context: typer.Context,
-    jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB...]", help="7, 3,5-8, a name, last, all")] = None,
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOB...]", help="A number, a range such as 3,5-8, a name, last or all."),
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show long names whole.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Do not shorten long names.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show the queue: what runs, how far it is, and why each waiting job waits."""

@@ -7,18 +7,19 @@ from typing import Annotated
 
 import typer
 
-Model = Annotated[Path, typer.Argument(help="An ONNX file, or what torch.export.save wrote.")]
-Target = Annotated[str, typer.Option(help="llvm (this CPU), cuda, simulated, the name of boards, or JSON.")]
-Name = Annotated[str, typer.Option(help="Name of the job; by default that of the file.")]
+Model = Annotated[Path, typer.Argument(help="An ONNX file, or a file that torch.export.save wrote.")]
+Target = Annotated[
+    str, typer.Option(help="llvm (this CPU), cuda, simulated, NAME of a section [devices.NAME], or JSON.")
+]
+Name = Annotated[str, typer.Option(help="Name of the job; by default the name of the file.")]
 Trials = Annotated[
     str,
     typer.Option(
         metavar="N|auto",
-        help="How many trials to spend. auto: as many as its tasks seem to need, and fewer when more would gain little."
-        " By default as in autotune.toml.",
+        help="How many trials to spend. auto: until more would gain little. By default as in autotune.toml.",
     ),
 ]
-TrialsPerRound = Annotated[int, typer.Option(min=0, help="Trials in a round; 0: as in autotune.toml.")]
+TrialsPerRound = Annotated[int, typer.Option(min=0, help="Trials per round; 0: as in autotune.toml.")]
 Inputs = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=1x3x224x224[,...][:float32]", help="Shape of an input; several shapes are one job."),
@@ -32,23 +33,19 @@ Priority = Annotated[int, typer.Option(help="Jobs with a higher priority go firs
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the search.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Count only trials that are measured from now on.")]
 Deadline = Annotated[
-    str, typer.Option(metavar="HH:MM", help="When the job should have ended: 07:00, or 2026-03-01T07:00.")
+    str, typer.Option(metavar="HH:MM", help="When the job should be finished: 07:00, or 2026-03-01T07:00.")
 ]
-Within = Annotated[
-    str, typer.Option(metavar="30m", help="How long its stages may run: 90s, 30m or 2h, without the time it waits.")
-]
-StopAt = Annotated[
-    str, typer.Option(metavar="5ms", help="End when a run of the whole model is measured to take no longer.")
-]
+Within = Annotated[str, typer.Option(metavar="30m", help="How long to work on it, not counting waits: 90s, 30m or 2h.")]
+StopAt = Annotated[str, typer.Option(metavar="5ms", help="End when the whole model takes no longer than this.")]
 OnEnd = Annotated[
-    str, typer.Option(metavar="COMMAND", help="What /bin/sh runs when the job has ended; AUTOTUNE_* tell it how.")
+    str, typer.Option(metavar="COMMAND", help="What /bin/sh runs when the job has ended. AUTOTUNE_* variables say how.")
 ]
 Strategy = Annotated[str, typer.Option(help="Search strategy; by default as in autotune.toml.")]
-Sampler = Annotated[str, typer.Option(help="greedy or adaptive; by default that of the strategy.")]
+Sampler = Annotated[str, typer.Option(help="greedy or adaptive; by default the strategy's own.")]
 Winograd = Annotated[
     bool,
     typer.Option(
-        help="Use Winograd's algorithm for 3x3 convolutions on CPUs if it should be faster; it is less exact."
+        help="Use Winograd's algorithm for 3x3 convolutions on CPUs where it should be faster. It is less exact."
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the tasks and write nothing.")]

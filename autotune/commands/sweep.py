@@ -133,13 +133,16 @@ def _show(suite: Suite, outcomes: dict[Point, Outcome]) -> None:
 
 def command(
     context: typer.Context,
-    suite: Annotated[Path, typer.Argument(metavar="SUITE.toml", help="Models, and the ways to tune them.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the points and change nothing.")] = False,
+    suite: Annotated[Path, typer.Argument(metavar="SUITE.toml", help="Lists models, and the ways to tune them.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the jobs and change nothing.")] = False,
     as_json: Json = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print a line of CSV for each point.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print one line of CSV per job.")] = False,
     page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with the tables.")] = None,
 ) -> None:
-    """Tune models in all combinations of ways, compare them, and go on where a sweep was killed."""
+    """Tune models with several strategies, budgets and seeds, and compare the results.
+
+    A sweep that was killed continues when it is started again.
+    """
     if as_json and as_csv:
         raise BadInput("give --json or --csv, not both")
     workspace = workspace_of(context)

@@ -12,8 +12,10 @@ import typer
 from autotune.errors import BadInput, one_line, printable
 from autotune.storage.paths import Workspace
 
-Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="7, 3,5-8, a name, last, all")]
-OneJob = Annotated[str, typer.Argument(metavar="JOB", help="7, a name or last")]
+Jobs = Annotated[
+    list[str], typer.Argument(metavar="JOB...", help="A number, a range such as 3,5-8, a name, last or all.")
+]
+OneJob = Annotated[str, typer.Argument(metavar="JOB", help="A number, a name or last.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _FILE_WIDTH = 200  # columns of a table in a file or a pipe, which has no screen to fit on
 

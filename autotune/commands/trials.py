@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 app = typer.Typer(
-    help="Take trials from one workspace, host or version of TVM to another.",
+    help="List, export and import trials, to share them between workspaces and machines.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -227,7 +227,7 @@ def _table(workspace: Workspace) -> Table:
 
 @app.command("list")
 def list_(context: typer.Context) -> None:
-    """Say what the workspace knows: how many trials, measured on which kinds of device."""
+    """List how many trials the workspace has, by kind of device."""
     show(_table(workspace_of(context)))
 
 
@@ -235,7 +235,9 @@ def list_(context: typer.Context) -> None:
 def export(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, such as trials.gz.")],
-    jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB...]", help="Only the tasks of these jobs.")] = None,
+    jobs: Annotated[
+        list[str] | None, typer.Argument(metavar="[JOB...]", help="Export only the tasks of these jobs.")
+    ] = None,
 ) -> None:
     """Write trials to a file that `import` reads elsewhere."""
     from autotune.commands.jobs import select
@@ -257,7 +259,7 @@ def import_(
     context: typer.Context,
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files that `export` wrote.")],
 ) -> None:
-    """Take in the trials of files. A file that is damaged is refused as a whole."""
+    """Import the trials in files. A damaged file is refused as a whole."""
     workspace = workspace_of(context)
     for file in files:
         _say(file, import_file(workspace, file))
@@ -266,9 +268,9 @@ def import_(
 @app.command("merge")
 def merge_(
     context: typer.Context,
-    workspaces: Annotated[list[Path], typer.Argument(metavar="WORKSPACE...", help="Folders with logs/.")],
+    workspaces: Annotated[list[Path], typer.Argument(metavar="WORKSPACE...", help="Other workspaces.")],
 ) -> None:
-    """Take in the trials of other workspaces."""
+    """Import the trials of other workspaces, even while their daemons run."""
     workspace = workspace_of(context)
     for folder in workspaces:
         _say(folder, merge(workspace, Workspace(folder)))

@@ -55,7 +55,7 @@ def command(
         float | None, typer.Option(min=0, metavar="S", help="Give up after S seconds (exit 124).")
     ] = None,
 ) -> None:
-    """Block until jobs have ended. Exit code 1 when one of them failed or was cancelled."""
+    """Wait until jobs have ended. Exit code 1 if one of them failed or was cancelled."""
     from autotune.commands.jobs import select
 
     workspace = workspace_of(context)

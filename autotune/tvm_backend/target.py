@@ -19,7 +19,7 @@ from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.load import TESTED, load_intrinsics
 
 _DIGEST = re.compile(r"-[0-9a-f]{10}$")
-_WAY_OUT = " go on there, or run: autotune retry --here"
+_WAY_OUT = " continue there, or run: autotune retry JOB --here"
 DEFAULT_CUDA_ARCH = "sm_80"
 # With the suffix TVM takes the architecture for one without tensor cores, and nothing that it generates needs it.
 _ARCH_VARIANT = re.compile(r"(sm_\d+)[af]")
@@ -158,7 +158,9 @@ def check_here(description: Mapping[str, Any], key: str, submitted_on: str = "")
         then = "for a GPU that this machine does not have"
     else:
         then = "on another machine, or with another TVM"
-    raise MachineProblem(f"it was submitted {then}, whose times must not be mixed with those of here;{_WAY_OUT}")
+    raise MachineProblem(
+        f"it was submitted {then}, and its times must not be mixed with those of this machine;{_WAY_OUT}"
+    )
 
 
 def check_board_job(description: Mapping[str, Any], key: str, name: str, board: BoardSettings | None) -> None:

@@ -117,7 +117,7 @@ def test_a_job_of_another_machine_is_blocked_until_it_is_retried_here(user: User
     path.write_text(json.dumps({**spec, "machine": "Old CPU", "target_key": "llvm-old-0123456789"}))
     assert user.run("daemon", "run", "--drain").returncode == 1
     assert first(user).reason.startswith("blocked: it was submitted on another machine (Old CPU; this is ")
-    assert "autotune retry --here" in first(user).reason
+    assert "autotune retry JOB --here" in first(user).reason
     assert user.ok("retry", "--here", 1) == "job 1 goes on as job 2 (mlp-2)\n"
     user.ok("daemon", "run", "--drain")
     old, new = snapshot(Workspace(user.root))

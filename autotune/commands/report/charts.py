@@ -60,7 +60,7 @@ def check(file: Path) -> None:
         BadInput: The file is not an .html file, or Matplotlib is not installed.
     """
     if file.suffix not in (".html", ".htm"):
-        raise BadInput(f"--html {file}: a page is an .html file")
+        raise BadInput(f"--html {file}: give a file that ends with .html")
     if find_spec("matplotlib") is None:
         raise BadInput("a page has charts, which need Matplotlib; run: pip install 'autotune[plots]'")
 

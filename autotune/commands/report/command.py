@@ -15,15 +15,18 @@ from autotune.errors import BadInput
 
 def command(
     context: typer.Context,
-    jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB...]", help="7, 3,5-8, a name, last, all")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All jobs.")] = False,
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOB...]", help="A number, a range such as 3,5-8, a name, last or all."),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Report on all jobs.")] = False,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Write a page that needs nothing but a browser.")
+        Path | None, typer.Option(metavar="FILE.html", help="Write a page with charts, in one file.")
     ] = None,
     csv: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write a CSV file for each table.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what came of jobs and where their time went. Without an option: a table of the time."""
+    """Show what jobs achieved and where their time went. Without options, print a table of the time."""
     from autotune.commands import render
     from autotune.commands.jobs import select
     from autotune.commands.report import charts, csv_files, facts, wall_time

@@ -165,7 +165,7 @@ def command(
         Path | None, typer.Option(metavar="FILE.onnx", help="Import, tune and export this model, on the real CPU.")
     ] = None,
 ) -> None:
-    """Test that killed processes lose nothing on this disk.
+    """Test on this disk that killed processes lose nothing.
 
     Queues run in a temporary folder in the workspace. They need no model. Exit code 1 if something was
     lost.

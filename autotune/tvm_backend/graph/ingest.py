@@ -135,7 +135,7 @@ class _Importer:
             half = self._target.kind.name != "llvm"
             return read_model(path, overrides, self._proto, shapes.dims, self._request.values, half=half)
         if self._request.values:
-            raise ModelError(f"{path} is a program of PyTorch; --value is for ONNX models")
+            raise ModelError(f"{path} is a PyTorch program; --value is for ONNX models")
         with tempfile.TemporaryDirectory(prefix="autotune-program-") as folder:
             fixed = Path(folder) / "model.pt2" if self._paths is None else self._paths.program
             return import_program(fixed, write_fixed(path, overrides, shapes.dims, fixed), shown=path)

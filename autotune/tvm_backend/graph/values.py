@@ -47,9 +47,9 @@ def constant(path: Path, item: Any, value: Constant) -> npt.NDArray[Any]:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
     if isinstance(value, list):
         if len(dims) != 1 or (dims[0].HasField("dim_value") and dims[0].dim_value != len(value)):
-            raise ModelError(f"{path}: input {item.name!r} is no list of {len(value)} numbers")
+            raise ModelError(f"{path}: input {item.name!r} does not take a list of {len(value)} numbers")
     elif any(dim.dim_value > 1 for dim in dims):
-        raise ModelError(f"{path}: input {item.name!r} has more than one element; --value is given one number")
+        raise ModelError(f"{path}: input {item.name!r} has more than one element, and --value gives one number")
     return shaped(value, len(dims), dtype)
 
 

@@ -56,7 +56,7 @@ def test_the_page_of_all_jobs_is_written_of_an_empty_queue_too(workspace: Worksp
     [
         ((), "give JOB"),
         (("1", "--all"), "give JOB"),
-        (("1", "--html", "model.onnx"), "a page is an .html file"),
+        (("1", "--html", "model.onnx"), "give a file that ends with .html"),
         (("9", "--json"), "no job '9'"),
     ],
 )

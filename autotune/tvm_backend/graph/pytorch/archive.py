@@ -114,7 +114,7 @@ def _root(path: Path, members: list[str]) -> str:
     if not programs:
         raise ModelError(f"{path} is not an exported program of torch 2.9 or later; {_WAY}")
     if len(programs) > 1 or not programs[0].endswith(_PROGRAM):
-        raise ModelError(f"{path} has other programs than the one that torch.export.save writes: {programs[0]}")
+        raise ModelError(f"{path} has programs that torch.export.save does not write: {programs[0]}")
     return programs[0].removesuffix(_PROGRAM)
 
 

@@ -73,7 +73,7 @@ def checked(path: Path, program: Mapping[str, Any], sizes: Mapping[str, int]) ->
     module = program["graph_module"]
     _check_signature(path, module["signature"])
     if module["graph"].get("custom_obj_values"):
-        raise ModelError(f"{path} has objects of classes of its own, which autotune does not load")
+        raise ModelError(f"{path} has objects of its own classes, which autotune does not load")
     graph = _copied(path, module["graph"], sizes)
     return {
         **{key: program[key] for key in ("opset_version", "schema_version", "verifiers", "torch_version")},
@@ -198,7 +198,7 @@ def _copied(path: Path, value: Any, sizes: Mapping[str, int]) -> Any:
         if key in ("target", "as_operator") and item is not None:
             _check_target(path, item)
         if key in ("as_custom_obj", "as_opaque"):
-            raise ModelError(f"{path} has objects of classes of its own, which autotune does not load")
+            raise ModelError(f"{path} has objects of its own classes, which autotune does not load")
         if key in ("device", "as_device") and isinstance(item, dict):
             found[key] = _CPU
         else:
@@ -225,7 +225,7 @@ def _number(path: Path, item: Mapping[str, Any], sizes: Mapping[str, int]) -> An
 
 def _check_target(path: Path, target: Any) -> None:
     if not isinstance(target, str) or not _TARGET.fullmatch(target):
-        raise ModelError(f"{path} calls {target!r}, which is no operator of ATen")
+        raise ModelError(f"{path} calls {target!r}, which is not an ATen operator")
     if target.split(".")[3:4] and target.split(".")[3] in _FILES:
         raise ModelError(f"{path} calls {target!r}, which reads or writes files")
 

@@ -90,7 +90,7 @@ def import_program(path: Path, inputs: tuple[InputSpec, ...], shown: Path | None
 
 def _check_torch(path: Path) -> None:
     if importlib.util.find_spec("torch") is None:
-        raise ModelError(f"{path} is a program of PyTorch, which is not installed: pip install 'autotune[torch]'")
+        raise ModelError(f"{path} is a PyTorch program, and PyTorch is not installed: pip install 'autotune[torch]'")
 
 
 @contextlib.contextmanager
