@@ -27,7 +27,7 @@
         ├── VerificationError     1    a compiled model computes something other than the original
         ├── UnsupportedVersion    1    a library has a version that was never tested
         ├── DaemonRunning         75   another daemon serves this workspace (EX_TEMPFAIL: try again later)
-        └── TimedOut              124  the time given for waiting was over (the exit code of timeout(1))
+        └── TimedOut              124  the time limit for waiting was reached (the exit code of timeout(1))
 
 The number is the exit code of a command that ends with the error; a subclass without one has that of its parent. Each
 message is one line for the user.
@@ -115,14 +115,14 @@ class InvalidData(AutotuneError, ValueError):
 
 
 class MissingKey(InvalidData):
-    """A key that has no default is not there. `keys` lead to the table that lacks it."""
+    """A key without a default is missing. `keys` lead to the table that lacks it."""
 
     def __init__(self, keys: tuple[str | int, ...], missing: str) -> None:
         super().__init__(f"{_place((*keys, missing))!r} is missing", keys)
 
 
 class UnknownKey(InvalidData):
-    """A table has a key, with this `value`, that is none of the `known` ones."""
+    """A table has a key, with this `value`, that is not one of the `known` keys."""
 
     def __init__(self, keys: tuple[str | int, ...], value: object, known: tuple[str, ...]) -> None:
         super().__init__(f"unknown key {keys[-1]!r}", keys)
@@ -178,7 +178,7 @@ class DiskProblem(StorageError):
 
 
 class LockFolderProblem(StorageError):
-    """The lock folder of this machine is unsafe or cannot be used. No stage can run until that is mended."""
+    """The lock folder of this machine is unsafe or cannot be used. No stage can run until that is repaired."""
 
 
 class WorkerError(AutotuneError):
@@ -223,7 +223,7 @@ class DaemonRunning(AutotuneError):
 
 
 class TimedOut(AutotuneError):
-    """The time given for waiting was over."""
+    """The time limit for waiting was reached."""
 
     exit_code = 124
 

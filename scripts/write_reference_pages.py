@@ -26,41 +26,43 @@ _BY = "This page is written by `python scripts/write_reference_pages.py` from {}
 
 _COMMANDS = """\
 `autotune COMMAND --help` prints the same. `--workspace DIR`, before or after the command, names the folder with
-`jobs/` and `logs/`. Without it, it is `$AUTOTUNE_WORKSPACE`, or the current folder. A JOB is a number, a range such as
-`3,5-8`, a name, `last` or `all`. Data goes to standard output, messages to standard error.
+`jobs/` and `logs/`; by default it is `$AUTOTUNE_WORKSPACE`, or the current folder. A JOB is a number, a range such as
+`3,5-8`, a name, `last` or `all`. Data goes to standard output, messages go to standard error.
 """
 _ERRORS = """\
-An error is one line on standard error. From Python each is a class of `autotune.errors`; all derive from
+An error is one line on standard error. In Python, each is a class in `autotune.errors` that derives from
 `AutotuneError`.
 """
 _REASONS = """\
-`status` shows a sentence for each reason. `status --json` and `report --json` have the kind as well, which programs
-should use.
+`status` shows a sentence for each reason. `status --json` and `report --json` also have its kind. Programs should use
+the kind.
 """
 _FILES = """\
 A workspace is one folder. Keep `logs/`: later jobs start from its tuning logs. `autotune clean` removes the folders of
-jobs that have ended. What may be damaged, and what happens then:
-[reliability](../explanation/reliability.md#damage).
+jobs that have ended. [Reliability](../explanation/reliability.md#damage) says what happens if a file is damaged.
 """
 _FORMATS = """\
-JSON, and JSON lines for logs. Each file names its format and version. A newer version is refused and left alone;
-older ones are read.
+Files are JSON, and logs are JSON lines. Each file names its format and version. Older versions are read. A newer
+version is refused and left as it is.
 """
 _STRATEGIES = """\
 A strategy decides which configurations of a task are measured next. `autotune submit MODEL --strategy NAME --sampler
 NAME` picks one for a job, `strategy` and `sampler` in `[search]` for a workspace.
 """
 _SAMPLERS = """\
-Each works with either sampler; its own stands below it. `greedy` measures the best of the ranking, and a share
-`search.epsilon` drawn at random. `adaptive` clusters what was explored and measures one configuration of each cluster,
-often fewer than a round has. It replaces what was measured already by a synthesis (`search.synthesis`).
+A sampler picks the batch from what a strategy explored. Each strategy works with either sampler, and has a default,
+which is named below it. `greedy` measures the best of the ranking, and a random share, `search.epsilon`. `adaptive`
+clusters the explored configurations and measures one of each cluster, which are often fewer than a round may have. It
+replaces configurations that were measured before by a synthesis (`search.synthesis`).
 
-How they work: [search](../explanation/search.md). What is known of them: [search,
-measured](../explanation/search-measured.md). One of your own: [guide](../guides/own-strategy.md).
+[Search](../explanation/search.md) explains how strategies work, and [search,
+measured](../explanation/search-measured.md) compares them. You can add [a strategy of your
+own](../guides/own-strategy.md).
 """
 _POLICIES = """\
-What they are worth: [scheduling, measured](../explanation/scheduler-measured.md). How they work:
-[scheduling](../explanation/scheduling.md). To try one without a machine: [simulate](../guides/simulate.md).
+[Scheduling](../explanation/scheduling.md) explains how policies work, and [scheduling,
+measured](../explanation/scheduler-measured.md) compares them. [`simulate`](../guides/simulate.md) tries them without a
+machine.
 """
 
 
@@ -135,7 +137,7 @@ def exit_codes() -> str:
         "| 1 | A job failed, or the machine, a file or a library is at fault. |",
         "| 2 | The input is wrong: an option, a file, a job that does not exist. Nothing was changed. |",
         f"| {errors.DaemonRunning.exit_code} | A daemon serves this workspace already. |",
-        f"| {errors.TimedOut.exit_code} | The time given for waiting was over. |",
+        f"| {errors.TimedOut.exit_code} | The time limit for waiting was reached. |",
         "| 129, 130, 143 | The command was ended by SIGHUP, Ctrl-C or SIGTERM. |",
         "",
         "## Errors\n",
@@ -204,7 +206,11 @@ def strategy_page() -> str:
     known = [*strategies.STRATEGIES, *strategies.BACKEND_STRATEGIES]
     for name in sorted(known, key=lambda name: name != strategies.DEFAULT):
         default = " (the default)" if name == strategies.DEFAULT else ""
-        text += [f"## {name}{default}\n", f"{_strategy(name)}\n", f"Sampler: `{strategies.default_sampler(name)}`.\n"]
+        text += [
+            f"## {name}{default}\n",
+            f"{_strategy(name)}\n",
+            f"Default sampler: `{strategies.default_sampler(name)}`.\n",
+        ]
     return "\n".join(text)
 
 

@@ -1,4 +1,4 @@
-"""Local beam search on the score: a wide random sample, of which the best are moved by one knob at a time.
+"""Local beam search on the score: it draws a wide random sample, and moves the best of it by one knob at a time.
 
 (Russell and Norvig, Artificial Intelligence, section 4.1.3.) It makes fewer steps than the other strategies, each on
 a large batch, because scoring many configurations at once takes hardly longer than scoring a few.

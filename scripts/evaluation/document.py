@@ -14,12 +14,12 @@ PAGE, IMAGES = Path("explanation", "scheduler-measured.md"), Path("images")
 _HEAD = """# Scheduling, measured
 
 **The claim.** One daemon that plans the stages of all jobs together ends sooner than one job after another, and
-times kernels as truly as if each were alone on the machine. Jobs that run side by side without a plan end
-sooner still, and log wrong times.
+measures kernels as accurately as if each were alone on the machine. Jobs that run side by side without a plan end
+sooner still, but log wrong times.
 
-**The command.** `python scripts/evaluate_scheduler.py` measured all figures of this page and wrote it. A part is run
-again alone with `--part real|devices|scale`. Raw results are kept as JSON in the `--work` folder, from which
-`--render` writes the page anew. The last part was run at commit {commit}.
+**The command.** `python scripts/evaluate_scheduler.py` measured all figures of this page and wrote it. `--part
+real|devices|scale` runs one part again. Raw results are kept as JSON in the `--work` folder, from which `--render`
+writes the page. The last part was run at commit {commit}.
 
 **What it does not show.** The real models ran on two CPUs. GPUs appear only as simulated devices: no figure of this
 page was measured on a GPU.
@@ -74,13 +74,14 @@ def _real(found: dict[str, Any]) -> str:
 each policy in a fresh workspace with the same seeds, one after another.
 
 {table}
-*Distortion* is the logged time of a task's best kernel over the time of the same kernel, rebuilt and measured again
-alone after everything has ended, less one: the median over the tasks, and in brackets that of its size. The logged
-time is the median of a trial's repeats; what disturbs a kernel only adds to its time, so the least of the repeats is
-told as well. The best of a batch is picked by its logged time, so a little below zero is luck that was picked. The
-*control* is the same of a second measurement, alone as well, of the same kernels: what this machine's own noise
-amounts to. *CPUs held* is the part of the CPUs' time in which a stage held them: one for a search, a build and a
-training, all for a measurement. Without coordination stages hold what others hold already.
+*Distortion* is the logged time of a task's best kernel divided by a second time, less one. For the second time, the
+same kernel is rebuilt and measured alone after everything has ended. The table has the median over the tasks, and in
+brackets the median of the absolute values. The logged time is the median of a trial's repeats. Disturbances only add
+to a time, so the table has the same for the least of the repeats, too. The best of a batch is chosen by its logged
+time, so some values are a little below zero by luck. The *control* compares a third measurement of the same kernels,
+also alone, with the second: it shows the noise of this machine. *CPUs held* is the share of the CPUs' time in which
+stages held them: a search, a build and a training hold one CPU, a measurement holds all. Without coordination, stages
+also hold CPUs that others hold already.
 """
 
 
@@ -108,12 +109,12 @@ def _devices(found: Sequence[dict[str, Any]]) -> str:
     judged = [run for run in found if run["name"] == "judged"]
     return f"""## The real daemon on simulated devices
 
-Stages take their time, and no CPU; the daemon, the workers, the leases and the files are the real ones, with
-{found[0]["cpus"]} CPU slots that do not exist. *uniform*: a stage of a full batch takes 10 s to search, 15 s to
-build, 3 s to measure, 1 s to train; *mixed*: four kinds of jobs, lengths spread by 0.3. The simulator has every
-stage take as long as it takes in the daemon. At a higher speed all lengths are divided by it, and the
-seconds here are what the clock said times the speed, so what the daemon adds counts as many times
-as well. `uncoordinated` is left out: nothing slows a simulated device that two measure on.
+Stages take time, but no CPU. The daemon, the workers, the leases and the files are the real ones, with
+{found[0]["cpus"]} CPU slots that do not exist. *uniform*: a stage of a full batch takes 10 s to search, 15 s to build,
+3 s to measure, 1 s to train. *mixed*: four kinds of jobs, with lengths that are spread by 0.3. In the simulator, every
+stage takes as long as in the daemon. At a higher speed, all lengths are divided by it, and the seconds in the table are
+the measured ones times the speed. So what the daemon adds is multiplied, too. `uncoordinated` is left out, because two
+measurements on one simulated device do not slow each other down.
 
 {_table(head, rows)}
 {"".join(map(_gap, judged))}"""
@@ -144,8 +145,8 @@ def _gap(run: dict[str, Any]) -> str:
     rows.append(["start and end of the daemon", "", "", f"{run['real_s']:.1f}", f"{ends:+.1f}"])
     table = _table(["", "stages", "ms over the length asked for", "makespan s", "adds s"], rows)
     return f"""**The gap** of the {run["jobs"]} jobs on {run["devices"]} devices at speed 1, stage by stage:
-the simulator is run again with the stages of one kind after another as long as they really were on
-average (a fork, leases, reading and publishing files, the log).
+the simulator runs again, and takes over the real average length of one kind of stage after another. That length
+includes a fork, leases, reading and publishing files, and the log.
 
 {table}"""
 

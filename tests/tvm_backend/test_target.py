@@ -56,7 +56,9 @@ class TestAnotherMachine:
     def test_an_old_job_does_not_say_which_it_was(self, moved):
         key = device_kind(self.CPU).key
         moved()
-        with pytest.raises(MachineProblem, match=r"on another machine, or with another TVM, .* autotune retry JOB --here"):
+        with pytest.raises(
+            MachineProblem, match=r"on another machine, or with another TVM, .* autotune retry JOB --here"
+        ):
             check_here(self.CPU, key)
 
     def test_a_job_for_cuda_may_get_its_gpu_later_but_no_other_one(self, moved, monkeypatch):

@@ -1,13 +1,13 @@
 """The policy that uses how long stages take: it keeps scarce devices busy and spends CPUs where they pay most.
 
-A free CPU goes to the first of these that there is:
+A free CPU goes to the first that exists of:
 
 1. a job that starves, or that would otherwise miss its deadline;
-2. a job whose longest chain of stages takes as long as all the work that is left, since it then decides when
+2. a job whose longest chain of stages takes as long as all the work that is left, because that chain then decides when
    everything ends;
 3. for a scarce device that will soon lack batches, the job that gives it most measuring for the least CPU time. A
-   device is scarce if the work that is left for it takes about as long as that for the CPUs;
-4. a round that has begun, else the job whose next round is expected to gain most per second.
+   device is scarce if its remaining work takes about as long as that of the CPUs;
+4. a round that has begun, or else the job whose next round is expected to gain most per second.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """TVM's evolutionary search, driven one batch at a time and rebuilt from the tuning log every time.
 
-TVM keeps what was measured in the memory of its search object. Here nothing is kept between batches. The parents come
+TVM keeps the measurements in the memory of its search object. Here nothing is kept between batches. The parents come
 from the log, and a batch depends on the log, the model and the seed only.
 """
 
