@@ -13,7 +13,7 @@ from autotune.schema import at_least, text, whole_number
 class DeviceSettings:
     """A simulated device called NAME, for tests and for trying out policies.
 
-    Stages for it take time but use no CPU. Jobs run on it that are submitted with `--target simulated`. `search_s` to
+    Stages for it take time but use no CPU. Jobs with `--target simulated` run on it. `search_s` to
     `train_s` are the mean durations of stages with a full batch.
     """
 
@@ -44,7 +44,7 @@ class DeviceSettings:
 
 @dataclass(frozen=True)
 class BoardSettings:
-    """Boards called NAME that are measured on over TVM's RPC. See docs/guides/boards.md.
+    """Boards, called NAME, that time candidates over TVM's RPC. See docs/guides/boards.md.
 
     Jobs for them are submitted with `--target NAME`.
     """

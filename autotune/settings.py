@@ -112,7 +112,7 @@ class JobSettings:
 
 @dataclass(frozen=True)
 class SubmitSettings:
-    """Reading a model when it is submitted. A process of its own does it."""
+    """Reading a model when it is submitted, in a separate process."""
 
     timeout_s: Annotated[float, at_least(1.0, "The time after which that process is killed, in seconds.")] = 1800.0
     memory_share: Annotated[
@@ -275,8 +275,8 @@ class DaemonSettings:
         int,
         whole_number(
             1,
-            "The size of a log of the daemon or of a worker in `logs/`, in megabytes, at which it goes on in an empty"
-            " file. What was there is kept as `NAME.1` until then.",
+            "The size of a log of the daemon or of a worker in `logs/`, in megabytes, at which an empty file replaces"
+            " it. The full one is kept as `NAME.1`.",
         ),
     ] = 10
     stop_grace_s: Annotated[
