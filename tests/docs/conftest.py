@@ -35,8 +35,13 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands(page: Path) -> list[str]:
-    """The command lines of a page: lines after `$ `, and those that begin with a program of ours."""
-    found = []
+    """The command lines of a page: those in the text, lines after `$ `, and those that begin with a program of ours.
+
+    Two words in the text, such as `autotune submit`, name a command: they are no command line.
+    """
+    text = _FENCED.sub("", page.read_text())
+    spans = [" ".join(span.split()) for span in re.findall(r"`(autotune [a-z-][^`]*)`", text)]
+    found = [span for span in spans if len(span.split()) > 2]
     for block in blocks(page):
         if block.language not in ("", "sh", "console"):
             continue
