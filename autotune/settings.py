@@ -250,7 +250,7 @@ class DaemonSettings:
     attempts: Annotated[
         int,
         whole_number(
-            1, "How often a stage is tried before its task is set aside. The job goes on with its other tasks."
+            1, "How often a stage is tried before its task is set aside. The job continues with its other tasks."
         ),
     ] = 3
     policy: Annotated[

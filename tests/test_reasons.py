@@ -29,7 +29,7 @@ OPENS = datetime(2026, 1, 10, 22, 0).timestamp()
             Reason("lease", resources=("cpu-0",), holders=("process 7 of ann (vi), which is stopped",)),
             "cpu-0 in use by process 7 of ann (vi), which is stopped",
         ),
-        (Reason("unusable-files", detail="x is {damaged}"), "cannot go on: x is {damaged}"),
+        (Reason("unusable-files", detail="x is {damaged}"), "cannot continue: x is {damaged}"),
         (Reason("budget-used"), "budget used"),
         (Reason("budget-used", set_aside=2, detail="train: x"), "budget used; 2 tasks set aside: train: x"),
         (Reason("all-set-aside", detail="build: crashed"), "build: crashed"),

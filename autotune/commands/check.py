@@ -133,7 +133,7 @@ class _LogCheck:
             if count > 1:
                 yield f"{self.path}: candidate {hash} is there {count} times"
             if hash not in self.trials:
-                yield f"{self.path}: a record ({hash}) is no trial"
+                yield f"{self.path}: a record ({hash}) is not a trial"
         if [entry.hash for entry in TuningLog(self.path).entries()] != list(self.trials):
             yield f"{TaskLogPaths(self.path).index} does not have the trials of the log; delete it"
         if (damaged := self.path.with_name(self.path.name + ".damaged")).exists():

@@ -136,7 +136,7 @@ def without_entries(crontab: str, workspace: Workspace) -> str:
     if not places:
         return crontab
     if [bare[at] for at in places] != [begin, end]:
-        raise BadInput(f"the crontab does not have {begin!r} and {end!r} once each; mend it with crontab -e")
+        raise BadInput(f"the crontab does not have {begin!r} and {end!r} once each; repair it with crontab -e")
     return "".join(lines[: places[0]] + lines[places[1] + 1 :])
 
 

@@ -36,4 +36,4 @@ def command(
     for paths in found:
         with steps() as step:
             spec = resubmit_here(workspace, config, paths, step)
-        tell(f"job {paths.id} goes on as job {spec.id} ({spec.name})")
+        tell(f"job {paths.id} continues as job {spec.id} ({spec.name})")

@@ -112,7 +112,7 @@ class Daemon:
         if self._interrupts.received:
             return 128 + self._interrupts.received[0]
         if self._late and not self._dispatcher.stalled:
-            raise TimedOut("the daemon's time is up; what is left goes on when it is started again")
+            raise TimedOut("the daemon's time is up; start it again to continue")
         no_board = any(wait.kind == "device-aside" for wait in self._dispatcher.waits().values())
         return 1 if self._publisher.failed or self._queue.blocked or no_board else 0
 

@@ -136,12 +136,12 @@ def _tracker(tracker: str) -> Iterator[socket.socket]:
         with socket.create_connection(address(tracker), timeout=_ANSWER_S) as connection:
             connection.sendall(struct.pack("<i", _MAGIC))
             if struct.unpack("<i", _receive(connection, 4))[0] != _MAGIC:
-                raise ValueError("it is no tracker")
+                raise ValueError("it is not a tracker")
             yield connection
     except BoardProblem:
         raise
     except (OSError, ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
-        said = (error.strerror or str(error) or "no answer") if isinstance(error, OSError) else "it is no tracker"
+        said = (error.strerror or str(error) or "no answer") if isinstance(error, OSError) else "it is not a tracker"
         raise BoardProblem(f"the tracker {tracker} does not answer ({said.lower()})") from error
 
 

@@ -153,7 +153,7 @@ class TestLogs:
     def test_a_record_is_no_trial(self, workspace: Workspace, log: TuningLog) -> None:
         log.add([trial("a")])
         RecordLog(log.path, *FORMAT).append([{"hash": "b"}])
-        assert "a record (b) is no trial" in only(workspace)
+        assert "a record (b) is not a trial" in only(workspace)
 
     def test_a_line_is_damaged(self, workspace: Workspace, log: TuningLog) -> None:
         log.add([trial("a"), trial("b")])

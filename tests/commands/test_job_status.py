@@ -84,7 +84,7 @@ class TestState:
     def test_a_held_job_says_how_to_go_on(self, workspace: Workspace, make_job: Make, daemon: bool) -> None:
         make_job(control=Control("hold"))
         serve(workspace, 1) if daemon else None
-        assert shown(workspace) == ("held", "held; `autotune release` lets it go on")
+        assert shown(workspace) == ("held", "held; `autotune release` continues it")
 
     @pytest.mark.parametrize("daemon", [False, True])
     def test_a_cancelled_job_is_so_at_once(self, workspace: Workspace, make_job: Make, daemon: bool) -> None:

@@ -32,7 +32,7 @@ def old(tmp_path: Path) -> User:
 def test_its_jobs_are_shown_as_they_were_left(old: User) -> None:
     assert [(job["state"], job["reason"], job["trials_done"]) for job in old.status()] == [
         ("done", "budget used", 8),
-        ("held", "held; `autotune release` lets it go on", 0),
+        ("held", "held; `autotune release` continues it", 0),
         ("waiting", "no daemon is running; start one with `autotune daemon start`", 4),
     ]
 

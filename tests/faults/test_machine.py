@@ -118,7 +118,7 @@ def test_a_job_of_another_machine_is_blocked_until_it_is_retried_here(user: User
     assert user.run("daemon", "run", "--drain").returncode == 1
     assert first(user).reason.startswith("blocked: it was submitted on another machine (Old CPU; this is ")
     assert "autotune retry JOB --here" in first(user).reason
-    assert user.ok("retry", "--here", 1) == "job 1 goes on as job 2 (mlp-2)\n"
+    assert user.ok("retry", "--here", 1) == "job 1 continues as job 2 (mlp-2)\n"
     user.ok("daemon", "run", "--drain")
     old, new = snapshot(Workspace(user.root))
     assert (old.state, old.trials_done, new.state, new.trials_done) == ("cancelled", 0, "done", 4)
