@@ -18,7 +18,7 @@ from autotune.commands.submission import Submission
 from autotune.commands.submit import submit as submit_job
 from autotune.config import load_config
 from autotune.errors import BadInput, TimedOut
-from autotune.storage.formats import InputSpec
+from autotune.storage.formats import Constant, InputSpec
 from autotune.storage.paths import Workspace
 
 _POLL_S = 0.2
@@ -32,6 +32,7 @@ def submit(
     name: str = "",
     inputs: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int | Sequence[int]] | None = None,
+    values: Mapping[str, Constant] | None = None,
     priority: int = 0,
     seed: int = 0,
     strategy: str = "",
@@ -39,13 +40,16 @@ def submit(
     fresh: bool = False,
     winograd: bool = True,
     deadline: float | None = None,
+    within_s: float | None = None,
+    stop_at_ms: float | None = None,
     workspace: str | Path = ".",
     progress: Callable[[str], None] = lambda step: None,
 ) -> Job:
     """Read a model, extract its tuning tasks and put a job into the queue.
 
     Args:
-        model: The path of an ONNX file or of what `torch.export.save` wrote, or an `onnx.ModelProto`.
+        model: The path of an ONNX file or of what `torch.export.save` wrote, an `onnx.ModelProto`, or what
+            `torch.export.export` returned.
         target: `llvm` for the CPU of this machine, `cuda`, `simulated`, the name of boards in autotune.toml, or a
             target in JSON.
         trials: How many trials the job may spend. `auto` is what its tasks seem to need, and fewer when more would gain
@@ -53,6 +57,7 @@ def submit(
         name: The name of the job; empty for the name of the file, or of the graph.
         inputs: The shapes of inputs that have no fixed shape, by the name of the input.
         dims: The sizes of open dimensions by their names. The model is tuned for all combinations of several sizes.
+        values: The values of inputs that are constants, by the name of the input.
         priority: Jobs with a higher priority go first.
         seed: The seed of the search.
         strategy: The search strategy; empty for the one in autotune.toml.
@@ -60,6 +65,8 @@ def submit(
         fresh: Whether only trials that are measured from now on count, and not those in the tuning logs.
         winograd: Whether Winograd's algorithm may be used for 3x3 convolutions on CPUs. It has larger rounding errors.
         deadline: When the job should have ended, in epoch seconds; None for no deadline.
+        within_s: How many seconds the stages of the job may run for in all; None for no limit.
+        stop_at_ms: The job ends when the whole model takes this many milliseconds; None to use its whole budget.
         workspace: The folder with jobs/, logs/ and autotune.toml.
         progress: Called with a description of each step when it starts.
 
@@ -75,7 +82,22 @@ def submit(
     sizes = {key: (size,) if isinstance(size, int) else tuple(size) for key, size in (dims or {}).items()}
     with _file(model) as path:
         request = Submission(
-            path, target, name, trials, 0, shapes, priority, seed, fresh, deadline, strategy, sampler, winograd, sizes
+            path,
+            target,
+            name,
+            trials,
+            inputs=shapes,
+            dims=sizes,
+            values=values or {},
+            priority=priority,
+            seed=seed,
+            strategy=strategy,
+            sampler=sampler,
+            fresh=fresh,
+            winograd=winograd,
+            deadline=deadline,
+            within_s=within_s,
+            stop_at_ms=stop_at_ms,
         )
         spec = submit_job(root, load_config(root.config), request, progress)
     return Job(root, root.job(spec.id, spec.name))
@@ -150,13 +172,26 @@ def _workspace(folder: str | Path) -> Workspace:
 
 @contextmanager
 def _file(model: str | Path | Any) -> Iterator[Path]:
-    """Yield the path of a model. An `onnx.ModelProto` is written to a temporary file."""
+    """Yield the path of a model. One that is in memory is written to a temporary file."""
     if isinstance(model, (str, Path)):
         yield Path(model)
         return
-    if not hasattr(model, "SerializeToString"):
-        raise BadInput(f"a model is the path of an ONNX file or an onnx.ModelProto, not {type(model).__name__}")
     with tempfile.TemporaryDirectory(prefix="autotune-model-") as folder:
-        path = Path(folder) / f"{model.graph.name or 'model'}.onnx".replace("/", "_")
+        yield _written(model, Path(folder))
+
+
+def _written(model: Any, folder: Path) -> Path:
+    if type(model).__module__.startswith("torch.export"):
+        import torch
+
+        path = folder / "model.pt2"
+        torch.export.save(model, path)
+    elif hasattr(model, "SerializeToString"):
+        path = folder / f"{model.graph.name or 'model'}.onnx".replace("/", "_")
         path.write_bytes(model.SerializeToString())
-        yield path
+    else:
+        raise BadInput(
+            "a model is the path of a file, an onnx.ModelProto or an exported program of PyTorch, not"
+            f" {type(model).__name__}"
+        )
+    return path

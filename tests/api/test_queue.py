@@ -6,14 +6,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import autotune
+from autotune.api import queue
+from autotune.commands.submission import Submission
 from autotune.errors import BadInput, BadState, TimedOut, UnknownJob
 from autotune.reasons import Reason
 from autotune.storage import formats
-from autotune.storage.formats import JobState
+from autotune.storage.formats import InputSpec, JobState
 from autotune.storage.paths import JobPaths, Workspace
 
 
@@ -43,6 +47,34 @@ class TestJobs:
     def test_need_a_workspace(self, tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="not a folder"):
             autotune.jobs(tmp_path / "nowhere")
+
+
+class TestSubmit:
+    def test_hands_on_all_that_it_is_given(self, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[Submission] = []
+
+        def submit(_workspace: Workspace, _config: object, request: Submission, _progress: object) -> SimpleNamespace:
+            asked.append(request)
+            return SimpleNamespace(id=1, name="net")
+
+        monkeypatch.setattr(queue, "submit_job", submit)
+        given: dict[str, Any] = {
+            "target": "simulated",
+            "trials": 8,
+            "name": "net",
+            "priority": 2,
+            "seed": 3,
+            "strategy": "random",
+        }
+        given |= {"sampler": "greedy", "fresh": True, "winograd": False, "deadline": 4.0}
+        given |= {"within_s": 5.0, "stop_at_ms": 6.0, "values": {"rate": 16000}}
+        autotune.submit("net.onnx", inputs={"x": [1, 3]}, dims={"n": 7}, workspace=workspace.root, **given)
+        shape = {"x": (InputSpec("x", (1, 3), ""),)}
+        assert asked == [Submission(Path("net.onnx"), inputs=shape, dims={"n": (7,)}, **given)]
+
+    def test_refuses_what_is_no_model(self, workspace: Workspace) -> None:
+        with pytest.raises(BadInput, match="a model is the path of a file, .* not int"):
+            autotune.submit(7, workspace=workspace.root)
 
 
 class TestJob:

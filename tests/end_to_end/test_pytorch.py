@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import autotune
+
 WORDS = Path(__file__).parents[1] / "data" / "words.pt2"
 
 
@@ -24,3 +26,9 @@ def test_it_is_verified_and_timed_against_pytorch(torch: Any, user: Any, tmp_pat
     (job / "model.pt2").write_bytes(b"PK")
     done = user.run("export", "words", "--output", tmp_path / "again")
     assert done.returncode == 1 and "model.pt2 is damaged" in done.stderr
+
+
+def test_a_program_in_memory_is_submitted(torch: Any, user: Any) -> None:
+    program = torch.export.export(torch.nn.Linear(4, 3), (torch.zeros(2, 4),))
+    job = autotune.submit(program, workspace=user.root, name="linear")
+    assert job.name == "linear" and (job.paths.folder / "model.pt2").exists()
