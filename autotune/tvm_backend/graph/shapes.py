@@ -21,6 +21,8 @@ _BY_NAME = (
     (("sample",), 16_000),
     (("seq", "len", "token", "time", "frame"), 128),
 )
+_SOUND = ("wave", "audio", "pcm", "speech")  # what an input is called that takes samples: a second at 16 kHz
+_SECOND = 16_000
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def _advice(
     words = ["autotune", "submit", str(path)]
     for item in inputs:
         if item in open_ or item.name in given:
-            shape = given[item.name].shape if item.name in given else sensible(item.dtype, item.dims, sizes)
+            shape = given[item.name].shape if item.name in given else sensible(item.dtype, item.dims, sizes, item.name)
             words += ["--input", f"{item.name}={'x'.join(map(str, shape)) or 'scalar'}"]
     return f"{path}: no fixed shape is known for {shown}; give one, such as: {shlex.join(words)}"
 
@@ -141,24 +143,28 @@ def _written(item: OpenInput) -> str:
     return "?" if item.dims is None else "x".join(str(dim) or "?" for dim in item.dims)
 
 
-def sensible(dtype: str, dims: tuple[int | str, ...] | None, sizes: dict[str, int]) -> tuple[int, ...]:
+def sensible(dtype: str, dims: tuple[int | str, ...] | None, sizes: dict[str, int], name: str = "") -> tuple[int, ...]:
     """A shape that an input is likely to have: 1x3x224x224 for an image, a sequence of 128, a batch of 1.
 
     Args:
         sizes: What was chosen for dimensions by name, which others of that name have, too; it is added to.
+        name: The name of the input.
     """
     if dims is None:
         return (1, 3, 224, 224) if dtype.startswith(_FLOATS) else (1, 128)
     found = []
     for axis, dim in enumerate(dims):
-        size = dim if isinstance(dim, int) else sizes.get(dim) or _size(dtype, dims, axis)
+        size = dim if isinstance(dim, int) else sizes.get(dim) or _size(dtype, dims, axis, name.lower())
         if isinstance(dim, str) and dim:
             sizes[dim] = size
         found.append(size)
     return tuple(found)
 
 
-def _size(dtype: str, dims: tuple[int | str, ...], axis: int) -> int:
+def _size(dtype: str, dims: tuple[int | str, ...], axis: int, input_name: str) -> int:
+    is_sound = dtype.startswith(_FLOATS) and any(word in input_name for word in _SOUND)
+    if is_sound and len(dims) <= 2 and axis == len(dims) - 1:
+        return _SECOND
     name = str(dims[axis]).lower()
     for words, size in _BY_NAME:
         if any(word in name for word in words):

@@ -93,3 +93,16 @@ def test_dimensions_of_one_name_are_suggested_one_size():
     sizes = {}
     assert sensible("float32", ("batch", "n"), sizes) == (1, 128)
     assert sensible("float32", ("n", "n"), sizes) == (128, 128)
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "shape"),
+    [
+        ("waveforms", ("batch_size", "N"), (1, 16_000)),
+        ("audio", ("length",), (16_000,)),
+        ("audio_features", ("batch", "frames", 80), (1, 128, 80)),
+        ("scores", ("batch", "N"), (1, 128)),
+    ],
+)
+def test_an_input_for_sound_is_suggested_a_second_long(name, dims, shape):
+    assert sensible("float32", dims, {}, name) == shape
