@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.tvm_backend.export.compare import sensitivity
+from autotune.tvm_backend.export.compare import largest_error, sensitivity
 
 X = np.linspace(1, 2, 33, dtype=np.float32)
 
@@ -25,3 +25,12 @@ def test_a_model_that_rounds_at_a_threshold_moves_by_a_step():
 
 def test_indices_stay():
     assert of(lambda index: X[index], np.arange(8)) == 0.0
+
+
+INF, NAN = np.inf, np.nan
+
+
+@pytest.mark.parametrize("found", [[1, -INF, NAN], [1, NAN, INF], [1, INF, INF], [NAN, INF, NAN], [1, INF, 2]])
+def test_another_infinity_or_nan_is_an_error(found):
+    assert largest_error([np.float32(found)], [np.float32([1, INF, NAN])]) == INF
+    assert largest_error([np.float32([1, INF, NAN])], [np.float32([1, INF, NAN])]) == 0
