@@ -148,7 +148,7 @@ class LoadedModel:
             raise BadInput(f"input {name!r} has shape {array.shape}; the model was compiled for {shape}")
         if not np.can_cast(array.dtype, dtype, "same_kind"):
             raise BadInput(f"input {name!r} has type {array.dtype}; the model was compiled for {dtype}")
-        return np.ascontiguousarray(array, dtype)
+        return np.asarray(array, dtype, order="C")  # `ascontiguousarray` would give a scalar a dimension
 
     def _check_indices(self, entry: str, given: Mapping[str, Array]) -> None:
         for name, rows in self._rows[entry].items():

@@ -21,7 +21,7 @@ import numpy, tvm
 from tvm import relax
 
 model = relax.VirtualMachine(tvm.runtime.load_module(str(Path(__file__).parent / "{library}")), tvm.{device}(0))
-inputs = [numpy.random.rand(*shape).astype(dtype) for shape, dtype in {inputs}]
+inputs = [numpy.asarray(numpy.random.rand(*shape)).astype(dtype) for shape, dtype in {inputs}]
 outputs = model["main"](*[tvm.runtime.tensor(array, device=tvm.{device}(0)) for array in inputs])
 for output in [outputs] if hasattr(outputs, "numpy") else outputs:
     print(output.shape, output.dtype, output.numpy().ravel()[:4])
@@ -64,7 +64,7 @@ def run(**inputs):
     entry = pick_entry(ENTRIES, {{name: numpy.shape(inputs[name]) for name in DTYPES}})
     for name, rows in ROWS[entry].items():
         check_index(name, numpy.asarray(inputs[name]), rows)
-    arrays = [numpy.ascontiguousarray(inputs[name], dtype) for name, dtype in DTYPES.items()]
+    arrays = [numpy.asarray(inputs[name], dtype, order="C") for name, dtype in DTYPES.items()]
     outputs = model[entry](*[tvm.runtime.tensor(array, device=device) for array in arrays])
     return [item.numpy() for item in ([outputs] if hasattr(outputs, "numpy") else outputs)]
 
