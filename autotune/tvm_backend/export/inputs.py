@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,19 +166,22 @@ def _checked(file: Path, item: InputSpec, arrays: Mapping[str, npt.NDArray[Any]]
     return array
 
 
-def check_reference(run: Any, given: bool, runtime: str = "ONNX Runtime") -> None:
-    """Check that the reference can be run on the inputs.
+def check_reference(run: Callable[[], Arrays], given: bool, runtime: str = "ONNX Runtime") -> None:
+    """Check that the reference can be run on the inputs, and that its outputs say whether others are right.
 
     Args:
-        run: Runs the reference once.
+        run: Runs the reference once, and returns its outputs.
         given: Whether the inputs are the user's.
         runtime: The name of the reference.
 
     Raises:
-        VerificationError: The reference fails on these inputs.
+        VerificationError: The reference fails on these inputs, or computes no number from them.
     """
+    way = "" if given else "; random inputs may be invalid for it: give real ones with --inputs FILE.npz"
     try:
-        run()
+        outputs = run()
     except Exception as error:  # the exceptions of the runtimes have no other common class
-        way = "" if given else "; random inputs may be invalid for it: give real ones with --inputs FILE.npz"
         raise VerificationError(f"{runtime} cannot run the model as submitted ({one_line(error)}){way}") from error
+    for index, output in enumerate(outputs):
+        if output.dtype.kind == "f" and output.size and np.isnan(output).all():
+            raise VerificationError(f"{runtime} computes nothing but NaN for output {index + 1} of the model{way}")

@@ -152,6 +152,13 @@ def test_one_that_fails_on_the_users_says_why():
     assert "--inputs" not in str(caught.value)
 
 
+def test_a_reference_without_numbers_shows_nothing():
+    numbers, nothing = np.float32([1, np.nan]), np.full(2, np.nan, np.float32)
+    with pytest.raises(VerificationError, match="nothing but NaN for output 2 of the model.*--inputs FILE.npz"):
+        check_reference(lambda: [numbers, nothing], given=False)
+    check_reference(lambda: [numbers, np.zeros(0, np.float32), np.arange(3)], given=False)
+
+
 def test_the_output_of_a_sigmoid_is_a_probability_whatever_its_shape():
     nodes = [
         helper.make_node("Gather", ["table30", "ids"], ["a"]),
