@@ -28,7 +28,6 @@ from autotune.processes.channel import MessageReader
 from autotune.processes.isolate import die_with_parent
 from autotune.processes.messages import ClusterNodes, Fatal, KillStage, Ready, RunStage, StageReport, receive, send
 from autotune.storage.daemon_formats import ClusterNode
-from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.workers.cluster.host import Found, Order
@@ -91,7 +90,6 @@ class Bridge:
     _events: queue.SimpleQueue[Event | list[RayNode]] = field(default_factory=queue.SimpleQueue)
     _logs: LogReader = field(default_factory=LogReader)
     _late: dict[tuple[Link, int], StageFiles] = field(default_factory=dict)
-    _specs: dict[str, JobSpec] = field(default_factory=dict)
     _listed_at: float = 0.0
     _numbers: int = 0
     _shown: tuple[ClusterNode, ...] = ()
@@ -151,7 +149,7 @@ class Bridge:
         if node is None or node.place is None:
             return self._report(StageReport(request.id, "lost", reason="its node is gone"))
         try:
-            spec = self._specs.setdefault(request.job, read_spec(JobPaths(self.workspace.jobs / request.job)))
+            spec = read_spec(JobPaths(self.workspace.jobs / request.job))
             files = StageFiles(self.workspace, spec, request)
             parcel = node.copy.parcel(files, self._config).pack()
         except (AutotuneError, OSError) as error:
