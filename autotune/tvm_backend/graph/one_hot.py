@@ -45,6 +45,9 @@ class _RowReader(PlainRewriter):
             return None
         emit, op, dtype = self.builder.emit, relax.op, str(indices.ty.dtype)
         flat = emit(op.reshape(self.leaf(indices), static_shape(product)[:-1]))
+        if np.iinfo(dtype).max < len(table):
+            dtype = "int32"
+            flat = emit(op.astype(flat, dtype))
         last = relax.const(len(table), dtype)
         inside = emit(op.logical_and(emit(op.greater_equal(flat, relax.const(0, dtype))), emit(op.less(flat, last))))
         # An index that no column stands for reads a row of zeros, which is its product too.

@@ -36,6 +36,17 @@ def test_an_embedding_is_a_gather_and_indices_without_a_row_give_zeros(read, con
     assert operators[-1] == "take" and not {"equal", "matmul"} & set(operators)
 
 
+@pytest.mark.parametrize(("dtype", "depth"), [("uint8", 256), ("int8", 128)])
+def test_a_table_with_a_row_for_each_value_of_a_byte(read, const, dtype, depth):
+    def build(emit, x):
+        indices = emit(_OP.astype(emit(_OP.floor(emit(_OP.multiply(x, relax.const(80.0))))), dtype))
+        column = emit(_OP.reshape(indices, (*SHAPE, 1)))
+        equal = emit(_OP.equal(column, relax.const(np.arange(depth).astype(dtype))))
+        return _OP.matmul(emit(_OP.astype(equal, "float32")), const(depth, 8))
+
+    assert read(build, SHAPE)[-1] == "take"
+
+
 def test_columns_in_another_order_stay_a_product(read, const):
     def build(emit, x):
         return _OP.matmul(encoded(emit, x, np.arange(DEPTH, dtype=np.int32)[::-1].copy()), const(DEPTH, 8))
