@@ -68,7 +68,8 @@ def read_model(
     try:
         rewritten, refused = _rewritten(graph, inputs)
     except Exception as error:  # type inference and the rewrites raise whatever a malformed graph makes them raise
-        raise ModelError(f"cannot import {path}: {type(error).__name__}: {_first_line(error)}") from error
+        kind = "" if isinstance(error, ModelError) else f"{type(error).__name__}: "
+        raise ModelError(f"cannot import {path}: {kind}{_first_line(error)}") from error
     try:
         return Model(_import(path, rewritten, inputs), inputs, outputs, rewritten)
     except ModelError as error:

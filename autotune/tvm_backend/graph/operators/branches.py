@@ -58,21 +58,15 @@ def _same(new: str, old: str) -> Any:
     return onnx.helper.make_node("Identity", [new], [old], old)
 
 
-def inline_branches(graph: Any, prefix: str) -> bool:
-    """Put the operators of all branches of a graph, of those inside branches too, into the graph itself.
-
-    Returns:
-        Whether there were any.
-    """
+def inline_branches(graph: Any, prefix: str) -> None:
+    """Put the operators of all branches of a graph, of those inside branches too, into the graph itself."""
     import onnx
 
     written: list[Any] = []
-    found = False
     for index, node in enumerate(graph.node):
         if node.op_type != "If":
             written.append(node)
             continue
-        found = True
         outputs = []
         for attribute in sorted(node.attribute, key=lambda item: item.name, reverse=True):  # then, else
             branch = onnx.GraphProto()
@@ -83,7 +77,6 @@ def inline_branches(graph: Any, prefix: str) -> bool:
             written.append(onnx.helper.make_node("Where", [node.input[0], then, other], [name], name))
     del graph.node[:]
     graph.node.extend(written)
-    return found
 
 
 def _inlined(branch: Any, prefix: str, graph: Any, written: list[Any]) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from autotune.errors import ModelError
 from autotune.tvm_backend.graph.operators import fourier, normalised, quantised
 from autotune.tvm_backend.graph.operators.branches import inline_branches
+from autotune.tvm_backend.graph.operators.conv_transpose import conv_transpose, names_its_size
 from autotune.tvm_backend.graph.operators.functions import expand, is_defined_by_function
 from autotune.tvm_backend.graph.operators.nodes import Nodes, Value
 from autotune.tvm_backend.graph.operators.recurrent import dynamic_lstm, recurrent
@@ -42,6 +43,8 @@ def is_lowered(proto: Any) -> bool:
 
 def rule_of(node: Any) -> Rule | None:
     """What takes the place of an operator; None if it stays."""
+    if names_its_size(node):
+        return conv_transpose
     return expand if is_defined_by_function(node) else RULES.get(node.op_type)
 
 
@@ -54,8 +57,10 @@ def lower(proto: Any) -> Any:
     import onnx
 
     lowered = _of_opset(proto, _OLDEST)
+    chosen = {name for node in lowered.graph.node if node.op_type == "If" for name in node.output}
     inline_branches(lowered.graph, "branch")
     values, numbers, opset = _values(lowered), _numbers(lowered), _opset(lowered)
+    _check_branches(lowered.graph, chosen, values)
     written: list[Any] = []
     for node in lowered.graph.node:
         rule = rule_of(node)
@@ -75,6 +80,25 @@ def lower(proto: Any) -> Any:
     del lowered.graph.node[:]
     lowered.graph.node.extend(written)
     return lowered
+
+
+def _check_branches(graph: Any, chosen: Collection[str], values: Mapping[str, Value]) -> None:
+    """Check that no output of a graph has the shape of the branch that is taken, which `Where` would broadcast.
+
+    Args:
+        chosen: The results of branches.
+
+    Raises:
+        ModelError: The branches that one of them is chosen from have results of other shapes.
+    """
+    outputs = {item.name for item in graph.output}.intersection(chosen)
+    for node in graph.node:
+        if node.op_type == "Where" and node.output[0] in outputs:
+            shapes = [values[name].shape for name in node.input[1:] if name in values]
+            if None not in shapes and len(set(shapes)) > 1:
+                there = " and ".join("x".join(map(str, shape or ())) or "a scalar" for shape in shapes)
+                way = "fix the input that chooses one with --value"
+                raise ModelError(f"operator If {node.output[0]!r}: its branches give {there}; {way}")
 
 
 def _of_opset(proto: Any, oldest: int) -> Any:

@@ -1,4 +1,4 @@
-"""Operators that the importer lacks become others that compute the same: on ONNX's own test data for them."""
+"""Operators that the importer lacks, or gets wrong, become others that compute the same: on ONNX's own test data."""
 
 from __future__ import annotations
 
@@ -122,6 +122,39 @@ def test_one_of_unknown_length_is_refused():
         lower(model)
 
 
+def enlarged(**attributes):
+    """A model of one transposed convolution of a 5x6 image, with a 3x2 kernel and strides of 2."""
+    weight = numpy_helper.from_array(np.random.default_rng(2).standard_normal((2, 3, 3, 2)).astype(np.float32), "w")
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], **attributes)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 5, 6])
+    graph = helper.make_graph([node], "g", [x], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"output_shape": [10, 11]},
+        {"output_shape": [10, 11], "auto_pad": "SAME_UPPER"},
+        {"output_shape": [10, 11], "auto_pad": "SAME_LOWER"},
+        {"output_shape": [12, 12], "output_padding": [1, 1], "dilations": [2, 1]},
+    ],
+)
+def test_a_transposed_convolution_that_names_the_size_of_its_output(attributes):
+    x = np.random.default_rng(3).standard_normal((1, 2, 5, 6)).astype(np.float32)
+    model = enlarged(**attributes)
+    lowered = lower(model)
+    assert is_lowered(lowered) and not is_lowered(model)
+    (output,), (truth,) = run(lowered, [x]), run(model, [x])
+    assert output.shape == truth.shape
+    np.testing.assert_allclose(output, truth, rtol=1e-5, atol=1e-6)
+
+
+def test_one_that_is_larger_than_its_windows_is_refused():
+    with pytest.raises(ModelError, match="ConvTranspose.*an output of 40 is larger"):
+        lower(enlarged(output_shape=[40, 12]))
+
+
 def test_what_has_no_rule_stays_as_it_is():
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
     model = helper.make_model(helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y]))
@@ -166,6 +199,18 @@ def test_a_branch_inside_a_branch(condition, result):
     assert is_lowered(lowered)
     (found,) = run(lowered, [np.array(condition), np.array([1, 2], np.float32)])
     assert found.tolist() == result
+
+
+def test_branches_with_results_of_other_shapes_are_refused():
+    """The result of the shorter one would be broadcast to the shape of the other."""
+    twice = branch("else", [helper.make_node("Concat", ["rows", "rows"], ["two"], axis=0)], "two")
+    twice.node.insert(0, helper.make_node("Unsqueeze", ["x", "first"], ["rows"]))
+    twice.initializer.append(numpy_helper.from_array(np.array([0]), "first"))
+    twice.output[0].type.tensor_type.ClearField("shape")
+    model = choice(scaled("then", 3), twice)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(ModelError, match="If 'y': its branches give 2 and 2x2; .*--value"):
+        lower(model)
 
 
 def test_the_graph_that_was_given_stays_as_it_was():
