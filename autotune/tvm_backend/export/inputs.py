@@ -54,7 +54,7 @@ def verification_inputs(
     """
     hints = model.hints()
     arrays = draw(inputs, seed, hints.vocabularies) if file is None else load(file, inputs)
-    return VerificationInputs(arrays, hints.probabilities, hints.vocabularies)
+    return VerificationInputs(arrays, hints.probabilities, hints.rows)
 
 
 def draw(inputs: Sequence[InputSpec], seed: int, rows: Mapping[str, int] | None = None) -> Arrays:

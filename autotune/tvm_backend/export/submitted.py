@@ -23,11 +23,14 @@ class Hints:
     """What a model says of its inputs and outputs.
 
     Attributes:
-        vocabularies: For inputs that are indices, the number of rows of their table, by the name of the input.
+        vocabularies: For inputs with indices among their elements, the number of rows of their smallest table, by the
+            name of the input.
+        rows: The same for inputs all of whose elements are indices, each of them into that table.
         probabilities: For each output, whether it is a probability.
     """
 
     vocabularies: Mapping[str, int]
+    rows: Mapping[str, int]
     probabilities: tuple[bool, ...]
 
 
@@ -73,7 +76,8 @@ class OnnxModel:
 
     def hints(self) -> Hints:
         graph = parse_file(self._rewritten or self.file)
-        return Hints(vocabulary.vocabularies(graph), probabilities.probabilities(graph))
+        rows = vocabulary.vocabularies(graph, parts=False)
+        return Hints(vocabulary.vocabularies(graph), rows, probabilities.probabilities(graph))
 
     def output_names(self) -> list[str]:
         return compare.output_names(self.file)
@@ -97,7 +101,8 @@ class TorchProgram:
 
     def hints(self) -> Hints:
         program = read_archive(self.file).program
-        return Hints(hints.vocabularies(program), hints.probabilities(program))
+        rows = hints.vocabularies(program, parts=False)
+        return Hints(hints.vocabularies(program), rows, hints.probabilities(program))
 
     def output_names(self) -> list[str]:
         return output_names(read_archive(self.file).program)

@@ -91,6 +91,34 @@ def test_of_two_tables_the_smaller_counts():
     assert vocabularies(embedding(nodes)) == {"ids": 2}
 
 
+@pytest.mark.parametrize("cut", ["Split", "Gather", "Slice"])
+def test_a_column_is_drawn_for_the_smallest_table_and_the_whole_is_an_index_into_none(cut):
+    """Two features in one input: each has a table of its own, and 29 is a right index into the first."""
+    columns = {
+        "Split": [helper.make_node("Split", ["ids"], ["a", "b"], axis=1)],
+        "Gather": [helper.make_node("Gather", ["ids", name], [name[0]], axis=1) for name in ("a_at", "b_at")],
+        "Slice": [helper.make_node("Slice", ["ids", name, "end"], [name[0]]) for name in ("a_at", "b_at")],
+    }[cut]
+    model = embedding(
+        [*columns, *(helper.make_node("Gather", [f"table{n}", x], [f"y{n}"]) for n, x in ((30, "a"), (2, "b")))]
+    )
+    assert vocabularies(model) == {"ids": 2}
+    assert vocabularies(model, parts=False) == {}
+
+
+def test_pairs_of_indices_are_drawn_within_both_dimensions():
+    model = embedding([helper.make_node("GatherND", ["table30", "ids"], ["y"])])
+    assert vocabularies(model) == {"ids": 4} and vocabularies(model, parts=False) == {}
+
+
+def test_the_rows_of_a_table_that_is_transposed_are_not_those_of_its_weights():
+    nodes = [
+        helper.make_node("Transpose", ["table30"], ["turned"]),
+        helper.make_node("Gather", ["turned", "ids"], ["y"]),
+    ]
+    assert vocabularies(embedding(nodes)) == {}
+
+
 def test_what_is_computed_from_an_input_is_no_index_of_it():
     nodes = [helper.make_node("Neg", ["ids"], ["no"]), helper.make_node("Gather", ["table2", "no"], ["y"])]
     assert vocabularies(embedding(nodes)) == {}

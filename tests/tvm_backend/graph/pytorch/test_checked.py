@@ -111,5 +111,5 @@ def test_a_size_that_depends_on_data_is_refused(altered: Callable[..., Path]) ->
 
 def test_indices_stay_within_their_table_and_probabilities_are_known(words: Path) -> None:
     program = read_archive(words).program
-    assert vocabularies(program) == {"ids": 11}
+    assert vocabularies(program) == vocabularies(program, parts=False) == {"ids": 11}
     assert probabilities(program) == (True, False)
