@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from autotune.errors import WorkerCrashed, WorkerError
 from autotune.storage.formats import Constant, InputSpec
 from autotune.tvm_backend.export import compare, timed_process
@@ -90,13 +88,14 @@ class RuntimeComparison:
         self, runtimes: Mapping[str, Runtime], inputs: Sequence[InputSpec], arrays: compare.Arrays, threads: int
     ) -> None:
         self._runtimes = runtimes
-        self._arrays = {item.name: array for item, array in zip(inputs, arrays, strict=True)}
+        self._names = [item.name for item in inputs]
+        self._arrays = arrays
         self._threads = threads
         self._folder = tempfile.TemporaryDirectory(prefix="autotune-comparison-")
         self._inputs = Path(self._folder.name) / "inputs.npz"
 
     def __enter__(self) -> RuntimeComparison:
-        np.savez(self._inputs, allow_pickle=False, **self._arrays)
+        timed_process.save(self._inputs, self._arrays)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -153,6 +152,7 @@ class RuntimeComparison:
         request = {
             "runtime": runtime.runtime,
             "model": str(runtime.model),
+            "names": self._names,
             "inputs": str(self._inputs),
             "device": runtime.device,
             "function": runtime.function,

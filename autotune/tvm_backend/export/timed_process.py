@@ -151,16 +151,15 @@ def serve(request: Mapping[str, Any]) -> dict[str, Any]:
     """Carry out a request.
 
     Args:
-        request: Has `runtime` (a key of `RUNTIMES`), `model` (its path), `inputs` (the path of an NPZ file with the
-            arrays by input, in the order of the model), `values` (the constant inputs), `device` (`cpu` or `cuda`),
-            `function` (of a library), `threads`, `timings` (how many to make), `outputs` (the path to write the outputs
-            to, or None) and `kernels` (whether to time the kernels of a library, and nothing else).
+        request: Has `runtime` (a key of `RUNTIMES`), `model` (its path), `names` (of the inputs, in the order of the
+            model), `inputs` (the path of the file with their arrays), `values` (the constant inputs), `device` (`cpu`
+            or `cuda`), `function` (of a library), `threads`, `timings` (how many to make), `outputs` (the path to write
+            the outputs to, or None) and `kernels` (whether to time the kernels of a library, and nothing else).
 
     Returns:
         What `_timed` returns; or the kernels, under the key `kernels`.
     """
-    with np.load(request["inputs"], allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in stored.files}
+    arrays = dict(zip(request["names"], load(Path(request["inputs"])), strict=True))
     if not request["kernels"]:
         return _timed(request, arrays)
     found = kernel_times(*_loaded(request, arrays))
@@ -189,13 +188,13 @@ def _timed(request: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
 
 def save(path: Path, arrays: Sequence[Any]) -> None:
     """Write arrays to a file, in order."""
-    np.savez(path, allow_pickle=False, **{f"output{index}": array for index, array in enumerate(arrays)})
+    np.savez(path, allow_pickle=False, **{f"array{index}": array for index, array in enumerate(arrays)})
 
 
 def load(path: Path) -> compare.Arrays:
     """Read the arrays that `save` wrote."""
     with np.load(path, allow_pickle=False) as stored:
-        return [stored[f"output{index}"] for index in range(len(stored.files))]
+        return [stored[f"array{index}"] for index in range(len(stored.files))]
 
 
 def main() -> None:

@@ -17,14 +17,16 @@ from autotune.tvm_backend.graph.model import read_model
 from autotune.tvm_backend.graph.prepare import prepare
 from autotune.tvm_backend.kernels.build import link_shared
 
-INPUTS = (InputSpec("x", (1, 64), "float32"),)
+# NumPy's function that saves arrays by name has a parameter of this name.
+NAME = "file"
+INPUTS = (InputSpec(NAME, (1, 64), "float32"),)
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """An ONNX file that computes tanh(x)."""
-    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 64)) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("Tanh", ["x"], ["y"])], "tanh", tensors[:1], tensors[1:])
+    """An ONNX file that computes a hyperbolic tangent."""
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 64)) for name in (NAME, "y")]
+    graph = helper.make_graph([helper.make_node("Tanh", [NAME], ["y"])], "tanh", tensors[:1], tensors[1:])
     path = tmp_path_factory.mktemp("model") / "tanh.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
     return path
