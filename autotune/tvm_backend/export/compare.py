@@ -120,7 +120,8 @@ def largest_error(outputs: Arrays, reference: Arrays, probabilities: Sequence[bo
     """Return the largest relative error of all outputs.
 
     An error is the absolute difference of two values, divided by the largest value of the output. It is infinite if the
-    shapes differ, or if other values are infinite or NaN.
+    shapes differ, if other values are infinite or NaN, or if 64-bit integers differ: they are indices or counts, and
+    the next one is as wrong as any other.
 
     Args:
         outputs: The outputs to check.
@@ -139,6 +140,8 @@ def largest_error(outputs: Arrays, reference: Arrays, probabilities: Sequence[bo
 def _relative_error(output: npt.NDArray[Any], reference: npt.NDArray[Any], floor: float) -> float:
     if output.shape != reference.shape:
         return math.inf
+    if reference.dtype == np.int64:
+        return 0.0 if np.array_equal(output, reference) else math.inf
     wide, expected = output.astype(np.float64), reference.astype(np.float64)
     finite = np.isfinite(expected)
     if not np.array_equal(wide[~finite], expected[~finite], equal_nan=True) or not np.isfinite(wide[finite]).all():

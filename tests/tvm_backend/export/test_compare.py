@@ -34,3 +34,8 @@ INF, NAN = np.inf, np.nan
 def test_another_infinity_or_nan_is_an_error(found):
     assert largest_error([np.float32(found)], [np.float32([1, INF, NAN])]) == INF
     assert largest_error([np.float32([1, INF, NAN])], [np.float32([1, INF, NAN])]) == 0
+
+
+def test_the_index_beside_the_right_one_is_wrong():
+    assert largest_error([np.array([30_000, 29_999])], [np.array([30_000, 30_000])]) == INF
+    assert largest_error([np.array([30_000])], [np.array([30_000])]) == 0
