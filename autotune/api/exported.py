@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.errors import BadInput, DamagedFile, disk_problem
+from autotune.tvm_backend.export.files import LIBRARY, REPORT
 
 if TYPE_CHECKING:
     from autotune.tvm_backend.export.loaded import LoadedModel
-
-_LIBRARY, _REPORT = "model.so", "report.json"
 
 
 @dataclass(frozen=True)
@@ -39,14 +38,14 @@ class Exported:
             DamagedFile: Its report is not JSON.
             DiskProblem: Its report cannot be read.
         """
-        path = Path(folder) / _REPORT
+        path = Path(folder) / REPORT
         try:
             return cls(Path(folder), dict(json.loads(path.read_bytes())))
         except FileNotFoundError:
             raise BadInput(f"{folder} holds no exported model: {path} is missing") from None
         except OSError as error:
             raise disk_problem("read", path, error) from error
-        except ValueError as error:
+        except (TypeError, ValueError) as error:  # TypeError: it is JSON, and no object
             raise DamagedFile(f"{path} is damaged: {error}") from error
 
     @property
@@ -68,4 +67,4 @@ class Exported:
         """
         from autotune.tvm_backend.export.loaded import load
 
-        return load(self.folder / _LIBRARY, self.report, threads)
+        return load(self.folder / LIBRARY, self.report, threads)

@@ -83,9 +83,9 @@ def request(board: BoardSettings) -> Lent:
             code, (host, port, word) = _ask(connection, [_REQUEST, board.key, "", 1])
         except TimeoutError:
             raise BoardProblem(_none_free(board)) from None
-    if code != _SUCCESS:
-        raise BoardProblem(f"the tracker {board.tracker} lends no board with the key {board.key!r}")
-    return Lent(str(host), int(port), str(word))
+        if code != _SUCCESS:
+            raise BoardProblem(f"the tracker {board.tracker} lends no board with the key {board.key!r}")
+        return Lent(str(host), int(port), str(word))
 
 
 def counts(board: BoardSettings) -> BoardCounts:
@@ -96,9 +96,9 @@ def counts(board: BoardSettings) -> BoardCounts:
     """
     with _tracker(board.tracker) as connection:
         _, summary = _ask(connection, [_SUMMARY])
-    queue = summary["queue_info"].get(board.key, {})
-    known = sum(server.get("key") == f"server:{board.key}" for server in summary["server_info"])
-    return BoardCounts(known, int(queue.get("free", 0)), int(queue.get("pending", 0)))
+        queue = summary["queue_info"].get(board.key, {})
+        known = sum(server.get("key") == f"server:{board.key}" for server in summary["server_info"])
+        return BoardCounts(known, int(queue.get("free", 0)), int(queue.get("pending", 0)))
 
 
 def is_loopback(tracker: str) -> bool:

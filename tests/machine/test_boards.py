@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -56,13 +58,30 @@ def test_a_tracker_that_is_not_there_is_a_problem_of_the_board() -> None:
         boards.counts(BoardSettings(tracker=f"127.0.0.1:{free_port()}", key=KEY))
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"\x71\xf2\x02\x00\xff\xff\xff\x7f"])
-def test_what_is_no_tracker_is_a_problem_of_the_board(answer: bytes) -> None:
+_MAGIC = b"\x71\xf2\x02\x00"
+
+
+def _message(text: bytes) -> bytes:
+    return _MAGIC + struct.pack("<i", len(text)) + text
+
+
+@pytest.mark.parametrize("ask", [boards.counts, boards.request])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"",
+        _MAGIC + b"\xff\xff\xff\x7f",
+        _message(b"[0, {}]"),
+        _message(b'[0, ["host", "port", "word"]]'),
+    ],
+)
+def test_what_is_no_tracker_is_a_problem_of_the_board(answer: bytes, ask: Callable[[BoardSettings], object]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=_answer, args=(listening, answer))
         thread.start()
         with pytest.raises(BoardProblem, match="does not answer"):
-            boards.counts(BoardSettings(tracker=f"127.0.0.1:{listening.getsockname()[1]}", key=KEY))
+            ask(BoardSettings(tracker=f"127.0.0.1:{listening.getsockname()[1]}", key=KEY))
         thread.join()
 
 
