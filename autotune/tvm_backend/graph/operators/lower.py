@@ -12,6 +12,7 @@ from autotune.tvm_backend.graph.operators.branches import inline_branches
 from autotune.tvm_backend.graph.operators.conv_transpose import conv_transpose, names_its_size
 from autotune.tvm_backend.graph.operators.functions import expand, is_defined_by_function
 from autotune.tvm_backend.graph.operators.nodes import Nodes, Value
+from autotune.tvm_backend.graph.operators.one_hot import one_hot
 from autotune.tvm_backend.graph.operators.recurrent import dynamic_lstm, recurrent
 
 # What takes the place of an operator: it writes others and returns the names of what they put out.
@@ -30,6 +31,7 @@ RULES: Mapping[str, Rule] = {
     "STFT": fourier.stft,
     "LpNormalization": normalised.lp_normalization,
     "Scaler": normalised.scaler,
+    "OneHot": one_hot,
 }
 
 _NUMBERS = (1, 6, 7, 11)  # float, int32, int64, double

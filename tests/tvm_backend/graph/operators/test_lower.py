@@ -42,7 +42,7 @@ def cases(kind):
 DEFINED = ["Attention", "Celu", "CenterCropPad", "HannWindow", "LayerNormalization", "NegativeLogLikelihoodLoss"]
 
 
-CONSTANT = ["axis", "dft_length", "frame_length", "frame_step"]  # inputs that a rule wants to know
+CONSTANT = ["axis", "depth", "dft_length", "frame_length", "frame_step"]  # inputs that a rule wants to know
 
 
 def array(value):
@@ -57,7 +57,7 @@ def test_it_computes_what_onnx_expects(kind):
         values, expected = ([array(value) for value in part] for part in case.data_sets[0])
         names = [item.name for item in case.model.graph.input]
         given = dict(zip(names, values, strict=True))
-        constants = {name: float(given.pop(name)) for name in CONSTANT if name in given}
+        constants = {name: given.pop(name).item() for name in CONSTANT if name in given}
         inputs = [InputSpec(name, value.shape, "") for name, value in given.items()]
         lowered = lower(fix_shapes(freeze(Path("model.onnx"), case.model, constants), inputs))
         assert is_lowered(lowered), case.name
