@@ -48,7 +48,10 @@ def simplify(proto: Any, inputs: Sequence[InputSpec]) -> Any:
         except Exception as error:  # ONNX Runtime's exceptions have no common class but this one
             if type(error).__name__ == "NotImplemented":
                 return fixed
-            raise ModelError(f"ONNX Runtime cannot read the model: {_reason(error)}") from error
+            shapes = ", ".join(f"{item.name}={'x'.join(map(str, item.shape)) or 'scalar'}" for item in inputs)
+            raise ModelError(
+                f"ONNX Runtime cannot read the model with inputs of these shapes ({shapes}): {_reason(error)}"
+            ) from error
         return _load(result)
 
 
