@@ -75,11 +75,11 @@ def _without_subclass(value: object) -> object:
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
-def whole_number(least: int, description: str = "", title: str | None = None) -> Meta:
-    """Return the constraint on an integer of at least `least` that fits in 64 bits."""
+def whole_number(least: int = -(2**63), description: str = "", title: str | None = None, most: int = _LARGEST) -> Meta:
+    """Return the constraint on an integer from `least` to `most`, which fits in 64 bits."""
     import msgspec
 
-    return msgspec.Meta(ge=least, le=_LARGEST, description=description, title=title)
+    return msgspec.Meta(ge=least, le=most, description=description, title=title)
 
 
 def number(least: float = -_LARGEST, most: float | None = None, description: str = "") -> Meta:

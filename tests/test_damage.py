@@ -235,6 +235,16 @@ def test_stray_files_disturb_nobody(workspace: Workspace, queue: tuple[JobPaths,
     assert len(QueuedJob.open(workspace, queue[0], Config()).stages) == 2
 
 
+@pytest.mark.parametrize("number", [10**400, -(10**400), 2**63])
+@pytest.mark.parametrize("name", ["priority", "trials_per_round", "trials", "seed"])
+def test_a_spec_with_a_number_that_is_too_large_to_compute_with_is_damaged(
+    make_job: Make, name: str, number: int
+) -> None:
+    job = make_job(**{name: number})
+    with pytest.raises(DamagedFile, match=name):
+        read_spec(job)
+
+
 class TestNothingLeadsOutOfTheWorkspace:
     @pytest.mark.parametrize("library", ["../../x.so", "/tmp/x.so", "b.so", "a.so/../../x.so", "a"])
     def test_a_library(self, workspace: Workspace, make_job: Make, library: str) -> None:

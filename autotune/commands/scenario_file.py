@@ -48,7 +48,7 @@ _KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train")
 
 
 def _any_integer() -> Meta:
-    return schema.whole_number(-(2**63))
+    return schema.whole_number()
 
 
 def _positive(title: str | None = None) -> Meta:

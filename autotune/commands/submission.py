@@ -45,6 +45,27 @@ class Submission:
     origin: str = ""
 
 
+# More would fit in no file, and the planner computes with them.
+_LIMITS = {
+    "trials": (0, 10**9 - 1),
+    "trials_per_round": (0, 10**9 - 1),
+    "priority": (-(10**6), 10**6),
+    "seed": (0, 2**63 - 1),
+}
+
+
+def check_numbers(submission: Submission) -> None:
+    """Check the numbers that the user gave.
+
+    Raises:
+        BadInput: One of them is too small or too large.
+    """
+    for name, (least, most) in _LIMITS.items():
+        given = getattr(submission, name)
+        if given != "auto" and not least <= given <= most:
+            raise BadInput(f"--{name.replace('_', '-')}: give a number from {least} to {most}")
+
+
 def strategy_and_sampler(submission: Submission, config: Config) -> tuple[str, str]:
     """Return the strategy and the sampler of the job.
 

@@ -19,7 +19,7 @@ from autotune.commands.durations import parse_deadline, parse_duration, parse_la
 from autotune.commands.job_names import check_name, free_name, next_id
 from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
 from autotune.commands.model_reading import read_model
-from autotune.commands.submission import Submission, strategy_and_sampler
+from autotune.commands.submission import Submission, check_numbers, strategy_and_sampler
 from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
 from autotune.config import Config, load_config
 from autotune.errors import BadInput, disk_problem
@@ -50,9 +50,10 @@ def preview(submission: Submission, config: Config, progress: oneshot.TellProgre
         The tasks and the inputs of the model.
 
     Raises:
-        BadInput: The file, the target, an input or the strategy is wrong.
+        BadInput: The file, the target, an input, a number or the strategy is wrong.
     """
     check_platform()
+    check_numbers(submission)
     strategy_and_sampler(submission, config)
     return read_model(submission, config, None, progress)
 
@@ -70,10 +71,11 @@ def submit(workspace: Workspace, config: Config, submission: Submission, progres
         The spec of the job.
 
     Raises:
-        BadInput: The file, the target, an input, the strategy or the name is wrong.
+        BadInput: The file, the target, an input, a number, the strategy or the name is wrong.
         DiskProblem: The workspace cannot be written to.
     """
     check_platform()
+    check_numbers(submission)
     if submission.name:  # checked before the model is read, which takes a while
         check_name(workspace, submission.name)
     strategy_and_sampler(submission, config)

@@ -73,7 +73,7 @@ class TaskSpec:
 
     name: str
     hash: str
-    weight: int
+    weight: Annotated[int, whole_number(0)]
     shape: str
     gflop: float
     tunable: bool
@@ -106,12 +106,12 @@ class JobSpec:
     target_key: str
     inputs: tuple[InputSpec, ...]
     tasks: tuple[TaskSpec, ...]
-    trials: int
-    trials_per_round: int
-    priority: int
-    seed: int
+    trials: Annotated[int, whole_number(1)]
+    trials_per_round: Annotated[int, whole_number(1)]
+    priority: Annotated[int, whole_number()]
+    seed: Annotated[int, whole_number(0)]
     fresh: bool
-    known_at_submit: tuple[int, ...]
+    known_at_submit: tuple[Annotated[int, whole_number(0)], ...]
     submitted_at: Annotated[float, moment()]
     deadline: Annotated[float, moment()] | None = None
     strategy: str = "evolutionary"
