@@ -22,10 +22,21 @@ from autotune.errors import InvalidData, MissingKey, UnknownKey, WrongValue
 if TYPE_CHECKING:
     from msgspec import Meta
 
-__all__ = ["convert", "describe", "field_types", "meta_of", "moment", "number", "plain", "type_name", "whole_number"]
+__all__ = [
+    "LAST_MOMENT",
+    "convert",
+    "describe",
+    "field_types",
+    "meta_of",
+    "moment",
+    "number",
+    "plain",
+    "type_name",
+    "whole_number",
+]
 
 _LARGEST = 2**63 - 1
-_LAST_MOMENT = 1e11  # in the year 5138
+LAST_MOMENT = 1e11  # in the year 5138
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
 
 T = TypeVar("T")
@@ -93,7 +104,7 @@ def number(least: float = -_LARGEST, most: float | None = None, description: str
 
 def moment() -> Meta:
     """Return the constraint on a point in time, in seconds since 1970: one that calendars have."""
-    return number(-_LAST_MOMENT, _LAST_MOMENT)
+    return number(-LAST_MOMENT, LAST_MOMENT)
 
 
 @cache

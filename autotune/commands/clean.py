@@ -20,7 +20,7 @@ from autotune.storage import locks
 from autotune.storage.paths import JobPaths, Workspace
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_AGE = re.compile(r"^(\d+)([smhdw])$")
+_AGE = re.compile(r"([0-9]{1,9})([smhdw])")
 _TRASH = "removed-"
 
 
@@ -30,7 +30,7 @@ def parse_age(text: str) -> float:
     Raises:
         BadInput: The text is not of this form.
     """
-    match = _AGE.match(text)
+    match = _AGE.fullmatch(text)
     if match is None:
         raise BadInput(f"--older-than {text!r}: give a number and s, m, h, d or w, such as 7d")
     return int(match[1]) * _UNITS[match[2]]

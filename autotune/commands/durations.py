@@ -9,10 +9,11 @@ import re
 
 from autotune.errors import BadInput
 from autotune.planning.windows import next_moment
+from autotune.schema import LAST_MOMENT
 
-_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smh])")
+_DURATION = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([smh])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_LATENCY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(us|ms|s)")
+_LATENCY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(us|ms|s)")
 _MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
@@ -55,7 +56,7 @@ def parse_deadline(text: str, now: float) -> float:
         The deadline in epoch seconds.
 
     Raises:
-        BadInput: It is neither, or is past.
+        BadInput: It is neither, or is past or too far off.
     """
     try:
         moment = next_moment(text, now)
@@ -63,4 +64,6 @@ def parse_deadline(text: str, now: float) -> float:
         raise BadInput(f"--deadline: {error}") from error
     if moment <= now:
         raise BadInput(f"--deadline {text!r} is past; give a later one")
+    if moment > LAST_MOMENT:
+        raise BadInput(f"--deadline {text!r} is too far off; leave it out")
     return moment

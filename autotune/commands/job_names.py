@@ -11,8 +11,8 @@ from autotune.storage import atomic
 from autotune.storage.paths import Workspace
 
 _LAST_ID = ("autotune-last-id", 1)
-_RESERVED = re.compile(r"^(all|last|\d+|\d+-\d+)$")
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+_RESERVED = re.compile(r"all|last|[0-9]+|[0-9]+-[0-9]+")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def check_name(workspace: Workspace, name: str) -> None:
@@ -21,9 +21,9 @@ def check_name(workspace: Workspace, name: str) -> None:
     Raises:
         BadInput: It is no name for a job, or a job has it already.
     """
-    if not _NAME.match(name):
+    if not _NAME.fullmatch(name):
         raise BadInput(f"--name {name!r}: use up to 64 letters, digits, dots, dashes and underscores")
-    if _RESERVED.match(name):
+    if _RESERVED.fullmatch(name):
         raise BadInput(f"--name {name!r} would mean other jobs on a command line; give another")
     if name in _taken(workspace):
         raise BadInput(f"there is a job named {name!r} already; give another --name")
@@ -32,7 +32,7 @@ def check_name(workspace: Workspace, name: str) -> None:
 def free_name(workspace: Workspace, model: Path) -> str:
     """Return a name for a job that the user gave none: that of the model's file, with a number if a job has it."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", model.stem).strip("._-")[:48] or "model"
-    name = f"model-{plain}" if _RESERVED.match(plain) else plain
+    name = f"model-{plain}" if _RESERVED.fullmatch(plain) else plain
     taken = _taken(workspace)
     number = 2
     free = name

@@ -5,17 +5,20 @@ The first two take several shapes or sizes. The model is then tuned for each com
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from itertools import product
-from math import prod
 from typing import Any
 
 from autotune.errors import BadInput
 from autotune.storage.formats import Constant, InputSpec, ShapeBinding
 
-_SHAPE = r"(\d+(x\d+)*|scalar)"
-_INPUT = re.compile(rf"^(?P<name>.+?)=(?P<shapes>{_SHAPE}(,{_SHAPE})*)(:(?P<dtype>[a-z]+\d*))?$")
+_SIZE = "[0-9]{1,18}"
+_SHAPE = f"({_SIZE}(x{_SIZE})*|scalar)"
+_INPUT = re.compile(rf"(?P<name>.+?)=(?P<shapes>{_SHAPE}(,{_SHAPE})*)(:(?P<dtype>[a-z]+[0-9]*))?")
+_SIZES = re.compile(f"-?{_SIZE}(,-?{_SIZE})*")
 MOST_SHAPES = 16
 
 Inputs = Mapping[str, tuple[InputSpec, ...]]
@@ -29,17 +32,18 @@ def parse_inputs(texts: Sequence[str]) -> dict[str, tuple[InputSpec, ...]]:
         The shapes of each input by its name.
 
     Raises:
-        BadInput: A text is not of this form, or the same shape is given twice.
+        BadInput: A text is not of this form, or an input or a shape of it is given twice.
     """
-    found = {}
+    found: dict[str, tuple[InputSpec, ...]] = {}
     for text in texts:
-        match = _INPUT.match(text)
+        match = _INPUT.fullmatch(text)
         if match is None:
             raise BadInput(f"--input {text!r} is not of the form NAME=1x3x224x224 or NAME=1x128:int64")
         shapes = [_shape(each) for each in match["shapes"].split(",")]
         if any(0 in shape for shape in shapes):
             raise BadInput(f"--input {text!r} has a dimension of zero")
         _refuse_twice(f"--input {text}", shapes)
+        _refuse_known("--input", match["name"], found)
         found[match["name"]] = tuple(InputSpec(match["name"], shape, match["dtype"] or "") for shape in shapes)
     return found
 
@@ -55,7 +59,7 @@ def parse_dims(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
         The sizes by the name of the dimension.
 
     Raises:
-        BadInput: A text is not of this form, a size is below 1, or the same size is given twice.
+        BadInput: A text is not of this form, a size is below 1, or a dimension or a size of it is given twice.
     """
     found: dict[str, tuple[int, ...]] = _by_name("--dim", "batch=1", texts, _sizes)
     for name, sizes in found.items():
@@ -67,12 +71,19 @@ def parse_dims(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def _sizes(text: str) -> tuple[int, ...]:
+    if _SIZES.fullmatch(text) is None:
+        raise ValueError
     return tuple(map(int, text.split(",")))
 
 
 def _refuse_twice(text: str, values: Sequence[Any]) -> None:
     if len(set(values)) < len(values):
         raise BadInput(f"{text} has the same value twice")
+
+
+def _refuse_known(option: str, name: str, known: Mapping[str, Any]) -> None:
+    if name in known:
+        raise BadInput(f"{option} names {name!r} twice")
 
 
 def shape_bindings(inputs: Inputs, dims: Dims) -> tuple[ShapeBinding, ...]:
@@ -84,7 +95,7 @@ def shape_bindings(inputs: Inputs, dims: Dims) -> tuple[ShapeBinding, ...]:
     Raises:
         BadInput: There are more than 16.
     """
-    count = prod(len(choices) for choices in [*inputs.values(), *dims.values()])
+    count = math.prod(len(choices) for choices in [*inputs.values(), *dims.values()])
     if count > MOST_SHAPES:
         raise BadInput(f"--dim and --input give {count} combinations of shapes; a job takes {MOST_SHAPES} at most")
     in_order = dict(sorted(dims.items()))
@@ -125,7 +136,7 @@ def parse_values(texts: Sequence[str]) -> dict[str, Constant]:
         The values by the name of the input.
 
     Raises:
-        BadInput: A text is not of this form.
+        BadInput: A text is not of this form, or an input is given twice.
     """
     return _by_name("--value", "sr=16000", texts, _constant)
 
@@ -133,21 +144,29 @@ def parse_values(texts: Sequence[str]) -> dict[str, Constant]:
 def written_value(value: Constant) -> str:
     """Return a constant input as `--value` takes it."""
     if isinstance(value, float | int):
-        return f"{value:g}"
-    return ",".join(f"{item:g}" for item in value) + "," * (len(value) == 1) or "[]"
+        return written_number(value)
+    return ",".join(map(written_number, value)) + "," * (len(value) == 1) or "[]"
+
+
+def written_number(value: float) -> str:
+    """Return a number with all of its digits and without an exponent, which not every option takes."""
+    return format(Decimal(repr(float(value))).normalize(), "f")
 
 
 def _constant(text: str) -> Constant:
     if text == "[]":
         return []
     numbers = [float(part) for part in text.removesuffix(",").split(",")]
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError
     return numbers if "," in text else numbers[0]
 
 
 def _by_name(option: str, example: str, texts: Sequence[str], number: Callable[[str], Any]) -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
     for text in texts:
         name, _, value = text.rpartition("=")
+        _refuse_known(option, name, found)
         try:
             if not name:
                 raise ValueError

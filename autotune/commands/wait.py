@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated
@@ -10,7 +11,7 @@ import typer
 
 from autotune.commands.job_status import JobStatus, snapshot
 from autotune.commands.terminal import Jobs, tell, workspace_of
-from autotune.errors import TimedOut
+from autotune.errors import BadInput, TimedOut
 from autotune.storage.paths import JobPaths, Workspace
 
 _POLL_S = 0.5
@@ -58,6 +59,8 @@ def command(
     """Wait until jobs have ended. Exit code 1 if one of them failed or was cancelled."""
     from autotune.commands.jobs import select
 
+    if timeout is not None and math.isnan(timeout):
+        raise BadInput("--timeout nan: give a number of seconds")
     workspace = workspace_of(context)
     found = wait(workspace, select(workspace, jobs), timeout)
     for job in found:

@@ -43,7 +43,7 @@ class TestAge:
     def test_it_is_a_number_and_a_unit(self, text: str, seconds: float) -> None:
         assert parse_age(text) == seconds
 
-    @pytest.mark.parametrize("text", ["", "7", "d", "7 d", "-1d", "1.5h", "7y", "7D"])
+    @pytest.mark.parametrize("text", ["", "7", "d", "7 d", "-1d", "1.5h", "7y", "7D", "7d\n", "٣d", "9" * 5000 + "d"])
     def test_anything_else_is_refused_with_an_example(self, text: str) -> None:
         with pytest.raises(BadInput, match="such as 7d"):
             parse_age(text)

@@ -1,10 +1,10 @@
-"""Durations as users write them."""
+"""Durations and deadlines as users write them."""
 
 from __future__ import annotations
 
 import pytest
 
-from autotune.commands.durations import parse_duration
+from autotune.commands.durations import parse_deadline, parse_duration
 from autotune.errors import BadInput
 
 
@@ -17,3 +17,13 @@ def test_a_number_and_a_unit(text: str, seconds: float | None) -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="write 90s, 30m or 2h"):
         parse_duration(text)
+
+
+def test_a_deadline_that_no_file_can_hold_is_refused() -> None:
+    with pytest.raises(BadInput, match="too far off"):
+        parse_deadline("9999-12-31T23:59", 0.0)
+
+
+def test_a_deadline_that_is_past_is_refused() -> None:
+    with pytest.raises(BadInput, match="is past"):
+        parse_deadline("2020-01-01T00:00", 1.7e9)

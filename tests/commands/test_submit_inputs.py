@@ -63,6 +63,9 @@ def test_a_name_a_shape_and_perhaps_a_type(text: str, name: str, shape: tuple[in
         "x=,1",
         "x=1:f,2",
         "x=Nx3",
+        "x=٣",
+        "x=1x2\n",
+        f"x={'9' * 5000}",
     ],
 )
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
@@ -115,7 +118,9 @@ def test_dimensions_by_name():
     assert parse_dims(["batch=1", "p2o.DynamicDimension.0=32"]) == {"batch": (1,), "p2o.DynamicDimension.0": (32,)}
 
 
-@pytest.mark.parametrize("text", ["batch", "=1", "batch=", "batch=x", "batch=1.5", "batch=1x2", "batch=1,"])
+@pytest.mark.parametrize(
+    "text", ["batch", "=1", "batch=", "batch=x", "batch=1.5", "batch=1x2", "batch=1,", "b=1_0", "b= 2", "b=٣"]
+)
 def test_a_dimension_that_is_no_number_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(BadInput, match="is not of the form NAME=NUMBER, such as batch=1"):
         parse_dims([text])
@@ -127,12 +132,39 @@ def test_a_dimension_below_one_is_refused(text: str) -> None:
         parse_dims([text])
 
 
+@pytest.mark.parametrize("text", ["a=nan", "a=inf", "a=1,-inf", "a=1e999"])
+def test_a_value_that_no_file_can_hold_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="is not of the form NAME=NUMBER, such as sr=16000"):
+        parse_values([text])
+
+
+@pytest.mark.parametrize(
+    ("parse", "texts"),
+    [
+        (parse_inputs, ["a=1x2", "b=1", "a=2x2"]),
+        (parse_dims, ["a=1", "a=2"]),
+        (parse_values, ["a=1", "a=1"]),
+    ],
+)
+def test_a_name_that_is_given_twice_is_refused(parse: Callable[[list[str]], object], texts: list[str]) -> None:
+    with pytest.raises(BadInput, match="names 'a' twice"):
+        parse(texts)
+
+
 def test_values_by_name():
     assert parse_values(["sr=16000", "fmin=-0.5"]) == {"sr": 16000, "fmin": -0.5}
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("a=1", 1.0), ("a=1,2.5", [1.0, 2.5]), ("a=3,", [3.0]), ("a=[]", []), ("a=-1e6", -1e6)]
+    ("text", "value"),
+    [
+        ("a=1", 1.0),
+        ("a=1,2.5", [1.0, 2.5]),
+        ("a=3,", [3.0]),
+        ("a=[]", []),
+        ("a=-1e6", -1e6),
+        ("a=1234567.25", 1234567.25),
+    ],
 )
 def test_a_value_may_be_a_list_and_is_written_as_it_is_read(text: str, value: Constant) -> None:
     assert parse_values([text]) == {"a": value}

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from autotune.cli import _run
 from autotune.commands.wait import wait
 from autotune.errors import TimedOut
 from autotune.reasons import Reason
@@ -72,3 +73,11 @@ def test_it_waits_for_the_last_of_them(workspace: Workspace, make_job: Make) -> 
 def test_other_jobs_do_not_matter(workspace: Workspace, make_job: Make) -> None:
     make_job(1)
     assert [job.id for job in wait(workspace, [make_job(2, "b", state=JobState("done"))], 0)] == [2]
+
+
+def test_a_time_that_is_no_number_would_never_be_up(
+    workspace: Workspace, make_job: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_job()
+    assert _run(["--workspace", str(workspace.root), "wait", "1", "--timeout", "nan"]) == 2
+    assert "--timeout nan: give a number of seconds" in capsys.readouterr().err

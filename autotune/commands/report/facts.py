@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.commands import job_status
 from autotune.commands.job_status import JobStatus
-from autotune.commands.model_inputs import shape_options, written, written_value
+from autotune.commands.model_inputs import shape_options, written, written_number, written_value
 from autotune.commands.report import history, knobs, references, trials, wall_time
 from autotune.commands.report.knobs import KnobImportance
 from autotune.commands.report.outlook import Outlook, outlook
@@ -273,7 +273,8 @@ def _commands(spec: JobSpec, job: JobStatus) -> tuple[str, ...]:
     """Return the commands that submit the same job again, run it and export it."""
     import json
 
-    target = spec.target_kind if spec.target_kind == formats.SIMULATED else json.dumps(spec.target)
+    kind = spec.board or (spec.target_kind if spec.target_kind == formats.SIMULATED else "")
+    target = kind or json.dumps(spec.target)
     words = ["autotune", "submit", spec.model, "--name", spec.name, "--target", target]
     trials = "auto" if spec.automatic else str(spec.trials)
     words += ["--trials", trials, "--trials-per-round", str(spec.trials_per_round)]
@@ -282,8 +283,8 @@ def _commands(spec: JobSpec, job: JobStatus) -> tuple[str, ...]:
     words += shape_options(asked)
     for name, value in spec.values.items():
         words += ["--value", f"{name}={written_value(value)}"]
-    words += ["--within", f"{spec.within_s:g}s"] if spec.within_s else []
-    words += ["--stop-at", f"{spec.stop_at_ms:g}ms"] if spec.stop_at_ms else []
+    words += ["--within", f"{written_number(spec.within_s)}s"] if spec.within_s else []
+    words += ["--stop-at", f"{written_number(spec.stop_at_ms)}ms"] if spec.stop_at_ms else []
     words += ["--on-end", spec.on_end] if spec.on_end else []
     words += ["--priority", str(spec.priority)] if spec.priority else []
     words += ["--fresh", "--winograd" if spec.winograd else "--no-winograd"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
 import shutil
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from autotune import cli
+from autotune.commands.durations import parse_duration, parse_latency
 from autotune.commands.job_status import snapshot
 from autotune.commands.report import references
 from autotune.commands.report.facts import JobReport, gather, to_json
@@ -90,6 +92,27 @@ def test_the_command_that_repeats_a_job_parses(workspace: Workspace, make_job: C
         "name": "a-b",
     }  # fmt: skip
     assert list(values["input"]) == ["x=1x8:float32"]
+
+
+@pytest.mark.parametrize("seconds", [90.0, 1234567.5, 3.6e12, 1e-9])
+def test_the_command_that_repeats_a_job_has_all_digits_of_its_ends(
+    workspace: Workspace, make_job: Callable[..., JobPaths], seconds: float
+) -> None:
+    make_job(within_s=seconds, stop_at_ms=seconds, values={"sr": 1234567.0})
+    found = only(workspace).settings
+    assert found is not None
+    words = shlex.split(found.commands[0])
+    given = dict(itertools.pairwise(words))
+    assert parse_duration(given["--within"]) == seconds and parse_latency(given["--stop-at"]) == seconds
+    assert given["--value"] == "sr=1234567"
+
+
+def test_the_command_that_repeats_a_job_for_boards_names_them(
+    workspace: Workspace, make_job: Callable[..., JobPaths]
+) -> None:
+    make_job(board="phone")
+    found = only(workspace).settings
+    assert found is not None and "--target phone " in found.commands[0]
 
 
 def test_as_json_it_has_the_documented_keys(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
