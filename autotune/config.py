@@ -116,6 +116,7 @@ def load_config(path: Path) -> Config:
         others, boards = _split(document)
         config = schema.convert(Config, others, exact=True, table="a section")
         _check_cpus(config.machine)
+        _check_lock_dir(config.machine)
         for name, device in config.devices.items():
             _check_device(name, device, document["devices"][name], path.parent)
         return replace(config, boards={name: _board(name, table) for name, table in boards.items()})
@@ -174,6 +175,12 @@ def _check_cpus(machine: MachineSettings) -> None:
     if machine.measure_cpus >= lent:
         fault = f"must leave a CPU for other stages; there are {lent}, and 0 lets measurements take them all in turn"
         raise InvalidData(f"'measure_cpus' in [machine] {fault}", ("machine", "measure_cpus"))
+
+
+def _check_lock_dir(machine: MachineSettings) -> None:
+    if str(machine.lock_folder).startswith("~"):  # `~` without a home, or `~user` of nobody
+        fault = f"'lock_dir' in [machine]: there is no home folder for {machine.lock_dir!r}"
+        raise InvalidData(fault, ("machine", "lock_dir"))
 
 
 def _check_device(name: str, device: DeviceSettings, table: Mapping[str, Any], folder: Path) -> None:

@@ -71,7 +71,9 @@ class BoardSettings:
             " candidates run on. It must be given."
         ),
     ] = ""
-    count: Annotated[int, whole_number(1, "The number of boards with this key that are used at the same time.")] = 1
+    count: Annotated[
+        int, whole_number(1, "The number of boards with this key that are used at the same time.", most=1000)
+    ] = 1
     request_timeout_s: Annotated[
         float, at_least(0.1, "The time that a measurement waits for a free board, in seconds.")
     ] = 30.0

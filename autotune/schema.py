@@ -37,6 +37,7 @@ __all__ = [
 
 _LARGEST = 2**63 - 1
 LAST_MOMENT = 1e11  # in the year 5138
+_MOST = 10**9  # seconds are 31 years; to wait for longer is an error of the operating system
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
 
 T = TypeVar("T")
@@ -135,7 +136,7 @@ def describe(hint: Any) -> str:
         return _choices(kind)
     if meta is None or meta.title or meta.ge is None:
         return (meta and meta.title) or _TYPE_NAMES[kind]
-    limits = f"from {meta.ge:g} to {meta.le:g}" if meta.le not in (None, _LARGEST) else f"at least {meta.ge:g}"
+    limits = f"from {meta.ge:g} to {meta.le:g}" if meta.le not in (None, _LARGEST, _MOST) else f"at least {meta.ge:g}"
     return f"{_TYPE_NAMES[kind]}, {limits}"
 
 
@@ -225,13 +226,13 @@ def _bound(meta: Meta | None, value: float) -> str:
     if meta.ge is not None and -_LARGEST < meta.ge > value:
         return f"at least {meta.ge:g}"
     if meta.le is not None and value > meta.le < _LARGEST:
-        return f"at most {meta.le:g}"
+        return f"at most {meta.le if isinstance(meta.le, int) else format(meta.le, 'g')}"
     return "a finite number below 2^63"  # an infinity, or NaN, which is below and above nothing
 
 
 def at_least(least: float, description: str) -> Meta:
-    """Describe a number with a lower bound."""
-    return number(least, description=description)
+    """Describe a number with a lower bound, such as a duration in seconds."""
+    return number(least, _MOST, description)
 
 
 def share(description: str, least: float = 0.0) -> Meta:

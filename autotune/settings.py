@@ -57,6 +57,7 @@ class MachineSettings:
             0,
             "The number of simulated CPUs. With them, jobs run on simulated devices only and lease no real CPU."
             " 0: real CPUs.",
+            most=10_000,
         ),
     ] = 0
     memory_limit_mb: Annotated[
@@ -80,7 +81,7 @@ class MachineSettings:
     @property
     def lock_folder(self) -> Path:
         """Return `lock_dir` as a path, or the folder that all workspaces and users share."""
-        return Path(self.lock_dir).expanduser() if self.lock_dir else _SHARED_LOCKS
+        return Path(os.path.expanduser(self.lock_dir)) if self.lock_dir else _SHARED_LOCKS
 
 
 @dataclass(frozen=True)

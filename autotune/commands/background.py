@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from autotune.errors import DaemonRunning, TimedOut, WorkerCrashed, disk_problem
+from autotune.errors import DaemonRunning, MachineProblem, TimedOut, WorkerCrashed, disk_problem
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.identity import Identity
 from autotune.storage.paths import Workspace
@@ -75,12 +75,18 @@ def stop(workspace: Workspace, limit_s: float) -> int | None:
 
     Raises:
         TimedOut: It still runs after `limit_s`.
+        MachineProblem: It belongs to another user.
     """
     info = running_daemon(workspace)
     if info is None:
         return None
     identity = Identity.from_json(info.identity)
-    os.kill(identity.pid, signal.SIGTERM)
+    try:
+        os.kill(identity.pid, signal.SIGTERM)
+    except ProcessLookupError:  # it has just exited
+        return identity.pid
+    except PermissionError as error:
+        raise MachineProblem(f"the daemon (pid {identity.pid}) is another user's, who can stop it") from error
     deadline = time.monotonic() + limit_s
     while identity.alive():
         if time.monotonic() >= deadline:

@@ -96,7 +96,7 @@ def unit_name(workspace: Workspace) -> str:
     """Return the name of a workspace's units: its folder's, and a digest of its path."""
     root = os.path.abspath(workspace.root)
     plain = re.sub(r"[^A-Za-z0-9_]+", "-", Path(root).name).strip("-")[:32] or "workspace"
-    return f"autotune-{plain}-{hashlib.sha256(root.encode()).hexdigest()[:8]}"
+    return f"autotune-{plain}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:8]}"
 
 
 def marks(workspace: Workspace) -> tuple[str, str]:

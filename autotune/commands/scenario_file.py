@@ -44,6 +44,7 @@ from autotune.toml_file import read_tables, section
 if TYPE_CHECKING:
     from msgspec import Meta
 
+_MOST = 1_000_000  # of CPUs, devices, jobs and tasks: there is an object for each
 _KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train")
 
 
@@ -51,8 +52,12 @@ def _any_integer() -> Meta:
     return schema.whole_number()
 
 
-def _positive(title: str | None = None) -> Meta:
-    return schema.whole_number(1, title=title)
+def _positive() -> Meta:
+    return schema.whole_number(1)
+
+
+def _count(title: str | None = None) -> Meta:
+    return schema.whole_number(1, title=title, most=_MOST)
 
 
 def _title(text: str) -> Meta:
@@ -74,9 +79,9 @@ class DurationTable:
 class MachineTable:
     """The section `[machine]` of a scenario."""
 
-    cpus: Annotated[int, _positive()] = 1
+    cpus: Annotated[int, _count()] = 1
     measure_cpus: int = 0
-    devices: dict[str, Annotated[int, _positive("a whole number, at least 1")]] = field(default_factory=dict)
+    devices: dict[str, Annotated[int, _count(f"a whole number from 1 to {_MOST}")]] = field(default_factory=dict)
 
 
 _Duration = Annotated[float | DurationTable, _title("seconds, or a table with mean and spread, or journal")]
@@ -88,9 +93,9 @@ class JobTable:
 
     name: str = "job"
     like: str = ""
-    count: Annotated[int, _positive()] = 1
+    count: Annotated[int, _count()] = 1
     device: str = "cuda"
-    tasks: Annotated[int, _positive()] = 1
+    tasks: Annotated[int, _count()] = 1
     trials: Annotated[int, _positive()] = 64
     trials_per_round: Annotated[int, _positive()] = 16
     submitted_s: Annotated[float, schema.number(0.0)] = 0.0
@@ -207,10 +212,10 @@ def _samples(path: Path, kind: Kind, batch: int) -> tuple[float, ...]:
     except (OSError, StorageError):
         return ()
     done = (event for event in events if isinstance(event, StageDone) and event.kind == kind and event.seconds)
-    return tuple(event.seconds * batch / _count(event.summary, batch) for event in done)
+    return tuple(event.seconds * batch / _candidates(event.summary, batch) for event in done)
 
 
-def _count(summary: Mapping[str, Any], batch: int) -> int:
+def _candidates(summary: Mapping[str, Any], batch: int) -> int:
     """Return how many candidates a build or a measurement had; the duration of other stages does not depend on it."""
     count = int(summary.get("built", 0) or 0) + int(summary.get("measured", 0) or 0)
     return count + int(summary.get("failed", 0) or 0) or batch

@@ -113,7 +113,8 @@ def _run(words: Sequence[str], given: str = "") -> subprocess.CompletedProcess[s
     if shutil.which(words[0]) is None:
         raise MachineProblem(f"{words[0]} is not installed on this machine")
     environment = {**os.environ, "LC_ALL": "C"}
-    return subprocess.run(list(words), input=given, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(list(words), input=os.fsencode(given), capture_output=True, env=environment, check=False)
+    return subprocess.CompletedProcess(done.args, done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr))
 
 
 def _last_line(text: str) -> str:

@@ -193,7 +193,7 @@ def same_machine(kind: DeviceKind | None) -> bool:
 
 
 def _described(key: str, kind: DeviceKind | None) -> str:
-    if kind is None:
+    if kind is None or not kind.device:  # nobody knows, or it does not exist
         return key
     threads = f", {kind.target['num-cores']} threads" if "num-cores" in kind.target else ""
     return f"{kind.device}{threads}, TVM {kind.versions.get('apache-tvm', '?')}"

@@ -119,6 +119,14 @@ class TestCron:
         assert run(place, "uninstall", "cron").exit_code == 0
         assert (tools / "table").read_text() == other
 
+    def test_the_bytes_of_others_stay_as_they_are(self, workspace: Workspace, tools: Path) -> None:
+        others = b"# caf\xe9 in Latin-1, and a line of another system\r\n5 4 * * 0 backup\n"
+        (tools / "table").write_bytes(others)
+        install(workspace, "cron")
+        assert (tools / "table").read_bytes().startswith(others)
+        assert run(workspace, "uninstall", "cron").exit_code == 0
+        assert (tools / "table").read_bytes() == others
+
     def test_a_crontab_that_was_edited_in_between_is_left_alone(self, workspace: Workspace, tools: Path) -> None:
         install(workspace, "cron")
         broken = "".join((tools / "table").read_text().splitlines(keepends=True)[:-1])
@@ -188,3 +196,10 @@ def test_what_is_wrong_is_named(workspace: Workspace, words: list[str], wrong: s
 def test_a_machine_without_cron_says_so(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert "crontab is not installed" in str(run(workspace, "uninstall", "cron").exception)
+
+
+def test_a_path_that_is_no_text_has_no_units(tmp_path: Path, tools: Path) -> None:
+    workspace = Workspace(Path(os.fsdecode(bytes(tmp_path) + b"/\xff")))
+    workspace.root.mkdir()
+    assert "there are no units" in str(run(workspace, "uninstall", "systemd").exception)
+    assert "cannot be written" in str(run(workspace, "install", "systemd", "--window", "1:00-2:00").exception)

@@ -56,9 +56,17 @@ class TestReading:
         ("old", "new", "wrong"),
         [
             ("tasks = 2", "task = 2", r":8: unknown key 'task' in \[job\]; there are name, like, "),
+            ("cpus = 4", f"cpus = {10**18}", r":3: 'cpus' in \[machine\] must be at most 1000000"),
+            (
+                "cuda = 2",
+                f"cuda = {10**18}",
+                r":4: 'cuda' in \[machine.devices\] must be a whole number from 1 to",
+            ),
+            ("count = 3", f"count = {10**18}", r":7: 'count' in \[job\] must be at most 1000000"),
+            ("tasks = 2", f"tasks = {10**18}", r":8: 'tasks' in \[job\] must be at most 1000000"),
             ("cpus = 4", "cpus = 0", r":3: 'cpus' in \[machine\] must be at least 1, not 0"),
             ("cpus = 4", "cpus = 4.5", r":3: 'cpus' in \[machine\] must be a whole number, not 4.5"),
-            ("cuda = 2", "cuda = 0", r":4: 'cuda' in \[machine.devices\] must be a whole number, at least 1"),
+            ("cuda = 2", "cuda = 0", r":4: 'cuda' in \[machine.devices\] must be a whole number from 1"),
             ('device = "cpu"', 'device = "rocm"', r":12: 'device' in \[\[job\]\]: the machine has no 'rocm'"),
             ("measure = 3.5", "measure = 0", r":14: 'measure' in \[\[job\]\] must be above 0"),
             ("measure = 3.5", "measure = true", r":14: 'measure' in \[job\] must be seconds, or a table"),

@@ -36,9 +36,11 @@ def write(report: Report, folder: Path) -> list[Path]:
 
 
 def _text(parts: list[tuple[int, Section]]) -> str:
+    """Return a table of several jobs. One may have columns that another lacks, such as a runtime that was timed."""
     file = io.StringIO()
-    writer = csv.writer(file)
-    writer.writerow(("job", *parts[0][1].columns))
+    columns = dict.fromkeys(column for _, part in parts for column in part.columns)
+    writer = csv.DictWriter(file, ["job", *columns])
+    writer.writeheader()
     for job, part in parts:
-        writer.writerows((job, *row) for row in part.rows)
+        writer.writerows({"job": job, **dict(zip(part.columns, row, strict=True))} for row in part.rows)
     return file.getvalue()

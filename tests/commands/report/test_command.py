@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autotune import cli
-from autotune.commands.report import charts
+from autotune.commands.report import charts, references
 from autotune.errors import BadInput, DiskProblem
+from autotune.storage.formats import Entry
 from autotune.storage.paths import JobPaths, Workspace
 
 
@@ -85,3 +87,19 @@ def test_without_matplotlib_it_says_what_to_install(
     monkeypatch.setattr(charts, "find_spec", lambda name: None)
     with pytest.raises(BadInput, match=r"autotune\[plots\]"):
         run(workspace, "1", "--html", "page.html")
+
+
+def test_a_column_that_only_one_job_has_is_empty_for_the_others(
+    workspace: Workspace, make_job: Callable[..., JobPaths], tmp_path: Path
+) -> None:
+    entries = tuple(Entry(f"n={size}", (), (1, 1)) for size in (8, 16))
+    for id in (1, 2, 3):
+        make_job(id, f"net-{id}", entries=entries)
+    for id, runtime in ((2, "openvino"), (3, "onnxruntime")):
+        latencies = [{"name": each.name, "latency": {"tuned_ms": 1.0, f"{runtime}_ms": id}} for each in entries]
+        report = {"entries": latencies, "threads": 2, "exported_at": 1.0}
+        references.remember(workspace.job(id, f"net-{id}"), report)
+    run(workspace, "--all", "--csv", str(tmp_path))
+    rows = list(csv.DictReader((tmp_path / "shapes.csv").open()))
+    found = [(row["job"], row["OpenVINO in ms"], row["ONNX Runtime in ms"]) for row in rows[::2]]
+    assert found == [("1", "", ""), ("2", "2.0", ""), ("3", "", "3.0")]
