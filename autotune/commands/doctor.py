@@ -73,8 +73,8 @@ def examine(workspace: Workspace) -> list[Finding]:
         _space(workspace),
         _judged(True, partial(_lock_folder, workspace)),
         _cpus(config),
-        *_survey(config),
-        *_cuda(),
+        *_all_of(False, partial(_survey, config)),
+        *_all_of(False, _cuda),
         *_boards(config),
         *_simulated(config),
         _daemon(workspace),
@@ -83,10 +83,15 @@ def examine(workspace: Workspace) -> list[Finding]:
 
 def _judged(fatal: bool, check: Callable[[], str]) -> Finding:
     """Return what a check says: its text if all is well, or the error that it raises."""
+    return _all_of(fatal, lambda: [Finding(True, fatal, check())])[0]
+
+
+def _all_of(fatal: bool, check: Callable[[], list[Finding]]) -> list[Finding]:
+    """Return what a check finds; the error where it cannot look, which must not keep the others from being made."""
     try:
-        return Finding(True, fatal, check())
+        return check()
     except AutotuneError as error:
-        return Finding(False, fatal, str(error))
+        return [Finding(False, fatal, str(error))]
 
 
 def _config(workspace: Workspace) -> Config | None:

@@ -169,7 +169,8 @@ class MachineResources:
         """The CPUs for every stage except measurements on the `cpu`."""
         if self.nodes:
             return tuple(chain(*(node.shared_cpus for node in self.nodes)))
-        return tuple(cpu for cpu in self.cpus if cpu not in set(self.measure_cpus)) or self.cpus
+        kept = set(self.measure_cpus)
+        return tuple(cpu for cpu in self.cpus if cpu not in kept) or self.cpus
 
     @cached_property
     def cpu_device(self) -> tuple[int, ...]:
@@ -186,10 +187,10 @@ class MachineResources:
     @cached_property
     def kinds(self) -> dict[str, tuple[str, ...]]:
         """The devices by kind, in the order of `devices`."""
-        by_kind: dict[str, tuple[str, ...]] = {}
+        by_kind: dict[str, list[str]] = {}
         for device in self.devices:
-            by_kind[device_kind(device)] = (*by_kind.get(device_kind(device), ()), device)
-        return by_kind
+            by_kind.setdefault(device_kind(device), []).append(device)
+        return {kind: tuple(devices) for kind, devices in by_kind.items()}
 
     @cached_property
     def cpu_kinds(self) -> tuple[str, ...]:

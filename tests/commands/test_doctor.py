@@ -1,4 +1,4 @@
-"""What `doctor` says of boards."""
+"""What `doctor` says of boards, and that what it cannot find out does not keep it from the rest."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from autotune.commands import doctor
 from autotune.commands.doctor import Finding
 from autotune.config import load_config
+from autotune.machine.gpus import CudaDevice
 from autotune.storage.paths import Workspace
 
 from ..rpc_lab import Lab
@@ -39,3 +40,14 @@ def test_a_tracker_that_others_can_reach_is_warned_of(workspace: Workspace, lab:
 
 def test_without_boards_there_is_nothing_to_say(workspace: Workspace) -> None:
     assert doctor._boards(load_config(workspace.config)) == doctor._boards(None) == []
+
+
+def test_a_tvm_that_was_never_tested_does_not_hide_the_rest(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU is tried out with TVM."""
+    monkeypatch.setattr(doctor, "cuda_devices", lambda: [CudaDevice(0, "H200", "sm_90", "")])
+    monkeypatch.setattr("autotune.tvm_backend.load._version", lambda package: "0.0")
+    found = doctor.examine(workspace)
+    assert sum("0.0" in finding.text and not finding.ok for finding in found) == 2
+    assert "no daemon is running" in found[-1].text
