@@ -11,7 +11,7 @@ from typing import Any
 
 from autotune.errors import BadInput
 from autotune.planning.simulator import SimulationResult, Span
-from autotune.storage.atomic import publish_bytes
+from autotune.storage.atomic import check_output, publish_bytes
 
 _COLOURS = {"search": "#4e79a7", "build": "#f28e2b", "measure": "#59a14f", "train": "#b07aa1"}
 _WIDTH, _LEFT, _ROW, _TOP = 1200, 90, 14, 44
@@ -26,9 +26,11 @@ def check(path: Path) -> None:
 
     Raises:
         BadInput: The suffix is none of .png, .svg and .html, or PNG is asked for without Matplotlib.
+        DiskProblem: There is no folder for it.
     """
     if path.suffix not in (".html", ".svg", ".png"):
         raise BadInput(f"{path}: a chart is a .png, .svg or .html file")
+    check_output(path)
     if path.suffix == ".png" and find_spec("matplotlib") is None:
         raise BadInput(f"{path}: PNG needs Matplotlib; run: pip install 'autotune[plots]', or give an .svg file")
 

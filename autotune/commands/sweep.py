@@ -24,7 +24,7 @@ from autotune.commands.sweep_results import Outcome
 from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
 from autotune.config import Config, load_config
 from autotune.errors import BadInput
-from autotune.storage.atomic import publish_bytes
+from autotune.storage.atomic import check_output, publish_bytes
 from autotune.storage.paths import JobPaths, Workspace
 
 _POLL_S = 0.5
@@ -145,6 +145,8 @@ def command(
     """
     if as_json and as_csv:
         raise BadInput("give --json or --csv, not both")
+    if page is not None:
+        check_output(page)
     workspace = workspace_of(context)
     config = load_config(workspace.config)
     found = read(suite, config)

@@ -21,6 +21,7 @@ from autotune.errors import BadInput, InvalidData, StorageError, UnknownJob, dis
 from autotune.machine.gpus import cuda_devices
 from autotune.machine.hardware import cpu_model
 from autotune.storage import device_kind
+from autotune.storage.atomic import check_output
 from autotune.storage.device_kind import DeviceKind, is_private, target_keys
 from autotune.storage.formats import SIMULATED, Trial, from_json
 from autotune.storage.job_files import read_spec
@@ -243,6 +244,7 @@ def export(
     from autotune.commands.jobs import select
 
     workspace = workspace_of(context)
+    check_output(file)
     tasks = None
     if jobs:
         specs = [read_spec(paths) for paths in select(workspace, jobs)]

@@ -19,11 +19,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import DamagedFile, NewerFormat, disk_problem
+from autotune.errors import BadInput, DamagedFile, NewerFormat, disk_problem
 
 __all__ = [
     "LEFTOVER_AGE_S",
     "TEMPORARY_PREFIX",
+    "check_output",
     "make_folders",
     "publish_bytes",
     "publish_file",
@@ -41,6 +42,19 @@ __all__ = [
 _LOG = logging.getLogger("autotune.storage")
 TEMPORARY_PREFIX = ".tmp-"
 LEFTOVER_AGE_S = 3600.0
+
+
+def check_output(path: Path) -> None:
+    """Check a path at which the user wants a file, before the work of which it is to have the result.
+
+    Raises:
+        BadInput: There is something else, such as a folder or a device, which `publish_bytes` would replace.
+        DiskProblem: There is no folder for it.
+    """
+    if path.exists() and not path.is_file():
+        raise BadInput(f"{path} is there and is no file; give another path")
+    if not path.parent.is_dir():
+        raise disk_problem("write", path, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
 
 
 def publish_bytes(path: Path, data: bytes) -> None:

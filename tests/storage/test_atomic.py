@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from autotune.errors import DamagedFile, DiskProblem, NewerFormat
+from autotune.errors import BadInput, DamagedFile, DiskProblem, NewerFormat
 from autotune.storage import atomic
 from autotune.storage.atomic import (
+    check_output,
     publish_bytes,
     publish_folder,
     publish_json,
@@ -364,3 +365,22 @@ def test_write_all_writes_nothing_for_nothing(monkeypatch: pytest.MonkeyPatch) -
     assert written == []
     write_all(1, b"some")
     assert written == [b"some"]
+
+
+@pytest.mark.parametrize("name", [".", "..", "folder", "pipe", "/", "/dev/null"])
+def test_what_is_no_file_is_not_replaced_by_one_that_a_user_wants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    os.mkfifo("pipe")
+    with pytest.raises(BadInput, match="is no file; give another path"):
+        check_output(Path(name))
+
+
+def test_a_file_that_a_user_wants_may_be_there_and_needs_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "old").touch()
+    check_output(tmp_path / "old")
+    check_output(tmp_path / "new")
+    with pytest.raises(DiskProblem, match="no such file or directory"):
+        check_output(tmp_path / "nowhere" / "new")

@@ -13,6 +13,7 @@ from autotune.commands.fitted import short
 from autotune.commands.report.facts import JobReport, TaskReport
 from autotune.commands.report.references import KernelFacts, Limits
 from autotune.errors import BadInput, one_line
+from autotune.storage.atomic import check_output
 
 # Each colour stands for a variable of the page's style sheet.
 _INK, _GRID = "#010101", "#020202"
@@ -58,9 +59,11 @@ def check(file: Path) -> None:
 
     Raises:
         BadInput: The file is not an .html file, or Matplotlib is not installed.
+        DiskProblem: There is no folder for it.
     """
     if file.suffix not in (".html", ".htm"):
         raise BadInput(f"--html {file}: give a file that ends with .html")
+    check_output(file)
     if find_spec("matplotlib") is None:
         raise BadInput("a page has charts, which need Matplotlib; run: pip install 'autotune[plots]'")
 

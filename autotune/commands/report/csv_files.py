@@ -9,14 +9,14 @@ from pathlib import Path
 from autotune.commands.report.facts import Report
 from autotune.commands.report.sections import Section, sections
 from autotune.errors import BadInput, disk_problem
-from autotune.storage.atomic import publish_bytes
+from autotune.storage.atomic import check_output, publish_bytes
 
 
 def write(report: Report, folder: Path) -> list[Path]:
     """Write the tables of all jobs and return the files. A table without rows has a line with its columns.
 
     Raises:
-        BadInput: The folder is a file.
+        BadInput: The folder is a file, or something in it that is no file has the name of a table.
         DiskProblem: A file cannot be written.
     """
     if folder.exists() and not folder.is_dir():
@@ -30,6 +30,8 @@ def write(report: Report, folder: Path) -> list[Path]:
         for part in sections(job):
             tables.setdefault(part.name, []).append((job.job.id, part))
     found = [folder / f"{name}.csv" for name in tables]
+    for path in found:
+        check_output(path)
     for path, parts in zip(found, tables.values(), strict=True):
         publish_bytes(path, _text(parts).encode())
     return found
