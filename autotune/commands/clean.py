@@ -46,6 +46,8 @@ def clean(workspace: Workspace, older_than_s: float) -> list[JobPaths]:
         DiskProblem: A folder could not be removed.
     """
     now = time.time()
+    if not workspace.jobs.is_dir():
+        return []
     with locks.exclusive(workspace.queue_lock):
         ended = {job.id for job in snapshot(workspace) if _ended_for(job, older_than_s, now)}
         gone = [paths for paths in workspace.job_list() if paths.id in ended]

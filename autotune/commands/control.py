@@ -68,15 +68,17 @@ def apply(workspace: Workspace, verb: ControlVerb, jobs: list[JobPaths]) -> list
     Args:
         workspace: Where the jobs are.
         verb: What to request.
-        jobs: The jobs. Either all of them change or none.
+        jobs: The jobs. None of them changes unless the verb fits all of them.
 
     Returns:
         A line about each job, for users.
 
     Raises:
         BadState: One of the jobs is in a state that the verb does not fit.
-        DiskProblem: A file could not be written.
+        DiskProblem: A file could not be written. The jobs before it have changed.
     """
+    if not jobs:  # nor need there be a queue
+        return []
     with locks.exclusive(workspace.queue_lock):
         changes = {}
         for job in jobs:

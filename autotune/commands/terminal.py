@@ -18,6 +18,7 @@ Jobs = Annotated[
 OneJob = Annotated[str, typer.Argument(metavar="JOB", help="A number, a name or last.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _FILE_WIDTH = 200  # columns of a table in a file or a pipe, which has no screen to fit on
+_LEAST_WIDTH = 72  # on a narrower screen whole columns would vanish; lines that go on in the next row do not
 
 
 def workspace_of(context: typer.Context) -> Workspace:
@@ -47,6 +48,7 @@ def show(*renderables: Any) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
+    console.width = max(console.width, _LEAST_WIDTH)
     for item in renderables:
         console.print(item)
 

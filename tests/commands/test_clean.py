@@ -145,3 +145,8 @@ def test_a_folder_that_cannot_be_removed_is_named(
     monkeypatch.setattr("autotune.commands.clean.os.rename", refuse)
     with pytest.raises(DiskProblem, match=str(job.folder)):
         clean(workspace, 0)
+
+
+def test_in_a_folder_without_a_queue_nothing_is_removed_nor_made(tmp_path: Path) -> None:
+    assert clean(Workspace(tmp_path), 0) == []
+    assert not list(tmp_path.iterdir())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from autotune.errors import BadState
 from autotune.storage import formats, locks
 from autotune.storage.formats import Control, JobState, State, TaskProgress
 from autotune.storage.job_files import read_control
+from autotune.storage.journal import ControlVerb
 from autotune.storage.paths import JobPaths, Workspace
 
 Make = Callable[..., JobPaths]
@@ -152,3 +154,9 @@ def test_who_watches_the_queue_is_told(workspace: Workspace, make_job: Make) -> 
     assert watch.changed() and not watch.changed()
     control.apply(workspace, "hold", [job])
     assert watch.changed()
+
+
+@pytest.mark.parametrize("verb", ["cancel", "hold", "release", "retry"])
+def test_all_jobs_of_a_folder_without_a_queue_are_none(tmp_path: Path, verb: ControlVerb) -> None:
+    assert control.apply(Workspace(tmp_path), verb, []) == []
+    assert not list(tmp_path.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands import daemon_log
-from autotune.commands.terminal import say, tell
+from autotune.commands import daemon_log, render
+from autotune.commands.terminal import say, show, tell
 
 SPOILT = "a\x1b[2Jb"
 
@@ -49,3 +50,18 @@ def test_lines_that_nobody_reads_are_dropped_and_counted(monkeypatch: pytest.Mon
         said = os.read(reader, 1 << 16).decode()
     os.close(reader)
     assert re.search(r"the next line \(\d+ lines before it were dropped: nobody read them\)\n", said)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_no_column_vanishes_on_a_narrow_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, columns = Terminal(), [f"COLUMN{number}" for number in range(7)]
+    monkeypatch.setattr("sys.stdout", screen)
+    for name, value in (("COLUMNS", "20"), ("NO_COLOR", "1"), ("TERM", "dumb")):
+        monkeypatch.setenv(name, value)
+    show(render.table(columns, [["net"] * 7]))
+    head, row = screen.getvalue().splitlines()
+    assert head.split() == columns and row.split() == ["net"] * 7
