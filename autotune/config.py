@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from autotune import schema
 from autotune.device_settings import BoardSettings, DeviceSettings
@@ -26,18 +26,9 @@ from autotune.settings import (
 )
 from autotune.toml_file import name_lines, parse, section
 
-if TYPE_CHECKING:
-    from msgspec import Meta
-
 __all__ = ["Config", "Setting", "check_job_device", "load_config"]
 
 _DEVICE_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")  # it becomes part of the name of a lock file
-
-
-def _title(text: str) -> Meta:
-    import msgspec
-
-    return msgspec.Meta(title=text)
 
 
 @dataclass(frozen=True)
@@ -58,8 +49,8 @@ class Config:
     daemon: DaemonSettings = field(default_factory=DaemonSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     devices: Annotated[
-        Mapping[str, Annotated[DeviceSettings, _title("a section [devices.NAME]")]],
-        _title("sections [devices.NAME]"),
+        Mapping[str, Annotated[DeviceSettings, schema.titled("a section [devices.NAME]")]],
+        schema.titled("sections [devices.NAME]"),
     ] = field(default_factory=dict)
     boards: Mapping[str, BoardSettings] = field(default_factory=dict)
 

@@ -240,6 +240,13 @@ def share(description: str, least: float = 0.0) -> Meta:
     return number(least, 1.0, description)
 
 
+def titled(title: str) -> Meta:
+    """Name what a value must be, for error messages."""
+    import msgspec
+
+    return msgspec.Meta(title=title)
+
+
 def text(description: str, pattern: str | None = None, title: str | None = None) -> Meta:
     """Describe a text that has to match a pattern; `title` says what that is."""
     import msgspec

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from autotune import schema
-from autotune.errors import ConfigError, InvalidData, disk_problem
+from autotune.errors import ConfigError, InvalidData, UnknownKey, WrongValue, disk_problem
 
 __all__ = ["line_of", "name_lines", "parse", "read_tables", "section"]
 
@@ -42,13 +43,13 @@ def parse(path: Path, data: bytes) -> tuple[dict[str, Any], str]:
 
 
 @contextmanager
-def read_tables(kind: type[T], path: Path, words: Callable[[InvalidData], str]) -> Iterator[tuple[T, dict[str, Any]]]:
+def read_tables(kind: type[T], path: Path, name: str) -> Iterator[tuple[T, dict[str, Any]]]:
     """Read a file whose tables are dataclasses, and name the line of what the block finds wrong with it.
 
     Args:
         kind: The dataclass of the whole file. Keys that it does not have are refused.
         path: The file.
-        words: Says in one line what is wrong.
+        name: What users call the file, such as `the suite`.
 
     Yields:
         The file as `kind`, and the document that it was made of.
@@ -62,8 +63,20 @@ def read_tables(kind: type[T], path: Path, words: Callable[[InvalidData], str]) 
     except OSError as error:
         raise disk_problem("read", path, error) from error
     document, text = parse(path, data)
-    with name_lines(path, text, words):
+    with name_lines(path, text, partial(_words, name)):
         yield schema.convert(kind, document, exact=True, table="a table"), document
+
+
+def _words(name: str, error: InvalidData) -> str:
+    """Say what is wrong with a file, and where in it."""
+    if not isinstance(error, UnknownKey | WrongValue):
+        return str(error)
+    *parents, key = error.keys
+    place = section(parents) if isinstance(key, str) and parents else name
+    if isinstance(error, UnknownKey):
+        return f"unknown key {key!r} in {place}; there are {', '.join(error.known)}"
+    subject = f"entry {key + 1} of {parents[-1]!r}" if isinstance(key, int) else repr(key)
+    return f"{subject} in {place} must be {error.expected}, not {error.value!r}"
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from uuid import uuid4
 
 import typer
 
+from autotune.commands.durations import parse_age
 from autotune.commands.job_status import JobStatus, snapshot
 from autotune.commands.terminal import tell, workspace_of
 from autotune.daemon.leftovers import abandoned
@@ -19,21 +19,7 @@ from autotune.errors import BadInput, disk_problem
 from autotune.storage import locks
 from autotune.storage.paths import JobPaths, Workspace
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_AGE = re.compile(r"([0-9]{1,9})([smhdw])")
 _TRASH = "removed-"
-
-
-def parse_age(text: str) -> float:
-    """Return an age such as `7d`, `12h` or `30m` in seconds.
-
-    Raises:
-        BadInput: The text is not of this form.
-    """
-    match = _AGE.fullmatch(text)
-    if match is None:
-        raise BadInput(f"--older-than {text!r}: give a number and s, m, h, d or w, such as 7d")
-    return int(match[1]) * _UNITS[match[2]]
 
 
 def clean(workspace: Workspace, older_than_s: float) -> list[JobPaths]:

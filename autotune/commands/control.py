@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import typer
 
@@ -14,21 +15,16 @@ from autotune.commands.terminal import Jobs, tell, workspace_of
 from autotune.daemon.watch import nudge
 from autotune.errors import BadState, StorageError
 from autotune.storage import formats, journal, locks
-from autotune.storage.formats import ENDED, Control, JobState
+from autotune.storage.formats import ENDED, Control, JobState, Wanted
 from autotune.storage.job_files import read_control, read_state
 from autotune.storage.job_state import effective_state
 from autotune.storage.journal import ControlVerb, UserRequest
 from autotune.storage.paths import JobPaths, Workspace
 
 
-def _cancel(control: Control, state: JobState) -> Control | str:
+def _stop(wanted: Wanted, control: Control, state: JobState) -> Control | str:
     current = effective_state(control, state)
-    return f"it is {current} already" if current in ENDED else replace(control, wanted="cancel", reason=None)
-
-
-def _hold(control: Control, state: JobState) -> Control | str:
-    current = effective_state(control, state)
-    return f"it is {current} already" if current in ENDED else replace(control, wanted="hold", reason=None)
+    return f"it is {current} already" if current in ENDED else replace(control, wanted=wanted, reason=None)
 
 
 def _release(control: Control, state: JobState) -> Control | str:
@@ -55,8 +51,8 @@ def _forgiving(control: Control, state: JobState) -> Control:
 
 # The new control of a job, or why the verb does not fit it.
 _CHANGES: dict[ControlVerb, Callable[[Control, JobState], Control | str]] = {
-    "cancel": _cancel,
-    "hold": _hold,
+    "cancel": partial(_stop, "cancel"),
+    "hold": partial(_stop, "hold"),
     "release": _release,
     "retry": _retry,
 }

@@ -1,6 +1,7 @@
 """Parse times as users write them.
 
-Durations are `90s`, `30m` or `2h`; latencies `800us`, `5ms` or `0.2s`; deadlines `07:00` or `2026-03-01T07:00`.
+Durations are `90s`, `30m` or `2h`; ages `12h` or `7d`; latencies `800us`, `5ms` or `0.2s`; deadlines `07:00` or
+`2026-03-01T07:00`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from autotune.schema import LAST_MOMENT
 
 _DURATION = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([smh])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_AGE = re.compile(r"([0-9]{1,9})([smhdw])")
+_AGE_SECONDS = {**_SECONDS, "d": 86400.0, "w": 7 * 86400.0}
 _LATENCY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(us|ms|s)")
 _MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
@@ -29,6 +32,18 @@ def parse_duration(text: str) -> float | None:
     if match is None or float(match[1]) == 0:
         raise BadInput(f"{text!r} is not a duration; write 90s, 30m or 2h")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def parse_age(text: str) -> float:
+    """Return an age in seconds.
+
+    Raises:
+        BadInput: It is none.
+    """
+    match = _AGE.fullmatch(text)
+    if match is None:
+        raise BadInput(f"--older-than {text!r}: give a number and s, m, h, d or w, such as 7d")
+    return int(match[1]) * _AGE_SECONDS[match[2]]
 
 
 def parse_latency(text: str) -> float | None:

@@ -29,41 +29,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from autotune import schema
-from autotune.errors import InvalidData, StorageError, UnknownKey, WrongValue
+from autotune.errors import InvalidData, StorageError
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
 from autotune.planning.view import Kind, MachineResources
+from autotune.schema import number, titled, whole_number
 from autotune.storage import formats, journal
 from autotune.storage.formats import JobSpec
 from autotune.storage.journal import StageDone
 from autotune.storage.paths import JobPaths
-from autotune.toml_file import read_tables, section
-
-if TYPE_CHECKING:
-    from msgspec import Meta
+from autotune.toml_file import read_tables
 
 _MOST = 1_000_000  # of CPUs, devices, jobs and tasks: there is an object for each
 _KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train")
-
-
-def _any_integer() -> Meta:
-    return schema.whole_number()
-
-
-def _positive() -> Meta:
-    return schema.whole_number(1)
-
-
-def _count(title: str | None = None) -> Meta:
-    return schema.whole_number(1, title=title, most=_MOST)
-
-
-def _title(text: str) -> Meta:
-    import msgspec
-
-    return msgspec.Meta(title=text)
 
 
 @dataclass(frozen=True)
@@ -71,7 +51,7 @@ class DurationTable:
     """The duration of a job's stages of one kind: a mean in seconds and its spread, or a journal with such stages."""
 
     mean: float = 0.0
-    spread: Annotated[float, schema.number(0.0)] = 0.0
+    spread: Annotated[float, number(0.0)] = 0.0
     journal: str = ""
 
 
@@ -79,12 +59,14 @@ class DurationTable:
 class MachineTable:
     """The section `[machine]` of a scenario."""
 
-    cpus: Annotated[int, _count()] = 1
+    cpus: Annotated[int, whole_number(1, most=_MOST)] = 1
     measure_cpus: int = 0
-    devices: dict[str, Annotated[int, _count(f"a whole number from 1 to {_MOST}")]] = field(default_factory=dict)
+    devices: dict[str, Annotated[int, whole_number(1, most=_MOST, title=f"a whole number from 1 to {_MOST}")]] = field(
+        default_factory=dict
+    )
 
 
-_Duration = Annotated[float | DurationTable, _title("seconds, or a table with mean and spread, or journal")]
+_Duration = Annotated[float | DurationTable, titled("seconds, or a table with mean and spread, or journal")]
 
 
 @dataclass(frozen=True)
@@ -93,15 +75,15 @@ class JobTable:
 
     name: str = "job"
     like: str = ""
-    count: Annotated[int, _count()] = 1
+    count: Annotated[int, whole_number(1, most=_MOST)] = 1
     device: str = "cuda"
-    tasks: Annotated[int, _count()] = 1
-    trials: Annotated[int, _positive()] = 64
-    trials_per_round: Annotated[int, _positive()] = 16
-    submitted_s: Annotated[float, schema.number(0.0)] = 0.0
-    every_s: Annotated[float, schema.number(0.0)] = 0.0
-    priority: Annotated[int, _any_integer()] = 0
-    deadline_s: Annotated[float, schema.number()] = -1.0
+    tasks: Annotated[int, whole_number(1, most=_MOST)] = 1
+    trials: Annotated[int, whole_number(1)] = 64
+    trials_per_round: Annotated[int, whole_number(1)] = 16
+    submitted_s: Annotated[float, number(0.0)] = 0.0
+    every_s: Annotated[float, number(0.0)] = 0.0
+    priority: Annotated[int, whole_number()] = 0
+    deadline_s: Annotated[float, number()] = -1.0
     search: _Duration = 10.0
     build: _Duration = 15.0
     measure: _Duration = 3.0
@@ -112,9 +94,9 @@ class JobTable:
 class ScenarioFile:
     """A whole scenario, as it is written."""
 
-    seed: Annotated[int, _any_integer()] = 0
+    seed: Annotated[int, whole_number()] = 0
     machine: MachineTable = MachineTable()
-    job: Annotated[tuple[JobTable, ...], _title("an array of tables")] = ()
+    job: Annotated[tuple[JobTable, ...], titled("an array of tables")] = ()
 
 
 def read(path: Path) -> Scenario:
@@ -124,7 +106,7 @@ def read(path: Path) -> Scenario:
         ConfigError: The file is wrong. The message names the file, the line, the key and what is wrong.
         DiskProblem: The file cannot be read.
     """
-    with read_tables(ScenarioFile, path, _words) as (file, document):
+    with read_tables(ScenarioFile, path, "the scenario") as (file, document):
         return _scenario(file, document, path.parent)
 
 
@@ -219,15 +201,3 @@ def _candidates(summary: Mapping[str, Any], batch: int) -> int:
     """Return how many candidates a build or a measurement had; the duration of other stages does not depend on it."""
     count = int(summary.get("built", 0) or 0) + int(summary.get("measured", 0) or 0)
     return count + int(summary.get("failed", 0) or 0) or batch
-
-
-def _words(error: InvalidData) -> str:
-    """Say what is wrong with a scenario, and where."""
-    if not isinstance(error, UnknownKey | WrongValue):
-        return str(error)
-    *parents, key = error.keys
-    place = section(parents) if parents else "the scenario"
-    if isinstance(error, UnknownKey):
-        return f"unknown key {key!r} in {place}; there are {', '.join(error.known)}"
-    subject = f"entry {key + 1}" if isinstance(key, int) else repr(key)
-    return f"{subject} in {place} must be {error.expected}, not {error.value!r}"

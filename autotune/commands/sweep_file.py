@@ -26,29 +26,19 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from autotune import schema, strategies
 from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
 from autotune.config import Config
-from autotune.errors import BadInput, BadTarget, InvalidData, UnknownKey, WrongValue, disk_problem
+from autotune.errors import BadInput, BadTarget, InvalidData, disk_problem
+from autotune.schema import whole_number
 from autotune.storage.formats import Constant, InputSpec
-from autotune.toml_file import read_tables, section
+from autotune.toml_file import read_tables
 from autotune.tvm_backend.target import target_kind
-
-if TYPE_CHECKING:
-    from msgspec import Meta
 
 _CHUNK = 1 << 20
 _TRIALS = 640  # where the workspace has no number: ways are compared at the same budget
-
-
-def _trials() -> Meta:
-    return schema.whole_number(1)
-
-
-def _seed() -> Meta:
-    return schema.whole_number(0)
 
 
 @dataclass(frozen=True)
@@ -77,8 +67,8 @@ class SuiteFile:
     targets: tuple[str, ...] = ("llvm",)
     strategies: tuple[str, ...] = ()
     samplers: tuple[str, ...] = ()
-    trials: tuple[Annotated[int, _trials()], ...] = ()
-    seeds: tuple[Annotated[int, _seed()], ...] = (0,)
+    trials: tuple[Annotated[int, whole_number(1)], ...] = ()
+    seeds: tuple[Annotated[int, whole_number(0)], ...] = (0,)
     latency: Literal["tasks", "model"] = "tasks"
     inputs: dict[str, InputsTable] = field(default_factory=dict)
     reference: ReferenceTable = ReferenceTable()
@@ -139,7 +129,7 @@ def read(path: Path, config: Config) -> Suite:
         ConfigError: The file is wrong. The message names the file, the line, the key and what is wrong.
         DiskProblem: The file or a model cannot be read.
     """
-    with read_tables(SuiteFile, path, _words) as (file, _):
+    with read_tables(SuiteFile, path, "the suite") as (file, _):
         ways = list(dict.fromkeys(_ways(file, config, path.parent)))
         name = re.sub(r"[^A-Za-z0-9_-]+", "_", path.stem).strip("_-")[:16] or "sweep"
         references = {way: _reference(way, ways, file.reference) for way in ways}
@@ -238,15 +228,3 @@ def _digest_of(model: Path) -> str:
     except OSError as error:
         raise disk_problem("read", model, error) from error
     return found.hexdigest()
-
-
-def _words(error: InvalidData) -> str:
-    """Say what is wrong with a suite, and where."""
-    if not isinstance(error, UnknownKey | WrongValue):
-        return str(error)
-    *parents, key = error.keys
-    place: Any = section(parents) if isinstance(key, str) and parents else "the suite"
-    if isinstance(error, UnknownKey):
-        return f"unknown key {key!r} in {place}; there are {', '.join(error.known)}"
-    subject = f"entry {key + 1} of {parents[-1]!r}" if isinstance(key, int) else repr(key)
-    return f"{subject} in {place} must be {error.expected}, not {error.value!r}"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands.clean import clean, parse_age
-from autotune.errors import BadInput, DiskProblem
+from autotune.commands.clean import clean
+from autotune.errors import DiskProblem
 from autotune.storage.formats import Control, JobState, State
 from autotune.storage.locks import try_lock
 from autotune.storage.paths import JobPaths, Workspace
@@ -33,20 +33,6 @@ def age(folder: Path, seconds: float) -> Path:
     (folder / "model.onnx").write_text("x")
     os.utime(folder, (time.time() - seconds,) * 2)
     return folder
-
-
-class TestAge:
-    @pytest.mark.parametrize(
-        ("text", "seconds"),
-        [("7d", 7 * DAY_S), ("12h", 43200), ("30m", 1800), ("5s", 5), ("2w", 14 * DAY_S), ("0d", 0)],
-    )
-    def test_it_is_a_number_and_a_unit(self, text: str, seconds: float) -> None:
-        assert parse_age(text) == seconds
-
-    @pytest.mark.parametrize("text", ["", "7", "d", "7 d", "-1d", "1.5h", "7y", "7D", "7d\n", "٣d", "9" * 5000 + "d"])
-    def test_anything_else_is_refused_with_an_example(self, text: str) -> None:
-        with pytest.raises(BadInput, match="such as 7d"):
-            parse_age(text)
 
 
 class TestWhatGoes:

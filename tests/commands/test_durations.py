@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.commands.durations import parse_deadline, parse_duration
+from autotune.commands.durations import parse_age, parse_deadline, parse_duration
 from autotune.errors import BadInput
+
+DAY_S = 86400.0
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400), (" 2h ", 7200), ("", None)])
@@ -27,3 +29,17 @@ def test_a_deadline_that_no_file_can_hold_is_refused() -> None:
 def test_a_deadline_that_is_past_is_refused() -> None:
     with pytest.raises(BadInput, match="is past"):
         parse_deadline("2020-01-01T00:00", 1.7e9)
+
+
+class TestAge:
+    @pytest.mark.parametrize(
+        ("text", "seconds"),
+        [("7d", 7 * DAY_S), ("12h", 43200), ("30m", 1800), ("5s", 5), ("2w", 14 * DAY_S), ("0d", 0)],
+    )
+    def test_it_is_a_number_and_a_unit(self, text: str, seconds: float) -> None:
+        assert parse_age(text) == seconds
+
+    @pytest.mark.parametrize("text", ["", "7", "d", "7 d", "-1d", "1.5h", "7y", "7D", "7d\n", "٣d", "9" * 5000 + "d"])
+    def test_anything_else_is_refused_with_an_example(self, text: str) -> None:
+        with pytest.raises(BadInput, match="such as 7d"):
+            parse_age(text)

@@ -101,7 +101,7 @@ class TestReading:
                 r":10: unknown key 'width' in \[job.build\]; there are mean, spread, journal",
             ),
             ("cpus = 4", "cpus = true", r":3: 'cpus' in \[machine\] must be a whole number, not True"),
-            (GOOD, "job = [1]", r":1: entry 1 in \[job\] must be a table, not 1"),
+            (GOOD, "job = [1]", r":1: entry 1 of 'job' in the scenario must be a table, not 1"),
             (GOOD, "job = 1", r":1: 'job' in the scenario must be an array of tables, not 1"),
         ],
     )
