@@ -1,4 +1,7 @@
-"""SIGINT, SIGTERM and SIGHUP, noted and handled at a safe point: they wake a `select` that waits for other things."""
+"""Signals that end this process: noted, and handled at a safe point. The names of all signals.
+
+SIGINT, SIGTERM and SIGHUP wake a `select` that waits for other things.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 _MANY_SIGNALS = 4096  # one byte each
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal; most real-time signals have a number only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 @dataclass

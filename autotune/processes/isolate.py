@@ -24,6 +24,7 @@ from typing import Any, Literal, TypeVar
 
 from autotune.errors import WorkerError, WrongResult
 from autotune.processes.channel import MessageReader, encode, write_all
+from autotune.processes.interrupts import signal_name
 from autotune.processes.memory import Memory
 from autotune.processes.start import fork, refused
 
@@ -116,7 +117,7 @@ class _Child:
                 return "closed its connection"
             time.sleep(0.01)
         if info.si_code in (os.CLD_KILLED, os.CLD_DUMPED):
-            return f"killed by {signal.Signals(info.si_status).name}"
+            return f"killed by {signal_name(info.si_status)}"
         return f"exited with {info.si_status}"
 
     def end(self) -> int:

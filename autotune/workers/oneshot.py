@@ -22,6 +22,7 @@ from typing import IO, Literal
 from autotune import errors
 from autotune.errors import AutotuneError, StageTimeout, WorkerCrashed
 from autotune.processes.channel import MessageReader
+from autotune.processes.interrupts import signal_name
 from autotune.processes.isolate import die_with_parent
 from autotune.processes.memory import limit_process
 from autotune.processes.messages import (
@@ -172,7 +173,7 @@ def _death(work: Work, status: int, stderr: IO[bytes], limit: _TimeLimit, memory
             f"the process of this {work} was killed, probably because this machine ran out of memory: it had {had} of"
             f" the {allowed} that it may take; end other programs, or use a machine with more memory"
         )
-    how = signal.Signals(-status).name if status < 0 else f"status {status}"
+    how = signal_name(-status) if status < 0 else f"status {status}"
     return WorkerCrashed(f"the process of this {work} died ({how}){': ' + last[0] if last else ''}")
 
 

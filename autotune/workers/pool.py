@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from autotune.errors import disk_problem
 from autotune.processes.channel import MessageReader
+from autotune.processes.interrupts import signal_name
 from autotune.processes.messages import Fatal, KillStage, Message, Ready, RunStage, StageReport, receive, send
 from autotune.processes.start import refused
 from autotune.storage.paths import Workspace
@@ -183,7 +184,7 @@ def _death(process: _WorkerProcess) -> str:
     if not process.answers.ended:
         return "did not answer and was ended"
     status = process.popen.returncode
-    return f"died ({signal.Signals(-status).name if status < 0 else f'status {status}'})"
+    return f"died ({signal_name(-status) if status < 0 else f'status {status}'})"
 
 
 def _spawn(command: list[str], log: BinaryIO) -> subprocess.Popen[bytes]:

@@ -39,6 +39,7 @@ from autotune.errors import (
 from autotune.machine.hardware import lent_cpus, pin
 from autotune.machine.leases import lease
 from autotune.processes.channel import MessageReader
+from autotune.processes.interrupts import signal_name
 from autotune.processes.isolate import die_with_parent
 from autotune.processes.memory import limit_memory, memory_share
 from autotune.processes.messages import Fatal, KillStage, Ready, RunStage, StageBegan, StageReport, receive, send
@@ -183,7 +184,7 @@ def _report(child: _StageProcess, status: int) -> StageReport:
     if child.timed_out:
         return StageReport(id, "timeout", reason=f"killed after {child.stage.limit_s:g} s")
     if os.WIFSIGNALED(status):
-        return StageReport(id, "crashed", reason=f"killed by {signal.Signals(os.WTERMSIG(status)).name}")
+        return StageReport(id, "crashed", reason=f"killed by {signal_name(os.WTERMSIG(status))}")
     return child.report or StageReport(id, "crashed", reason=f"ended without a result, status {status}")
 
 

@@ -26,6 +26,10 @@ def segfault() -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
+def die_of_no_name() -> None:
+    os.kill(os.getpid(), 40)
+
+
 def leave() -> None:
     os._exit(3)
 
@@ -101,6 +105,7 @@ class TestBadItems:
         ("item", "outcome"),
         [
             (segfault, ItemResult("crash", reason="killed by SIGSEGV")),
+            (die_of_no_name, ItemResult("crash", reason="killed by signal 40")),
             (leave, ItemResult("crash", reason="exited with 3")),
             (fail, ItemResult("error", reason="ValueError: wrong shape")),
             (interrupt, ItemResult("error", reason="KeyboardInterrupt: ")),
