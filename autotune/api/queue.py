@@ -182,10 +182,10 @@ def _file(model: str | Path | Any) -> Iterator[Path]:
 
 def _written(model: Any, folder: Path) -> Path:
     if type(model).__module__.startswith("torch.export"):
-        import torch
+        from autotune.tvm_backend.graph.pytorch.program import save
 
         path = folder / "model.pt2"
-        torch.export.save(model, path)
+        save(model, path)
     elif hasattr(model, "SerializeToString"):
         path = folder / f"{model.graph.name or 'model'}.onnx".replace("/", "_")
         path.write_bytes(model.SerializeToString())

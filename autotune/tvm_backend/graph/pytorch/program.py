@@ -18,6 +18,13 @@ from autotune.tvm_backend.graph.pytorch.archive import read_archive, write_archi
 from autotune.tvm_backend.graph.pytorch.checked import checked, fix_inputs, output_names
 
 
+def save(program: Any, to: Path) -> None:
+    """Write a `torch.export.ExportedProgram` that is in memory."""
+    import torch
+
+    torch.export.save(program, to)
+
+
 def write_fixed(
     path: Path, overrides: Mapping[str, InputSpec], dims: Mapping[str, int], to: Path
 ) -> tuple[InputSpec, ...]:
