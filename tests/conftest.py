@@ -14,6 +14,7 @@ from autotune.storage import formats
 from autotune.storage.formats import Control, InputSpec, JobSpec, JobState, StageFile, TaskSpec
 from autotune.storage.paths import JobPaths, Workspace
 
+from .lite_network import Network
 from .rpc_lab import Lab
 
 TARGETS: dict[str, dict[str, Any]] = {
@@ -38,6 +39,16 @@ def torch() -> Any:
     return pytest.importorskip(
         "torch", reason="NO TORCH: models of PyTorch were not tried; pip install 'autotune[torch]'"
     )
+
+
+@pytest.fixture
+def network() -> Network:
+    """An empty model of TensorFlow Lite; a test that asks for it is skipped where nothing can read one."""
+    for package in ("tflite", "ai_edge_litert"):
+        pytest.importorskip(
+            package, reason="NO TFLITE: models of TensorFlow Lite were not tried; pip install 'autotune[tflite]'"
+        )
+    return Network()
 
 
 @pytest.fixture(scope="session")

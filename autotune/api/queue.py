@@ -48,8 +48,8 @@ def submit(
     """Read a model, extract its tuning tasks and put a job into the queue.
 
     Args:
-        model: The path of an ONNX file or of what `torch.export.save` wrote, an `onnx.ModelProto`, or what
-            `torch.export.export` returned.
+        model: The path of an ONNX file, of what `torch.export.save` wrote or of a TensorFlow Lite model; an
+            `onnx.ModelProto`; or what `torch.export.export` returned.
         target: `llvm` for the CPU of this machine, `cuda`, `simulated`, the name of boards in autotune.toml, or a
             target in JSON.
         trials: How many trials the job may spend. `auto` is what its tasks seem to need, and fewer when more would gain

@@ -43,6 +43,7 @@ REQUEST_DONE: dict[ControlVerb, str] = {
     "retry": "to be retried",
 }
 _FOLDED = ("NAME", "WHY")  # a table that fits the terminal folds no other column
+_SUFFIXES = {"torch": "pt2", "litert": "tflite"}  # of the model as submitted, by what runs it; else ONNX
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "held": "yellow", "cancelled": "yellow"}
 
 
@@ -320,7 +321,7 @@ def _loading(found: dict[str, Any]) -> str:
     """Return the line about loading, memory and files; that of the model as submitted is in brackets."""
     load, memory, size = found["load_ms"], found["memory_mb"], found["size_mb"]
     runtime = found.get("reference", "onnxruntime")
-    model = size["pt2" if runtime == "torch" else "onnx"]
+    model = size[_SUFFIXES.get(runtime, "onnx")]
     return (
         f"first outputs after {load['tuned_ms']:.0f} ms ({load[f'{runtime}_ms']:.0f}), peak memory"
         f" {memory['tuned_ms']:.0f} MB ({memory[f'{runtime}_ms']:.0f}), model.so {size['model.so']:.1f} MB"

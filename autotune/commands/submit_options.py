@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-Model = Annotated[Path, typer.Argument(help="An ONNX file, or a file that torch.export.save wrote.")]
+Model = Annotated[
+    Path, typer.Argument(help="An ONNX file, a file that torch.export.save wrote, or a TensorFlow Lite model.")
+]
 Target = Annotated[
     str, typer.Option(help="llvm (this CPU), cuda, simulated, NAME of a section [devices.NAME], or JSON.")
 ]

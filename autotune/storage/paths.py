@@ -15,6 +15,7 @@ WORKSPACE/
       journal.jsonl                its events, stage by stage
       model.onnx                   the copy of the model that is tuned
       model.pt2                    that copy, if the model is an exported program of PyTorch
+      model.tflite                 that copy, if the model is one of TensorFlow Lite
       exported.json                what the last export measured; may be deleted
       confirmed.json               how long the whole model took when it was last expected to be fast enough
       rewritten.onnx               the graph that was imported instead, for a model that the importer does not take
@@ -93,9 +94,13 @@ class JobPaths:
         return self.folder / "model.pt2"
 
     @property
+    def flatbuffer(self) -> Path:
+        return self.folder / "model.tflite"
+
+    @property
     def snapshot(self) -> Path:
         """Return the copy of the model, of whichever kind it is."""
-        return self.program if self.program.exists() else self.model
+        return next((path for path in (self.program, self.flatbuffer) if path.exists()), self.model)
 
     @property
     def exported(self) -> Path:

@@ -86,7 +86,7 @@ class References:
         return {"exported library": self.tuned_ms, **self.others_ms, **untuned}
 
 
-_TITLES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "torch": "PyTorch"}
+_TITLES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "torch": "PyTorch", "litert": "LiteRT"}
 
 
 def title(runtime: str) -> str:

@@ -86,6 +86,26 @@ def torch_runner(model: Path, arrays: Arrays, threads: int) -> Callable[[], Arra
     return run
 
 
+def litert_runner(model: Path, arrays: Arrays, threads: int) -> Callable[[], Arrays]:
+    """Return a function that runs a model of TensorFlow Lite once and returns its outputs.
+
+    LiteRT computes with XNNPACK, as it does by default.
+    """
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=str(model), num_threads=threads)
+    interpreter.allocate_tensors()
+    inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
+
+    def run() -> Arrays:
+        for item, array in zip(inputs, arrays, strict=True):
+            interpreter.set_tensor(item["index"], array)
+        interpreter.invoke()
+        return [interpreter.get_tensor(item["index"]) for item in outputs]
+
+    return run
+
+
 def output_names(model: Path) -> list[str]:
     """Return the names of a model's outputs, in order."""
     import onnx

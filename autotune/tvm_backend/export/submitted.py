@@ -16,6 +16,9 @@ from autotune.tvm_backend.graph.pytorch import hints
 from autotune.tvm_backend.graph.pytorch.archive import read_archive
 from autotune.tvm_backend.graph.pytorch.checked import output_names
 from autotune.tvm_backend.graph.pytorch.program import import_program
+from autotune.tvm_backend.graph.tflite import hints as lite_hints
+from autotune.tvm_backend.graph.tflite.flatbuffer import Flatbuffer
+from autotune.tvm_backend.graph.tflite.program import import_flatbuffer
 
 
 @dataclass(frozen=True)
@@ -111,8 +114,33 @@ class TorchProgram:
         return compare.torch_runner(self.file, arrays, threads)
 
 
+class LiteModel:
+    """A model of TensorFlow Lite."""
+
+    runtime, title = "litert", "LiteRT"
+
+    def __init__(self, paths: JobPaths) -> None:
+        self.file = paths.flatbuffer
+
+    def module(self) -> Any:
+        return import_flatbuffer(Flatbuffer(self.file), {}, {}).module
+
+    def hints(self) -> Hints:
+        flatbuffer = Flatbuffer(self.file)
+        return Hints(lite_hints.vocabularies(flatbuffer), lite_hints.probabilities(flatbuffer))
+
+    def output_names(self) -> list[str]:
+        flatbuffer = Flatbuffer(self.file)
+        return list(map(flatbuffer.name, flatbuffer.outputs()))
+
+    def runner(self, arrays: compare.Arrays, threads: int) -> Callable[[], compare.Arrays]:
+        return compare.litert_runner(self.file, arrays, threads)
+
+
 def submitted(paths: JobPaths, spec: JobSpec) -> list[Submitted]:
     """Return the model of a job at each of its sets of shapes."""
     if paths.program.exists():
         return [TorchProgram(paths, spec)]
+    if paths.flatbuffer.exists():
+        return [LiteModel(paths)]
     return [OnnxModel(paths, spec, index) for index in range(len(spec.all_entries))]

@@ -84,6 +84,10 @@ def _torch(request: Mapping[str, Any], arrays: Arrays) -> Run:
     return compare.torch_runner(Path(request["model"]), list(arrays.values()), int(request["threads"]))
 
 
+def _litert(request: Mapping[str, Any], arrays: Arrays) -> Run:
+    return compare.litert_runner(Path(request["model"]), list(arrays.values()), int(request["threads"]))
+
+
 def _pytorch(request: Mapping[str, Any], arrays: Arrays) -> Run:
     """Load an ONNX model with PyTorch, without compilation. `onnx2torch` converts the file."""
     import onnx2torch
@@ -106,6 +110,7 @@ RUNTIMES: dict[str, Callable[[Mapping[str, Any], Arrays], Run]] = {
     "onnxruntime": _onnxruntime,
     "openvino": _openvino,
     "torch": _torch,
+    "litert": _litert,
     "pytorch": _pytorch,
 }
 _PACKAGES = {
@@ -113,6 +118,7 @@ _PACKAGES = {
     "onnxruntime": ("onnxruntime",),
     "openvino": ("openvino",),
     "torch": ("torch.export",),
+    "litert": ("ai_edge_litert.interpreter",),
     "pytorch": ("onnx2torch", "torch"),
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,7 @@ from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporte
 from autotune.storage.formats import Entry, InputSpec, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
-from autotune.tvm_backend.graph.model import Model, parse_file, read_model
-from autotune.tvm_backend.graph.pytorch.archive import is_archive
-from autotune.tvm_backend.graph.pytorch.program import import_program, write_fixed
+from autotune.tvm_backend.graph.source import Source, open_source
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.target import resolve_target, target_kind, tvm_target
 
@@ -53,13 +50,12 @@ def _ingest(request: ImportRequest, progress: StepReporter) -> ImportAnswer:
 
     target = resolve_target(request.target, request.threads, request.board)
     progress("reading the model")
-    path = Path(request.model)
-    proto = None if is_archive(path) else parse_file(path)
-    imported = _Importer(request, proto, target.lowered_for, progress).all()
+    source = open_source(Path(request.model), len(request.shapes), request.values)
+    imported = _Importer(request, source, target.lowered_for, progress).all()
     tasks = unite([item.tasks for item in imported])
     size, crc = 0, 0
     if request.folder is not None:
-        size, crc = _write(JobPaths(Path(request.folder)), proto, [task.program for task in tasks])
+        size, crc = _write(JobPaths(Path(request.folder)), source, [task.program for task in tasks])
     return ImportAnswer(
         target=target.description,
         target_key=target.key,
@@ -80,15 +76,12 @@ def _entry(imported: _Imported, tasks: Sequence[Task]) -> Entry:
 
 
 class _Importer:
-    """Imports a model with several sets of shapes, one after the other. One module is in memory at a time.
+    """Imports a model with several sets of shapes, one after the other. One module is in memory at a time."""
 
-    A model without a `proto` is a program of PyTorch.
-    """
-
-    def __init__(self, request: ImportRequest, proto: Any, target: Any, progress: StepReporter) -> None:
+    def __init__(self, request: ImportRequest, source: Source, target: Any, progress: StepReporter) -> None:
         from autotune.tvm_backend.graph.snapshot import SharedWeights
 
-        self._request, self._proto, self._progress = request, proto, progress
+        self._request, self._source, self._progress = request, source, progress
         self._target = tvm_target(target)
         self._paths = None if request.folder is None else JobPaths(Path(request.folder))
         several = self._paths is not None and len(request.shapes) > 1
@@ -100,8 +93,6 @@ class _Importer:
         Raises:
             ModelError: The model cannot be imported with one of them, or two of them give its inputs the same shapes.
         """
-        if self._proto is None and len(self._request.shapes) > 1:
-            raise ModelError(f"{self._request.model}: only an ONNX model takes several shapes in one job")
         found: list[_Imported] = []
         for index, shapes in enumerate(self._request.shapes):
             imported = self._one(index, shapes)
@@ -120,7 +111,7 @@ class _Importer:
         where = f" for {shapes.name} ({index + 1} of {count})" if count > 1 else ""
         if where:
             self._progress(f"reading the model{where}")
-        model = self._read(path, shapes)
+        model = self._source.read(shapes, self._paths, half=self._target.kind.name != "llvm")
         self._progress(f"folding, choosing layouts and fusing{where}")
         prepared = _guarded(path, lambda: prepare(model.module, self._target, winograd=self._request.winograd))
         self._progress(f"extracting tasks{where}")
@@ -128,17 +119,6 @@ class _Importer:
         if model.rewritten is not None and self._paths is not None:
             self._keep(self._paths, index, model.rewritten)
         return _Imported(shapes, tuple(model.inputs), tasks)
-
-    def _read(self, path: Path, shapes: ShapeBinding) -> Model:
-        overrides = {item.name: item for item in shapes.inputs}
-        if self._proto is not None:
-            half = self._target.kind.name != "llvm"
-            return read_model(path, overrides, self._proto, shapes.dims, self._request.values, half=half)
-        if self._request.values:
-            raise ModelError(f"{path} is a PyTorch program; --value is for ONNX models")
-        with tempfile.TemporaryDirectory(prefix="autotune-program-") as folder:
-            fixed = Path(folder) / "model.pt2" if self._paths is None else self._paths.program
-            return import_program(fixed, write_fixed(path, overrides, shapes.dims, fixed), shown=path)
 
     def _keep(self, paths: JobPaths, index: int, rewritten: Any) -> None:
         """Write the graph that was made of the model for a set of shapes."""
@@ -159,13 +139,11 @@ def _guarded(path: Path, step: Callable[[], Any]) -> Any:
         raise ModelError(f"TVM cannot lower {path}: {lines[-1].strip() if lines else error!r}") from error
 
 
-def _write(paths: JobPaths, proto: Any, programs: list[Any]) -> tuple[int, int]:
-    """Write programs and, of an ONNX model, the snapshot; returns size and CRC-32 of the snapshot."""
-    from autotune.tvm_backend.graph.snapshot import write_model
+def _write(paths: JobPaths, source: Source, programs: list[Any]) -> tuple[int, int]:
+    """Write the snapshot and programs; returns size and CRC-32 of the snapshot."""
     from autotune.tvm_backend.search.tasks import write_program
 
-    if proto is not None:
-        write_model(paths.model, paths.weights_of(paths.model), proto)
+    source.keep(paths)
     make_folder(paths.tasks)
     for index, program in enumerate(programs):
         write_program(paths.task(index), program)

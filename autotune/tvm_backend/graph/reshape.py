@@ -23,7 +23,7 @@ from autotune.tvm_backend.graph.rewrite import (
 _NAMES = """abs add ceil clip cos divide erf exp floor log maximum minimum multiply negative power round rsqrt
     sigmoid sign sin sqrt square subtract tanh nn.gelu nn.gelu_tanh nn.leakyrelu nn.relu nn.relu6 nn.selu nn.silu
     nn.softplus"""
-_ELEMENTWISE = frozenset(f"relax.{name}" for name in _NAMES.split())
+ELEMENTWISE = frozenset(f"relax.{name}" for name in _NAMES.split())
 
 
 def sink_reshapes(mod: Any) -> Any:
@@ -76,7 +76,7 @@ class _Sinker(Rewriter):
 
     def _below(self, value: Expr) -> Expr | None:
         """An elementwise operator on what an operand was before it was reshaped; others follow it."""
-        if op_name(value) not in _ELEMENTWISE:
+        if op_name(value) not in ELEMENTWISE:
             return None
         tensors = [item for item in value.args if isinstance(item.ty, relax.TensorType)]
         shape = next((found for item in tensors if (found := self._shape_before(item))), None)

@@ -1,0 +1,33 @@
+"""What operators say of inputs and outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.tvm_backend.graph.tflite.flatbuffer import Flatbuffer
+from autotune.tvm_backend.graph.tflite.hints import probabilities, vocabularies
+
+
+def test_indices_have_the_rows_of_the_smallest_table(network: Any, tmp_path: Path) -> None:
+    ids, more = network.input("ids", 1, 5, dtype=np.int32), network.input("more", 5, dtype=np.int32)
+    x = network.input("x", 7, 3)
+    table, other = network.constant(np.ones((11, 4), np.float32)), network.constant(np.ones((2, 9), np.float32))
+    flat = network.add("RESHAPE", ids, shape=(5,), dtype=np.int32)
+    found = [
+        network.add("GATHER", table, flat, shape=(5, 4), kind="GatherOptions", axis=0),
+        network.add("GATHER", other, flat, shape=(2, 5), kind="GatherOptions", axis=1),
+        network.add("EMBEDDING_LOOKUP", more, table, shape=(5, 4)),
+        network.add("GATHER", x, more, shape=(5, 3), kind="GatherOptions", axis=0),
+    ]
+    assert vocabularies(Flatbuffer(network.write(tmp_path / "m", *found))) == {"ids": 9, "more": 11}
+
+
+def test_outputs_of_sigmoids_and_softmaxes_are_probabilities(network: Any, tmp_path: Path) -> None:
+    x = network.input("x", 4)
+    sure = network.add("LOGISTIC", x, shape=(4,))
+    seen = network.add("RESHAPE", network.add("SOFTMAX", x, shape=(4,)), shape=(2, 2))
+    outputs = (sure, x, seen, network.add("EXP", sure, shape=(4,)))
+    assert probabilities(Flatbuffer(network.write(tmp_path / "m", *outputs))) == (True, False, True, False)
