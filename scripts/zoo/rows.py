@@ -20,7 +20,7 @@ _HEAD = (
     "s",
     "untuned ms",
     "tuned ms",
-    "ONNX Runtime",
+    "ONNX Runtime or LiteRT",
 )
 
 
@@ -28,7 +28,7 @@ _HEAD = (
 class Row:
     """How far a model came. `stage` is the step that it failed at, or empty; `reason` is the one line that says why.
 
-    `seconds` is the time of all steps, the three latencies are milliseconds of one run.
+    `seconds` is the time of all steps, the latencies are milliseconds of one run.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Row:
     untuned_ms: float | None = None
     tuned_ms: float | None = None
     onnxruntime_ms: float | None = None
+    litert_ms: float | None = None
 
 
 def read(path: Path) -> dict[str, Row]:
@@ -74,7 +75,8 @@ def markdown(models: Iterable[Listed], rows: dict[str, Row]) -> str:
 def _cells(model: Listed, row: Row) -> list[str]:
     outcome = f"{row.stage}: {row.reason}" if row.stage else "imported"
     outcome = outcome if row.error is None else f"verified, error {row.error:.0e}"
-    times = ["" if value is None else f"{value:.2f}" for value in (row.untuned_ms, row.tuned_ms, row.onnxruntime_ms)]
+    reference_ms = row.litert_ms if row.onnxruntime_ms is None else row.onnxruntime_ms
+    times = ["" if value is None else f"{value:.2f}" for value in (row.untuned_ms, row.tuned_ms, reference_ms)]
     source = f"{model.package} {model.version}".strip()
     shapes = "<br>".join((*model.inputs, *model.values))
     counts = [str(row.tasks) if row.tasks else "", f"{row.seconds:.0f}"]

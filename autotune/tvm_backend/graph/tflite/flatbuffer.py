@@ -64,7 +64,7 @@ class Flatbuffer:
         except OSError as error:
             raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
         self.path = path
-        with as_model_error(path, "is a damaged model of TensorFlow Lite"):
+        with as_model_error(path, "is a damaged TensorFlow Lite model"):
             self.model = tflite.Model.GetRootAsModel(self.content, 0)
             self.graph = self.model.Subgraphs(0)
             self._types = {number: name for name, number in vars(tflite.TensorType).items() if name in _NUMBERS}
@@ -170,5 +170,5 @@ def as_model_error(path: Path, what: str) -> Iterator[None]:
 def _check_packages(path: Path) -> None:
     if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
         raise ModelError(
-            f"{path} is a model of TensorFlow Lite, and {missing[0]} is not installed: pip install 'autotune[tflite]'"
+            f"{path} is a TensorFlow Lite model, and {missing[0]} is not installed: pip install 'autotune[tflite]'"
         )

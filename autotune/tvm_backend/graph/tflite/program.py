@@ -26,7 +26,7 @@ def import_flatbuffer(flatbuffer: Flatbuffer, overrides: Mapping[str, InputSpec]
         ModelError: The file is damaged, quantised, or has an operator that TVM lacks; one line that says which.
     """
     path = flatbuffer.path
-    with as_model_error(path, "is a damaged model of TensorFlow Lite"):
+    with as_model_error(path, "is a damaged TensorFlow Lite model"):
         flatbuffer.check()
         free = flatbuffer.inputs()
         inputs = resolve(path, free, overrides, dims)

@@ -29,7 +29,7 @@ def test_the_content_says_what_a_file_is(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(installed, reason="the packages are here")
 def test_without_the_packages_it_says_what_to_install(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"m is a model of TensorFlow Lite.*pip install 'autotune\[tflite\]'"):
+    with pytest.raises(ModelError, match=r"m is a TensorFlow Lite model.*pip install 'autotune\[tflite\]'"):
         Flatbuffer(tmp_path / "m")
 
 
@@ -80,7 +80,7 @@ def test_damaged_and_missing_files_are_one_line(network: Any, tmp_path: Path) ->
     for size in range(8, len(whole), 64):
         path = tmp_path / "cut"
         path.write_bytes(whole[-size:-4] + b"TFL3" if size % 128 else whole[:size])
-        with pytest.raises(ModelError, match="cut is a damaged model of TensorFlow Lite: ") as caught:
+        with pytest.raises(ModelError, match="cut is a damaged TensorFlow Lite model: ") as caught:
             Flatbuffer(path).check()
         assert "\n" not in str(caught.value)
     with pytest.raises(ModelError, match="cannot read .*No such file"):
