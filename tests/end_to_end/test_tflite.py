@@ -17,7 +17,6 @@ def test_it_is_verified_and_timed_against_litert(network: Any, user: Any, tmp_pa
     bias = network.constant(rng.random(16, dtype=np.float32))
     made = network.add("CONV_2D", image, weights, bias, shape=(1, 6, 6, 16), kind="Conv2DOptions", **options)
     model = network.write(tmp_path / "net", network.add("LOGISTIC", made, shape=(1, 6, 6, 16)))
-    user.settle("[export]\nrepeats = 1\n")
     user.ok("submit", model, "--quiet")
     job = user.root / "jobs" / "0001-net"
     assert (job / "model.tflite").read_bytes() == model.read_bytes() and not (job / "model.onnx").exists()
