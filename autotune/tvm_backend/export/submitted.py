@@ -127,7 +127,8 @@ class LiteModel:
 
     def hints(self) -> Hints:
         flatbuffer = Flatbuffer(self.file)
-        return Hints(lite_hints.vocabularies(flatbuffer), lite_hints.probabilities(flatbuffer))
+        rows = lite_hints.vocabularies(flatbuffer, parts=False)
+        return Hints(lite_hints.vocabularies(flatbuffer), rows, lite_hints.probabilities(flatbuffer))
 
     def output_names(self) -> list[str]:
         flatbuffer = Flatbuffer(self.file)

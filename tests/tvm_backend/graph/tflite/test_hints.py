@@ -25,6 +25,16 @@ def test_indices_have_the_rows_of_the_smallest_table(network: Any, tmp_path: Pat
     assert vocabularies(Flatbuffer(network.write(tmp_path / "m", *found))) == {"ids": 9, "more": 11}
 
 
+def test_a_column_of_an_input_is_a_part_of_it(network: Any, tmp_path: Path) -> None:
+    pairs = network.input("pairs", 5, 2, dtype=np.int32)
+    begin, size = (network.constant(np.array(item, np.int32)) for item in ((0, 1), (5, 1)))
+    column = network.add("SLICE", pairs, begin, size, shape=(5, 1), dtype=np.int32)
+    table = network.constant(np.ones((11, 4), np.float32))
+    made = network.add("GATHER", table, column, shape=(5, 1, 4), kind="GatherOptions", axis=0)
+    model = Flatbuffer(network.write(tmp_path / "m", made))
+    assert vocabularies(model) == {"pairs": 11} and vocabularies(model, parts=False) == {}
+
+
 def test_outputs_of_sigmoids_and_softmaxes_are_probabilities(network: Any, tmp_path: Path) -> None:
     x = network.input("x", 4)
     sure = network.add("LOGISTIC", x, shape=(4,))
