@@ -120,7 +120,7 @@ class TestCron:
         assert (tools / "table").read_text() == other
 
     def test_the_bytes_of_others_stay_as_they_are(self, workspace: Workspace, tools: Path) -> None:
-        others = b"# caf\xe9 in Latin-1, and a line of another system\r\n5 4 * * 0 backup\n"
+        others = b"# \xe9t\xe9 in Latin-1, and a line of another system\r\n5 4 * * 0 backup\n"
         (tools / "table").write_bytes(others)
         install(workspace, "cron")
         assert (tools / "table").read_bytes().startswith(others)

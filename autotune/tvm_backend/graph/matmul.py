@@ -20,68 +20,76 @@ from autotune.tvm_backend.graph.rewrite import (
 )
 
 _BLOCKS = (16, 8)  # the elements of a vector register, or twice that; the first that divides the columns
+_LEAST_PADDED = 8  # chunks that a matrix must have for the last one to be padded
 
 
-def pack_products(mod: Any) -> Any:
+def pack_products(mod: Any, *, padded: bool = True) -> Any:
     """Rewrite `main` so that products with constant matrices read them packed.
 
-    A matrix (K, N) packed with a block b is (N / b, K, b): column n is in chunk n // b, lane n % b. Where the rows of a
-    plain matrix are far apart, every row that a tile reads is a page and a cache line of its own.
+    A matrix (K, N) packed with a block b is (ceil(N / b), K, b): column n is in chunk n // b, lane n % b. Where rows
+    of a plain matrix are far apart, every row that a tile reads is a page and a cache line of its own.
 
     Args:
         mod: A module before LegalizeOps, its constants folded; parameters of layers are relax constants.
+        padded: Whether to pack also a wide matrix whose last chunk is not full, such as that of a vocabulary. Zeros
+            fill the chunk, and a slice drops their products.
     """
-    return rewrite_and_clean(mod, _WeightPacker)
+    return rewrite_and_clean(mod, lambda module: _WeightPacker(module, padded))
 
 
 class _WeightPacker(PlainRewriter):
     """Packs each matrix once: the steps of a recurrent network share their weights."""
 
-    def __init__(self, mod: Any) -> None:
+    def __init__(self, mod: Any, padded: bool) -> None:
         super().__init__(mod)
+        self._padded = padded
         self._weights: dict[Any, Expr] = {}
 
     def replace(self, value: Expr) -> Expr | None:
-        return self._packed(value) if _packable(value) else None
+        if not _is_product(value):
+            return None
+        block = _block(static_shape(value)[-1], self._padded)
+        return self._packed(value, block) if block else None
 
-    def _packed(self, call: Any) -> Expr:
+    def _packed(self, call: Any, block: int) -> Expr:
         data, matrix = call.args
         if matrix not in self._weights:
-            self._weights[matrix] = _packed_weight(matrix)
-        product = self.builder.call_te(
-            te_product, self.leaf(data), self._weights[matrix], primfunc_name_hint="packed_matmul"
-        )
-        return relax.op.reshape(self.builder.emit(product), static_shape(call))
+            self._weights[matrix] = relax.const(pack_columns(matrix.value.numpy(), block), str(matrix.ty.dtype))
+        weight = self._weights[matrix]
+        product = self.builder.call_te(te_product, self.leaf(data), weight, primfunc_name_hint="packed_matmul")
+        *rows, columns = static_shape(call)
+        filled = static_shape(weight)[0] * block
+        result = relax.op.reshape(self.builder.emit(product), (*rows, filled))
+        if filled == columns:
+            return result
+        return relax.op.strided_slice(self.builder.emit(result), axes=[len(rows)], begin=[0], end=[columns])
 
 
-def _packed_weight(matrix: Expr) -> Expr:
-    values = matrix.value.numpy()
-    return relax.const(pack_columns(values, _block(values.shape[1])), str(matrix.ty.dtype))
+def _block(columns: int, padded: bool) -> int:
+    """The block for so many columns; 0 where they would leave too much of the last chunk empty."""
+    exact = next((block for block in _BLOCKS if columns % block == 0), 0)
+    return exact or (_BLOCKS[0] if padded and columns >= _LEAST_PADDED * _BLOCKS[0] else 0)
 
 
-def _block(columns: int) -> int:
-    """The block for so many columns; 0 where none divides them."""
-    return next((block for block in _BLOCKS if columns % block == 0), 0)
-
-
-def _packable(value: Expr) -> bool:
-    """Whether a value is a product of a floating-point tensor with a constant matrix that fills whole vectors."""
+def _is_product(value: Expr) -> bool:
+    """Whether a value is a product of a floating-point tensor with a constant matrix."""
     if op_name(value) != "relax.matmul" or not is_tensor_constant(value.args[1]):
         return False
     data, weight = map(static_shape, value.args)
     dtypes = {float_dtype(item) for item in (*value.args, value)}
     same_type = len(dtypes) == 1 and None not in dtypes
-    return same_type and len(data) >= 2 and len(weight) == 2 and prod(data) > 0 and _block(weight[1]) > 0
+    return same_type and len(data) >= 2 and len(weight) == 2 and prod(data) > 0 and prod(weight) > 0
 
 
 def pack_columns(matrix: Array, block: int) -> Array:
-    """(K, N) as (N / b, K, b)."""
+    """(K, N) as (ceil(N / b), K, b), with zeros where the last chunk is not full."""
     inner, columns = matrix.shape
-    return np.ascontiguousarray(matrix.reshape(inner, columns // block, block).transpose(1, 0, 2))
+    filled = np.pad(matrix, ((0, 0), (0, -columns % block)))
+    return np.ascontiguousarray(filled.reshape(inner, -1, block).transpose(1, 0, 2))
 
 
 def te_product(data: Any, weight: Any) -> Any:
-    """data (..., K) and packed weight (N / b, K, b) give (..., N / b, b), which is (..., N) in memory."""
+    """data (..., K) and packed weight (C, K, b) give (..., C, b), which is (..., C * b) in memory."""
     chunks, inner, block = weight.shape
     k = te.reduce_axis((0, inner), "k")
 

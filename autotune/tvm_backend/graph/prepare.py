@@ -47,7 +47,8 @@ def prepare(module: Any, target: Any, *, winograd: bool = False, revision: int =
             sunk = sink_reshapes(module) if revision >= 2 else module
             module = pack_layouts(fold_scales(sunk), winograd=pays, transposed=revision >= 4)
             if revision >= 2:
-                module = replace_row_operators(sink_reshapes(pack_products(module)))
+                packed = pack_products(module, padded=revision >= 5)
+                module = replace_row_operators(sink_reshapes(packed))
         lower = [
             passes.LegalizeOps(),
             passes.AnnotateTIROpPattern(),

@@ -39,8 +39,25 @@ def test_columns_that_fill_a_short_vector_are_packed_in_those(packed, const):
     assert packed(lambda _, x: _OP.matmul(x, const(24, 40)), (5, 24)) == ["packed_matmul", "reshape"]
 
 
-def test_columns_that_fill_no_vector_stay_plain(packed, const):
+def test_few_columns_that_fill_no_vector_stay_plain(packed, const):
     assert packed(lambda _, x: _OP.matmul(x, const(24, 33)), (5, 24)) == ["matmul"]
+
+
+@pytest.mark.parametrize("columns", (129, 257))
+def test_many_columns_are_filled_up_to_whole_vectors(packed, const, columns):
+    made = packed(lambda _, x: _OP.matmul(x, const(24, columns)), (2, 5, 24))
+    assert made == ["packed_matmul", "reshape", "strided_slice"]
+
+
+def test_a_job_of_an_older_revision_leaves_them_plain(rewritten, const):
+    pack = partial(pack_products, padded=False)
+    assert rewritten(pack, lambda _, x: _OP.matmul(x, const(24, 129)), (5, 24)) == ["matmul"]
+
+
+def test_the_last_chunk_is_filled_with_zeros():
+    packed = pack_columns(np.ones((3, 33)), 16)
+    assert packed.shape == (3, 3, 16)
+    assert packed[2, :, 0].all() and not packed[2, :, 1:].any()
 
 
 def test_a_product_of_two_inputs_stays_plain(packed):
