@@ -13,13 +13,12 @@ from typing import Any
 from autotune.api.job import Job
 from autotune.commands.budget import Trials
 from autotune.commands.draining import DrainingDaemon
-from autotune.commands.jobs import select_one
+from autotune.commands.jobs import open_workspace, select_one
 from autotune.commands.submission import Submission
 from autotune.commands.submit import submit as submit_job
 from autotune.config import load_config
 from autotune.errors import BadInput, TimedOut
 from autotune.storage.formats import Constant, InputSpec
-from autotune.storage.paths import Workspace
 
 _POLL_S = 0.2
 
@@ -77,7 +76,7 @@ def submit(
         BadInput: The model, the target, an input, the strategy or the name is wrong. Nothing was changed.
         DiskProblem: The workspace cannot be written to.
     """
-    root = _workspace(workspace)
+    root = open_workspace(Path(workspace))
     shapes = {key: (InputSpec(key, tuple(map(int, shape)), ""),) for key, shape in (inputs or {}).items()}
     sizes = {key: (size,) if isinstance(size, int) else tuple(size) for key, size in (dims or {}).items()}
     with _file(model) as path:
@@ -112,7 +111,7 @@ def jobs(workspace: str | Path = ".") -> list[Job]:
     Raises:
         BadInput: The workspace is not a folder.
     """
-    root = _workspace(workspace)
+    root = open_workspace(Path(workspace))
     return [Job(root, paths) for paths in root.job_list()]
 
 
@@ -127,7 +126,7 @@ def open_job(word: str | int, workspace: str | Path = ".") -> Job:
         UnknownJob: There is no such job. The message says which jobs there are.
         BadInput: The workspace is not a folder.
     """
-    root = _workspace(workspace)
+    root = open_workspace(Path(workspace))
     return Job(root, select_one(root, str(word)))
 
 
@@ -162,12 +161,6 @@ def tune(
                 raise TimedOut(f"job {job.id} ({job.name}) has not ended after {timeout_s:g} s; it stays in the queue")
             time.sleep(_POLL_S)
     return job
-
-
-def _workspace(folder: str | Path) -> Workspace:
-    if not Path(folder).is_dir():
-        raise BadInput(f"the workspace {folder} is not a folder")
-    return Workspace(Path(folder))
 
 
 @contextmanager

@@ -1,15 +1,30 @@
-"""Find the jobs that a user means: `7`, `3,5-8`, a name, `last`, `all`."""
+"""Find the workspace and the jobs that a user means: `7`, `3,5-8`, a name, `last`, `all`."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
-from autotune.errors import UnknownJob
+from autotune.errors import BadInput, UnknownJob
 from autotune.storage.paths import JobPaths, Workspace
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _RANGE = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
+
+
+def open_workspace(folder: Path) -> Workspace:
+    """Return the workspace in a folder.
+
+    Raises:
+        BadInput: It is not a folder.
+    """
+    if folder.is_dir():
+        return Workspace(folder)
+    if folder.exists():
+        raise BadInput(f"the workspace {folder} is not a folder")
+    raise BadInput(f"there is no workspace {folder}; make the folder with: mkdir -p {shlex.quote(str(folder))}")
 
 
 def job_name(paths: JobPaths) -> str:

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.errors import BadInput, one_line, printable
+from autotune.commands.jobs import open_workspace
+from autotune.errors import one_line, printable
 from autotune.storage.paths import Workspace
 
 Jobs = Annotated[
@@ -28,9 +29,7 @@ def workspace_of(context: typer.Context) -> Workspace:
         BadInput: It is not a folder.
     """
     root: Workspace = context.obj
-    if not root.root.is_dir():
-        raise BadInput(f"the workspace {root.root} is not a folder")
-    return root
+    return open_workspace(root.root)
 
 
 def say(text: str) -> None:

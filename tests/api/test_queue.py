@@ -45,7 +45,7 @@ class TestJobs:
             autotune.open_job(7, workspace.root)
 
     def test_need_a_workspace(self, tmp_path: Path) -> None:
-        with pytest.raises(BadInput, match="not a folder"):
+        with pytest.raises(BadInput, match="there is no workspace .*nowhere"):
             autotune.jobs(tmp_path / "nowhere")
 
 

@@ -95,8 +95,11 @@ def test_a_setting_that_does_not_exist_is_named_with_its_line(user, models):
 
 
 def test_a_workspace_that_is_not_there(user):
-    done = user.run("status", "--workspace", "/nowhere")
-    assert (done.returncode, done.stderr) == (2, "autotune: the workspace /nowhere is not a folder\n")
+    done = user.run("status", "--workspace", "/no where")
+    missing = "autotune: there is no workspace /no where; make the folder with: mkdir -p '/no where'\n"
+    assert (done.returncode, done.stderr) == (2, missing)
+    done = user.run("status", "--workspace", "/etc/passwd")
+    assert (done.returncode, done.stderr) == (2, "autotune: the workspace /etc/passwd is not a folder\n")
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc/sys/kernel").exists(), reason="permissions do not bind root")
