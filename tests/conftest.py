@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import filelock
 import pytest
 
 from autotune.storage import formats
@@ -31,6 +32,24 @@ def same_cpus() -> Iterator[None]:
     yield
     if os.sched_getaffinity(0) != usable:
         os.sched_setaffinity(0, usable)
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Makes a folder of this name at the first call in any of the processes that share a run of the tests."""
+    own = tmp_path_factory.getbasetemp()
+    root = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def get(name: str, make: Callable[[Path], object]) -> Path:
+        folder, done = root / f"once-{name}", root / f"once-{name}.done"
+        with filelock.FileLock(str(root / f"once-{name}.lock")):
+            if not done.exists():
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return get
 
 
 @pytest.fixture

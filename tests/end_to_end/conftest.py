@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT
 
+MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
@@ -74,18 +76,19 @@ def other_user(tmp_path: Path) -> User:
 
 
 @pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def models(made_once: MadeOnce) -> Path:
     """A folder with tiny_cnn.onnx and mlp.onnx."""
-    folder = tmp_path_factory.mktemp("models")
-    make = [sys.executable, str(SCRIPTS / "make_models.py"), "tiny_cnn", "mlp", "--output", str(folder)]
-    subprocess.run(make, check=True, capture_output=True)
-    return folder
+    make = [sys.executable, str(SCRIPTS / "make_models.py"), "tiny_cnn", "mlp", "--output"]
+    return made_once("models", lambda folder: subprocess.run([*make, str(folder)], check=True, capture_output=True))
 
 
 @pytest.fixture(scope="session")
-def tuned(tmp_path_factory: pytest.TempPathFactory, models: Path) -> User:
+def tuned(made_once: MadeOnce, models: Path) -> User:
     """A workspace in which tiny_cnn was tuned with 16 trials; for looking at, not for changing."""
-    user = make_user(tmp_path_factory.mktemp("tuned"))
-    user.ok("submit", models / "tiny_cnn.onnx", "--trials", 16, "--trials-per-round", 4)
-    user.ok("daemon", "run", "--drain")
-    return user
+
+    def make(folder: Path) -> None:
+        user = make_user(folder)
+        user.ok("submit", models / "tiny_cnn.onnx", "--trials", 16, "--trials-per-round", 4)
+        user.ok("daemon", "run", "--drain")
+
+    return User(made_once("tuned", make))

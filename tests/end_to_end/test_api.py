@@ -18,14 +18,17 @@ import autotune
 from autotune.errors import BadInput
 from autotune.tvm_backend.export.loaded import load
 
-from .conftest import User
+from .conftest import MadeOnce, User
 
 SHAPE = (1, 3, 16, 16)
 
 
 @pytest.fixture(scope="module")
-def exported(tuned: User, tmp_path_factory: pytest.TempPathFactory) -> autotune.Exported:
-    return autotune.open_job("last", tuned.root).export(tmp_path_factory.mktemp("exported"), source=True)
+def exported(tuned: User, made_once: MadeOnce) -> autotune.Exported:
+    def make(folder: Path) -> None:
+        autotune.open_job("last", tuned.root).export(folder, source=True)
+
+    return autotune.Exported.open(made_once("exported", make))
 
 
 class TestAnExportedModel:

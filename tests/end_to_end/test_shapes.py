@@ -18,7 +18,7 @@ import autotune
 from autotune.errors import BadInput
 from autotune.storage.job_files import read_confirmation, read_spec
 
-from .conftest import User
+from .conftest import MadeOnce, User
 
 SETTINGS = '[machine]\nlock_dir = "{root}/locks"\n[export]\nrepeats = 1\ncontenders = 1\n'
 
@@ -53,16 +53,18 @@ def inputs(batch: int) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def several(tmp_path_factory: pytest.TempPathFactory) -> User:
+def several(made_once: MadeOnce) -> User:
     """A workspace with a tuned job for batches of 1 and 4, exported to `lib`."""
-    root = tmp_path_factory.mktemp("several")
-    (root / "autotune.toml").write_text(SETTINGS.format(root=root))
-    user = User(root)
-    words = ("--dim", "batch=1,4", "--trials", 6, "--trials-per-round", 2)
-    user.ok("submit", write_model(root / "net.onnx"), *words)
-    user.ok("daemon", "run", "--drain")
-    user.ok("export", "last", "-o", root / "lib")
-    return user
+
+    def make(root: Path) -> None:
+        (root / "autotune.toml").write_text(SETTINGS.format(root=root))
+        user = User(root)
+        words = ("--dim", "batch=1,4", "--trials", 6, "--trials-per-round", 2)
+        user.ok("submit", write_model(root / "net.onnx"), *words)
+        user.ok("daemon", "run", "--drain")
+        user.ok("export", "last", "-o", root / "lib")
+
+    return User(made_once("several", make))
 
 
 @pytest.fixture

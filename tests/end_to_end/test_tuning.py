@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from .conftest import User
 
 
 def test_a_drained_queue_has_spent_the_budget_exactly(tuned):
@@ -97,13 +100,9 @@ numpy.testing.assert_allclose(ours, session.run(None, {{"input": x}})[0], rtol=1
 
     def test_refuses_a_model_that_computes_something_else(self, tuned, tmp_path):
         """With no tolerance at all, rounding alone is a difference; nothing is handed over then."""
-        config = tuned.root / "autotune.toml"
-        before = config.read_text()
-        config.write_text(before + "tolerance = 1e-12\n")  # the last section of the file is [export]
-        try:
-            done = tuned.run("export", "last", "--output", tmp_path / "out")
-        finally:
-            config.write_text(before)
+        strict = User(shutil.copytree(tuned.root, tmp_path / "workspace"))
+        strict.settle("tolerance = 1e-12\n")  # the last section of the file is [export]
+        done = strict.run("export", "last", "--output", tmp_path / "out")
         assert done.returncode == 1
         assert "largest relative error" in done.stderr
         assert len(done.stderr.splitlines()) == 1

@@ -19,17 +19,16 @@ from autotune.commands.job_status import JobStatus, snapshot
 from autotune.storage.paths import Workspace
 from autotune.tvm_backend.linker import find_linker
 
+from ..end_to_end.conftest import MadeOnce
 from .conftest import User, make_user
 
 BUDGET = ("--trials", 4, "--trials-per-round", 4)
 
 
 @pytest.fixture(scope="session")
-def submitted(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Path:
+def submitted(made_once: MadeOnce, models: Path) -> Path:
     """A workspace with one job, to be copied."""
-    user = make_user(tmp_path_factory.mktemp("submitted"))
-    user.ok("submit", models / "mlp.onnx", *BUDGET)
-    return user.root
+    return made_once("submitted", lambda folder: make_user(folder).ok("submit", models / "mlp.onnx", *BUDGET))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from autotune import strategies
 from autotune.errors import WorkerError
 from autotune.storage.formats import Candidate, Trial
 from autotune.strategies import samplers
-from autotune.tvm_backend.kernels.row_vectors import record_to_compile
+from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
 from autotune.tvm_backend.search import propose
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
 from autotune.tvm_backend.search.knobs import Knobs
@@ -85,10 +85,12 @@ def _database(programs: Iterable[Any], best: Mapping[str, Trial], target: Any) -
 
     database = MemoryDatabase()
     for program in programs:
-        trial = best.get(task_hash(program)) or _default_trial(program, target)
+        known = best.get(task_hash(program))
+        trial = known or _default_trial(program, target)
         if trial is not None:
             workload = database.commit_workload(program)
-            database.commit_tuning_record(record_to_compile(trial, workload, target))
+            record = record_to_compile(trial, workload, target)
+            database.commit_tuning_record(record if known else without_guarded_vectors(record, workload, target))
     return database
 
 

@@ -4,6 +4,9 @@ MetaSchedule fuses the innermost loops of a block to one vector loop of at most 
 such as four pixels of sixteen channels, an operand that is the same for a whole row becomes a gather of single
 elements. LLVM takes seconds to compile that, and seldom finds the vectors again. So the loop is split before it is
 compiled, into vectors of one row each. The result is the same bit for bit.
+
+Where such a loop does not end with the tensor, each of its elements is computed under a condition, one after the other.
+LLVM makes better vectors of a plain loop over a row.
 """
 
 from __future__ import annotations
@@ -25,8 +28,36 @@ def record_to_compile(item: Candidate | Trial, workload: Any, target: Any) -> An
     record = tuning_record(item, workload, target)
     if str(target.kind) != "llvm" or not _fuses_vectors(item.trace):
         return record
-    schedule = _with_row_vectors(record.trace, workload.mod, target)
+    schedule = _postprocessed(record.trace, workload.mod, target)
     return record if schedule is None else type(record)(schedule.trace, workload, record.run_secs, target, None)
+
+
+def without_guarded_vectors(record: Any, workload: Any, target: Any) -> Any:
+    """Return a tuning record; without its vector loops if all of them compute elements under a condition.
+
+    Args:
+        record: What `record_to_compile` returned, for a CPU.
+        workload: The workload.
+        target: The target.
+    """
+    scheduled = record.as_measure_candidate().sch
+    loops = {loop for block in _blocks(scheduled, scheduled.get_sblock("root")) for loop in _vectors(scheduled, block)}
+    if not loops or not all(map(_is_guarded, loops)):
+        return record
+    schedule = _postprocessed(record.trace, workload.mod, target, vectorize=False)
+    return record if schedule is None else type(record)(schedule.trace, workload, record.run_secs, target, None)
+
+
+def _vectors(schedule: Any, block: Any) -> list[Any]:
+    """Return the vector loops around a block."""
+    return [loop for loop in map(schedule.get, schedule.get_loops(block)) if _is_vectorized(loop)]
+
+
+def _is_guarded(loop: Any) -> bool:
+    """Whether the block in a loop has a condition."""
+    from tvm.tirx import IntImm
+
+    return not isinstance(_realize(loop).predicate, IntImm)
 
 
 def _fuses_vectors(trace: Any) -> bool:
@@ -34,15 +65,18 @@ def _fuses_vectors(trace: Any) -> bool:
     return any(kind == "Vectorize" and loops[0] in fused for kind, loops, _, _ in trace[0])
 
 
-def _with_row_vectors(trace: Any, program: Any, target: Any) -> Any | None:
+def _postprocessed(trace: Any, program: Any, target: Any, *, vectorize: bool = True) -> Any | None:
     """Postprocess a schedule anew, and split its vector loops in between; None if it cannot be postprocessed.
 
-    They are split before the initialization of reductions is moved into blocks of its own. Later TVM would refuse it.
+    Without `vectorize` it gets no vector loops. They are split before the initialization of reductions is moved into
+    blocks of its own. Later TVM would refuse it.
     """
     from tvm.s_tir import Schedule, meta_schedule
 
     schedule = Schedule(program)
     trace.apply_to_schedule(schedule, remove_postproc=True)
+    if not vectorize:
+        schedule.unannotate(schedule.get_sblock("root"), "meta_schedule.vectorize")
     schedule.enter_postproc()
     for step in tune_context(program, target).space_generator.postprocs:
         if not step.apply(schedule):
@@ -85,11 +119,15 @@ def _is_vectorized(loop: Any) -> bool:
 
 def _row(loop: Any) -> int:
     """Return the extent of the innermost of the loops that were fused to a loop; 0 if nothing was fused."""
-    realize = loop
-    while hasattr(realize, "body"):
-        realize = realize.body
-    moduli = (_moduli(value, loop.loop_var) for value in realize.iter_values)
+    moduli = (_moduli(value, loop.loop_var) for value in _realize(loop).iter_values)
     return min((modulus for found in moduli for modulus in found), default=0)
+
+
+def _realize(loop: Any) -> Any:
+    """Return the block in a loop."""
+    while hasattr(loop, "body"):
+        loop = loop.body
+    return loop
 
 
 def _moduli(expr: Any, variable: Any) -> Iterator[int]:

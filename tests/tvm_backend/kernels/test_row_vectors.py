@@ -11,7 +11,7 @@ from tvm import te
 from tvm.s_tir.meta_schedule.database import Workload
 
 from autotune.tvm_backend.kernels.build import build_library
-from autotune.tvm_backend.kernels.row_vectors import record_to_compile
+from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
 from autotune.tvm_backend.search.propose import Request
 from autotune.tvm_backend.search.space import tuning_record
@@ -68,3 +68,25 @@ def test_the_result_is_the_same_bit_for_bit(candidates, product, target, tmp_pat
             results.append(out.numpy())
         assert np.array_equal(*results)
         np.testing.assert_allclose(results[0], arrays[0] @ arrays[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("columns", "vectors"), ((6625, False), (6656, True)))
+def test_only_vectors_that_end_with_the_tensor_are_kept(target, tmp_path, columns, vectors):
+    """MetaSchedule's own schedule of an addition has vectors of 64 elements, whatever the number of columns."""
+    left = te.placeholder((1, 5, columns), name="left")
+    right = te.placeholder((columns,), name="right")
+    out = te.compute((1, 5, columns), lambda i, j, k: left[i, j, k] + right[k], name="out")
+    program = te.create_prim_func([left, right, out]).with_attr({"global_symbol": "main", "tirx.noalias": True})
+    module = tvm.IRModule({"main": program})
+    some = EvolutionParameters(population=8, generations=0, init_unmeasured=1, mutation_probability=0.0)
+    (item,) = propose_without_knobs(module, target, Request((), (), 1, None, 1), some).candidates
+    workload = Workload(module)
+    record = without_guarded_vectors(record_to_compile(item, workload, target), workload, target)
+    scheduled = record.as_measure_candidate().sch.mod
+    assert ("T.vectorized" in scheduled.script()) == vectors
+    assert "T.parallel" in scheduled.script()
+    build_library(scheduled, target, tmp_path / "kernel.so")
+    arrays = [np.random.default_rng(3).random(shape, np.float32) for shape in ((1, 5, columns), (columns,))]
+    result = tvm.runtime.tensor(np.zeros((1, 5, columns), np.float32))
+    tvm.runtime.load_module(str(tmp_path / "kernel.so"))["main"](*map(tvm.runtime.tensor, arrays), result)
+    assert np.array_equal(result.numpy(), arrays[0] + arrays[1])
