@@ -81,11 +81,12 @@ def tune(models: Sequence[Path], options: argparse.Namespace) -> None:
     """Tune and export what is missing, as users do."""
     command = [sys.executable, "-m", "autotune", "--workspace", str(options.folder)]
     options.folder.mkdir(parents=True, exist_ok=True)
-    for model in models:
-        subprocess.run([*command, "submit", str(model), "--trials", str(options.trials)], check=True)
-    subprocess.run([*command, "daemon", "run", "--drain"], check=True)
-    for model in models:
-        subprocess.run([*command, "export", model.stem, "--output", str(exported(options.folder, model))], check=True)
+    words = [["submit", str(model), "--trials", str(options.trials)] for model in models]
+    words += [["daemon", "run", "--drain"]]
+    words += [["export", model.stem, "--output", str(exported(options.folder, model))] for model in models]
+    for each in words:
+        if status := subprocess.run([*command, *each]).returncode:
+            sys.exit(status)  # the command has said why
 
 
 def compared(folder: Path, options: argparse.Namespace) -> tuple[str, dict[str, Any], dict[str, RuntimeTimes]] | None:
