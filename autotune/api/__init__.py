@@ -8,7 +8,7 @@
     model = job.export("out/").load()
     y = model(x)                                     # NumPy in, NumPy out
 
-    autotune.tune("model.onnx", trials=400).export("out/")     # needs no daemon: runs the queue itself
+`autotune.tune` does the first two steps without a daemon: it runs the queue itself.
 
 Importing this package loads neither TVM nor NumPy. Every error is an `AutotuneError` with a message of one line.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from autotune.commands.submit import submit as submit_job
 from autotune.config import load_config
 from autotune.errors import BadInput, TimedOut
 from autotune.storage.formats import Constant, InputSpec
+from autotune.storage.scratch import scratch_folder
 
 _POLL_S = 0.2
 
@@ -169,7 +169,7 @@ def _file(model: str | Path | Any) -> Iterator[Path]:
     if isinstance(model, (str, Path)):
         yield Path(model)
         return
-    with tempfile.TemporaryDirectory(prefix="autotune-model-") as folder:
+    with scratch_folder("model") as folder:
         yield _written(model, Path(folder))
 
 

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.commands.jobs import open_workspace
 from autotune.errors import one_line, printable
 from autotune.storage.paths import Workspace
 
@@ -28,6 +27,8 @@ def workspace_of(context: typer.Context) -> Workspace:
     Raises:
         BadInput: It is not a folder.
     """
+    from autotune.commands.jobs import open_workspace  # here, because every command loads this module
+
     root: Workspace = context.obj
     return open_workspace(root.root)
 

@@ -1,4 +1,4 @@
-"""Delete what killed processes left in a workspace: temporary files, and jobs half written or half removed."""
+"""Delete what killed processes left: temporary files and folders, and jobs half written or half removed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from pathlib import Path
 from autotune.storage.atomic import LEFTOVER_AGE_S, TEMPORARY_PREFIX, remove_temporaries
 from autotune.storage.identity import runs
 from autotune.storage.paths import Workspace
+from autotune.storage.scratch import remove_old_scratch
 
 _LOG = logging.getLogger("autotune.daemon")
 
 
 def delete_leftovers(workspace: Workspace, lock_folder: Path) -> list[Path]:
-    """Delete leftovers that are over an hour old, and return their paths. What cannot be deleted stays."""
+    """Delete leftovers, and return their paths. What cannot be deleted stays.
+
+    Those in the workspace are over an hour old. Temporary folders outside of it have not changed for a day.
+    """
     return [path for found in leftovers(workspace, lock_folder) for path in found]
 
 
@@ -31,6 +35,7 @@ def leftovers(workspace: Workspace, lock_folder: Path) -> Iterator[list[Path]]:
             if abandoned(folder):
                 shutil.rmtree(folder)
                 yield _noted([folder])
+    yield _noted(remove_old_scratch())
 
 
 def _noted(deleted: list[Path]) -> list[Path]:

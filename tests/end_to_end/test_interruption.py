@@ -43,6 +43,7 @@ def gone(root: Path, within: float) -> bool:
     return not processes_of(root)
 
 
+@pytest.mark.slow
 def test_killed_at_random_it_ends_with_every_trial_once(user, models):
     seed = random.SystemRandom().randrange(10**6)
     moments = random.Random(seed)

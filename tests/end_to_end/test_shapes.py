@@ -156,6 +156,7 @@ def test_a_dry_run_shows_the_tasks_of_all(several: User) -> None:
     assert refused.returncode == 2 and "17 combinations of shapes; a job takes 16 at most" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_level_is_met_when_every_entry_is_as_fast(several: User) -> None:
     words = ("--dim", "batch=1,4", "--stop-at", "1s", "--name", "fast", "--quiet")
     several.ok("submit", several.root / "net.onnx", *words)

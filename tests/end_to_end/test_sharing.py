@@ -67,6 +67,7 @@ def test_two_daemons_share_the_cpus_and_both_end(tmp_path, models, record):
     assert [(a, b) for a, b in together(record) if set(a.cpus) & set(b.cpus)] == []
 
 
+@pytest.mark.slow
 def test_builds_go_on_beside_measurements_that_have_cpus_of_their_own(user, models, record, tmp_path):
     settle(user, tmp_path / "locks", "measure_cpus = 1\n")
     user.ok("submit", models / "tiny_cnn.onnx", "--trials", 12, "--trials-per-round", 4)

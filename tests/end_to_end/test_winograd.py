@@ -15,6 +15,7 @@ def model(convolution, tmp_path):
     return convolution(tmp_path / "layer.onnx", (1, 32, 24, 24), 32, tail=True)
 
 
+@pytest.mark.slow
 def test_it_is_tuned_verified_and_handed_over(user, model, tmp_path):
     user.ok("submit", model, "--trials", 4, "--trials-per-round", 4)
     user.ok("daemon", "run", "--drain")

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from autotune.errors import MachineProblem
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.cuda import places
 from autotune.tvm_backend.linker import find_linker
 
@@ -85,7 +85,7 @@ def _load_placeholder() -> None:
     linker = find_linker()
     if linker is None:
         raise MachineProblem("no linker in PATH; install binutils or gcc")
-    with tempfile.TemporaryDirectory(prefix="autotune-driver-") as name:
+    with scratch_folder("driver") as name:
         folder = Path(name)
         (folder / "empty").write_bytes(b"\0")
         commands = _placeholder_commands(linker, folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from autotune.errors import BoardProblem, WorkerError
 from autotune.machine import boards
 from autotune.machine.boards import Lent
 from autotune.processes.isolate import isolated
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.export import compare, timed_process
 from autotune.tvm_backend.export.runtime_comparison import RuntimeTimes
 from autotune.tvm_backend.kernels.run_board import close_session, open_session
@@ -57,7 +57,7 @@ class BoardComparison:
         """
         times = {name: RuntimeTimes() for name in self.libraries}
         each = -(-self.timings // _PROCESSES)
-        with tempfile.TemporaryDirectory(prefix="autotune-board-") as folder:
+        with scratch_folder("board") as folder:
             outputs = Path(folder) / "outputs.npz"
             for _ in range(_PROCESSES):
                 for name, library in self.libraries.items():

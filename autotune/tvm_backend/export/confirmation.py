@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from autotune.storage.formats import Entry, JobSpec
 from autotune.storage.job_files import check_model
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.export import inputs, retiming
 from autotune.tvm_backend.export.files import LIBRARY
 from autotune.tvm_backend.export.job_model import JobModel
@@ -38,7 +38,7 @@ def time_library(workspace: Workspace, paths: JobPaths, spec: JobSpec, threads: 
     """
     check_model(paths, spec)
     best = {hash: trials[0] for hash, trials in retiming.fastest_trials(workspace, spec, 1).items()}
-    with tempfile.TemporaryDirectory(prefix="autotune-confirm-") as folder:
+    with scratch_folder("confirm") as folder:
         library = Path(folder) / LIBRARY
         JobModel.read(paths, spec).compile_tuned(best, library)
         pairs = zip(submitted(paths, spec), spec.all_entries, strict=True)

@@ -19,6 +19,7 @@ from autotune.storage.atomic import make_folders, publish_bytes, publish_file, p
 from autotune.storage.formats import Entry, InputSpec, JobSpec, Trial
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import compare, cpp_program, reporting, retiming, script
 from autotune.tvm_backend.export.board_comparison import BoardComparison
@@ -85,7 +86,7 @@ def run(request: ExportRequest, progress: StepReporter) -> ExportAnswer:
 
 def _export(export: _Export, progress: StepReporter) -> dict[str, Any]:
     found = retiming.fastest_trials(export.workspace, export.spec, export.request.contenders)
-    with tempfile.TemporaryDirectory(prefix="autotune-export-") as folder:
+    with scratch_folder("export") as folder:
         with _one_cpu(export, progress):
             progress("loading TVM")
             load_tvm(export.spec.target_kind)

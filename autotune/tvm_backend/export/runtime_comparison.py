@@ -11,7 +11,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import Any
 
 from autotune.errors import WorkerCrashed, WorkerError
 from autotune.storage.formats import Constant, InputSpec
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.export import compare, timed_process
 from autotune.tvm_backend.export.kernel_times import KernelTime
 
@@ -91,7 +91,7 @@ class RuntimeComparison:
         self._names = [item.name for item in inputs]
         self._arrays = arrays
         self._threads = threads
-        self._folder = tempfile.TemporaryDirectory(prefix="autotune-comparison-")
+        self._folder = scratch_folder("comparison")
         self._inputs = Path(self._folder.name) / "inputs.npz"
 
     def __enter__(self) -> RuntimeComparison:

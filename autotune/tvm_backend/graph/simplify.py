@@ -5,13 +5,13 @@ ONNX Runtime's basic optimisations do the folding: they use standard operators o
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from autotune.errors import ModelError, one_line
 from autotune.storage.formats import InputSpec
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.graph.snapshot import is_large
 
 # What exporters write where a shape is open; constant, or dead, once it is not.
@@ -39,7 +39,7 @@ def simplify(proto: Any, inputs: Sequence[InputSpec]) -> Any:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    with tempfile.TemporaryDirectory(prefix="autotune-simplify-") as folder:
+    with scratch_folder("simplify") as folder:
         result = Path(folder) / "simplified.onnx"
         options.optimized_model_filepath = str(result)
         try:

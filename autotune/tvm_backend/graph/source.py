@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
@@ -11,6 +10,7 @@ from autotune.errors import ModelError
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import Constant, ShapeBinding
 from autotune.storage.paths import JobPaths
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.graph.model import Model, parse_file, read_model
 from autotune.tvm_backend.graph.pytorch.archive import is_archive
 from autotune.tvm_backend.graph.pytorch.program import import_program, write_fixed
@@ -65,7 +65,7 @@ class _ExportedProgram:
 
     def read(self, shapes: ShapeBinding, job: JobPaths | None, *, half: bool) -> Model:
         overrides = {item.name: item for item in shapes.inputs}
-        with tempfile.TemporaryDirectory(prefix="autotune-program-") as folder:
+        with scratch_folder("program") as folder:
             fixed = Path(folder) / "model.pt2" if job is None else job.program
             return import_program(fixed, write_fixed(self._path, overrides, shapes.dims, fixed), shown=self._path)
 

@@ -14,6 +14,7 @@ from typing import Any
 from autotune.errors import MachineProblem, WorkerError, disk_problem
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.storage.room import temporary_folder
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.kernels.build import linking
 
 _LIMIT_S = 60.0
@@ -80,7 +81,7 @@ def probe_folder() -> tempfile.TemporaryDirectory[str]:
     """
     folder = temporary_folder()
     try:
-        return tempfile.TemporaryDirectory(prefix="autotune-probe-", dir=folder)
+        return scratch_folder("probe", folder)
     except OSError as error:
         raise disk_problem("write to", error.filename or folder, error) from error
 

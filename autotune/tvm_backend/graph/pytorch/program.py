@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from autotune.errors import AutotuneError, ModelError, one_line
 from autotune.storage.formats import InputSpec
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.graph.model import Model
 from autotune.tvm_backend.graph.pytorch.archive import read_archive, write_archive
 from autotune.tvm_backend.graph.pytorch.checked import checked, fix_inputs, output_names
@@ -62,7 +62,7 @@ def load_program(path: Path) -> Any:
     """
     _check_torch(path)
     archive = read_archive(path)
-    with _as_model_error(path, "cannot be loaded"), tempfile.TemporaryDirectory(prefix="autotune-program-") as folder:
+    with _as_model_error(path, "cannot be loaded"), scratch_folder("program") as folder:
         copy = Path(folder) / "model.pt2"
         write_archive(archive, checked(path, archive.program, {}), copy)
         import torch
