@@ -6,10 +6,10 @@
     python scripts/onnx_operators.py --report         # what was found before
     python scripts/onnx_operators.py --report --before build/operators-before.jsonl
 
-A test is a model of one operator, inputs and expected outputs (`onnx.backend.test`). It goes through the importer that
-`submit` uses and is compiled without schedules. One that fails is tried again with the inputs that set a shape or an
-axis given as constants, as `submit --value` does; it counts apart. Tests of the functions that an operator is defined
-by ("_expanded") are left out. Results are kept in a file, and a test that has one is not run again.
+A test is a model of one operator, inputs and expected outputs (`onnx.backend.test`). It is imported as `submit` does
+it, and compiled as `export` does it without trials. A test that fails is tried again with the inputs that set a shape
+or an axis given as constants, as `submit --value` does; it counts apart. Tests of the functions that an operator is
+defined by ("_expanded") are left out. Results are kept in a file, and a test that has one is not run again.
 """
 
 from __future__ import annotations
@@ -152,7 +152,6 @@ def check(case: Any, given: tuple[str, ...]) -> str:
     import tvm
     from tvm import relax
 
-    from autotune.tvm_backend.export.compile import compile_untuned
     from autotune.tvm_backend.graph.model import read_model
 
     if any(isinstance(value, (list, dict, tuple)) or value is None for part in case.data_sets[0] for value in part):
@@ -166,8 +165,7 @@ def check(case: Any, given: tuple[str, ...]) -> str:
         path = Path(folder) / "model.onnx"
         onnx.save(case.model, str(path))
         module = read_model(path, inputs, values=constants).module
-    target = tvm.target.Target({"kind": "llvm", "opt-level": 1, "jit": "orcjit", "num-cores": 1})
-    machine = relax.VirtualMachine(compile_untuned(module, target), tvm.cpu())
+    machine = relax.VirtualMachine(compiled(module), tvm.cpu())
     result = machine["main"](*(tvm.runtime.tensor(value) for value in arrays.values()))
     outputs = [result] if hasattr(result, "numpy") else list(result)
     for output, truth in zip((item.numpy() for item in outputs), expected, strict=True):
@@ -175,6 +173,18 @@ def check(case: Any, given: tuple[str, ...]) -> str:
             return f"gives {output.dtype} {output.shape}, not {truth.dtype} {truth.shape}"
         np.testing.assert_allclose(output, truth, rtol=case.rtol, atol=case.atol)
     return ""
+
+
+def compiled(module: Any) -> Any:
+    """Compile an imported model as `export` does when no task has a trial."""
+    from autotune.tvm_backend.export.compile import compile_tuned
+    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.search.tasks import extract_tasks
+    from autotune.tvm_backend.target import resolve_target, tvm_target
+
+    target = tvm_target(resolve_target("llvm", threads=1).description)
+    prepared = prepare(module, target)
+    return compile_tuned(prepared, [task.program for task in extract_tasks(prepared, target)], {}, target)
 
 
 def array(value: Any) -> Any:

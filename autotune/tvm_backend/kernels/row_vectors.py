@@ -41,7 +41,7 @@ def without_guarded_vectors(record: Any, workload: Any, target: Any) -> Any:
         target: The target.
     """
     scheduled = record.as_measure_candidate().sch
-    loops = {loop for block in _blocks(scheduled, scheduled.get_sblock("root")) for loop in _vectors(scheduled, block)}
+    loops = {loop for block in _blocks(scheduled, _root(scheduled)) for loop in _vectors(scheduled, block)}
     if not loops or not all(map(_is_guarded, loops)):
         return record
     schedule = _postprocessed(record.trace, workload.mod, target, vectorize=False)
@@ -76,7 +76,7 @@ def _postprocessed(trace: Any, program: Any, target: Any, *, vectorize: bool = T
     schedule = Schedule(program)
     trace.apply_to_schedule(schedule, remove_postproc=True)
     if not vectorize:
-        schedule.unannotate(schedule.get_sblock("root"), "meta_schedule.vectorize")
+        schedule.unannotate(_root(schedule), "meta_schedule.vectorize")
     schedule.enter_postproc()
     for step in tune_context(program, target).space_generator.postprocs:
         if not step.apply(schedule):
@@ -90,7 +90,7 @@ def _split(schedule: Any, lanes: int) -> Any:
     """Return a schedule in which every vector loop over rows of half a vector or more is a loop over vectors."""
     from tvm.s_tir import ScheduleError
 
-    for block in list(_blocks(schedule, schedule.get_sblock("root"))):
+    for block in list(_blocks(schedule, _root(schedule))):
         loop = next((loop for loop in schedule.get_loops(block)[::-1] if _is_vectorized(schedule.get(loop))), None)
         row = _row(schedule.get(loop)) if loop is not None else 0
         if not lanes // 2 <= row <= lanes:
@@ -103,6 +103,11 @@ def _split(schedule: Any, lanes: int) -> Any:
         except ScheduleError:
             schedule = before
     return schedule
+
+
+def _root(schedule: Any) -> Any:
+    """Return the outermost block, which kernels that TVM writes as a whole (`ScatterElements`) call by another name."""
+    return schedule.get_sblock(schedule.mod["main"].body.block.name_hint)
 
 
 def _blocks(schedule: Any, parent: Any) -> Iterator[Any]:

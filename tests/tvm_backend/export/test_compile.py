@@ -39,3 +39,29 @@ def test_a_program_of_very_many_tensors_stays_as_it_is(target, as_program):
     parts = [te.placeholder((64,), name=f"a{index}") for index in range(64)]
     joined = te.compute((64,), lambda i: reduce(add, [part[i] for part in parts]), name="b")
     assert compiling._default_trial(as_program(*parts, joined), target) is None
+
+
+def test_a_kernel_that_tvm_writes_as_a_whole_is_compiled(target):
+    """Its outermost block is not called root, as those of tensor expressions are."""
+    import tvm
+    from tvm import relax
+
+    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.search.tasks import extract_tasks
+
+    builder = relax.BlockBuilder()
+    data, updates = (relax.Var(name, relax.TensorType((4, width), "float32")) for name, width in (("x", 65), ("u", 3)))
+    indices = relax.Var("i", relax.TensorType((4, 3), "int64"))
+    with builder.function("main", [data, indices, updates]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.scatter_elements(data, indices, updates, 1))
+        builder.emit_func_output(result)
+    prepared = prepare(builder.get(), target)
+    programs = [task.program for task in extract_tasks(prepared, target)]
+    compiled = relax.VirtualMachine(compiling.compile_tuned(prepared, programs, {}, target), tvm.cpu())
+    zeros, ones = np.zeros((4, 65), np.float32), np.ones((4, 3), np.float32)
+    columns = np.array([[0, 5, 64]] * 4)
+    found = compiled["main"](*map(tvm.runtime.tensor, (zeros, columns, ones))).numpy()
+    expected = zeros.copy()
+    np.put_along_axis(expected, columns, ones, axis=1)
+    assert np.array_equal(found, expected)
