@@ -281,8 +281,9 @@ def _compare(export: _Export, entry: Entry, inputs: VerificationInputs, tuned: P
     with RuntimeComparison(runtimes, entry.inputs, inputs.arrays, export.request.threads) as comparison:
         ours, theirs = (comparison.outputs(name) for name in ("tuned_ms", reference))
         error, moves = _verify(export, entry, inputs, ours, theirs)
-        times, outputs = comparison.time(export.request.turns), _outputs(model, ours)
-        return Comparison(error, times, comparison.kernels("tuned_ms"), outputs, inputs.rows, model.runtime, moves)
+        times = comparison.time(export.request.turns, pair=("tuned_ms", reference))
+        kernels, outputs = comparison.kernels("tuned_ms"), _outputs(model, ours)
+        return Comparison(error, times, kernels, outputs, inputs.rows, model.runtime, moves)
 
 
 def _compare_on_board(

@@ -7,6 +7,7 @@ the spinning threads or the memory of another, and an exported library is timed 
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -25,6 +26,9 @@ from autotune.tvm_backend.export.kernel_times import KernelTime
 
 TIMINGS = 4  # in one process
 _LONG_S = 60.0  # no further turn begins after so many seconds
+_MOST_TURNS = 15  # of two runtimes whose ratio is uncertain
+_UNCERTAIN = 1.05  # the upper end of a ratio's interval divided by the lower, above which it is uncertain
+_CONFIDENCE = 0.9
 _MESSAGE_LENGTH = 300  # characters of an error message that are kept
 
 
@@ -112,12 +116,14 @@ class RuntimeComparison:
         self._ask(name, 0, path)
         return timed_process.load(path)
 
-    def time(self, timings: int) -> dict[str, RuntimeTimes]:
+    def time(self, timings: int, pair: tuple[str, str] | None = None) -> dict[str, RuntimeTimes]:
         """Time all runtimes.
 
         Args:
             timings: How many timings each runtime gets at least. A process makes up to four of them. They are fewer if
                 the first turns take a minute.
+            pair: Two runtimes that get further turns after the first five, 15 in all, as long as the median of their
+                ratio is uncertain by more than 5% and the minute is not over.
 
         Returns:
             The times by the name of the runtime.
@@ -126,17 +132,24 @@ class RuntimeComparison:
             WorkerError: A runtime cannot run the model.
             WorkerCrashed: A process died.
         """
-        times, begun = {name: RuntimeTimes() for name in self._runtimes}, time.monotonic()
-        for turn in range(max(1, -(-timings // TIMINGS))):
-            if turn and time.monotonic() - begun > _LONG_S:
+        times, ends = {name: RuntimeTimes() for name in self._runtimes}, time.monotonic() + _LONG_S
+        names, turns = list(times), max(1, -(-timings // TIMINGS))
+        for turn in range(max(turns, _MOST_TURNS) if pair else turns):
+            if turn and time.monotonic() > ends:
                 break
-            names = list(times)
-            for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                answer = self._ask(name, min(timings, TIMINGS), None)
-                times[name].turns_ms.append(statistics.median(answer["ms"]))
-                times[name].loads_ms.append(answer["load_ms"])
-                times[name].memory.append(answer["memory"])
+            if pair and turn >= turns:
+                if not _is_uncertain(ratios(times[pair[0]], times[pair[1]])):
+                    break
+                names = list(pair)
+            self._turn(names[:: -1 if turn % 2 else 1], min(timings, TIMINGS), times)
         return times
+
+    def _turn(self, names: Sequence[str], timings: int, times: Mapping[str, RuntimeTimes]) -> None:
+        for name in names:
+            answer = self._ask(name, timings, None)
+            times[name].turns_ms.append(statistics.median(answer["ms"]))
+            times[name].loads_ms.append(answer["load_ms"])
+            times[name].memory.append(answer["memory"])
 
     def kernels(self, name: str) -> list[KernelTime]:
         """Time the kernels of a library in a process of its own, the one that takes most first.
@@ -189,3 +202,19 @@ def ratios(ours: RuntimeTimes, other: RuntimeTimes) -> list[float]:
     Both times of a turn are taken one right after the other, so a machine that is slow for a while slows both.
     """
     return [mine / theirs for mine, theirs in zip(ours.turns_ms, other.turns_ms, strict=True)]
+
+
+def _is_uncertain(values: Sequence[float]) -> bool:
+    """Whether the interval that holds the median with a confidence of 90% is wider than 5%.
+
+    Its ends are the k-th smallest and the k-th largest value, for the largest k that the binomial distribution allows
+    (the sign test's interval). Fewer than five values have no such interval: who asks for so few wants no more.
+    """
+    count, left_out, outside = len(values), 0, 0.5 ** len(values)
+    if 2 * outside > 1 - _CONFIDENCE:
+        return False
+    while 2 * (outside + math.comb(count, left_out + 1) * 0.5**count) <= 1 - _CONFIDENCE:
+        left_out += 1
+        outside += math.comb(count, left_out) * 0.5**count
+    ordered = sorted(values)
+    return ordered[-1 - left_out] > _UNCERTAIN * ordered[left_out]

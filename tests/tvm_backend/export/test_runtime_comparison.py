@@ -70,6 +70,47 @@ def test_no_turn_begins_after_slow_ones(comparison, monkeypatch):
     assert [len(item.turns_ms) for item in times.values()] == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("theirs_ms", "turns"),
+    (([2.0], 5), ([2.0, 4.0], 15), ([2.0, 2.0, 2.0, 2.0, 4.0, 2.0, 2.0, 2.0, 2.0], 8)),
+    ids=("steady", "unsteady", "disturbed once"),
+)
+def test_two_runtimes_get_further_turns_while_their_ratio_is_uncertain(comparison, monkeypatch, theirs_ms, turns):
+    """Of five ratios all count; of eight the smallest and the largest are left out."""
+    asked = []
+
+    def answer(name, *_):
+        asked.append(name)
+        theirs = theirs_ms[(asked.count("theirs") - 1) % len(theirs_ms)]
+        return {"ms": [theirs if name == "theirs" else 1.0], "load_ms": 1.0, "memory": 1}
+
+    monkeypatch.setattr(runtime_comparison, "_answer", answer)
+    times = comparison.time(5 * runtime_comparison.TIMINGS, pair=("ours", "theirs"))
+    assert [len(item.turns_ms) for item in times.values()] == [turns, turns]
+
+
+def test_runtimes_outside_of_the_pair_get_no_further_turns(library, monkeypatch):
+    asked = []
+
+    def answer(name, *_):
+        asked.append(name)
+        return {"ms": [float(len(asked))], "load_ms": 1.0, "memory": 1}
+
+    monkeypatch.setattr(runtime_comparison, "_answer", answer)
+    three = {name: Runtime("library", library) for name in ("slow", "ours", "theirs")}
+    with RuntimeComparison(three, INPUTS, draw(INPUTS, 1), threads=1) as made:
+        made.time(5 * runtime_comparison.TIMINGS, pair=("ours", "theirs"))
+    assert asked[:6] == ["slow", "ours", "theirs", "theirs", "ours", "slow"]
+    assert asked[15:] and "slow" not in asked[15:]
+
+
+def test_fewer_than_five_turns_are_not_made_more(comparison, monkeypatch):
+    monkeypatch.setattr(runtime_comparison, "_answer", lambda *_: {"ms": [next(ms)], "load_ms": 1.0, "memory": 1})
+    ms = iter(range(1, 100))
+    times = comparison.time(2 * runtime_comparison.TIMINGS, pair=("ours", "theirs"))
+    assert [len(item.turns_ms) for item in times.values()] == [2, 2]
+
+
 def test_the_memory_is_that_of_the_model_and_not_that_of_the_runtime(tmp_path):
     """A model with 40 MB of weights takes them, and less than the 100 MB and more that importing takes."""
     name = tmp_path / "big.onnx"
