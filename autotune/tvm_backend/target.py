@@ -20,6 +20,7 @@ from autotune.tvm_backend.load import TESTED, load_intrinsics
 
 _DIGEST = re.compile(r"-[0-9a-f]{10}$")
 _WAY_OUT = " continue there, or run: autotune retry JOB --here"
+_LISTS = ("keys", "libs", "mattr")  # options of a target that have several values
 DEFAULT_CUDA_ARCH = "sm_80"
 # With the suffix TVM takes the architecture for one without tensor cores, and nothing that it generates needs it.
 _ARCH_VARIANT = re.compile(r"(sm_\d+)[af]")
@@ -67,8 +68,8 @@ def resolve_target(text: str, threads: int, board: str = "") -> ResolvedTarget:
     """Complete a target with the properties of this machine.
 
     Args:
-        text: `llvm`, `cuda`, `simulated` or a JSON object with such a kind. A simulated target may have the settings
-            of a section [devices.NAME], except `kind` and `trials`.
+        text: `llvm`, `cuda`, `simulated`, such a kind with options (`llvm -mcpu=znver3`), or a JSON object. A simulated
+            target may have the settings of a section [devices.NAME], except `kind` and `trials`.
         threads: CPU threads that a compiled model will use.
         board: The key of the boards that the target is for. Nothing of this machine completes it.
 
@@ -124,12 +125,23 @@ def _check_board(text: str, given: dict[str, Any]) -> None:
 
 def _parse(text: str) -> dict[str, Any]:
     if not text.lstrip().startswith("{"):
-        return {"kind": text}
+        kind, *options = text.split() or [""]
+        return {"kind": kind, **dict(_option(text, option) for option in options)}
     try:
         parsed = json.loads(text)
     except json.JSONDecodeError as error:
         raise BadTarget(f"target {text!r} is not valid JSON: {error}") from error
     return dict(parsed)
+
+
+def _option(text: str, option: str) -> tuple[str, Any]:
+    """Read an option as TVM's earlier versions wrote them: `-mcpu=znver3`."""
+    name, equals, value = option.removeprefix("-").partition("=")
+    if not (option.startswith("-") and name and equals):
+        raise BadTarget(f"target {text!r}: {option!r} is no option such as -mcpu=znver3; or give a JSON object")
+    if name in _LISTS:
+        return name, value.split(",")
+    return name, int(value) if value.isdecimal() else value
 
 
 def _cpu(given: dict[str, Any], threads: int) -> dict[str, Any]:

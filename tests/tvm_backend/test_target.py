@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import pytest
 
-from autotune.errors import MachineProblem
+from autotune.errors import BadTarget, MachineProblem
 from autotune.machine.gpus import CudaDevice
 from autotune.tvm_backend import target as module
-from autotune.tvm_backend.target import check_here, device_kind, vector_registers
+from autotune.tvm_backend.target import check_here, device_kind, resolve_target, vector_registers
 
 X86 = [("nehalem", (4, 16)), ("znver3", (8, 16)), ("skylake-avx512", (16, 32))]
 TARGETS = [({"kind": "llvm", "mcpu": mcpu}, found) for mcpu, found in X86] + [
@@ -24,6 +24,25 @@ def test_vector_registers_are_those_of_the_instruction_set(description, found):
     import tvm
 
     assert vector_registers(tvm.target.Target(description)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    (
+        ("llvm -mcpu=znver3", {"mcpu": "znver3"}),
+        ("llvm -mattr=+avx2,+fma -num-cores=3", {"mattr": ["+avx2", "+fma"], "num-cores": 3}),
+    ),
+)
+def test_options_may_follow_the_kind(text, asked):
+    found = resolve_target(text, threads=2).description
+    assert {**found, **asked} == found
+    assert resolve_target(json.dumps({"kind": "llvm", **asked}), threads=2).description == found
+
+
+@pytest.mark.parametrize("text", ("llvm znver3", "llvm -mcpu", "llvm -=3"))
+def test_what_is_no_option_is_refused_by_name(text):
+    with pytest.raises(BadTarget, match=f"{text.split()[1]}' is no option such as -mcpu=znver3"):
+        resolve_target(text, threads=1)
 
 
 class TestAnotherMachine:
