@@ -239,7 +239,7 @@ class ExportSettings:
     contenders: Annotated[
         int,
         whole_number(1, "How many of the best candidates of a task are timed again before one is chosen. 1: none is."),
-    ] = 3
+    ] = 8
     timeout_s: Annotated[float, at_least(0.1, "The time after which an export is killed, in seconds.")] = 3600.0
 
 
