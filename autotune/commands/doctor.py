@@ -23,6 +23,7 @@ from autotune.errors import AutotuneError, BoardProblem
 from autotune.machine import boards
 from autotune.machine.gpus import CudaDevice, cuda_devices
 from autotune.machine.hardware import cpu_model, lent_cpus
+from autotune.machine.nvml import GpuCounters
 from autotune.machine.platform import check_platform
 from autotune.machine.survey import Survey
 from autotune.storage import locks
@@ -190,7 +191,8 @@ def _gpu(target: dict[str, Any], gpu: CudaDevice) -> str:
 
     found = check_gpu(target, gpu)
     runs = f"runs what {found.compiler.tool} ({found.compiler.version}) compiles, {found.launch_us:.1f} us a launch"
-    return f"cuda:{gpu.index} {gpu.name} ({gpu.arch}) {runs}"
+    unseen = "" if GpuCounters.open(gpu.uuid) else "; NVML does not show it: other programs on it are not noticed"
+    return f"cuda:{gpu.index} {gpu.name} ({gpu.arch}) {runs}{unseen}"
 
 
 def _cuda_build(target: dict[str, Any]) -> str:

@@ -6,12 +6,14 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from autotune.errors import StorageError
 from autotune.machine import sentinel
 from autotune.machine.disturbance import Quiet, disturbance, slowed
 from autotune.machine.hardware import cpu_model
 from autotune.machine.load import Sample, sample, watched
+from autotune.machine.nvml import GpuCounters, GpuSample, gpu_disturbance
 from autotune.storage import formats
 from autotune.storage.formats import QuietTimes
 from autotune.storage.paths import Workspace
@@ -48,6 +50,34 @@ class Watch:
         return slowed(times, self.quiet), min(times)
 
 
+class Watching(Protocol):
+    """What looks for disturbances while a measurement is made."""
+
+    def end(self) -> tuple[str, float]:
+        """Return what `Watch.end` returns."""
+
+
+@dataclass
+class GpuWatcher:
+    """Watches the measurements that one process makes on a GPU, through NVML."""
+
+    counters: GpuCounters
+    _before: GpuSample | None = None
+    _highest_mhz: int = 0
+
+    def begin(self, *_: object) -> GpuWatcher:
+        """Read the GPU's state before a measurement."""
+        self._before = self.counters.sample()
+        return self
+
+    def end(self) -> tuple[str, float]:
+        """Return what disturbed the measurement, if anything did. There is no sentinel on a GPU."""
+        after = self.counters.sample()
+        before = self._before or after
+        self._highest_mhz = max(self._highest_mhz, before.mhz, after.mhz)
+        return gpu_disturbance(before, after, self._highest_mhz), 0.0
+
+
 @dataclass(frozen=True)
 class Guarded:
     """The result of a guarded measurement of a candidate.
@@ -67,7 +97,7 @@ class Guarded:
 
 @dataclass
 class Guard:
-    """Watches the measurements that one process makes on CPUs of its own.
+    """Watches the measurements that one process makes on a device of its own.
 
     Attributes:
         repeats: How often the measurement of a candidate is repeated at most.
@@ -79,7 +109,7 @@ class Guard:
     repeats: int
     limit_s: float
     pause: Callable[[float], None] = time.sleep
-    begin: Callable[[tuple[int, ...], Quiet], Watch] = field(default=Watch.begin)
+    begin: Callable[[tuple[int, ...], Quiet], Watching] = field(default=Watch.begin)
     _hopeless: int = 0
 
     def measure(self, once: Callable[[], list[float]]) -> Guarded:

@@ -9,14 +9,16 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from autotune.errors import DamagedFile
 from autotune.machine.disturbance import Quiet
+from autotune.machine.nvml import GpuCounters
 from autotune.processes.isolate import ItemResult, ResultKind, isolated
 from autotune.stages import reference, simulated
-from autotune.stages.guard import Guard, Guarded, load_quiet
+from autotune.stages.guard import GpuWatcher, Guard, Guarded, load_quiet
 from autotune.stages.on_board import BoardMeasurement
 from autotune.stages.progress import CandidateProgress, tracked, with_quarantine
 from autotune.stages.session import Session
@@ -170,11 +172,13 @@ def _answer(found: Guarded, checked: float) -> dict[str, Any]:
 
 
 def _guard(stage: Stage, quiet: Quiet) -> Guard | None:
-    """Return a guard against disturbances; None for a GPU or a board, since other work does not show on these CPUs."""
+    """Return a guard against disturbances; None for a board, and for a GPU that NVML does not show."""
     measure = stage.config.measure
-    if stage.spec.target_kind != "llvm" or stage.board is not None:
-        return None
-    return Guard(stage.cpus, quiet, measure.disturbed_again, measure.timeout_s / 2)
+    made = partial(Guard, stage.cpus, quiet, measure.disturbed_again, measure.timeout_s / 2)
+    if stage.gpu is not None:
+        counters = GpuCounters.open(stage.gpu.uuid)
+        return made(begin=GpuWatcher(counters).begin) if counters else None
+    return made() if stage.spec.target_kind == "llvm" and stage.board is None else None
 
 
 def _verify(verifier: Any, runner: Any, library: Path) -> float:
