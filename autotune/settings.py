@@ -192,7 +192,7 @@ class MeasureSettings:
     ] = 0
     disturbed_again: Annotated[
         int,
-        whole_number(0, "The number of times a measurement on the CPU is repeated when other programs disturbed it."),
+        whole_number(0, "The number of times a measurement is repeated when other programs disturbed it."),
     ] = 2
     gpu_spin_up_ms: Annotated[
         int,
@@ -241,6 +241,9 @@ class ExportSettings:
         whole_number(1, "How many of the best candidates of a task are timed again before one is chosen. 1: none is."),
     ] = 8
     timeout_s: Annotated[float, at_least(0.1, "The time after which an export is killed, in seconds.")] = 3600.0
+    cuda_graph: Annotated[
+        bool, text("Whether a library for CUDA launches its kernels together, as a CUDA graph, where it can.")
+    ] = True
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,7 @@ def _request(
         inputs=tuple(str(file.absolute()) for file in inputs),
         source=source,
         board=board,
+        cuda_graph=config.export.cuda_graph,
     )
 
 

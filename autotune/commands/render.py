@@ -288,7 +288,7 @@ def report(found: dict[str, Any], output: str) -> str:
     lines = [line for entry in entries for line in (entry["name"], *_latencies(entry))] or _latencies(found)
     moves = found.get("sensitivity")
     lines += [
-        f"verified: largest relative error {found['largest_relative_error']:.2g}, {found['threads']} threads each",
+        f"verified: largest relative error {found['largest_relative_error']:.2g}, {_compared_with(found)}",
         *([f"the model as submitted moves by {moves:.2g} with the last bit of its inputs"] if moves else []),
         *([_loading(found)] if "load_ms" in found else []),
         f"wrote {output}: model.so, report.json, run.py"
@@ -306,8 +306,13 @@ def _latencies(found: dict[str, Any]) -> list[str]:
         f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning",
         f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms   {_times(latency, 'untuned_ms')} as fast as untuned",
     ]
-    if f"{runtime}_ms" not in latency:
-        return [*ours, f"timed on a board; {title(runtime)} was not timed there"]
+    if latency.get("without_graph_ms") is not None:
+        ours.append(
+            f"{'no graph':>12}  {latency['without_graph_ms']:10.3f} ms   tuned, its kernels launched one by one"
+        )
+    if latency.get(f"{runtime}_ms") is None:
+        where = "a board" if found.get("board") else "the GPU"
+        return [*ours, f"timed on {where}; {title(runtime)} was not timed there"]
     reference_ms, (_, low, high) = latency[f"{runtime}_ms"], found[f"share_of_{runtime}"]
     share = f"{latency['tuned_ms'] / reference_ms:.2f} of it"
     spread = f"({low:.2f} to {high:.2f} in {found['processes']} processes of each)"
@@ -317,11 +322,22 @@ def _latencies(found: dict[str, Any]) -> list[str]:
     ]
 
 
+def _compared_with(found: dict[str, Any]) -> str:
+    if found["target"]["kind"] == "cuda":
+        return f"against {title(found.get('reference', 'onnxruntime'))} on the CPU"
+    return f"{found['threads']} threads each"
+
+
 def _loading(found: dict[str, Any]) -> str:
-    """Return the line about loading, memory and files; that of the model as submitted is in brackets."""
+    """Return the line about loading, memory and files; in brackets the model as submitted, if it was timed."""
     load, memory, size = found["load_ms"], found["memory_mb"], found["size_mb"]
     runtime = found.get("reference", "onnxruntime")
     model = size[_SUFFIXES.get(runtime, "onnx")]
+    if load[f"{runtime}_ms"] is None:
+        return (
+            f"first outputs after {load['tuned_ms']:.0f} ms, peak memory {memory['tuned_ms']:.0f} MB,"
+            f" model.so {size['model.so']:.1f} MB"
+        )
     return (
         f"first outputs after {load['tuned_ms']:.0f} ms ({load[f'{runtime}_ms']:.0f}), peak memory"
         f" {memory['tuned_ms']:.0f} MB ({memory[f'{runtime}_ms']:.0f}), model.so {size['model.so']:.1f} MB"

@@ -188,6 +188,7 @@ class ExportRequest:
         inputs: files with inputs to verify and to compare on, each for one set of shapes; others are drawn.
         source: whether to write the network as C++ source, too.
         board: the settings of the boards that the job is for; None for a device of this machine.
+        cuda_graph: whether a library for CUDA launches its kernels as a CUDA graph.
     """
 
     workspace: str
@@ -203,6 +204,7 @@ class ExportRequest:
     inputs: tuple[str, ...]
     source: bool = False
     board: BoardSettings | None = None
+    cuda_graph: bool = True
 
 
 @dataclass(frozen=True)

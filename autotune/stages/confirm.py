@@ -43,4 +43,5 @@ def _time_library(stage: Stage) -> list[float]:
     configure_threads(stage)
     if stage.gpu is not None:
         stage.gpu.take()
-    return time_library(stage.workspace, stage.paths, stage.spec, stage.config.measure.threads or len(stage.cpus))
+    threads, graph = stage.config.measure.threads or len(stage.cpus), stage.config.export.cuda_graph
+    return time_library(stage.workspace, stage.paths, stage.spec, threads, cuda_graph=graph)

@@ -93,6 +93,16 @@ def test_a_report_says_what_loading_takes() -> None:
     assert text.endswith("wrote out: model.so, report.json, run.py, cpp/, source/")
 
 
+def test_a_report_on_a_gpu_compares_with_nothing_that_ran_elsewhere() -> None:
+    found = {"latency": {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": None}, "threads": 2, "processes": 5}
+    found |= {"target": {"kind": "cuda"}, "largest_relative_error": 1e-7, "share_of_onnxruntime": None}
+    found |= {"load_ms": {"tuned_ms": 12.3, "onnxruntime_ms": None}, "size_mb": {"model.so": 75.39, "onnx": 46.8}}
+    text = render.report({**found, "memory_mb": {"tuned_ms": 91.2, "onnxruntime_ms": None}}, "out")
+    assert "5.0 times as fast as untuned" in text and "of it" not in text
+    assert "timed on the GPU; ONNX Runtime was not timed there" in text
+    assert "first outputs after 12 ms, peak memory 91 MB, model.so 75.4 MB" in text
+
+
 def test_a_report_of_several_shapes_has_each_of_them() -> None:
     latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
     entry = {"name": "n=8", "latency": latency, "share_of_onnxruntime": [0.8, 0.78, 0.85], "processes": 5}

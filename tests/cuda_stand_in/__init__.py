@@ -1,6 +1,7 @@
 """A GPU that computes nothing: C libraries in the place of NVIDIA's, with the same interface and with faults on demand.
 
-What TVM's part for CUDA calls is compiled from `cuda.c` and `cudart.c` with gcc. It takes cubins of its architecture
+What TVM's part for CUDA calls is compiled from `cuda.c` and `cudart.c` with gcc, and what nvidia-ml-py calls from
+`nvml.c`. It takes cubins of its architecture
 only, keeps one sticky error like a real context, and shows what `CUDA_VISIBLE_DEVICES` says.
 """
 
@@ -63,6 +64,15 @@ class StandIn:
         if fault:
             (self.folder / "fault").write_text(fault)
 
+    def seen(self, *samples: tuple[int, int, int, int]) -> None:
+        """From now on NVML tells each process these samples, and the last one again and again. See `nvml.c`."""
+        (self.folder / "nvml").write_text("".join(" ".join(map(str, sample)) + "\n" for sample in samples))
+
+    def graphs(self) -> list[int]:
+        """The number of kernels of each CUDA graph that was launched."""
+        path = self.folder / "graphs"
+        return [int(line.split()[1]) for line in path.read_text().splitlines()] if path.exists() else []
+
     def loads(self) -> list[tuple[str, str]]:
         """The GPU and the architecture of each module that was loaded."""
         path = self.folder / "loads"
@@ -78,5 +88,7 @@ def compile_libraries(folder: Path) -> Path:
     subprocess.run([*common, "-Wl,-soname,libcuda.so.1", "-o", str(driver), str(HERE / "cuda.c")], check=True)
     version = ["-Wl,-soname,libcudart.so.13", f"-Wl,--version-script,{folder}/versions", "-Wl,-rpath,$ORIGIN"]
     subprocess.run([*common, *version, "-o", str(runtime), str(HERE / "cudart.c"), str(driver)], check=True)
+    management = folder / "libnvidia-ml.so.1"
+    subprocess.run([*common, f"-Wl,-soname,{management.name}", "-o", str(management), str(HERE / "nvml.c")], check=True)
     shutil.copy(HERE / "nvidia-smi", folder / "nvidia-smi")
     return folder

@@ -10,7 +10,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { OK = 0, INVALID_IMAGE = 200, NO_BINARY_FOR_GPU = 209, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, LOST = 46 };
+enum { OK = 0, INVALID_IMAGE = 200, NO_BINARY_FOR_GPU = 209, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, LOST = 46, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
 enum { MOST_DEVICES = 8 };
 
 typedef struct {
@@ -24,7 +24,8 @@ typedef struct {
     int is_probe;
 } function_t;
 
-static int sticky, hangs;
+static int sticky, hangs, broken;
+static graph_t *capture; /* the graph that is recorded now, if any */
 static double clock_ms;
 
 static char *path_of(const char *name, char *buffer) {
@@ -174,11 +175,49 @@ int cuFuncSetAttribute(void *function, int attribute, int value) {
     return stand_in_error();
 }
 
+int stand_in_begin_capture(void) {
+    if (capture) return CAPTURE_UNSUPPORTED;
+    capture = calloc(1, sizeof *capture);
+    broken = 0;
+    return stand_in_error();
+}
+
+int stand_in_end_capture(graph_t *graph) {
+    if (!capture) return CAPTURE_UNSUPPORTED;
+    *graph = *capture;
+    free(capture);
+    capture = NULL;
+    return broken ? CAPTURE_INVALIDATED : stand_in_error();
+}
+
+int stand_in_breaks_capture(void) {
+    if (capture) broken = 1;
+    return capture != NULL;
+}
+
+int stand_in_launch_graph(const graph_t *graph) {
+    char path[4096];
+    if (stand_in_error()) return stand_in_error();
+    clock_ms += graph->ms;
+    FILE *log = fopen(path_of("graphs", path), "a");
+    if (log) {
+        fprintf(log, "%d %d\n", (int)getpid(), graph->kernels);
+        fclose(log);
+    }
+    return OK;
+}
+
 int cuLaunchKernelEx(const void *config, void *function, void **arguments, void **extra) {
     function_t *kernel = function;
     (void)config, (void)arguments, (void)extra;
     if (stand_in_error()) return stand_in_error();
-    clock_ms += 0.004 + kernel->module->hash % 64 / 1000.0;
+    double ms = 0.004 + kernel->module->hash % 64 / 1000.0;
+    if (capture) {
+        capture->ms += ms;
+        capture->kernels++;
+        return OK;
+    }
+    clock_ms += ms;
     int illegal = fault_is("illegal"), hang = fault_is("hang"), slow = fault_is("slow");
     if (!(illegal || hang || slow) || kernel->is_probe || !is_victim(kernel->module)) return OK;
     if (illegal) sticky = ILLEGAL_ADDRESS; /* noticed by the next call, as launches are asynchronous */

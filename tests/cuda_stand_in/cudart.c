@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, UNSUPPORTED = 801 };
+enum { OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, CAPTURE_UNSUPPORTED = 900 };
 enum { MAJOR = 75, MINOR = 76, WARP = 10, THREADS = 1, SHARED = 8, PROCESSORS = 16, REGISTERS = 12, CLOCK = 13, L2 = 38 };
 enum { TOTAL_MEMORY_AT = 288, MEMORY = 1 << 30 };
 /* A runtime of that version writes more than a kilobyte; its caller has room for it. */
@@ -68,6 +68,7 @@ int cudaMemGetInfo(size_t *available, size_t *total) {
 
 int cudaMalloc(void **memory, size_t size) {
     if (stand_in_error()) return stand_in_error();
+    if (stand_in_breaks_capture()) return CAPTURE_UNSUPPORTED;
     if (stand_in_full()) return OUT_OF_MEMORY;
     return posix_memalign(memory, 256, size ? size : 1) || !memset(*memory, 0, size) ? OUT_OF_MEMORY : 0;
 }
@@ -111,6 +112,7 @@ int cudaEventElapsedTime(float *ms, void *from, void *to) {
 
 int cudaEventSynchronize(void *event) {
     (void)event;
+    if (stand_in_breaks_capture()) return CAPTURE_UNSUPPORTED;
     stand_in_finish();
     return stand_in_error();
 }
@@ -122,6 +124,7 @@ int cudaEventDestroy(void *event) {
 
 int cudaStreamSynchronize(void *stream) {
     (void)stream;
+    if (stand_in_breaks_capture()) return CAPTURE_UNSUPPORTED;
     stand_in_finish();
     return stand_in_error();
 }
@@ -169,9 +172,35 @@ const char *cudaGetErrorString(int error) {
     }
 }
 
-int cudaStreamBeginCapture(void) { return UNSUPPORTED; }
-int cudaStreamEndCapture(void) { return UNSUPPORTED; }
-int cudaGraphInstantiate(void) { return UNSUPPORTED; }
-int cudaGraphLaunch(void) { return UNSUPPORTED; }
-int cudaGraphDestroy(void) { return UNSUPPORTED; }
-int cudaGraphExecDestroy(void) { return UNSUPPORTED; }
+int cudaStreamBeginCapture(void *stream, int mode) {
+    (void)stream, (void)mode;
+    return stand_in_begin_capture();
+}
+
+int cudaStreamEndCapture(void *stream, void **graph) {
+    (void)stream;
+    *graph = calloc(1, sizeof(graph_t));
+    return stand_in_end_capture(*graph);
+}
+
+int cudaGraphInstantiate(void **exec, void *graph, unsigned long long flags) {
+    (void)flags;
+    *exec = malloc(sizeof(graph_t));
+    memcpy(*exec, graph, sizeof(graph_t));
+    return stand_in_error();
+}
+
+int cudaGraphLaunch(void *exec, void *stream) {
+    (void)stream;
+    return stand_in_launch_graph(exec);
+}
+
+int cudaGraphDestroy(void *graph) {
+    free(graph);
+    return stand_in_error();
+}
+
+int cudaGraphExecDestroy(void *exec) {
+    free(exec);
+    return stand_in_error();
+}

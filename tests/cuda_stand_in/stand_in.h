@@ -4,6 +4,7 @@
  *   devices.csv  one line for each GPU, as nvidia-smi prints them: bus id, uuid, name, compute capability
  *   fault        one word, if something is to go wrong: illegal, hang, slow, memory, lost
  *   victim       written by the stand-in: the one module whose launches are illegal, hang or are slow
+ *   graphs       written by the stand-in: process and number of kernels of every CUDA graph that was launched
  *   loads        written by the stand-in: uuid, architecture and process of every module that was loaded
  * Memory is the host's. A launch does nothing but pass time on the device's clock.
  */
@@ -13,6 +14,16 @@ typedef struct {
     char bus[32], uuid[64], name[64];
     int major, minor;
 } device_t;
+
+typedef struct {
+    double ms;
+    int kernels;
+} graph_t;
+
+int stand_in_begin_capture(void);               /* from now on launches are recorded and pass no time */
+int stand_in_end_capture(graph_t *);            /* what was recorded; an error if something broke it */
+int stand_in_breaks_capture(void);              /* whether something is recorded, which the caller breaks off */
+int stand_in_launch_graph(const graph_t *);     /* passes the time of its kernels, and logs it */
 
 int stand_in_count(void);             /* the GPUs that CUDA_VISIBLE_DEVICES shows */
 const device_t *stand_in_device(int); /* the nth of these; null if there is none */

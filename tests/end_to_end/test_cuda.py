@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -12,7 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT
@@ -50,15 +54,38 @@ def gpus(libraries, tmp_path, monkeypatch) -> Callable[..., Any]:
     return make
 
 
+@pytest.fixture(scope="session")
+def zeros(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose right outputs are zeros, as are those of a GPU that computes nothing."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Neg", ["product"], ["negative"]),
+        helper.make_node("Relu", ["product"], ["up"]),
+        helper.make_node("Relu", ["negative"], ["down"]),
+        helper.make_node("Mul", ["up", "down"], ["both"]),
+        helper.make_node("MatMul", ["both", "w"], ["again"]),
+        helper.make_node("MatMul", ["again", "w"], ["y"]),
+    ]
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (64, 64)) for name in "xy"]
+    weight = numpy_helper.from_array(np.eye(64, dtype=np.float32), "w")
+    graph = helper.make_graph(nodes, "zeros", tensors[:1], tensors[1:], [weight])
+    path = tmp_path_factory.mktemp("zeros") / "zeros.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
 def job(user):
     (found,) = user.status()
     return found
 
 
+def trials(user):
+    return [r for log in user.root.glob("logs/tuning/*/*.jsonl") for r in RecordLog(log, *FORMAT).read()]
+
+
 def failures(user):
     """The failures in the tuning logs, of the trials that have one."""
-    records = [r for log in user.root.glob("logs/tuning/*/*.jsonl") for r in RecordLog(log, *FORMAT).read()]
-    return [record["failure"] for record in records if record.get("failure")]
+    return [record["failure"] for record in trials(user) if record.get("failure")]
 
 
 def test_a_job_is_tuned_and_survives_kill_9_with_cubins_of_the_architecture_of_the_gpu(user, models, gpus):
@@ -78,6 +105,28 @@ def test_a_job_is_tuned_and_survives_kill_9_with_cubins_of_the_architecture_of_t
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert not list((user.root / "out").glob("*")), "what computes nothing is not exported"
+
+
+def test_an_export_verifies_against_the_cpu_and_compares_no_times_with_it(user, zeros, gpus):
+    stand_in = gpus()
+    stand_in.seen((1980, 0, 4711, 60))
+    user.settle(QUICK)
+    user.ok("submit", zeros, *BUDGET)
+    user.ok("daemon", "run", "--drain")
+    if importlib.util.find_spec("pynvml"):
+        assert {record["disturbed"] for record in trials(user)} == {"other processes used 60% of the GPU"}
+    printed = user.ok("export", "last", "--output", user.root / "out")
+    assert "timed on the GPU; ONNX Runtime was not timed there" in printed
+    assert "verified: largest relative error 0, against ONNX Runtime on the CPU" in printed
+    report = json.loads((user.root / "out" / "report.json").read_bytes())
+    for figures in (report["latency"], report["latency_spread"], report["load_ms"], report["memory_mb"]):
+        assert set(figures) == {"untuned_ms", "tuned_ms", "without_graph_ms", "onnxruntime_ms"}
+        assert figures["onnxruntime_ms"] is None and figures["tuned_ms"] and figures["untuned_ms"]
+    assert report["share_of_onnxruntime"] is None
+    assert "tuned, its kernels launched one by one" in printed and min(stand_in.graphs()) > 0
+    assert len(report["kernels"]) > 1, "those in the graph, too"
+    page = json.loads(user.ok("report", "last", "--json"))
+    assert set(page["jobs"][0]["references"]["others_ms"]) == set()
 
 
 def test_one_illegal_access_is_blamed_on_its_candidate_alone(user, models, gpus):

@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,20 +121,38 @@ def vm_runner(executable: Any, device: Any, arrays: Arrays, function: str = "mai
     return machine_runner(relax.VirtualMachine(executable, device), device, arrays, function)
 
 
-def machine_runner(machine: Any, device: Any, arrays: Arrays, function: str = "main") -> Callable[[], Arrays]:
-    """Return a function that runs a model once, on a virtual machine that has it loaded, and returns its outputs."""
-    import tvm
+@dataclass(frozen=True)
+class MachineRun:
+    """A function of a model on a virtual machine that has it loaded. A call runs it once and returns its outputs."""
 
-    tensors = [tvm.runtime.tensor(array, device=device) for array in arrays]
-    compiled = machine[function]
+    function: Any
+    device: Any
+    tensors: Sequence[Any]
 
-    def run() -> Arrays:
-        result = compiled(*tensors)
-        device.sync()
+    def __call__(self) -> Arrays:
+        result = self.stay()
         parts = [result] if hasattr(result, "numpy") else list(result)
         return [part.numpy() for part in parts]
 
-    return run
+    def on_zeros(self) -> None:
+        """Run it once on inputs of zeros."""
+        import tvm
+
+        zeros = [tvm.runtime.tensor(np.zeros_like(tensor.numpy()), device=self.device) for tensor in self.tensors]
+        replace(self, tensors=zeros).stay()
+
+    def stay(self) -> Any:
+        """Run it once, and leave the outputs on the device."""
+        result = self.function(*self.tensors)
+        self.device.sync()
+        return result
+
+
+def machine_runner(machine: Any, device: Any, arrays: Arrays, function: str = "main") -> MachineRun:
+    """Return what runs a model on a virtual machine that has it loaded."""
+    import tvm
+
+    return MachineRun(machine[function], device, [tvm.runtime.tensor(array, device=device) for array in arrays])
 
 
 def largest_error(outputs: Arrays, reference: Arrays, probabilities: Sequence[bool] = ()) -> float:

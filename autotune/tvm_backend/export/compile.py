@@ -62,8 +62,13 @@ def build_lowered(lowered: Any, target: Any) -> Any:
         return relax.build(lowered, target=target, relax_pipeline=None)
 
 
-def lower_tuned(prepared: Any, programs: Iterable[Any], best: Mapping[str, Trial], target: Any) -> Any:
-    """Schedule a prepared model as `compile_tuned` does, and lower it to what `build_lowered` compiles."""
+def lower_tuned(
+    prepared: Any, programs: Iterable[Any], best: Mapping[str, Trial], target: Any, *, cuda_graph: bool = False
+) -> Any:
+    """Schedule a prepared model as `compile_tuned` does, and lower it to what `build_lowered` compiles.
+
+    `cuda_graph` is that of `finish`.
+    """
     import tvm
     from tvm import relax
     from tvm.s_tir import dlight
@@ -77,7 +82,7 @@ def lower_tuned(prepared: Any, programs: Iterable[Any], best: Mapping[str, Trial
             rules = [dlight.gpu.Matmul(), dlight.gpu.GEMV(), dlight.gpu.Reduction()]
             rules += [dlight.gpu.GeneralReduction(), dlight.gpu.Fallback()]
             scheduled = dlight.ApplyDefaultSchedule(*rules)(scheduled)
-    return finish(scheduled, target)
+    return finish(scheduled, target, cuda_graph=cuda_graph)
 
 
 def _database(programs: Iterable[Any], best: Mapping[str, Trial], target: Any) -> Any:

@@ -18,7 +18,9 @@ _PROCESSES = 5
 _SEED = 2026
 
 
-def time_library(workspace: Workspace, paths: JobPaths, spec: JobSpec, threads: int) -> list[float]:
+def time_library(
+    workspace: Workspace, paths: JobPaths, spec: JobSpec, threads: int, *, cuda_graph: bool
+) -> list[float]:
     """Compile a model with the best trials of its tasks, and time it in fresh processes, one after the other.
 
     Args:
@@ -26,6 +28,7 @@ def time_library(workspace: Workspace, paths: JobPaths, spec: JobSpec, threads: 
         paths: The files of the job.
         spec: The job.
         threads: How many threads it runs on.
+        cuda_graph: Whether its kernels are launched as a CUDA graph, if it is for CUDA.
 
     Returns:
         The median of the timings of each process, in milliseconds. Each process runs the model at one set of shapes;
@@ -40,7 +43,7 @@ def time_library(workspace: Workspace, paths: JobPaths, spec: JobSpec, threads: 
     best = {hash: trials[0] for hash, trials in retiming.fastest_trials(workspace, spec, 1).items()}
     with scratch_folder("confirm") as folder:
         library = Path(folder) / LIBRARY
-        JobModel.read(paths, spec).compile_tuned(best, library)
+        JobModel.read(paths, spec).compile_tuned(best, library, cuda_graph=cuda_graph and spec.target_kind == "cuda")
         pairs = zip(submitted(paths, spec), spec.all_entries, strict=True)
         times = [_time_entry(spec, library, model, entry, threads) for model, entry in pairs]
         return [max(turn) for turn in zip(*times, strict=True)]

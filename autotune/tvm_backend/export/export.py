@@ -6,7 +6,6 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +14,16 @@ from autotune.machine import gpus
 from autotune.machine.hardware import pin
 from autotune.machine.leases import cpu_name, lease, lease_one
 from autotune.processes.messages import ExportAnswer, ExportRequest, StepReporter
-from autotune.storage.atomic import make_folders, publish_bytes, publish_file, publish_json, remove_temporaries
+from autotune.storage.atomic import make_folders, remove_temporaries
 from autotune.storage.formats import Entry, InputSpec, JobSpec, Trial
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.cuda import runtime
-from autotune.tvm_backend.export import compare, cpp_program, reporting, retiming, script
+from autotune.tvm_backend.export import compare, output_folder, reporting, retiming
 from autotune.tvm_backend.export.board_comparison import BoardComparison
-from autotune.tvm_backend.export.files import LIBRARY, REPORT, REPORT_FORMAT, SCRIPT
+from autotune.tvm_backend.export.export_job import ExportJob
+from autotune.tvm_backend.export.files import LIBRARY
 from autotune.tvm_backend.export.job_model import JobModel
 from autotune.tvm_backend.export.kernel_work import KernelWork, kernel_work
 from autotune.tvm_backend.export.reporting import Comparison, KernelLimits
@@ -34,28 +34,20 @@ from autotune.tvm_backend.export.submitted import Submitted, submitted
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.roofline import Roofline, measure
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
+from autotune.tvm_backend.kernels.run_gpu import GpuRunner
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.search.tasks import read_program
 
 if TYPE_CHECKING:
     from autotune.tvm_backend.export.inputs import VerificationInputs
 
+TUNED, WITHOUT_GRAPH = "tuned_ms", "without_graph_ms"  # keys of latencies in the report
 _ROUNDS_LESS = "; submit it with --no-winograd, which rounds less"
 _VERIFY_SEED = 2026
 _TURN_MS = 20
+_SPIN_UP_MS = 200
 # An output that moves by less with the last bit of the inputs has no steps; one that moves by more says nothing.
 _LEAST_SENSITIVE, _MOST_SENSITIVE = 1e-3, 0.05
-
-
-@dataclass(frozen=True)
-class _Export:
-    """An export: the request, the job that it is about, and its model at each set of shapes."""
-
-    request: ExportRequest
-    workspace: Workspace
-    paths: JobPaths
-    spec: JobSpec
-    models: list[Submitted]
 
 
 def run(request: ExportRequest, progress: StepReporter) -> ExportAnswer:
@@ -76,7 +68,7 @@ def run(request: ExportRequest, progress: StepReporter) -> ExportAnswer:
     paths = JobPaths(workspace.jobs / request.job)
     spec = read_spec(paths)
     check_model(paths, spec)
-    export = _Export(request, workspace, paths, spec, submitted(paths, spec))
+    export = ExportJob(request, workspace, paths, spec, submitted(paths, spec))
     os.environ["TVM_NUM_THREADS"] = str(export.request.threads)
     if len(export.request.measure_cpus) != os.cpu_count():
         os.environ["TVM_BIND_THREADS"] = "0"
@@ -84,7 +76,7 @@ def run(request: ExportRequest, progress: StepReporter) -> ExportAnswer:
     return ExportAnswer(_export(export, progress))
 
 
-def _export(export: _Export, progress: StepReporter) -> dict[str, Any]:
+def _export(export: ExportJob, progress: StepReporter) -> dict[str, Any]:
     found = retiming.fastest_trials(export.workspace, export.spec, export.request.contenders)
     with scratch_folder("export") as folder:
         with _one_cpu(export, progress):
@@ -95,23 +87,33 @@ def _export(export: _Export, progress: StepReporter) -> dict[str, Any]:
         again = _time_again(export, built, progress) if built else {}
     best = {hash: trials[0] for hash, trials in found.items()} | {hash: item.trial for hash, item in again.items()}
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=_made(Path(export.request.output))) as folder:
-        tuned, untuned = Path(folder) / LIBRARY, Path(folder) / "untuned.so"
+        libraries = _libraries(export, Path(folder))
         with _one_cpu(export, progress):
             progress("compiling the tuned model")
             chosen = _inputs(export)
             rows = [inputs.rows for inputs in chosen]
-            work = _compile(export, best, tuned, untuned, rows[0], progress)
+            work = _compile(export, best, libraries, rows[0], progress)
         with _compared(export, progress):
             comparisons = [
-                _compare(export, entry, inputs, tuned, untuned)
+                _compare(export, entry, inputs, libraries)
                 for entry, inputs in zip(export.spec.all_entries, chosen, strict=True)
             ]
             limits = _limits(export)
         kernels = KernelLimits(work, limits)
         report = reporting.report(export.spec, export.request, best, again, comparisons, kernels)
-        report |= {"size_mb": _sizes(export, tuned)}
-        _write(export, tuned, report, [comparison.outputs for comparison in comparisons], rows)
+        report |= {"size_mb": output_folder.sizes(export, libraries[TUNED])}
+        output_folder.write(export, libraries[TUNED], report, [item.outputs for item in comparisons], rows)
     return report
+
+
+def _libraries(export: ExportJob, folder: Path) -> dict[str, Path]:
+    """Return where the libraries of the model go that are compared, by the key of their latency in the report."""
+    found = {"untuned_ms": folder / "untuned.so", TUNED: folder / LIBRARY}
+    return {**found, WITHOUT_GRAPH: folder / "without_graph.so"} if _has_graph(export) else found
+
+
+def _has_graph(export: ExportJob) -> bool:
+    return export.request.cuda_graph and export.spec.target_kind == gpus.KIND
 
 
 def _made(folder: Path) -> Path:
@@ -122,7 +124,7 @@ def _made(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _one_cpu(export: _Export, progress: StepReporter) -> Iterator[None]:
+def _one_cpu(export: ExportJob, progress: StepReporter) -> Iterator[None]:
     progress("waiting for a CPU", waiting=True)
     with lease_one(Path(export.request.lock_folder), map(cpu_name, export.request.cpus)):
         pin(export.request.cpus)
@@ -130,7 +132,7 @@ def _one_cpu(export: _Export, progress: StepReporter) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet(export: _Export, progress: StepReporter) -> Iterator[None]:
+def _quiet(export: ExportJob, progress: StepReporter) -> Iterator[None]:
     progress("waiting for the CPUs to measure on", waiting=True)
     with lease(Path(export.request.lock_folder), _measured_on(export), wait_s=-1):
         pin(export.request.measure_cpus)
@@ -138,7 +140,7 @@ def _quiet(export: _Export, progress: StepReporter) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _compared(export: _Export, progress: StepReporter) -> Iterator[None]:
+def _compared(export: ExportJob, progress: StepReporter) -> Iterator[None]:
     """Wait for what the model is verified and timed on: for a board, the tracker is asked later."""
     if export.request.board is not None:
         with _one_cpu(export, progress):
@@ -151,7 +153,7 @@ def _compared(export: _Export, progress: StepReporter) -> Iterator[None]:
 
 
 def _build_again(
-    export: _Export, found: Mapping[str, Sequence[Trial]], folder: Path, progress: StepReporter
+    export: ExportJob, found: Mapping[str, Sequence[Trial]], folder: Path, progress: StepReporter
 ) -> dict[str, list[retiming.RetimedCandidate]]:
     """Build the best candidates of each task again."""
     import tvm
@@ -167,13 +169,17 @@ def _build_again(
 
 
 def _time_again(
-    export: _Export, built: Mapping[str, Sequence[retiming.RetimedCandidate]], progress: StepReporter
+    export: ExportJob, built: Mapping[str, Sequence[retiming.RetimedCandidate]], progress: StepReporter
 ) -> dict[str, retiming.RetimedCandidate]:
     """Time the candidates again, and return the fastest correct one of each task."""
     device, logs = open_device(export.spec.target_kind), export.workspace
+    timing = Timing(warmup=1, repeats=1, min_repeat_ms=_TURN_MS)
     with _quiet(export, progress):
         progress(f"timing the best candidates of {len(built)} tasks again, in turns")
-        retiming.time_in_turns(built, Runner(device, Timing(warmup=1, repeats=1, min_repeat_ms=_TURN_MS)))
+        on_cpu = export.spec.target_kind == "llvm"
+        retiming.time_in_turns(
+            built, Runner(device, timing) if on_cpu else GpuRunner(device, timing, spin_up_ms=_SPIN_UP_MS)
+        )
         return {
             hash: retiming.fastest_correct(
                 candidates, verify.load(logs.tuning_log(export.spec.target_key, hash).reference), device
@@ -182,7 +188,7 @@ def _time_again(
         }
 
 
-def _measured_on(export: _Export) -> list[str]:
+def _measured_on(export: ExportJob) -> list[str]:
     """Return the names of the resources to lease: the device of the target, and the CPUs that the reference uses."""
     gpu = _gpu(export.spec)
     device = [f"{gpus.KIND}:{gpu.index}"] if gpu is not None else []
@@ -209,35 +215,36 @@ def _take_gpu(spec: JobSpec) -> None:
 
 
 def _compile(
-    export: _Export,
+    export: ExportJob,
     best: Mapping[str, Trial],
-    tuned: Path,
-    untuned: Path,
+    libraries: Mapping[str, Path],
     rows: Mapping[str, int],
     progress: StepReporter,
 ) -> dict[str, KernelWork]:
-    """Write both libraries before any of them runs: a library that is written after a run prints lines when loaded.
+    """Write all libraries before any of them runs: a library that is written after a run prints lines when loaded.
 
     Returns:
         The work of each kernel of the tuned one.
     """
     model = JobModel.read(export.paths, export.spec)
-    lowered, executable = model.compile_tuned(best, tuned)
+    lowered, executable = model.compile_tuned(best, libraries[TUNED], cuda_graph=_has_graph(export))
+    if WITHOUT_GRAPH in libraries:
+        model.compile_tuned(best, libraries[WITHOUT_GRAPH])
     if export.request.source:
-        write_source(tuned.parent / source.FOLDER, lowered, executable, _described(export, rows))
+        write_source(libraries[TUNED].parent / source.FOLDER, lowered, executable, _described(export, rows))
     progress("compiling the untuned model, to compare with")
-    model.compile_untuned(untuned)
+    model.compile_untuned(libraries["untuned_ms"])
     return kernel_work(model.prepared, {task.hash: task.name for task in export.spec.tasks})
 
 
-def _described(export: _Export, rows: Mapping[str, int]) -> Described:
+def _described(export: ExportJob, rows: Mapping[str, int]) -> Described:
     from autotune.version import __version__
 
     spec, threads = export.spec, export.request.threads
     return Described(spec.name, spec.inputs, export.models[0].output_names(), threads, __version__, rows)
 
 
-def _inputs(export: _Export) -> list[VerificationInputs]:
+def _inputs(export: ExportJob) -> list[VerificationInputs]:
     """Choose the inputs of each entry, and check that the reference can run the model on them: compiling takes minutes.
 
     Raises:
@@ -268,35 +275,36 @@ def _about(spec: JobSpec, entry: Entry) -> Iterator[None]:
         raise VerificationError(f"{entry.name}: {error}") from None
 
 
-def _compare(export: _Export, entry: Entry, inputs: VerificationInputs, tuned: Path, untuned: Path) -> Comparison:
+def _compare(export: ExportJob, entry: Entry, inputs: VerificationInputs, libraries: Mapping[str, Path]) -> Comparison:
     if export.request.board is not None:
-        return _compare_on_board(export, entry, inputs, tuned, untuned)
+        return _compare_on_board(export, entry, inputs, libraries)
     device = "cuda" if export.spec.target_kind == "cuda" else "cpu"
     model, reference = export.models[0], f"{export.models[0].runtime}_ms"
     runtimes = {
-        "untuned_ms": Runtime("library", untuned, device, function=entry.name),
-        "tuned_ms": Runtime("library", tuned, device, function=entry.name),
+        **{name: Runtime("library", file, device, function=entry.name) for name, file in libraries.items()},
         reference: Runtime(model.runtime, model.file, values=export.spec.values),
     }
     with RuntimeComparison(runtimes, entry.inputs, inputs.arrays, export.request.threads) as comparison:
-        ours, theirs = (comparison.outputs(name) for name in ("tuned_ms", reference))
+        ours, theirs = (comparison.outputs(name) for name in (TUNED, reference))
         error, moves = _verify(export, entry, inputs, ours, theirs)
-        times = comparison.time(export.request.turns, pair=("tuned_ms", reference))
-        kernels, outputs = comparison.kernels("tuned_ms"), _outputs(model, ours)
-        return Comparison(error, times, kernels, outputs, inputs.rows, model.runtime, moves)
+        # The model as submitted runs on the CPU: beside a library on a GPU, its time would mean nothing.
+        apart, pair = ({reference}, None) if device == "cuda" else (set[str](), (TUNED, reference))
+        times = {**dict.fromkeys(runtimes), **comparison.time(export.request.turns, pair=pair, without=apart)}
+        kernels = comparison.kernels(WITHOUT_GRAPH if WITHOUT_GRAPH in libraries else TUNED)
+        return Comparison(error, times, kernels, _outputs(model, ours), inputs.rows, model.runtime, moves)
 
 
 def _compare_on_board(
-    export: _Export, entry: Entry, inputs: VerificationInputs, tuned: Path, untuned: Path
+    export: ExportJob, entry: Entry, inputs: VerificationInputs, libraries: Mapping[str, Path]
 ) -> Comparison:
     """Verify and time on a board. The model as submitted runs here, so its time would mean nothing."""
-    model, request, libraries = export.models[0], export.request, {"untuned_ms": untuned, "tuned_ms": tuned}
+    model, request = export.models[0], export.request
     assert request.board is not None
     reference = Runtime(model.runtime, model.file, values=export.spec.values)
     with RuntimeComparison({"reference": reference}, entry.inputs, inputs.arrays, request.threads) as comparison:
         theirs = comparison.outputs("reference")
     board = BoardComparison(request.board, libraries, entry.name, inputs.arrays, request.threads, request.turns)
-    ours, times = board.run("tuned_ms")
+    ours, times = board.run(TUNED)
     error, moves = _verify(export, entry, inputs, ours, theirs)
     return Comparison(error, times, [], _outputs(model, ours), inputs.rows, model.runtime, moves)
 
@@ -307,7 +315,7 @@ def _outputs(model: Submitted, arrays: compare.Arrays) -> tuple[InputSpec, ...]:
 
 
 def _verify(
-    export: _Export, entry: Entry, inputs: VerificationInputs, ours: compare.Arrays, theirs: compare.Arrays
+    export: ExportJob, entry: Entry, inputs: VerificationInputs, ours: compare.Arrays, theirs: compare.Arrays
 ) -> tuple[float, float]:
     """Return the largest relative error at one set of shapes, which is allowed, and what `_sensitivity` returns."""
     with _about(export.spec, entry):
@@ -321,7 +329,7 @@ def _verify(
 
 
 def _sensitivity(
-    export: _Export, entry: Entry, inputs: VerificationInputs, ours: compare.Arrays, theirs: compare.Arrays
+    export: ExportJob, entry: Entry, inputs: VerificationInputs, ours: compare.Arrays, theirs: compare.Arrays
 ) -> float:
     """Return how much the outputs of the reference move with the last bit of its inputs.
 
@@ -337,65 +345,10 @@ def _sensitivity(
     return found if _LEAST_SENSITIVE <= found <= _MOST_SENSITIVE else 0.0
 
 
-def _limits(export: _Export) -> Roofline | None:
+def _limits(export: ExportJob) -> Roofline | None:
     """Measure what this machine's CPUs can do at most, for a job that is for them."""
     import tvm
 
     if export.spec.target_kind != "llvm" or export.request.board is not None:
         return None
     return measure(tvm.target.Target(export.spec.target), export.request.threads)
-
-
-def _sizes(export: _Export, tuned: Path) -> dict[str, float]:
-    """Return the sizes of the model and of what is written, in megabytes."""
-    folder = tuned.parent / source.FOLDER
-    file = export.models[0].file
-    sizes = {file.suffix[1:]: file.stat().st_size, LIBRARY: tuned.stat().st_size}
-    if folder.exists():
-        sizes[source.FOLDER] = sum(file.stat().st_size for file in folder.iterdir())
-    return {name: round(size / 1e6, 3) for name, size in sizes.items()}
-
-
-def _write(
-    export: _Export,
-    tuned: Path,
-    report: Mapping[str, Any],
-    outputs: Sequence[tuple[InputSpec, ...]],
-    rows: Sequence[Mapping[str, int]],
-) -> None:
-    """Write the output folder.
-
-    Each file appears whole. The script comes first, because it marks the folder as written by autotune. The report
-    comes last.
-    """
-    output = Path(export.request.output)
-    publish_bytes(output / SCRIPT, _script(export, rows).encode())
-    publish_file(tuned, output / LIBRARY)
-    if export.spec.target_kind == "llvm" and export.request.board is None:
-        _write_program(export, outputs, rows)
-    if export.request.source:
-        source.move_source(tuned.parent / source.FOLDER, output / source.FOLDER)
-    publish_json(output / REPORT, *REPORT_FORMAT, dict(report))
-
-
-def _script(export: _Export, rows: Sequence[Mapping[str, int]]) -> str:
-    if export.request.board is None:
-        return script.source(export.spec, export.request.threads, rows)
-    return script.board_source(export.spec, export.request.board, export.request.threads)
-
-
-def _write_program(
-    export: _Export, outputs: Sequence[tuple[InputSpec, ...]], rows: Sequence[Mapping[str, int]]
-) -> None:
-    """Write the C++ program.
-
-    It gets a folder of its own, because the user may have another CMakeLists.txt beside the library.
-    """
-    from autotune.version import __version__
-
-    folder = Path(export.request.output) / cpp_program.FOLDER
-    make_folders(folder)
-    spec, entries = export.spec, zip(export.spec.all_entries, outputs, rows, strict=True)
-    functions = [cpp_program.Function(entry.name, entry.inputs, made, tables) for entry, made, tables in entries]
-    for name, data in cpp_program.sources(spec.name, LIBRARY, export.request.threads, functions, __version__):
-        publish_bytes(folder / name, data)

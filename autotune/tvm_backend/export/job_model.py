@@ -57,8 +57,8 @@ class JobModel:
             )
         return cls(imported.module(), prepared.module(), tuple(programs.values()), target)
 
-    def compile_tuned(self, best: Mapping[str, Trial], library: Path) -> tuple[Any, Any]:
-        """Write the library with the best trial of each task.
+    def compile_tuned(self, best: Mapping[str, Trial], library: Path, *, cuda_graph: bool = False) -> tuple[Any, Any]:
+        """Write the library with the best trial of each task. `cuda_graph` is that of `finish`.
 
         Returns:
             The module as it was lowered, and the executable.
@@ -66,7 +66,7 @@ class JobModel:
         from autotune.tvm_backend.export.compile import build_lowered, lower_tuned
         from autotune.tvm_backend.kernels.build import linking
 
-        lowered = lower_tuned(self.prepared, self.programs, best, self.target)
+        lowered = lower_tuned(self.prepared, self.programs, best, self.target, cuda_graph=cuda_graph)
         executable = build_lowered(lowered, self.target)
         executable.export_library(str(library), fcompile=linking(self.target))
         return lowered, executable

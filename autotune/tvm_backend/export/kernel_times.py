@@ -29,13 +29,19 @@ class KernelTime:
 
 @dataclass
 class _Stopwatch:
-    """Called by TVM's virtual machine before and after each function that a model calls."""
+    """Called by TVM's virtual machine before and after each function that a model calls.
 
+    Attributes:
+        finish: Waits until the device has done what it was given: a GPU only begins when a call returns.
+    """
+
+    finish: Callable[[], object]
     totals: dict[str, float] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
     _started: float = 0.0
 
     def __call__(self, _function: Any, name: str, before: bool, _result: Any, *_arguments: Any) -> int:
+        self.finish()
         if before:
             self._started = time.perf_counter()
         else:
@@ -44,12 +50,13 @@ class _Stopwatch:
         return 0
 
 
-def kernel_times(machine: Any, run: Callable[[], Any]) -> list[KernelTime]:
+def kernel_times(machine: Any, run: Callable[[], Any], finish: Callable[[], object]) -> list[KernelTime]:
     """Time the kernels of a model.
 
     Args:
         machine: TVM's virtual machine. It is slower afterwards, because it goes on calling the stopwatch.
         run: Runs the model once on that machine.
+        finish: Waits for the device.
 
     Returns:
         The kernels, the one that takes most first.
@@ -57,7 +64,7 @@ def kernel_times(machine: Any, run: Callable[[], Any]) -> list[KernelTime]:
     run()
     runs = []
     for _ in range(_RUNS):
-        watch = _Stopwatch()
+        watch = _Stopwatch(finish)
         machine.set_instrument(watch)
         run()
         runs.append(watch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ class Comparison:
 
     Attributes:
         error: The largest relative error of the tuned model.
-        times: The times of each runtime.
+        times: The times of each runtime; None for one that ran elsewhere than the library: it cannot be compared.
         kernels: The times of the kernels of the tuned model.
         outputs: The outputs of the model.
         rows: For inputs that are indices, the number of rows of the table.
@@ -33,7 +33,7 @@ class Comparison:
     """
 
     error: float
-    times: Mapping[str, RuntimeTimes]
+    times: Mapping[str, RuntimeTimes | None]
     kernels: Sequence[KernelTime]
     outputs: tuple[InputSpec, ...]
     rows: Mapping[str, int]
@@ -45,24 +45,33 @@ class Comparison:
         return {**self._times(), **(self._reference() if f"{self.reference}_ms" in self.times else {})}
 
     def _times(self) -> dict[str, Any]:
-        spreads = {name: item.spread_ms for name, item in self.times.items()}
         return {
-            "latency": {name: round(item.median_ms, 4) for name, item in self.times.items()},
-            "latency_spread": {name: [round(value, 4) for value in spread] for name, spread in spreads.items()},
+            "latency": self._each(lambda item: round(item.median_ms, 4)),
+            "latency_spread": self._each(lambda item: [round(value, 4) for value in item.spread_ms]),
             "reference": self.reference,
-            "processes": len(self.times["tuned_ms"].turns_ms),
+            "processes": len(self._tuned.turns_ms),
         }
 
     def _reference(self) -> dict[str, Any]:
-        """Return what compares it with the model as submitted, where that was timed on the same machine."""
-        shares = ratios(self.times["tuned_ms"], self.times[f"{self.reference}_ms"])
+        """Return what compares it with the model as submitted, and what is only known where that could be timed."""
+        theirs = self.times[f"{self.reference}_ms"]
+        shares = ratios(self._tuned, theirs) if theirs else None
         return {
-            f"share_of_{self.reference}": [
-                round(value, 4) for value in (statistics.median(shares), min(shares), max(shares))
-            ],
-            "load_ms": {name: round(statistics.median(item.loads_ms), 2) for name, item in self.times.items()},
-            "memory_mb": {name: round(statistics.median(item.memory) / 1e6, 2) for name, item in self.times.items()},
+            f"share_of_{self.reference}": shares
+            and [round(value, 4) for value in (statistics.median(shares), min(shares), max(shares))],
+            "load_ms": self._each(lambda item: round(statistics.median(item.loads_ms), 2)),
+            "memory_mb": self._each(lambda item: round(statistics.median(item.memory) / 1e6, 2)),
         }
+
+    @property
+    def _tuned(self) -> RuntimeTimes:
+        found = self.times["tuned_ms"]
+        assert found is not None
+        return found
+
+    def _each(self, figure: Callable[[RuntimeTimes], Any]) -> dict[str, Any]:
+        """Return a figure of each runtime; None where it was not timed."""
+        return {name: figure(item) if item else None for name, item in self.times.items()}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -116,14 +116,17 @@ class RuntimeComparison:
         self._ask(name, 0, path)
         return timed_process.load(path)
 
-    def time(self, timings: int, pair: tuple[str, str] | None = None) -> dict[str, RuntimeTimes]:
-        """Time all runtimes.
+    def time(
+        self, timings: int, pair: tuple[str, str] | None = None, without: Collection[str] = ()
+    ) -> dict[str, RuntimeTimes]:
+        """Time the runtimes.
 
         Args:
             timings: How many timings each runtime gets at least. A process makes up to four of them. They are fewer if
                 the first turns take a minute.
             pair: Two runtimes that get further turns after the first five, 15 in all, as long as the median of their
                 ratio is uncertain by more than 5% and the minute is not over.
+            without: The names of those that are not timed.
 
         Returns:
             The times by the name of the runtime.
@@ -132,7 +135,8 @@ class RuntimeComparison:
             WorkerError: A runtime cannot run the model.
             WorkerCrashed: A process died.
         """
-        times, ends = {name: RuntimeTimes() for name in self._runtimes}, time.monotonic() + _LONG_S
+        times = {name: RuntimeTimes() for name in self._runtimes if name not in without}
+        ends = time.monotonic() + _LONG_S
         names, turns = list(times), max(1, -(-timings // TIMINGS))
         for turn in range(max(turns, _MOST_TURNS) if pair else turns):
             if turn and time.monotonic() > ends:

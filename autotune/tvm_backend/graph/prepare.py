@@ -7,6 +7,8 @@ from typing import Any
 
 from autotune.storage.formats import GRAPH_REVISION
 
+_CUDA_GRAPH = "relax.backend.use_cuda_graph"
+
 
 def prepare(module: Any, target: Any, *, winograd: bool = False, revision: int = GRAPH_REVISION) -> Any:
     """Fold constants and batch normalisation, choose layouts, lower to TIR and fuse.
@@ -60,12 +62,14 @@ def prepare(module: Any, target: Any, *, winograd: bool = False, revision: int =
         return tvm.transform.Sequential(lower)(module)
 
 
-def finish(module: Any, target: Any) -> Any:
+def finish(module: Any, target: Any, *, cuda_graph: bool = False) -> Any:
     """Lower a module with scheduled tensor programs to what TVM's virtual machine runs.
 
     Args:
         module: The module.
         target: The target.
+        cuda_graph: Whether kernels that neither read an input nor write an output are launched together, as a CUDA
+            graph. The first call of the model records it.
     """
     import tvm
     from tvm import relax
@@ -77,6 +81,7 @@ def finish(module: Any, target: Any) -> Any:
         passes.RemovePurityChecking(),
         passes.CallTIRRewrite(),
         passes.StaticPlanBlockMemory(),
+        *([passes.RewriteCUDAGraph()] if cuda_graph else []),
         passes.LowerAllocTensor(),
         passes.KillAfterLastUse(),
         passes.LowerRuntimeBuiltin(),
@@ -84,7 +89,7 @@ def finish(module: Any, target: Any) -> Any:
         passes.VMShapeLower(),
         passes.AttachGlobalSymbol(),
     ]
-    with target, tvm.transform.PassContext(opt_level=3):
+    with target, tvm.transform.PassContext(opt_level=3, config={_CUDA_GRAPH: cuda_graph}):
         return tvm.transform.Sequential(lower)(module)
 
 
