@@ -235,6 +235,10 @@ class ExportSettings:
             " submitted, relative to the output's largest value.",
         ),
     ] = 1e-3
+    tolerance_fp16: Annotated[
+        float,
+        at_least(0.0, "The same for a job that was submitted with `--precision fp16`."),
+    ] = 2e-2
     repeats: Annotated[int, whole_number(1, "The number of timings of the whole model.")] = 20
     contenders: Annotated[
         int,

@@ -17,7 +17,7 @@ from autotune.commands.submission import Submission
 from autotune.commands.submit import submit as submit_job
 from autotune.config import load_config
 from autotune.errors import BadInput, TimedOut
-from autotune.storage.formats import Constant, InputSpec
+from autotune.storage.formats import Constant, InputSpec, Precision
 from autotune.storage.scratch import scratch_folder
 
 _POLL_S = 0.2
@@ -38,6 +38,7 @@ def submit(
     sampler: str = "",
     fresh: bool = False,
     winograd: bool = True,
+    precision: Precision = "fp32",
     deadline: float | None = None,
     within_s: float | None = None,
     stop_at_ms: float | None = None,
@@ -63,6 +64,7 @@ def submit(
         sampler: `greedy` or `adaptive`; empty for the default of the strategy.
         fresh: Whether only trials that are measured from now on count, and not those in the tuning logs.
         winograd: Whether Winograd's algorithm may be used for 3x3 convolutions on CPUs. It has larger rounding errors.
+        precision: `fp16` to compute convolutions and products in fp16, with sums in fp32. CUDA only.
         deadline: When the job should have ended, in epoch seconds; None for no deadline.
         within_s: How many seconds the stages of the job may run for in all; None for no limit.
         stop_at_ms: The job ends when the whole model takes this many milliseconds; None to use its whole budget.
@@ -94,6 +96,7 @@ def submit(
             sampler=sampler,
             fresh=fresh,
             winograd=winograd,
+            precision=precision,
             deadline=deadline,
             within_s=within_s,
             stop_at_ms=stop_at_ms,

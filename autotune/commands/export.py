@@ -91,7 +91,7 @@ def _request(
         measure_cpus=lent.cpu_device,
         threads=int(spec.target["num-cores"]) if board else capacity.threads(config),
         lock_folder=str(config.machine.lock_folder),
-        tolerance=config.export.tolerance,
+        tolerance=config.export.tolerance if spec.precision == "fp32" else config.export.tolerance_fp16,
         turns=config.export.repeats,
         contenders=1 if board else config.export.contenders,
         inputs=tuple(str(file.absolute()) for file in inputs),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 from autotune.commands.model_inputs import shape_bindings
 from autotune.commands.submission import Submission
 from autotune.config import Config
 from autotune.daemon import capacity
-from autotune.errors import BadTarget, ModelError, StageTimeout
+from autotune.errors import BadInput, BadTarget, ModelError, StageTimeout
+from autotune.machine.gpus import KIND
 from autotune.processes.messages import ImportAnswer, ImportRequest
-from autotune.storage.formats import SIMULATED
+from autotune.storage.formats import SIMULATED, Precision
 from autotune.tvm_backend.target import target_kind
 from autotune.workers import oneshot
 
@@ -34,6 +36,7 @@ def read_model(
     board = config.boards.get(submission.target)
     target = board.target if board else submission.target
     _check_target(target, config)
+    _check_precision(submission.precision, target)
     request = ImportRequest(
         model=str(submission.model.absolute()),
         target=target,
@@ -43,6 +46,7 @@ def read_model(
         shapes=shape_bindings(submission.inputs, submission.dims),
         values=dict(submission.values),
         winograd=submission.winograd,
+        precision=submission.precision,
         folder=None if folder is None else str(folder.absolute()),
         board=board.key if board else "",
     )
@@ -68,6 +72,13 @@ def _check_file(path: Path) -> None:
                 raise ModelError(f"{path} is empty")
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _check_precision(precision: Precision, target: str) -> None:
+    if precision not in get_args(Precision):
+        raise BadInput(f"precision is {precision!r}; give {' or '.join(get_args(Precision))}")
+    if precision == "fp16" and target_kind(target) != KIND:
+        raise BadInput(f"--precision fp16 is for GPUs, whose tensor cores compute it; the target is {target}")
 
 
 def _check_target(target: str, config: Config) -> None:

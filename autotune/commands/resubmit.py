@@ -64,6 +64,7 @@ def _submission(paths: JobPaths, spec: JobSpec) -> Submission:
         strategy=spec.strategy,
         sampler=spec.sampler,
         winograd=spec.winograd,
+        precision=spec.precision,
         within_s=spec.within_s,
         stop_at_ms=spec.stop_at_ms,
         on_end=spec.on_end,

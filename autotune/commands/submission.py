@@ -10,7 +10,7 @@ from autotune import strategies
 from autotune.commands.budget import Trials
 from autotune.config import Config
 from autotune.errors import BadInput
-from autotune.storage.formats import Constant, InputSpec
+from autotune.storage.formats import Constant, InputSpec, Precision
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Submission:
     strategy: str = ""
     sampler: str = ""
     winograd: bool = True
+    precision: Precision = "fp32"
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     values: Mapping[str, Constant] = field(default_factory=dict)
     private: str = ""

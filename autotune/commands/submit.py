@@ -186,6 +186,7 @@ def _spec(
         model_size=imported.model_size,
         model_crc32=imported.model_crc32,
         winograd=submission.winograd,
+        precision=submission.precision,
         graph_revision=GRAPH_REVISION,
         machine=cpu_model(),
         values=dict(submission.values),
@@ -231,6 +232,7 @@ def command(
     strategy: options.Strategy = "",
     sampler: options.Sampler = "",
     winograd: options.Winograd = True,
+    precision: options.PrecisionOption = "fp32",
     dry_run: options.DryRun = False,
     quiet: options.Quiet = False,
     as_json: Json = False,
@@ -240,7 +242,7 @@ def command(
     config = load_config(workspace.config)
     inputs, dims, values = parse_inputs(input or []), parse_dims(dim or []), parse_values(value or [])
     due = parse_deadline(deadline, time.time()) if deadline else None
-    search = (priority, seed, fresh, due, strategy, sampler, winograd)
+    search = (priority, seed, fresh, due, strategy, sampler, winograd, precision)
     budget, ends = parse_trials(trials), (parse_duration(within), parse_latency(stop_at), on_end)
     request = Submission(model, target, name, budget, trials_per_round, inputs, *search, dims, values, "", *ends)
     if dry_run:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from autotune.storage.formats import Precision
+
 Model = Annotated[
     Path, typer.Argument(help="An ONNX file, a file that torch.export.save wrote, or a TensorFlow Lite model.")
 ]
@@ -48,6 +50,13 @@ Winograd = Annotated[
     bool,
     typer.Option(
         help="Use Winograd's algorithm for 3x3 convolutions on CPUs where it should be faster. It is less exact."
+    ),
+]
+PrecisionOption = Annotated[
+    Precision,
+    typer.Option(
+        "--precision",
+        help="fp16: compute convolutions and products in fp16, with sums in fp32, for tensor cores (cuda only).",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the tasks and write nothing.")]

@@ -21,7 +21,17 @@ from autotune.device_settings import BoardSettings
 from autotune.processes import channel
 from autotune.processes.channel import MessageReader
 from autotune.storage.daemon_formats import ClusterNode
-from autotune.storage.formats import Constant, Entry, InputSpec, Kind, ShapeBinding, TaskSpec, from_json, to_json
+from autotune.storage.formats import (
+    Constant,
+    Entry,
+    InputSpec,
+    Kind,
+    Precision,
+    ShapeBinding,
+    TaskSpec,
+    from_json,
+    to_json,
+)
 
 StageOutcome = Literal["done", "failed", "busy", "blocked", "unfit", "crashed", "timeout", "lost", "device-lost"]
 
@@ -128,6 +138,7 @@ class ImportRequest:
         shapes: the sets of shapes to import the model with.
         values: inputs that are constants, by their names.
         winograd: whether 3x3 convolutions may be computed by Winograd's algorithm.
+        precision: what convolutions and products are computed in.
         folder: where to write the model's snapshot and the programs of its tasks; None to write nothing.
         board: the key of the boards that the target is for; empty for a device of this machine.
     """
@@ -142,6 +153,7 @@ class ImportRequest:
     winograd: bool
     folder: str | None
     board: str = ""
+    precision: Precision = "fp32"
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,9 @@ class TaskSpec:
 
 # Counts the changes to the passes of `tvm_backend/graph` that make other tasks of the same model. A job keeps the
 # passes that it was submitted under, or its trials would be of no use to its export.
-GRAPH_REVISION = 5
+GRAPH_REVISION = 6
+
+Precision = Literal["fp32", "fp16"]
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ class JobSpec:
     how long a run of the whole model may take for the job to end, at each of its sets of shapes; None for no such end.
     `on_end` is what the shell runs when the job has ended; see `daemon/end_commands.py` for when it is not run. `board`
     is the NAME of the section [devices.NAME] of the boards that it is measured on; empty for a device of this machine.
+    `precision` is what convolutions and products are computed in.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -128,6 +131,7 @@ class JobSpec:
     stop_at_ms: float | None = None
     on_end: str = ""
     board: str = ""
+    precision: Precision = "fp32"
 
     @property
     def all_entries(self) -> tuple[Entry, ...]:

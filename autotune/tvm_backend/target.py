@@ -22,6 +22,7 @@ _DIGEST = re.compile(r"-[0-9a-f]{10}$")
 _WAY_OUT = " continue there, or run: autotune retry JOB --here"
 _LISTS = ("keys", "libs", "mattr")  # options of a target that have several values
 DEFAULT_CUDA_ARCH = "sm_80"
+_FIRST_TENSOR_CORES = 75  # MetaSchedule's rules begin with this architecture
 # With the suffix TVM takes the architecture for one without tensor cores, and nothing that it generates needs it.
 _ARCH_VARIANT = re.compile(r"(sm_\d+)[af]")
 _CUDA_LIMITS = {
@@ -94,6 +95,18 @@ def resolve_target(text: str, threads: int, board: str = "") -> ResolvedTarget:
         raise BadTarget(f"target {text!r}: {str(error).splitlines()[0]}") from error
     key = device_kind(complete, board=board).key
     return ResolvedTarget(complete, key, complete, former_keys(complete))
+
+
+def check_tensor_cores(description: Mapping[str, Any]) -> None:
+    """Check that a target is a GPU on which TVM uses tensor cores.
+
+    Raises:
+        BadTarget: It is not.
+    """
+    arch = str(description.get("arch", ""))
+    if description["kind"] != "cuda" or int(arch.removeprefix("sm_") or 0) < _FIRST_TENSOR_CORES:
+        least = f"sm_{_FIRST_TENSOR_CORES}"
+        raise BadTarget(f"--precision fp16 is for tensor cores, which TVM uses from {least} on; the target is {arch}")
 
 
 def tvm_target(description: Mapping[str, Any]) -> Any:

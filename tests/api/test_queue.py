@@ -66,7 +66,7 @@ class TestSubmit:
             "seed": 3,
             "strategy": "random",
         }
-        given |= {"sampler": "greedy", "fresh": True, "winograd": False, "deadline": 4.0}
+        given |= {"sampler": "greedy", "fresh": True, "winograd": False, "precision": "fp16", "deadline": 4.0}
         given |= {"within_s": 5.0, "stop_at_ms": 6.0, "values": {"rate": 16000}}
         autotune.submit("net.onnx", inputs={"x": [1, 3]}, dims={"n": 7}, workspace=workspace.root, **given)
         shape = {"x": (InputSpec("x", (1, 3), ""),)}

@@ -108,10 +108,11 @@ def test_a_job_is_tuned_and_survives_kill_9_with_cubins_of_the_architecture_of_t
 
 
 def test_an_export_verifies_against_the_cpu_and_compares_no_times_with_it(user, zeros, gpus):
+    """In fp16, beside a busy neighbour."""
     stand_in = gpus()
     stand_in.seen((1980, 0, 4711, 60))
     user.settle(QUICK)
-    user.ok("submit", zeros, *BUDGET)
+    user.ok("submit", zeros, *BUDGET, "--precision", "fp16")
     user.ok("daemon", "run", "--drain")
     if importlib.util.find_spec("pynvml"):
         assert {record["disturbed"] for record in trials(user)} == {"other processes used 60% of the GPU"}
@@ -122,11 +123,11 @@ def test_an_export_verifies_against_the_cpu_and_compares_no_times_with_it(user, 
     for figures in (report["latency"], report["latency_spread"], report["load_ms"], report["memory_mb"]):
         assert set(figures) == {"untuned_ms", "tuned_ms", "without_graph_ms", "onnxruntime_ms"}
         assert figures["onnxruntime_ms"] is None and figures["tuned_ms"] and figures["untuned_ms"]
-    assert report["share_of_onnxruntime"] is None
+    assert report["share_of_onnxruntime"] is None and report["tolerance"] == 2e-2
     assert "tuned, its kernels launched one by one" in printed and min(stand_in.graphs()) > 0
     assert len(report["kernels"]) > 1, "those in the graph, too"
     page = json.loads(user.ok("report", "last", "--json"))
-    assert set(page["jobs"][0]["references"]["others_ms"]) == set()
+    assert set(page["jobs"][0]["references"]["others_ms"]) == {"library without its CUDA graph"}
 
 
 def test_one_illegal_access_is_blamed_on_its_candidate_alone(user, models, gpus):

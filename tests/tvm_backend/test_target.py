@@ -10,7 +10,7 @@ import pytest
 from autotune.errors import BadTarget, MachineProblem
 from autotune.machine.gpus import CudaDevice
 from autotune.tvm_backend import target as module
-from autotune.tvm_backend.target import check_here, device_kind, resolve_target, vector_registers
+from autotune.tvm_backend.target import check_here, check_tensor_cores, device_kind, resolve_target, vector_registers
 
 X86 = [("nehalem", (4, 16)), ("znver3", (8, 16)), ("skylake-avx512", (16, 32))]
 TARGETS = [({"kind": "llvm", "mcpu": mcpu}, found) for mcpu, found in X86] + [
@@ -109,3 +109,10 @@ class TestCudaKeys:
         found = module.resolve_target('{"kind": "cuda", "arch": "sm_90a"}', threads=1)
         assert found.description["arch"] == "sm_90"
         assert found.former_keys and found.key not in found.former_keys
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "", None])
+def test_fp16_needs_tensor_cores_that_tvm_uses(arch):
+    check_tensor_cores({"kind": "cuda", "arch": "sm_75"})
+    with pytest.raises(BadTarget, match="from sm_75 on"):
+        check_tensor_cores({"kind": "cuda"} if arch is None else {"kind": "cuda", "arch": arch})

@@ -104,6 +104,7 @@ class Settings:
     stop_at_ms: float | None
     fresh: bool
     winograd: bool
+    precision: str
     versions: dict[str, str]
     commands: tuple[str, ...]
 
@@ -248,6 +249,7 @@ def _settings(spec: JobSpec, job: JobStatus) -> Settings:
         stop_at_ms=spec.stop_at_ms,
         fresh=spec.fresh,
         winograd=spec.winograd,
+        precision=spec.precision,
         versions=_versions(),
         commands=_commands(spec, job),
     )
@@ -287,6 +289,7 @@ def _commands(spec: JobSpec, job: JobStatus) -> tuple[str, ...]:
     words += ["--stop-at", f"{written_number(spec.stop_at_ms)}ms"] if spec.stop_at_ms else []
     words += ["--on-end", spec.on_end] if spec.on_end else []
     words += ["--priority", str(spec.priority)] if spec.priority else []
+    words += ["--precision", spec.precision] if spec.precision != "fp32" else []
     words += ["--fresh", "--winograd" if spec.winograd else "--no-winograd"]
     submit = shlex.join(words)
     return submit, "autotune daemon run --drain", shlex.join(["autotune", "export", "last", "-o", spec.name])

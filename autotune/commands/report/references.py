@@ -86,7 +86,13 @@ class References:
         return {"exported library": self.tuned_ms, **self.others_ms, **untuned}
 
 
-_TITLES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "torch": "PyTorch", "litert": "LiteRT"}
+_TITLES = {
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "torch": "PyTorch",
+    "litert": "LiteRT",
+    "without_graph": "library without its CUDA graph",
+}
 
 
 def title(runtime: str) -> str:

@@ -312,6 +312,7 @@ def _settings(found: Settings) -> Section:
         ("stages may run for", "any time" if found.within_s is None else duration(found.within_s)),
         ("counts new trials only", "yes" if found.fresh else "no"),
         ("Winograd", "yes" if found.winograd else "no"),
+        ("precision", found.precision),
         *((f"version of {name}", version) for name, version in found.versions.items()),
         *(("to repeat it", command) for command in found.commands),
     ]

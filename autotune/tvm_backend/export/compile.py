@@ -9,6 +9,7 @@ from autotune import strategies
 from autotune.errors import WorkerError
 from autotune.storage.formats import Candidate, Trial
 from autotune.strategies import samplers
+from autotune.tvm_backend.kernels.build import lowering
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
 from autotune.tvm_backend.search import propose
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
@@ -58,7 +59,7 @@ def build_lowered(lowered: Any, target: Any) -> Any:
     """Compile a module that `lower_tuned` returned, and return the executable."""
     from tvm import relax
 
-    with target:  # or TVM would compile CUDA for the GPU that is here
+    with target, lowering(lowered, target):  # without the target TVM would compile CUDA for the GPU that is here
         return relax.build(lowered, target=target, relax_pipeline=None)
 
 

@@ -45,7 +45,9 @@ class JobModel:
         imported, prepared, programs = Joiner(), Joiner(), dict[str, Any]()
         for entry, model in zip(spec.all_entries, submitted(paths, spec), strict=True):
             module = model.module()
-            lowered = prepare(module, target, winograd=spec.winograd, revision=spec.graph_revision)
+            lowered = prepare(
+                module, target, winograd=spec.winograd, revision=spec.graph_revision, precision=spec.precision
+            )
             # Of equal programs, whose blocks may have other names, the first is that in the joined module.
             programs = {task.spec.hash: task.program for task in extract_tasks(lowered, target)} | programs
             imported.add(entry.name, module)

@@ -16,7 +16,7 @@ from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.graph.source import Source, open_source
 from autotune.tvm_backend.load import load_tvm
-from autotune.tvm_backend.target import resolve_target, target_kind, tvm_target
+from autotune.tvm_backend.target import check_tensor_cores, resolve_target, target_kind, tvm_target
 
 if TYPE_CHECKING:
     from autotune.tvm_backend.search.tasks import Task
@@ -49,6 +49,8 @@ def _ingest(request: ImportRequest, progress: StepReporter) -> ImportAnswer:
     from autotune.tvm_backend.search.tasks import unite
 
     target = resolve_target(request.target, request.threads, request.board)
+    if request.precision == "fp16":
+        check_tensor_cores(target.description)
     progress("reading the model")
     source = open_source(Path(request.model), len(request.shapes), request.values)
     imported = _Importer(request, source, target.lowered_for, progress).all()
@@ -113,7 +115,10 @@ class _Importer:
             self._progress(f"reading the model{where}")
         model = self._source.read(shapes, self._paths, half=self._target.kind.name != "llvm")
         self._progress(f"folding, choosing layouts and fusing{where}")
-        prepared = _guarded(path, lambda: prepare(model.module, self._target, winograd=self._request.winograd))
+        asked = self._request
+        prepared = _guarded(
+            path, lambda: prepare(model.module, self._target, winograd=asked.winograd, precision=asked.precision)
+        )
         self._progress(f"extracting tasks{where}")
         tasks = _guarded(path, lambda: extract_tasks(prepared, self._target))
         if model.rewritten is not None and self._paths is not None:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from autotune.storage.formats import GRAPH_REVISION
+from autotune.storage.formats import GRAPH_REVISION, Precision
 
 _CUDA_GRAPH = "relax.backend.use_cuda_graph"
 
 
-def prepare(module: Any, target: Any, *, winograd: bool = False, revision: int = GRAPH_REVISION) -> Any:
+def prepare(
+    module: Any,
+    target: Any,
+    *,
+    winograd: bool = False,
+    revision: int = GRAPH_REVISION,
+    precision: Precision = "fp32",
+) -> Any:
     """Fold constants and batch normalisation, choose layouts, lower to TIR and fuse.
 
     `submit` extracts tasks from the tensor programs of the result, and `export` applies schedules to them. So the
@@ -22,6 +29,7 @@ def prepare(module: Any, target: Any, *, winograd: bool = False, revision: int =
         winograd: Whether to use Winograd's algorithm for the 3x3 convolutions that it is expected to make faster. It is
             used on CPUs only.
         revision: The `GRAPH_REVISION` of the job. Under an older one, passes that came later are left out.
+        precision: In what convolutions and products are computed; `fp16` for GPUs only.
 
     Returns:
         The module with its tensor programs.
@@ -31,6 +39,7 @@ def prepare(module: Any, target: Any, *, winograd: bool = False, revision: int =
 
     from autotune.tvm_backend.graph.constants import fold_constants
     from autotune.tvm_backend.graph.fold_scale import fold_scales
+    from autotune.tvm_backend.graph.half import half_precision
     from autotune.tvm_backend.graph.layout import pack_layouts
     from autotune.tvm_backend.graph.matmul import pack_products
     from autotune.tvm_backend.graph.one_hot import read_rows
@@ -51,6 +60,9 @@ def prepare(module: Any, target: Any, *, winograd: bool = False, revision: int =
             if revision >= 2:
                 packed = pack_products(module, padded=revision >= 5)
                 module = replace_row_operators(sink_reshapes(packed))
+        elif revision >= 6:
+            module = fold_scales(sink_reshapes(module))
+            module = half_precision(module) if precision == "fp16" else module
         lower = [
             passes.LegalizeOps(),
             passes.AnnotateTIROpPattern(),

@@ -13,6 +13,8 @@ from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile
 from autotune.tvm_backend.linker import architecture, cross_linkers, linker_for
 
+_OPT_LEVEL = 2  # TVM's own default
+
 
 def build_candidate(item: Candidate | Trial, program: Any, target: Any, path: Path) -> None:
     """Replay the trace of a candidate and compile its kernel.
@@ -49,9 +51,23 @@ def build_library(scheduled: Any, target: Any, path: Path) -> None:
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
     module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
-    with target:  # or TVM would compile CUDA for the GPU that is here
+    with target, lowering(module, target):  # without the target TVM would compile CUDA for the GPU that is here
         built = tvm.driver.build(module, target=target)
     built.export_library(str(path), fcompile=linking(target))
+
+
+def lowering(module: Any, target: Any) -> Any:
+    """Return the context of passes in which a module is compiled.
+
+    Of a kernel that sums products of fp16 in fp32, TVM's StorageRewrite lets the sums have the shared memory of the
+    operands, and then TVM refuses the types. So it is left out where there is fp16.
+    """
+    import tvm
+
+    functions = [item for item in module.functions.values() if isinstance(item, tvm.tirx.PrimFunc)]
+    dtypes = {str(getattr(parameter.ty, "dtype", "")) for item in functions for parameter in item.params}
+    half = target.kind.name == "cuda" and "float16" in dtypes
+    return tvm.transform.PassContext(opt_level=_OPT_LEVEL, config={"tirx.disable_storage_rewrite": half})
 
 
 def linking(target: Any) -> Callable[..., None]:

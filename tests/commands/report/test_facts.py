@@ -79,17 +79,20 @@ def test_a_job_that_cannot_be_read_says_why(workspace: Workspace, make_job: Call
     assert job.settings is None and "spec.json is missing" in job.job.reason
 
 
+KEYS = ("seed", "trials", "strategy", "sampler", "winograd", "fresh", "name")
+
+
 def test_the_command_that_repeats_a_job_parses(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
-    make_job(name="a-b", seed=7, model="/m odels/x.onnx", sampler="adaptive", winograd=False)
+    make_job(name="a-b", seed=7, model="/m odels/x.onnx", sampler="adaptive", winograd=False, precision="fp16")
     found = only(workspace).settings
     assert found is not None
     words = shlex.split(found.commands[0])
     assert words[:3] == ["autotune", "submit", "/m odels/x.onnx"]
     command: Any = cli._load("submit")
     values = command.make_context("submit", words[2:], obj=workspace).params
-    assert {key: values[key] for key in ("seed", "trials", "strategy", "sampler", "winograd", "fresh", "name")} == {
+    assert {key: values[key] for key in (*KEYS, "precision")} == {
         "seed": 7, "trials": "64", "strategy": "evolutionary", "sampler": "adaptive", "winograd": False, "fresh": True,
-        "name": "a-b",
+        "name": "a-b", "precision": "fp16",
     }  # fmt: skip
     assert list(values["input"]) == ["x=1x8:float32"]
 

@@ -1,0 +1,29 @@
+"""What `submit` refuses of a model and a target before TVM is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.commands.model_reading import read_model
+from autotune.commands.submission import Submission
+from autotune.config import Config
+from autotune.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    ("precision", "target", "fault"),
+    [
+        ("fp16", "llvm", "--precision fp16 is for GPUs, whose tensor cores compute it; the target is llvm"),
+        ("fp16", "simulated", "--precision fp16 is for GPUs"),
+        ("int8", "cuda", "precision is 'int8'; give fp32 or fp16"),
+    ],
+)
+def test_a_precision_that_makes_no_sense_is_refused(tmp_path: Path, precision: Any, target: str, fault: str) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(b"never read")
+    request = Submission(model, target, precision=precision)
+    with pytest.raises(BadInput, match=fault):
+        read_model(request, Config(), None, lambda step: None)
