@@ -35,17 +35,19 @@ _NOT_UNROLLED = -12.0
 
 
 @dataclass(frozen=True)
-class _TiledNests:
+class TiledNests:
     """The loop nests of n candidates of one sketch.
 
     Attributes:
         spatial, reduction: Tiles of the loops of each kind, parts from outside in, [n, loops, parts].
+        copies: That of the sketch.
     """
 
     einsum: Einsum
     structure: str
     spatial: Numbers
     reduction: Numbers
+    copies: int = 1
 
     @cached_property
     def sizes(self) -> list[Numbers]:
@@ -108,13 +110,7 @@ class NestFeatures:
         Args:
             decisions: Of each sampling instruction: tiles, [n, parts], or anything else, [n].
         """
-        einsum = self._einsum(sketch.block)
-        spatial = np.stack([decisions[sketch.tiles[at]] for at in einsum.spatial], axis=1)
-        if einsum.reduction:
-            reduction = np.stack([decisions[sketch.tiles[at]] for at in einsum.reduction], axis=1)
-        else:
-            reduction = np.ones((len(spatial), 0, sketch.structure.count("R")))
-        nests = _TiledNests(einsum, sketch.structure, spatial, reduction)
+        nests = self.nests(sketch, decisions)
         columns = {
             **_levels(nests),
             **_tiles(nests),
@@ -124,15 +120,25 @@ class NestFeatures:
             **_locations(nests, sketch, decisions),
             **_registers(nests, *self._vectors),
         }
-        missing = np.full(len(spatial), np.nan)
+        missing = np.full(len(nests.spatial), np.nan)
         return np.stack([columns.get(name, missing) for name in COLUMNS], axis=1).astype(np.float32)
+
+    def nests(self, sketch: TiledSketch, decisions: Sequence[Numbers]) -> TiledNests:
+        """Return the loop nests of n candidates of a sketch, from decisions as in `rows`."""
+        einsum = self._einsum(sketch.block)
+        spatial = np.stack([decisions[sketch.tiles[at]] for at in einsum.spatial], axis=1)
+        if einsum.reduction:
+            reduction = np.stack([decisions[sketch.tiles[at]] for at in einsum.reduction], axis=1)
+        else:
+            reduction = np.ones((len(spatial), 0, sketch.structure.count("R")))
+        return TiledNests(einsum, sketch.structure, spatial, reduction, sketch.copies)
 
 
 def _log(values: Any) -> Numbers:
     return np.asarray(np.log2(np.maximum(values, 1e-3)), dtype=np.float64)
 
 
-def _levels(nests: _TiledNests) -> Columns:
+def _levels(nests: TiledNests) -> Columns:
     """Describe each level: its extent, the iterations of it and all levels inside, and the data that these touch."""
     einsum = nests.einsum
     tile = np.ones((len(nests.spatial), len(einsum.extents)))
@@ -162,14 +168,14 @@ def _touched(einsum: Einsum, tile: Numbers) -> Columns:
     return columns
 
 
-def _tiles(nests: _TiledNests) -> Columns:
+def _tiles(nests: TiledNests) -> Columns:
     """Return the tiles of the innermost spatial loops, loops and parts from inside out."""
     tiles = _log(nests.spatial[:, ::-1, ::-1][:, :LOOPS, :PARTS])
     _, loops, parts = tiles.shape
     return {f"loop{loop}_part{part}": tiles[:, loop, part] for loop in range(loops) for part in range(parts)}
 
 
-def _unrolling(nests: _TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers]) -> Columns:
+def _unrolling(nests: TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers]) -> Columns:
     """Compare the limit of unrolling with the statements that the innermost levels would make."""
     limit = np.zeros(len(nests.spatial))
     if sketch.unroll is not None:
@@ -183,7 +189,7 @@ def _unrolling(nests: _TiledNests, sketch: TiledSketch, decisions: Sequence[Numb
     }
 
 
-def _parallelism(nests: _TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers], cores: int) -> Columns:
+def _parallelism(nests: TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers], cores: int) -> Columns:
     """Describe the innermost tile, the pieces that run in parallel and how evenly they fill the cores."""
     pieces = _pieces(nests, sketch, decisions, cores)
     reduced = nests.reduction[:, :, -1] if nests.einsum.reduction else np.ones((len(pieces), 1))
@@ -198,7 +204,7 @@ def _parallelism(nests: _TiledNests, sketch: TiledSketch, decisions: Sequence[Nu
     }
 
 
-def _constants(nests: _TiledNests, sketch: TiledSketch) -> Columns:
+def _constants(nests: TiledNests, sketch: TiledSketch) -> Columns:
     """Return what all candidates of a sketch have in common."""
     einsum = nests.einsum
     facts: dict[str, Any] = {
@@ -211,7 +217,7 @@ def _constants(nests: _TiledNests, sketch: TiledSketch) -> Columns:
     return {name: np.full(len(nests.spatial), float(fact)) for name, fact in facts.items()}
 
 
-def _registers(nests: _TiledNests, lanes: int, registers: int) -> Columns:
+def _registers(nests: TiledNests, lanes: int, registers: int) -> Columns:
     """Count the vector registers that the innermost tile needs.
 
     The sums in its results are independent of each other. A core stalls where there are fewer of them than it has
@@ -227,7 +233,7 @@ def _registers(nests: _TiledNests, lanes: int, registers: int) -> Columns:
     return {"result_registers": _log(results), "register_pressure": _log((results + row + 1) / registers)}
 
 
-def _pieces(nests: _TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers], cores: int) -> Numbers:
+def _pieces(nests: TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers], cores: int) -> Numbers:
     """Count the pieces that run in parallel, [n].
 
     TVM fuses outer loops until there are enough pieces, or up to the first loop whose body has several parts.
@@ -242,13 +248,13 @@ def _pieces(nests: _TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers
     return np.asarray(np.take_along_axis(running, last[:, None], 1)[:, 0], dtype=np.float64)
 
 
-def _level_of(loop: Any, nests: _TiledNests) -> Any:
+def _level_of(loop: Any, nests: TiledNests) -> Any:
     """Return the level of a loop that is counted from outside. Negative values, for no loop, stay as they are."""
     ends = np.cumsum([size.shape[1] for size in nests.sizes])
     return np.where(np.asarray(loop) < 0, loop, np.searchsorted(ends, loop, side="right"))
 
 
-def _locations(nests: _TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers]) -> Columns:
+def _locations(nests: TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers]) -> Columns:
     """Return where the first producers are computed: the loop and its level, counted from outside."""
     columns: Columns = {}
     for index, at in enumerate(sketch.locations[:LOCATIONS]):

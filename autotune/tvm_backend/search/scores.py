@@ -3,14 +3,15 @@
 A replay takes milliseconds for one configuration; a score takes about one for 128 of them. Where every sketch of a
 task is tiled on many levels, the score is the cost model itself on features of the loop nest (`NestScore`), so that
 it knows the prior and the trials of all tasks of the job. Elsewhere it is boosted trees on the values of the task's
-own knobs (`KnobScore`), and the best configurations are replayed and ranked again by the cost model.
+own knobs (`KnobScore`), and the best configurations are replayed and ranked again by the cost model. Without a cost
+model, an analytic estimate ranks the loop nests of GPUs (`occupancy.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from autotune.tvm_backend.search.cost_model import CostModel, relative_throughpu
 from autotune.tvm_backend.search.features import widen
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.nest import NestFeatures
+from autotune.tvm_backend.search.occupancy import STRUCTURE, GpuLimits, gpu_throughput
+from autotune.tvm_backend.search.tiled_block import TiledSketch
 
 _PARAMETERS = {
     "max_depth": 6,
@@ -66,14 +69,19 @@ class KnobScore:
 
 
 class NestScore:
-    """The cost model on features of the loop nests of configurations.
+    """A judgement of the loop nests of configurations.
+
+    Args:
+        judge: Estimates the throughput of candidates of a sketch from their decisions, [n]; higher is better.
 
     Raises:
         ValueError: A sketch of the space has no features of its loop nest.
     """
 
-    def __init__(self, knobs: Knobs, nests: NestFeatures, model: CostModel) -> None:
-        self._nests, self._model = nests, model
+    def __init__(
+        self, knobs: Knobs, nests: NestFeatures, judge: Callable[[TiledSketch, Sequence[Floats]], Floats]
+    ) -> None:
+        self._judge = judge
         self._values = [_decisions(knob) for knob in knobs.space.knobs]
         self._sketches = [(nests.sketch(instructions), places) for instructions, places in knobs.sketches()]
         if any(sketch is None for sketch, _ in self._sketches):
@@ -87,14 +95,24 @@ class NestScore:
             sketch, places = self._sketches[index]
             assert sketch is not None, "checked by the constructor"
             decisions = [self._values[place][configurations[members, place]] for place in places]
-            scores[members] = self._model.score_rows(widen(nest=self._nests.rows(sketch, decisions)))
+            scores[members] = self._judge(sketch, decisions)
         return scores
 
 
 def nest_score(knobs: Knobs, model: CostModel | None) -> NestScore | None:
-    """Make a score on loop nests. None where there is no model, or where a sketch is not tiled on many levels."""
+    """Make a score on loop nests: by the model, or without one by an analytic estimate, which there is for GPUs.
+
+    Returns:
+        None where there is neither, or where a sketch is not tiled on many levels.
+    """
+    nests = NestFeatures(knobs.program, knobs.target)
     with contextlib.suppress(ValueError):
-        return NestScore(knobs, NestFeatures(knobs.program, knobs.target), model) if model else None
+        if model is not None:
+            return NestScore(knobs, nests, lambda *made: model.score_rows(widen(nest=nests.rows(*made))))
+        sketches = (nests.sketch(instructions) for instructions, _ in knobs.sketches())
+        if knobs.target.kind.name == "cuda" and all(item and item.structure == STRUCTURE for item in sketches):
+            limits = GpuLimits.of(knobs.target)
+            return NestScore(knobs, nests, lambda *made: gpu_throughput(nests.nests(*made), limits))
     return None
 
 

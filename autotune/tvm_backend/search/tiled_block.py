@@ -62,6 +62,7 @@ class TiledSketch:
         unroll: The instruction that limits unrolling, and the limits it chooses from.
         locations: Instructions that place the producers.
         fused: The loop at which the consumers are computed, counted from outside; -1: not in this nest.
+        copies: For how many steps of a pipeline the inputs are in shared memory at the same time. GPUs only.
     """
 
     block: str
@@ -70,6 +71,7 @@ class TiledSketch:
     unroll: tuple[int, tuple[int, ...]] | None
     locations: tuple[int, ...]
     fused: int
+    copies: int = 1
 
     @classmethod
     def read(cls, instructions: Sequence[Any]) -> TiledSketch | None:
@@ -89,6 +91,7 @@ class _InstructionReader:
     structure: str = ""
     samples: int = 0
     fused: int = -1
+    copies: int = 1
     unroll: tuple[int, tuple[int, ...]] | None = None
     tiles: dict[int, int] = field(default_factory=dict)
     locations: list[int] = field(default_factory=list)
@@ -98,7 +101,8 @@ class _InstructionReader:
     _categories: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def sketch(self) -> TiledSketch:
-        return TiledSketch(self.block, self.structure, self.tiles, self.unroll, tuple(self.locations), self.fused)
+        locations = tuple(self.locations)
+        return TiledSketch(self.block, self.structure, self.tiles, self.unroll, locations, self.fused, self.copies)
 
     def GetSBlock(self, _: Any, attributes: Any, outputs: Any) -> None:
         self._blocks[outputs[0]] = str(attributes[0])
@@ -111,6 +115,8 @@ class _InstructionReader:
             self.block, self.structure = self._blocks.get(inputs[0], ""), str(inputs[1]).strip('"')
         elif attributes[0] == "meta_schedule.unroll_explicit":
             self.unroll = self._categories.get(inputs[1])
+        elif attributes[0] == "software_pipeline_stage":
+            self.copies = 1 + max(int(stage) for stage in inputs[1])
 
     def Reorder(self, inputs: Any, *_: Any) -> None:
         self._order = list(inputs)

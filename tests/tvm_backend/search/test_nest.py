@@ -12,7 +12,7 @@ from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.nest import NestFeatures
 from autotune.tvm_backend.search.nest_columns import WIDTH as NEST
 from autotune.tvm_backend.search.prior import prior
-from autotune.tvm_backend.search.scores import NestScore, nest_score
+from autotune.tvm_backend.search.scores import nest_score
 from autotune.tvm_backend.search.space import plain_trace
 from autotune.tvm_backend.search.tiled_block import Einsum, TiledSketch
 
@@ -141,7 +141,8 @@ def test_a_configuration_has_the_features_of_its_trace(request, target, name):
     knobs = Knobs(request.getfixturevalue(name), target)
     model = prior("llvm")
     assert model is not None
-    score = NestScore(knobs, NestFeatures(knobs.program, target), model)
+    score = nest_score(knobs, model)
+    assert score is not None
     applied = [knobs.apply(tuple(row)) for row in knobs.space.sample(np.random.default_rng(1), 20).tolist()]
     applied = [item for item in applied if item is not None]
     traces = [json.loads(json.dumps(plain_trace(item.schedule.trace))) for item in applied]
