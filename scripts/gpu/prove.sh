@@ -3,8 +3,9 @@
 #
 #   scripts/gpu/prove.sh unpack   takes what scripts/gpu/pack.sh made, once for each transfer, in any order
 #   scripts/gpu/prove.sh A        versions, clocks, and what torch reaches: products, ResNet-18 and 50
-#   scripts/gpu/prove.sh B        compilers, doctor, the GPU's tests; an MLP and ResNet-18 from submit to export; two jobs at once
-#   scripts/gpu/prove.sh C        ResNet-50, a BERT layer, a 4096-cubed product
+#   scripts/gpu/prove.sh B        compilers, doctor, the GPU's tests; an MLP and ResNet-18 from submit to export; two jobs at once;
+#                                 ResNet-18 beside torch and ONNX Runtime, as far as they are installed
+#   scripts/gpu/prove.sh C        ResNet-50, a BERT layer, a 4096-cubed product; ResNet-18 in fp16; all of them beside the others
 #   scripts/gpu/prove.sh tables   prints what is there for docs/guides/gpus.md, and says what was not run
 #
 # Each step leaves RESULTS/STEP.txt; a part that is called again goes on after the last finished step. A step ends after
@@ -18,8 +19,8 @@ deadline=$((SECONDS + ${PART_S:-560}))
 trials=${TRIALS:-400}
 python=${PYTHON:-python3}
 steps_A=(versions clocks products networks)
-steps_B=(compilers doctor tests mlp resnet18 pair)
-steps_C=(resnet50 bert_layer product)
+steps_B=(compilers doctor tests mlp resnet18 pair bench_resnet18)
+steps_C=(resnet50 bert_layer product resnet18_fp16 bench)
 mkdir -p "$results/workspace"
 [ -d "$site/packages" ] && export PYTHONPATH="$site/packages${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
@@ -55,12 +56,13 @@ step() {
     fi
 }
 
-# tune NAME TRIALS: from submit to a verified export; a job that is there goes on
+# tune NAME TRIALS [NETWORK PRECISION]: from submit to a verified export; a job that is there goes on
 tune() {
-    local name=$1 budget=$2 models=$results/models
-    "$python" scripts/gpu/models.py "$name" --output "$models" || return
+    local name=$1 budget=$2 network=${3:-$1} precision=${4:-fp32} models=$results/models
+    "$python" scripts/gpu/models.py "$network" --output "$models" || return
     autotune status "$name" >/dev/null 2>&1 ||
-        autotune submit "$models/$name.onnx" --name "$name" --target cuda --trials "$budget" --trials-per-round 16 || return
+        autotune submit "$models/$network.onnx" --name "$name" --target cuda --precision "$precision" \
+            --trials "$budget" --trials-per-round 16 || return
     autotune daemon run --drain || return
     autotune export "$name" --output "$results/$name" || return
     "$python" -c "import json, sys; r = json.load(open(sys.argv[1])); print(r['latency'], 'largest error', r['largest_relative_error'])" \
@@ -89,12 +91,15 @@ part_B() {
     step mlp tune mlp 32
     step resnet18 tune resnet18 "$trials"
     pair
+    step bench_resnet18 "$python" scripts/bench_gpu.py resnet18 --workspace "$results/workspace"
 }
 part_C() {
     local name
-    for name in "${steps_C[@]}"; do
+    for name in resnet50 bert_layer product; do
         step "$name" tune "$name" "$trials"
     done
+    step resnet18_fp16 tune resnet18-fp16 "$trials" resnet18 fp16
+    step bench "$python" scripts/bench_gpu.py resnet50 bert_layer product resnet18-fp16 --workspace "$results/workspace"
 }
 
 tables() {
@@ -118,5 +123,5 @@ A | B | C)
     tables >"$results/tables.md"
     exit $unfinished
     ;;
-*) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -119,6 +119,19 @@ def vm_runner(executable: Any, device: Any, arrays: Arrays, function: str = "mai
     from tvm import relax
 
     return machine_runner(relax.VirtualMachine(executable, device), device, arrays, function)
+
+
+@runtime_checkable
+class DeviceRun(Protocol):
+    """A model that is loaded on a device. A call runs it once and returns its outputs."""
+
+    def __call__(self) -> Arrays: ...
+
+    def on_zeros(self) -> None:
+        """Run it once on inputs of zeros."""
+
+    def stay(self) -> Any:
+        """Run it once, and leave the outputs on the device."""
 
 
 @dataclass(frozen=True)

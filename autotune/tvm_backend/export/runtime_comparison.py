@@ -86,11 +86,18 @@ class RuntimeComparison:
         inputs: The inputs of the model.
         arrays: The value of each input, in the same order.
         threads: How many threads each runtime uses.
+        program: What Python is to run in each process: `timed_process`, or a script that adds runtimes to it.
     """
 
     def __init__(
-        self, runtimes: Mapping[str, Runtime], inputs: Sequence[InputSpec], arrays: compare.Arrays, threads: int
+        self,
+        runtimes: Mapping[str, Runtime],
+        inputs: Sequence[InputSpec],
+        arrays: compare.Arrays,
+        threads: int,
+        program: Sequence[str] = ("-m", timed_process.__name__),
     ) -> None:
+        self._program = program
         self._runtimes = runtimes
         self._names = [item.name for item in inputs]
         self._arrays = arrays
@@ -179,13 +186,13 @@ class RuntimeComparison:
             "outputs": str(outputs) if outputs else None,
             "kernels": kernels,
         }
-        return _answer(name, request, self._threads)
+        return _answer(name, request, self._threads, self._program)
 
 
-def _answer(name: str, request: Mapping[str, Any], threads: int) -> dict[str, Any]:
+def _answer(name: str, request: Mapping[str, Any], threads: int, program: Sequence[str]) -> dict[str, Any]:
     """Return the answer of a new process to a request."""
     done = subprocess.run(
-        [sys.executable, "-m", timed_process.__name__],
+        [sys.executable, *program],
         input=json.dumps(request),
         capture_output=True,
         text=True,

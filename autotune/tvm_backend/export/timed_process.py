@@ -113,7 +113,7 @@ RUNTIMES: dict[str, Callable[[Mapping[str, Any], Arrays], Run]] = {
     "litert": _litert,
     "pytorch": _pytorch,
 }
-_PACKAGES = {
+PACKAGES = {
     "library": ("tvm.relax",),
     "onnxruntime": ("onnxruntime",),
     "openvino": ("openvino",),
@@ -181,11 +181,11 @@ def _timed(request: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
         import the runtime (`load_ms`); and the peak memory in bytes above what the process had before it loaded the
         model (`memory`).
     """
-    for package in _PACKAGES[request["runtime"]]:
+    for package in PACKAGES[request["runtime"]]:
         importlib.import_module(package)
     before, began = memory.status_bytes("VmRSS"), time.perf_counter()
     run = RUNTIMES[request["runtime"]](request, arrays)
-    on_gpu = run if isinstance(run, compare.MachineRun) and request["device"] == "cuda" else None
+    on_gpu = run if isinstance(run, compare.DeviceRun) and request["device"] == "cuda" else None
     first = outputs_of_graph(on_gpu) if on_gpu else run()
     load_ms = (time.perf_counter() - began) * 1e3
     if request["outputs"]:
@@ -195,7 +195,7 @@ def _timed(request: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
     return {"ms": found, "load_ms": load_ms, "memory": max(0, memory.status_bytes("VmHWM") - before)}
 
 
-def outputs_of_graph(run: compare.MachineRun) -> compare.Arrays:
+def outputs_of_graph(run: compare.DeviceRun) -> compare.Arrays:
     """Return the first outputs of a model, as its CUDA graph computes them.
 
     The first run, which records the graph, computes its results without it and leaves them in its buffers. So that run

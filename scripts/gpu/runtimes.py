@@ -1,0 +1,162 @@
+#!/usr/bin/env python
+"""The process of a comparison on a GPU: `timed_process`, with torch in four ways and ONNX Runtime's CUDA provider.
+
+`scripts/bench_gpu.py` starts it. The environment says whether they may use TF32 (BENCH_TF32) and whether torch computes
+in fp16 (BENCH_HALF).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.tvm_backend.export import compare, timed_process
+
+TF32, HALF = (bool(os.environ.get(name)) for name in ("BENCH_TF32", "BENCH_HALF"))
+
+
+@dataclass
+class TorchRun:
+    """A program of torch on inputs that stay where they are. A graph reads them there."""
+
+    call: Callable[[], Any]
+    inputs: list[Any]
+    device: str
+
+    def __call__(self) -> compare.Arrays:
+        found = self.stay()
+        return [item.float().cpu().numpy() for item in (found if isinstance(found, (tuple, list)) else [found])]
+
+    def on_zeros(self) -> None:
+        kept = [tensor.clone() for tensor in self.inputs]
+        for tensor in self.inputs:
+            tensor.zero_()
+        self.stay()
+        for tensor, values in zip(self.inputs, kept, strict=True):
+            tensor.copy_(values)
+
+    def stay(self) -> Any:
+        found = self.call()
+        if self.device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+        return found
+
+
+def torch_in(way: str) -> Callable[[Mapping[str, Any], timed_process.Arrays], TorchRun]:
+    """Return what loads a model with torch: `eager`, `graph` (a CUDA graph of that), `compile` or `compile_graph`."""
+
+    def load(request: Mapping[str, Any], arrays: timed_process.Arrays) -> TorchRun:
+        import torch
+
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = TF32
+        torch.backends.cudnn.benchmark = True
+        device = request["device"]
+        module = _module(Path(request["model"])).to(device)
+        inputs = [torch.from_numpy(array.copy()).to(device) for array in arrays.values()]
+        if way.startswith("compile"):
+            module = torch.compile(module, mode="reduce-overhead" if way == "compile_graph" else "default")
+        half = torch.autocast(device, torch.float16) if HALF else contextlib.nullcontext()
+
+        def call() -> Any:
+            with torch.inference_mode(), half:
+                return module(*inputs)
+
+        return TorchRun(_captured(call) if way == "graph" else call, inputs, device)
+
+    return load
+
+
+def _module(model: Path) -> Any:
+    if model.suffix == ".onnx":
+        import onnx2torch
+
+        return onnx2torch.convert(str(model)).eval()
+    from autotune.tvm_backend.graph.pytorch.program import load_program
+
+    return load_program(model).module()
+
+
+def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
+    """Return what launches the kernels of a call as one CUDA graph, and returns its outputs."""
+    import torch
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = call()
+
+    def replay() -> Any:
+        graph.replay()
+        return outputs
+
+    return replay
+
+
+@dataclass
+class OrtRun:
+    """A session of ONNX Runtime whose inputs and outputs stay on the GPU."""
+
+    session: Any
+    arrays: timed_process.Arrays
+
+    def __post_init__(self) -> None:
+        self.binding = self.session.io_binding()
+        self._bind(self.arrays)
+        for output in self.session.get_outputs():
+            self.binding.bind_output(output.name, "cuda", 0)
+
+    def _bind(self, arrays: timed_process.Arrays) -> None:
+        import onnxruntime
+
+        for name, array in arrays.items():
+            self.binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
+
+    def __call__(self) -> compare.Arrays:
+        self.stay()
+        return list(self.binding.copy_outputs_to_cpu())
+
+    def on_zeros(self) -> None:
+        self._bind({name: array * 0 for name, array in self.arrays.items()})
+        self.stay()
+        self._bind(self.arrays)
+
+    def stay(self) -> Any:
+        self.session.run_with_iobinding(self.binding)
+        self.binding.synchronize_outputs()
+
+
+def ort_cuda(request: Mapping[str, Any], arrays: timed_process.Arrays) -> OrtRun:
+    import onnxruntime
+
+    provider = "CUDAExecutionProvider"
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    providers = [(provider, {"use_tf32": str(int(TF32))}), ("CPUExecutionProvider", {})]
+    session = onnxruntime.InferenceSession(request["model"], options, providers=providers)
+    if provider not in session.get_providers():
+        raise RuntimeError("ONNX Runtime did not load its CUDA provider")
+    return OrtRun(session, {**arrays, **compare.constant_inputs(session, request["values"])})
+
+
+def main() -> None:
+    for way in ("eager", "graph", "compile", "compile_graph"):
+        timed_process.RUNTIMES[f"torch_{way}"] = torch_in(way)
+        timed_process.PACKAGES[f"torch_{way}"] = ("torch",)
+    timed_process.RUNTIMES["ort_cuda"] = ort_cuda
+    timed_process.PACKAGES["ort_cuda"] = ("onnxruntime",)
+    timed_process.main()
+
+
+if __name__ == "__main__":
+    main()
