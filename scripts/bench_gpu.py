@@ -58,6 +58,7 @@ class Found:
     """The times of each way on the model of a job, and why others have none."""
 
     name: str
+    gpu: str
     precision: str
     times: Mapping[str, RuntimeTimes]
     left_out: Mapping[str, str]
@@ -71,7 +72,7 @@ def main() -> None:
         rows = [measured(workspace, paths, options) for paths in jobs]
     except AutotuneError as error:
         sys.exit(f"bench_gpu: {error}")
-    print(table(rows, tf32=options.tf32, gpu=gpus.cuda_devices()[0].name))
+    print(table(rows, tf32=options.tf32))
 
 
 def parse() -> argparse.Namespace:
@@ -104,11 +105,12 @@ def measured(workspace: Workspace, paths: JobPaths, options: argparse.Namespace)
         names = [gpus.lock_name(f"{gpus.KIND}:{gpu.index}")]
         with lease(config.machine.lock_folder, names, wait_s=-1):
             gpu.take()
-            environment = {"BENCH_TF32": options.tf32, "BENCH_HALF": spec.precision == "fp16"}
-            os.environ.update({name: "1" for name, on in environment.items() if on})
+            for name, on in (("BENCH_TF32", options.tf32), ("BENCH_HALF", spec.precision == "fp16")):
+                os.environ[name] = "1" if on else ""
             # The limit of fp16: what is left out computes something else, and no mere rounding.
             threads, tolerance = capacity.threads(config), config.export.tolerance_fp16
-            return compared(submitted(paths, spec)[0], spec, ways, missing, options.turns, threads, tolerance)
+            times = compared(submitted(paths, spec)[0], spec, ways, missing, options.turns, threads, tolerance)
+            return Found(spec.name, gpu.name, spec.precision, times, missing)
 
 
 def libraries(workspace: Workspace, paths: JobPaths, spec: JobSpec, folder: Path) -> dict[str, Path]:
@@ -127,7 +129,7 @@ def available(model: Submitted, spec: JobSpec, files: Mapping[str, Path]) -> tup
     ways = {name: Runtime("library", file, "cuda", function=function) for name, file in files.items()}
     lacking = {"torch": _torch_lacks(model.file), "ort": _ort_lacks(model.file)}
     missing = {}
-    for name in TITLES.keys() - ways.keys():
+    for name in (name for name in TITLES if name not in files):
         if reason := lacking[name.partition("_")[0]]:
             missing[name] = reason
         else:
@@ -164,8 +166,8 @@ def compared(
     turns: int,
     threads: int,
     tolerance: float,
-) -> Found:
-    """Time the ways whose outputs are right."""
+) -> dict[str, RuntimeTimes]:
+    """Time the ways whose outputs are right, and write down in `left_out` what is wrong with the others."""
     entry, reference = spec.all_entries[0], "the model as submitted"
     chosen = inputs.verification_inputs(model, entry.inputs, None, SEED)
     runtimes = {reference: Runtime(model.runtime, model.file, values=spec.values), **ways}
@@ -176,14 +178,14 @@ def compared(
                 compare.check(comparison.outputs(name), right, tolerance, chosen.probabilities, model.title)
             except AutotuneError as error:
                 left_out[name] = str(error)
-        times = comparison.time(turns * TIMINGS, without={reference, *left_out})
-    return Found(spec.name, spec.precision, times, left_out)
+        return comparison.time(turns * TIMINGS, without={reference, *left_out})
 
 
-def table(rows: Sequence[Found], *, tf32: bool, gpu: str) -> str:
+def table(rows: Sequence[Found], *, tf32: bool) -> str:
     """Markdown: the times of each way, and the ratio of ours to it."""
+    seen = ", ".join(dict.fromkeys(row.gpu for row in rows))
     lines = [
-        f"{gpu}; batch as submitted; TF32 {'on' if tf32 else 'off'} for torch and ONNX Runtime, never used by ours.",
+        f"{seen}; batch as submitted; TF32 {'on' if tf32 else 'off'} for torch and ONNX Runtime, never used by ours.",
         "\n| network | precision | way | ms | range | ours with a graph takes |\n|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -192,7 +194,9 @@ def table(rows: Sequence[Found], *, tf32: bool, gpu: str) -> str:
             cells = f"{times.median_ms:.4f} | {low:.4f} to {high:.4f} | {_share(row.times, name)}"
             lines.append(f"| {row.name} | {row.precision} | {TITLES[name]} | {cells} |")
     for row in rows:
-        lines += [f"\n{row.name}: {TITLES[name]} was not timed: {why}" for name, why in row.left_out.items()]
+        for why in dict.fromkeys(row.left_out.values()):
+            names = "; ".join(TITLES[name] for name, reason in row.left_out.items() if reason == why)
+            lines.append(f"\n{row.name}, not timed: {names}: {why}")
     return "\n".join(lines)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,8 +127,22 @@ def test_an_export_verifies_against_the_cpu_and_compares_no_times_with_it(user, 
     assert report["share_of_onnxruntime"] is None and report["tolerance"] == 2e-2
     assert "tuned, its kernels launched one by one" in printed and min(stand_in.graphs()) > 0
     assert len(report["kernels"]) > 1, "those in the graph, too"
+    run_with_wheels(user.root / "out" / "run.py", stand_in)
     page = json.loads(user.ok("report", "last", "--json"))
     assert set(page["jobs"][0]["references"]["others_ms"]) == {"library without its CUDA graph"}
+
+
+def run_with_wheels(script, stand_in):
+    """Run it where the driver is in the loader's path, and the CUDA runtime is a Python package."""
+    folder, packages = stand_in.folder / "driver", stand_in.folder / "packages"
+    (packages / "nvidia" / "cu13" / "lib").mkdir(parents=True)
+    folder.mkdir()
+    shutil.copy(stand_in.libraries / "libcuda.so.1", folder)
+    shutil.copy(stand_in.libraries / "libcudart.so.13", packages / "nvidia" / "cu13" / "lib")
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "PYTHONPATH": str(packages)}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("(64, 64) float32 [0. 0. 0. 0.]")
 
 
 def test_one_illegal_access_is_blamed_on_its_candidate_alone(user, models, gpus):

@@ -12,6 +12,11 @@ import pytest
 from autotune.tvm_backend.export.runtime_comparison import RuntimeTimes
 
 ENTRY = SimpleNamespace(name="main")
+NOT_TIMED = {
+    "torch_compile": "it did not compile",
+    "torch_compile_graph": "it did not compile",
+    "ort_cuda": "onnxruntime-gpu is not installed",
+}
 SPEC: Any = SimpleNamespace(all_entries=(ENTRY,), values={})
 
 
@@ -22,13 +27,17 @@ def bench(load_script: Callable[[str], ModuleType]) -> ModuleType:
 
 def test_each_way_has_its_times_and_the_ratio_is_that_of_the_turns(bench: ModuleType) -> None:
     times = {"ours": RuntimeTimes([1.0, 1.2, 1.1]), "torch_eager": RuntimeTimes([2.0, 2.4, 4.4])}
-    found = bench.Found("net", "fp16", times, {"ort_cuda": "onnxruntime-gpu is not installed"})
-    lines = bench.table([found], tf32=False, gpu="A GPU").splitlines()
+    found = bench.Found("net", "A GPU", "fp16", times, NOT_TIMED)
+    lines = bench.table([found], tf32=False).splitlines()
     assert lines[0] == "A GPU; batch as submitted; TF32 off for torch and ONNX Runtime, never used by ours."
     assert lines[4] == "| net | fp16 | ours, CUDA graph | 1.1000 | 1.0000 to 1.2000 |  |"
     assert lines[5] == "| net | fp16 | torch eager | 2.4000 | 2.0000 to 4.4000 | 0.50 of it |"
-    assert lines[7] == "net: ONNX Runtime CUDA was not timed: onnxruntime-gpu is not installed"
-    assert "TF32 on" in bench.table([found], tf32=True, gpu="A GPU")
+    assert lines[7:] == [
+        "net, not timed: torch.compile; torch.compile, CUDA graphs: it did not compile",
+        "",
+        "net, not timed: ONNX Runtime CUDA: onnxruntime-gpu is not installed",
+    ]
+    assert "TF32 on" in bench.table([found], tf32=True)
 
 
 def test_what_is_lacking_is_named(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

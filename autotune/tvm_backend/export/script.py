@@ -8,6 +8,7 @@ from typing import Any
 
 from autotune.device_settings import BoardSettings
 from autotune.storage.formats import JobSpec
+from autotune.tvm_backend.cuda.places import CUDART
 from autotune.tvm_backend.export.entry import check_index, pick_entry
 from autotune.tvm_backend.export.files import LIBRARY, MADE_BY
 from autotune.version import __version__
@@ -16,7 +17,7 @@ _ONE = '''"""Run {name} once on random inputs, with the TVM runtime alone. {made
 import os
 
 os.environ.setdefault("TVM_NUM_THREADS", "{threads}")  # TVM's own default is half of the CPUs
-from pathlib import Path
+{preload}from pathlib import Path
 import numpy, tvm
 from tvm import relax
 
@@ -38,7 +39,7 @@ import os
 import sys
 
 os.environ.setdefault("TVM_NUM_THREADS", "{threads}")  # TVM's own default is half of the CPUs
-from collections.abc import Mapping
+{preload}from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 import numpy, tvm
@@ -86,6 +87,15 @@ if __name__ == "__main__":
         sys.exit(f"run.py: {{error}}")
 '''
 
+
+_PRELOAD = f"""import ctypes, importlib.util
+
+# TVM does not look for the CUDA runtime among Python's packages.
+for folder in getattr(importlib.util.find_spec("nvidia"), "submodule_search_locations", ()):
+    if os.path.exists(f"{{folder}}/cu13/lib/{CUDART}"):
+        ctypes.CDLL(f"{{folder}}/cu13/lib/{CUDART}")
+
+"""
 
 _BOARD = '''"""Run {name} once on random inputs, on a board. {made_by} {version}.
 
@@ -147,10 +157,11 @@ def source(spec: JobSpec, threads: int, rows: Sequence[Mapping[str, int]]) -> st
         threads: How many threads the model uses unless TVM_NUM_THREADS is set.
         rows: For each set of shapes, the number of rows of the table of each input that is an index.
     """
-    template = _SEVERAL if spec.entries else _ONE
+    template, on_gpu = _SEVERAL if spec.entries else _ONE, spec.target_kind == "cuda"
     return template.format(
         **_common(spec, threads),
-        device="cuda" if spec.target_kind == "cuda" else "cpu",
+        device="cuda" if on_gpu else "cpu",
+        preload=_PRELOAD if on_gpu else "",
         inputs=[(item.shape, item.dtype) for item in spec.inputs],
         dtypes={item.name: item.dtype for item in spec.inputs},
         entries={entry.name: {item.name: item.shape for item in entry.inputs} for entry in spec.entries},
