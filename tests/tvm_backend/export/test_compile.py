@@ -1,13 +1,19 @@
-"""A task that was never measured is compiled with the schedule that the prior likes best."""
+"""A whole model: tasks that were never measured get the schedule that the prior likes best; and CUDA graphs."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from tvm import relax
 
 from autotune.tvm_backend.export import compile as compiling
+from autotune.tvm_backend.export.compile import lower_tuned
+from autotune.tvm_backend.graph.prepare import prepare
+from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.prior import prior
 from autotune.tvm_backend.search.scores import nest_score
+from autotune.tvm_backend.target import resolve_target, tvm_target
 
 
 def test_it_is_better_than_nearly_all_and_always_the_same(target, matmul_of):
@@ -65,3 +71,32 @@ def test_a_kernel_that_tvm_writes_as_a_whole_is_compiled(target):
     expected = zeros.copy()
     np.put_along_axis(expected, columns, ones, axis=1)
     assert np.array_equal(found, expected)
+
+
+@pytest.fixture(scope="module")
+def chain():
+    """Three products with square matrices, one after the other."""
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((32, 32), "float32"))
+    with builder.function("main", [x], {"num_input": 1}):
+        with builder.dataflow():
+            value = x
+            for seed in range(3):
+                weight = np.random.default_rng(seed).normal(size=(32, 32)).astype("float32")
+                value = builder.emit(relax.op.matmul(value, relax.const(weight)))
+            output = builder.emit_output(value)
+        builder.emit_func_output(output)
+    return builder.get()
+
+
+@pytest.mark.parametrize("cuda_graph", [True, False])
+def test_kernels_between_the_first_and_the_last_one_are_recorded_as_a_graph(chain, cuda_graph):
+    load_tvm("cuda")
+    target = tvm_target(resolve_target('{"kind": "cuda", "arch": "sm_90"}', 1).description)
+    lowered = lower_tuned(prepare(chain, target), [], {}, target, cuda_graph=cuda_graph)
+    functions = {item.name_hint: lowered[item] for item in lowered.get_global_vars()}
+    recorded = functions.get("main_cuda_graph_capture")
+    assert (recorded is not None) == cuda_graph
+    if cuda_graph:
+        assert recorded.script().count("matmul(") == 1
+        assert functions["main"].script().count("matmul(") == 2
+        assert "vm.builtin.cuda_graph.run_or_capture" in functions["main"].script()
