@@ -39,10 +39,10 @@ def cpus(config: Config) -> MachineResources:
 
 def job_device(workspace: Workspace, config: Config, spec: JobSpec) -> str:
     """The kind of device that a job is measured on."""
-    if spec.board:
-        return boards.board_kind(spec.board)
     if config.cluster.engine:
         return placement.job_device(workspace, spec)
+    if spec.board:
+        return boards.board_kind(spec.board)
     target, kind = spec.target, spec.target_kind
     if kind == gpus.KIND:
         return gpus.device_kind(str(target.get("arch", "")), gpus.cuda_devices())

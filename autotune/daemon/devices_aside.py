@@ -62,9 +62,12 @@ class DevicesAside:
                 self._show()
 
     def without(self, machine: MachineResources) -> MachineResources:
-        """Return a machine without the boards that are set aside."""
+        """Return a machine without the boards that are set aside; the same object if there are none."""
         aside = self._aside
-        return replace(machine, devices=tuple(it for it in machine.devices if it not in aside)) if aside else machine
+        if not aside:
+            return machine
+        devices = tuple(device for device in machine.devices if device not in aside)
+        return replace(machine, devices=devices, nodes=tuple(map(self.without, machine.nodes)))
 
     def explained(self, waits: dict[int, Reason]) -> dict[int, Reason]:
         """Return why jobs wait, where those without a device are told why their boards are set aside."""

@@ -71,7 +71,7 @@ class Dispatcher:
         self.changes.unplanned, self.changes.unpublished = False, True
         self._plan_by = clock + max(0.0, min(_PLAN_EVERY_S, self.hours.changes_at(now) - now))
         running = self.running.views
-        machine = self.running.runner.machine() or self.aside.without(capacity.machine(self.config))
+        machine = self.aside.without(self.running.runner.machine() or capacity.machine(self.config))
         if not machine.cpus:
             return self._wait_for_nodes()
         planner = self._planner_of(machine)

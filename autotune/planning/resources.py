@@ -70,13 +70,6 @@ class MachinePool:
         """Return how many devices of a kind are free."""
         return self._devices[kind].free if kind in self._devices else 0
 
-    def serves(self, kind: str) -> bool:
-        """Return whether it may run the stages that only compute of jobs that measure on a kind of device.
-
-        What is compiled for the CPUs of one machine need not run on those of another, and building a task runs it.
-        """
-        return not measures_on_cpus(kind) or kind in self._devices
-
     def for_cpu_stage(self) -> Allocation | None:
         """Return a free CPU for a search, build or training; None if there is none."""
         slot = self._shared.first()
@@ -149,17 +142,11 @@ class ResourcePool:
         """Return the machines with a free CPU: those that drain, if `among` is true, or the others."""
         return [pool for pool in self._pools if pool.free_cpus and (pool in draining) is among]
 
-    def for_cpu_stage(self, kind: str, pools: Iterable[MachinePool]) -> Allocation | None:
-        """Return a CPU for a stage that only computes, on the machine with the most free ones.
-
-        Args:
-            kind: The kind of device that its job measures on.
-            pools: The machines to choose from.
-        """
-        if len(self._pools) == 1:
-            return self._pools[0].for_cpu_stage()
-        best = max((pool for pool in pools if pool.serves(kind)), key=lambda pool: pool.free_cpus, default=None)
-        return best.for_cpu_stage() if best is not None else None
+    @staticmethod
+    def for_cpu_stage(pools: Iterable[MachinePool]) -> Allocation | None:
+        """Return a CPU for a stage that only computes: of these machines, on that with the most free ones."""
+        best = max(pools, key=lambda pool: pool.free_cpus, default=None)
+        return best.for_cpu_stage() if best else None
 
     def for_measurement(self, kind: str, draining: Collection[MachinePool]) -> Allocation | None:
         """Return a free device of a kind with the CPUs that measuring on it takes; None if there is none.
@@ -175,7 +162,7 @@ class ResourcePool:
 
     def overcommitted(self, kind: str, measures: bool) -> Allocation:
         """Return CPUs, free or not, of the machine with the fewest holders; see `MachinePool.overcommitted`."""
-        able = [pool for pool in self._pools if (kind in pool.machine.kinds if measures else pool.serves(kind))]
+        able = [pool for pool in self._pools if not measures or kind in pool.machine.kinds]
         return min(able or self._pools, key=lambda pool: pool.holders).overcommitted(kind, measures)
 
     def take(self, cpus: Iterable[int], device: str) -> None:

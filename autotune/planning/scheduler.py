@@ -32,24 +32,24 @@ class Scheduler:
             The stages to start, in the order of the choice.
         """
         board, starts = self._board, list[Start]()
-        late, elsewhere = list[PlannedJob](), list[PlannedJob]()
+        late = list[PlannedJob]()
         board.now = now
         board.refresh()
         while (chosen := self._choose()) is not None:
             ready, allocation = chosen
-            if allocation is None or (ends_by is not None and board.ends_at(ready) > ends_by):
+            if ends_by is not None and board.ends_at(ready) > ends_by:
                 board.withdraw(ready)
-                (late if allocation else elsewhere).append(board.jobs[ready.job])
+                late.append(board.jobs[ready.job])
                 continue
             starts.append(self._start(ready, allocation))
             board.refresh()
-        for job in [*late, *elsewhere]:  # back into the queues at the next refresh
+        for job in late:  # back into the queues at the next refresh
             board.put_job(job.view)
         self.late = frozenset(job.view.id for job in late)
         return starts
 
-    def _choose(self) -> tuple[ReadyStage, Allocation | None] | None:
-        """Return a stage and what it runs on: None if no machine with free CPUs may run it."""
+    def _choose(self) -> tuple[ReadyStage, Allocation] | None:
+        """Return a stage and what it runs on."""
         if not self._policy.leases:
             return self._choose_overcommitted()
         board = self._board
@@ -67,9 +67,10 @@ class Scheduler:
         if ready is None and draining:
             pools = board.pool.with_free_cpus(draining, among=True)
             ready = self._policy.pick_while_draining(board) if pools else None
-        return (ready, board.pool.for_cpu_stage(ready.device, pools)) if ready else None
+        allocation = board.pool.for_cpu_stage(pools) if ready else None
+        return (ready, allocation) if ready and allocation else None
 
-    def _choose_overcommitted(self) -> tuple[ReadyStage, Allocation | None] | None:
+    def _choose_overcommitted(self) -> tuple[ReadyStage, Allocation] | None:
         board = self._board
         for kind in board.machine.kinds:
             ready = self._policy.pick_measurement(kind, board)

@@ -50,6 +50,7 @@ class RunStage:
         count: how many candidates a search is asked for.
         device: what a measurement runs on, such as `cuda:1`.
         attempt: how often this stage has failed, as far as this daemon knows.
+        cross: whether its job is measured on CPUs of another model, so that nothing compiled for them is run here.
     """
 
     id: int
@@ -63,6 +64,7 @@ class RunStage:
     count: int = 0
     device: str = ""
     attempt: int = 0
+    cross: bool = False
 
 
 @dataclass(frozen=True)

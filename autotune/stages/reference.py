@@ -18,14 +18,14 @@ def ensure(stage: Stage) -> tuple[Any, float]:
     The reference of a task that cannot be run without a schedule within 60 seconds holds the problem instead.
 
     Returns:
-        The reference, None where candidates are not verified, and the seconds spent.
+        The reference, None where candidates are not verified or not for this machine, and the seconds spent.
 
     Raises:
         DamagedFile: The task cannot be read.
         DiskProblem: The disk is full.
         MachineProblem: Nothing can be built or run on this machine.
     """
-    if stage.simulated or not stage.config.measure.verify:
+    if stage.simulated or stage.cross or not stage.config.measure.verify:
         return None, 0.0
     from autotune.tvm_backend.kernels import verify
 

@@ -26,7 +26,7 @@ from autotune.storage.tuning_log import TuningLog
 def check_machine(stage: Stage) -> None:
     """Run a kernel that is known to be good, to find out whether the machine made candidates fail.
 
-    For a board it is compiled only; see `stages/on_board.py`.
+    For a board, and for another CPU than that of this machine, it is compiled only; see `stages/on_board.py`.
 
     Raises:
         MachineProblem: that kernel fails as well, or the memory of a GPU does not hold what the candidates work on.
@@ -35,7 +35,7 @@ def check_machine(stage: Stage) -> None:
         return
     from autotune.tvm_backend.kernels import gpu_probe, probe
 
-    if stage.spec.board:
+    if stage.spec.board or stage.cross:
         return probe.check_cross_build(stage.spec.target)
     probe.check_machine(stage.spec.target)
     if stage.gpu is not None:
@@ -56,6 +56,7 @@ class Stage:
         count: how many candidates a search is asked for; other stages ignore it.
         device: what a measurement runs on, such as `cuda:1`; other stages ignore it.
         attempt: how often the stage has failed since the daemon started.
+        cross: whether nothing that is compiled for the job's target may be run here.
     """
 
     workspace: Workspace
@@ -67,6 +68,7 @@ class Stage:
     count: int = 0
     device: str = ""
     attempt: int = 0
+    cross: bool = False
     _logs: dict[int, TuningLog] = field(default_factory=dict)
 
     @classmethod
@@ -80,7 +82,7 @@ class Stage:
         paths = JobPaths(workspace.jobs / request.job)
         spec = read_spec(paths)
         file = read_stage(paths, paths.stage(request.task, request.round), spec)
-        given = (request.cpus, request.count, request.device, request.attempt)
+        given = (request.cpus, request.count, request.device, request.attempt, request.cross)
         return cls(workspace, paths, spec, config, file, *given)
 
     @property

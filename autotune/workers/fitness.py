@@ -42,6 +42,7 @@ class Fitness:
         gpu: CudaDevice | None = None,
         *,
         board: BoardSettings | None = None,
+        cross: bool = False,
         answers: bool = True,
     ) -> None:
         """Ask whether a job is for this machine, and whether its target works here.
@@ -49,6 +50,7 @@ class Fitness:
         Args:
             gpu: what the stage measures on, if that is a GPU.
             board: the settings of the boards that the job is for, if there are such.
+            cross: whether it is measured on CPUs of another model, and this machine only searches and builds for it.
             answers: whether it has to compute right.
 
         Raises:
@@ -57,6 +59,8 @@ class Fitness:
         if spec.board:
             check_board_job(spec.target, spec.target_key, spec.board, board)
             self._check_cross_build(spec.target)
+        elif cross:
+            self._check_cross_build(spec.target)
         elif spec.target_kind != SIMULATED:
             check_here(spec.target, spec.target_key, spec.machine)
             self.check_target(spec.target, gpu, answers=answers)
@@ -64,7 +68,7 @@ class Fitness:
     def _check_cross_build(self, target: Mapping[str, Any]) -> None:
         from autotune.tvm_backend.kernels.probe import check_cross_build
 
-        key = json.dumps(["board", target], sort_keys=True)
+        key = json.dumps(["cross", target], sort_keys=True)
         if key not in self.known:
             check_cross_build(target)
             self.tried = key

@@ -265,7 +265,7 @@ def run_stage(
         stage = Stage.load(workspace, config, request)
         if not stage.simulated:
             check_executable(stage.paths.folder)
-        fitness.check_job(stage.spec, stage.gpu, board=stage.board, answers=config.measure.verify)
+        fitness.check_job(stage.spec, stage.gpu, board=stage.board, cross=stage.cross, answers=config.measure.verify)
         kind = stage.file.kind
         return dict(import_module(f"autotune.stages.{kind}").run(stage), kind=kind)
 

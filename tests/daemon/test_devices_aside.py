@@ -52,6 +52,15 @@ def test_a_board_is_missing_until_it_is_tried_again(aside: DevicesAside, clock: 
     assert aside.without(MACHINE) is MACHINE and not aside.shown and aside.changes.unplanned
 
 
+def test_a_board_of_a_node_is_missing_there(aside: DevicesAside) -> None:
+    near = MachineResources((10_000,), ("cpu-x:n1", "rpc-phone:n1/0"))
+    far = MachineResources((20_000,), ("cpu-x:n2", "rpc-phone:n2/0"))
+    aside.set_aside("rpc-phone:n1/0", "it hangs")
+    left = aside.without(MachineResources.of_nodes([near, far]))
+    assert left.devices == ("cpu-x:n1", "cpu-x:n2", "rpc-phone:n2/0")
+    assert [node.devices for node in left.nodes] == [("cpu-x:n1",), ("cpu-x:n2", "rpc-phone:n2/0")]
+
+
 def test_each_failure_in_a_row_doubles_the_time_up_to_ten_minutes(aside: DevicesAside, clock: StillClock) -> None:
     pauses = []
     for _ in range(7):

@@ -60,12 +60,13 @@ def test_only_the_node_that_is_nearest_to_idle_is_drained() -> None:
     assert places(plan([batches], busy, machine).starts) == [("build", (11,), "")]
 
 
-def test_a_job_for_the_cpus_of_some_nodes_is_never_computed_on_others() -> None:
+def test_a_job_for_the_cpus_of_some_nodes_is_built_on_all_and_measured_on_those() -> None:
     machine = MachineResources.of_nodes([node(1, 2, "cpu-x:a"), node(2, 2, "cpu-y:b")])
     busy = [running("build", 20), running("build", 21, task=1)]
-    waiting = plan([job(1, "cpu-y", "build"), job(2, "cpu-x", "search")], busy, machine)
-    assert [(start.stage.id.job, start.cpus) for start in waiting.starts] == [(2, (10,))]
-    assert waiting.waits[1].topic == "cpu"
+    found = plan([job(1, "cpu-y", "build")], busy, machine)
+    assert [(start.stage.id.job, start.cpus) for start in found.starts] == [(1, (10,))]
+    waiting = plan([job(1, "cpu-y", "measure")], [running("build", 20, task=1)], machine)
+    assert not waiting.starts and waiting.waits[1].topic in ("cpu", "device")
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))

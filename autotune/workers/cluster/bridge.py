@@ -34,7 +34,7 @@ from autotune.workers.cluster.host import Found, Order
 from autotune.workers.cluster.link import Ended, Event, HostOptions, Joined, Link, News, RayNode, Refused, Waiting
 from autotune.workers.cluster.merging import merge, merge_trials
 from autotune.workers.cluster.parcel import Parcel, StageFiles
-from autotune.workers.cluster.placement import Place
+from autotune.workers.cluster.placement import Place, job_device
 from autotune.workers.cluster.sending import LogReader, NodeCopy
 from autotune.workers.cluster.versions import probe
 
@@ -156,8 +156,8 @@ class Bridge:
             blocked = isinstance(error, DiskProblem) and error.passing
             return self._report(StageReport(request.id, "blocked" if blocked else "failed", reason=str(error)))
         self._stages[request.id] = _Handed(request, files, node, time.monotonic(), len(parcel))
-        kind, lease = spec.target_kind, bool(request.resources)
-        node.link.send(Order(kind, node.place.local(request), spec, lease, parcel))
+        order = node.place.local(request, job_device(self.workspace, spec), self._config)
+        node.link.send(Order(spec.target_kind, order, spec, bool(request.resources), parcel))
 
     def _take(self, event: Event | list[RayNode]) -> None:
         if isinstance(event, list):
@@ -174,8 +174,8 @@ class Bridge:
         if isinstance(event, News):
             self._take_found(node, event.found)
         elif isinstance(event, Joined):
-            names = [name for name in self._config.devices if event.link.node.resources.get(name, 0) >= 1]
-            node.place = Place(node.shown.name, node.number, event.facts, tuple(names))
+            resources = event.link.node.resources
+            node.place = Place.of(node.shown.name, node.number, event.facts, resources, self._config)
             node.shown = node.place.serving(self._config)
         elif isinstance(event, Waiting):
             node.shown = replace(node.shown, detail=event.reason)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from autotune.config import Config, load_config
 from autotune.errors import AutotuneError, StorageError, WorkerError
 from autotune.machine import gpus
+from autotune.machine.boards import shared_name
 from autotune.machine.hardware import cpu_model, kept_cpus, lent_cpus
 from autotune.machine.leases import resource_names
 from autotune.processes.messages import KillStage, RunStage, StageReport
@@ -183,8 +184,9 @@ class Host:
         try:
             self._scratch.put(Parcel.unpack(order.parcel), files)
             if order.lease:
-                simulated = bool(self._config().machine.simulated_cpus)
-                names = resource_names(request.cpus, request.device, simulated=simulated, node=self.name)
+                config = self._config()
+                device, simulated = shared_name(request.device, config.boards), bool(config.machine.simulated_cpus)
+                names = resource_names(request.cpus, device, simulated=simulated, node=self.name)
                 request = replace(request, resources=tuple(names))
             self._running[request.id] = _Running(files, self._scratch.watch(files))
             pool.run(order.kind, request)

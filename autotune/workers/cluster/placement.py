@@ -7,11 +7,15 @@ device says what measures, so that times of different hardware never get into on
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from autotune.config import Config
 from autotune.machine import gpus
+from autotune.machine.boards import board_kind, section_of
 from autotune.machine.hardware import cpu_model
+from autotune.planning.view import device_kind as device_kind_of
+from autotune.planning.view import measures_on_cpus
 from autotune.processes.messages import RunStage
 from autotune.storage import device_kind
 from autotune.storage.daemon_formats import CPUS_APART, ClusterNode
@@ -36,6 +40,8 @@ def gpu_kind(model: str) -> str:
 
 def job_device(workspace: Workspace, spec: JobSpec) -> str:
     """Return the kind of device that a job is measured on: hardware like that which it was submitted for."""
+    if spec.board:
+        return board_kind(spec.board)
     if spec.target_kind == SIMULATED:
         return SIMULATED
     if spec.target_kind == gpus.KIND:
@@ -52,22 +58,36 @@ class Place:
         name: Of the node.
         number: Of the node; its CPUs are counted from `number` times `CPUS_APART` on.
         devices: The simulated devices of the node.
+        boards: How many boards of each section [devices.NAME] the node measures on, by its name.
     """
 
     name: str
     number: int
     facts: NodeFacts
     devices: tuple[str, ...] = ()
+    boards: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, number: int, facts: NodeFacts, resources: Mapping[str, float], config: Config) -> Place:
+        """Return the place of a node. Its resources in Ray say which simulated devices and boards it has."""
+        devices = tuple(device for device in config.devices if resources.get(device, 0) >= 1)
+        found = {name: min(board.count, int(resources.get(name, 0))) for name, board in config.boards.items()}
+        return cls(name, number, facts, devices, {name: count for name, count in found.items() if count})
 
     def serving(self, config: Config) -> ClusterNode:
         """Return what the daemon is told of the node."""
         cpus, kept = (tuple(map(self._outer, numbers)) for numbers in (self.facts.cpus, self.facts.measure_cpus))
         return ClusterNode(self.name, "serving", "", cpus, kept, tuple(self._names(config)))
 
-    def local(self, request: RunStage) -> RunStage:
-        """Return a stage with the names that the node itself has for its CPUs and its device."""
+    def local(self, request: RunStage, measured_on: str, config: Config) -> RunStage:
+        """Return a stage with the names that the node itself has for its CPUs and its device.
+
+        Args:
+            measured_on: The kind of device that its job is measured on.
+        """
         device = self._inner(request.device) if request.device else ""
-        return replace(request, cpus=tuple(cpu % CPUS_APART for cpu in request.cpus), device=device)
+        cross = measures_on_cpus(measured_on) and measured_on not in map(device_kind_of, self._names(config))
+        return replace(request, cpus=tuple(cpu % CPUS_APART for cpu in request.cpus), device=device, cross=cross)
 
     def has(self, request: RunStage) -> bool:
         """Return whether the CPUs of a stage are on this node."""
@@ -83,12 +103,16 @@ class Place:
         names[f"{cpu_kind(facts.cpu, threads)}:{self.name}"] = "cpu"
         for gpu in facts.gpus:
             names[f"{gpu_kind(gpu.name)}:{self.name}/{gpu.index}"] = f"{gpus.KIND}:{gpu.index}"
+        for section, count in self.boards.items():
+            kind = board_kind(section)
+            names.update({f"{kind}:{self.name}/{index}": f"{kind}:{index}" for index in range(count)})
         return names
 
     def _inner(self, device: str) -> str:
         kind, _, rest = device.partition(":")
         _, _, number = rest.partition("/")
-        return f"{kind.partition('-')[0]}:{number}" if number else "cpu"
+        own = kind if section_of(kind) else kind.partition("-")[0]
+        return f"{own}:{number}" if number else "cpu"
 
     def _outer(self, cpu: int) -> int:
         return self.number * CPUS_APART + cpu

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator
+from typing import BinaryIO
 
 from autotune.config import Config
-from autotune.errors import ConfigError, disk_problem
+from autotune.errors import ConfigError, DiskProblem, MachineProblem, disk_problem
 from autotune.planning.view import MachineResources
 from autotune.processes.channel import MessageReader
 from autotune.processes.messages import ClusterNodes, Fatal, KillStage, Message, RunStage, StageReport, receive, send
+from autotune.processes.start import refused
 from autotune.storage.daemon_formats import ClusterNode
 from autotune.storage.paths import Workspace
 from autotune.workers.runner import StageRunner
@@ -104,17 +106,36 @@ class ClusterRunner(StageRunner):
         return "; ".join(f"{node.name} {node.state}{': ' + node.detail if node.detail else ''}" for node in self._nodes)
 
     def _start(self) -> None:
-        command = [sys.executable, "-m", "autotune.workers.cluster.bridge", "--workspace", str(self._workspace.root)]
-        path, self._fatal = self._workspace.worker_log("ray"), ""
+        """Start a bridge, or say why that cannot be done now: it is tried again."""
+        self._fatal = ""
         try:
-            with path.open("ab") as log:
-                self._bridge = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
-                )
-        except OSError as error:
-            raise disk_problem("write", path, error) from error
+            with self._log() as log:
+                self._bridge = self._spawn(log)
+        except (DiskProblem, MachineProblem) as problem:
+            self._trouble = str(problem)
+            return self._try_later()
         assert self._bridge.stdout is not None
         self._answers = MessageReader(self._bridge.stdout.fileno())
+
+    def _log(self) -> BinaryIO:
+        path = self._workspace.worker_log("ray")
+        try:
+            return path.open("ab")
+        except OSError as error:
+            raise disk_problem("write", path, error) from error
+
+    def _spawn(self, log: BinaryIO) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "autotune.workers.cluster.bridge", "--workspace", str(self._workspace.root)]
+        try:
+            return subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
+        except OSError as error:
+            raise refused(error) from error
+
+    def _try_later(self) -> None:
+        self._retry_at = time.monotonic() + self._retry_s
+        self._retry_s = min(_LONGEST_RETRY_S, 2 * self._retry_s)
 
     def _send(self, message: Message) -> None:
         if self._bridge is not None and self._bridge.stdin is not None:
@@ -146,8 +167,7 @@ class ClusterRunner(StageRunner):
         _kill(self._bridge)
         self._bridge, self._answers = None, None
         self._trouble = self._fatal or "the connection to the cluster was lost"
-        self._retry_at = time.monotonic() + self._retry_s
-        self._retry_s = min(_LONGEST_RETRY_S, 2 * self._retry_s)
+        self._try_later()
         self._show(())
         handed, self._handed = self._handed, set()
         for id in sorted(handed):

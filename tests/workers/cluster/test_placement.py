@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.config import Config
+from autotune.device_settings import BoardSettings
 from autotune.machine.gpus import CudaDevice
 from autotune.machine.hardware import cpu_model
 from autotune.machine.leases import resource_names
@@ -37,7 +38,7 @@ def test_every_name_of_the_daemon_is_one_of_the_node() -> None:
     first, second = one.serving(Config()), two.serving(Config())
     assert not {*first.cpus, *first.devices} & {*second.cpus, *second.devices}
     assert (first.cpus, first.measure_cpus) == ((10_000, 10_001, 10_005), (10_005,))
-    locals_ = {device: one.local(request(first.cpus, device)) for device in first.devices}
+    locals_ = {device: one.local(request(first.cpus, device), "", Config()) for device in first.devices}
     assert sorted(item.device for item in locals_.values()) == ["cpu", "cuda:1", "simulated:npu"]
     assert {item.cpus for item in locals_.values()} == {(0, 1, 5)}
     assert one.has(request(first.cpus)) and not one.has(request(second.cpus))
@@ -63,6 +64,30 @@ def test_a_job_is_measured_on_hardware_like_that_which_it_is_for(
     assert job_device(workspace, two) not in kinds(place(1), threads=4)
     assert job_device(workspace, amd) == cpu_kind(EPYC, 1)
     assert job_device(workspace, read_spec(make_job(2))) == cpu_kind(cpu_model(), 1)
+
+
+def test_a_node_of_another_cpu_model_only_compiles_for_the_target() -> None:
+    config = Config(measure=MeasureSettings(threads=2))
+    amd, intel = place(1), place(2, XEON)
+    wanted = cpu_kind(EPYC, 2)
+    assert not amd.local(request((10_000,)), wanted, config).cross
+    assert intel.local(request((20_000,)), wanted, config).cross
+    assert not intel.local(request((20_000,)), gpu_kind(H100.name), config).cross, "a host compiles for GPUs"
+
+
+def test_boards_are_on_the_nodes_that_have_their_resource() -> None:
+    board = BoardSettings(key="rk3588", target='{"kind": "llvm", "num-cores": 4}', count=3)
+    config = Config(boards={"phone-a": board})
+    facts = NodeFacts((0, 1), (), EPYC)
+    near = Place.of("n1", 1, facts, {"CPU": 2.0, "phone-a": 2.0}, config)
+    far = Place.of("n2", 2, facts, {"CPU": 2.0}, config)
+    boards = [name for name in near.serving(config).devices if name.startswith("rpc-")]
+    assert boards == ["rpc-phone-a:n1/0", "rpc-phone-a:n1/1"]
+    assert near.local(request((10_000,), boards[1]), "rpc-phone-a", config).device == "rpc-phone-a:1"
+    assert not any(name.startswith("rpc-") for name in far.serving(config).devices)
+    assert not far.local(request((20_000,)), "rpc-phone-a", config).cross
+    plenty = Place.of("n3", 3, facts, {"phone-a": 9.0}, config)
+    assert plenty.boards == {"phone-a": 3}, "no more than the settings say"
 
 
 def test_a_job_for_a_gpu_is_measured_on_gpus_of_its_model(

@@ -33,6 +33,8 @@ from autotune.workers.cluster.runner import ClusterRunner
 from autotune.workers.pool import WorkerPool
 from autotune.workers.runner import StageRunner
 
+from ...rpc_lab import Lab
+
 if importlib.util.find_spec("ray") is None:
     warnings.warn("RAY IS NOT INSTALLED: nothing tests the cluster; run: pip install 'autotune[ray]'", stacklevel=1)
     pytest.skip("Ray is not installed", allow_module_level=True)
@@ -279,22 +281,90 @@ def test_the_same_trials_as_on_this_machine(
     assert there == here and len(here) == 24
 
 
-def test_a_real_task_is_tuned_on_a_node(
+def real(workspace: Workspace, nodes: Nodes, more: str = "") -> None:
+    """Settings for real TVM on the nodes of the cluster."""
+    with workspace.config.open("a") as file:
+        file.write(f"[measure]\nmin_repeat_ms = 1\nthreads = 1\n[job]\ntrials_per_round = 4\n{more}")
+        file.write(CLUSTER.format(address=nodes.address, timeout_s=30))
+
+
+def nodes_by_kind(workspace: Workspace) -> dict[str, set[str]]:
+    """On which nodes the stages of each kind were done."""
+    found: dict[str, set[str]] = {}
+    for paths in workspace.job_list():
+        for event in read(paths.journal):
+            if isinstance(event, StageDone):
+                found.setdefault(event.kind, set()).add(event.summary["node"])
+    return found
+
+
+def add_pinned(nodes: Nodes, name: str, cpu: int, **more: Any) -> None:
+    """Add a node that has one CPU of this machine."""
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {sorted(before)[cpu]})
+        nodes.add(name, **{"num_cpus": 1, "resources": {}, **more})
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="each of the two nodes needs a CPU")
+def test_a_real_task_is_measured_on_cpus_of_its_model_and_built_on_any(
     nodes: Nodes, workspace: Workspace, convolution: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """With real TVM: what is built is measured and verified on the node, on leased CPUs, and the log is here."""
+    """With real TVM: what another kind of node builds is measured and verified on this one, and the log is here."""
     from autotune.api.queue import submit
 
-    with workspace.config.open("a") as file:
-        file.write("[measure]\nmin_repeat_ms = 1\n[job]\ntrials_per_round = 4\n")
-        file.write(CLUSTER.format(address=nodes.address, timeout_s=30))
+    real(workspace, nodes)
     model = convolution(tmp_path / "net.onnx", (1, 16, 14, 14), 16)
-    job = submit(model, workspace=workspace.root, trials=4)
+    target = '{"kind": "llvm", "mcpu": "ivybridge", "num-cores": 1}'
+    job = submit(model, target=target, workspace=workspace.root, trials=4)
+    other = tmp_path / "site" / "sitecustomize.py"
+    other.parent.mkdir()
+    other.write_text("from autotune.machine import hardware\nhardware.cpu_model = lambda: 'Another 1/2/3'\n")
     nodes.only()
-    nodes.add("real", num_cpus=len(os.sched_getaffinity(0)), resources={})
-    assert serve(workspace, until_s=150.0) == 0
+    add_pinned(nodes, "a-other", 1, env_vars={"PYTHONPATH": os.pathsep.join([str(other.parent), *sys.path])})
+    add_pinned(nodes, "measures", 0)
+    runner = ClusterRunner(workspace, load_config(workspace.config))
+    joined(runner, 2)
+    assert serve(workspace, runner, until_s=150.0) == 0
     assert job.progress().trials == 4 and job.progress().latency_ms
+    found = nodes_by_kind(workspace)
+    assert found["build"] == {"a-other"}, "it comes first among nodes with as many free CPUs"
+    assert found["measure"] == {"measures"}
     (paths,) = workspace.job_list()
     done = [event for event in read(paths.journal) if isinstance(event, StageDone)]
-    assert {event.summary["node"] for event in done} == {"real"}
     assert any(event.kind == "measure" and event.summary["verified"] for event in done)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="each of the two nodes needs a CPU")
+def test_boards_are_measured_on_from_the_node_that_has_them(
+    nodes: Nodes, workspace: Workspace, convolution: Callable[..., Path], tmp_path: Path, lab: Lab
+) -> None:
+    from autotune.api.queue import submit
+
+    real(workspace, nodes, lab.section(count=1, request_timeout_s=3, retry_s=0.5))
+    model = convolution(tmp_path / "net.onnx", (1, 8, 14, 14), 8)
+    job = submit(model, target="phone", workspace=workspace.root, trials=4)
+    nodes.only()
+    add_pinned(nodes, "a-builds", 0)
+    add_pinned(nodes, "boards", 1, resources={"phone": 1})
+    runner = ClusterRunner(workspace, load_config(workspace.config))
+    joined(runner, 2)
+
+    def attach() -> None:
+        wait_for(lambda: any(board_failures(workspace)))
+        lab.start_server(supervised=True)
+
+    thread = meanwhile(attach)
+    assert serve(workspace, runner, until_s=150.0) == 0
+    thread.join()
+    assert job.progress().trials == 4 and job.progress().latency_ms
+    found = nodes_by_kind(workspace)
+    assert found["measure"] == {"boards"} and "a-builds" in found["build"]
+
+
+def board_failures(workspace: Workspace) -> list[str]:
+    (paths,) = workspace.job_list()
+    events = list(read(paths.journal))
+    return [event.detail for event in events if isinstance(event, StageFailed) and event.outcome == "device-lost"]

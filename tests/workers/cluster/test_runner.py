@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import select
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +74,46 @@ def test_a_bridge_that_finds_no_cluster_says_so_and_is_started_again(
         assert runner.machine().cpus == () and runner.nodes() == ()
     finally:
         runner.stop()
+
+
+@contextmanager
+def one_file_more() -> Iterator[None]:
+    """This process can open one more file, and so start no process, which needs several pipes."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 1, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_bridge_that_cannot_be_started_is_not_taken_for_a_problem_of_the_disk_and_is_tried_again(
+    workspace: Workspace, ray: Callable[[str], None]
+) -> None:
+    ray("import time; time.sleep(60)")
+    runner = ClusterRunner(workspace, load_config(workspace.config))
+    try:
+        with one_file_more():
+            assert list(runner.reports([])) == []
+        assert runner.trouble().startswith("this machine starts no more processes (too many open files)")
+        deadline = time.monotonic() + 30
+        while not runner.descriptors() and time.monotonic() < deadline:
+            time.sleep(0.1)
+            assert list(runner.reports([])) == []
+        assert runner.descriptors()
+    finally:
+        runner.stop()
+
+
+def test_a_bridge_whose_log_cannot_be_written_is_tried_again(workspace: Workspace, ray: Callable[[str], None]) -> None:
+    ray("import time; time.sleep(60)")
+    log = workspace.worker_log("ray")
+    log.mkdir(parents=True)
+    runner = ClusterRunner(workspace, load_config(workspace.config))
+    assert list(runner.reports([])) == []
+    assert str(log) in runner.trouble() and not runner.descriptors()
 
 
 def test_versions_that_differ_are_named() -> None:
