@@ -14,6 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ class Nodes:
         head = {"num_cpus": 0, "include_dashboard": False}
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.nodes: dict[str, Any] = {}
+        self.starter = ThreadPoolExecutor(1)  # Linux kills a node when the thread that started it ends
 
     @property
     def address(self) -> str:
@@ -64,7 +66,7 @@ class Nodes:
 
     def add(self, name: str, **more: Any) -> None:
         node = {"num_cpus": 2, "resources": {"gpu0": 1}, "node_name": name, "object_store_memory": 80 << 20, **more}
-        self.nodes[name] = self.cluster.add_node(wait=False, **node)
+        self.nodes[name] = self.starter.submit(self.cluster.add_node, wait=False, **node).result()
 
     def kill(self, name: str) -> None:
         self.cluster.remove_node(self.nodes.pop(name), allow_graceful=False)
@@ -301,11 +303,12 @@ def nodes_by_kind(workspace: Workspace) -> dict[str, set[str]]:
 def add_pinned(nodes: Nodes, name: str, cpu: int, **more: Any) -> None:
     """Add a node that has one CPU of this machine."""
     before = os.sched_getaffinity(0)
+    pin = nodes.starter.submit  # the thread that starts nodes, which inherit its CPUs
     try:
-        os.sched_setaffinity(0, {sorted(before)[cpu]})
+        pin(os.sched_setaffinity, 0, {sorted(before)[cpu]}).result()
         nodes.add(name, **{"num_cpus": 1, "resources": {}, **more})
     finally:
-        os.sched_setaffinity(0, before)
+        pin(os.sched_setaffinity, 0, before).result()
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="each of the two nodes needs a CPU")
