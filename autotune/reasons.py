@@ -17,6 +17,7 @@ ReasonKind = Literal[
     WaitTopic,
     EndReason,
     "no-device",
+    "no-device-on-nodes",
     "device-aside",
     "no-node",
     "unusable-files",
@@ -39,6 +40,7 @@ _SENTENCES: dict[ReasonKind, str] = {
     "task": "waits for another job that tunes the same tasks",
     "device": "waits for {device} to measure on",
     "no-device": "needs {device}, and this machine has none",
+    "no-device-on-nodes": "needs {device}, and no node of the cluster has that",
     "device-aside": "waits for {device}: {detail}",
     "no-node": "waits for a node of the cluster{because}",
     "window": "waits for the window at {opens}",
@@ -68,6 +70,7 @@ _TOPICS: dict[ReasonKind, WaitTopic] = {
     "task": "task",
     "device": "device",
     "no-device": "device",
+    "no-device-on-nodes": "device",
     "device-aside": "device",
     "no-node": "cpu",
     "window": "window",
@@ -127,6 +130,12 @@ def _device_name(kind: str) -> str:
     names = {"": "a device", "cpu": "all CPUs", "simulated": "a simulated device"}
     if kind.startswith("rpc-"):
         return f"a board of [devices.{kind[4:]}]"
+    family, _, model = kind.partition("-")
+    if family == "cpu" and model:
+        name, _, threads = model.rpartition("-")
+        return f"{threads} CPUs of the model {name.replace('_', ' ')}"
+    if family == "cuda" and model:
+        return f"a GPU of the model {model.replace('_', ' ')}"
     return names.get(kind, f"a {kind.upper()} device")
 
 

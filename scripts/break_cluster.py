@@ -2,7 +2,7 @@
 
 python scripts/break_cluster.py kills [--kills 10] [--seed 0]   real models on two nodes, killed at random times
 python scripts/break_cluster.py head                            the head is killed, and started again later
-python scripts/break_cluster.py freeze [--seconds 60]           the raylet of a node is stopped (SIGSTOP), and goes on
+python scripts/break_cluster.py freeze [--seconds 100]          the raylet of a node is stopped (SIGSTOP), and goes on
 unshare -n python scripts/break_cluster.py split [--seconds 60] the network of a node is cut, and comes back
 python scripts/break_cluster.py slow                            of two nodes, one is ten times as slow
 
@@ -18,6 +18,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -42,10 +43,16 @@ from autotune.storage.paths import Workspace
 from autotune.storage.tuning_log import TuningLog
 
 _SCRIPTS = Path(__file__).parent
-_PORT = 6391
 _HEAD, _APART = "10.77.0.1", "10.77.0.2"  # of a node with a network of its own, and of all others then
 _LIMIT_S = 280.0
 _STORE = 80 << 20
+_TRIALS = 320  # of a simulated job
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
 
 
 @dataclass
@@ -54,14 +61,15 @@ class Cluster:
 
     folder: Path
     ip: str = "127.0.0.1"
+    port: int = field(default_factory=free_port)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
-        return f"{self.ip}:{_PORT}"
+        return f"{self.ip}:{self.port}"
 
     def start_head(self) -> None:
-        words = ["--head", "--port", str(_PORT), "--node-ip-address", self.ip, "--num-cpus", "0"]
+        words = ["--head", "--port", str(self.port), "--node-ip-address", self.ip, "--num-cpus", "0"]
         self._start("head", [*words, "--include-dashboard", "false", "--temp-dir", str(self.folder)])
 
     def add(self, name: str, *before: str, ip: str = "", **resources: int) -> None:
@@ -165,7 +173,7 @@ class Trial:
         for paths in self.workspace.job_list():
             state = json.loads(paths.state.read_text())
             spec = json.loads(paths.spec.read_text())
-            jobs[spec["name"]] = [state["state"], sum(task["trials"] for task in state["tasks"]), spec["trials"]]
+            jobs[paths.folder.name] = [state["state"], sum(task["trials"] for task in state["tasks"]), spec["trials"]]
         failed = Counter(event.outcome for event in events(self.workspace, StageFailed))
         done = Counter(event.summary.get("node") for event in events(self.workspace, StageDone))
         return {
@@ -233,7 +241,7 @@ def simulated(
     with tempfile.TemporaryDirectory() as folder, cluster(ip) as here:
         trial = Trial(make_workspace(Path(folder), here.address, timeout_s, simulated=seconds))
         for id in (1, 2):
-            make_job(trial.workspace, id, 2, 128)
+            make_job(trial.workspace, id, 2, _TRIALS)
         yield here, trial
 
 

@@ -22,6 +22,11 @@ OPENS = datetime(2026, 1, 10, 22, 0).timestamp()
         (Reason("device", device="simulated"), "waits for a simulated device to measure on"),
         (Reason("device-aside", device="rpc-phone", detail="x"), "waits for a board of [devices.phone]: x"),
         (Reason("no-device", device="cuda"), "needs a CUDA device, and this machine has none"),
+        (
+            Reason("no-device-on-nodes", device="cpu-AMD_EPYC_25_17_1-2"),
+            "needs 2 CPUs of the model AMD EPYC 25 17 1, and no node of the cluster has that",
+        ),
+        (Reason("device", device="cuda-NVIDIA_H100"), "waits for a GPU of the model NVIDIA H100 to measure on"),
         (Reason("window", opens_at=OPENS), "waits for the window at 22:00"),
         (Reason("lease", resources=("cpu-0", "cuda:1")), "cpu-0, cuda:1 in use by others"),
         (Reason("window", opens_at=1e300), "waits for the window at its next opening"),

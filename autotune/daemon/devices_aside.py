@@ -75,7 +75,7 @@ class DevicesAside:
         found = {
             job: replace(wait, kind="device-aside", detail=reasons[wait.device])
             for job, wait in (waits.items() if reasons else ())
-            if wait.kind == "no-device" and wait.device in reasons
+            if wait.kind in ("no-device", "no-device-on-nodes") and wait.device in reasons
         }
         return {**waits, **found} if found else waits
 

@@ -151,11 +151,15 @@ class Planner:
             return CPU
         has_device = job.view.device in self._board.machine.kinds
         if job.ready_batches:
-            return for_device(job.view.device) if has_device else lacks(job.view.device)
+            return for_device(job.view.device) if has_device else self._lacks(job)
         searches = job.open_searches(self._policy.rounds_per_task)
         blocked = bool(searches) and not any(self._board.is_free(job, stage) for stage in searches)
         return self._blocked(job) if blocked else TURN
 
     def _blocked(self, job: PlannedJob) -> Reason:
         """Return the reason of a job whose tasks others work on."""
-        return TASK if job.view.device in self._board.machine.kinds else lacks(job.view.device)
+        return TASK if job.view.device in self._board.machine.kinds else self._lacks(job)
+
+    def _lacks(self, job: PlannedJob) -> Reason:
+        """Return the reason of a job for a kind of device that is not there."""
+        return lacks(job.view.device, nodes=bool(self._board.machine.nodes))

@@ -18,9 +18,9 @@ def for_device(kind: str) -> Reason:
 
 
 @cache
-def lacks(kind: str) -> Reason:
-    """Return the reason of a job with a batch to measure on a kind of device that the machine does not have."""
-    return Reason("no-device", device=kind)
+def lacks(kind: str, *, nodes: bool) -> Reason:
+    """Return the reason of a job for a kind of device that the machine does not have, or none of the nodes has."""
+    return Reason("no-device-on-nodes" if nodes else "no-device", device=kind)
 
 
 def for_window(opens_at: float) -> Reason:

@@ -16,6 +16,7 @@ from autotune.reasons import Reason
 
 MACHINE = MachineResources((0,), ("cpu", "rpc-phone:0", "rpc-phone:1"))
 WAITS = {1: Reason("no-device", device="rpc-phone"), 2: Reason("no-device", device="cuda"), 3: Reason("turn")}
+ON_NODES = {1: Reason("no-device-on-nodes", device="rpc-phone")}
 
 
 @dataclass
@@ -79,6 +80,7 @@ def test_jobs_without_a_board_say_why(aside: DevicesAside) -> None:
     aside.set_aside("rpc-phone:0", "it hangs")
     waits = aside.explained(WAITS)
     assert waits[1] == Reason("device-aside", device="rpc-phone", detail="it hangs")
+    assert aside.explained(ON_NODES) == {1: waits[1]}
     assert {2: waits[2], 3: waits[3]} == {2: WAITS[2], 3: WAITS[3]}
 
 

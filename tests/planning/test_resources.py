@@ -9,6 +9,7 @@ import pytest
 from autotune.planning import planner
 from autotune.planning.policies import POLICIES, get
 from autotune.planning.view import JobView, Kind, MachineResources, RunningView, StageId, StageView, Start, TaskView
+from autotune.reasons import Reason
 
 plan = partial(planner.plan, policy=get("interleave"))
 
@@ -67,6 +68,12 @@ def test_a_job_for_the_cpus_of_some_nodes_is_built_on_all_and_measured_on_those(
     assert [(start.stage.id.job, start.cpus) for start in found.starts] == [(1, (10,))]
     waiting = plan([job(1, "cpu-y", "measure")], [running("build", 20, task=1)], machine)
     assert not waiting.starts and waiting.waits[1].topic in ("cpu", "device")
+
+
+def test_a_job_for_cpus_that_no_node_has_says_so() -> None:
+    machine = MachineResources.of_nodes([node(1, 2, "cpu-x:a"), node(2, 2, "cpu-y:b")])
+    found = plan([job(1, "cpu-z", "measure")], [], machine)
+    assert not found.starts and found.waits[1] == Reason("no-device-on-nodes", device="cpu-z")
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))

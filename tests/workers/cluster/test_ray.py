@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from autotune.config import load_config
 from autotune.daemon.loop import Daemon
 from autotune.storage import formats
 from autotune.storage.daemon_info import running_daemon
-from autotune.storage.formats import SIMULATED, JobState
+from autotune.storage.formats import SIMULATED, Failure, JobState, Trial
 from autotune.storage.journal import StageDone, StageFailed, read
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
@@ -122,8 +123,8 @@ class TestContract(StageRunnerContract):
 def on_ray(nodes: Nodes, workspace: Workspace, simulate: Callable[..., None]) -> Callable[..., None]:
     """Gives the workspace simulated devices, on the nodes of the cluster."""
 
-    def settle(timeout_s: float = 30.0, **seconds: float) -> None:
-        given = {"search_s": 0.05, "build_s": 0.05, "measure_s": 0.4, "train_s": 0.05, **seconds}
+    def settle(timeout_s: float = 30.0, **settings: object) -> None:
+        given = {"search_s": 0.05, "build_s": 0.05, "measure_s": 0.4, "train_s": 0.05, **settings}
         simulate(devices=1, cpus=2, **given)
         with workspace.config.open("a") as file:
             file.write(CLUSTER.format(address=nodes.address, timeout_s=timeout_s))
@@ -269,18 +270,24 @@ def test_a_bridge_that_is_killed_is_started_again(
 def test_the_same_trials_as_on_this_machine(
     nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths]
 ) -> None:
+    """The devices answer from a log, in which a build and a measurement have failed."""
+    recorded = [Trial(f"{n}", None, [], (100.0 - n, 101.0 - n), None, "0009-old", 0, 0.0) for n in range(24)]
+    for n, kind in ((3, "build"), (5, "measure")):
+        recorded[n] = replace(recorded[n], times_us=(), failure=Failure(kind, "error", "too deep"))  # type: ignore
+    TuningLog(workspace.root / "recorded.jsonl").add(recorded)
     nodes.only("n5")
-    on_ray(measure_s=0.05)
+    on_ray(measure_s=0.05, trials="recorded.jsonl")
 
-    def tuned(id: int, runner: StageRunner | None) -> list[tuple[str, tuple[float, ...], int]]:
+    def tuned(id: int, runner: StageRunner | None) -> list[Any]:
         make_job(id, "net", tasks=1, target=SIMULATED, target_key=f"simulated-{id}", trials=24)
         assert serve(workspace, runner) == 0
         log = TuningLog(workspace.tuning_log(f"simulated-{id}", f"{0:016x}").records)
-        return [(trial.hash, trial.times_us, trial.round) for trial in log.trials()]
+        return [(trial.hash, trial.times_us, trial.round, trial.failure) for trial in log.trials()]
 
     there = tuned(1, None)
     here = tuned(2, WorkerPool(workspace, 5.0))
     assert there == here and len(here) == 24
+    assert [failure.stage for *_, failure in here if failure] == ["build", "measure"]
 
 
 def real(workspace: Workspace, nodes: Nodes, more: str = "") -> None:
