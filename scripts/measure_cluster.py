@@ -3,7 +3,7 @@
 python scripts/measure_cluster.py overhead|bytes|recovery|makespan [--nodes 1 2 4]
 
 Nodes are Ray's own, all on this machine. Their CPUs and devices are simulated, so that stages take time and no CPU;
-`bytes` tunes a real convolution. Needs `pip install 'autotune[ray]'`.
+`bytes` tunes real networks. Needs `pip install 'autotune[ray]'`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import select
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -42,6 +43,7 @@ _CPUS = 2  # of each node
 _PER_ROUND = 8
 _STAGE_S = 5.0
 _ROUNDS = 4
+_MODELS = ("tiny_cnn", "squeezenet")
 _KINDS = ("search", "build", "measure", "train")
 
 
@@ -129,24 +131,26 @@ def overhead(rounds: int = 25) -> dict[str, Any]:
     return {"median_ms": medians, "overhead_ms": round(added, 1), "stages": 4 * (rounds - 1)}
 
 
-def traffic(trials: int = 32) -> dict[str, Any]:
-    """Bytes sent and received by each stage of a real convolution on one node, warm."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    from conftest import write_convolution
-
+def traffic(trials: int = 160) -> dict[str, Any]:
+    """Bytes sent and received by each stage of real networks on one node."""
     from autotune.api.queue import submit
 
     cpus = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder, cluster(1, num_cpus=cpus, resources={}) as here:
         workspace = make_workspace(Path(folder), here.address, 0.0, simulated=False)
-        submit(
-            write_convolution(Path(folder, "net.onnx"), (1, 64, 28, 28), 64), workspace=workspace.root, trials=trials
-        )
+        make = [sys.executable, Path(__file__).with_name("make_models.py"), *_MODELS, "--output", folder]
+        subprocess.run(make, check=True)
+        for model in _MODELS:
+            submit(Path(folder, f"{model}.onnx"), workspace=workspace.root, trials=trials)
         Daemon(workspace, load_config(workspace.config), drain=True).run()
-        found: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for event in events(workspace, StageDone):
-            found[event.kind].append((event.summary["sent"], event.summary["received"]))
-    return {kind: {"sent": [one for one, _ in all], "received": [two for _, two in all]} for kind, all in found.items()}
+        done = events(workspace, StageDone)
+    return {kind: _bytes([event.summary for event in done if event.kind == kind]) for kind in _KINDS}
+
+
+def _bytes(summaries: list[dict[str, Any]]) -> dict[str, list[int]]:
+    """The median and the largest, of how many stages."""
+    found = {name: [summary[name] for summary in summaries] for name in ("sent", "received")}
+    return {name: [round(statistics.median(all)), max(all), len(all)] for name, all in found.items()}
 
 
 def events(workspace: Workspace, kind: type[StageEvent]) -> list[Any]:

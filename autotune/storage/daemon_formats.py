@@ -26,7 +26,7 @@ class RunningStage:
 
 # The CPUs of the nodes of a cluster are numbered from multiples of this on.
 CPUS_APART = 10_000
-NodeState = Literal["joining", "serving", "refused", "lost"]
+NodeState = Literal["joining", "serving", "draining", "refused", "lost"]
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class ClusterNode:
     """A node of a cluster, as its daemon sees it.
 
     Attributes:
-        state: `joining`: it is being prepared; `serving`: stages run on it; `refused`: it cannot be used as it is;
-            `lost`: it does not answer any more.
+        state: `joining`: it is being prepared; `serving`: stages run on it; `draining`: no more stages are started on
+            it, as it will be taken away; `refused`: it cannot be used as it is; `lost`: it does not answer any more.
         detail: Why it is in this state.
         cpus: The numbers that its CPUs have for the daemon.
         measure_cpus: Those of them that are kept for measurements.

@@ -8,6 +8,7 @@ When standard input ends, it ends the stages on all nodes and exits. When the cl
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import queue
@@ -16,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -135,7 +136,9 @@ class Bridge:
             except Exception:  # the cluster is gone, and with it all that this process is there for
                 _LOG.exception("the cluster does not list its nodes")
                 os._exit(1)
-            self._tell([_ray_node(node) for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) >= 1])
+            there = [node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+            draining = _draining() if there else ()
+            self._tell([_ray_node(node, node["NodeID"] in draining) for node in there])
             time.sleep(_LIST_EVERY_S)
 
     def _obey(self, command: object) -> None:
@@ -197,7 +200,15 @@ class Bridge:
         for id, found in there.items():
             node = self._nodes.get(id)
             if node is None or (node.retry_at and now >= node.retry_at):
-                self._nodes[id] = self._new_node(found)
+                if not found.draining:
+                    self._nodes[id] = self._new_node(found)
+            elif node.place is not None:
+                node.shown = self._shown_as(node.place, found)
+
+    def _shown_as(self, place: Place, found: RayNode) -> ClusterNode:
+        """Return what the daemon is told of a node with a host. On one that drains only the running stages go on."""
+        serving = place.serving(self._config)
+        return replace(serving, state="draining", detail="Ray takes it away") if found.draining else serving
 
     def _new_node(self, found: RayNode) -> _Node:
         before = [id for id, it in self._nodes.items() if it.shown.name == found.name and it.shown.state == "lost"]
@@ -263,9 +274,18 @@ class Bridge:
             send(self.reports, ClusterNodes(shown))
 
 
-def _ray_node(listed: dict[str, Any]) -> RayNode:
+def _ray_node(listed: dict[str, Any], draining: bool) -> RayNode:
     name = listed.get("NodeName") or listed["NodeManagerAddress"]
-    return RayNode(listed["NodeID"], name, dict(listed["Resources"]))
+    return RayNode(listed["NodeID"], name, dict(listed["Resources"]), draining)
+
+
+def _draining() -> Collection[str]:
+    """Return the ids of the nodes that Ray will take away soon; none where Ray does not tell, as over `ray://`."""
+    import ray
+
+    with contextlib.suppress(Exception):  # there is no public function
+        return set(ray._private.state.state.get_draining_nodes())
+    return ()
 
 
 def connect(address: str) -> None:

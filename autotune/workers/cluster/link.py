@@ -24,11 +24,12 @@ _LATE_S = 600.0
 
 @dataclass(frozen=True)
 class RayNode:
-    """A node as Ray lists it: its id, its name, and the amounts of its resources."""
+    """A node as Ray lists it: its id, its name, its resources, and whether it is about to be taken away."""
 
     id: str
     name: str
     resources: dict[str, float]
+    draining: bool = False
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,15 @@ class Nodes:
     def kill(self, name: str) -> None:
         self.cluster.remove_node(self.nodes.pop(name), allow_graceful=False)
 
+    def drain(self, name: str) -> None:
+        """Tell Ray that a node will be taken away in ten minutes."""
+        from ray._raylet import GcsClient
+        from ray.core.generated.autoscaler_pb2 import DrainNodeReason
+
+        reason, by = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION"), int(1000 * (time.time() + 600))
+        accepted, refusal = GcsClient(address=self.address).drain_node(self.nodes[name].node_id, reason, "test", by)
+        assert accepted, refusal
+
     def only(self, *names: str) -> None:
         """Have exactly these nodes."""
         for name in set(self.nodes) - set(names):
@@ -244,6 +253,32 @@ def test_a_node_that_hangs_is_lost_after_its_time_and_used_again_when_it_answers
     assert stopped and state(job).state == "done"
     found = hashes(workspace, 1)
     assert len(found) == len(set(found)) == 32
+
+
+def test_a_node_that_is_drained_ends_its_stages_and_gets_no_more(
+    nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths]
+) -> None:
+    nodes.only("d1", "n5")
+    on_ray()
+    job = make_job(1, "net", tasks=2, target=SIMULATED, trials=64)
+    drained: list[float] = []
+
+    def done_on(name: str, since: float = 0.0) -> list[StageDone]:
+        found = [event for event in read(job.journal) if isinstance(event, StageDone)]
+        return [event for event in found if event.summary["node"] == name and event.began >= since]
+
+    def drain() -> None:
+        wait_for(lambda: len(done_on("d1")) >= 3)
+        nodes.drain("d1")
+        wait_for(lambda: any((node.name, node.state) == ("d1", "draining") for node in nodes_shown(workspace)))
+        drained.append(time.time())
+
+    thread = meanwhile(drain)
+    assert serve(workspace) == 0
+    thread.join()
+    assert state(job).state == "done"
+    assert not done_on("d1", since=drained[0]) and done_on("n5", since=drained[0])
+    assert not any(isinstance(event, StageFailed) for event in read(job.journal))
 
 
 def test_a_bridge_that_is_killed_is_started_again(
