@@ -160,8 +160,8 @@ class ResourceStatus:
 def resources(daemon: DaemonInfo) -> list[ResourceStatus]:
     """Return what each CPU and each device does. Under a policy without leases one may have several stages."""
     found = []
-    serving = [(node.name, node.cpus, node.devices) for node in daemon.nodes if node.state == "serving"]
-    for node, cpus, devices in serving or [("", daemon.cpus, daemon.devices)]:
+    used = [(node.name, node.cpus, node.devices) for node in daemon.nodes if node.state in ("serving", "draining")]
+    for node, cpus, devices in used or [("", daemon.cpus, daemon.devices)]:
         named: dict[int | str, str] = {cpu: f"cpu {cpu % CPUS_APART if node else cpu}" for cpu in cpus}
         named |= {device: device for device in devices if not measures_on_cpus(device_kind(device))}
         for resource, name in named.items():

@@ -193,7 +193,7 @@ def daemon(info: DaemonInfo) -> str:
 
 
 def absent_nodes(daemon: DaemonInfo) -> list[str]:
-    """Return a line for each node of the cluster that runs no stages, which says why."""
+    """Return a line for each node of the cluster that takes no stages, which says why."""
     absent = (node for node in daemon.nodes if node.state != "serving")
     return [one_line(f"node {node.name} is {node.state}{': ' + node.detail if node.detail else ''}") for node in absent]
 
