@@ -3,8 +3,8 @@
 python scripts/measure_planner.py [--gpus 1000] [--jobs 10000]
 python scripts/measure_planner.py --nodes 125 --latency 0.05 --bandwidth 1e8 --mean-time-to-failure 86400
 
-With `--nodes`, the machine is a cluster. Then each stage also sends and receives what a stage of a real convolution
-does (`measure_cluster.py bytes`), and nodes fail at random: a stage that runs there is lost, found to be so
+With `--nodes`, the machine is a cluster. Then each stage also sends and receives what a stage of a real network
+does at most (`measure_cluster.py bytes`), and nodes fail at random: a stage that runs there is lost, found to be so
 when its node has not answered for 30 s, and runs again.
 """
 
@@ -26,7 +26,8 @@ from autotune.planning.view import JobView, Kind, MachineResources, RunningView,
 _MEANS: dict[Kind, float] = {"search": 10.0, "build": 15.0, "measure": 3.0, "train": 1.0}
 
 
-_BYTES: dict[Kind, float] = {"search": 40e3, "build": 20e3, "measure": 2e6, "train": 60e3}  # sent and received
+# The most that a stage of SqueezeNet sent and received; libraries travel again if another node measures them.
+_BYTES: dict[Kind, float] = {"search": 1.3e6, "build": 3.4e6, "measure": 3.4e6, "train": 1.1e6}
 _NOTICED_S = 30.0  # `node_timeout_s`
 
 
