@@ -1,0 +1,212 @@
+"""What it takes to run the commands of each page: files, smaller budgets, and which commands other tests run.
+
+A key of `changes` or `elsewhere` is the beginning of a command line of the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Shape = tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class Guide:
+    """How the commands of a page are run.
+
+    Attributes:
+        page: The page.
+        copies: ONNX files that the page names and that are copies of a small multilayer perceptron.
+        shapes: ONNX files that are made for the page, with the shapes of their inputs; a size may be a name.
+        names: What is replaced in all command lines.
+        changes: What is run for a command line; `{}` is the line itself.
+        elsewhere: The reasons why command lines are not run here.
+        tuned: Whether the workspace is a copy of the one with the tuned job `tiny_cnn`.
+        slow: Whether it takes more than some seconds.
+    """
+
+    page: str
+    copies: tuple[str, ...] = ()
+    shapes: Mapping[str, Mapping[str, Shape]] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    tuned: bool = False
+    slow: bool = False
+
+
+_AS_USUAL = "getting started runs it on another job"
+_INSTALLS = "scripts/setup.sh and scripts/check_release.sh install"
+_STOPPED = "{}; autotune daemon stop"
+_UNTIL_DONE = "{}; autotune wait all; autotune daemon stop"
+_FOREGROUND = "{} & until autotune daemon status > served; do sleep 0.1; done; autotune daemon stop; wait $!"
+_CRON = '{}; grep -q "^0 22 .* daemon run --window 22:00-07:00 --until 07:00" "$TOOLS/table"'
+_FEW = "{} --trials 2"
+_MINILM = {"minilm.onnx": {"input_ids": ("batch", "sequence"), "attention_mask": ("batch", "sequence")}}
+
+GUIDES = (
+    Guide(
+        "README.md",
+        copies=("bert.onnx", "vgg16.onnx"),
+        changes={
+            "autotune daemon install": _CRON,
+            "autotune daemon stop": "autotune daemon start; {}",
+            "autotune trials export": "{}; test -s trials.gz",
+            "cmake -S lib/source": "{} && bare/main --repeat 10",
+        },
+        elsewhere={
+            "python3 -m venv": _INSTALLS,
+            "pip install": _INSTALLS,
+            "autotune submit mobilenet_v2.onnx": "getting started begins with the quickstart",
+            "autotune daemon run --drain": "getting started begins with the quickstart",
+            "autotune export mobilenet_v2": "getting started begins with the quickstart",
+            "python lib/run.py": "getting started begins with the quickstart",
+            "autotune submit bert.onnx --target cuda": "the guide to GPUs runs it",
+            "autotune daemon start": "the guide to the queue runs it",
+            "autotune export last --output lib": _AS_USUAL,
+            "autotune submit model.pt2": "test_pytorch.py submits such a file",
+            "autotune submit model.tflite": "test_tflite.py submits such a file",
+            "autotune submit minilm.onnx": "the guides to models and shapes run it",
+            "printf": "the guide to clusters sets the same",
+        },
+        slow=True,
+    ),
+    Guide(
+        "docs/guides/queue.md",
+        copies=("resnet18.onnx", "bert.onnx"),
+        changes={
+            "autotune submit resnet18.onnx --dry-run": "{}",
+            "autotune submit": _FEW,
+            "autotune daemon start": _UNTIL_DONE,
+            "autotune daemon run --drain": "{}",
+            "autotune daemon run": _FOREGROUND,
+            "autotune status --watch": 'timeout --signal INT 2 "$TOOLS/autotune" status --watch || test $? = 124',
+            "autotune hold": "autotune clean --finished; autotune submit resnet18.onnx --trials 4; {}",
+            "autotune daemon stop": "autotune daemon start; {}",
+            "autotune wait": "autotune clean --finished; autotune submit resnet18.onnx --trials 2; autotune daemon start;"
+            " {}; autotune daemon stop",
+            "job=$(autotune submit": 'job=$(autotune submit resnet18.onnx --trials 2 --quiet); test "$job" = 6',
+        },
+        elsewhere={"autotune export resnet18": _AS_USUAL, "python lib/run.py": _AS_USUAL},
+        slow=True,
+    ),
+    Guide(
+        "docs/guides/models.md",
+        copies=("model.onnx",),
+        shapes={
+            **_MINILM,
+            "detector.onnx": {"images": ("batch", 3, "height", "width")},
+            "silero_vad.onnx": {"input": ("batch", 576), "state": (2, "batch", 128), "sr": ()},
+        },
+        elsewhere={
+            "autotune submit model.pt2": "test_pytorch.py submits such a file",
+            "autotune submit hand_landmark.tflite": "test_tflite.py submits such a file",
+            "autotune export minilm": "the slow run of the guide to shapes exports with inputs of its own",
+        },
+    ),
+    Guide(
+        "docs/guides/shapes.md",
+        shapes={**_MINILM, "resnet50.onnx": {"x": ("batch", 3, 224, 224)}},
+        changes={"autotune submit resnet50.onnx": "{}; autotune export minilm --output lib --inputs examples.npz"},
+        slow=True,
+    ),
+    Guide(
+        "docs/guides/budgets.md",
+        copies=("vgg16.onnx", "resnet18.onnx"),
+        slow=True,
+    ),
+    Guide(
+        "docs/guides/nights.md",
+        changes={
+            "autotune daemon install cron --window 22:00-07:00 --write": _CRON,
+            "autotune daemon install cron": '{}; ! test -e "$TOOLS/table"',
+            "autotune daemon uninstall": '{}; ! grep -q autotune "$TOOLS/table"',
+            "autotune daemon start": _STOPPED,
+        },
+        elsewhere={"autotune export resnet18": _AS_USUAL},
+        tuned=True,
+    ),
+    Guide(
+        "docs/guides/gpus.md",
+        copies=("bert.onnx",),
+        changes={"autotune doctor": "{} || test $? = 1", "autotune submit": _FEW, "autotune daemon start": _STOPPED},
+        elsewhere={"pip install": _INSTALLS},
+        slow=True,
+    ),
+    Guide(
+        "docs/guides/sharing.md",
+        changes={
+            "autotune trials export trials.gz 3 resnet18": "autotune trials export trials.gz 1 tiny_cnn",
+            "autotune trials import": 'mkdir second third; AUTOTUNE_WORKSPACE="$PWD/second" {}',
+            "autotune trials merge": 'AUTOTUNE_WORKSPACE="$PWD/third" autotune trials merge "$PWD"',
+        },
+        elsewhere={"autotune retry vgg16 --here": "tests/faults/test_machine.py runs it"},
+        tuned=True,
+    ),
+    Guide(
+        "docs/guides/cpp.md",
+        names={"resnet18": "tiny_cnn"},
+        changes={"build/main --repeat 100 --blocks": "{}", "build/main": "{}; rm -r build"},
+        tuned=True,
+        slow=True,
+    ),
+    Guide(
+        "docs/guides/source.md",
+        changes={
+            "cmake": "autotune export tiny_cnn --output lib/ --source; {}",
+            "build/main --repeat 100 input.bin": "head -c $((4 * 3 * 32 * 32)) /dev/zero > input.bin; {}",
+        },
+        tuned=True,
+        slow=True,
+    ),
+    Guide(
+        "docs/guides/cluster.md",
+        copies=("model.onnx",),
+        changes={
+            "ray start --head": "{} --block --num-cpus 2 --include-dashboard=false > head.log 2>&1 & sleep 10",
+            "ray start --address": "{} --block --num-cpus 2 > node.log 2>&1 & sleep 5; "
+            "autotune submit model.onnx --trials 2; autotune daemon start; autotune wait all; autotune status;"
+            " autotune logs model | grep node; autotune daemon stop",
+        },
+        elsewhere={"pip install": _INSTALLS},
+        slow=True,
+    ),
+    Guide(
+        "docs/guides/boards.md",
+        copies=("model.onnx",),
+        changes={
+            "python -m tvm.exec.rpc_tracker": "{} > tracker.log 2>&1 &",
+            "python board_server.py": 'cp "$SCRIPTS/board_server.py" .; {} > server.log 2>&1 & sleep 5; autotune doctor',
+            "autotune submit": _FEW,
+            "autotune daemon start": _UNTIL_DONE,
+        },
+        elsewhere={"ssh": "it needs a second machine"},
+        slow=True,
+    ),
+    Guide(
+        "docs/guides/sweeps.md",
+        copies=("resnet18.onnx",),
+        shapes={"mobilenet.onnx": {"x": ("batch", 3, "height", "width")}},
+        changes={
+            "autotune sweep suite.toml --dry-run": "{} --json > points.json; test $(grep -o '\"seed\"' points.json | wc -l) = 12",
+            "autotune sweep suite.toml --html": "{}; test -s sweep.html",
+            "autotune sweep suite.toml": 'sed -i "s/^seeds.*/seeds = [0]/; s/^trials.*/trials = [2]/" suite.toml; {}',
+        },
+        slow=True,
+    ),
+    Guide(
+        "docs/guides/simulate.md",
+        changes={"autotune simulate scenario.toml --policy": "{}; test -s chart.html"},
+    ),
+    Guide(
+        "docs/guides/own-strategy.md",
+        copies=("resnet18.onnx",),
+        changes={"autotune submit": "{}; python -m pytest -q -p no:cacheprovider test_hill.py"},
+    ),
+    Guide(
+        "docs/guides/troubleshooting.md",
+        changes={"autotune doctor": "{} || test $? = 1"},
+        tuned=True,
+    ),
+)
