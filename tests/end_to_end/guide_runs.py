@@ -84,8 +84,8 @@ GUIDES = (
             "autotune status --watch": 'timeout --signal INT 2 "$TOOLS/autotune" status --watch || test $? = 124',
             "autotune hold": "autotune clean --finished; autotune submit resnet18.onnx --trials 4; {}",
             "autotune daemon stop": "autotune daemon start; {}",
-            "autotune wait": "autotune clean --finished; autotune submit resnet18.onnx --trials 2; autotune daemon start;"
-            " {}; autotune daemon stop",
+            "autotune wait": "autotune clean --finished; autotune submit resnet18.onnx --trials 2;"
+            " autotune daemon start; {}; autotune daemon stop",
             "job=$(autotune submit": 'job=$(autotune submit resnet18.onnx --trials 2 --quiet); test "$job" = 6',
         },
         elsewhere={"autotune export resnet18": _AS_USUAL, "python lib/run.py": _AS_USUAL},
@@ -177,7 +177,8 @@ GUIDES = (
         copies=("model.onnx",),
         changes={
             "python -m tvm.exec.rpc_tracker": "{} > tracker.log 2>&1 &",
-            "python board_server.py": 'cp "$SCRIPTS/board_server.py" .; {} > server.log 2>&1 & sleep 5; autotune doctor',
+            "python board_server.py": 'cp "$SCRIPTS/board_server.py" .; {} > server.log 2>&1 & sleep 5'
+            "; autotune doctor",
             "autotune submit": _FEW,
             "autotune daemon start": _UNTIL_DONE,
         },
@@ -189,7 +190,7 @@ GUIDES = (
         copies=("resnet18.onnx",),
         shapes={"mobilenet.onnx": {"x": ("batch", 3, "height", "width")}},
         changes={
-            "autotune sweep suite.toml --dry-run": "{} --json > points.json; test $(grep -o '\"seed\"' points.json | wc -l) = 12",
+            "autotune sweep suite.toml --dry-run": "{} --json > points; test $(grep -o '\"seed\"' points | wc -l) = 12",
             "autotune sweep suite.toml --html": "{}; test -s sweep.html",
             "autotune sweep suite.toml": 'sed -i "s/^seeds.*/seeds = [0]/; s/^trials.*/trials = [2]/" suite.toml; {}',
         },
