@@ -60,7 +60,12 @@ WIDTH = len(COLUMNS)
 
 
 class FeatureExtractor:
-    """Extracts features of the candidates of one program. Each result is [rows of the candidate, WIDTH], float32."""
+    """Extracts features of the candidates of one program. Each result is [rows of the candidate, WIDTH], float32.
+
+    Args:
+        program: The module of the task, not scheduled yet.
+        target: The TVM target that the candidates are compiled for.
+    """
 
     def __init__(self, program: Any, target: Any) -> None:
         self._program = program
@@ -97,7 +102,15 @@ class FeatureExtractor:
 
 
 def widen(*, nest: Array | None = None, store: Array | None = None) -> Array:
-    """Add the missing columns of the other kind to rows of one kind: [rows, WIDTH]."""
+    """Add the columns of the other kind, as NaN, to rows of one kind. One of both is given.
+
+    Args:
+        nest: Features of loop nests, [rows, nest columns].
+        store: Features of stores, [rows, store columns].
+
+    Returns:
+        The rows, [rows, WIDTH].
+    """
     rows = store if nest is None else nest
     assert rows is not None, "one kind is given"
     wide = np.full((len(rows), WIDTH), np.nan, dtype=np.float32)

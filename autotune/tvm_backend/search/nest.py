@@ -62,7 +62,12 @@ class TiledNests:
 
 
 class NestFeatures:
-    """Extracts features of the loop nests of a program's candidates on a target."""
+    """Extracts features of the loop nests of a program's candidates on a target.
+
+    Args:
+        program: The module of the task, not scheduled yet.
+        target: A TVM target; its cores and vector registers count.
+    """
 
     def __init__(self, program: Any, target: Any) -> None:
         self._program = program
@@ -90,7 +95,7 @@ class NestFeatures:
         return self._einsums[block]
 
     def of_traces(self, traces: Sequence[Any]) -> list[Rows | None]:
-        """Return the features of traces in JSON form, each [1, WIDTH]; None for one without a tiled block."""
+        """Return the features of traces in JSON form, each [1, WIDTH], in order. One without a tiled block has None."""
         found: list[Rows | None] = [None] * len(traces)
         groups: dict[int, tuple[TiledSketch, list[int]]] = {}
         for at, trace in enumerate(traces):
@@ -108,7 +113,8 @@ class NestFeatures:
         """Return the features of n candidates of a sketch, [n, WIDTH].
 
         Args:
-            decisions: Of each sampling instruction: tiles, [n, parts], or anything else, [n].
+            sketch: What all of the candidates have in common.
+            decisions: What each sampling instruction decided: [n, parts] for tiles, otherwise [n].
         """
         nests = self.nests(sketch, decisions)
         columns = {
@@ -152,7 +158,12 @@ def _levels(nests: TiledNests) -> Columns:
 
 
 def _touched(einsum: Einsum, tile: Numbers) -> Columns:
-    """Describe what a tile touches: elements, reuse and contiguous run of its two largest inputs and of its output."""
+    """Describe what a tile touches: elements, reuse and contiguous run of its two largest inputs and of its output.
+
+    Args:
+        einsum: The block.
+        tile: The extent of each loop inside the tile, [n, loops].
+    """
     iterations = tile.prod(axis=1)
     regions = [1 + (tile - 1) @ access.T for access in einsum.accesses]
     elements = np.stack([region.prod(axis=1) for region in regions], axis=1)

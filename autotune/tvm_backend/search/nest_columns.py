@@ -24,7 +24,7 @@ _SCHEDULE_COLUMNS = (
     *("result_registers", "register_pressure"),
 )
 # The features in their order. Levels, loops and parts of tiles count from inside out. All are logarithms to base 2,
-# but for balance, levels, loops and producers. What a candidate does not have is NaN.
+# except balance (a share from 0 to 1), levels, loops and producers (numbers). What a candidate does not have is NaN.
 COLUMNS = (
     *(f"level{level}_{name}" for level in range(LEVELS) for name in _LEVEL_COLUMNS),
     *(f"loop{loop}_part{part}" for loop in range(LOOPS) for part in range(PARTS)),

@@ -1,8 +1,7 @@
 """exp and what follows from it: exp2, exp10, tanh, the logistic function, erf, sinh, cosh.
 
 The argument is reduced to r with |r| <= ln(2) / 2 and a power of two (Cody and Waite, Software Manual for the
-Elementary Functions, 1980). The coefficients are minimax fits of our own (scripts/fit_polynomials.py). Each function
-takes and returns float32.
+Elementary Functions, 1980). The coefficients are minimax fits of our own (scripts/fit_polynomials.py).
 """
 
 from __future__ import annotations
@@ -47,21 +46,21 @@ _ERF_IS_ONE = 3.92  # from here on float32 has nothing between erf and 1
 
 
 def exp(f: Formula, x: Expr) -> Expr:
-    """e**x."""
+    """Return e**x, within 1.5 ulp."""
     bounded = f.at_least(f.at_most(x, 89.0), -104.0)
     fraction, power = _reduced(f, bounded)
     return scaled(f, _exp_reduced(f, fraction), power)
 
 
 def exp2(f: Formula, x: Expr) -> Expr:
-    """2**x."""
+    """Return 2**x, within 1.5 ulp."""
     bounded = f.at_least(f.at_most(x, 129.0), -151.0)
     whole, power = f.rounded(bounded)
     return scaled(f, _exp_reduced(f, f.let((bounded - whole) * LN_2)), power)
 
 
 def exp10(f: Formula, x: Expr) -> Expr:
-    """10**x."""
+    """Return 10**x, within 1.5 ulp."""
     bounded = f.at_least(f.at_most(x, 39.0), -46.0)
     whole, power = f.rounded(bounded * _LOG2_10)
     rest = f.let(bounded - whole * _LOG10_2_HIGH - whole * _LOG10_2_LOW)
@@ -69,20 +68,20 @@ def exp10(f: Formula, x: Expr) -> Expr:
 
 
 def tanh(f: Formula, x: Expr) -> Expr:
-    """The hyperbolic tangent, from exp(2|x|) - 1 so that nothing cancels near zero."""
+    """Return the hyperbolic tangent, within 2.5 ulp. It follows from exp(2|x|) - 1, so nothing cancels near zero."""
     doubled = f.let(f.at_most(f.magnitude(x), 10.0) * 2.0)
     grown = f.let(_expm1(f, doubled))
     return f.signed(grown / (grown + 2.0), x)
 
 
 def sigmoid(f: Formula, x: Expr) -> Expr:
-    """1 / (1 + exp(-x)), without an overflow on the way."""
+    """Return the logistic function 1 / (1 + exp(-x)), within 2.5 ulp. No intermediate value overflows."""
     decayed = f.let(exp(f, f.let(f.magnitude(x) * -1.0)))
     return f.select(x < 0.0, decayed, 1.0) / (decayed + 1.0)
 
 
 def erf(f: Formula, x: Expr) -> Expr:
-    """The error function."""
+    """Return the error function, within 6 ulp: a quotient of polynomials, which is 1 from 3.92 on."""
     size = f.magnitude(x)
     bounded = f.at_most(size, _ERF_IS_ONE)
     square = f.let(bounded * bounded)
@@ -91,7 +90,7 @@ def erf(f: Formula, x: Expr) -> Expr:
 
 
 def sinh(f: Formula, x: Expr) -> Expr:
-    """The hyperbolic sine."""
+    """Return the hyperbolic sine, within 2.5 ulp."""
     size = f.magnitude(x)
     grown = f.let(_expm1(f, f.at_most(size, 1.0)))
     half = f.let(_half_exp(f, size))
@@ -99,13 +98,21 @@ def sinh(f: Formula, x: Expr) -> Expr:
 
 
 def cosh(f: Formula, x: Expr) -> Expr:
-    """The hyperbolic cosine."""
+    """Return the hyperbolic cosine, within 2 ulp."""
     half = f.let(_half_exp(f, f.magnitude(x)))
     return half + 0.25 / half
 
 
 def scaled(f: Formula, value: Expr, power: Expr) -> Expr:
-    """`value * 2**power` for powers from -250 to 250, in two steps: infinity and denormals come out right."""
+    """Return `value * 2**power`.
+
+    Two multiplications make it, so infinities and denormals come out right.
+
+    Args:
+        f: Where intermediate values are bound.
+        value: float32.
+        power: int32 from -250 to 250.
+    """
     half = f.let(power >> 1)
     return value * _power_of_two(f, half) * _power_of_two(f, power - half)
 
@@ -115,7 +122,7 @@ def _power_of_two(f: Formula, power: Expr) -> Expr:
 
 
 def _reduced(f: Formula, x: Expr) -> tuple[Expr, Expr]:
-    """r and an int32 n with x = r + n ln(2)."""
+    """Return r and an int32 n with x = r + n ln(2)."""
     whole, power = f.rounded(x * LOG2_E)
     return f.let((x - whole * LN_2_HIGH) - whole * LN_2_LOW), power
 
@@ -125,13 +132,13 @@ def _exp_reduced(f: Formula, rest: Expr) -> Expr:
 
 
 def _half_exp(f: Formula, size: Expr) -> Expr:
-    """exp(x) / 2 for x >= 0: finite for all x of which the hyperbolic functions are."""
+    """Return exp(x) / 2 for x >= 0. It is finite wherever the hyperbolic functions are."""
     rest, power = _reduced(f, f.at_most(size, 90.0))
     return scaled(f, _exp_reduced(f, rest), f.let(power - 1))
 
 
 def _expm1(f: Formula, x: Expr) -> Expr:
-    """exp(x) - 1 for 0 <= x <= 80, with full relative accuracy."""
+    """Return exp(x) - 1 for 0 <= x <= 80, with full relative accuracy."""
     rest, power = _reduced(f, x)
     factor = f.let(_power_of_two(f, power))
     return factor * (rest + rest * rest * f.polynomial(rest, _EXPM1)) + (factor - 1.0)

@@ -48,7 +48,7 @@ _from_library = False
 
 @contextlib.contextmanager
 def library_functions() -> Iterator[None]:
-    """Within it, code is generated as TVM does it by itself: what is compiled so does not depend on our formulas."""
+    """Generate code as TVM does by itself, without our formulas, for as long as the context lasts."""
     global _from_library
     before, _from_library = _from_library, True
     try:
@@ -69,7 +69,7 @@ def register() -> None:
 
 
 def has_formulas(program: Any) -> bool:
-    """Whether a module calls a function that has a formula. Takes milliseconds."""
+    """Return whether a module calls a function that has a formula. This takes milliseconds."""
     import tvm
 
     text = tvm.ir.save_json(program)  # there is no visitor of tensor programs in Python
@@ -77,7 +77,7 @@ def has_formulas(program: Any) -> bool:
 
 
 def _rule(formula: Callable[..., Expr], otherwise: Callable[[Expr], Expr] | None) -> Callable[[Expr], Expr]:
-    """The rule for a call: by the formula where it can be, otherwise by TVM's own rule, if there is one."""
+    """Return the rule for a call: our formula where it applies, otherwise TVM's own rule, if there is one."""
 
     def lower(call: Expr) -> Expr:
         element, _, lanes = str(call.ty.dtype).partition("x")

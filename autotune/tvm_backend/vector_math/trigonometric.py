@@ -1,7 +1,8 @@
-"""sin, cos, tan and their inverses. Each takes and returns float32.
+"""sin, cos, tan and their inverses. Angles are in radians.
 
 The argument is multiplied with as many bits of 2 / pi as its size needs (Payne and Hanek, Radian reduction for
-trigonometric functions, 1983), in integers: so sin(1e30) is right, too.
+trigonometric functions, 1983), in integers. So sin(1e30) is right, too. The coefficients are minimax fits of our own
+(scripts/fit_polynomials.py).
 """
 
 from __future__ import annotations
@@ -40,19 +41,19 @@ _ASIN = (
 
 
 def sin(f: Formula, x: Expr) -> Expr:
-    """The sine."""
+    """Return the sine, within 2 ulp."""
     quadrant, sine, cosine = _quarter(f, x)
     return _negated_if(f, quadrant & 2, f.select((quadrant & 1) == 0, sine, cosine))
 
 
 def cos(f: Formula, x: Expr) -> Expr:
-    """The cosine."""
+    """Return the cosine, within 2 ulp."""
     quadrant, sine, cosine = _quarter(f, x)
     return _negated_if(f, (quadrant + 1) & 2, f.select((quadrant & 1) == 0, cosine, sine))
 
 
 def tan(f: Formula, x: Expr) -> Expr:
-    """The tangent."""
+    """Return the tangent, within 4 ulp."""
     quadrant, sine, cosine = _quarter(f, x)
     even = f.let(f.select((quadrant & 1) == 0, 1.0, 0.0))
     above, below = f.select(even > 0.5, sine, cosine), f.select(even > 0.5, cosine, sine)
@@ -60,7 +61,7 @@ def tan(f: Formula, x: Expr) -> Expr:
 
 
 def atan(f: Formula, x: Expr) -> Expr:
-    """The arc tangent."""
+    """Return the arc tangent, from -pi/2 to pi/2, within 2 ulp."""
     size = f.magnitude(x)
     slope = f.let(f.select(size > 1.0, f.const(1.0) / size, size))
     square = f.let(slope * slope)
@@ -69,14 +70,14 @@ def atan(f: Formula, x: Expr) -> Expr:
 
 
 def asin(f: Formula, x: Expr) -> Expr:
-    """The arc sine; not a number beyond 1."""
+    """Return the arc sine, from -pi/2 to pi/2, within 2 ulp; not-a-number beyond 1."""
     size = f.magnitude(x)
     angle = _asin_below_half(f, size)
     return f.signed(f.select(size > 0.5, (f.const(_PI_HIGH / 2) - angle * 2.0) + _PI_LOW / 2, angle), x)
 
 
 def acos(f: Formula, x: Expr) -> Expr:
-    """The arc cosine; not a number beyond 1."""
+    """Return the arc cosine, from 0 to pi, within 2 ulp; not-a-number beyond 1."""
     size = f.magnitude(x)
     angle = f.let(_asin_below_half(f, size))
     middle = (f.const(_PI_HIGH / 2) - f.signed(angle, x)) + _PI_LOW / 2
@@ -85,7 +86,7 @@ def acos(f: Formula, x: Expr) -> Expr:
 
 
 def _asin_below_half(f: Formula, size: Expr) -> Expr:
-    """asin of a size up to 1/2; of a larger one, asin(sqrt((1 - size) / 2))."""
+    """Return asin of a size up to 1/2; for a larger one, asin(sqrt((1 - size) / 2))."""
     from tvm import tirx
 
     far = f.let((f.const(1.0) - size) * 0.5)
@@ -95,12 +96,12 @@ def _asin_below_half(f: Formula, size: Expr) -> Expr:
 
 
 def _negated_if(f: Formula, two: Expr, value: Expr) -> Expr:
-    """The value, negated in the lanes in which `two` is 2 and not 0."""
+    """Return the value, negated in the lanes in which `two` is 2; elsewhere it is 0."""
     return f.bits(f.bits(value) ^ (two << 30), "float32")
 
 
 def _quarter(f: Formula, x: Expr) -> tuple[Expr, Expr, Expr]:
-    """The quadrant of an angle, as an int32, and sine and cosine of what is left of it, within pi / 4."""
+    """Return the quadrant of an angle, as int32, and the sine and cosine of what is left of it, within pi / 4."""
     quadrant, rest = _reduced(f, x)
     square = f.let(rest * rest)
     sine = f.let(f.select(rest == 0.0, rest, rest + rest * square * f.polynomial(square, _SIN)))  # keeps -0.0
@@ -109,7 +110,7 @@ def _quarter(f: Formula, x: Expr) -> tuple[Expr, Expr, Expr]:
 
 
 def _reduced(f: Formula, x: Expr) -> tuple[Expr, Expr]:
-    """n and r with x = r + n pi / 2; r is not a number where x is not finite."""
+    """Return n and r with x = r + n pi / 2. r is not-a-number where x is not finite."""
     bits = f.let(f.bits(x, "int32") & 0x7FFFFFFF)
     turns = _turns(f, bits)
     quadrant = f.let(f.cast((turns + f.const(1 << 61, "uint64")) >> 62, "int32"))
@@ -129,7 +130,12 @@ def _reduced(f: Formula, x: Expr) -> tuple[Expr, Expr]:
 
 
 def _turns(f: Formula, bits: Expr) -> Expr:
-    """|x| times 2 / pi modulo 4, as a uint64 with 62 bits behind the point; for |x| of at least 1/2."""
+    """Return |x| times 2 / pi modulo 4, for |x| of at least 1/2, as a uint64 with 62 bits behind the point.
+
+    Args:
+        f: Where intermediate values are bound.
+        bits: The bits of |x|, int32.
+    """
     mantissa = f.let(f.cast((bits & 0x7FFFFF) | 0x800000, "uint64"))
     # The exponent of the mantissa's last bit, less that of a window that begins with the word of zeros.
     start = f.let((bits >> 23) - (150 - 30))
@@ -142,7 +148,7 @@ def _turns(f: Formula, bits: Expr) -> Expr:
 
 
 def _word(f: Formula, index: Expr, offset: int) -> Expr:
-    """The word of 2 / pi at an index from 0 to 4, plus an offset, as a uint64."""
+    """Return the word of 2 / pi at an index from 0 to 4, plus an offset, as a uint64."""
     found = f.const(_TWO_OVER_PI[offset], "uint64")
     for place in range(1, len(_TWO_OVER_PI) - 3):
         found = f.select(index == place, f.const(_TWO_OVER_PI[place + offset], "uint64"), found)
