@@ -69,7 +69,7 @@ VERBS = {
     "selftest": Verb(
         "selftest.selftest",
         "command",
-        "Test on this disk that killed processes lose nothing.",
+        "Kill processes of a test queue on this disk, and check that nothing is lost.",
     ),
 }
 

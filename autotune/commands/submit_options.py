@@ -13,7 +13,7 @@ Model = Annotated[
     Path, typer.Argument(help="An ONNX file, a file that torch.export.save wrote, or a TensorFlow Lite model.")
 ]
 Target = Annotated[
-    str, typer.Option(help="llvm (this CPU), cuda, simulated, NAME of a section [devices.NAME], or JSON.")
+    str, typer.Option(help="llvm (this CPU), cuda, simulated, the NAME of a section [devices.NAME], or JSON.")
 ]
 Name = Annotated[str, typer.Option(help="Name of the job; by default the name of the file.")]
 Trials = Annotated[
@@ -32,7 +32,9 @@ Dims = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=128[,...]", help="Size of the dimensions with this name; several sizes are one job."),
 ]
-Values = Annotated[list[str] | None, typer.Option(metavar="NAME=16000", help="Constant input; 1,3,8 for a list.")]
+Values = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=16000", help="Make an input constant; 1,3,8 for a list.")
+]
 Priority = Annotated[int, typer.Option(help="Jobs with a higher priority go first.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the search.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Count only trials that are measured from now on.")]
@@ -41,9 +43,7 @@ Deadline = Annotated[
 ]
 Within = Annotated[str, typer.Option(metavar="30m", help="How long to work on it, not counting waits: 90s, 30m or 2h.")]
 StopAt = Annotated[str, typer.Option(metavar="5ms", help="End when the whole model takes no longer than this.")]
-OnEnd = Annotated[
-    str, typer.Option(metavar="COMMAND", help="What /bin/sh runs when the job has ended. AUTOTUNE_* variables say how.")
-]
+OnEnd = Annotated[str, typer.Option(metavar="COMMAND", help="A command that /bin/sh runs when the job has ended.")]
 Strategy = Annotated[str, typer.Option(help="Search strategy; by default as in autotune.toml.")]
 Sampler = Annotated[str, typer.Option(help="greedy or adaptive; by default the strategy's own.")]
 Winograd = Annotated[

@@ -162,13 +162,13 @@ def command(
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Repeat the plan of an earlier run.")] = None,
     model: Annotated[
-        Path | None, typer.Option(metavar="FILE.onnx", help="Import, tune and export this model, on the real CPU.")
+        Path | None,
+        typer.Option(metavar="FILE.onnx", help="The queue imports, tunes and exports this model on the real CPU."),
     ] = None,
 ) -> None:
-    """Test on this disk that killed processes lose nothing.
+    """Kill processes of a test queue on this disk, and check that nothing is lost.
 
-    Queues run in a temporary folder in the workspace. They need no model. Exit code 1 if something was
-    lost.
+    The queue runs in a temporary folder in the workspace. It needs no model. Exit code 1 if something was lost.
     """
     count = rounds if rounds is not None else CHAOS_ROUNDS if chaos else QUICK_ROUNDS
     with bar() as progress:
