@@ -1,4 +1,4 @@
-"""Tables that fit the terminal: long names lose their middle, and columns that are a luxury are left out."""
+"""Tables that fit the terminal: long names lose their middle, and less important columns are left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweep: a batch of jobs for all combinations of models and ways to tune them, which goes on where it was killed."""
+"""Sweep: a batch of jobs for all combinations of models and ways to tune them, which continues where it was killed."""
 
 from __future__ import annotations
 

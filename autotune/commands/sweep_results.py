@@ -1,4 +1,4 @@
-"""What came of a sweep: each point against its reference, with mean and spread over the seeds."""
+"""The results of a sweep: each point against its reference, with mean and spread over the seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a folder may have changed since it was last read, for little more than a look at its time of change."""
+"""Tell from its time of change whether a folder may have changed since it was last read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a model promises to be as fast as it has to be, before it is compiled and timed as a whole."""
+"""Judge from its tasks' times whether a model may be fast enough, before the whole of it is compiled and timed."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _LEAD_BATCH = 16
 
 
 class Predictive(Policy):
-    """The default policy."""
+    """Starts stages in the order that the module describes."""
 
     name = "predictive"
     orders = 4

@@ -1,4 +1,4 @@
-"""Fold what is constant in a graph that ONNX Runtime does not read, for its operators or types are too new for it."""
+"""Fold what is constant in a graph whose operators or types are too new for ONNX Runtime."""
 
 from __future__ import annotations
 

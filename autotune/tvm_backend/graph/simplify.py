@@ -1,4 +1,4 @@
-"""Fix the inputs' shapes in an ONNX graph and fold what then is constant, as exporters leave undone.
+"""Give the inputs of an ONNX graph fixed shapes, and fold what is constant then.
 
 ONNX Runtime's basic optimisations do the folding: they use standard operators only, and do the same every time.
 """

@@ -1,4 +1,4 @@
-"""Whether a board works: a kernel that is known to be good is run on it."""
+"""Test whether a board works: run a kernel on it that is known to be good."""
 
 from __future__ import annotations
 

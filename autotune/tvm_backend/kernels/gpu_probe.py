@@ -1,4 +1,4 @@
-"""Whether this machine can build for a GPU, and whether a GPU works: one kernel that is known to be good is tried.
+"""Test whether this machine can build for a GPU, and whether a GPU works, with a kernel that is known to be good.
 
 It is compiled where a job for CUDA is served, and launched where one is measured. What goes wrong here is the fault
 of the machine or of the GPU, never a candidate's, so no trial is spent on it.

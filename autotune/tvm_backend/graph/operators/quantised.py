@@ -1,4 +1,4 @@
-"""Operators on quantised integers, computed in floats that hold these integers: right, if not faster for them.
+"""Operators on quantised integers, computed in floats that hold these integers: right, but no faster.
 
 A float holds every integer up to 2^24, so that a sum over few products is exact and a longer one is rounded in its
 last digits, as the scales that follow round anyway.

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN, unrolled: one matrix product for all inputs, then a step after the other.
+"""LSTM, GRU and RNN, unrolled: one matrix product for all inputs, then one step after another.
 
 The formulas, the order of the gates and what is left out by default are those of the ONNX operator specification.
 """
