@@ -48,8 +48,11 @@ _MINILM = {"minilm.onnx": {"input_ids": ("batch", "sequence"), "attention_mask":
 GUIDES = (
     Guide(
         "README.md",
-        copies=("bert.onnx", "vgg16.onnx"),
+        copies=("mobilenet_v2.onnx", "bert.onnx", "vgg16.onnx"),
         changes={
+            "autotune status mobilenet_v2": "autotune submit mobilenet_v2.onnx --trials 2"
+            "; autotune daemon run --drain; {}",
+            "autotune report mobilenet_v2": "{}; test -s report.html",
             "autotune daemon install": _CRON,
             "autotune daemon stop": "autotune daemon start; {}",
             "autotune trials export": "{}; test -s trials.gz",
