@@ -86,7 +86,7 @@ GUIDES = (
             "autotune daemon run": _FOREGROUND,
             "autotune status --watch": 'timeout --signal INT 2 "$TOOLS/autotune" status --watch || test $? = 124',
             "autotune hold": "autotune clean --finished; autotune submit resnet18.onnx --trials 4; {}",
-            "autotune daemon stop": "autotune daemon start; {}",
+            "autotune daemon stop": "autotune daemon start; autotune wait all || test $? = 1; {}",
             "autotune wait": "autotune clean --finished; autotune submit resnet18.onnx --trials 2;"
             " autotune daemon start; {}; autotune daemon stop",
             "job=$(autotune submit": 'job=$(autotune submit resnet18.onnx --trials 2 --quiet); test "$job" = 6',
@@ -158,7 +158,7 @@ GUIDES = (
         "docs/guides/source.md",
         changes={
             "cmake": "autotune export tiny_cnn --output lib/ --source; {}",
-            "build/main --repeat 100 input.bin": "head -c $((4 * 3 * 32 * 32)) /dev/zero > input.bin; {}",
+            "build/main --repeat 100 input.bin": "head -c $((4 * 3 * 16 * 16)) /dev/zero > input.bin; {}",
         },
         tuned=True,
         slow=True,
