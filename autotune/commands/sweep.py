@@ -145,6 +145,8 @@ def command(
     """
     if as_json and as_csv:
         raise BadInput("give --json or --csv, not both")
+    if dry_run and (as_json or as_csv or page):
+        raise BadInput("--dry-run prints a table; leave out --json, --csv and --html")
     if page is not None:
         check_output(page)
     workspace = workspace_of(context)

@@ -17,7 +17,7 @@ from autotune.commands.submission import Submission
 from autotune.commands.sweep_file import Suite
 from autotune.commands.sweep_results import Outcome
 from autotune.config import Config
-from autotune.errors import ConfigError
+from autotune.errors import BadInput, ConfigError
 from autotune.settings import JobSettings
 from autotune.storage.formats import InputSpec
 from autotune.storage.paths import Workspace
@@ -137,6 +137,12 @@ class TestResults:
         assert [float(line["latency_ms"] or 0) for line in lines] == [it["latency_ms"] or 0 for it in data["points"]]
         assert all(line["name"] in page for line in lines) and "11.000" in page
         assert data["points"][0]["ratio"] == pytest.approx(10.0 / 6.0)
+
+
+@pytest.mark.parametrize("words", [["--json"], ["--csv"], ["--html", "sweep.html"]])
+def test_a_dry_run_has_no_other_form(workspace: Workspace, file: Path, words: list[str]) -> None:
+    done = CliRunner().invoke(app, ["--workspace", str(workspace.root), "sweep", str(file), "--dry-run", *words])
+    assert isinstance(done.exception, BadInput) and "--dry-run prints a table" in str(done.exception)
 
 
 def test_a_dry_run_shows_the_points_and_changes_nothing(workspace: Workspace, file: Path) -> None:
