@@ -204,9 +204,9 @@ def boards_aside(daemon: DaemonInfo) -> list[str]:
     return [one_line(f"{it.device} is set aside until {at[it.device]}: {it.reason}") for it in daemon.aside]
 
 
-def resources(daemon: DaemonInfo) -> Table:
+def resources(daemon: DaemonInfo) -> Fitted:
     """Return a table of what every CPU and device does. The CPUs of one stage share a row; so do the idle ones."""
-    table = _table("RESOURCE", "JOB", "TASK", "ROUND", "STAGE", "FOR", right=("JOB", "TASK", "ROUND", "FOR"))
+    table = _table("RESOURCE", "JOB", "TASK", "ROUND", "STAGE", "FOR", right=("JOB", "TASK", "ROUND", "FOR"), folded=())
     now, rows = time.time(), dict[tuple[Any, ...], list[str]]()
     for item in job_status.resources(daemon):
         doing = (item.node, item.job, item.task, item.round, item.stage, item.since)
@@ -216,7 +216,7 @@ def resources(daemon: DaemonInfo) -> Table:
         name = f"{node} cpu {_ranges([int(name) for name in names])}".strip() if kind == "cpu" else kind
         numbers = ("" if number is None else str(number) for number in (job, task, round))
         _row(table, name, *numbers, stage or "idle", "" if since is None else duration(now - since))
-    return table
+    return Fitted([lambda _: table])
 
 
 def _ranges(numbers: list[int]) -> str:

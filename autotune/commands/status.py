@@ -44,7 +44,7 @@ def command(
                 time.sleep(1)
                 live.update(Group(*look()), refresh=True)
     while True:
-        tell(look()[0]) if as_json else show(*look())
+        tell(look()[0]) if as_json else show(*look(), fitted=True)
         if not watch:
             return
         time.sleep(1)

@@ -43,12 +43,12 @@ def tell(text: str) -> None:
     typer.echo(printable(text))
 
 
-def show(*renderables: Any) -> None:
-    """Print tables and text to standard output."""
+def show(*renderables: Any, fitted: bool = False) -> None:
+    """Print tables and text to standard output. `fitted` says that the tables fit any screen."""
     from rich.console import Console
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
-    console.width = max(console.width, _LEAST_WIDTH)
+    console.width = console.width if fitted else max(console.width, _LEAST_WIDTH)
     for item in renderables:
         console.print(item)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from autotune.commands import render
 from autotune.commands.job_status import JobStatus, TaskStatus
 from autotune.commands.report.trials import LatencyPoint
 from autotune.commands.watching import Screen, sparkline
+from autotune.storage.daemon_formats import DaemonInfo, RunningStage
 from autotune.storage.paths import Workspace
 
 LONG = "winograd_conv2d_NCHWc_add_relu_with_a_very_long_tail_of_operators_fused_to_it_17"
@@ -79,3 +81,19 @@ def test_a_job_that_cannot_be_read_has_none(workspace: Workspace, tuned: Any) ->
     tuned.spec.write_text("?")
     screen = Screen(workspace, lambda: [tuned], verbose=False, watch=True)
     assert "forecast" not in "\n".join(lines(screen.look(), 200))
+
+
+@pytest.mark.parametrize("width", [24, 40, 52])
+def test_on_a_narrow_screen_rows_become_lines_and_nothing_is_lost(width: int) -> None:
+    running = RunningStage(1, 2, 3, "build", (0,), 2.5)
+    daemon = DaemonInfo({"pid": 1}, 0.0, "predictive", cpus=(0, 1), running=(running,))
+    job = replace(JOB, target="simulated", eta_seconds=4000.0, deadline=1e9)
+    shown = [render.queue([job], daemon, sparks={1: "█▁"}), render.tasks(job)]
+    found = lines(shown, width)
+    assert max(map(len, found)) <= width
+    said = " ".join(" ".join(found).split())
+    for part in ("ID 1", "TARGET simulated", "STATE waiting", "TRIALS 8/64", "ETA 1:06:40", "WHY waits for a CPU"):
+        assert part in said
+    for part in ("cpu 0", "build", "idle", "12.5 us", "75.0%"):
+        assert part in said
+    assert LONG in said.replace(" ", "")
