@@ -252,6 +252,12 @@ def one_line(text: object) -> str:
     return _printable(" ".join(str(text).strip().splitlines()))
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of the message of an exception; the name of its type if it has no message."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)
+
+
 def printable(text: object) -> str:
     """Return text as lines of printable characters: what a terminal would obey, such as an escape sequence, is `?`."""
     return "\n".join(_printable(line) for line in str(text).split("\n"))

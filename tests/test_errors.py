@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune import errors
-from autotune.errors import one_line, printable
+from autotune.errors import first_line, one_line, printable
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,8 @@ def test_a_refusal_without_a_text_is_still_told() -> None:
 def test_what_a_terminal_would_obey_is_shown_as_a_question_mark() -> None:
     assert printable("a\x1b[2Jb\r\n\tc\x9bm\udc80") == "a?[2Jb?\n\tc?m?"
     assert one_line("  two\nlines \x1b]0;title\x07 ") == "two lines ?]0;title?"
+
+
+def test_the_first_line_of_an_exception_without_a_message_is_its_type() -> None:
+    assert first_line(ValueError("\n  no such option\nTraceback")) == "no such option"
+    assert first_line(MemoryError()) == "MemoryError"

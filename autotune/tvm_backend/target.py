@@ -10,7 +10,7 @@ from typing import Any
 
 from autotune.config import check_job_device
 from autotune.device_settings import BoardSettings
-from autotune.errors import BadTarget, InvalidData, MachineProblem
+from autotune.errors import BadTarget, InvalidData, MachineProblem, first_line
 from autotune.machine.gpus import cuda_devices
 from autotune.machine.hardware import cpu_model
 from autotune.settings import TARGET_KINDS
@@ -92,7 +92,7 @@ def resolve_target(text: str, threads: int, board: str = "") -> ResolvedTarget:
     try:
         tvm.target.Target(complete)
     except (ValueError, TypeError, tvm.error.InternalError) as error:
-        raise BadTarget(f"target {text!r}: {str(error).splitlines()[0]}") from error
+        raise BadTarget(f"target {text!r}: {first_line(error)}") from error
     key = device_kind(complete, board=board).key
     return ResolvedTarget(complete, key, complete, former_keys(complete))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import DamagedFile
+from autotune.errors import DamagedFile, first_line
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import TaskSpec
 from autotune.tvm_backend.sanitize import check_graph
@@ -182,4 +182,4 @@ def _load(path: Path) -> Any:
         check_graph(text)
         return tvm.ir.load_json(text)
     except Exception as error:  # the parser raises many types
-        raise DamagedFile(f"{path} is not a tensor program: {str(error).splitlines()[0]}") from error
+        raise DamagedFile(f"{path} is not a tensor program: {first_line(error)}") from error

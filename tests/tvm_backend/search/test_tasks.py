@@ -6,6 +6,7 @@ import pytest
 
 from autotune.errors import DamagedFile
 from autotune.storage.formats import TaskSpec
+from autotune.tvm_backend.search import tasks
 from autotune.tvm_backend.search.tasks import Task, program_hash, read_program, task_hash, unite, write_program
 from autotune.tvm_backend.vector_math import intrinsics
 
@@ -50,6 +51,16 @@ def test_a_program_of_a_version_with_other_formulas_is_to_be_submitted_again(exp
     write_program(path, exponential)
     with pytest.raises(DamagedFile, match="submit the model again"):
         read_program(path, program_hash(exponential))
+
+
+def test_a_program_that_cannot_be_read_for_a_reason_without_words_is_damaged(exponential, tmp_path, monkeypatch):
+    def refuse(_):
+        raise MemoryError
+
+    write_program(tmp_path / "000.json", exponential)
+    monkeypatch.setattr(tasks, "check_graph", refuse)
+    with pytest.raises(DamagedFile, match=r"000\.json is not a tensor program: MemoryError"):
+        read_program(tmp_path / "000.json", "")
 
 
 def task(hash, weight, gflop):
