@@ -34,13 +34,13 @@ def _check(config: Config, until: str, policy: str, window: str) -> float | None
     Raises:
         BadInput: An option is wrong.
     """
+    from autotune.commands.durations import parse_moment
     from autotune.planning.policies import get
-    from autotune.planning.windows import next_moment, parse_window
+    from autotune.planning.windows import parse_window
 
-    option = "--until"
+    end = parse_moment("--until", until, time.time()) if until else None
+    option = "--policy"
     try:
-        end = next_moment(until, time.time()) if until else None
-        option = "--policy"
         get(policy or config.daemon.policy)
         option = "--window"
         if window:

@@ -1,6 +1,6 @@
 """Parse times as users write them.
 
-Durations are `90s`, `30m` or `2h`; ages `12h` or `7d`; latencies `800us`, `5ms` or `0.2s`; deadlines `07:00` or
+Durations are `90s`, `30m` or `2h`; ages `12h` or `7d`; latencies `800us`, `5ms` or `0.2s`; moments `07:00` or
 `2026-03-01T07:00`.
 """
 
@@ -60,15 +60,16 @@ def parse_latency(text: str) -> float | None:
     return float(match[1]) * _MILLISECONDS[match[2]]
 
 
-def parse_deadline(text: str, now: float) -> float:
-    """Parse a deadline: `07:00` for the next time it is seven o'clock, or a date and a time.
+def parse_moment(option: str, text: str, now: float) -> float:
+    """Parse a moment to come: `07:00` for the next time it is seven o'clock, or a date and a time.
 
     Args:
-        text: The deadline.
+        option: What the text was given with, such as `--deadline`.
+        text: The moment.
         now: The time now, in epoch seconds.
 
     Returns:
-        The deadline in epoch seconds.
+        The moment in epoch seconds.
 
     Raises:
         BadInput: It is neither, or is past or too far off.
@@ -76,9 +77,9 @@ def parse_deadline(text: str, now: float) -> float:
     try:
         moment = next_moment(text, now)
     except (ValueError, OverflowError, OSError) as error:
-        raise BadInput(f"--deadline: {error}") from error
+        raise BadInput(f"{option}: {error}") from error
     if moment <= now:
-        raise BadInput(f"--deadline {text!r} is past; give a later one")
+        raise BadInput(f"{option} {text!r} is past; give a later one")
     if moment > LAST_MOMENT:
-        raise BadInput(f"--deadline {text!r} is too far off; leave it out")
+        raise BadInput(f"{option} {text!r} is too far off; leave it out")
     return moment

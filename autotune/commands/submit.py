@@ -15,7 +15,7 @@ import typer
 
 from autotune.commands import submit_options as options
 from autotune.commands.budget import parse_trials, trials_of
-from autotune.commands.durations import parse_deadline, parse_duration, parse_latency
+from autotune.commands.durations import parse_duration, parse_latency, parse_moment
 from autotune.commands.job_names import check_name, free_name, next_id
 from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
 from autotune.commands.model_reading import read_model
@@ -241,7 +241,7 @@ def command(
     workspace = workspace_of(context)
     config = load_config(workspace.config)
     inputs, dims, values = parse_inputs(input or []), parse_dims(dim or []), parse_values(value or [])
-    due = parse_deadline(deadline, time.time()) if deadline else None
+    due = parse_moment("--deadline", deadline, time.time()) if deadline else None
     search = (priority, seed, fresh, due, strategy, sampler, winograd, precision)
     budget, ends = parse_trials(trials), (parse_duration(within), parse_latency(stop_at), on_end)
     request = Submission(model, target, name, budget, trials_per_round, inputs, *search, dims, values, "", *ends)

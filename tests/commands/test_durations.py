@@ -1,10 +1,10 @@
-"""Durations and deadlines as users write them."""
+"""Durations and moments as users write them."""
 
 from __future__ import annotations
 
 import pytest
 
-from autotune.commands.durations import parse_age, parse_deadline, parse_duration
+from autotune.commands.durations import parse_age, parse_duration, parse_moment
 from autotune.errors import BadInput
 
 DAY_S = 86400.0
@@ -23,12 +23,13 @@ def test_anything_else_is_refused(text: str) -> None:
 
 def test_a_deadline_that_no_file_can_hold_is_refused() -> None:
     with pytest.raises(BadInput, match="too far off"):
-        parse_deadline("9999-12-31T23:59", 0.0)
+        parse_moment("--deadline", "9999-12-31T23:59", 0.0)
 
 
-def test_a_deadline_that_is_past_is_refused() -> None:
-    with pytest.raises(BadInput, match="is past"):
-        parse_deadline("2020-01-01T00:00", 1.7e9)
+@pytest.mark.parametrize("option", ["--deadline", "--until"])
+def test_a_moment_that_is_past_is_refused(option: str) -> None:
+    with pytest.raises(BadInput, match=f"{option} '2020-01-01T00:00' is past"):
+        parse_moment(option, "2020-01-01T00:00", 1.7e9)
 
 
 class TestAge:

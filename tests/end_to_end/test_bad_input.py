@@ -73,6 +73,7 @@ def test_a_truncated_model(user, models, tmp_path):
         (["export", "last", "--output", "out"], "no job 'last'"),
         (["wait", "resnet"], "no job 'resnet'"),
         (["daemon", "run", "--until", "25:99"], "--until"),
+        (["daemon", "run", "--until", "2020-01-01T07:00"], "--until '2020-01-01T07:00' is past; give a later one"),
         (["clean", "--older-than", "soon"], "--older-than"),
     ],
 )
