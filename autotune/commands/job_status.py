@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autotune.errors import AutotuneError
+from autotune.planning.level import tasks_sum_ms
 from autotune.planning.urgency import misses
 from autotune.planning.view import device_kind, measures_on_cpus
 from autotune.reasons import sentence
@@ -86,18 +87,12 @@ class JobStatus:
     @property
     def latency_ms(self) -> float | None:
         """The sum of the best times of its tasks, each by its weight, in milliseconds; None while no task has one."""
-        return latency_ms([task.best_us for task in self.tasks], [task.weight for task in self.tasks])
-
-
-def latency_ms(best_us: Iterable[float | None], weights: Iterable[int]) -> float | None:
-    """Return the sum of best times by weight, in milliseconds; None while no task that counts has one."""
-    known = [best * weight for best, weight in zip(best_us, weights, strict=False) if best is not None and weight]
-    return sum(known) / 1e3 if known else None
+        return tasks_sum_ms([task.best_us for task in self.tasks], [task.weight for task in self.tasks])
 
 
 def entries_of(spec: JobSpec, best_us: Sequence[float | None]) -> tuple[EntryStatus, ...]:
     """Return the sets of shapes of a job, if there are several, with the best times of its tasks so far."""
-    return tuple(EntryStatus(entry.name, latency_ms(best_us, entry.weights)) for entry in spec.entries)
+    return tuple(EntryStatus(entry.name, tasks_sum_ms(best_us, entry.weights)) for entry in spec.entries)
 
 
 def snapshot(workspace: Workspace, jobs: Sequence[JobPaths] | None = None) -> list[JobStatus]:

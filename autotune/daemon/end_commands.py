@@ -13,6 +13,7 @@ from pathlib import Path
 from autotune.config import Config
 from autotune.daemon.queued_job import QueuedJob
 from autotune.errors import DiskProblem, StorageError
+from autotune.planning.level import tasks_sum_ms
 from autotune.reasons import sentence
 from autotune.storage import journal
 from autotune.storage.job_files import read_spec
@@ -118,6 +119,4 @@ def _latency_ms(job: QueuedJob) -> float | None:
     """Return what the whole model was measured to take when it met its level, or else the sum of its tasks."""
     if job.state.reason is not None and job.state.reason.latency_ms is not None:
         return job.state.reason.latency_ms
-    pairs = zip(job.spec.tasks, job.state.tasks, strict=False)
-    known = [done.best_us * task.weight / 1e3 for task, done in pairs if done.best_us is not None]
-    return sum(known) if known else None
+    return tasks_sum_ms([task.best_us for task in job.state.tasks], [task.weight for task in job.spec.tasks])

@@ -1,4 +1,7 @@
-"""Judge from its tasks' times whether a model may be fast enough, before the whole of it is compiled and timed."""
+"""Sum the best times of a model's tasks, and judge by them whether the model may be fast enough.
+
+The whole of it is compiled and timed only later.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,17 @@ def estimate_ms(tasks: Iterable[tuple[int, float | None]]) -> float | None:
             return None
         total += weight * best_us / 1e3
     return total or None
+
+
+def tasks_sum_ms(best_us: Iterable[float | None], weights: Iterable[int]) -> float | None:
+    """Return the sum of the best times there are in milliseconds; None while no task that counts has one.
+
+    Args:
+        best_us: The best time of each task in microseconds.
+        weights: How often the model runs each of them.
+    """
+    known = [best * weight for best, weight in zip(best_us, weights, strict=False) if best is not None and weight]
+    return sum(known) / 1e3 if known else None
 
 
 def promises(estimate: float | None, ratio: float, level_ms: float) -> bool:

@@ -17,6 +17,7 @@ from autotune.commands.report.references import References
 from autotune.commands.report.trials import BestPoint, FailureCount, LatencyPoint, TaskTrials
 from autotune.commands.report.wall_time import Times
 from autotune.errors import AutotuneError
+from autotune.planning.level import tasks_sum_ms
 from autotune.storage import formats, journal
 from autotune.storage.formats import InputSpec, JobSpec, ShapeBinding, TaskSpec
 from autotune.storage.job_files import read_spec, read_state
@@ -162,7 +163,7 @@ def _job(workspace: Workspace, paths: JobPaths, job: JobStatus, times: Times) ->
     return JobReport(
         job,
         times,
-        latency_ms=job_status.latency_ms([task.best_us for task in tasks], [task.weight for task in tasks]),
+        latency_ms=tasks_sum_ms([task.best_us for task in tasks], [task.weight for task in tasks]),
         latency=trials.latency_curve(spec, found),
         references=exported,
         tasks=tasks,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.commands.job_status import latency_ms
+from autotune.planning.level import tasks_sum_ms
 from autotune.storage.formats import JobSpec, Trial
 
 
@@ -101,7 +101,7 @@ def latency_curve(spec: JobSpec, tasks: Sequence[TaskTrials]) -> tuple[LatencyPo
         if us is not None and us < (best[task] or math.inf):
             best[task] = round(us, 4)
             complete = timed <= {index for index, found in enumerate(best) if found is not None}
-            if complete and (value := latency_ms(best, weights) or math.inf) < math.inf:
+            if complete and (value := tasks_sum_ms(best, weights) or math.inf) < math.inf:
                 points.append(LatencyPoint(round(seconds, 3), trials, value))
     if points and points[-1].trials < trials:
         points.append(LatencyPoint(round(seconds, 3), trials, value))
