@@ -164,8 +164,9 @@ class Worker:
 
     def _finish(self, child: _StageProcess) -> None:
         """Report a child that closed its pipe: it has ended, or is about to."""
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        _kill_group(child.pid)  # before it is reaped: then its number may be another's
         _, status = os.waitpid(child.pid, 0)
-        _kill_group(child.pid)
         os.close(child.answers.descriptor)
         del self._children[child.stage.id]
         seconds, waited = time.monotonic() - child.began_at, child.began_at - child.started_at

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from autotune.processes.messages import RunStage, StageReport
+from autotune.processes.channel import MessageReader
+from autotune.processes.messages import RunStage, StageReport, receive
 from autotune.storage.paths import Workspace
 from autotune.testing import StageRunnerContract
 from autotune.workers.pool import WorkerPool
+from autotune.workers.worker import Worker
 
 LIMIT_S = 120.0
+_ENDED = os.WEXITED | os.WNOWAIT | os.WNOHANG
 
 
 class TestContract(StageRunnerContract):
@@ -114,3 +117,18 @@ def test_a_worker_is_replaced_after_its_stages_finishes_what_it_has_and_goes(mak
     assert worker(fleet) == second
     fleet.run("llvm", request(5, LIMIT_S))
     assert gone(second)
+
+
+def test_the_processes_of_a_stage_are_killed_while_its_number_is_still_its_own(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    served, killed = Worker(workspace, MessageReader(os.dup(0)), writer), []
+    monkeypatch.setattr(os, "killpg", lambda pid, _: killed.append(os.waitid(os.P_PID, pid, _ENDED)))
+    served._start(request(1, LIMIT_S))
+    (child,) = served._children.values()
+    while served._children:
+        select.select([child.answers.descriptor], [], [])
+        served._read_answer(child)
+    assert [found.si_pid for found in killed] == [child.pid]
+    assert [report.id for report in receive(MessageReader(reader)) if isinstance(report, StageReport)] == [1]
