@@ -31,6 +31,7 @@ __all__ = [
     "moment",
     "number",
     "plain",
+    "positive",
     "type_name",
     "whole_number",
 ]
@@ -101,6 +102,13 @@ def number(least: float = -_LARGEST, most: float | None = None, description: str
     if most is not None:
         return msgspec.Meta(ge=least, le=most, description=description)
     return msgspec.Meta(ge=least, lt=float(_LARGEST), description=description)
+
+
+def positive() -> Meta:
+    """Return the constraint on a float above 0 and below 2^63."""
+    import msgspec
+
+    return msgspec.Meta(gt=0.0, lt=float(_LARGEST), title="a number above 0")
 
 
 def moment() -> Meta:

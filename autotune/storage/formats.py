@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from autotune import schema
 from autotune.errors import DamagedFile, InvalidData
 from autotune.reasons import Reason
-from autotune.schema import moment, number, whole_number
+from autotune.schema import moment, positive, whole_number
 from autotune.storage import upgrades
 from autotune.storage.atomic import publish_json, read_versioned_json
 
@@ -247,7 +247,7 @@ class Trial:
     hash: str
     trace: Any
     args: Any
-    times_us: tuple[Annotated[float, number(0.0)], ...]
+    times_us: tuple[Annotated[float, positive()], ...]
     failure: Failure | None
     job: str
     round: Annotated[int, whole_number(0)]

@@ -23,7 +23,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from autotune.errors import AutotuneError
-from autotune.schema import moment, number, whole_number
+from autotune.schema import moment, positive, whole_number
 from autotune.storage.atomic import publish_bytes, write_all
 from autotune.storage.formats import Failure, median
 from autotune.storage.log_lines import Position
@@ -94,7 +94,7 @@ class _Line(msgspec.Struct, gc=False):
     hash: str
     trace: msgspec.Raw
     args: msgspec.Raw
-    times_us: tuple[Annotated[float, number(0.0)], ...]
+    times_us: tuple[Annotated[float, positive()], ...]
     failure: Failure | None
     job: str
     round: Annotated[int, whole_number(0)]
@@ -159,7 +159,7 @@ def _are_chained(rows: memoryview) -> bool:
 def _entry(row: tuple[bytes, float, float, int, int, int, int, int, int, int, int, int]) -> Entry:
     hash, middle, at, round, end, length, checksum, job, flags, _, _, _ = row
     name = hash.rstrip(b"\0").decode("ascii")
-    known = None if math.isnan(middle) else middle
+    known = middle if middle > 0 else None  # NaN is not
     return Entry(name, known, at, round, job, bool(flags & _IMPORTED), bool(flags & _DISTURBED), end, length, checksum)
 
 

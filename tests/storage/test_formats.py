@@ -53,6 +53,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     if origin is Annotated:
         draw = st.floats if args[0] is float else st.integers
         most = args[1].le if args[1].le is not None else 1e18  # just below what is too much
+        if args[1].gt is not None:
+            return st.floats(args[1].gt, most, exclude_min=True)
         return draw(args[1].ge, most)
     if is_dataclass(hint):
         hints = typing.get_type_hints(hint, include_extras=True)
@@ -151,6 +153,7 @@ class TestAbsurdTrials:
         "changes",
         [
             {"times_us": [-5.0]},
+            {"times_us": [0.0]},
             {"times_us": [10**400]},
             {"times_us": [float("inf")]},
             {"at": 1e300},

@@ -173,7 +173,15 @@ class TestDamage:
         assert [entry.hash for entry in TuningLog(path).entries()] == ["a", "c"]
 
     @pytest.mark.parametrize(
-        "absurd", [{"times_us": [-5.0]}, {"times_us": [10**400]}, {"at": 1e300}, {"at": 10**400}, {"round": 10**400}]
+        "absurd",
+        [
+            {"times_us": [-5.0]},
+            {"times_us": [0.0]},
+            {"times_us": [10**400]},
+            {"at": 1e300},
+            {"at": 10**400},
+            {"round": 10**400},
+        ],
     )
     def test_a_trial_with_absurd_numbers_is_none_to_planning_either(
         self, log: TuningLog, path: Path, absurd: dict[str, Any]
