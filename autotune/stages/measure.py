@@ -44,9 +44,10 @@ def run(stage: Stage) -> dict[str, Any]:
 
     Returns:
         `measured` and `failed`, counts of trials appended; `best_us` of the round; `verified`, a count of candidates,
-        and `verification`, its seconds. With `rebuild` true, the round has gone back to build. Where other work
-        disturbed measurements also `again`, how often they were repeated; `disturbed`, the number of trials that are
-        marked; and `busy`, the reason. Where sessions on boards failed also `sessions_failed`, what each of them said.
+        and `verification`, its seconds. With `rebuild` true, the round has gone back to build. Where the task cannot be
+        verified also `unverified`, the reason. Where other work disturbed measurements also `again`, how often they
+        were repeated; `disturbed`, the number of trials that are marked; and `busy`, the reason. Where sessions on
+        boards failed also `sessions_failed`, what each of them said.
     """
     folder = stage.paths.artifacts_of(stage.file.task, stage.file.round)
     known = {entry.hash: entry.median_us for entry in stage.log().entries()}
@@ -85,6 +86,7 @@ def _measure(
     """Measure the waiting candidates; return the trials that were logged."""
     trials = _log(stage, [_trial(stage, item, (), item.failure) for item in waiting if item.failure is not None])
     truth, _ = reference.ensure(stage)
+    session.unverified = "" if truth is None else truth.problem
     libraries = [candidate for candidate in waiting if candidate.failure is None]
     if stage.board is not None:
         on_board = BoardMeasurement(stage, stage.board, lambda it: _timer(stage, progress, folder, session, truth, it))

@@ -22,6 +22,7 @@ class Session:
         checks: Seconds of each verification.
         again: Number of measurements that were repeats.
         failures: What each session on a board said that failed.
+        unverified: Why the task's kernels cannot be verified; empty if they can, or are not to be.
     """
 
     times: list[float]
@@ -29,6 +30,7 @@ class Session:
     checks: list[float] = field(default_factory=list)
     again: int = 0
     failures: list[str] = field(default_factory=list)
+    unverified: str = ""
     _known: Quiet = field(init=False)
 
     def __post_init__(self) -> None:
@@ -52,8 +54,10 @@ class Session:
             save_quiet(stage.workspace, self.quiet)
 
     def summary(self, disturbed: list[Trial]) -> dict[str, Any]:
-        """Return what the daemon is told besides the counts. Disturbances are included only where there were any."""
+        """Return what the daemon is told besides the counts. What went wrong is included only where it did."""
         found: dict[str, Any] = {"verified": len(self.checks), "verification": round(sum(self.checks), 3)}
+        if self.unverified:
+            found["unverified"] = self.unverified
         if self.again:
             found["again"] = self.again
         if self.failures:

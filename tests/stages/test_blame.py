@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,9 +19,11 @@ from autotune.stages import build, measure, reference
 from autotune.stages.progress import CandidateProgress
 from autotune.stages.stage import Stage
 from autotune.storage import formats
-from autotune.storage.formats import Candidate, StageFile
+from autotune.storage.formats import Candidate, Failure, StageFile
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.tvm_backend.kernels.verify import Reference
 
+NO = Failure("build", "error", "no")
 FULL = OSError(28, "No space left on device")
 
 
@@ -108,6 +112,34 @@ def test_a_reference_that_fails_on_a_full_disk_is_made_again(
     with pytest.raises(DiskProblem):
         reference.ensure(loaded)
     assert not loaded.workspace.tuning_log(loaded.spec.target_key, loaded.task.hash).reference.exists()
+
+
+def test_a_reference_that_could_not_be_made_is_tried_again_later(
+    stage: Callable[[str], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, outcomes = stage("llvm"), [ItemResult("memory", reason="needs 9 GB"), ItemResult("timeout", reason="slow")]
+    monkeypatch.setattr(Stage, "program", None)
+    monkeypatch.setattr(reference, "isolated", lambda items, *_, **__: [(item, outcomes.pop(0)) for item in items])
+    monkeypatch.setattr(reference, "check_machine", lambda _: None)
+    path = loaded.workspace.tuning_log(loaded.spec.target_key, loaded.task.hash).reference
+
+    def problem(age_s: float) -> str:
+        if path.exists():
+            os.utime(path, (time.time() - age_s,) * 2)
+        return str(reference.ensure(loaded)[0].problem)
+
+    assert problem(0) == problem(500) == "memory: needs 9 GB"
+    assert problem(700) == problem(700) == problem(2300) == "timeout: slow"
+    outcomes.append(ItemResult("error", reason="no"))
+    assert problem(2500) == "error: no"
+
+
+def test_a_measurement_says_why_a_task_is_not_verified(
+    stage: Callable[[str], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = replace(stage("simulated"), file=StageFile(0, 0, "measure", (Candidate("a", [], [], failure=NO),)))
+    monkeypatch.setattr(reference, "ensure", lambda _: (Reference(problem="memory: needs 9 GB"), 0.0))
+    assert measure.run(loaded)["unverified"] == "memory: needs 9 GB"
 
 
 def test_a_note_that_the_disk_does_not_take_is_done_without(stage: Callable[[str], Stage]) -> None:

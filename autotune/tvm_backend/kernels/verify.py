@@ -48,6 +48,7 @@ class Reference:
         indexes: Whether integer inputs are zero. They are if the task uses values as indices: random ones could be out
             of bounds.
         problem: Why the task cannot be checked; empty if it can.
+        tries: How often that was found out.
     """
 
     args: tuple[tuple[str, tuple[int, ...]], ...] = ()
@@ -55,6 +56,7 @@ class Reference:
     positive: bool = False
     indexes: bool = False
     problem: str = ""
+    tries: int = 1
 
 
 def compute(program: Any, description: Mapping[str, Any]) -> Reference:
@@ -129,7 +131,7 @@ def save(path: Path, reference: Reference) -> None:
     buffer = io.BytesIO()
     name, version = FORMAT
     meta = {"format": name, "version": version, "args": reference.args, "positive": reference.positive}
-    meta.update(indexes=reference.indexes, problem=reference.problem)
+    meta.update(indexes=reference.indexes, problem=reference.problem, tries=reference.tries)
     arrays = {f"output{index}": array for index, array in reference.outputs.items()}
     np.savez(buffer, allow_pickle=False, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8), **arrays)
     make_folders(path.parent)
@@ -144,7 +146,8 @@ def load(path: Path) -> Reference | None:
             outputs = {int(name[6:]): stored[name] for name in stored.files if name != "meta"}
             args = tuple((str(dtype), tuple(dims)) for dtype, dims in meta["args"])
         if (meta["format"], meta["version"]) == FORMAT:
-            return Reference(args, outputs, bool(meta["positive"]), bool(meta["indexes"]), str(meta["problem"]))
+            flags, tries = (bool(meta["positive"]), bool(meta["indexes"])), int(meta.get("tries", 1))
+            return Reference(args, outputs, *flags, str(meta["problem"]), tries)
     except Exception:  # whatever is wrong with the file, the reference can be computed again
         pass
     return None
