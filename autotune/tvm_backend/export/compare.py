@@ -172,8 +172,8 @@ def largest_error(outputs: Arrays, reference: Arrays, probabilities: Sequence[bo
     """Return the largest relative error of all outputs.
 
     An error is the absolute difference of two values, divided by the largest value of the output. It is infinite if the
-    shapes differ, if other values are infinite or NaN, or if 64-bit integers differ: they are indices or counts, and
-    the next one is as wrong as any other.
+    shapes or the types differ, if other values are infinite or NaN, or if 64-bit integers differ: they are indices or
+    counts, and the next one is as wrong as any other.
 
     Args:
         outputs: The outputs to check.
@@ -190,7 +190,7 @@ def largest_error(outputs: Arrays, reference: Arrays, probabilities: Sequence[bo
 
 
 def _relative_error(output: npt.NDArray[Any], reference: npt.NDArray[Any], floor: float) -> float:
-    if output.shape != reference.shape:
+    if _described(output) != _described(reference):
         return math.inf
     if reference.dtype == np.int64:
         return 0.0 if np.array_equal(output, reference) else math.inf
@@ -202,6 +202,10 @@ def _relative_error(output: npt.NDArray[Any], reference: npt.NDArray[Any], floor
         return 0.0
     scale = max(float(np.abs(expected[finite]).max()), floor)
     return float(np.abs(wide[finite] - expected[finite]).max()) / scale
+
+
+def _described(array: npt.NDArray[Any]) -> str:
+    return " ".join(["x".join(map(str, array.shape)) or "scalar", str(array.dtype)])
 
 
 def sensitivity(
@@ -253,6 +257,12 @@ def check(
     Raises:
         VerificationError: It is above the tolerance. The message names it.
     """
+    for number, (output, right) in enumerate(zip(outputs, reference, strict=False)):
+        if (found := _described(output)) != (expected := _described(right)):
+            raise VerificationError(
+                f"output {number} of the compiled model is {found}, where that of {runtime} is {expected};"
+                " nothing was exported"
+            )
     error = largest_error(outputs, reference, probabilities)
     if not error <= tolerance:
         raise VerificationError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.tvm_backend.export.compare import largest_error, sensitivity
+from autotune.errors import VerificationError
+from autotune.tvm_backend.export.compare import check, largest_error, sensitivity
 
 X = np.linspace(1, 2, 33, dtype=np.float32)
 
@@ -39,3 +40,14 @@ def test_another_infinity_or_nan_is_an_error(found):
 def test_the_index_beside_the_right_one_is_wrong():
     assert largest_error([np.array([30_000, 29_999])], [np.array([30_000, 30_000])]) == INF
     assert largest_error([np.array([30_000])], [np.array([30_000])]) == 0
+
+
+@pytest.mark.parametrize(
+    ("found", "named"),
+    [(np.int32([[1, 2]]), "1x2 int32"), (np.float64([[1, 2]]), "1x2 float64"), (np.float32([1, 2]), "2 float32")],
+)
+def test_an_output_of_another_type_or_shape_is_wrong_and_named(found, named):
+    right = np.float32([[1, 2]])
+    assert largest_error([found], [right]) == INF
+    with pytest.raises(VerificationError, match=f"output 1 of .* is {named}, where that of LiteRT is 1x2 float32"):
+        check([right, found], [right, right], 1e-5, runtime="LiteRT")
