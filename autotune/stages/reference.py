@@ -54,7 +54,8 @@ def ensure(stage: Stage) -> tuple[Any, float]:
 
 def _is_due(path: Path, tries: int) -> bool:
     """Return whether a reference that could not be made so often is to be tried again."""
-    return time.time() - path.stat().st_mtime >= _AGAIN_S * 4 ** min(tries - 1, _MOST_WAITS)
+    wait_s: float = _AGAIN_S * 4 ** min(tries - 1, _MOST_WAITS)
+    return time.time() - path.stat().st_mtime >= wait_s
 
 
 def _computed_for(stage: Stage) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class TestManyAdders:
         """Add all trials, each alone, in an order of one's own."""
         log, names = TuningLog(path), [str(number) for number in range(self.TRIALS)]
         random.Random(seed).shuffle(names)
-        added = [name for name in names if log.add([trial(name, float(seed))])]
+        added = [name for name in names if log.add([trial(name, float(seed + 1))])]
         (path.parent / f"added-{seed}").write_text(json.dumps(added))
 
     def test_no_candidate_is_in_the_log_twice(self, path: Path) -> None:

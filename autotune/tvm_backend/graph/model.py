@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import ModelError
+from autotune.errors import ModelError, first_line
 from autotune.storage.formats import Constant, InputSpec
 from autotune.tvm_backend.graph.fold import fold
 from autotune.tvm_backend.graph.operators.lower import is_lowered, lower
@@ -69,7 +69,7 @@ def read_model(
         rewritten, refused = _rewritten(graph, inputs)
     except Exception as error:  # type inference and the rewrites raise whatever a malformed graph makes them raise
         kind = "" if isinstance(error, ModelError) else f"{type(error).__name__}: "
-        raise ModelError(f"cannot import {path}: {kind}{_first_line(error)}") from error
+        raise ModelError(f"cannot import {path}: {kind}{first_line(error)}") from error
     try:
         return Model(_import(path, rewritten, inputs), inputs, outputs, rewritten)
     except ModelError as error:
@@ -124,7 +124,7 @@ def parse_file(path: Path) -> Any:
     except (DecodeError, ValueError) as error:
         raise ModelError(f"{path} is not an ONNX file, or is cut short") from error
     except onnx.checker.ValidationError as error:
-        raise ModelError(f"{path}: {_first_line(error)}") from error
+        raise ModelError(f"{path}: {first_line(error)}") from error
     if not proto.graph.node:
         raise ModelError(f"{path} has no operators: an empty graph, or not an ONNX file")
     return proto
@@ -145,7 +145,7 @@ def _import(path: Path, proto: Any, inputs: tuple[InputSpec, ...]) -> Any:
     except tvm.error.OpNotImplemented as error:
         raise ModelError(f"{path} has operators that TVM's importer does not support: {_operators(error)}") from error
     except Exception as error:  # the importer raises whatever its converters stumble over
-        reason = _dangling(proto, error) or f"{type(error).__name__}: {_first_line(error)}"
+        reason = _dangling(proto, error) or f"{type(error).__name__}: {first_line(error)}"
         raise ModelError(f"cannot import {path}: {reason}") from error
 
 
@@ -157,10 +157,5 @@ def _dangling(proto: Any, error: Exception) -> str:
 
 
 def _operators(error: Exception) -> str:
-    text = _first_line(error)
+    text = first_line(error)
     return text.rpartition(":")[2].strip() or text
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[0].strip() if lines else type(error).__name__
