@@ -12,12 +12,13 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.errors import BadInput
+from autotune.errors import BadInput, DaemonRunning, TimedOut
 from autotune.planning.windows import parse_window
 from autotune.storage.paths import Workspace
 
@@ -28,6 +29,8 @@ _PASSED_ON = ("PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_PATH", "CUDA_HOME", "TVM_CU
 # Cron cuts longer lines off without a word.
 _LONGEST_CRON_LINE = 990
 _STOP_MARGIN_S = 30
+# Exit codes of a daemon that found another one, that ended with its window, or that was told to stop.
+_NO_FAILURES = (DaemonRunning.exit_code, TimedOut.exit_code, 128 + signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,7 @@ Environment={variables}
 ExecStart={" ".join(_quoted(word).replace("$", "$$") for word in nights.command)}
 StandardOutput=append:{log}
 StandardError=append:{log}
-SuccessExitStatus=75 143
+SuccessExitStatus={" ".join(map(str, _NO_FAILURES))}
 KillMode=mixed
 TimeoutStopSec={nights.stop_s:g}
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from typer.testing import CliRunner, Result
 from autotune.cli import app
 from autotune.commands import nights
 from autotune.commands.nights import Nights
-from autotune.errors import BadInput
+from autotune.errors import BadInput, DaemonRunning, TimedOut
 from autotune.storage.paths import Workspace
 
 # What the real ones do with `-l`, `-r`, `-` and `--user`: a table in a file, and a note of every call.
@@ -168,6 +169,13 @@ class TestSystemd:
         done = subprocess.run(words, env=environment, capture_output=True, text=True)
         assert [line for line in done.stderr.splitlines() if nights.unit_name(place) in line] == []
         assert "Failed to initialize" not in done.stderr
+
+    def test_a_night_that_ends_before_the_work_is_done_is_no_failure(self, place: Workspace) -> None:
+        (line,) = [
+            line for line in nights.service(Nights.of(place, "22:00-07:00", 5.0)).splitlines() if "Success" in line
+        ]
+        fine = {DaemonRunning.exit_code, TimedOut.exit_code, 128 + signal.SIGTERM}
+        assert set(map(int, line.partition("=")[2].split())) == fine
 
     def test_words_with_a_meaning_for_systemd_are_escaped(self, tmp_path: Path) -> None:
         text = nights.service(Nights.of(Workspace(tmp_path / 'a%b"c'), "22:00-07:00", 5.0))
