@@ -11,9 +11,16 @@ from typing import Any
 
 from autotune.errors import BadInput
 from autotune.planning.simulator import SimulationResult, Span
+from autotune.planning.view import Kind
 from autotune.storage.atomic import check_output, publish_bytes
 
-_COLOURS = {"search": "#4e79a7", "build": "#f28e2b", "measure": "#59a14f", "train": "#b07aa1"}
+_COLOURS: dict[Kind, str] = {
+    "search": "#4e79a7",
+    "build": "#f28e2b",
+    "measure": "#59a14f",
+    "train": "#b07aa1",
+    "confirm": "#e15759",
+}
 _WIDTH, _LEFT, _ROW, _TOP = 1200, 90, 14, 44
 # A chart of a thousand devices would be too large to look at.
 _MOST_ROWS = 200

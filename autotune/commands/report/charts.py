@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from autotune.commands.fitted import short
 from autotune.commands.report.facts import JobReport, TaskReport
+from autotune.commands.report.knobs import KnobValues
 from autotune.commands.report.references import KernelFacts, Limits
 from autotune.errors import BadInput, one_line
 from autotune.storage.atomic import check_output
@@ -23,6 +27,8 @@ _WIDTH, _HEIGHT = 6.4, 3.4  # inches
 _ROW = 0.26  # inches
 MOST_TASKS = len(_SERIES)
 _MOST_BARS = 40
+_MOST_LINES = 300
+_LINE_HEIGHT = 0.05  # of a label in parallel coordinates, as a part of the chart's height
 _LONGEST_NAME = 34
 # Beyond this ratio of the largest to the smallest, small differences need a logarithmic axis to be seen.
 _WIDE = 4.0
@@ -144,6 +150,72 @@ def knob_bars(names: Sequence[str], values: Sequence[float]) -> str:
 def horizontal(names: Sequence[str], values: Sequence[float], label: str, form: str = "{:.3g}") -> str:
     """Return one horizontal bar for each name, the first at the top."""
     return _draw(lambda axes: _bars(axes, names, values, label, form), height=_bar_height(names), width=9.0)
+
+
+def parallel_coordinates(names: Sequence[str], trials: Sequence[KnobValues], fast: int) -> str:
+    """Return one line for each trial through its values of some knobs and its time.
+
+    Args:
+        names: The knobs.
+        trials: The trials, the fastest first. Of many, some are left out, evenly.
+        fast: How many of them are the fastest, which are highlighted.
+    """
+    every = -(-len(trials) // _MOST_LINES)
+    lines = [(each, place < fast) for place, each in enumerate(trials) if place < fast or place % every == 0]
+    axes_of = [_Axis.of_values([each.values[place] for each in trials]) for place in range(len(names))]
+    axes_of.append(_Axis.of_times([each.us for each in trials]))
+
+    def draw(axes: Any) -> None:
+        for each, highlighted in reversed(lines):
+            heights = [axis.place[value] for axis, value in zip(axes_of, (*each.values, f"{each.us:.4g}"), strict=True)]
+            colour, width, alpha = (_SERIES[1], 1.4, 0.9) if highlighted else (_SERIES[7], 0.6, 0.35)
+            axes.plot(range(len(heights)), heights, color=colour, linewidth=width, alpha=alpha)
+        for number, axis in enumerate(axes_of):
+            axes.axvline(number, color=_INK, linewidth=0.8)
+            for value, height in axis.labels():
+                axes.annotate(value, (number, height), (4, 3), textcoords="offset points", fontsize=8)
+        axes.set_xticks(range(len(axes_of)), [*("\n".join(wrap(name, 20)) for name in names), "time in µs"])
+        axes.set_yticks([])
+        axes.set_xlim(-0.1, len(names) + 0.35)
+        axes.grid(visible=False)
+        axes.spines[["left", "bottom"]].set_visible(False)
+
+    return _draw(draw, width=9.0, height=4.2)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Where the values of an axis are, from 0 to 1; the value of the fastest trial comes first."""
+
+    place: dict[str, float]
+
+    @classmethod
+    def of_values(cls, values: Sequence[str]) -> _Axis:
+        """Place the values of a knob evenly, in their order."""
+        ordered = sorted(set(values), key=_numbers)
+        heights = {value: (number + 0.5) / len(ordered) for number, value in enumerate(ordered)}
+        return cls({value: heights[value] for value in dict.fromkeys(values)})
+
+    @classmethod
+    def of_times(cls, times: Sequence[float]) -> _Axis:
+        """Place times by their logarithm, the shortest at the top."""
+        low, high = math.log(min(times)), math.log(max(times))
+        return cls({f"{us:.4g}": 1 - (math.log(us) - low) / (high - low or 1.0) for us in times})
+
+    def labels(self) -> list[tuple[str, float]]:
+        """Return the values to write, with their places: as many as have room, those of the fastest trials first."""
+        found = list[tuple[str, float]]()
+        for value, height in self.place.items():
+            if all(abs(height - other) >= _LINE_HEIGHT for _, other in found):
+                found.append((value or "none", height))
+        return found
+
+
+def _numbers(value: str) -> tuple[bool, list[int], str]:
+    """Return the key that sorts values such as 4x16 by their numbers, and words behind them."""
+    parts = value.split("x")
+    numeric = all(part.lstrip("-").isdigit() for part in parts)
+    return not numeric, [int(part) for part in parts] if numeric else [], value
 
 
 def roofline(kernels: Sequence[KernelFacts], limits: Limits) -> str:

@@ -11,7 +11,7 @@ from autotune.commands import job_status
 from autotune.commands.job_status import JobStatus
 from autotune.commands.model_inputs import shape_options, written, written_number, written_value
 from autotune.commands.report import history, knobs, references, trials, wall_time
-from autotune.commands.report.knobs import KnobImportance
+from autotune.commands.report.knobs import KnobImportance, KnobValues
 from autotune.commands.report.outlook import Outlook, outlook
 from autotune.commands.report.references import References
 from autotune.commands.report.trials import BestPoint, FailureCount, LatencyPoint, TaskTrials
@@ -37,6 +37,7 @@ class TaskReport:
         gflops: Its speed at the best time, in GFLOP/s; None without a best time or without floating-point work.
         curve: Each improvement of its best time.
         knobs: Its knobs, the most important first; none if too few trials have a time.
+        knob_values: Its timed trials, the fastest first, with their values of the few most important knobs.
     """
 
     index: int
@@ -53,6 +54,7 @@ class TaskReport:
     set_aside: str
     curve: tuple[BestPoint, ...]
     knobs: tuple[KnobImportance, ...]
+    knob_values: tuple[KnobValues, ...]
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,7 @@ def _tasks(paths: JobPaths, spec: JobSpec, found: Sequence[TaskTrials]) -> tuple
 
 
 def _task(index: int, task: TaskSpec, found: TaskTrials, total_us: float, set_aside: str) -> TaskReport:
-    best = found.best_us
+    best, important = found.best_us, knobs.importance(found.all)
     return TaskReport(
         index=index,
         name=task.name,
@@ -211,7 +213,8 @@ def _task(index: int, task: TaskSpec, found: TaskTrials, total_us: float, set_as
         gflops=job_status.gflops(task.gflop, best),
         set_aside=set_aside,
         curve=found.curve(),
-        knobs=knobs.importance(found.all),
+        knobs=important,
+        knob_values=knobs.values(found.all, [knob.name for knob in knobs.shown(important)]),
     )
 
 

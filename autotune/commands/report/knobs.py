@@ -14,6 +14,8 @@ from typing import Any
 
 from autotune.storage.formats import Trial
 
+# So many knobs of a task are shown, unless they explain less than this.
+_MOST, _LEAST_IMPORTANCE = 5, 0.01
 # With fewer trials than this, chance looks like importance.
 _FEWEST_TRIALS = 16
 _SAMPLES = {"SamplePerfectTile", "SampleCategorical", "SampleComputeLocation", "SamplePartitionedTile"}
@@ -38,6 +40,33 @@ class KnobImportance:
     trials: int
 
 
+@dataclass(frozen=True)
+class KnobValues:
+    """A timed trial: its time in microseconds, and its values of some knobs, empty for a knob that it does not have."""
+
+    us: float
+    values: tuple[str, ...]
+
+
+def shown(found: Sequence[KnobImportance]) -> tuple[KnobImportance, ...]:
+    """Return those of a task's knobs that matter."""
+    return tuple(knob for knob in found[:_MOST] if knob.importance >= _LEAST_IMPORTANCE)
+
+
+def values(trials: Sequence[Trial], names: Sequence[str]) -> tuple[KnobValues, ...]:
+    """Return what the timed trials of a task have for these knobs, the fastest first; none without knobs."""
+    if not names:
+        return ()
+    having = [(us, decisions(trial.trace)) for trial in trials if (us := trial.median_us) is not None and us > 0]
+    found = [KnobValues(us, tuple(decided.get(name, "") for name in names)) for us, decided in having]
+    return tuple(sorted(found, key=lambda each: each.us))
+
+
+def fastest(count: int) -> int:
+    """Return how many of so many trials are the fastest tenth."""
+    return max(1, count // 10)
+
+
 def importance(trials: Sequence[Trial]) -> tuple[KnobImportance, ...]:
     """Return the knobs of a task, the most important first; none if too few trials have a time."""
     having = [(us, decisions(trial.trace)) for trial in trials if (us := trial.median_us) is not None and us > 0]
@@ -53,7 +82,7 @@ def _knob(name: str, timed: Sequence[tuple[float, dict[str, str]]]) -> KnobImpor
     having = [(math.log(us), values[name]) for us, values in timed if name in values]
     if len(having) < _FEWEST_TRIALS or len({value for _, value in having}) < 2:
         return None
-    fast = [values[name] for _, values in timed[: max(1, len(timed) // 10)] if name in values]
+    fast = [values[name] for _, values in timed[: fastest(len(timed))] if name in values]
     good = sorted(dict.fromkeys(fast), key=lambda value: -fast.count(value))
     return KnobImportance(name, _explained(having), timed[0][1].get(name, ""), tuple(good[:3]), len(having))
 

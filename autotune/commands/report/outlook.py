@@ -48,6 +48,18 @@ class Outlook:
         worth = "; that hour hardly pays" if self.saving is not None and self.saving < _WORTH else ""
         return f"forecast: {'; '.join(parts)}{worth}"
 
+    @property
+    def verdict(self) -> str:
+        """Whether more tuning is worth it, in a sentence; empty before the first stage has ended."""
+        if self.hour is None or self.saving is None:
+            return ""
+        least, most = (max(0.0, 1 - ms / self.latency_ms) for ms in (self.hour.high_ms, self.hour.low_ms))
+        worth = ", so it hardly pays" if self.saving < _WORTH else ""
+        return (
+            f"One more hour of tuning should save {self.saving:.1%} of the latency"
+            f" (80% between {least:.1%} and {most:.1%}){worth}."
+        )
+
 
 def _ms(found: Forecast) -> str:
     return f"{found.median_ms:.4g} ms (80% between {found.low_ms:.4g} and {found.high_ms:.4g})"

@@ -11,7 +11,7 @@ from importlib.resources import files
 from autotune.commands.render import duration
 from autotune.commands.report import charts
 from autotune.commands.report.facts import JobReport, Report
-from autotune.commands.report.sections import Cell, Section, sections
+from autotune.commands.report.sections import Cell, Section, answers, sections
 from autotune.version import __version__
 
 # What the page of a queue says of each job. The rest is in the page of the job.
@@ -95,8 +95,9 @@ def _facts(job: JobReport) -> str:
     if job.job.eta_seconds is None:
         del facts["expected to end in"]
     cells = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in facts.items())
-    why = f"<p>{_text(job.job.reason)}</p>" if job.job.reason else ""
-    return f'<dl class="facts">{cells}</dl>\n{why}'
+    why = f"<p>{_text(job.job.state.capitalize())}: {_text(job.job.reason)}</p>" if job.job.reason else ""
+    said = "".join(f"<p>{_said(sentence)}</p>" for sentence in answers(job))
+    return f'<dl class="facts">{cells}</dl>\n{why}{said}\n'
 
 
 def _section(job: int, part: Section) -> str:

@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from autotune.commands import gantt
 from autotune.commands.model_inputs import written_value
 from autotune.commands.render import duration
-from autotune.commands.report import charts
+from autotune.commands.report import charts, knobs
 from autotune.commands.report.facts import JobReport, Settings, TaskReport
 from autotune.commands.report.references import References
 from autotune.planning.simulator import Span
 from autotune.planning.view import StageId
 
 Cell = str | int | float | None
-_KNOBS_SHOWN = 5
-_LEAST_IMPORTANCE = 0.01
 _SHORTEST_S = 1e-3
 _TASKS_WITH_KNOBS = 6
 _RUNTIMES = {"tuned": "exported library"}
@@ -61,11 +59,18 @@ def sections(job: JobReport) -> tuple[Section, ...]:
         _kernels(job),
         _curves(job),
         _knobs(job),
+        *_knob_values(job),
         _failures(job),
         _wall_time(job),
         _stages(job),
         *settings,
     )
+
+
+def answers(job: JobReport) -> tuple[str, ...]:
+    """Return what most people open a report for, in sentences: what takes most, and whether more tuning is worth it."""
+    verdict = job.outlook.verdict if job.outlook else ""
+    return (_tasks_sentence(job), *([verdict] if verdict else []))
 
 
 def _latency(job: JobReport) -> Section:
@@ -169,7 +174,10 @@ def _forecast(job: JobReport) -> Section:
     known = (("after the rest of the budget", found.rest), ("after one more hour from now", found.hour))
     rows = tuple((when, it.trials, it.median_ms, it.low_ms, it.high_ms) for when, it in known if it is not None)
     now: tuple[Cell, ...] = ("now", 0, found.latency_ms, None, None)
-    says = f"{found.says[0].upper()}{found.says[1:]}. It follows from how the best of each task has fallen so far."
+    says = (
+        f"{found.says[0].upper()}{found.says[1:]}. It follows from how far each task is from the speed of the fastest,"
+        " and from the trials that it has had."
+    )
     return Section("forecast", "What more trials would bring", says, columns, (now, *rows))
 
 
@@ -231,8 +239,7 @@ def _knobs(job: JobReport) -> Section:
     rows = tuple(
         (task.index, task.name, knob.name, 100 * knob.importance, knob.best, ", ".join(knob.good), knob.trials)
         for task in ranked
-        for knob in task.knobs[:_KNOBS_SHOWN]
-        if knob.importance >= _LEAST_IMPORTANCE
+        for knob in knobs.shown(task.knobs)
     )
     if not rows:
         return Section("knobs", "Knobs", "Too few trials of any task have a time to tell its knobs apart.", columns, ())
@@ -244,6 +251,30 @@ def _knobs(job: JobReport) -> Section:
     names = [f"{row[0]}: {row[2]}" for row in rows]
     values = [float(row[3] or 0.0) / 100 for row in rows]
     return Section("knobs", "Knobs that matter", says, columns, rows, lambda: [charts.knob_bars(names, values)])
+
+
+def _knob_values(job: JobReport) -> tuple[Section, ...]:
+    """Return the trials of the task that takes most among those with knobs that matter."""
+    task = next((task for task in charts.by_share(job) if task.knob_values), None)
+    if task is None:
+        return ()
+    found, names = task.knob_values, [knob.name for knob in knobs.shown(task.knobs)]
+    fast = found[: knobs.fastest(len(found))]
+    common = [(name, *_most_common([each.values[place] for each in fast])) for place, name in enumerate(names)]
+    says = (
+        f"Each line is one of the {len(found)} timed trials of task {task.index}, {task.name}."
+        f" The fastest tenth, up to {fast[-1].us:.4g} µs, is highlighted. What most of it has: "
+        + ", ".join(f"{value or 'nothing'} for “{name}” ({count} of {len(fast)})" for name, value, count in common)
+    )
+    rows: tuple[tuple[Cell, ...], ...] = tuple((task.index, each.us, *each.values) for each in found)
+    draw = lambda: [charts.parallel_coordinates(names, found, len(fast))]  # noqa: E731
+    columns = ("task", "time in µs", *names)
+    return (Section("knob_values", "What the fastest trials share", f"{says}.", columns, rows, draw, folded=True),)
+
+
+def _most_common(values: Sequence[str]) -> tuple[str, int]:
+    value = max(dict.fromkeys(values), key=values.count)
+    return value, values.count(value)
 
 
 def _failures(job: JobReport) -> Section:

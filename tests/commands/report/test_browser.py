@@ -17,7 +17,7 @@ import pytest
 
 from autotune.commands.report.facts import gather, to_json
 from autotune.commands.report.page import page
-from autotune.storage.formats import Trial
+from autotune.storage.formats import KINDS, Trial
 from autotune.storage.journal import StageDone, append
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
@@ -92,6 +92,9 @@ class _Tables(HTMLParser):
             self.found[self._section][-1].append("")
         self._cell = tag == "td"
 
+    def handle_endtag(self, tag: str) -> None:
+        self._cell = self._cell and tag != "td"
+
     def handle_data(self, data: str) -> None:
         if self._cell:
             self.found[self._section][-1][-1] += data
@@ -119,6 +122,10 @@ def test_its_numbers_are_those_of_the_json(workspace: Workspace, tuned: JobPaths
         ("untuned", job["references"]["untuned_ms"]),
     ]
     assert [float(row[4]) for row in shown["job-1-stages"]] == [stage["seconds"] for stage in job["stages"]]
+    most = max(job["tasks"], key=lambda task: task["share"])
+    assert [(int(row[0]), float(row[1]), *row[2:]) for row in shown["job-1-knob_values"]] == [
+        (most["index"], trial["us"], *trial["values"]) for trial in most["knob_values"]
+    ]
     assert {row[0]: float(row[1]) for row in shown["job-1-wall_time"]} == pytest.approx(
         {name: seconds for name, seconds in job["parts"].items() if seconds}, rel=1e-3
     )
@@ -141,9 +148,23 @@ def test_every_reference_inside_leads_somewhere_and_no_id_is_there_twice(written
 def test_every_chart_has_its_numbers_and_a_sentence(written: Path) -> None:
     sections = re.findall(r"<section.*?</section>", written.read_text(), flags=re.DOTALL)
     drawn = [part for part in sections if "<svg" in part]
-    assert len(drawn) == 7
+    assert len(drawn) == 8
     for part in drawn:
         assert re.search(r"</h3>\s*<p>[^<]{20,}", part) and "<td" in part and "aria-label" in part
+
+
+def test_every_kind_of_stage_is_drawn(workspace: Workspace, tuned: JobPaths) -> None:
+    for place, kind in enumerate(KINDS):
+        at = NOW - 100 + place
+        append(tuned.journal, StageDone(kind=kind, began=at, at=at + 1, seconds=1.0, cpus=(0,), device="cpu"))
+    text = page(gather(workspace, [tuned], NOW), whole=True)
+    assert len(tables(text)["job-1-stages"]) == 7 + len(KINDS)
+    assert all(text.count(f"round 0: {kind}, 1.0 s") >= 1 for kind in KINDS)
+
+
+def test_the_answers_come_first(written: Path) -> None:
+    before = written.read_text().split("<nav")[0]
+    assert "takes most of the model" in before and "One more hour of tuning should save" in before
 
 
 def test_names_are_text(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:

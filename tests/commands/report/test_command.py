@@ -31,8 +31,8 @@ def test_one_call_writes_the_page_the_tables_and_the_json(
     (job,) = json.loads(out)["jobs"]
     assert page.read_text().startswith("<!doctype html>") and f"wrote {page}" in err
     assert {path.stem for path in folder.iterdir()} == {
-        "latency", "references", "forecast", "tasks", "kernels", "curves", "knobs", "failures", "wall_time", "stages",
-        "settings",
+        "latency", "references", "forecast", "tasks", "kernels", "curves", "knobs", "knob_values", "failures",
+        "wall_time", "stages", "settings",
     }  # fmt: skip
     rows = list(csv.DictReader((folder / "tasks.csv").open()))
     assert [(row["job"], float(row["best in µs"])) for row in rows] == [("1", task["best_us"]) for task in job["tasks"]]

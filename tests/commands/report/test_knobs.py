@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune.commands.report.knobs import decisions, importance
+from autotune.commands.report.knobs import KnobImportance, decisions, importance, shown, values
 from autotune.storage.formats import Trial
 
 Make = Callable[..., Trial]
@@ -47,3 +47,18 @@ def test_many_values_alone_explain_nothing(make_trial: Make) -> None:
 def test_few_trials_say_nothing(make_trial: Make) -> None:
     found: list[Trial] = [make_trial(0, n, 1000.0 + n, n, 1 + n % 2) for n in range(15)]
     assert importance(found) == ()
+
+
+def test_the_trials_have_their_values_of_knobs_the_fastest_first(make_trial: Make) -> None:
+    trials = [make_trial(0, n, 1000.0 / tile, n, tile) for n, tile in enumerate((1, 2, 4))]
+    found = values([*trials, make_trial(0, 99, None, 99.0)], [TILE, "no such knob"])
+    assert [(each.us, each.values) for each in found] == [
+        (250.0, ("16x4", "")), (500.0, ("32x2", "")), (1000.0, ("64x1", "")),
+    ]  # fmt: skip
+    assert values(trials, []) == ()
+
+
+def test_knobs_that_explain_nothing_are_not_shown() -> None:
+    found = [KnobImportance(str(n), n / 1000, "", (), 20) for n in (300, 200, 100, 50, 20, 15, 5)]
+    assert [knob.name for knob in shown(found)] == ["300", "200", "100", "50", "20"]
+    assert shown(found[6:]) == ()

@@ -46,5 +46,11 @@ def test_a_job_without_times_has_none(workspace: Workspace, make_job: Callable[.
 @pytest.mark.parametrize(("median", "said"), [(9.99, True), (9.5, False)])
 def test_it_says_when_an_hour_hardly_pays(median: float, said: bool) -> None:
     there = Outlook(10.0, None, Forecast(100, median, 9.0, 10.0))
-    assert ("hardly pays" in there.says) == said
+    assert ("hardly pays" in there.says) == ("hardly pays" in there.verdict) == said
     assert there.saving == pytest.approx(1 - median / 10)
+
+
+def test_the_verdict_says_how_much_an_hour_should_save() -> None:
+    there = Outlook(10.0, None, Forecast(100, 9.5, 9.0, 9.9))
+    assert there.verdict == "One more hour of tuning should save 5.0% of the latency (80% between 1.0% and 10.0%)."
+    assert Outlook(10.0, None, None).verdict == ""
