@@ -6,36 +6,39 @@ is forecast from what is left. Beside the forecast stand "no change" and a strai
 trials through the last half of the curve. With `--samples` random sets of the tasks of all jobs are judged too, as if
 each were a model; they share tasks, so they are not independent.
 
-With `--leave-out N` the constants of the forecast are fitted anew for each network, to the logs of all others, and its
-forecasts are made with these. The fit takes the best of N sets of constants, drawn at random. Jobs are of one network
-if they have a name, a model or a task in common. A hundred sets and ten networks take some minutes.
+With `--leave-out` the constants of the forecast are fitted anew for each network, to the logs of all others, and its
+forecasts are made with these. Jobs are of one network if they have a name, a model or a task in common. Each network
+counts once, however many jobs it has. Two of the constants are tried on a grid. The ratios between savings and
+expected ones then give the ends of the interval.
 
-    python scripts/judge_forecast.py WORKSPACE... [--leave-out N] [--samples N] [--tasks N] [--seed N]
+    python scripts/judge_forecast.py WORKSPACE... [--leave-out] [--samples N] [--tasks N] [--seed N]
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import random
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.commands.report import history
 from autotune.commands.report.trials import TaskTrials
-from autotune.planning.latency_forecast import TYPICAL, Curve, Typical, forecast
+from autotune.planning.latency_forecast import TYPICAL, Curve, Typical, expected, forecast, shared_out
 from autotune.storage.formats import JobSpec, TaskSpec
 from autotune.storage.paths import JobPaths, Workspace
 
 PARTS = (0.25, 0.5, 0.75)
-# Between which values each field of `Typical` is drawn, evenly in its logarithm. The chance of a stall is not fitted:
-# it makes the interval reach up to "no change", which the interval score would rather miss by a little than be wider.
-RANGES = ((0.7, 6.0), (0.15, 1.5), (6.0, 80.0), (0.5, 8.0), (0.1, 4.0), (0.3, 1.6), (1.02, 2.5), (0.1, 0.1))
-FIT_DRAWS = 100  # futures of a forecast while the constants are fitted
-MISSED = 10  # how many times as much a miss counts as the width, for an interval of 80%
+FEWEST = 60  # trials of a job; with fewer, most tasks have had one round
+POWERS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
+UNSEEN = (0.03, 0.1, 0.2, 0.3, 0.5)
+# What is below the interval in the logs that it is fitted to, and what is above. Elsewhere it should be a tenth each:
+# 0.9 (1 + 1/n) of n jobs have to lie below an end for that, as in conformal prediction, and there are some forty.
+TAIL = 0.08
 
 
 @dataclass(frozen=True)
@@ -58,15 +61,24 @@ class Job:
 
 @dataclass(frozen=True)
 class Case:
-    """A job cut after a part of its trials, what two simple rules say of its end, and the truth, in milliseconds."""
+    """A job cut after a part of its trials, what two simple rules say of its end, and the truth, in milliseconds.
+
+    `more` is how many of the trials that are left each task should get.
+    """
 
     part: float
     seen: tuple[Curve, ...]
+    more: tuple[int, ...]
     left: int
     per_round: int
     truth: float
     unchanged: float
     line: float
+
+    @property
+    def gain(self) -> float:
+        """The logarithm of how much faster the model became."""
+        return max(0.0, math.log(self.unchanged / self.truth))
 
 
 @dataclass(frozen=True)
@@ -83,11 +95,6 @@ class Judged:
     @property
     def held(self) -> bool:
         return self.low <= 1 <= self.high
-
-    @property
-    def score(self) -> float:
-        """The interval score: its width and what it misses the truth by. Smaller is better."""
-        return self.high - self.low + MISSED * (max(0.0, self.low - 1) + max(0.0, 1 - self.high))
 
 
 def task_of(spec: TaskSpec, found: TaskTrials) -> Task:
@@ -126,13 +133,14 @@ def cases(job: Job) -> list[Case]:
         seen = cut(job.tasks, count)
         if all(curve.known for curve in seen):
             line = straight_line(job.tasks, total, part)
-            found.append(Case(part, tuple(seen), total - count, job.per_round, truth, latency(seen), line))
+            more = tuple(shared_out(seen, total - count, job.per_round))
+            found.append(Case(part, tuple(seen), more, total - count, job.per_round, truth, latency(seen), line))
     return found
 
 
-def judge(case: Case, typical: Typical = TYPICAL, draws: int = 400) -> Judged:
+def judge(case: Case, typical: Typical = TYPICAL) -> Judged:
     """Forecast the end of a case, and hold it against the truth."""
-    found = forecast(case.seen, case.left, case.per_round, typical=typical, draws=draws)
+    found = forecast(case.seen, case.left, case.per_round, typical)
     if found is None:
         raise ValueError("no task has a time")
     times = (found.median_ms, found.low_ms, found.high_ms, case.unchanged, case.line)
@@ -148,37 +156,51 @@ def networks(jobs: Sequence[Job]) -> list[list[Job]]:
     return found
 
 
-def left_out(groups: Sequence[Sequence[Case]], count: int, rng: random.Random) -> list[Judged]:
+def left_out(groups: Sequence[Sequence[Case]]) -> list[Judged]:
     """Judge each network with the constants that fit the others best."""
-    drawn = [draw(rng) for _ in range(count)]
-    scores = [[score(group, typical) for group in groups] for typical in drawn]
     judged = list[Judged]()
     for place, group in enumerate(groups):
-        judged += [judge(case, drawn[best_for_others(scores, place)]) for case in group]
-    totals = [statistics.fmean(row) for row in scores]
-    best, shipped = totals.index(min(totals)), statistics.fmean(score(group, TYPICAL) for group in groups)
-    print(f"score of the best constants for all: {totals[best]:.3f}, of autotune's: {shipped:.3f}; {drawn[best]}")
+        typical = fit([*groups[:place], *groups[place + 1 :]])
+        judged += [judge(case, typical) for case in group]
+    print(f"constants that fit all: {fit(groups)}")
     return judged
 
 
-def best_for_others(scores: Sequence[Sequence[float]], place: int) -> int:
-    """Return which set of constants has the best mean score without that of one network.
+def fit(groups: Sequence[Sequence[Case]]) -> Typical:
+    """Return the constants that fit networks best."""
+    tried = [fitted(groups, Typical(power, unseen)) for power, unseen in itertools.product(POWERS, UNSEEN)]
+    return min(tried, key=lambda pair: pair[0])[1]
 
-    Args:
-        scores: The score of each network, for each set of constants.
-        place: The network that is left out.
+
+def fitted(groups: Sequence[Sequence[Case]], start: Typical) -> tuple[float, Typical]:
+    """Fit the ends of the interval. Return them with the loss, the smaller the better.
+
+    The loss is the mean pinball loss of both ends and of the median, for the logarithm of gain and noise.
     """
-    means = [statistics.fmean((*row[:place], *row[place + 1 :])) for row in scores]
-    return means.index(min(means))
+    ratios, weights, spreads = list[float](), list[float](), list[float]()
+    for group in groups:
+        for case in group:
+            found = expected(case.seen, case.more, start)
+            ratios.append(math.log((case.gain + start.noise) / (found.saving + start.noise)))
+            spreads.append(max(found.spread, 1e-9))
+            weights.append(1 / len(group))
+    alone = [ratio / spread for ratio, spread in zip(ratios, spreads, strict=True)]
+    low, high = (quantile(alone, weights, part) for part in (TAIL, 1 - TAIL))
+    loss = 0.0
+    for part, end in ((TAIL, low), (0.5, 0.0), (1 - TAIL, high)):
+        missed = [ratio - end * spread for ratio, spread in zip(ratios, spreads, strict=True)]
+        loss += sum(weight * max(part * each, (part - 1) * each) for weight, each in zip(weights, missed, strict=True))
+    return loss / sum(weights), replace(start, low=round(low, 2), high=round(high, 2))
 
 
-def score(group: Sequence[Case], typical: Typical) -> float:
-    return statistics.fmean(judge(case, typical, FIT_DRAWS).score for case in group)
-
-
-def draw(rng: random.Random) -> Typical:
-    """A set of constants."""
-    return Typical(*(low * (high / low) ** rng.random() for low, high in RANGES))
+def quantile(values: Sequence[float], weights: Sequence[float], part: float) -> float:
+    """Return the least value that this part of the weight is not above."""
+    ordered, reached = sorted(zip(values, weights, strict=True)), 0.0
+    for value, weight in ordered:
+        reached += weight
+        if reached >= part * sum(weights):
+            return value
+    return ordered[-1][0]
 
 
 def straight_line(tasks: Sequence[Task], total: int, part: float) -> float:
@@ -186,7 +208,7 @@ def straight_line(tasks: Sequence[Task], total: int, part: float) -> float:
     counts = [round(total * part * (0.5 + 0.5 * step / 8)) for step in range(9)]
     points = [(math.log(count), curves) for count in counts if count and (curves := cut(tasks, count))]
     known = [(x, math.log(latency(curves))) for x, curves in points if all(curve.known for curve in curves)]
-    if len(known) < 2:
+    if len({x for x, _ in known}) < 2:
         return latency(cut(tasks, counts[-1]))
     slope, start = statistics.linear_regression([x for x, _ in known], [y for _, y in known])
     return math.exp(start + slope * math.log(total))
@@ -212,7 +234,7 @@ def show(judged: Sequence[Judged], title: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("workspaces", nargs="+", type=Path)
-    parser.add_argument("--leave-out", type=int, default=0, metavar="N", help="fit the constants to the other networks")
+    parser.add_argument("--leave-out", action="store_true", help="fit the constants to the other networks")
     parser.add_argument("--samples", type=int, default=0, help="random models made of the tasks of all jobs")
     parser.add_argument("--tasks", type=int, default=8, help="tasks of such a model")
     parser.add_argument("--seed", type=int, default=0)
@@ -220,16 +242,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = [
         job_of(workspace, paths) for workspace in map(Workspace, options.workspaces) for paths in workspace.job_list()
     ]
-    jobs = [job for job in found if job.tasks]
+    # Jobs that have the same trials count once, as do those in a copy of a workspace.
+    jobs = list({job.tasks: job for job in found if sum(len(task.trials) for task in job.tasks) >= FEWEST}.values())
     if not jobs:
-        print("judge_forecast: no job has trials", file=sys.stderr)
+        print(f"judge_forecast: no job has {FEWEST} trials", file=sys.stderr)
         return 1
     rng = random.Random(options.seed)
     show([judge(case) for job in jobs for case in cases(job)], f"{len(jobs)} jobs")
     if options.leave_out:
         groups = [[case for job in group for case in cases(job)] for group in networks(jobs)]
         groups = [group for group in groups if group]
-        show(left_out(groups, options.leave_out, rng), f"each of {len(groups)} networks with constants of the others")
+        show(left_out(groups), f"each of {len(groups)} networks with constants of the others")
     pool = [task for job in jobs for task in job.tasks]
     models = [tuple(rng.sample(pool, min(options.tasks, len(pool)))) for _ in range(options.samples)]
     sampled = [judge(case) for tasks in models for case in cases(Job(frozenset(), tasks, jobs[0].per_round))]

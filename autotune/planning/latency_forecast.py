@@ -1,55 +1,42 @@
-"""What more trials will make of a model's latency, from the curve of each task: a median and an interval.
+"""What more trials will make of a model's latency: a median and an interval.
 
-Improvements come at a constant rate over the logarithm of the trials, as records do. Their sizes, as logarithms of the
-time above the least possible, are exponentially distributed, with a mean that shrinks as a curve goes on. The least
-possible follows from the task that does most operations a second. The rate of a task, and how large its
-improvements are beside typical ones, are read from its own curve, to which a few typical improvements are added, so
-that a short curve says little. The future is drawn many times; what all tasks have in common, such as a search that
-works better here than there, is drawn once for all of them.
+A task has a least possible time, at which it would do as many operations a second as the fastest task of the model.
+What it takes above that falls as a power of its trials. The sum over all tasks is what the model should save. How far
+what it does save is from that, as a ratio, was seen on logs. The more tasks share in the saving, the less it varies,
+since they improve independently of each other.
+
+How fast a curve fell lately is not used. On the logs it told less of what comes than how far the task is from the
+least possible.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-_INTERVAL = (0.1, 0.9)
 
 
 @dataclass(frozen=True)
 class Typical:
-    """What is assumed of curves, besides what a curve shows itself.
+    """What is assumed of tasks.
 
-    The defaults, but for `stalled`, are fitted to the logs of 14 networks on a CPU (scripts/judge_forecast.py), by the
-    interval score of Gneiting and Raftery, "Strictly Proper Scoring Rules, Prediction, and Estimation" (2007), 6.2.
+    The defaults are fitted to the logs of networks on a CPU (scripts/judge_forecast.py).
 
     Attributes:
-        rate: How many improvements a typical curve has for each e-fold of trials.
-        size: The mean size of its first improvements.
-        half_after: After how many trials the size has halved.
-        rate_weight: How many e-folds of a typical curve count beside the task's own.
-        size_weight: How many improvements of a typical curve count beside the task's own.
-        common: The standard deviation of the logarithm of what all tasks have in common.
-        headroom: How much faster than the fastest task of the model a task may become, in operations per second.
-        stalled: The chance that nothing better is found at all, in any task. With a tenth, an interval of 80% reaches
-            up to "no change".
+        power: The time above the least possible falls as the trials to the power of minus this.
+        unseen: By how much the machine is faster than the fastest task of a model of one task. With more tasks it is
+            less: so many times as many.
+        low: The natural logarithm of the ratio of the saving to the expected one, which one in ten is below, if one
+            task saves all of it.
+        high: The same, which one in ten is above.
+        noise: What is so small a saving, as a share of the latency, that the ratio says little.
     """
 
-    rate: float = 5.3
-    size: float = 0.30
-    half_after: float = 17
-    rate_weight: float = 4.7
-    size_weight: float = 0.13
-    common: float = 0.88
-    headroom: float = 1.14
-    stalled: float = 0.1
-
-    def size_after(self, trials: float) -> float:
-        """Return the mean size of an improvement after so many trials."""
-        return self.size / (1 + trials / self.half_after)
+    power: float = 0.4
+    unseen: float = 0.1
+    low: float = -2.66
+    high: float = 1.37
+    noise: float = 0.01
 
 
 TYPICAL = Typical()
@@ -86,41 +73,62 @@ class Forecast:
     high_ms: float
 
 
-def forecast(
-    curves: Sequence[Curve],
-    trials: int,
-    per_round: int,
-    seed: int = 0,
-    typical: Typical = TYPICAL,
-    draws: int = 400,
-) -> Forecast | None:
+@dataclass(frozen=True)
+class Expected:
+    """What more trials should save.
+
+    Attributes:
+        saving: The share of the latency, from 0 to 1.
+        spread: How much it varies: 1 if one task saves all of it, and one over the square root of their number if
+            several save as much as each other.
+    """
+
+    saving: float
+    spread: float
+
+
+def forecast(curves: Sequence[Curve], trials: int, per_round: int, typical: Typical = TYPICAL) -> Forecast | None:
     """Return the latency after more trials; None while no task has a time.
 
     Args:
         curves: The tasks. Those without a time count for nothing, as they do in the latency.
         trials: How many more trials there will be.
         per_round: How many trials a task gets at a time.
-        seed: The seed of the draws. The same arguments always give the same forecast.
-        typical: What is assumed of curves.
-        draws: How many futures to draw.
+        typical: What is assumed of tasks.
     """
     known = [curve for curve in curves if curve.known]
     if not known:
         return None
-    futures = list(zip(known, _shared_out(known, trials, per_round), strict=True))
-    rng, drawn = random.Random(seed), list[float]()
-    fastest = typical.headroom * max(curve.gflop / curve.best[-1] for curve in known)
-    habits = [_habit(curve, fastest, typical) for curve in known]
-    for _ in range(draws):
-        common = 0.0 if rng.random() < typical.stalled else math.exp(rng.gauss(0.0, typical.common))
-        pairs = zip(futures, habits, strict=True)
-        drawn.append(sum(_future(curve, more, habit, common, typical, rng) for (curve, more), habit in pairs) / 1e3)
-    drawn.sort()
-    low, high = (drawn[min(draws - 1, round(part * draws))] for part in _INTERVAL)
-    return Forecast(trials, drawn[draws // 2], low, high)
+    found = expected(known, shared_out(known, trials, per_round), typical)
+    now = sum(curve.weight * curve.best[-1] for curve in known) / 1e3
+    median, low, high = (now * math.exp(-_gain(found, ratio, typical)) for ratio in (0.0, typical.high, typical.low))
+    return Forecast(trials, median, low, high)
 
 
-def _shared_out(curves: Sequence[Curve], trials: int, per_round: int) -> list[int]:
+def _gain(found: Expected, ratio: float, typical: Typical) -> float:
+    """Return the logarithm of the gain in speed if the saving is this far from the expected one."""
+    noise = min(typical.noise, found.saving)
+    return max(0.0, (found.saving + noise) * math.exp(found.spread * ratio) - noise)
+
+
+def expected(curves: Sequence[Curve], more: Sequence[int], typical: Typical = TYPICAL) -> Expected:
+    """Return what so many more trials of each task should save. Each task has a time."""
+    fastest, faster = max(curve.gflop / curve.best[-1] for curve in curves), 1 + typical.unseen / len(curves)
+    least = [curve.gflop / (fastest * faster) if fastest else curve.best[-1] / faster for curve in curves]
+    each = zip(curves, more, least, strict=True)
+    savings = [_saving(curve, count, least_us, typical.power) for curve, count, least_us in each]
+    total = sum(savings)
+    spread = math.hypot(*savings) / total if total else 0.0
+    return Expected(total / sum(curve.weight * curve.best[-1] for curve in curves), spread)
+
+
+def _saving(curve: Curve, more: int, least_us: float, power: float) -> float:
+    """Return what so many more trials of a task should save, in microseconds of the model."""
+    trials = len(curve.best)
+    return curve.weight * (curve.best[-1] - least_us) * (1 - math.pow(trials / (trials + more), power))
+
+
+def shared_out(curves: Sequence[Curve], trials: int, per_round: int) -> list[int]:
     """Return how many more trials each task gets: each round goes where 1/trials promises most, as the planner does."""
     more = [0] * len(curves)
     takers = [place for place, curve in enumerate(curves) if curve.open]
@@ -135,43 +143,3 @@ def _shared_out(curves: Sequence[Curve], trials: int, per_round: int) -> list[in
 
 def _promise(curve: Curve, more: int) -> float:
     return curve.weight * curve.best[-1] / (len(curve.best) + more)
-
-
-@dataclass(frozen=True)
-class _Habit:
-    """How a task improves: how often for each e-fold of trials, how much beside a typical task, and down to what."""
-
-    rate: float
-    size: float
-    least_us: float
-
-
-def _habit(curve: Curve, fastest: float, typical: Typical) -> _Habit:
-    first = next(place for place, best in enumerate(curve.best) if math.isfinite(best))
-    pairs = enumerate(itertools.pairwise(curve.best[first:]), first + 2)
-    found = [(trials, math.log(before / after)) for trials, (before, after) in pairs if after < before]
-    folds = math.log(len(curve.best) / (first + 1))
-    rate = (len(found) + typical.rate * typical.rate_weight) / (folds + typical.rate_weight)
-    # As ratios, so that a large early improvement does not promise large late ones.
-    ratios = [size / typical.size_after(trials) for trials, size in found]
-    least = curve.gflop / fastest if fastest else 0.0
-    return _Habit(rate, (sum(ratios) + typical.size_weight) / (len(ratios) + typical.size_weight), least)
-
-
-def _future(curve: Curve, more: int, habit: _Habit, common: float, typical: Typical, rng: random.Random) -> float:
-    """Return one possible time of a task after more trials, in microseconds, times its weight."""
-    trials, gain = len(curve.best), 0.0
-    folds = math.log((trials + more) / trials)
-    for _ in range(_poisson(habit.rate * folds, rng)):
-        at = trials * math.exp(folds * rng.random())
-        gain += rng.expovariate(1.0) * habit.size * common * typical.size_after(at)
-    return curve.weight * (habit.least_us + (curve.best[-1] - habit.least_us) * math.exp(-gain))
-
-
-def _poisson(expected: float, rng: random.Random) -> int:
-    """Return a draw from the Poisson distribution, by multiplying uniform numbers (Knuth); `expected` is small."""
-    limit, product, count = math.exp(-expected), rng.random(), 0
-    while product > limit:
-        product *= rng.random()
-        count += 1
-    return count
