@@ -240,9 +240,15 @@ def times(found: Sequence[Times]) -> Table:
     return table
 
 
-def tasks(job: JobStatus, verbose: bool = False) -> RenderableType:
-    """Return the table of a job's tasks, for `status JOB`. `verbose` shows names whole."""
-    numbers = ("WEIGHT", "TRIALS", "BEST", "SHARE", "GFLOP/S")
+def tasks(job: JobStatus, verbose: bool = False, peak_gflops: float | None = None) -> RenderableType:
+    """Return the table of a job's tasks, for `status JOB`.
+
+    Args:
+        job: The job.
+        verbose: Whether names are shown whole.
+        peak_gflops: What the machine can do at most; None if it was not measured.
+    """
+    numbers = ("WEIGHT", "TRIALS", "BEST", "SHARE", "GFLOP/S", *(["OF PEAK"] if peak_gflops else []))
 
     def build(longest: int) -> Table:
         table = _table("TASK", "NAME", *numbers, right=("TASK", *numbers), folded=_FOLDED)
@@ -251,7 +257,8 @@ def tasks(job: JobStatus, verbose: bool = False) -> RenderableType:
             share = f"{task.share:.1%}" if task.share is not None else "-"
             speed = f"{task.gflops:.1f}" if task.gflops is not None else "-"
             name = short(task.name, longest)
-            _row(table, str(index), name, str(task.weight), str(task.trials), best, share, speed)
+            of_peak = [f"{task.gflops / peak_gflops:.0%}" if task.gflops else "-"] if peak_gflops else []
+            _row(table, str(index), name, str(task.weight), str(task.trials), best, share, speed, *of_peak)
         return table
 
     shown = Fitted([build], [task.name for task in job.tasks], verbose=verbose)

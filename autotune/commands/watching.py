@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.commands import job_status, render
 from autotune.commands.job_status import JobStatus
-from autotune.commands.report import history, wall_time
+from autotune.commands.report import history, references, wall_time
 from autotune.commands.report.history import History
 from autotune.commands.report.outlook import outlook
 from autotune.commands.report.trials import LatencyPoint
@@ -53,7 +53,7 @@ class Screen:
         )
         shown: list[Any] = [render.queue(found, running_daemon(self._workspace), self._verbose, sparks)]
         if chosen is not None and len(found) == 1:
-            shown += ["", render.tasks(found[0], self._verbose), *self._forecast(paths[0], found[0])]
+            shown += ["", render.tasks(found[0], self._verbose, _peak(paths[0])), *self._forecast(paths[0], found[0])]
         return shown
 
     def _spark(self, paths: JobPaths, job: JobStatus) -> str:
@@ -87,6 +87,15 @@ class Screen:
         except AutotuneError:
             return []
         return ["", found.says] if found is not None and found.says else []
+
+
+def _peak(paths: JobPaths) -> float | None:
+    """Return the GFLOP/s that the machine can do, as the last export of a job measured; None without one."""
+    try:
+        found = references.recall(paths)
+    except AutotuneError:
+        return None
+    return found.limits.gflops if found is not None and found.limits is not None else None
 
 
 def sparkline(points: Sequence[LatencyPoint], width: int = 16) -> str:

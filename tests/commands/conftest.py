@@ -21,6 +21,7 @@ EXPORT = {
     "latency": {"tuned_ms": 2.0, "untuned_ms": 40.0, "onnxruntime_ms": 2.5, "spread": [1.0]},
     "threads": 2,
     "exported_at": BEGIN + 500,
+    "roofline": {"gflops": 160.0, "gb_per_s": 40.0},
 }
 
 

@@ -56,6 +56,11 @@ def test_what_has_no_time_has_dashes() -> None:
     assert lines(render.tasks(JOB), 160)[2].split() == ["1", "mean", "2", "3", "-", "-", "-"]
 
 
+def test_where_the_peak_was_measured_each_task_has_its_part_of_it() -> None:
+    head, first, second = lines(render.tasks(JOB, peak_gflops=160.0), 160)
+    assert head.endswith("OF PEAK") and first.split()[-1] == "25%" and second.split()[-1] == "-"
+
+
 def test_a_line_of_blocks_falls_as_the_latency_does() -> None:
     points = [LatencyPoint(0, 10, 8.0), LatencyPoint(1, 20, 4.0), LatencyPoint(2, 40, 1.0), LatencyPoint(3, 50, 1.0)]
     assert sparkline(points, 5) == "█▆▆▁▁"
@@ -74,6 +79,7 @@ def test_one_job_has_its_forecast(workspace: Workspace, tuned: Any) -> None:
     screen = Screen(workspace, lambda: [tuned], verbose=False, watch=False)
     shown = lines(screen.look(), 200)
     assert shown[-1].startswith("forecast: after one more hour")
+    assert any(line.endswith("OF PEAK") for line in shown)
     assert "PROGRESS" not in shown[0]
 
 

@@ -184,19 +184,21 @@ def _forecast(job: JobReport) -> Section:
 def _tasks(job: JobReport) -> Section:
     columns = (
         "task", "name", "shape", "weight", "trials", "failed", "best in µs", "share of the time in %", "GFLOP/s",
-        "GFLOP", "remark",
+        "of the peak in %", "GFLOP", "remark",
     )  # fmt: skip
-    rows = tuple(map(_task_row, job.tasks))
+    limits = job.references.limits if job.references else None
+    rows = tuple(_task_row(task, limits.gflops if limits else None) for task in job.tasks)
     drawn = (lambda: [charts.task_bars(job)]) if charts.by_share(job) else None
     return Section("tasks", "Tasks", _tasks_sentence(job), columns, rows, drawn)
 
 
-def _task_row(task: TaskReport) -> tuple[Cell, ...]:
+def _task_row(task: TaskReport, peak_gflops: float | None) -> tuple[Cell, ...]:
     remark = f"set aside: {task.set_aside}" if task.set_aside else "" if task.tunable else "nothing to tune"
     share = None if task.share is None else 100 * task.share
+    of_peak = 100 * task.gflops / peak_gflops if task.gflops and peak_gflops else None
     return (
         task.index, task.name, task.shape, task.weight, task.trials, task.failed, task.best_us, share, task.gflops,
-        task.gflop, remark,
+        of_peak, task.gflop, remark,
     )  # fmt: skip
 
 

@@ -114,6 +114,10 @@ def test_its_numbers_are_those_of_the_json(workspace: Workspace, tuned: JobPaths
         (task["index"], task["trials"], task["failed"], task["best_us"], 100 * task["share"], task["gflops"])
         for task in job["tasks"]
     ]  # fmt: skip
+    peak = job["references"]["limits"]["gflops"]
+    assert [float(row[9]) for row in shown["job-1-tasks"]] == [
+        pytest.approx(100 * task["gflops"] / peak, rel=1e-3) for task in job["tasks"]
+    ]
     latency = [(float(row[0]), int(row[1]), float(row[2])) for row in shown["job-1-latency"]]
     assert latency == [(point["seconds"], point["trials"], point["latency_ms"]) for point in job["latency"]]
     assert [(row[0], float(row[1])) for row in shown["job-1-references"]] == [
