@@ -263,20 +263,23 @@ def _knob_values(job: JobReport) -> tuple[Section, ...]:
     found, names = task.knob_values, [knob.name for knob in knobs.shown(task.knobs)]
     fast = found[: knobs.fastest(len(found))]
     common = [(name, *_most_common([each.values[place] for each in fast])) for place, name in enumerate(names)]
+    shared = [
+        f"{value} for “{name}” ({count} of {len(fast)})" for name, value, count in common if 2 * count > len(fast)
+    ]
     says = (
         f"Each line is one of the {len(found)} timed trials of task {task.index}, {task.name}."
-        f" The fastest tenth, up to {fast[-1].us:.4g} µs, is highlighted. What most of it has: "
-        + ", ".join(f"{value or 'nothing'} for “{name}” ({count} of {len(fast)})" for name, value, count in common)
+        f" The fastest tenth, up to {fast[-1].us:.4g} µs, is highlighted."
+        f" Most of it has {', '.join(shared) or 'no value in common'}."
     )
     rows: tuple[tuple[Cell, ...], ...] = tuple((task.index, each.us, *each.values) for each in found)
     draw = lambda: [charts.parallel_coordinates(names, found, len(fast))]  # noqa: E731
     columns = ("task", "time in µs", *names)
-    return (Section("knob_values", "What the fastest trials share", f"{says}.", columns, rows, draw, folded=True),)
+    return (Section("knob_values", "What the fastest trials share", says, columns, rows, draw, folded=True),)
 
 
 def _most_common(values: Sequence[str]) -> tuple[str, int]:
     value = max(dict.fromkeys(values), key=values.count)
-    return value, values.count(value)
+    return value or "nothing", values.count(value)
 
 
 def _failures(job: JobReport) -> Section:
