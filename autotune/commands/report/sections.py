@@ -248,7 +248,8 @@ def _knobs(job: JobReport) -> Section:
     top, knob = ranked[0], ranked[0].knobs[0]
     says = (
         f"In task {top.index}, which takes most of those with enough trials, “{knob.name}” explains"
-        f" {knob.importance:.0%} of how the times vary; the best trial has {knob.best or 'no such knob'}. With few trials this is a hint, not a proof."
+        f" {knob.importance:.0%} of how the times vary; the best trial has {knob.best or 'no such knob'}. With few"
+        " trials this is a hint, not a proof."
     )
     names = [f"{row[0]}: {row[2]}" for row in rows]
     values = [float(row[3] or 0.0) / 100 for row in rows]
