@@ -28,8 +28,10 @@ def run(stage: Stage) -> dict[str, Any]:
     if limit_ms is None or estimate is None or not level.is_promised(stage.workspace, stage.paths, stage.spec):
         stage.end_round()
         return {"skipped": True}
+    began = time.monotonic()
     times = simulated.whole_model_ms(stage, estimate) if stage.simulated else _time_library(stage)
-    found = Confirmation(tuple(round(value, 4) for value in times), round(estimate, 4), time.time())
+    took_s = round(time.monotonic() - began, 3)
+    found = Confirmation(tuple(round(value, 4) for value in times), round(estimate, 4), time.time(), took_s=took_s)
     formats.write(stage.paths.confirmed, found)
     stage.end_round()
     figures = {"latency_ms": found.latency_ms, "slowest_ms": found.slowest_ms, "estimate_ms": found.estimate_ms}

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 from autotune.planning.level import estimate_ms, promises
+from autotune.storage.confirmation import Confirmation
 from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import read_confirmation
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
+
+# A confirmation is old after this time, and after so many times what it took: confirming takes a twentieth of the time.
+_OLD_S, _OLD_TIMES = 300.0, 20
 
 
 def known_ms(workspace: Workspace, spec: JobSpec) -> float | None:
@@ -30,7 +36,8 @@ def _best_us(workspace: Workspace, spec: JobSpec, hash: str) -> float | None:
 def is_promised(workspace: Workspace, paths: JobPaths, spec: JobSpec) -> bool:
     """Return whether the job has a level and is expected to meet it now, and that is worth a measurement.
 
-    It is not if the level was found to be met, or the whole model could not be timed.
+    It is not if the level was found to be met, or the whole model could not be timed. What the last confirmation found
+    is doubted after a while: the machine may have been slow then.
 
     Raises:
         StorageError: A log or the last confirmation cannot be read.
@@ -40,4 +47,9 @@ def is_promised(workspace: Workspace, paths: JobPaths, spec: JobSpec) -> bool:
     last = read_confirmation(paths)
     if last is not None and (last.failed or last.meets(spec.stop_at_ms)):
         return False
-    return promises(known_ms(workspace, spec), last.ratio if last else 1.0, spec.stop_at_ms)
+    ratio = last.ratio if last is not None and not _is_old(last) else 1.0
+    return promises(known_ms(workspace, spec), ratio, spec.stop_at_ms)
+
+
+def _is_old(last: Confirmation) -> bool:
+    return time.time() - last.at > max(_OLD_S, _OLD_TIMES * last.took_s)

@@ -14,8 +14,9 @@ class Confirmation:
         times_ms: How long a run of the whole model took, in each of some processes.
         estimate_ms: The sum of the best times of the tasks then, each by its weight. Of several sets of shapes the
             slowest counts, here and above.
-        at: When.
+        at: When it ended.
         failed: Why the whole model could not be timed. Then the rest says nothing, and it is not tried again.
+        took_s: How long the confirmation took, in seconds.
     """
 
     FORMAT = ("autotune-confirmation", 1)
@@ -24,6 +25,7 @@ class Confirmation:
     estimate_ms: float
     at: float
     failed: str = ""
+    took_s: float = 0.0
 
     @property
     def latency_ms(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -110,10 +111,25 @@ def test_a_stage_that_was_overtaken_confirms_nothing(workspace: Workspace, job: 
     know(0, 1000.0)
     know(1, 1400.0)
     stage = stage_of(workspace, paths)
-    formats.write(paths.confirmed, Confirmation((5.0,), 3.8, 1.0))
+    other = Confirmation((5.0,), 3.8, time.time())
+    formats.write(paths.confirmed, other)
     assert confirm.run(stage) == {"skipped": True}
-    assert read_confirmation(paths) == Confirmation((5.0,), 3.8, 1.0)
+    assert read_confirmation(paths) == other
     assert (0, 4, "search") in kinds(paths)
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "took_s", "again"),
+    [(100.0, 15.0, False), (400.0, 15.0, True), (400.0, 60.0, False), (1300.0, 60.0, True)],
+)
+def test_a_level_that_was_missed_long_ago_is_confirmed_again(
+    workspace: Workspace, job: Any, know: Any, ago_s: float, took_s: float, again: bool
+) -> None:
+    paths = job(4.0)
+    know(0, 1000.0)
+    know(1, 1400.0)
+    formats.write(paths.confirmed, Confirmation((9.0,), 3.8, time.time() - ago_s, took_s=took_s))
+    assert level.is_promised(workspace, paths, read_spec(paths)) == again
 
 
 @pytest.mark.parametrize(
