@@ -37,6 +37,7 @@ from measure_cluster import events, make_job
 from autotune.api.queue import submit
 from autotune.config import load_config
 from autotune.daemon.loop import Daemon
+from autotune.errors import TimedOut
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.journal import StageDone, StageFailed
 from autotune.storage.paths import Workspace
@@ -44,7 +45,7 @@ from autotune.storage.tuning_log import TuningLog
 
 _SCRIPTS = Path(__file__).parent
 _HEAD, _APART = "10.77.0.1", "10.77.0.2"  # of a node with a network of its own, and of all others then
-_LIMIT_S = 280.0
+_LIMIT_S = 240.0
 _STORE = 80 << 20
 _TRIALS = 320  # of a simulated job
 
@@ -131,7 +132,10 @@ class Trial:
         for thread in threads:
             thread.start()
         config = load_config(self.workspace.config)
-        code = Daemon(self.workspace, config, drain=True, until=started + _LIMIT_S).run()
+        try:
+            code = Daemon(self.workspace, config, drain=True, until=started + _LIMIT_S).run()
+        except TimedOut as error:
+            code = error.exit_code
         self._over = True
         threads[0].join()
         return {"exit": code, "seconds": round(time.time() - started, 1), **self._judged(), "broken": self.broken}
@@ -345,7 +349,7 @@ def main() -> None:
     parser.add_argument("what", choices=("kills", "head", "freeze", "split", "slow"))
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--trials", type=int, default=160, help="of each model")
+    parser.add_argument("--trials", type=int, default=96, help="of each model")
     parser.add_argument("--models", nargs="+", default=["tiny_cnn", "mlp", "squeezenet"])
     parser.add_argument("--seconds", type=float, default=60.0, help="how long something is broken")
     options = parser.parse_args()
