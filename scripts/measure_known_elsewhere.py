@@ -1,13 +1,16 @@
 #!/usr/bin/env python
 """Compare a job on a model that was tuned for another kind of CPU with one on a model that nobody knows.
 
-    python scripts/measure_known_elsewhere.py tiny_cnn --trials 96
+    python scripts/measure_known_elsewhere.py mlp --trials 144
 
 A model of make_models.py is tuned three times with the same budget, each in a workspace of its own: for a CPU with
 older instructions (--elsewhere), for this CPU alone, and for this CPU with the trials of the first merged in. Prints
-after how many trials the last one was as fast as the second at its end, and exits 1 if that were more than a third of
-its trials. And it checks that merging loses no trial and doubles none, also of the same kind of CPU, where a job then
-has its budget from the start. Takes some minutes; nothing else should run on the machine.
+after how many trials the second and the last one were as fast as the second at its end, but for --tolerance, which
+covers what times vary by. Exits 1 if the last one needed more than a third of its trials for that. A task needs some
+16 trials for what is known elsewhere to be tried, so the budget has to be at least three times that for each task.
+
+And it checks that merging loses no trial and doubles none, also of the same kind of CPU, where a job then has its
+budget from the start. Takes some minutes; nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -34,23 +37,30 @@ def main() -> None:
     there, alone, taught, again = (Workspace(root / name) for name in ("there", "alone", "taught", "again"))
     model = root / f"{options.model}.onnx"
     there.tune(model, options, f"llvm -mcpu={options.elsewhere}")
-    goal = alone.tune(model, options, "llvm")[-1]["latency_ms"]
+    unaided = alone.tune(model, options, "llvm")
     merge(there, taught)
-    curve = taught.tune(model, options, "llvm")
+    aided = taught.tune(model, options, "llvm")
     merge(alone, again)
-    ended = again.tune(model, options, "llvm")[-1]
-    print(f"with the trials of the same kind: {ended['latency_ms']:.4f} ms, {len(again.own())} trials more")
-    reached = next((point["trials"] for point in curve if point["latency_ms"] <= goal), None)
-    told = f"{goal:.4f} ms after {options.trials} trials alone; known elsewhere: after {reached} trials"
-    print(f"{told}; {curve[-1]['latency_ms']:.4f} ms in the end")
-    if reached is None or 3 * reached > options.trials:
+    ended = again.tune(model, options, "llvm")[-1]["latency_ms"]
+    print(f"with the trials of the same kind: {ended:.4f} ms at once")
+    goal = unaided[-1]["latency_ms"]
+    first, second = (reached(curve, goal * (1 + options.tolerance)) for curve in (unaided, aided))
+    print(f"alone {goal:.4f} ms in the end, reached after {first} of {options.trials} trials")
+    print(f"known elsewhere {aided[-1]['latency_ms']:.4f} ms in the end, the same reached after {second} trials")
+    if second is None or 3 * second > options.trials:
         sys.exit(f"more than a third; see {root}")
+
+
+def reached(curve: list[dict[str, Any]], goal_ms: float) -> int | None:
+    """Return after how many trials a latency was reached; None if it never was."""
+    return next((point["trials"] for point in curve if point["latency_ms"] <= goal_ms), None)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="?", default="tiny_cnn", help="of make_models.py")
-    parser.add_argument("--trials", type=int, default=96)
+    parser.add_argument("model", nargs="?", default="mlp", help="of make_models.py")
+    parser.add_argument("--trials", type=int, default=144)
+    parser.add_argument("--tolerance", type=float, default=0.02)
     parser.add_argument("--elsewhere", default="x86-64-v3", help="the other CPU, as LLVM names it")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()

@@ -1,4 +1,7 @@
-"""Leave constants without elements out of concatenations: TVM cannot load a library that holds such a constant."""
+"""Leave parts without elements out of concatenations.
+
+TVM cannot load a library that holds such a constant, and cannot compile a concatenation of one that is computed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from tvm import relax
 from autotune.tvm_backend.graph.rewrite import (
     Expr,
     PlainRewriter,
-    is_tensor_constant,
     op_name,
     rewrite_and_clean,
     static_shape,
@@ -18,7 +20,7 @@ from autotune.tvm_backend.graph.rewrite import (
 
 
 def drop_empty_parts(mod: Any) -> Any:
-    """Rewrite `main` so that no concatenation has a constant without elements, if one has.
+    """Rewrite `main` so that no concatenation has a part without elements beside others, if one has.
 
     Args:
         mod: A module as it was imported.
@@ -46,4 +48,4 @@ def _parts(value: Expr) -> list[Expr]:
 def _kept(value: Expr) -> list[Expr]:
     """Return the parts with elements, or all if none has any."""
     parts = _parts(value)
-    return [part for part in parts if not (is_tensor_constant(part) and prod(static_shape(part)) == 0)] or parts
+    return [part for part in parts if prod(static_shape(part)) > 0] or parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from autotune.errors import ModelError, first_line
 from autotune.storage.formats import Constant, InputSpec
 from autotune.tvm_backend.graph.fold import fold
-from autotune.tvm_backend.graph.operators.lower import is_lowered, lower
+from autotune.tvm_backend.graph.operators.lower import is_lowered, lower, lower_powers
 from autotune.tvm_backend.graph.shapes import resolve_inputs
 from autotune.tvm_backend.graph.simplify import fix_shapes, is_unfinished, simplify
 from autotune.tvm_backend.graph.snapshot import is_large
@@ -62,20 +62,29 @@ def read_model(
     inputs = resolve_inputs(path, proto, overrides, dims)
     outputs = tuple(output.name for output in proto.graph.output)
     graph = widen(proto) if has_halves(proto) and not half else proto
+    with _about(path):
+        graph = graph if is_large(graph) else lower_powers(graph)
     if not values and not is_unfinished(graph) and is_lowered(graph):
         with contextlib.suppress(ModelError):
             return Model(_import(path, graph, inputs), inputs, outputs, None if graph is proto else graph)
-    try:
+    with _about(path):
         rewritten, refused = _rewritten(graph, inputs)
-    except Exception as error:  # type inference and the rewrites raise whatever a malformed graph makes them raise
-        kind = "" if isinstance(error, ModelError) else f"{type(error).__name__}: "
-        raise ModelError(f"cannot import {path}: {kind}{first_line(error)}") from error
     try:
         return Model(_import(path, rewritten, inputs), inputs, outputs, rewritten)
     except ModelError as error:
         if refused is None or isinstance(error.__cause__, NotImplementedError):
             raise
         raise ModelError(f"cannot import {path}: {refused}") from error
+
+
+@contextlib.contextmanager
+def _about(path: Path) -> Iterator[None]:
+    """Map what type inference and the rewrites raise at a malformed graph, which may be anything."""
+    try:
+        yield
+    except Exception as error:
+        kind = "" if isinstance(error, ModelError) else f"{type(error).__name__}: "
+        raise ModelError(f"cannot import {path}: {kind}{first_line(error)}") from error
 
 
 def read_rewritten(path: Path, inputs: tuple[InputSpec, ...]) -> Model:
@@ -96,7 +105,7 @@ def _rewritten(proto: Any, inputs: tuple[InputSpec, ...]) -> tuple[Any, ModelErr
     graph, refused = _simplified(fix_shapes(proto, inputs), inputs)
     while not is_lowered(graph):
         graph, refused = _simplified(lower(graph), inputs)
-    return graph, refused
+    return (graph if is_large(graph) else lower_powers(graph)), refused
 
 
 def _simplified(graph: Any, inputs: tuple[InputSpec, ...]) -> tuple[Any, ModelError | None]:

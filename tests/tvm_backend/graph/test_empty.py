@@ -1,4 +1,4 @@
-"""Constants without elements are left out of concatenations."""
+"""Parts without elements are left out of concatenations."""
 
 from __future__ import annotations
 
@@ -33,3 +33,10 @@ def test_the_others_are_joined_without_it(dropped, const):
 
 def test_parts_with_elements_stay(dropped, const):
     assert dropped(lambda _, x: _OP.concat([x, const(2, 4)], axis=1), (2, 3)) == ["concat"]
+
+
+def test_a_part_that_is_computed_without_elements_is_left_out_too(dropped):
+    def build(emit, x):
+        return _OP.exp(emit(_OP.concat([x, emit(_OP.strided_slice(x, [1], [0], [0]))], axis=1)))
+
+    assert dropped(build, (2, 3)) == ["exp"]

@@ -13,6 +13,7 @@ from autotune.tvm_backend.graph.operators.conv_transpose import conv_transpose, 
 from autotune.tvm_backend.graph.operators.functions import expand, is_defined_by_function
 from autotune.tvm_backend.graph.operators.nodes import Nodes, Value
 from autotune.tvm_backend.graph.operators.one_hot import one_hot
+from autotune.tvm_backend.graph.operators.powers import is_unfit, power
 from autotune.tvm_backend.graph.operators.recurrent import dynamic_lstm, recurrent
 
 # What takes the place of an operator: it writes others and returns the names of what they put out.
@@ -56,16 +57,47 @@ def lower(proto: Any) -> Any:
     Raises:
         ModelError: An operator is used in a way that its rule does not know.
     """
-    import onnx
-
     lowered = _of_opset(proto, _OLDEST)
     chosen = {name for node in lowered.graph.node if node.op_type == "If" for name in node.output}
     inline_branches(lowered.graph, "branch")
-    values, numbers, opset = _values(lowered), _numbers(lowered), _opset(lowered)
+    values = _values(lowered)
     _check_branches(lowered.graph, chosen, values)
+    _replace(lowered, values, rule_of)
+    return lowered
+
+
+def lower_powers(proto: Any) -> Any:
+    """A graph that computes the same with powers of floats of one type each; `proto` itself if it has no others."""
+    import onnx
+
+    if not any(node.op_type == "Pow" for node in proto.graph.node):
+        return proto
+    values = _values(proto)
+    if not any(is_unfit(node, values) for node in proto.graph.node):
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    _replace(copy, values, lambda node: power if is_unfit(node, values) else None)
+    return copy
+
+
+def _replace(proto: Any, values: Mapping[str, Value], chosen: Callable[[Any], Rule | None]) -> None:
+    """Replace the operators of a graph for which there is a rule.
+
+    Args:
+        proto: The graph.
+        values: What is known about its values.
+        chosen: Returns the rule for an operator; None if it stays.
+
+    Raises:
+        ModelError: An operator is used in a way that its rule does not know.
+    """
+    import onnx
+
+    numbers, opset = _numbers(proto), _opset(proto)
     written: list[Any] = []
-    for node in lowered.graph.node:
-        rule = rule_of(node)
+    for node in proto.graph.node:
+        rule = chosen(node)
         if rule is None:
             written.append(node)
             continue
@@ -76,12 +108,11 @@ def lower(proto: Any) -> Any:
         except ValueError as error:
             raise ModelError(f"operator {node.op_type} {node.name!r}: {error}") from error
         written += nodes.written
-        lowered.graph.initializer.extend(nodes.constants)
+        proto.graph.initializer.extend(nodes.constants)
         pairs = zip(outputs, node.output, strict=False)  # an operator's last outputs may be left out
         written += [onnx.helper.make_node("Identity", [new], [old], old) for new, old in pairs if new and old]
-    del lowered.graph.node[:]
-    lowered.graph.node.extend(written)
-    return lowered
+    del proto.graph.node[:]
+    proto.graph.node.extend(written)
 
 
 def _check_branches(graph: Any, chosen: Collection[str], values: Mapping[str, Value]) -> None:

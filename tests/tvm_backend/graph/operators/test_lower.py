@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 from autotune.errors import ModelError
 from autotune.storage.formats import InputSpec
-from autotune.tvm_backend.graph.operators.lower import RULES, is_lowered, lower
+from autotune.tvm_backend.graph.operators.lower import RULES, is_lowered, lower, lower_powers
 from autotune.tvm_backend.graph.simplify import fix_shapes
 from autotune.tvm_backend.graph.values import freeze
 
@@ -219,3 +219,53 @@ def test_the_graph_that_was_given_stays_as_it_was():
     before.CopyFrom(model)
     lower(model)
     assert model == before
+
+
+def powers(base, exponent, constant):
+    """A model of one power; the exponent is an input or a constant."""
+    inputs = [helper.make_tensor_value_info(name, kind, [4]) for name, kind in (("x", base), ("y", exponent))]
+    held = [helper.make_tensor("y", exponent, [4], [2, 3, 2, 1])] if constant else []
+    result = [helper.make_tensor_value_info("z", base, [4])]
+    graph = helper.make_graph([helper.make_node("Pow", ["x", "y"], ["z"])], "g", inputs[: 2 - constant], result, held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+FLOAT, DOUBLE, INT32, INT64 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(
+    ("base", "exponent"),
+    [
+        (FLOAT, INT32),
+        (FLOAT, INT64),
+        (FLOAT, DOUBLE),
+        (DOUBLE, FLOAT),
+        (INT32, FLOAT),
+        (INT32, INT64),
+        (INT64, INT32),
+        (INT64, INT64),
+    ],
+)
+def test_a_power_of_integers_or_mixed_types_becomes_one_of_floats_of_one_type(base, exponent, constant):
+    model = powers(base, exponent, constant)
+    lowered = lower_powers(model)
+    types = {
+        item.name: item.type.tensor_type.elem_type
+        for item in onnx.shape_inference.infer_shapes(lowered).graph.value_info
+    }
+    types |= {"x": base, "y": exponent}
+    (node,) = [node for node in lowered.graph.node if node.op_type == "Pow"]
+    assert {types[name] for name in node.input} in ({FLOAT}, {DOUBLE})
+    values = [
+        np.array(each, helper.tensor_dtype_to_np_dtype(kind))
+        for each, kind in zip(([1, 2, -3, 4], [2, 0.5, 3, 1]), (base, exponent), strict=True)
+    ][: 2 - constant]
+    (output,), (truth,) = run(lowered, values), run(model, values)
+    assert output.dtype == truth.dtype
+    np.testing.assert_allclose(output, truth, rtol=1e-6)
+
+
+def test_a_graph_with_powers_of_floats_stays_as_it_is():
+    model = powers(FLOAT, FLOAT, False)
+    assert lower_powers(model) is model
