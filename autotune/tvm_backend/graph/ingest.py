@@ -106,7 +106,7 @@ class _Importer:
         return found
 
     def _one(self, index: int, shapes: ShapeBinding) -> _Imported:
-        from autotune.tvm_backend.graph.prepare import prepare
+        from autotune.tvm_backend.graph.prepare import prepare, unlowered
         from autotune.tvm_backend.search.tasks import extract_tasks
 
         path, count = Path(self._request.model), len(self._request.shapes)
@@ -119,6 +119,8 @@ class _Importer:
         prepared = _guarded(
             path, lambda: prepare(model.module, self._target, winograd=asked.winograd, precision=asked.precision)
         )
+        if left := unlowered(prepared):
+            raise ModelError(f"TVM cannot lower {path}: it finds no fixed shape for the result of {', '.join(left)}")
         self._progress(f"extracting tasks{where}")
         tasks = _guarded(path, lambda: extract_tasks(prepared, self._target))
         if model.rewritten is not None and self._paths is not None:

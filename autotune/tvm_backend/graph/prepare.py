@@ -74,6 +74,21 @@ def prepare(
         return tvm.transform.Sequential(lower)(module)
 
 
+def unlowered(module: Any) -> list[str]:
+    """Return the operators of a prepared module that TVM could not lower, because it knows no shapes for them.
+
+    The module cannot be compiled then.
+
+    Args:
+        module: What `prepare` returned.
+    """
+    from autotune.tvm_backend.graph.rewrite import op_name
+
+    calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+    found = {op_name(call) for call in calls if op_name(call) and call.op.get_attr("FLegalize") is not None}
+    return sorted(name.removeprefix("relax.") for name in found)
+
+
 def finish(module: Any, target: Any, *, cuda_graph: bool = False) -> Any:
     """Lower a module with scheduled tensor programs to what TVM's virtual machine runs.
 

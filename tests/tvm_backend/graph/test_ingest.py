@@ -95,3 +95,19 @@ def test_the_same_shapes_twice_are_refused(tmp_path):
     request = ImportRequest(str(path), "llvm", 1, (0,), str(tmp_path / "locks"), shapes, {}, False, None)
     with pytest.raises(ModelError, match="by name and by input give its inputs the same shapes"):
         ingest.run(request, lambda step, waiting=False: None)
+
+
+def test_a_model_whose_shapes_tvm_does_not_find_is_refused_when_it_is_submitted(imported):
+    target, none = numpy_helper.from_array(np.array([0, 4]), "shape"), numpy_helper.from_array(np.array([0]), "none")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
+    nodes = [
+        helper.make_node("Slice", ["x", "none", "none"], ["nothing"]),
+        helper.make_node("Reshape", ["nothing", "shape"], ["part"], allowzero=1),
+        helper.make_node("Concat", ["part", "x"], ["y"], axis=0),
+    ]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [x], [y], [target, none])
+    with pytest.raises(
+        ModelError, match=r"TVM cannot lower .*model\.onnx: it finds no fixed shape for the result of concat"
+    ):
+        imported(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), 4)
