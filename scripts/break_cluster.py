@@ -45,7 +45,6 @@ from autotune.storage.tuning_log import TuningLog
 
 _SCRIPTS = Path(__file__).parent
 _HEAD, _APART = "10.77.0.1", "10.77.0.2"  # of a node with a network of its own, and of all others then
-_LIMIT_S = 240.0
 _STORE = 80 << 20
 _TRIALS = 320  # of a simulated job
 
@@ -71,6 +70,7 @@ class Cluster:
 
     def start_head(self) -> None:
         words = ["--head", "--port", str(self.port), "--node-ip-address", self.ip, "--num-cpus", "0"]
+        words += ["--ray-client-server-port", str(free_port())]
         self._start("head", [*words, "--include-dashboard", "false", "--temp-dir", str(self.folder)])
 
     def add(self, name: str, *before: str, ip: str = "", **resources: int) -> None:
@@ -81,9 +81,10 @@ class Cluster:
 
     def kill(self, name: str) -> None:
         """kill -9 of all processes of a node."""
-        for process in self.processes(name):
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        with suppress(psutil.NoSuchProcess):
+            for process in self.processes(name):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
         self.running.pop(name).wait()
 
     def processes(self, name: str) -> list[psutil.Process]:
@@ -95,10 +96,12 @@ class Cluster:
 
     def _start(self, name: str, words: list[str], before: tuple[str, ...] = ()) -> None:
         command = [*before, sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
-        store = ["--object-store-memory", str(_STORE)]
+        # The ports are fixed by default, and nodes of one machine would contend for them.
+        ports = ["--min-worker-port", "0", "--max-worker-port", "0", "--dashboard-agent-listen-port", str(free_port())]
+        shared = ["--object-store-memory", str(_STORE), *ports]
         with (self.folder / f"{name}.out").open("ab") as log:
             self.running[name] = subprocess.Popen(
-                [*command, *store, *words], stdout=log, stderr=log, start_new_session=True
+                [*command, *shared, *words], stdout=log, stderr=log, start_new_session=True
             )
 
 
@@ -109,6 +112,8 @@ def cluster(ip: str = "127.0.0.1") -> Iterator[Cluster]:
     try:
         found.start_head()
         time.sleep(5)
+        if found.running["head"].poll() is not None:
+            raise SystemExit((folder / "head.out").read_text())
         yield found
     finally:
         for name in list(found.running):
@@ -121,6 +126,7 @@ class Trial:
     """A queue that is worked on while something breaks. `seen` are the trials that were in the logs at any time."""
 
     workspace: Workspace
+    limit_s: float
     seen: set[tuple[str, str]] = field(default_factory=set)
     broken: list[dict[str, Any]] = field(default_factory=list)
     _over: bool = False
@@ -133,7 +139,7 @@ class Trial:
             thread.start()
         config = load_config(self.workspace.config)
         try:
-            code = Daemon(self.workspace, config, drain=True, until=started + _LIMIT_S).run()
+            code = Daemon(self.workspace, config, drain=True, until=started + self.limit_s).run()
         except TimedOut as error:
             code = error.exit_code
         self._over = True
@@ -211,7 +217,7 @@ def kills(options: argparse.Namespace) -> dict[str, Any]:
     cpus = sorted(os.sched_getaffinity(0))
     halves = [cpus[: len(cpus) // 2], cpus[len(cpus) // 2 :]]
     with tempfile.TemporaryDirectory() as folder, cluster() as here:
-        trial = Trial(make_workspace(Path(folder), here.address, 15.0))
+        trial = Trial(make_workspace(Path(folder), here.address, 15.0), options.limit)
         with trial.workspace.config.open("a") as file:
             file.write("[measure]\nthreads = 1\n")
         subprocess.run([sys.executable, _SCRIPTS / "make_models.py", *options.models, "--output", folder], check=True)
@@ -240,10 +246,10 @@ def kills(options: argparse.Namespace) -> dict[str, Any]:
 
 @contextmanager
 def simulated(
-    timeout_s: float, seconds: float, ip: str = "127.0.0.1", jobs: int = 2
+    limit_s: float, timeout_s: float, seconds: float, ip: str = "127.0.0.1"
 ) -> Iterator[tuple[Cluster, Trial]]:
     with tempfile.TemporaryDirectory() as folder, cluster(ip) as here:
-        trial = Trial(make_workspace(Path(folder), here.address, timeout_s, simulated=seconds))
+        trial = Trial(make_workspace(Path(folder), here.address, timeout_s, simulated=seconds), limit_s)
         for id in (1, 2):
             make_job(trial.workspace, id, 2, _TRIALS)
         yield here, trial
@@ -251,7 +257,7 @@ def simulated(
 
 def head(options: argparse.Namespace) -> dict[str, Any]:
     """The head is killed. Nodes do not outlive their head for long: they are killed, and started after it."""
-    with simulated(10.0, 1.0) as (here, trial):
+    with simulated(options.limit, 10.0, 1.0) as (here, trial):
         here.add("n1", cpus=2, gpu0=1)
         here.add("n2", cpus=2, gpu0=1)
 
@@ -275,7 +281,7 @@ def head(options: argparse.Namespace) -> dict[str, Any]:
 
 def freeze(options: argparse.Namespace) -> dict[str, Any]:
     """The raylet of a node is stopped for a while. Its workers are not: what they finish must not count twice."""
-    with simulated(5.0, 2.0) as (here, trial):
+    with simulated(options.limit, 5.0, 2.0) as (here, trial):
         here.add("n1", cpus=2, gpu0=1)
         here.add("n2", cpus=2, gpu0=1)
 
@@ -308,7 +314,7 @@ def split(options: argparse.Namespace) -> dict[str, Any]:
     ):
         subprocess.run(command, check=True)
     try:
-        with simulated(5.0, 2.0, _HEAD) as (here, trial):
+        with simulated(options.limit, 5.0, 2.0, _HEAD) as (here, trial):
             here.add("n1", *inside, ip=_APART, cpus=2, gpu0=1)
             here.add("n2", cpus=2, gpu0=1)
 
@@ -338,7 +344,7 @@ def _watch(trial: Trial, node: str, seconds: float) -> None:
 
 def slow(options: argparse.Namespace) -> dict[str, Any]:
     """The device of one node takes ten times as long for a measurement as that of the other."""
-    with simulated(5.0, 0.5) as (here, trial):
+    with simulated(options.limit, 5.0, 0.5) as (here, trial):
         here.add("n1", cpus=2, gpu0=1)
         here.add("n2", cpus=2, gpu1=1)
         return trial.play(lambda: None)
@@ -352,6 +358,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=96, help="of each model")
     parser.add_argument("--models", nargs="+", default=["tiny_cnn", "mlp", "squeezenet"])
     parser.add_argument("--seconds", type=float, default=60.0, help="how long something is broken")
+    parser.add_argument("--limit", type=float, default=240.0, help="seconds after which the daemon stops")
     options = parser.parse_args()
     work = {"kills": kills, "head": head, "freeze": freeze, "split": split, "slow": slow}[options.what]
     print(json.dumps(work(options), indent=1), flush=True)
