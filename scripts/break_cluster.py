@@ -70,7 +70,6 @@ class Cluster:
 
     def start_head(self) -> None:
         words = ["--head", "--port", str(self.port), "--node-ip-address", self.ip, "--num-cpus", "0"]
-        words += ["--ray-client-server-port", str(free_port())]
         self._start("head", [*words, "--include-dashboard", "false", "--temp-dir", str(self.folder)])
 
     def add(self, name: str, *before: str, ip: str = "", **resources: int) -> None:
