@@ -318,6 +318,8 @@ def main() -> None:
     try:
         config = load_config(workspace.config)
         settings = workspace.config.read_text() if workspace.config.exists() else ""
+        logs = {device.trials for device in config.devices.values() if device.trials}
+        recorded = {name: (workspace.root / name).read_bytes() for name in logs}
         connect(config.cluster.address)
     except Exception as error:  # Ray raises many kinds of errors
         lines = str(error).strip().splitlines()
@@ -325,7 +327,8 @@ def main() -> None:
         send(reports, Fatal(reason[:300]))
         sys.exit(1)
     daemon = config.daemon
-    hosts = HostOptions(settings, probe()(), daemon.stop_grace_s, daemon.worker_stages, config.cluster.node_timeout_s)
+    limits = (daemon.stop_grace_s, daemon.worker_stages, config.cluster.node_timeout_s)
+    hosts = HostOptions(settings, recorded, probe()(), *limits)
     Bridge(workspace, MessageReader(0), reports, hosts).serve()
     os._exit(0)  # threads may still wait for nodes
 

@@ -11,7 +11,7 @@ import queue
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from autotune.config import Config, load_config
@@ -88,12 +88,14 @@ class Host:
     Args:
         name: The name of the node.
         settings: The text of `autotune.toml`.
+        recorded: The logs of trials that its simulated devices answer from, by their paths from the workspace.
         cpus: How many CPUs the node may lend.
         grace_s, stages_each: For the pool of workers.
     """
 
     name: str
     settings: str
+    recorded: Mapping[str, bytes]
     cpus: int
     grace_s: float
     stages_each: int
@@ -101,6 +103,9 @@ class Host:
 
     def __post_init__(self) -> None:
         self._scratch = Scratch.make()
+        for path, data in self.recorded.items():  # the settings are refused without them
+            (self._scratch.workspace.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self._scratch.workspace.root / path).write_bytes(data)
         self._scratch.workspace.config.write_text(self.settings)
         self._inbox: queue.SimpleQueue[tuple[int, Order | KillStage]] = queue.SimpleQueue()
         self._outbox: queue.SimpleQueue[Found] = queue.SimpleQueue()

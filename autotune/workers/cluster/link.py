@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,11 +38,13 @@ class HostOptions:
 
     Attributes:
         settings: The text of `autotune.toml`.
+        recorded: The logs that simulated devices answer from.
         versions: The versions that a node must have.
         timeout_s: The time after which a host that does not answer counts as lost.
     """
 
     settings: str
+    recorded: Mapping[str, bytes]
     versions: versions.Versions
     grace_s: float
     stages_each: int
@@ -172,7 +174,8 @@ class Link:
         cpus, gpus = (int(self.node.resources.get(name, 0)) for name in ("CPU", "GPU"))
         options, resources = self._options, {"num_cpus": cpus, "num_gpus": gpus}
         wanted = self._at_node(ray.remote(Host), max_concurrency=8, **resources)
-        host = wanted.remote(self.node.name, options.settings, cpus, options.grace_s, options.stages_each)
+        how = (options.settings, options.recorded, cpus, options.grace_s, options.stages_each)
+        host = wanted.remote(self.node.name, *how)
         asked = host.facts.remote()
         self._host = host
         while not ray.wait([asked], timeout=_POLL_S)[0]:

@@ -33,12 +33,17 @@ class ClusterRunner(StageRunner):
     started, again and again.
 
     Raises:
-        ConfigError: Ray is not installed.
+        ConfigError: Ray is not installed, or a simulated device answers from a file that is not sent to nodes.
     """
 
     def __init__(self, workspace: Workspace, config: Config) -> None:
         if importlib.util.find_spec("ray") is None:
             raise ConfigError("[cluster] engine = \"ray\" needs Ray; run: pip install 'autotune[ray]'")
+        for name, device in config.devices.items():
+            if device.trials and not (workspace.root / device.trials).resolve().is_relative_to(
+                workspace.root.resolve()
+            ):
+                raise ConfigError(f"[devices.{name}] trials: on a cluster the file must be in the workspace")
         self._workspace = workspace
         self._config = config
         self._bridge: subprocess.Popen[bytes] | None = None

@@ -29,7 +29,7 @@ def job(make_job: Callable[..., JobPaths], simulate: Callable[..., None]) -> Job
 
 @pytest.fixture
 def host(workspace: Workspace, job: JobPaths) -> Iterator[Host]:
-    host = Host("n1", workspace.config.read_text(), 2, 5.0, 0)
+    host = Host("n1", workspace.config.read_text(), {}, 2, 5.0, 0)
     yield host
     host.leave()
 
@@ -89,7 +89,7 @@ def test_commands_are_carried_out_by_their_numbers_however_they_arrive(
 
 def test_what_a_node_lends_is_bounded_by_ray_and_by_the_settings(host: Host, workspace: Workspace) -> None:
     assert host.facts().cpus == (0, 1)
-    real = Host("n2", "[machine]\ncpu_slots = 1\n", 64, 5.0, 0)
+    real = Host("n2", "[machine]\ncpu_slots = 1\n", {}, 64, 5.0, 0)
     try:
         assert len(real.facts().cpus) == 1 and real.facts().cpu
     finally:
@@ -97,7 +97,7 @@ def test_what_a_node_lends_is_bounded_by_ray_and_by_the_settings(host: Host, wor
 
 
 def test_a_host_that_leaves_deletes_its_copy(workspace: Workspace, job: JobPaths, tmp_path: Path) -> None:
-    host = Host("n1", workspace.config.read_text(), 2, 5.0, 0)
+    host = Host("n1", workspace.config.read_text(), {}, 2, 5.0, 0)
     folder = host._scratch.workspace.root
     assert folder.exists()
     host.leave()

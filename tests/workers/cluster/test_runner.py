@@ -42,6 +42,17 @@ def test_ray_must_be_installed(workspace: Workspace, monkeypatch: pytest.MonkeyP
         ClusterRunner(workspace, load_config(workspace.config))
 
 
+def test_logs_that_devices_answer_from_must_be_in_the_workspace(
+    workspace: Workspace, ray: Callable[[str], None], tmp_path: Path
+) -> None:
+    ray("")
+    (tmp_path / "recorded.jsonl").touch()
+    with workspace.config.open("a") as file:
+        file.write('[devices.gpu0]\nkind = "simulated"\ntrials = "../recorded.jsonl"\n')
+    with pytest.raises(ConfigError, match=r"\[devices.gpu0\] trials: .* in the workspace"):
+        ClusterRunner(workspace, load_config(workspace.config))
+
+
 @pytest.mark.parametrize(
     ("package", "trouble"),
     [
