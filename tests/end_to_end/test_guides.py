@@ -111,7 +111,8 @@ def write_model(path: Path, shapes: dict[str, Shape] | Any) -> None:
         constants.append(numpy_helper.from_array(value, f"{name}_w"))
         if words:
             nodes += [helper.make_node("Gather", [f"{name}_w", name], [f"{name}_found"])]
-            nodes += [helper.make_node("Relu", [f"{name}_found"], [f"{name}_out"])]
+            constants.append(numpy_helper.from_array(value[:16], f"{name}_v"))
+            nodes += [helper.make_node("MatMul", [f"{name}_found", f"{name}_v"], [f"{name}_out"])]
         elif scalar:
             nodes += [helper.make_node("Cast", [name], [f"{name}_cast"], to=TensorProto.FLOAT)]
             nodes += [helper.make_node("Mul", [f"{name}_cast", f"{name}_w"], [f"{name}_out"])]
