@@ -73,10 +73,19 @@ class Cluster:
         self._start("head", [*words, "--include-dashboard", "false", "--temp-dir", str(self.folder)])
 
     def add(self, name: str, *before: str, ip: str = "", **resources: int) -> None:
-        """Start a node. Before its command stand those that choose its CPUs or its network."""
+        """Start a node, and wait until it runs: of several that start at once on one machine, Ray gives up some.
+
+        Before its command stand those that choose its CPUs or its network.
+        """
         cpus = resources.pop("cpus")
         words = ["--address", self.address, "--node-ip-address", ip or self.ip, "--node-name", name]
-        self._start(name, [*words, "--num-cpus", str(cpus), "--resources", json.dumps(resources)], before)
+        words += ["--num-cpus", str(cpus), "--resources", json.dumps(resources)]
+        self._start(name, words, before)
+        output = self.folder / f"{name}.out"
+        while "runtime started" not in output.read_text():
+            if self.running[name].poll() is not None:
+                self._start(name, words, before)
+            time.sleep(0.2)
 
     def kill(self, name: str) -> None:
         """kill -9 of all processes of a node."""
