@@ -18,7 +18,7 @@ def for_device(kind: str) -> Reason:
 
 
 @cache
-def lacks(kind: str, *, nodes: bool) -> Reason:
+def lacks(kind: str, *, nodes: bool = False) -> Reason:
     """Return the reason of a job for a kind of device that the machine does not have, or none of the nodes has."""
     return Reason("no-device-on-nodes" if nodes else "no-device", device=kind)
 
