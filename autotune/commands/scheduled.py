@@ -73,13 +73,13 @@ def uninstall(system: System, workspace: Workspace) -> None:
         before = _crontab()
         after = nights.without_entries(before, workspace)
         if after == before:
-            raise BadState(f"the crontab has no entries for {workspace.root}")
+            raise BadState(f"the crontab has no entries for {workspace.root.absolute()}")
         _write_crontab(after)
         return
     name = nights.unit_name(workspace)
     units = [_units() / f"{name}.timer", _units() / f"{name}.service"]
     if not any(path.exists() for path in units):
-        raise BadState(f"there are no units for {workspace.root} in {_units()}")
+        raise BadState(f"there are no units for {workspace.root.absolute()} in {_units()}")
     _call(["systemctl", "--user", "disable", "--now", units[0].name])
     for path in units:
         remove(path)

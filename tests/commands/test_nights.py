@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from autotune.cli import app
 from autotune.commands import nights
 from autotune.commands.nights import Nights
-from autotune.errors import BadInput, DaemonRunning, TimedOut
+from autotune.errors import BadInput, BadState, DaemonRunning, TimedOut
 from autotune.storage.paths import Workspace
 
 # What the real ones do with `-l`, `-r`, `-` and `--user`: a table in a file, and a note of every call.
@@ -119,6 +119,14 @@ class TestCron:
         assert "30 1 * * *" in text and text.count("@reboot") == 2 and other in text
         assert run(place, "uninstall", "cron").exit_code == 0
         assert (tools / "table").read_text() == other
+
+    def test_an_error_names_the_workspace_in_full(
+        self, place: Workspace, tools: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(place.root)
+        for system in ("cron", "systemd"):
+            done = run(Workspace(Path()), "uninstall", system)
+            assert isinstance(done.exception, BadState) and f"for {place.root}" in str(done.exception)
 
     def test_the_bytes_of_others_stay_as_they_are(self, workspace: Workspace, tools: Path) -> None:
         others = b"# \xe9t\xe9 in Latin-1, and a line of another system\r\n5 4 * * 0 backup\n"
