@@ -155,7 +155,7 @@ class TestADamagedFile:
             (1, ("log", "key"), "llvm-x-0123456789", "not the kind of device that it says"),
             (1, ("log", "task"), "../aa", "name no tuning log"),
             (2, ("trial", "hash"), "/etc/passwd", "not the hash"),
-            (2, ("trial", "times_us"), [-1.0], "at least 0"),
+            (2, ("trial", "times_us"), [-1.0], "above 0"),
             (2, ("trial", "times_us"), [], "not times"),
             (2, ("trial", "times_us"), "fast", "must be a list"),
             (2, ("trial", "args"), [["TENSOR", "float32", ["import os"]]], "no tensors"),

@@ -29,7 +29,7 @@ def commands(page: str) -> list[str]:
 
 def form(line: str) -> str:
     """A line of output with `#` for every number, and one space for many."""
-    return " ".join(re.sub(r"-?\d+(\.\d+)?(e[-+]\d+)?", "#", line).replace("[ ", "[").split())
+    return " ".join(re.sub(r"-?\d+(\.\d*)?(e[-+]\d+)?", "#", line).replace("[ ", "[").split()).replace(" ]", "]")
 
 
 def shown(page: str) -> set[str]:
