@@ -3,8 +3,8 @@
 
     python scripts/random_layers.py 76 --output layers --seed 0
 
-Convolutions of all kinds, dense layers, batched products, pools: shapes are drawn from lists of common numbers, so
-that no network is copied and the prior is judged on networks that it never saw.
+Convolutions of all kinds, dense layers, batched products, pools, softmax: shapes are drawn from lists of common
+numbers, so that no network is copied and the prior is judged on networks that it never saw.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ WIDTHS = (48, 96, 160, 320, 500, 640, 800, 1280, 2048)
 # Multiply-adds of a layer, twice: smaller ones tell nothing, larger ones take long.
 WORK = (2e6, 6e8)
 DEPTHWISE_WORK = (2e5, 4e7)
-TAILS = ("relu", "add", "clip", "none")
+TAILS = ("relu", "relu", "add", "clip", "silu", "none")
+ROWS = (1, 1, 16, 48, 96, 128, 196)
 
 
 @dataclass
@@ -50,7 +51,7 @@ class Layer:
         inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in self.inputs]
         output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
         graph = helper.make_graph(self.nodes, path.stem, inputs, [output], self.weights)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
         onnx.save(shape_inference.infer_shapes(model), path)
 
 
@@ -63,8 +64,19 @@ def convolution(draw: random.Random, kernel: int, stride: int, groups: int = 1) 
         shared = channels // (groups or channels)
         if not channels % (groups or 1) and low <= 2 * shared * filters * (kernel * side // stride) ** 2 <= high:
             break
-    layer.inputs.append(("x", (1, channels, side, side)))
+    if groups:
+        layer.inputs.append(("x", (1, channels, side, side)))
+    else:
+        _expand(layer, channels, side)
     return _convolve(layer, (filters, shared, kernel, kernel), stride, groups or channels, side)
+
+
+def _expand(layer: Layer, channels: int, side: int) -> None:
+    """Put a dense convolution before a depthwise one: as in networks, its input is then packed."""
+    few = max(16, channels // 6 // 8 * 8)
+    layer.inputs.append(("image", (1, few, side, side)))
+    operands = ["image", layer.weight("w1", channels, few, 1, 1), layer.weight("b1", channels)]
+    layer.node("Relu", [layer.node("Conv", operands, "e", kernel_shape=[1, 1])], "x")
 
 
 def stem(draw: random.Random) -> Layer:
@@ -85,6 +97,8 @@ def _convolve(layer: Layer, shape: tuple[int, int, int, int], stride: int, group
     elif tail == "clip":
         layer.weights += [numpy_helper.from_array(np.float32(value), name) for name, value in (("lo", 0), ("hi", 6))]
         layer.node("Clip", ["c", "lo", "hi"], "y")
+    elif tail == "silu":
+        layer.node("Mul", ["c", layer.node("Sigmoid", ["c"], "s")], "y")
     elif tail == "add":
         after = (side + 2 * pad - kernel) // stride + 1
         layer.inputs.append(("r", (1, shape[0], after, after)))
@@ -93,10 +107,13 @@ def _convolve(layer: Layer, shape: tuple[int, int, int, int], stride: int, group
 
 
 def dense(draw: random.Random) -> Layer:
-    rows, inner, columns = draw.choice((1, 1, 48, 96)), draw.choice(WIDTHS), draw.choice(WIDTHS)
-    layer = Layer(draw, inputs=[("x", (rows, inner))])
+    rows, inner, columns = draw.choice(ROWS), draw.choice(WIDTHS), draw.choice(WIDTHS)
+    layer, tail = Layer(draw), draw.choice(("none", "relu", "gelu"))
+    layer.inputs.append(("x", (rows, inner)))
     product = layer.node("MatMul", ["x", layer.weight("w", inner, columns)], "c")
-    layer.node("Add", [product, layer.weight("b", columns)], "y")
+    layer.node("Add", [product, layer.weight("b", columns)], "y" if tail == "none" else "d")
+    if tail != "none":
+        layer.node(tail.capitalize(), ["d"], "y")
     return layer
 
 
@@ -124,6 +141,19 @@ def reduction(draw: random.Random) -> Layer:
     return layer
 
 
+def rows(draw: random.Random) -> Layer:
+    """What transformers do to each row: a softmax of attention, or a layer normalisation."""
+    layer, count = Layer(draw), draw.choice(ROWS[2:])
+    if draw.random() < 0.5:
+        layer.inputs.append(("x", (1, draw.choice((4, 6, 8, 12)), count, count)))
+        layer.node("Softmax", ["x"], "y", axis=-1)
+    else:
+        width = draw.choice(WIDTHS[2:])
+        layer.inputs.append(("x", (1, count, width)))
+        layer.node("LayerNormalization", ["x", layer.weight("w", width), layer.weight("b", width)], "y", axis=-1)
+    return layer
+
+
 Make = Callable[[random.Random], Layer]
 # How often each kind of layer is drawn.
 KINDS: dict[str, tuple[int, Make]] = {
@@ -132,14 +162,15 @@ KINDS: dict[str, tuple[int, Make]] = {
     "conv3": (18, lambda draw: convolution(draw, 3, 1)),
     "conv3-s2": (6, lambda draw: convolution(draw, 3, 2)),
     "conv5": (2, lambda draw: convolution(draw, 5, 1)),
-    "depthwise": (7, lambda draw: convolution(draw, draw.choice((3, 3, 5)), 1, groups=0)),
-    "depthwise-s2": (3, lambda draw: convolution(draw, 3, 2, groups=0)),
+    "depthwise": (9, lambda draw: convolution(draw, draw.choice((3, 3, 5)), 1, groups=0)),
+    "depthwise-s2": (5, lambda draw: convolution(draw, 3, 2, groups=0)),
     "grouped": (2, lambda draw: convolution(draw, 3, 1, groups=4)),
     "stem": (3, stem),
-    "dense": (5, dense),
-    "product": (2, product),
+    "dense": (12, dense),
+    "product": (3, product),
     "pool": (2, pool),
     "reduction": (2, reduction),
+    "rows": (4, rows),
 }
 
 

@@ -18,14 +18,16 @@ def in_flight(job: JobView, running: Sequence[RunningView]) -> int:
     return searching + sum(stage.candidates for stage in job.live_stages if stage.kind in ("build", "measure"))
 
 
-def batch(job: JobView, trials_in_flight: int, worthwhile: int | None = None) -> int:
+def batch(job: JobView, trials_in_flight: int, worthwhile: int | None = None, tried: int | None = None) -> int:
     """Return how many candidates the next search may propose; 0 if rounds in flight use the rest of the budget.
 
     It is 0 too if the job has used the time that its stages may run for, if more trials would gain little, and while it
     is found out whether the model is fast enough.
 
     While a task has no trial yet, a batch is at most half an equal share of the budget. So even a small budget reaches
-    every task, and half of it goes where the first results say that it pays.
+    every task, and half of it goes where the first results say that it pays. After that, a batch at most doubles the
+    trials of its task, but for half a round, which is always allowed. So after a small first batch no task gets a whole
+    round before others have got a second batch.
 
     Args:
         job: The job.
@@ -33,6 +35,7 @@ def batch(job: JobView, trials_in_flight: int, worthwhile: int | None = None) ->
         worthwhile: The smallest batch that is worth its search, or None if that is unknown. While a task has no trial
             yet, a batch is at most this or a quarter of a round, whichever is larger. So the whole model is soon tuned
             a little.
+        tried: The trials that the task of the search has; None if it is not known which task that is.
     """
     if job.time_used or job.settled or job.level_met or any(stage.kind == "confirm" for stage in job.live_stages):
         return 0
@@ -43,7 +46,8 @@ def batch(job: JobView, trials_in_flight: int, worthwhile: int | None = None) ->
         quarter = job.trials_per_round // _FIRST_BATCH_DIVISOR
         first = job.trials_per_round if worthwhile is None else max(worthwhile, quarter)
         return max(0, min(left, job.trials_per_round, share, first))
-    return max(0, min(left, job.trials_per_round))
+    most = job.trials_per_round if tried is None else max(job.trials_per_round // 2, tried, 1)
+    return max(0, min(left, job.trials_per_round, most))
 
 
 def ended(job: JobView, running: Sequence[RunningView]) -> EndReason | None:

@@ -135,13 +135,15 @@ class PlannedJob:
             if rounds.get(stage.id.task, 0) < rounds_per_task and self.is_open(stage.id.task)
         ]
 
-    def batch(self, by_estimates: bool = False) -> int:
+    def batch(self, task: int | None = None, by_estimates: bool = False) -> int:
         """Return how many candidates the next search may propose.
 
         Args:
+            task: The index of the task to search; None if any will do.
             by_estimates: Limit the first batch of a task by what the estimates say is worth a search.
         """
-        return batch(self.view, self.trials_in_flight, self._worthwhile() if by_estimates else None)
+        tried = None if task is None else len(self.view.tasks[task].running_best)
+        return batch(self.view, self.trials_in_flight, self._worthwhile() if by_estimates else None, tried)
 
     def _worthwhile(self) -> int:
         """Return the smallest batch in which search and training, which it does not lengthen, take a small share."""

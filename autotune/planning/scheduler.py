@@ -96,7 +96,7 @@ class Scheduler:
         # Only a policy that uses estimates may size batches by them: under the others, a seed must give the same plan
         # on any machine.
         by_estimates = self._policy.uses_estimates
-        count = board.jobs[ready.job].batch(by_estimates) if ready.queue == "begin" else 0
+        count = board.jobs[ready.job].batch(stage.id.task, by_estimates) if ready.queue == "begin" else 0
         start = Start(stage, allocation.cpus, count, allocation.device, self._policy.leases)
         board.stage_started(RunningView(stage.id, stage.kind, allocation.cpus, count, allocation.device, board.now))
         return start

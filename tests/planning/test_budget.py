@@ -68,6 +68,11 @@ class TestBatch:
         assert [batch(untried, 0, worthwhile) for worthwhile in (1, 3, 100)] == [2, 3, 8]
         assert batch(job(task(2), task(8), trials=1000), 0, 1) == 8
 
+    def test_it_at_most_doubles_the_trials_of_its_task_but_for_half_a_round(self) -> None:
+        view = job(task(8), trials=1000)
+        assert [batch(view, 0, tried=tried) for tried in (1, 4, 5, 8, 100)] == [4, 4, 5, 8, 8]
+        assert batch(job(task(8), trials=1000, per_round=1), 0, tried=1) == 1
+
     def test_it_is_at_least_one_while_budget_is_left(self) -> None:
         assert batch(job(*[task()] * 10, trials=3), 0) == 1
 
