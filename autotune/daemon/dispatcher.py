@@ -103,7 +103,8 @@ class Dispatcher:
 
     def _views(self, jobs: list[QueuedJob], running: list[RunningView]) -> list[JobView]:
         busy = {stage.id.job for stage in running}
-        return [job.last_view() for job in jobs if not job.over or job.id in busy]
+        views = [job.last_view() for job in jobs]
+        return [view for job, view in zip(jobs, views, strict=True) if not job.over or job.id in busy]
 
     def _wait_for_nodes(self) -> None:
         """Start nothing, as a cluster without nodes can run nothing."""

@@ -33,6 +33,8 @@ class QueuedJob:
     Attributes:
         exhausted: The tasks whose search has no more candidates.
         failures: How often the stage of a round has failed in a row.
+        active: Whether the planner may start stages of it.
+        over: Whether the job has come to its end, by its last view, unless a stage of it runs.
         submitted_at: When it counts as submitted, in epoch seconds; see `enter_queue`.
         served_at: When a stage of it last started, in epoch seconds.
     """
@@ -50,10 +52,15 @@ class QueuedJob:
     failures: dict[StageId, int] = field(default_factory=dict)
     submitted_at: float = 0.0
     served_at: float = 0.0
+    # A tick looks at these of every job, of which there may be thousands: they are attributes, not properties.
+    active: bool = field(init=False)
+    over: bool = field(init=False, default=False)
     _view: JobView | None = None
-    _over: tuple[JobView | None, bool] = (None, False)
     _control_seen: tuple[int, int] = _NO_CONTROL
     _settled: tuple[tuple[TaskView, ...], bool] = ((), False)
+
+    def __post_init__(self) -> None:
+        self._note_active()
 
     @classmethod
     def open(cls, workspace: Workspace, paths: JobPaths, config: Config, logs: TaskLogs | None = None) -> QueuedJob:
@@ -107,10 +114,8 @@ class QueuedJob:
         """The state that the user wants the job to be in, `cancelled` or `held`; None if it is to run."""
         return requested_state(self.control)
 
-    @property
-    def active(self) -> bool:
-        """Whether the planner may start stages of it."""
-        return self.control.wanted == "run" and self.progress.state.state not in ENDED
+    def _note_active(self) -> None:
+        self.active = self.control.wanted == "run" and self.progress.state.state not in ENDED
 
     def refresh_control(self) -> bool:
         """Read what the user wants, if the file has changed. Returns whether it has."""
@@ -119,6 +124,7 @@ class QueuedJob:
             return False
         self._control_seen = seen
         self.control = read_control(self.paths)
+        self._note_active()
         return True
 
     def restart(self) -> None:
@@ -131,6 +137,7 @@ class QueuedJob:
         if self.spec.within_s is not None:
             self.journal.recall(self.control.forgiven_at)
         self.progress.state = JobState(retries_seen=self.control.retries)
+        self._note_active()
         self.failures.clear()
         self.exhausted.clear()
         self.level.forget_failure()
@@ -199,21 +206,15 @@ class QueuedJob:
     def publish(self, state: State, reason: Reason | None) -> None:
         """Write the state file, if anything in it has changed. See `JobProgress.publish`."""
         self.progress.publish(state, reason, self.control.retries)
+        self._note_active()
 
     def view(self) -> JobView:
         """Return the job as the planner sees it: the same object until the job has changed."""
         if self._view is None or self.outdated:
             self.trials.changed = False
             self._view = self._new_view()
+            self.over = ended(self._view, ()) is not None
         return self._view
-
-    @property
-    def over(self) -> bool:
-        """Whether the job has come to its end, by its last view, unless a stage of it runs."""
-        view = self._view or self.view()
-        if self._over[0] is not view:
-            self._over = (view, ended(view, ()) is not None)
-        return self._over[1]
 
     @property
     def outdated(self) -> bool:
