@@ -96,7 +96,7 @@ class JobSettings:
             " `submit --trials auto` says the same.",
         ),
     ] = 0
-    trials_per_round: Annotated[int, whole_number(1, "The number of trials in one round of a task.")] = 8
+    trials_per_round: Annotated[int, whole_number(1, "The most trials that one round of a task has.")] = 8
     patience: Annotated[
         int,
         whole_number(0, "A task has converged after this many rounds without an improvement. 0: it never converges."),

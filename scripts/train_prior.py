@@ -4,16 +4,17 @@
     python scripts/train_prior.py WORKSPACE... --output autotune/tvm_backend/search/priors/llvm.ubj.xz
 
 The workspaces tuned random layers (`scripts/random_layers.py`). Before the model of all trials is written, five models
-are trained on four fifths of the tasks each, and rank the trials of the remaining fifth. It prints three numbers:
-`rank` is Spearman's correlation, `best of 4` the relative throughput of the best of the four trials ranked highest, and
-`chance` that of four trials drawn at random.
+are trained on four fifths of the tasks each, and rank the trials of the remaining fifth. With `--start` all models are
+trained on top of an older prior, and that alone ranks them, too. It prints three numbers: `rank` is Spearman's
+correlation, `best of 4` the relative throughput of the best of the four trials ranked highest, and `chance` that of
+four trials drawn at random.
 """
 
 from __future__ import annotations
 
 import argparse
 import lzma
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,10 +47,13 @@ def main() -> None:
     options = parse()
     tasks = read([Workspace(folder) for folder in options.workspaces], options.target)
     print(f"{len(tasks)} tasks, {sum(len(task.rows) for task in tasks)} trials")
+    start = CostModel.deserialise(lzma.decompress(options.start.read_bytes())) if options.start else None
+    if start:
+        judge("before", tasks, lambda others: start)
     if not options.no_folds:
-        judge(tasks)
+        judge("trained", tasks, lambda others: train(others, start))
     if options.output:
-        data = lzma.compress(train(tasks).serialise(), preset=9)
+        data = lzma.compress(train(tasks, start).serialise(), preset=9)
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_bytes(data)
         print(f"{options.output}: {len(data) / 1e3:.0f} kB")
@@ -60,6 +64,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("workspaces", type=Path, nargs="+")
     parser.add_argument("--target", default="llvm", help="kind of target of which the trials are taken")
     parser.add_argument("--output", type=Path, metavar="FILE.ubj.xz")
+    parser.add_argument("--start", type=Path, metavar="FILE.ubj.xz", help="the prior to train on top of")
     parser.add_argument("--no-folds", action="store_true", help="do not judge it first")
     return parser.parse_args()
 
@@ -97,22 +102,24 @@ def as_task(name: str, trials: dict[str, tuple[Array, float]]) -> TaskTrials:
     return TaskTrials(name, usable, np.array(throughput))
 
 
-def train(tasks: Sequence[TaskTrials]) -> CostModel:
+def train(tasks: Sequence[TaskTrials], start: CostModel | None) -> CostModel:
     rows = [row for task in tasks for row in task.rows]
-    return CostModel.train(rows, np.concatenate([task.throughput for task in tasks]))
+    return CostModel.train(rows, np.concatenate([task.throughput for task in tasks]), start)
 
 
-def judge(tasks: Sequence[TaskTrials]) -> None:
+def judge(name: str, tasks: Sequence[TaskTrials], model_of: Callable[[Sequence[TaskTrials]], CostModel]) -> None:
+    """Print how well models of the tasks of other folds rank those of each fold."""
     ranks, firsts, chances = [], [], []
     for fold in range(FOLDS):
-        model = train([task for index, task in enumerate(tasks) if index % FOLDS != fold])
+        model = model_of([task for index, task in enumerate(tasks) if index % FOLDS != fold])
         for task in tasks[fold::FOLDS]:
             scores = model.score(task.rows)
             ranks.append(spearmanr(scores, task.throughput).statistic)
             firsts.append(task.throughput[np.argsort(-scores)[:FIRST]].max())
             draws = np.random.default_rng(0).permuted(np.tile(task.throughput, (100, 1)), axis=1)[:, :FIRST]
             chances.append(draws.max(axis=1).mean())
-    print(f"rank {np.median(ranks):.2f}   best of {FIRST} {np.mean(firsts):.2f}   chance {np.mean(chances):.2f}")
+    best = f"best of {FIRST} {np.mean(firsts):.2f}   chance {np.mean(chances):.2f}"
+    print(f"{name}: rank {np.nanmedian(ranks):.2f}   {best}")
 
 
 if __name__ == "__main__":
