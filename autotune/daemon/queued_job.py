@@ -261,6 +261,7 @@ def _task_view(job: QueuedJob, index: int) -> TaskView:
         running_best=job.trials.running_best(index),
         exhausted=index in job.exhausted or not task.tunable,
         set_aside=bool(job.progress.task(index).set_aside),
+        gflop=task.gflop,
     )
 
 

@@ -173,7 +173,7 @@ class PlannedJob:
         """Return a task, its expected gain and whether it is open."""
         view, known = self.view.tasks[task], self._gains.get(task)
         if known is None or known[0] is not view:
-            gain = expected_gain(view, self.view.trials_per_round)
+            gain = expected_gain(view, self.view.trials_per_round, self.view.fastest)
             known = self._gains[task] = (view, gain, is_open(self.view, view))
         return known
 

@@ -38,6 +38,7 @@ class TaskView:
         running_best: The best time in microseconds after each trial of the log; infinity before the first success.
         exhausted: The search has no new candidates.
         set_aside: Stages of the task failed too often; nothing more of it runs.
+        gflop: Its floating-point work, in 1e9 operations; 0 if that is not known.
     """
 
     key: str
@@ -46,6 +47,7 @@ class TaskView:
     running_best: tuple[float, ...] = ()
     exhausted: bool = False
     set_aside: bool = False
+    gflop: float = 0.0
 
     def best_before(self, trials: int) -> float:
         """Return the best time in microseconds as it was `trials` trials ago; infinity where there was none."""
@@ -56,6 +58,11 @@ class TaskView:
     def best(self) -> float:
         """The best time in microseconds; infinity where there is none."""
         return self.best_before(0)
+
+    @property
+    def speed(self) -> float:
+        """The work over the best time, in 1e9 operations a microsecond; 0 where either is not known."""
+        return self.gflop / self.best if self.best > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,11 @@ class JobView:
     def trials_done(self) -> int:
         """Trials used of the budget."""
         return sum(task.trials for task in self.tasks)
+
+    @cached_property
+    def fastest(self) -> float:
+        """The highest speed of a task."""
+        return max((task.speed for task in self.tasks), default=0.0)
 
     @cached_property
     def live_stages(self) -> tuple[StageView, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -43,6 +44,15 @@ class TestExpectedGain:
 
     def test_a_slow_task_beats_a_fast_one(self) -> None:
         assert expected_gain(task(900, 900), 1) > expected_gain(task(9, 9), 1)
+
+    def test_of_two_alike_the_one_that_computes_slower_promises_more(self) -> None:
+        quick, slow = (replace(task(80, 60), gflop=gflop) for gflop in (6.0, 0.6))
+        fastest = job(quick, slow).fastest
+        assert expected_gain(slow, 1, fastest) > expected_gain(quick, 1, fastest) > 0
+
+    def test_tasks_of_unknown_work_are_not_judged_by_speed(self) -> None:
+        plain = task(80, 60)
+        assert expected_gain(plain, 1, job(plain).fastest) == expected_gain(plain, 1)
 
     def test_failures_before_the_first_success_count_as_no_improvement(self) -> None:
         assert expected_gain(task(INF, 50), 1) == pytest.approx(50 / 2 / 2)
