@@ -7,10 +7,13 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from autotune.config import load_config
+from autotune.machine.leases import lease
 from autotune.processes.channel import MessageReader
 from autotune.processes.messages import RunStage, StageReport, receive
 from autotune.storage.paths import Workspace
@@ -117,6 +120,19 @@ def test_a_worker_is_replaced_after_its_stages_finishes_what_it_has_and_goes(mak
     assert worker(fleet) == second
     fleet.run("llvm", request(5, LIMIT_S))
     assert gone(second)
+
+
+def test_the_seconds_of_a_stage_begin_when_its_leases_are_held(workspace: Workspace, make_fleet: MakeFleet) -> None:
+    fleet, stage = make_fleet(0), request(1, LIMIT_S)
+    fleet.run("simulated", stage)
+    reports(fleet, 1)  # the worker is ready
+    with lease(load_config(workspace.config).machine.lock_folder, ["cpu-0"], 0.0):
+        fleet.run("simulated", replace(stage, id=2, kind="measure", resources=("cpu-0",)))
+        time.sleep(1.0)
+        held_until = time.monotonic()
+    (found,) = reports(fleet, 1)
+    assert found.outcome == "failed"
+    assert found.seconds <= time.monotonic() - held_until
 
 
 def test_the_processes_of_a_stage_are_killed_while_its_number_is_still_its_own(
