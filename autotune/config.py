@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 from autotune import schema
 from autotune.device_settings import BoardSettings, DeviceSettings
-from autotune.errors import InvalidData, UnknownKey, WrongValue, disk_problem
+from autotune.errors import ConfigError, InvalidData, UnknownKey, WrongValue, disk_problem
 from autotune.settings import (
     TARGET_KINDS,
     BuildSettings,
@@ -95,6 +95,8 @@ def load_config(path: Path) -> Config:
         DiskProblem: The file cannot be read.
     """
     try:
+        if path.is_fifo():  # reading it would block
+            raise ConfigError(f"{path} is a pipe; settings are in a file")
         data = path.read_bytes()
     except FileNotFoundError:
         return Config()

@@ -153,6 +153,12 @@ def test_bytes_that_are_not_text_are_refused_with_their_line(path: Path) -> None
         load_config(path)
 
 
+def test_a_pipe_is_refused_and_keeps_nobody_waiting(path: Path) -> None:
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="autotune.toml is a pipe"):
+        load_config(path)
+
+
 def test_a_file_that_cannot_be_read_is_a_disk_problem(path: Path) -> None:
     path.mkdir()
     with pytest.raises(DiskProblem, match="cannot read autotune.toml"):

@@ -310,6 +310,8 @@ def _raise(error: OSError) -> None:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
+        if path.is_fifo():  # reading it would block, and a daemon with it
+            raise DamagedFile(f"{path} is damaged: it is a pipe")
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise

@@ -213,6 +213,11 @@ class TestJson:
         with pytest.raises(DamagedFile, match="is a folder"):
             read_json(tmp_path, "job", 1)
 
+    def test_a_pipe_in_its_place_is_damage_and_keeps_nobody_waiting(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "f.json")
+        with pytest.raises(DamagedFile, match="it is a pipe"):
+            read_json(tmp_path / "f.json", "job", 1)
+
     def test_a_file_that_cannot_be_read_is_a_disk_problem(self, tmp_path: Path) -> None:
         (tmp_path / "loop").symlink_to("loop")
         with pytest.raises(DiskProblem, match="cannot read"):
