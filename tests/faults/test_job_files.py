@@ -61,6 +61,11 @@ def spec_to_folder(job: JobPaths) -> None:
     job.spec.mkdir()
 
 
+def spec_to_pipe(job: JobPaths) -> None:
+    job.spec.unlink()
+    os.mkfifo(job.spec)
+
+
 def spec_to_nonsense(job: JobPaths) -> None:
     job.spec.write_bytes(b"\0" * 100)
 
@@ -69,7 +74,7 @@ def spec_of_another(job: JobPaths) -> None:
     job.spec.write_text(json.dumps({**json.loads(job.spec.read_text()), "id": 77}))
 
 
-@pytest.mark.parametrize("spoil", [spec_to_folder, spec_to_nonsense, spec_of_another])
+@pytest.mark.parametrize("spoil", [spec_to_folder, spec_to_pipe, spec_to_nonsense, spec_of_another])
 def test_a_spec_that_is_spoilt_while_its_job_runs(scene: Scene, spoil) -> None:
     job, _ = scene.jobs(2)
     saved = job.spec.read_bytes()
