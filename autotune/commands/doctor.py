@@ -168,7 +168,7 @@ def _cpus(config: Config | None) -> Finding:
     machine = (config or Config()).machine
     kept = f", {machine.measure_cpus} of them for measurements only" if machine.measure_cpus else ""
     load = os.getloadavg()[0]
-    busy = f"; other programs keep {load:.1f} of them busy, which disturbs measurements" if load > 0.5 else ""
+    busy = f"; other programs want {load:.1f} CPUs, which disturbs measurements" if load > 0.5 else ""
     return Finding(not busy, False, f"{cpu_model()}, {len(lent_cpus(machine.cpu_slots))} CPU slots{kept}{busy}")
 
 
