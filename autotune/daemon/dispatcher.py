@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 
 from autotune.config import Config
 from autotune.daemon import capacity
@@ -20,7 +20,7 @@ from autotune.planning import policies
 from autotune.planning.budget import ended
 from autotune.planning.estimates import Estimates
 from autotune.planning.planner import Planner
-from autotune.planning.view import JobView, MachineResources, Plan, RunningView, Start
+from autotune.planning.view import MachineResources, Plan, RunningView, Start
 from autotune.processes.messages import RunStage
 from autotune.reasons import Reason
 from autotune.storage.room import check_room
@@ -89,22 +89,21 @@ class Dispatcher:
         """
         choose = planner.plan if self._explained else planner.choose
         jobs, limit = self.queue.startable, self.hours.limit(now)
+        busy = {stage.id.job for stage in running}
         behind, count = (job for job in jobs if job.outdated), _TAKEN_IN_AT_ONCE
+        views = {view.id: view for job in jobs if (view := job.last_view()) and (not job.over or job.id in busy)}
+        starting = list[QueuedJob]()
         while True:
-            for job in islice(behind, count):
-                job.view()
+            for job in chain(starting, islice(behind, count)):
+                views[job.id] = job.view()
+                if job.over and job.id not in busy:
+                    del views[job.id]
             count *= 2
-            plan = choose(self._views(jobs, running), running, now, limit)
+            plan = choose(list(views.values()), running, now, limit)
             starting = [job for start in plan.starts if (job := self.queue.jobs[start.stage.id.job]).outdated]
             if not starting:
                 self.changes.unplanned = next(behind, None) is not None
                 return plan
-            for job in starting:
-                job.view()
-
-    def _views(self, jobs: list[QueuedJob], running: list[RunningView]) -> list[JobView]:
-        busy = {stage.id.job for stage in running}
-        return [view for job in jobs if (view := job.last_view()) and (not job.over or job.id in busy)]
 
     def _wait_for_nodes(self) -> None:
         """Start nothing, as a cluster without nodes can run nothing."""

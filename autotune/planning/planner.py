@@ -7,6 +7,8 @@ answers, and keeps between two plans what has not changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
+from operator import is_not
 
 from autotune.planning.board import Board
 from autotune.planning.estimates import Estimates
@@ -49,6 +51,7 @@ class Planner:
         self._board = Board(machine, policy, estimates)
         self._scheduler = Scheduler(self._board)
         self._policy = policy
+        self._last: tuple[JobView, ...] = ()
 
     @property
     def machine(self) -> MachineResources:
@@ -123,8 +126,7 @@ class Planner:
         current = {stage.id: stage for stage in running}
         for id in [id for id in board.running if id not in current]:
             board.stage_ended(id)
-        changed = [view for view in jobs if (job := board.jobs.get(view.id)) is None or job.view is not view]
-        for view in sorted(changed, key=lambda view: view.id):
+        for view in sorted(self._changed(jobs), key=lambda view: view.id):
             board.put_job(view)
         if len(board.jobs) > len(jobs):
             active = {view.id for view in jobs}
@@ -133,6 +135,13 @@ class Planner:
         for id, stage in current.items():
             if id not in board.running:
                 board.stage_started(stage)
+
+    def _changed(self, jobs: Sequence[JobView]) -> list[JobView]:
+        """Return the views that the board does not have. Most of thousands stand where they stood in the last plan."""
+        last, self._last = self._last, tuple(jobs)
+        moved: Iterable[JobView] = compress(jobs, map(is_not, jobs, last)) if len(jobs) == len(last) else jobs
+        known = self._board.jobs
+        return [view for view in moved if (job := known.get(view.id)) is None or job.view is not view]
 
     def _waits(self) -> dict[int, Reason]:
         """Return for every job that runs nothing what it waits for."""
