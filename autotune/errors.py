@@ -23,7 +23,8 @@
         │   ├── StageTimeout           it ran past its time limit and was killed
         │   └── WrongResult            a kernel computes something other than its task
         ├── MachineProblem        1    this machine, as it is set up now, cannot do the work
-        │   └── BoardProblem           a board that is measured on over RPC does not work now
+        │   ├── BoardProblem           a board that is measured on over RPC does not work now
+        │   └── ProcessRefused         the system starts no more processes
         ├── VerificationError     1    a compiled model computes something other than the original
         ├── UnsupportedVersion    1    a library has a version that was never tested
         ├── DaemonRunning         75   another daemon serves this workspace (EX_TEMPFAIL: try again later)
@@ -55,6 +56,7 @@ __all__ = [
     "MissingKey",
     "ModelError",
     "NewerFormat",
+    "ProcessRefused",
     "StageTimeout",
     "StorageError",
     "TimedOut",
@@ -206,6 +208,10 @@ class MachineProblem(AutotuneError):
 
 class BoardProblem(MachineProblem):
     """A board, or its tracker, does not work now: no stage and no candidate is to blame. The board is set aside."""
+
+
+class ProcessRefused(MachineProblem):
+    """The system starts no more processes."""
 
 
 class VerificationError(AutotuneError):

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from autotune.errors import WorkerError, WrongResult
+from autotune.errors import ProcessRefused, WorkerError, WrongResult
 from autotune.processes.channel import MessageReader, encode, write_all
 from autotune.processes.interrupts import signal_name
 from autotune.processes.memory import Memory
@@ -31,6 +31,7 @@ from autotune.processes.start import fork, refused
 T = TypeVar("T")
 ResultKind = Literal["ok", "error", "crash", "timeout", "memory", "wrong"]
 
+_REFUSED = "refused"  # a child's message in place of a result
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl
 _EXIT_WAIT_S = 5.0  # for a child that closed its pipe to exit
 _STDERR_BYTES_KEPT = 4096
@@ -79,7 +80,11 @@ class _Child:
     _stderr_closed: bool = False
 
     def next_result(self, limit_s: float) -> ItemResult:
-        """Wait for the next result; a child that sends none in time, or died, is the result."""
+        """Wait for the next result; a child that sends none in time, or died, is the result.
+
+        Raises:
+            ProcessRefused: An item needed another process, and there was none to be had.
+        """
         deadline = time.monotonic() + limit_s
         sources = [self.results.descriptor, *([] if self.pidfd is None else [self.pidfd])]
         while not self._received:
@@ -95,7 +100,12 @@ class _Child:
             # A process that the child left behind may keep the stream open: its end is not the only sign of death.
             if self.results.ended or (self.pidfd in ready and self.results.descriptor not in ready):
                 break
-        return ItemResult(**self._received.popleft()) if self._received else ItemResult("crash", reason=self._death())
+        if not self._received:
+            return ItemResult("crash", reason=self._death())
+        message = self._received.popleft()
+        if message["kind"] == _REFUSED:
+            raise ProcessRefused(message["reason"])
+        return ItemResult(**message)
 
     def _read_stderr(self) -> None:
         """Take in standard error, or the child would block when the pipe is full. Its end is kept."""
@@ -170,7 +180,7 @@ def isolated(
 
     Raises:
         WorkerError: `prepare` failed, which is no item's fault.
-        MachineProblem: The system starts no more processes.
+        ProcessRefused: The system starts no more processes, which is no item's fault either.
     """
     done = 0
     while done < len(items):
@@ -255,12 +265,14 @@ def _result(function: Callable[[T], Any], item: T) -> bytes:
         return _encode("ok", function(item))
     except WrongResult as error:
         return _encode("wrong", reason=str(error))
+    except ProcessRefused as error:
+        return _encode(_REFUSED, reason=str(error))
     except BaseException as error:  # also where the value is not JSON
         out_of_memory = isinstance(error, MemoryError) or any(word in str(error) for word in _OUT_OF_MEMORY_WORDS)
         return _encode("memory" if out_of_memory else "error", reason=_last_line(error))
 
 
-def _encode(kind: ResultKind, value: Any = None, reason: str = "") -> bytes:
+def _encode(kind: str, value: Any = None, reason: str = "") -> bytes:
     return encode({"kind": kind, "value": value, "reason": reason})
 
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 import errno
 import os
 
-from autotune.errors import MachineProblem
+from autotune.errors import ProcessRefused
 
 _ADVICE = {
     errno.EMFILE: "raise the open file limit (ulimit -n)",
     errno.ENFILE: "end programs that keep many files open",
     errno.ENOMEM: "end programs that need much memory",
 }
+_REFUSALS = (errno.EAGAIN, *_ADVICE)
 
 
 def fork() -> int:
     """Fork this process, as `os.fork` does.
 
     Raises:
-        MachineProblem: The system refuses.
+        ProcessRefused: The system refuses.
     """
     try:
         return os.fork()
@@ -26,8 +27,13 @@ def fork() -> int:
         raise refused(error) from error
 
 
-def refused(error: OSError) -> MachineProblem:
+def is_refusal(error: OSError) -> bool:
+    """Return whether the system had no process, no memory or no file left, so that it is not the program's fault."""
+    return error.errno in _REFUSALS
+
+
+def refused(error: OSError) -> ProcessRefused:
     """Return the error to raise where no process, or no pipe to it, can be had."""
     advice = _ADVICE.get(error.errno or 0, "end some, or raise their limit (ulimit -u)")
     reason = error.strerror or str(error)
-    return MachineProblem(f"this machine starts no more processes ({reason[:1].lower()}{reason[1:]}); {advice}")
+    return ProcessRefused(f"this machine starts no more processes ({reason[:1].lower()}{reason[1:]}); {advice}")

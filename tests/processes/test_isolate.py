@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import json
 import os
@@ -16,8 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
-from autotune.errors import WorkerError
+from autotune.errors import ProcessRefused, WorkerError
 from autotune.processes.isolate import ItemResult, isolated
+from autotune.processes.start import refused
 
 LIMIT_S = 20.0
 
@@ -197,6 +199,17 @@ class TestWhatItemsLeaveBehind:
         assert alive(pid)
         runs.close()  # type: ignore[attr-defined]
         assert not alive(pid)
+
+
+class TestRefusal:
+    def test_an_item_that_gets_no_process_is_not_to_blame(self) -> None:
+        def refuse() -> None:
+            raise refused(BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
+
+        results = isolated([str, refuse], lambda: lambda item: item(), limit_s=LIMIT_S)
+        assert next(results)[1].kind == "ok"
+        with pytest.raises(ProcessRefused, match="starts no more processes"):
+            next(results)
 
 
 class TestPreparing:

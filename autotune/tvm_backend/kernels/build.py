@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import WorkerError
+from autotune.processes.start import is_refusal, refused
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile
 from autotune.tvm_backend.linker import architecture, cross_linkers, linker_for
@@ -88,12 +89,15 @@ def link_shared(output: str, objects: Sequence[str] | str, *_: Any, triple: str 
 
     Raises:
         WorkerError: There is no linker, or it failed.
+        ProcessRefused: The system starts no more processes.
     """
     files = [objects] if isinstance(objects, str) else list(objects)
     command = [*_linker(triple), "-shared", "-o", output, *files]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
+        if is_refusal(error):
+            raise refused(error) from error
         raise WorkerError(f"cannot run the linker {command[0]}: {error.strerror}") from error
     if done.returncode:
         raise WorkerError(f"{command[0]} failed: {done.stderr.strip()[-500:]}")
