@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -74,14 +74,37 @@ def submit(workspace: Workspace, config: Config, submission: Submission, progres
         BadInput: The file, the target, an input, a number, the strategy or the name is wrong.
         DiskProblem: The workspace cannot be written to.
     """
+    (spec,) = submit_each(workspace, config, [submission], progress)
+    return spec
+
+
+def submit_each(
+    workspace: Workspace, config: Config, submissions: Sequence[Submission], progress: oneshot.TellProgress
+) -> list[JobSpec]:
+    """Publish a job for each of several submissions, once all of them are known to be right. See `submit`."""
     check_platform()
+    for submission in submissions:
+        _check(workspace, config, submission)
+    with ExitStack() as stack:
+        read = []
+        for submission in submissions:
+            incoming = stack.enter_context(_incoming(workspace))
+            read.append((submission, read_model(submission, config, incoming.folder, progress), incoming))
+        return [_publish(workspace, config, *each) for each in read]
+
+
+def _check(workspace: Workspace, config: Config, submission: Submission) -> None:
+    """Check what can be checked before the model is read, which takes a while."""
     check_numbers(submission)
-    if submission.name:  # checked before the model is read, which takes a while
+    if submission.name:
         check_name(workspace, submission.name)
     strategy_and_sampler(submission, config)
-    with _incoming(workspace) as incoming:
-        imported = read_model(submission, config, incoming.folder, progress)
-        return _publish(workspace, config, submission, imported, incoming)
+    if submission.stop_at_ms is None:
+        return
+    if config.cluster.engine:
+        raise BadInput("--stop-at times the whole model on this machine; leave [cluster] engine empty for it")
+    if submission.target in config.boards:
+        raise BadInput("--stop-at times the whole model on this machine, and not on boards; leave it out")
 
 
 def publish(workspace: Workspace, config: Config, submission: Submission, imported: ImportAnswer) -> JobSpec:
@@ -157,11 +180,6 @@ def _spec(
 ) -> JobSpec:
     key = log_key(workspace, imported) + (f"{PRIVATE}{submission.private}" if submission.private else "")
     logs = [workspace.tuning_log(key, task.hash).records for task in imported.tasks]
-    if config.cluster.engine and submission.stop_at_ms is not None:
-        raise BadInput("--stop-at times the whole model on this machine; leave [cluster] engine empty for it")
-    board = submission.target if submission.target in config.boards else ""
-    if board and submission.stop_at_ms is not None:
-        raise BadInput("--stop-at times the whole model on this machine, and not on boards; leave it out")
     known = tuple(len(TuningLog(log).entries()) for log in logs)
     trials, automatic = trials_of(submission.trials, config.job.trials, imported.tasks, known, submission.fresh)
     strategy, sampler = strategy_and_sampler(submission, config)
@@ -195,7 +213,7 @@ def _spec(
         automatic=automatic,
         stop_at_ms=submission.stop_at_ms,
         on_end=submission.on_end,
-        board=board,
+        board=submission.target if submission.target in config.boards else "",
     )
 
 
@@ -215,7 +233,7 @@ def _write(workspace: Workspace, incoming: JobPaths, spec: JobSpec) -> None:
 def command(
     context: typer.Context,
     model: options.Model,
-    target: options.Target = "llvm",
+    target: options.Targets = None,
     name: options.Name = "",
     trials: options.Trials = "",
     trials_per_round: options.TrialsPerRound = 0,
@@ -244,15 +262,30 @@ def command(
     due = parse_moment("--deadline", deadline, time.time()) if deadline else None
     search = (priority, seed, fresh, due, strategy, sampler, winograd, precision)
     budget, ends = parse_trials(trials), (parse_duration(within), parse_latency(stop_at), on_end)
-    request = Submission(model, target, name, budget, trials_per_round, inputs, *search, dims, values, "", *ends)
+    targets = _targets(target or ["llvm"], name)
+    requests = [
+        Submission(model, target, name, budget, trials_per_round, inputs, *search, dims, values, "", *ends)
+        for target in targets
+    ]
+    with steps(quiet) as step:
+        if dry_run:
+            found = [preview(request, config, step) for request in requests]
+        else:
+            specs = submit_each(workspace, config, requests, step)
     if dry_run:
-        with steps(quiet) as step:
-            found = preview(request, config, step)
-        _tell_tasks(found, as_json)
+        for each in found:
+            _tell_tasks(each, as_json)
     else:
-        with steps(quiet) as step:
-            spec = submit(workspace, config, request, step)
-        _tell_job(spec, quiet, as_json)
+        for spec in specs:
+            _tell_job(spec, quiet, as_json)
+
+
+def _targets(given: Sequence[str], name: str) -> Sequence[str]:
+    if twice := [target for target in given if given.count(target) > 1]:
+        raise BadInput(f"--target {twice[0]} is given twice; give each target once")
+    if name and len(given) > 1:
+        raise BadInput("--name is for one job, and each --target is one; leave --name out, or submit one by one")
+    return given
 
 
 def _tell_tasks(found: ImportAnswer, as_json: bool) -> None:

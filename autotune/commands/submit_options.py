@@ -12,8 +12,14 @@ from autotune.storage.formats import Precision
 Model = Annotated[
     Path, typer.Argument(help="An ONNX file, a file that torch.export.save wrote, or a TensorFlow Lite model.")
 ]
-Target = Annotated[
-    str, typer.Option(help="llvm (this CPU), cuda, simulated, the NAME of a section [devices.NAME], or JSON.")
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        metavar="TARGET",
+        help="llvm (this CPU, the default), cuda, simulated, the NAME of a section [devices.NAME], or JSON. Several"
+        " targets are a job each.",
+    ),
 ]
 Name = Annotated[str, typer.Option(help="Name of the job; by default the name of the file.")]
 Trials = Annotated[
