@@ -33,12 +33,15 @@ class ClusterRunner(StageRunner):
     started, again and again.
 
     Raises:
-        ConfigError: Ray is not installed, or a simulated device answers from a file that is not sent to nodes.
+        ConfigError: Ray or its client is not installed, or a simulated device answers from a file that is not sent to
+            nodes.
     """
 
     def __init__(self, workspace: Workspace, config: Config) -> None:
         if importlib.util.find_spec("ray") is None:
             raise ConfigError("[cluster] engine = \"ray\" needs Ray; run: pip install 'autotune[ray]'")
+        if config.cluster.address.startswith("ray://") and importlib.util.find_spec("grpc") is None:
+            raise ConfigError("[cluster] address \"ray://...\" needs Ray's client; run: pip install 'ray[client]'")
         for name, device in config.devices.items():
             if device.trials and not (workspace.root / device.trials).resolve().is_relative_to(
                 workspace.root.resolve()

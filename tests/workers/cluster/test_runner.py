@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import resource
 import select
@@ -39,6 +40,18 @@ def test_ray_must_be_installed(workspace: Workspace, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'autotune\[ray\]'"):
+        ClusterRunner(workspace, load_config(workspace.config))
+
+
+def test_addresses_of_rays_client_need_the_client(
+    workspace: Workspace, ray: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray("")
+    with workspace.config.open("a") as file:
+        file.write('[cluster]\nengine = "ray"\naddress = "ray://127.0.0.1:10001"\n')
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "grpc" else find(name))
+    with pytest.raises(ConfigError, match=r"ray://.* pip install 'ray\[client\]'"):
         ClusterRunner(workspace, load_config(workspace.config))
 
 
