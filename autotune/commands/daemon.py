@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from autotune.commands.terminal import Json, say, show, tell, workspace_of
+from autotune.commands.troubles import troubles
 from autotune.config import Config, load_config
 from autotune.errors import BadInput
 
@@ -106,7 +107,7 @@ def status(context: typer.Context, as_json: Json = False) -> None:
         return
     tell(render.daemon(info))
     show(render.resources(info)) if info.cpus else None
-    for line in render.absent_nodes(info):
+    for line in troubles(info):
         tell(line)
 
 

@@ -197,7 +197,10 @@ def daemon_json(daemon: DaemonInfo) -> dict[str, Any]:
         "busy": daemon.busy,
         "resources": [formats.to_json(item) for item in resources(daemon)],
         "waits": {job: sentence(reason) for job, reason in daemon.waits.items()},
-        "nodes": [{"name": it.name, "state": it.state, "detail": it.detail} for it in daemon.nodes],
+        "nodes": [
+            {"name": it.name, "state": it.state, "detail": it.detail, "slowness": dict(it.slowness)}
+            for it in daemon.nodes
+        ],
         "aside": [formats.to_json(item) for item in daemon.aside],
     }
 

@@ -10,6 +10,7 @@ from autotune.commands import job_status
 from autotune.commands.fitted import Fitted, short
 from autotune.commands.job_status import JobStatus
 from autotune.commands.report.references import title
+from autotune.commands.troubles import troubles
 from autotune.errors import one_line
 from autotune.reasons import sentence
 from autotune.storage.daemon_formats import DaemonInfo
@@ -116,8 +117,7 @@ def queue(
     if daemon is None or not (daemon.cpus or daemon.nodes):
         return table
     busy = [Text(f"the machine is busy: in a measurement {one_line(daemon.busy)}")] if daemon.busy else []
-    absent = [*absent_nodes(daemon), *boards_aside(daemon)]
-    return Group(table, "", resources(daemon), *map(Text, absent), *busy)
+    return Group(table, "", resources(daemon), *map(Text, troubles(daemon)), *busy)
 
 
 def _queue(jobs: Sequence[JobStatus], longest: int, sparks: Mapping[int, str] | None) -> Table:
@@ -190,18 +190,6 @@ def daemon(info: DaemonInfo) -> str:
     stopping = ", stopping" if info.stopping else ""
     paused = f"; paused: {info.trouble}" if info.trouble else ""
     return f"pid {info.identity['pid']}, {info.policy}{hours}, running for {since}{stopping}{paused}"
-
-
-def absent_nodes(daemon: DaemonInfo) -> list[str]:
-    """Return a line for each node of the cluster that takes no stages, which says why."""
-    absent = (node for node in daemon.nodes if node.state != "serving")
-    return [one_line(f"node {node.name} is {node.state}{': ' + node.detail if node.detail else ''}") for node in absent]
-
-
-def boards_aside(daemon: DaemonInfo) -> list[str]:
-    """Return a line for each board that is set aside, which says why and until when."""
-    at = {it.device: time.strftime("%H:%M:%S", time.localtime(it.until)) for it in daemon.aside}
-    return [one_line(f"{it.device} is set aside until {at[it.device]}: {it.reason}") for it in daemon.aside]
 
 
 def resources(daemon: DaemonInfo) -> Fitted:

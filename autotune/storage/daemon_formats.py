@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -40,6 +41,7 @@ class ClusterNode:
         cpus: The numbers that its CPUs have for the daemon.
         measure_cpus: Those of them that are kept for measurements.
         devices: The names that its devices have for the daemon.
+        slowness: How many times as long stages take on it as on other nodes, by their kind, where that is much.
     """
 
     name: str
@@ -48,6 +50,7 @@ class ClusterNode:
     cpus: tuple[int, ...] = ()
     measure_cpus: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
+    slowness: Mapping[Kind, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from autotune.commands.job_status import (
     snapshot,
     to_json,
 )
+from autotune.commands.troubles import troubles
 from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.daemon_formats import ClusterNode, DaemonInfo, DeviceAside, RunningStage
@@ -246,7 +247,7 @@ class TestResources:
 
     def test_of_a_board_that_is_set_aside_it_says_why_and_until_when(self) -> None:
         info = DaemonInfo({"pid": 7}, 1.0, "interleave", aside=(DeviceAside("rpc-phone:1", "it hangs", 86_400.0),))
-        (line,) = render.boards_aside(info)
+        (line,) = troubles(info)
         assert line.startswith("rpc-phone:1 is set aside until ") and line.endswith(":00: it hangs")
 
     def test_of_a_cluster_it_says_what_each_node_does_and_why_others_do_not_serve(self) -> None:
@@ -254,21 +255,25 @@ class TestResources:
             ClusterNode("n1", "serving", "", (10_000, 10_003), (), ("simulated:n1/gpu0", "cpu-EPYC-2:n1")),
             ClusterNode("n2", "refused", "it has apache-tvm 0.26 in place of 0.27"),
             ClusterNode("n3", "lost"),
+            ClusterNode("n4", "serving", slowness={"build": 5, "measure": 12}),
         )
         stages = (RunningStage(1, 0, 0, "measure", (10_003,), 0.0, "simulated:n1/gpu0"),)
         info = DaemonInfo({"pid": 7}, 0.0, "predictive", running=stages, cpus=(10_000, 10_003), nodes=nodes)
         found = [(item.node, item.resource, item.job) for item in resources(info)]
         assert found == [("n1", "cpu 0", None), ("n1", "cpu 3", 1), ("n1", "simulated:n1/gpu0", 1)]
-        assert render.absent_nodes(info) == [
+        assert troubles(info) == [
             "node n2 is refused: it has apache-tvm 0.26 in place of 0.27",
             "node n3 is lost",
+            "node n4 is slow: compared with other nodes, build takes 5 times as long, measure takes 12 times as long",
         ]
         told = daemon_json(info)["nodes"]
         assert [(node["name"], node["state"]) for node in told] == [
             ("n1", "serving"),
             ("n2", "refused"),
             ("n3", "lost"),
+            ("n4", "serving"),
         ]
+        assert told[3]["slowness"] == {"build": 5, "measure": 12}
         assert "n1 cpu 3" in _printed(render.resources(info))
         assert formats.from_json(DaemonInfo, formats.to_json(info)) == info
 

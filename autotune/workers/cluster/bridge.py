@@ -34,6 +34,7 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.workers.cluster.host import Found, Order
 from autotune.workers.cluster.link import Ended, Event, HostOptions, Joined, Link, News, RayNode, Refused, Waiting
 from autotune.workers.cluster.merging import merge, merge_trials
+from autotune.workers.cluster.pace import Pace, Timed
 from autotune.workers.cluster.parcel import Parcel, StageFiles
 from autotune.workers.cluster.placement import Place, job_device
 from autotune.workers.cluster.sending import LogReader, NodeCopy
@@ -91,6 +92,7 @@ class Bridge:
     _events: queue.SimpleQueue[Event | list[RayNode]] = field(default_factory=queue.SimpleQueue)
     _logs: LogReader = field(default_factory=LogReader)
     _late: dict[tuple[Link, int], StageFiles] = field(default_factory=dict)
+    _pace: Pace = field(default_factory=Pace)
     _listed_at: float = 0.0
     _numbers: int = 0
     _shown: tuple[ClusterNode, ...] = ()
@@ -207,7 +209,7 @@ class Bridge:
 
     def _shown_as(self, place: Place, found: RayNode) -> ClusterNode:
         """Return what the daemon is told of a node with a host. On one that drains only the running stages go on."""
-        serving = place.serving(self._config)
+        serving = replace(place.serving(self._config), slowness=self._pace.slowness(place.name))
         return replace(serving, state="draining", detail="Ray takes it away") if found.draining else serving
 
     def _new_node(self, found: RayNode) -> _Node:
@@ -225,6 +227,7 @@ class Bridge:
         if node.shown.state == "lost":
             return
         _LOG.warning("node %s is lost: %s", node.shown.name, reason)
+        self._pace.forget(node.shown.name)
         node.shown = ClusterNode(node.shown.name, "lost", reason)
         node.place, node.retry_at = None, time.monotonic() + _RETRY_LOST_S
         self._publish()  # before the reports, or the daemon would send the stages to this node again
@@ -260,9 +263,15 @@ class Bridge:
     def _end(self, id: int, report: StageReport) -> None:
         stage = self._stages.pop(id)
         if report.outcome == "done":
+            self._time(stage.node, stage.request, report.seconds)
             more = {"node": stage.node.shown.name, "sent": stage.sent, "received": stage.received}
             report = replace(report, summary={**report.summary, **more})
         self._report(report)
+
+    def _time(self, node: _Node, request: RunStage, seconds: float) -> None:
+        self._pace.took(node.shown.name, Timed(request.kind, request.job, request.task), seconds)
+        if (slowness := self._pace.slowness(node.shown.name)) != node.shown.slowness:
+            node.shown = replace(node.shown, slowness=slowness)
 
     def _report(self, report: StageReport) -> None:
         send(self.reports, report)
