@@ -35,7 +35,7 @@ from autotune.workers.cluster.runner import ClusterRunner
 from autotune.workers.pool import WorkerPool
 from autotune.workers.runner import StageRunner
 
-from ...rpc_lab import Lab
+from ...rpc_lab import Lab, free_port
 
 if importlib.util.find_spec("ray") is None:
     warnings.warn("RAY IS NOT INSTALLED: nothing tests the cluster; run: pip install 'autotune[ray]'", stacklevel=1)
@@ -56,7 +56,9 @@ class Nodes:
 
         utils.set_sigterm_handler = lambda handler: None  # it is for the main thread alone, and nodes come beside it
         os.environ["RAY_DISABLE_IMPORT_WARNING"] = "1"
-        head = {"num_cpus": 0, "include_dashboard": False}
+        head: dict[str, Any] = {"num_cpus": 0, "include_dashboard": False}
+        if importlib.util.find_spec("grpc") is not None:
+            self.client_port = head["ray_client_server_port"] = free_port()
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.nodes: dict[str, Any] = {}
         self.starter = ThreadPoolExecutor(1)  # Linux kills a node when the thread that started it ends
@@ -256,6 +258,42 @@ def test_a_node_that_hangs_is_lost_after_its_time_and_used_again_when_it_answers
     assert stopped and state(job).state == "done"
     found = hashes(workspace, 1)
     assert len(found) == len(set(found)) == 32
+
+
+def test_a_node_that_is_slow_is_named_with_what_it_is_slow_at(
+    nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths]
+) -> None:
+    nodes.only("n5")
+    nodes.add("slow", resources={"gpu1": 1})
+    on_ray(measure_s=0.2)
+    with workspace.config.open("a") as file:
+        file.write('[devices.gpu1]\nkind = "simulated"\nsearch_s = 0.05\nbuild_s = 0.05\nmeasure_s = 1.0\n')
+    make_job(1, "net", tasks=2, target=SIMULATED, trials=1600)
+    told: dict[str, Any] = {}
+
+    def look() -> None:
+        wait_for(lambda: any(node.slowness for node in nodes_shown(workspace)))
+        told.update({node.name: dict(node.slowness) for node in nodes_shown(workspace)})
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = meanwhile(look)
+    assert serve(workspace) == 130
+    thread.join()
+    assert told["n5"] == {} and told["slow"].keys() == {"measure"}
+
+
+def test_a_cluster_can_be_reached_through_its_client_server(
+    nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths]
+) -> None:
+    pytest.importorskip("grpc", reason="ray:// needs grpcio: pip install 'autotune[ray]'")
+    nodes.only("n5")
+    on_ray()
+    text = workspace.config.read_text()
+    workspace.config.write_text(text.replace(nodes.address, f"ray://127.0.0.1:{nodes.client_port}"))
+    job = make_job(1, "net", tasks=1, target=SIMULATED, trials=16)
+    assert serve(workspace) == 0
+    assert state(job).state == "done" and len(set(hashes(workspace, 1))) == 16
+    assert {event.summary["node"] for event in read(job.journal) if isinstance(event, StageDone)} == {"n5"}
 
 
 def test_a_node_that_is_drained_ends_its_stages_and_gets_no_more(
