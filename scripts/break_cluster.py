@@ -2,9 +2,9 @@
 
 python scripts/break_cluster.py kills [--kills 10] [--seed 0]   real models on two nodes, killed at random times
 python scripts/break_cluster.py head                            the head is killed, and started again later
-python scripts/break_cluster.py freeze [--seconds 100]          the raylet of a node is stopped (SIGSTOP), and goes on
+python scripts/break_cluster.py freeze [--seconds 60] [--whole] the raylet of a node is stopped (SIGSTOP), and goes on
 unshare -n python scripts/break_cluster.py split [--seconds 60] the network of a node is cut, and comes back
-python scripts/break_cluster.py slow                            of two nodes, one is ten times as slow
+python scripts/break_cluster.py slow                            of two nodes, one measures five times as slowly
 
 All nodes are on this machine. `kills` tunes real models, each node on CPUs of its own, for some five minutes; the
 others use simulated devices and take one to three. Needs `pip install 'autotune[ray]'`. `split` needs to be root.
@@ -17,7 +17,6 @@ import json
 import os
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -38,6 +37,7 @@ from autotune.api.queue import submit
 from autotune.config import load_config
 from autotune.daemon.loop import Daemon
 from autotune.errors import TimedOut
+from autotune.storage.daemon_formats import ClusterNode
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.journal import StageDone, StageFailed
 from autotune.storage.paths import Workspace
@@ -171,8 +171,13 @@ class Trial:
         return True
 
     def state(self, node: str) -> str:
+        shown = self.shown(node)
+        return shown.state if shown else ""
+
+    def shown(self, node: str) -> ClusterNode | None:
+        """What the daemon says of a node."""
         daemon = running_daemon(self.workspace)
-        return next((it.state for it in daemon.nodes if it.name == node), "") if daemon else ""
+        return next((it for it in daemon.nodes if it.name == node), None) if daemon else None
 
     def done_on(self, node: str, since: float = 0.0) -> int:
         """How many stages have begun on a node since then, and were done."""
@@ -211,7 +216,7 @@ def make_workspace(root: Path, address: str, timeout_s: float, simulated: float 
     lines = ["[machine]", f'lock_dir = "{root / "locks"}"']
     if simulated:
         lines += ["simulated_cpus = 2"]
-        for name, times in (("gpu0", 1), ("gpu1", 10)):
+        for name, times in (("gpu0", 1), ("gpu1", 5)):
             lines += [f"[devices.{name}]", 'kind = "simulated"', f"measure_s = {times * simulated}"]
             lines += [f"{kind}_s = {simulated}" for kind in ("search", "build", "train")]
     lines += ["[cluster]", 'engine = "ray"', f'address = "{address}"', f"node_timeout_s = {timeout_s}"]
@@ -288,20 +293,27 @@ def head(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def freeze(options: argparse.Namespace) -> dict[str, Any]:
-    """The raylet of a node is stopped for a while. Its workers are not: what they finish must not count twice."""
-    with simulated(options.limit, 5.0, 2.0) as (here, trial):
+    """The raylet of a node is stopped for a while, or with it all that runs there. What ends late must not count twice.
+
+    If it is the raylet alone, the workers go on, and the daemon does not miss it.
+    """
+    with simulated(options.limit, 5.0, 1.0) as (here, trial):
         here.add("n1", cpus=2, gpu0=1)
         here.add("n2", cpus=2, gpu0=1)
 
         def breaks() -> None:
             trial.wait(lambda: trial.done_on("n1") >= 3)
-            raylet = here.raylet("n1")
-            raylet.send_signal(signal.SIGSTOP)
+            stopped = here.processes("n1") if options.whole else [here.raylet("n1")]
+            for process in stopped:
+                process.suspend()
             trial.note("stopped")
             _watch(trial, "n1", options.seconds)
-            with suppress(psutil.NoSuchProcess):
-                raylet.send_signal(signal.SIGCONT)
+            for process in stopped:
+                with suppress(psutil.NoSuchProcess):
+                    process.resume()
             trial.note("goes on", state=trial.state("n1"))
+            if trial.wait(lambda: trial.state("n1") == "serving"):
+                trial.note("serves again")
 
         return trial.play(breaks)
 
@@ -351,11 +363,20 @@ def _watch(trial: Trial, node: str, seconds: float) -> None:
 
 
 def slow(options: argparse.Namespace) -> dict[str, Any]:
-    """The device of one node takes ten times as long for a measurement as that of the other."""
+    """The device of one node takes five times as long for a measurement as that of the other."""
     with simulated(options.limit, 5.0, 0.5) as (here, trial):
         here.add("n1", cpus=2, gpu0=1)
         here.add("n2", cpus=2, gpu1=1)
-        return trial.play(lambda: None)
+
+        def slowness() -> dict[str, int]:
+            shown = trial.shown("n2")
+            return dict(shown.slowness) if shown else {}
+
+        def watches() -> None:
+            if trial.wait(lambda: bool(slowness())):
+                trial.note("daemon knows", node="n2", slowness=slowness())
+
+        return trial.play(watches)
 
 
 def main() -> None:
@@ -366,6 +387,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=96, help="of each model")
     parser.add_argument("--models", nargs="+", default=["tiny_cnn", "mlp", "squeezenet"])
     parser.add_argument("--seconds", type=float, default=60.0, help="how long something is broken")
+    parser.add_argument("--whole", action="store_true", help="stop all processes of the node, and not only its raylet")
     parser.add_argument("--limit", type=float, default=240.0, help="seconds after which the daemon stops")
     options = parser.parse_args()
     work = {"kills": kills, "head": head, "freeze": freeze, "split": split, "slow": slow}[options.what]
