@@ -3,7 +3,7 @@
 #
 #     scripts/board_in_qemu.sh FOLDER        then: python scripts/check_other_cpu.py FOLDER/python
 #
-# For Debian and Ubuntu on another CPU. It downloads 250 MB, installs nothing on the machine, and takes two minutes.
+# For Debian and Ubuntu on another CPU. It downloads 210 MB, takes a minute, and installs nothing on the machine.
 set -eu
 [ $# = 1 ] || { echo "usage: $0 FOLDER" >&2; exit 2; }
 mkdir -p "$1"
@@ -26,7 +26,6 @@ arm() {
 arm update
 minor=$(arm -s install python3-minimal | sed -n 's/^Inst python3\.\([0-9]*\)-minimal .*/\1/p')
 needed=$(arm -s install python3 libstdc++6 | sed -n 's/^Inst \([^ ]*\) .*/\1/p')
-# shellcheck disable=SC2086  # a word for each package
 (cd debs && apt-get -q download qemu-user-static && arm download $needed)
 for package in debs/*_arm64.deb; do dpkg -x "$package" root; done
 dpkg -x debs/qemu-user-static_*.deb .

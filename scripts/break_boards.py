@@ -63,6 +63,11 @@ class Lab:
         self._start(port, *command, "--tracker", self.tracker, "--key", _KEY)
         return port
 
+    def start_other(self, python: str) -> None:
+        """Start a server with the Python of another machine, which need not be able to start itself again."""
+        server = str(_SCRIPTS / "board_server.py")
+        self._start(free_port(), server, "--once", "--tracker", self.tracker, "--key", _KEY, python=python)
+
     def signal(self, port: int, number: signal.Signals) -> None:
         """Send a signal to a server, or to the tracker, and to all that it has started."""
         os.killpg(self.running[port].pid, number)
@@ -95,14 +100,12 @@ class Lab:
         found = psutil.net_connections("tcp")
         return any(it.status == psutil.CONN_ESTABLISHED and it.laddr and it.laddr.port == port for it in found)
 
-    def _start(self, port: int, *command: str) -> None:
+    def _start(self, port: int, *command: str, python: str = sys.executable) -> None:
         words = [*command, "--host", _HOST, "--port", str(port)]
         if "-m" in command:
             words += ["--port-end", str(port + 1)]
         with (self.folder / f"{port}.out").open("ab") as log:
-            self.running[port] = subprocess.Popen(
-                [sys.executable, *words], stdout=log, stderr=log, start_new_session=True
-            )
+            self.running[port] = subprocess.Popen([python, *words], stdout=log, stderr=log, start_new_session=True)
 
 
 @contextmanager

@@ -298,11 +298,12 @@ def freeze(options: argparse.Namespace) -> dict[str, Any]:
     If it is the raylet alone, the workers go on, and the daemon does not miss it.
     """
     with simulated(options.limit, 5.0, 1.0) as (here, trial):
-        here.add("n1", cpus=2, gpu0=1)
+        # It has an address of its own: Ray might connect the daemon to the cluster through any node with its address.
+        here.add("n1", ip="127.0.0.2", cpus=2, gpu0=1)
         here.add("n2", cpus=2, gpu0=1)
 
         def breaks() -> None:
-            trial.wait(lambda: trial.done_on("n1") >= 3)
+            trial.wait(lambda: min(trial.done_on("n1"), trial.done_on("n2")) >= 3)
             stopped = here.processes("n1") if options.whole else [here.raylet("n1")]
             for process in stopped:
                 process.suspend()
