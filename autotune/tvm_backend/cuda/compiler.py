@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
@@ -15,6 +17,8 @@ Tool = Literal["nvrtc", "nvcc"]
 
 _CHOICE = "TVM_CUDA_COMPILE_MODE"  # TVM's own variable: what the user sets there holds here
 _CALLBACK = "tvm_callback_cuda_compile"
+# TVM passes this to both compilers: powf of a negative base is NaN then, and tanhf is wrong by 5e-4.
+_FAST_MATH, _NO_FAST_MATH = b"--use_fast_math", "TVM_CUDA_NVCC_NO_FAST_MATH"
 _INSTALL = "run: pip install 'autotune[cuda]', or install a CUDA toolkit and put its nvcc into PATH"
 
 
@@ -61,7 +65,7 @@ def _nvrtc_problem() -> str:
 
 
 def compile_source(source: str, arch: str) -> bytes:
-    """Compile CUDA source as TVM generates it.
+    """Compile CUDA source as TVM generates it, without fast math.
 
     Args:
         arch: such as `sm_90`.
@@ -80,13 +84,33 @@ def compile_source(source: str, arch: str) -> bytes:
     suffix = arch.removeprefix("sm_")
     if compiler.tool == "nvrtc":
         options = [f"-I{folder}" for folder in places.include_folders()]
-        return bytes(nvcc.compile_cuda(source, "cubin", arch, options, compiler="nvrtc"))
+        with _exact_nvrtc():
+            return bytes(nvcc.compile_cuda(source, "cubin", arch, options, compiler="nvrtc"))
     one = ["-gencode", f"arch=compute_{suffix},code=sm_{suffix}"]
     return bytes(nvcc.compile_cuda(source, "cubin", one, compiler="nvcc"))
 
 
+@contextlib.contextmanager
+def _exact_nvrtc() -> Iterator[None]:
+    """Keep fast math from NVRTC: TVM's own variable does so for nvcc only."""
+    from cuda.bindings import nvrtc
+
+    compile_program = nvrtc.nvrtcCompileProgram
+
+    def exactly(program: Any, _: int, options: list[bytes]) -> Any:
+        kept = [option for option in options if option != _FAST_MATH]
+        return compile_program(program, len(kept), kept)
+
+    nvrtc.nvrtcCompileProgram = exactly
+    try:
+        yield
+    finally:
+        nvrtc.nvrtcCompileProgram = compile_program
+
+
 def _lead_tvm(compiler: Compiler) -> None:
     """TVM looks for headers beside the `nvcc` in PATH, which may be a script, and calls it by name."""
+    os.environ[_NO_FAST_MATH] = "1"
     root = places.headers_root()
     if root is not None:
         os.environ.setdefault("CUDA_PATH", str(root))
