@@ -2,7 +2,8 @@
 """What torch reaches on this GPU: products of matrices, and ResNets run eagerly, as a CUDA graph, and compiled.
 
     python scripts/gpu/ceilings.py products
-    python scripts/gpu/ceilings.py networks
+    python scripts/gpu/ceilings.py resnet18
+    python scripts/gpu/ceilings.py resnet50
 
 Times are medians of 20 timings by events, each around runs for 50 ms, after half a second of the same work.
 """
@@ -43,6 +44,7 @@ def _timed(run: Callable[[], Any], number: int) -> float:
 def captured(run: Callable[[], Any]) -> Callable[[], Any]:
     """The same launches as one CUDA graph."""
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
             run()
@@ -101,21 +103,25 @@ def products() -> None:
 
 
 @torch.inference_mode()
-def networks() -> None:
+def network(name: str, counts: tuple[int, ...], deep: bool) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    x = torch.randn(1, 3, 224, 224, device="cuda")
-    for name, model in (("ResNet-18", resnet((2, 2, 2, 2), False)), ("ResNet-50", resnet((3, 4, 6, 3), True))):
-        found = {"eager": milliseconds(lambda m=model: m(x))}  # type: ignore[misc]
-        found["graph"] = milliseconds(captured(lambda m=model: m(x)))  # type: ignore[misc]
-        try:
-            compiled = torch.compile(model, mode="max-autotune")
-            found["compile, with graphs"] = milliseconds(lambda c=compiled: c(x))  # type: ignore[misc]
-        except Exception as error:  # it needs a C compiler and Triton
-            print(f"{name}: torch.compile does not run here: {str(error).splitlines()[0]}")
-        print(f"{name}, batch 1, fp32 (TF32 off), ms: " + ", ".join(f"{key} {ms:.3f}" for key, ms in found.items()))
+    x, model = torch.randn(1, 3, 224, 224, device="cuda"), resnet(counts, deep)
+    found = {"eager": milliseconds(lambda: model(x)), "graph": milliseconds(captured(lambda: model(x)))}
+    try:
+        compiled = torch.compile(model, mode="max-autotune")
+        found["compile, with graphs"] = milliseconds(lambda: compiled(x))
+    except Exception as error:  # it needs a C compiler and Triton
+        print(f"{name}: torch.compile does not run here: {str(error).splitlines()[0]}")
+    print(f"{name}, batch 1, fp32 (TF32 off), ms: " + ", ".join(f"{key} {ms:.3f}" for key, ms in found.items()))
 
+
+MEASURES: dict[str, Callable[[], None]] = {
+    "products": products,
+    "resnet18": lambda: network("ResNet-18", (2, 2, 2, 2), False),
+    "resnet50": lambda: network("ResNet-50", (3, 4, 6, 3), True),
+}
 
 if __name__ == "__main__":
     print(torch.cuda.get_device_name(), "torch", torch.__version__)
-    {"products": products, "networks": networks}[sys.argv[1]]()
+    MEASURES[sys.argv[1]]()

@@ -3,20 +3,22 @@
 #
 #   scripts/gpu/pack.sh [FOLDER]        by default build/gpu
 #
-# It makes FOLDER/compiler (TVM's compiler library alone) and FOLDER/rest (everything else), each below 64 MiB, so that
-# each is one transfer; the repository itself is a third. PRESET=0 compresses in a minute to more than that: a rehearsal. pip asks the package index for
-# wheels of that Python, whatever the one here is. The machine brings torch, onnx, onnxruntime, NumPy, pytest and CUDA.
+# It makes FOLDER/compiler (TVM's compiler library alone) and FOLDER/rest (everything else). Each is one transfer together
+# with the repository, and both then take at most 64 MiB. PRESET=0 compresses in a minute to more than that: a rehearsal.
+# pip asks the package index for wheels of that Python, whatever the one here is. The machine brings torch, torchvision,
+# onnx, onnxruntime, NumPy, pytest and CUDA.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 folder=${1:-build/gpu}
 preset=${PRESET:-9e}
-limit=$((64 * 1024 * 1024))
+limit=$((64 * 1024 * 1024 - $(git ls-files -z | xargs -0 cat | wc -c)))  # what travels beside the repository
 python=${PYTHON:-python3}
 wheels=$folder/wheels site=$folder/site
 packages=(
     apache-tvm==0.27.0.post1 apache-tvm-ffi==0.1.14.post1 xgboost-cpu scipy typer==0.28.0 click rich markdown-it-py mdurl
     pygments shellingham annotated-doc filelock psutil msgspec tomli ml-dtypes cloudpickle typing-extensions nvidia-ml-py
+    onnx2torch  # with which torch runs ONNX models, to compare
 )
 
 mkdir -p "$wheels" "$folder/compiler" "$folder/rest"

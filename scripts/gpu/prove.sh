@@ -5,12 +5,14 @@
 #   scripts/gpu/prove.sh A        versions, clocks, and what torch reaches: products, ResNet-18 and 50
 #   scripts/gpu/prove.sh B        compilers, doctor, the GPU's tests; an MLP and ResNet-18 from submit to export; two jobs at once;
 #                                 ResNet-18 beside torch and ONNX Runtime, as far as they are installed
-#   scripts/gpu/prove.sh C        ResNet-50, a BERT layer, a 4096-cubed product; ResNet-18 in fp16; all of them beside the others
+#   scripts/gpu/prove.sh C        ResNet-50, a BERT layer, a 4096-cubed product; ResNet-18 in fp16; all of them beside the others;
+#                                 four jobs at once; a prior from all of these trials
 #   scripts/gpu/prove.sh tables   prints what is there for docs/guides/gpus.md, and says what was not run
 #
 # Each step leaves RESULTS/STEP.txt; a part that is called again goes on after the last finished step. A step ends after
-# at most PART_S seconds, less what its part has used, and daemons go on where they were killed.
-#   PARTS (build/gpu)  RESULTS (build/gpu/results)  SITE (/tmp/autotune-gpu)  PART_S (560)  TRIALS (400)
+# at most PART_S seconds, less what its part has used, and daemons go on where they were killed. KEEP names a file that
+# each part leaves its results and trials in: as PARTS/rest/kept.tar.gz, `unpack` brings them to the next machine.
+#   PARTS (build/gpu)  RESULTS (build/gpu/results)  SITE (/tmp/autotune-gpu)  PART_S (560)  TRIALS (400)  KEEP (none)
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -18,9 +20,9 @@ parts=${PARTS:-build/gpu} results=${RESULTS:-build/gpu/results} site=${SITE:-/tm
 deadline=$((SECONDS + ${PART_S:-560}))
 trials=${TRIALS:-400}
 python=${PYTHON:-python3}
-steps_A=(versions clocks products networks)
+steps_A=(versions clocks products torch_resnet18 torch_resnet50)
 steps_B=(compilers doctor tests mlp resnet18 pair bench_resnet18)
-steps_C=(resnet50 bert_layer product resnet18_fp16 bench)
+steps_C=(resnet50 bert_layer product resnet18_fp16 bench four prior)
 mkdir -p "$results/workspace"
 [ -d "$site/packages" ] && export PYTHONPATH="$site/packages${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
@@ -32,6 +34,7 @@ unpack() {
     if [ -f "$parts/compiler/libtvm_compiler.so.xz" ]; then
         xz --decompress --stdout "$parts/compiler/libtvm_compiler.so.xz" >"$site/packages/tvm/lib/libtvm_compiler.so"
     fi
+    [ -f "$parts/rest/kept.tar.gz" ] && tar --extract --gzip --directory "$results" --file "$parts/rest/kept.tar.gz"
     for name in tvm/lib/libtvm_compiler.so tvm/__init__.py; do
         [ -s "$site/packages/$name" ] || echo "still missing: $name (the other transfer)"
     done
@@ -45,7 +48,7 @@ step() {
     [ "$left" -gt 10 ] || { echo "== $name: no time left in this part; call it again"; unfinished=1; return; }
     echo "== $name"
     # The command may be a function, which `timeout` cannot call.
-    export -f autotune tune 2>/dev/null
+    export -f autotune submitted tune pair four bench prior
     if results=$results python=$python trials=$trials timeout --kill-after=10 "$left" bash -c '"$@"' step "$@" >"$results/$name.part" 2>&1; then
         mv "$results/$name.part" "$results/$name.txt"
         cat "$results/$name.txt"
@@ -56,24 +59,57 @@ step() {
     fi
 }
 
+# submitted NAME TRIALS [NETWORK PRECISION [OPTION...]]: the job, unless it is there; trials of before are found in the logs
+submitted() {
+    local name=$1 budget=$2 network=${3:-$1} precision=${4:-fp32} models=$results/models
+    autotune status "$name" >/dev/null 2>&1 && return
+    "$python" scripts/gpu/models.py "$network" --output "$models" &&
+        autotune submit "$models/$network.onnx" --name "$name" --target cuda --precision "$precision" \
+            --trials "$budget" --trials-per-round 16 "${@:5}"
+}
+
 # tune NAME TRIALS [NETWORK PRECISION]: from submit to a verified export; a job that is there goes on
 tune() {
-    local name=$1 budget=$2 network=${3:-$1} precision=${4:-fp32} models=$results/models
-    "$python" scripts/gpu/models.py "$network" --output "$models" || return
-    autotune status "$name" >/dev/null 2>&1 ||
-        autotune submit "$models/$network.onnx" --name "$name" --target cuda --precision "$precision" \
-            --trials "$budget" --trials-per-round 16 || return
+    submitted "$@" || return
     autotune daemon run --drain || return
-    autotune export "$name" --output "$results/$name" || return
+    autotune export "$1" --output "$results/$1" || return
     "$python" -c "import json, sys; r = json.load(open(sys.argv[1])); print(r['latency'], 'largest error', r['largest_relative_error'])" \
-        "$results/$name/report.json"
+        "$results/$1/report.json"
 }
 
 pair() {
-    tune_one() { autotune submit "$results/models/$1.onnx" --name "$1-again" --target cuda --trials 64 --fresh; }
-    export -f tune_one
-    step pair bash -c 'for name in mlp resnet18; do tune_one $name || exit; done
-        "$python" scripts/gpu/utilisation.py --file "$results/utilisation.csv" -- "$python" -m autotune --workspace "$results/workspace" daemon run --drain'
+    local name
+    for name in mlp resnet18; do submitted "$name-again" $((trials / 6 + 1)) "$name" fp32 --fresh || return; done
+    "$python" scripts/gpu/utilisation.py --file "$results/utilisation.csv" -- \
+        "$python" -m autotune --workspace "$results/workspace" daemon run --drain
+}
+
+four() {
+    local name jobs=()
+    for name in resnet18 resnet50 bert_layer mlp; do
+        submitted "$name-beside" $((trials / 4)) "$name" fp32 --fresh || return
+        jobs+=("$name-beside")
+    done
+    autotune daemon run --drain && "$python" scripts/gpu/rates.py "${jobs[@]}" --workspace "$results/workspace"
+}
+
+bench() {
+    local name
+    for name in "$@"; do submitted "$name" "$trials" "${name%-fp16}" "$([[ $name == *-fp16 ]] && echo fp16 || echo fp32)" || return; done
+    "$python" scripts/bench_gpu.py "$@" --workspace "$results/workspace"
+}
+
+prior() {
+    for name in mlp resnet18 resnet50 bert_layer; do submitted "$name" "$trials" || return; done
+    "$python" scripts/train_prior.py "$results/workspace" --target cuda --output "$results/cuda.ubj.xz"
+}
+
+# What another machine needs to go on: texts, reports, and the tuning logs without what is derived from them.
+keep() {
+    local found
+    mapfile -t found < <(cd "$results" && find . -name '*.txt' -o -name '*.csv' -o -name 'tables.md' -o -name 'report.json' \
+        -o -name '*.xz' -o -path './workspace/logs/tuning/*' -name '*.json*')
+    tar --create --gzip --directory "$results" --file "$1" "${found[@]}"
 }
 
 part_A() {
@@ -82,7 +118,8 @@ part_A() {
         nvcc --version | tail -n 2'
     step clocks nvidia-smi --query-gpu=clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu,power.draw --format=csv
     step products "$python" scripts/gpu/ceilings.py products
-    step networks "$python" scripts/gpu/ceilings.py networks
+    step torch_resnet18 "$python" scripts/gpu/ceilings.py resnet18
+    step torch_resnet50 "$python" scripts/gpu/ceilings.py resnet50
 }
 part_B() {
     step compilers "$python" scripts/gpu/compilers.py
@@ -90,8 +127,8 @@ part_B() {
     step tests bash -c 'nvidia-smi -L && "$python" -m pytest -q -rs -p no:cacheprovider tests/gpu'  # else they are skipped
     step mlp tune mlp 32
     step resnet18 tune resnet18 "$trials"
-    pair
-    step bench_resnet18 "$python" scripts/bench_gpu.py resnet18 --workspace "$results/workspace"
+    step pair pair
+    step bench_resnet18 bench resnet18
 }
 part_C() {
     local name
@@ -99,7 +136,9 @@ part_C() {
         step "$name" tune "$name" "$trials"
     done
     step resnet18_fp16 tune resnet18-fp16 "$trials" resnet18 fp16
-    step bench "$python" scripts/bench_gpu.py resnet50 bert_layer product resnet18-fp16 --workspace "$results/workspace"
+    step bench bench resnet50 bert_layer product resnet18-fp16
+    step four four
+    step prior prior
 }
 
 tables() {
@@ -121,7 +160,8 @@ A | B | C)
     unfinished=0
     "part_$1"
     tables >"$results/tables.md"
+    [ -z "${KEEP:-}" ] || keep "$KEEP"
     exit $unfinished
     ;;
-*) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '2,17s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
