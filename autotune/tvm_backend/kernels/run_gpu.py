@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import statistics
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import WrongResult, one_line
+from autotune.errors import WorkerError, WrongResult, one_line
 from autotune.tvm_backend.kernels.run import Runner
 
 _FIRST_BATCHES = 3
@@ -19,6 +20,7 @@ _COLD_RUNS = 10
 _FLUSH = "autotune.overwrite_l2"
 _FLUSHED_BYTES = 2**28  # more than the L2 cache of any GPU so far
 _EXIT_CODE = 70  # EX_SOFTWARE
+_ERROR_OF_CUDA = re.compile(r"CUDA ?(Runtime |Launch )?Error: |failed with error: CUDA_ERROR")
 
 
 @dataclass
@@ -44,6 +46,8 @@ class GpuRunner(Runner):
             return super().time(library, args, best_us)
         except Exception as error:
             leave_if_lost(self.device, error)
+            if said := said_by_cuda(error):
+                raise WorkerError(said) from error
             raise
 
     def _first(self, module: Any, tensors: list[Any]) -> list[float]:
@@ -84,7 +88,16 @@ def leave_if_lost(device: Any, error: Exception) -> None:
     try:
         device.sync()
     except Exception:  # the same error again, of whatever kind TVM makes it
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        sys.stderr.write(f"{one_line(lines[-1] if lines else type(error).__name__)}\n")
+        lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        sys.stderr.write(f"{one_line(said_by_cuda(error) or lines[-1])}\n")
         sys.stderr.flush()
         os._exit(_EXIT_CODE)
+
+
+def said_by_cuda(error: Exception) -> str:
+    """Return the line of TVM's message that names CUDA's error; empty if there is none.
+
+    If a launch fails, the launch's dimensions follow in lines of their own, which say nothing without it.
+    """
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if _ERROR_OF_CUDA.search(line)), "")
