@@ -7,8 +7,9 @@ Each way runs alone in a process of its own, by turns, with its inputs and outpu
 (dlight's schedules); ours with a CUDA graph and without one; torch eager, that as a CUDA graph, torch.compile, and
 that with graphs; ONNX Runtime's CUDA provider. What is not installed is named. A way whose outputs differ from those
 of the model as submitted is left out. Times are from a call until its outputs are there: medians over the processes,
-in milliseconds, and their range. The ratio is taken within a turn. It takes a minute or two a job. Nothing else of
-autotune uses that GPU meanwhile.
+in milliseconds, and their range. The ratio is taken within a turn. A second table has the best trial of each task
+and its share of the roofline: the time that its operations, at the GPU's highest clock, or its bytes take at least.
+It takes a minute or two a job. Nothing else of autotune uses that GPU meanwhile.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import os
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,14 +29,18 @@ from autotune.daemon import capacity
 from autotune.errors import AutotuneError, BadInput, BadState
 from autotune.machine import gpus
 from autotune.machine.leases import lease
-from autotune.storage.formats import JobSpec
+from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.export import compare, inputs, retiming
 from autotune.tvm_backend.export.job_model import JobModel
+from autotune.tvm_backend.export.kernel_work import kernel_work
 from autotune.tvm_backend.export.runtime_comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
 from autotune.tvm_backend.export.submitted import Submitted, submitted
+from autotune.tvm_backend.kernels.gpu_roofline import gpu_roofline
+from autotune.tvm_backend.kernels.roofline import Roofline
+from autotune.tvm_backend.kernels.run import open_device
 from autotune.tvm_backend.load import load_tvm
 
 SEED = 2026
@@ -54,14 +59,27 @@ PROGRAM = str(Path(__file__).parent / "gpu" / "runtimes.py")
 
 
 @dataclass(frozen=True)
+class TaskShare:
+    """The best trial of a task, what it does, and what the GPU allows; None where its limits are not known."""
+
+    name: str
+    weight: int
+    us: float
+    gflop: float
+    bytes: int
+    least_us: float | None
+
+
+@dataclass(frozen=True)
 class Found:
-    """The times of each way on the model of a job, and why others have none."""
+    """The times of each way on the model of a job, and why others have none; and its tasks, the longest one first."""
 
     name: str
     gpu: str
     precision: str
     times: Mapping[str, RuntimeTimes]
     left_out: Mapping[str, str]
+    tasks: Sequence[TaskShare] = field(default_factory=list)
 
 
 def main() -> None:
@@ -73,6 +91,7 @@ def main() -> None:
     except AutotuneError as error:
         sys.exit(f"bench_gpu: {error}")
     print(table(rows, tf32=options.tf32))
+    print(task_table(rows))
 
 
 def parse() -> argparse.Namespace:
@@ -100,27 +119,46 @@ def measured(workspace: Workspace, paths: JobPaths, options: argparse.Namespace)
     check_model(paths, spec)
     config = load_config(workspace.config)
     load_tvm(gpus.KIND)
+    gpu.take()  # before torch is asked whether it sees a GPU
+    model, best = JobModel.read(paths, spec), best_trials(workspace, spec)
     with scratch_folder("bench") as folder:
-        ways, missing = available(submitted(paths, spec)[0], spec, libraries(workspace, paths, spec, Path(folder)))
+        ways, missing = available(submitted(paths, spec)[0], spec, libraries(model, best, Path(folder)))
         names = [gpus.lock_name(f"{gpus.KIND}:{gpu.index}")]
         with lease(config.machine.lock_folder, names, wait_s=-1):
-            gpu.take()
             for name, on in (("BENCH_TF32", options.tf32), ("BENCH_HALF", spec.precision == "fp16")):
                 os.environ[name] = "1" if on else ""
             # The limit of fp16: what is left out computes something else, and no mere rounding.
             threads, tolerance = capacity.threads(config), config.export.tolerance_fp16
             times = compared(submitted(paths, spec)[0], spec, ways, missing, options.turns, threads, tolerance)
-            return Found(spec.name, gpu.name, spec.precision, times, missing)
+            limits = gpu_roofline(open_device(gpus.KIND), model.target, half=spec.precision == "fp16")
+            tasks = task_shares(model, spec, best, limits)
+            return Found(spec.name, gpu.name, spec.precision, times, missing, tasks)
 
 
-def libraries(workspace: Workspace, paths: JobPaths, spec: JobSpec, folder: Path) -> dict[str, Path]:
-    best = {hash: trials[0] for hash, trials in retiming.fastest_trials(workspace, spec, 1).items()}
+def best_trials(workspace: Workspace, spec: JobSpec) -> dict[str, Trial]:
+    return {hash: trials[0] for hash, trials in retiming.fastest_trials(workspace, spec, 1).items()}
+
+
+def libraries(model: JobModel, best: Mapping[str, Trial], folder: Path) -> dict[str, Path]:
     found = {name: folder / f"{name}.so" for name in ("untuned", OURS, "ours_without_graph")}
-    model = JobModel.read(paths, spec)
     model.compile_tuned(best, found[OURS], cuda_graph=True)
     model.compile_tuned(best, found["ours_without_graph"])
     model.compile_untuned(found["untuned"])
     return found
+
+
+def task_shares(model: JobModel, spec: JobSpec, best: Mapping[str, Trial], limits: Roofline | None) -> list[TaskShare]:
+    """Return the tasks that have a trial with a time, the one that takes most of the model's time first."""
+    work = {
+        item.task: item for item in kernel_work(model.prepared, {task.hash: task.hash for task in spec.tasks}).values()
+    }
+    found = []
+    for task in spec.tasks:
+        trial, item = best.get(task.hash), work.get(task.hash)
+        if trial is not None and trial.median_us and item is not None:
+            least = limits.least_us(item.gflop, item.bytes) if limits else None
+            found.append(TaskShare(task.name, task.weight, trial.median_us, item.gflop, item.bytes, least))
+    return sorted(found, key=lambda item: -item.us * item.weight)
 
 
 def available(model: Submitted, spec: JobSpec, files: Mapping[str, Path]) -> tuple[dict[str, Runtime], dict[str, str]]:
@@ -197,6 +235,20 @@ def table(rows: Sequence[Found], *, tf32: bool) -> str:
         for why in dict.fromkeys(row.left_out.values()):
             names = "; ".join(TITLES[name] for name, reason in row.left_out.items() if reason == why)
             lines.append(f"\n{row.name}, not timed: {names}: {why}")
+    return "\n".join(lines)
+
+
+def task_table(rows: Sequence[Found]) -> str:
+    """Markdown: the best trial of each task, and the least time that the GPU allows as a share of its time.
+
+    Data that stay in the L2 cache come faster than the roofline allows.
+    """
+    lines = ["\n| network | task | times | us | GFLOP/s | GB/s | of the roofline |\n|---|---|---|---|---|---|---|"]
+    for row in rows:
+        for task in row.tasks:
+            rates = f"{task.gflop / task.us * 1e6:.0f} | {task.bytes / task.us / 1e3:.0f}"
+            share = "" if task.least_us is None else f"{task.least_us / task.us:.0%}"
+            lines.append(f"| {row.name} | {task.name} | {task.weight} | {task.us:.2f} | {rates} | {share} |")
     return "\n".join(lines)
 
 

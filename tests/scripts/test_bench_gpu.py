@@ -40,6 +40,15 @@ def test_each_way_has_its_times_and_the_ratio_is_that_of_the_turns(bench: Module
     assert "TF32 on" in bench.table([found], tf32=True)
 
 
+def test_each_task_has_its_share_of_the_roofline(bench: ModuleType) -> None:
+    tasks = [bench.TaskShare("conv", 2, 50.0, 0.1, 10**6, 20.0), bench.TaskShare("pool", 1, 5.0, 0.0, 10**6, None)]
+    found = bench.Found("net", "A GPU", "fp32", {}, {}, tasks)
+    assert bench.task_table([found]).splitlines()[3:] == [
+        "| net | conv | 2 | 50.00 | 2000 | 20 | 40% |",
+        "| net | pool | 1 | 5.00 | 0 | 200 |  |",
+    ]
+
+
 def test_what_is_lacking_is_named(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "find_spec", lambda name: None)
     files = {"untuned": Path("a.so"), "ours": Path("b.so"), "ours_without_graph": Path("c.so")}
