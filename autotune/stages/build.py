@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from autotune.machine.gpus import KIND
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.stages import reference, simulated
 from autotune.stages.progress import CandidateProgress, tracked, with_quarantine
@@ -16,6 +17,7 @@ from autotune.stages.stage import Stage, check_machine
 from autotune.storage.formats import Candidate, Failure
 from autotune.storage.job_files import make_folder
 from autotune.storage.room import check_room, temporary_folder
+from autotune.tvm_backend.cuda import cubin
 
 
 def run(stage: Stage) -> dict[str, Any]:
@@ -57,7 +59,8 @@ def _build(stage: Stage, progress: CandidateProgress, folder: Path) -> list[Cand
     allowed = [candidate for candidate in candidates if candidate.failure is None]
     limit_s = stage.config.build.timeout_s
     outcomes = isolated(allowed, lambda: _builder(stage, progress, folder), limit_s=limit_s)
-    built = {candidate.hash: _result(candidate, outcome, folder) for candidate, outcome in outcomes}
+    on_gpu = stage.spec.target_kind == KIND
+    built = {candidate.hash: _result(candidate, outcome, folder, on_gpu=on_gpu) for candidate, outcome in outcomes}
     return [built.get(candidate.hash, candidate) for candidate in candidates]
 
 
@@ -76,8 +79,9 @@ def _builder(stage: Stage, progress: CandidateProgress, folder: Path) -> Callabl
     return build
 
 
-def _result(candidate: Candidate, outcome: ItemResult, folder: Path) -> Candidate:
+def _result(candidate: Candidate, outcome: ItemResult, folder: Path, *, on_gpu: bool) -> Candidate:
     if outcome.kind != "ok":
         return replace(candidate, failure=Failure("build", outcome.kind, outcome.reason))
     data = (folder / outcome.value).read_bytes()
-    return replace(candidate, library=str(outcome.value), size=len(data), crc32=zlib.crc32(data))
+    found = replace(candidate, library=str(outcome.value), size=len(data), crc32=zlib.crc32(data))
+    return replace(found, needs=cubin.needs(data)) if on_gpu else found

@@ -230,4 +230,5 @@ def _trial(
         round=stage.file.round,
         at=time.time(),
         disturbed=disturbed,
+        needs=candidate.needs,
     )

@@ -200,6 +200,19 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class GpuNeeds:
+    """What the kernels of a candidate for a GPU need, as its compiler says: the most that one of them does.
+
+    Registers and stack are those of a thread: values for which there is no register are on the stack. The shared memory
+    is that of a block, as far as its size is fixed when it is compiled.
+    """
+
+    registers: int
+    stack_bytes: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A configuration that was proposed and not yet measured.
 
@@ -212,6 +225,7 @@ class Candidate:
         crc32: The CRC-32 of the library.
         failure: Why it could not be built; None if it was, or has yet to be.
         lost: How many boards have failed while they measured it.
+        needs: What its kernels need of a GPU; None before the build, and for other devices.
     """
 
     hash: str
@@ -222,6 +236,7 @@ class Candidate:
     crc32: int = 0
     failure: Failure | None = None
     lost: int = 0
+    needs: GpuNeeds | None = None
 
 
 @dataclass(frozen=True)
@@ -242,6 +257,7 @@ class Trial:
 
     `disturbed` says what disturbed the measurement where it could not be had quietly; such times are too long.
     `job` is the folder of the job that measured it: its name, or, of an imported trial, `HOST:WORKSPACE/jobs/NAME`.
+    `needs` is what its kernels need of a GPU; None where it was not built for one.
     """
 
     hash: str
@@ -253,6 +269,7 @@ class Trial:
     round: Annotated[int, whole_number(0)]
     at: Annotated[float, moment()]
     disturbed: str = ""
+    needs: GpuNeeds | None = None
 
     @property
     def imported(self) -> bool:

@@ -101,6 +101,7 @@ def test_a_job_is_tuned_and_survives_kill_9_with_cubins_of_the_architecture_of_t
     assert (job(user)["state"], job(user)["trials_done"]) == ("done", 4)
     assert set(user.trials().values()) == {1}
     assert not failures(user)
+    assert min(record["needs"]["registers"] for record in trials(user)) > 0
     assert set(stand_in.loads()) == {(ONE[0].uuid, "sm_90")}
     done = user.run("export", "last", "--output", user.root / "out")
     assert done.returncode == 1

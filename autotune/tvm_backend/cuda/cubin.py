@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autotune.errors import DamagedFile
+from autotune.storage.formats import GpuNeeds
 
 _MAGIC = b"\x7fELF\x02\x01"
 _EM_CUDA = 190
@@ -78,6 +79,18 @@ def find(data: bytes) -> Iterator[Cubin]:
         with contextlib.suppress(DamagedFile):  # the library itself
             yield read(data[start:])
         start = data.find(_MAGIC, start + 1)
+
+
+def needs(data: bytes) -> GpuNeeds | None:
+    """What the kernels in a library need, the most that one of them does; None if there are none."""
+    kernels = [kernel for found in find(data) for kernel in found.kernels]
+    if not kernels:
+        return None
+    return GpuNeeds(
+        max(kernel.registers for kernel in kernels),
+        max(kernel.stack_bytes for kernel in kernels),
+        max(kernel.shared_bytes for kernel in kernels),
+    )
 
 
 def _sections(data: bytes, table: int, size: int, count: int, names: int) -> list[_Section]:

@@ -50,6 +50,14 @@ def test_cubins_are_found_in_a_library(compile_for):
     assert not list(cubin.find(SOURCE.encode()))
 
 
+def test_a_library_needs_the_most_that_one_of_its_kernels_does(compile_for):
+    old, new = (compile_for(arch) for arch in ("sm_75", "sm_90"))
+    found = cubin.needs(b"\0" * 100 + old + new)
+    assert found is not None and found.registers >= 4
+    assert (found.stack_bytes, found.shared_bytes) == (0, 512 + 1024)
+    assert cubin.needs(SOURCE.encode()) is None
+
+
 @pytest.mark.parametrize("data", [b"", SOURCE.encode(), b"\x7fELF\x02\x01", Path("/bin/true").read_bytes()])
 def test_other_data_is_refused(data):
     with pytest.raises(DamagedFile):
