@@ -3,17 +3,18 @@
 
     python scripts/train_prior.py WORKSPACE... --output autotune/tvm_backend/search/priors/llvm.ubj.xz
 
-The workspaces tuned random layers (`scripts/random_layers.py`). Before the model of all trials is written, five models
-are trained on four fifths of the tasks each, and rank the trials of the remaining fifth. With `--start` all models are
-trained on top of an older prior, and that alone ranks them, too. It prints three numbers: `rank` is Spearman's
-correlation, `best of 4` the relative throughput of the best of the four trials ranked highest, and `chance` that of
-four trials drawn at random.
+The workspaces tuned random layers (`scripts/random_layers.py`); for GPUs, that of `scripts/gpu/prove.sh` does. Before
+the model of all trials is written, five models are trained on four fifths of the tasks each, and rank the trials of the
+remaining fifth. With `--start` all models are trained on top of an older prior, and that alone ranks them, too. It prints
+three numbers: `rank` is Spearman's correlation, `best of 4` the relative throughput of the best of the four trials ranked
+highest, and `chance` that of four trials drawn at random.
 """
 
 from __future__ import annotations
 
 import argparse
 import lzma
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,11 +47,13 @@ class TaskTrials:
 def main() -> None:
     options = parse()
     tasks = read([Workspace(folder) for folder in options.workspaces], options.target)
+    if not tasks:
+        sys.exit(f"train_prior: no task for {options.target} has {LEAST} trials")
     print(f"{len(tasks)} tasks, {sum(len(task.rows) for task in tasks)} trials")
     start = CostModel.deserialise(lzma.decompress(options.start.read_bytes())) if options.start else None
     if start:
         judge("before", tasks, lambda others: start)
-    if not options.no_folds:
+    if not options.no_folds and len(tasks) > 1:
         judge("trained", tasks, lambda others: train(others, start))
     if options.output:
         data = lzma.compress(train(tasks, start).serialise(), preset=9)
