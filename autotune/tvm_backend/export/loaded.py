@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,10 @@ class LoadedModel:
         self._functions = {name: machine[name] for name in entries}
         self._device = device
         self._turn = threading.Lock()
+        # The kernels of a CUDA graph keep using the workspace of the thread that recorded it, which TVM frees with that
+        # thread. So the first calls, which record, are made in a thread that lives as long as the model.
+        self._recorder = ThreadPoolExecutor(1) if str(device.type) == "cuda" else None
+        self._recorded: set[str] = set()
         self._rows = {
             name: {item["name"]: int(item["rows"]) for item in inputs if "rows" in item}
             for name, inputs in entries.items()
@@ -116,12 +121,19 @@ class LoadedModel:
         self._check_indices(entry, given)
         tensors = [tvm.runtime.tensor(array, device=self._device) for array in checked]
         with self._turn:
-            result = self._functions[entry](*tensors)
+            result = self._run(entry, tensors)
             self._device.sync()
         if hasattr(result, "numpy"):
             return np.asarray(result.numpy())
         outputs = tuple(np.asarray(item.numpy()) for item in result)
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def _run(self, entry: str, tensors: Sequence[Any]) -> Any:
+        if self._recorder is None or entry in self._recorded:
+            return self._functions[entry](*tensors)
+        result = self._recorder.submit(self._functions[entry], *tensors).result()
+        self._recorded.add(entry)
+        return result
 
     def _entry(self, given: Mapping[str, Array]) -> str:
         if len(self.entries) == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -63,3 +64,38 @@ def test_the_script_runs(folder: Path, entry: str, make_job: Callable[..., JobPa
     done = subprocess.run([sys.executable, str(folder / "run.py")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "(1, 8) float32" in done.stdout
+
+
+class OnGpu:
+    """A device of CUDA, as far as a model asks."""
+
+    type = "cuda"
+
+    def sync(self) -> None:
+        """Nothing runs."""
+
+
+def test_the_thread_that_records_a_cuda_graph_lives_as_long_as_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    callers: list[threading.Thread] = []
+
+    def function(x: Any) -> Any:
+        callers.append(threading.current_thread())
+        return x
+
+    monkeypatch.setattr("tvm.runtime.tensor", lambda array, device: _Tensor(array))
+    inputs = [{"name": "x", "shape": (2,), "dtype": "float32"}]
+    model = loaded.LoadedModel({"main": function}, OnGpu(), {"main": inputs})
+    for _ in range(2):
+        passing = threading.Thread(target=model, args=(np.ones(2, np.float32),))
+        passing.start()
+        passing.join()
+    first, second = callers
+    assert first.is_alive() and not second.is_alive()
+
+
+class _Tensor:
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def numpy(self) -> Any:
+        return self._array
