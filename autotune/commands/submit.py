@@ -170,9 +170,11 @@ def _incoming(workspace: Workspace) -> Iterator[JobPaths]:
 
 
 def log_key(workspace: Workspace, imported: ImportAnswer) -> str:
-    """The target's key; the one of an earlier version where this workspace has its logs under that alone."""
-    keys = (imported.target_key, *imported.former_keys)
-    return next((key for key in keys if workspace.tuning_logs(key)), imported.target_key)
+    """The target's key; or one of an earlier version, if this workspace has logs of more of the tasks under that."""
+    return max(
+        (imported.target_key, *imported.former_keys),
+        key=lambda key: sum(workspace.tuning_log(key, task.hash).records.is_file() for task in imported.tasks),
+    )
 
 
 def _spec(
