@@ -22,7 +22,7 @@ trials=${TRIALS:-400}
 python=${PYTHON:-python3}
 steps_A=(versions clocks products torch_resnet18 torch_resnet50)
 steps_B=(compilers doctor tests mlp resnet18 pair bench_resnet18)
-steps_C=(resnet50 bert_layer product resnet18_fp16 bench four prior)
+steps_C=(resnet50 bert_layer product resnet18_fp16 bench_resnet50 bench_bert_layer bench_product bench_resnet18-fp16 four prior)
 mkdir -p "$results/workspace"
 [ -d "$site/packages" ] && export PYTHONPATH="$site/packages${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
@@ -94,9 +94,8 @@ four() {
 }
 
 bench() {
-    local name
-    for name in "$@"; do submitted "$name" "$trials" "${name%-fp16}" "$([[ $name == *-fp16 ]] && echo fp16 || echo fp32)" || return; done
-    "$python" scripts/bench_gpu.py "$@" --workspace "$results/workspace"
+    submitted "$1" "$trials" "${1%-fp16}" "$([[ $1 == *-fp16 ]] && echo fp16 || echo fp32)" &&
+        "$python" scripts/bench_gpu.py "$1" --workspace "$results/workspace"
 }
 
 prior() {
@@ -136,7 +135,9 @@ part_C() {
         step "$name" tune "$name" "$trials"
     done
     step resnet18_fp16 tune resnet18-fp16 "$trials" resnet18 fp16
-    step bench bench resnet50 bert_layer product resnet18-fp16
+    for name in resnet50 bert_layer product resnet18-fp16; do
+        step "bench_$name" bench "$name"
+    done
     step four four
     step prior prior
 }
