@@ -117,8 +117,8 @@ def test_an_export_verifies_against_the_cpu_and_compares_no_times_with_it(user, 
     user.settle(QUICK)
     user.ok("submit", zeros, *BUDGET, "--precision", "fp16")
     user.ok("daemon", "run", "--drain")
-    slow = [record for record in trials(user) if max(record["times_us"]) > 20_000]
-    assert slow and not failures(user), "what is slow is no failure"
+    times = [time for record in trials(user) for time in record["times_us"]]
+    assert max(times) > 20_000 > min(times), "what is slow is no failure, and does not slow others down"
     stand_in.fail(None)
     if importlib.util.find_spec("pynvml"):
         assert {record["disturbed"] for record in trials(user)} == {"other processes used 60% of the GPU"}
