@@ -4,10 +4,10 @@
     python scripts/train_prior.py WORKSPACE... --output autotune/tvm_backend/search/priors/llvm.ubj.xz
 
 The workspaces tuned random layers (`scripts/random_layers.py`); for GPUs, that of `scripts/gpu/prove.sh` does. Before
-the model of all trials is written, five models are trained on four fifths of the tasks each, and rank the trials of the
-remaining fifth. With `--start` all models are trained on top of an older prior, and that alone ranks them, too. It prints
-three numbers: `rank` is Spearman's correlation, `best of 4` the relative throughput of the best of the four trials ranked
-highest, and `chance` that of four trials drawn at random.
+the model of all trials is written, five models are trained on four fifths of the tasks each, and rank the trials of
+the remaining fifth. With `--start` all models are trained on top of an older prior, and that alone ranks them, too. It
+prints three numbers: `rank` is Spearman's correlation, `best of 4` the relative throughput of the best of the four
+trials ranked highest, and `chance` that of four trials drawn at random.
 """
 
 from __future__ import annotations
