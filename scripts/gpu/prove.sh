@@ -107,7 +107,7 @@ prior() {
 keep() {
     local found
     mapfile -t found < <(cd "$results" && find . -name '*.txt' -o -name '*.csv' -o -name 'tables.md' -o -name 'report.json' \
-        -o -name '*.xz' -o -path './workspace/logs/tuning/*' -name '*.json*')
+        -o -name '*.xz' -o -path './workspace/logs/tuning/*' -name '*.json*' ! -name '*.lock')
     tar --create --gzip --directory "$results" --file "$1" "${found[@]}"
 }
 
