@@ -32,7 +32,7 @@ class Compiler:
 
 @lru_cache(maxsize=1)
 def find_compiler() -> Compiler:
-    """NVRTC where it is complete, since it takes a third of the time of nvcc; else nvcc.
+    """NVRTC where it is complete, since it needs no C++ compiler; else nvcc.
 
     Raises:
         MachineProblem: there is neither, or the one that the user asked for is not there.
