@@ -1,4 +1,4 @@
-"""The shapes of a model's inputs: from the file, from what the user gave, or an error that ends with what to type."""
+"""The shapes of a model's inputs: from the file, from what the user gave, or an error that ends with the options to add."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def resolve(
     named = [_named(item, dims) for item in free]
     open_ = [item for item in named if item.fixed is None and item.name not in overrides]
     if open_:
-        raise ModelError(_advice(path, named, open_, overrides, dict(examples or {})))
+        raise ModelError(_advice(path, open_, dict(examples or {})))
     return tuple(_resolved(item, overrides.get(item.name)) for item in named)
 
 
@@ -122,21 +122,14 @@ def _named(item: OpenInput, sizes: Mapping[str, int]) -> OpenInput:
     return OpenInput(item.name, item.dtype, tuple(sizes.get(str(dim), dim) for dim in item.dims))
 
 
-def _advice(
-    path: Path,
-    inputs: list[OpenInput],
-    open_: list[OpenInput],
-    given: Mapping[str, InputSpec],
-    sizes: dict[str, int],
-) -> str:
-    """One line: which inputs lack a shape, and a command with a shape for all of them."""
+def _advice(path: Path, open_: Sequence[OpenInput], sizes: dict[str, int]) -> str:
+    """One line: which inputs lack a shape, and options that give each of them one."""
     shown = ", ".join(f"{item.name!r} ({_written(item)})" for item in open_)
-    words = ["autotune", "submit", str(path)]
-    for item in inputs:
-        if item in open_ or item.name in given:
-            shape = given[item.name].shape if item.name in given else sensible(item.dtype, item.dims, sizes, item.name)
-            words += ["--input", f"{item.name}={'x'.join(map(str, shape)) or 'scalar'}"]
-    return f"{path}: no fixed shape is known for {shown}; give one, such as: {shlex.join(words)}"
+    words: list[str] = []
+    for item in open_:
+        shape = sensible(item.dtype, item.dims, sizes, item.name)
+        words += ["--input", f"{item.name}={'x'.join(map(str, shape)) or 'scalar'}"]
+    return f"{path}: no fixed shape is known for {shown}; add their shapes, such as: {shlex.join(words)}"
 
 
 def _written(item: OpenInput) -> str:
