@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -173,7 +174,7 @@ def _job(workspace: Workspace, paths: JobPaths, job: JobStatus, times: Times) ->
         failures=trials.failures(found),
         stages=_stages(paths, spec),
         outlook=outlook(spec, found, [bool(task.set_aside) for task in tasks], times, job.ended),
-        settings=_settings(spec, job),
+        settings=_settings(spec),
     )
 
 
@@ -235,7 +236,7 @@ def _stages(paths: JobPaths, spec: JobSpec) -> tuple[StageRun, ...]:
     )
 
 
-def _settings(spec: JobSpec, job: JobStatus) -> Settings:
+def _settings(spec: JobSpec) -> Settings:
     return Settings(
         model=spec.model,
         target=spec.target,
@@ -255,7 +256,7 @@ def _settings(spec: JobSpec, job: JobStatus) -> Settings:
         winograd=spec.winograd,
         precision=spec.precision,
         versions=_versions(),
-        commands=_commands(spec, job),
+        commands=_commands(spec),
     )
 
 
@@ -275,13 +276,16 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _commands(spec: JobSpec, job: JobStatus) -> tuple[str, ...]:
-    """Return the commands that submit the same job again, run it and export it."""
+def _commands(spec: JobSpec) -> tuple[str, ...]:
+    """Return the commands that submit the same job again, run it and export it.
+
+    The new job gets a name by itself, because each name is given once. Its deadline is the next moment at that hour.
+    """
     import json
 
     kind = spec.board or (spec.target_kind if spec.target_kind == formats.SIMULATED else "")
     target = kind or json.dumps(spec.target)
-    words = ["autotune", "submit", spec.model, "--name", spec.name, "--target", target]
+    words = ["autotune", "submit", spec.model, "--target", target]
     trials = "auto" if spec.automatic else str(spec.trials)
     words += ["--trials", trials, "--trials-per-round", str(spec.trials_per_round)]
     words += ["--seed", str(spec.seed), "--strategy", spec.strategy, "--sampler", spec.sampler]
@@ -291,12 +295,13 @@ def _commands(spec: JobSpec, job: JobStatus) -> tuple[str, ...]:
         words += ["--value", f"{name}={written_value(value)}"]
     words += ["--within", f"{written_number(spec.within_s)}s"] if spec.within_s else []
     words += ["--stop-at", f"{written_number(spec.stop_at_ms)}ms"] if spec.stop_at_ms else []
+    words += ["--deadline", time.strftime("%H:%M", time.localtime(spec.deadline))] if spec.deadline is not None else []
     words += ["--on-end", spec.on_end] if spec.on_end else []
     words += ["--priority", str(spec.priority)] if spec.priority else []
     words += ["--precision", spec.precision] if spec.precision != "fp32" else []
     words += ["--fresh", "--winograd" if spec.winograd else "--no-winograd"]
-    submit = shlex.join(words)
-    return submit, "autotune daemon run --drain", shlex.join(["autotune", "export", "last", "-o", spec.name])
+    export = ["autotune", "export", "last", "--output", f"{spec.name}-again"]
+    return shlex.join(words), "autotune daemon run --drain", shlex.join(export)
 
 
 def to_json(found: Report) -> dict[str, Any]:

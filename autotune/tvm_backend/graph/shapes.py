@@ -1,4 +1,4 @@
-"""The shapes of a model's inputs: from the file, from what the user gave, or an error that ends with the options to add."""
+"""The shapes of inputs: from the file, from what the user gave, or an error that ends with the options to add."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import shlex
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -79,22 +80,33 @@ def test_a_job_that_cannot_be_read_says_why(workspace: Workspace, make_job: Call
     assert job.settings is None and "spec.json is missing" in job.job.reason
 
 
-KEYS = ("seed", "trials", "strategy", "sampler", "winograd", "fresh", "name")
+# Options that do not change the job, the name, which a second job cannot have, and `--dim`, which has its own test.
+NOT_REPEATED = {"name", "dim", "dry_run", "quiet", "as_json"}
 
 
-def test_the_command_that_repeats_a_job_parses(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
-    make_job(name="a-b", seed=7, model="/m odels/x.onnx", sampler="adaptive", winograd=False, precision="fp16")
+def test_the_command_that_repeats_a_job_gives_every_option_of_the_first(
+    workspace: Workspace, make_job: Callable[..., JobPaths]
+) -> None:
+    seven = time.mktime((2026, 3, 1, 7, 0, 0, 0, 0, -1))
+    make_job(
+        name="a-b", model="/m odels/x.onnx", seed=7, sampler="adaptive", winograd=False, precision="fp16", priority=-3,
+        deadline=seven, within_s=90.0, stop_at_ms=5.0, on_end="mail me", values={"sr": 16000.0}, trials_per_round=8,
+    )  # fmt: skip
     found = only(workspace).settings
     assert found is not None
     words = shlex.split(found.commands[0])
     assert words[:3] == ["autotune", "submit", "/m odels/x.onnx"]
     command: Any = cli._load("submit")
-    values = command.make_context("submit", words[2:], obj=workspace).params
-    assert {key: values[key] for key in (*KEYS, "precision")} == {
-        "seed": 7, "trials": "64", "strategy": "evolutionary", "sampler": "adaptive", "winograd": False, "fresh": True,
-        "name": "a-b", "precision": "fp16",
+    parsed = command.make_context("submit", words[2:], obj=workspace)
+    given = {key for key in parsed.params if parsed.get_parameter_source(key).name == "COMMANDLINE"}
+    assert given == parsed.params.keys() - NOT_REPEATED
+    assert {key: parsed.params[key] for key in given - {"target"}} == {
+        "model": "/m odels/x.onnx", "seed": 7, "trials": "64", "strategy": "evolutionary", "sampler": "adaptive",
+        "winograd": False, "fresh": True, "precision": "fp16", "priority": -3, "trials_per_round": 8,
+        "deadline": "07:00", "within": "90s", "stop_at": "5ms", "on_end": "mail me",
+        "input": ("x=1x8:float32",), "value": ("sr=16000",),
     }  # fmt: skip
-    assert list(values["input"]) == ["x=1x8:float32"]
+    assert found.commands[2] == "autotune export last --output a-b-again"
 
 
 @pytest.mark.parametrize("seconds", [90.0, 1234567.5, 3.6e12, 1e-9])
