@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 from uuid import uuid4
@@ -13,29 +14,39 @@ import typer
 
 from autotune.commands.durations import parse_age
 from autotune.commands.job_status import JobStatus, snapshot
-from autotune.commands.terminal import tell, workspace_of
+from autotune.commands.jobs import select
+from autotune.commands.terminal import JOBS_HELP, tell, workspace_of
 from autotune.daemon.leftovers import abandoned
-from autotune.errors import BadInput, disk_problem
+from autotune.errors import BadInput, BadState, disk_problem
 from autotune.storage import locks
 from autotune.storage.paths import JobPaths, Workspace
 
 _TRASH = "removed-"
 
 
-def clean(workspace: Workspace, older_than_s: float) -> list[JobPaths]:
+def clean(workspace: Workspace, older_than_s: float, named: Sequence[JobPaths] | None = None) -> list[JobPaths]:
     """Remove the jobs that ended at least `older_than_s` seconds ago, and what killed submissions left behind.
+
+    Args:
+        workspace: Where the jobs are.
+        older_than_s: How long ago they ended at least.
+        named: The only jobs to remove; None for all.
 
     Returns:
         The jobs that were removed.
 
     Raises:
+        BadState: A named job has not ended. No job was removed.
         DiskProblem: A folder could not be removed.
     """
     now = time.time()
     if not workspace.jobs.is_dir():
         return []
     with locks.exclusive(workspace.queue_lock):
-        ended = {job.id for job in snapshot(workspace) if _ended_for(job, older_than_s, now)}
+        jobs = snapshot(workspace)
+        if named is not None:
+            jobs = _ended(jobs, [paths.id for paths in named])
+        ended = {job.id for job in jobs if _ended_for(job, older_than_s, now)}
         gone = [paths for paths in workspace.job_list() if paths.id in ended]
         for paths in gone:
             _remove(workspace, paths)
@@ -43,6 +54,15 @@ def clean(workspace: Workspace, older_than_s: float) -> list[JobPaths]:
             if _abandoned(folder):
                 shutil.rmtree(folder, ignore_errors=True)
     return gone
+
+
+def _ended(jobs: Sequence[JobStatus], ids: Sequence[int]) -> list[JobStatus]:
+    """Return the jobs with these ids, all of which must have ended."""
+    found = [job for job in jobs if job.id in ids]
+    for job in found:
+        if not _ended_for(job, 0.0, time.time()):
+            raise BadState(f"job {job.id} ({job.name}) has not ended; run `autotune cancel {job.id}` first")
+    return found
 
 
 def _abandoned(folder: Path) -> bool:
@@ -76,14 +96,16 @@ def _remove(workspace: Workspace, paths: JobPaths) -> None:
 
 def command(
     context: typer.Context,
-    finished: Annotated[bool, typer.Option("--finished", help="Remove jobs that have ended.")] = False,
+    jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB...]", help=f"Only these. {JOBS_HELP}")] = None,
+    finished: Annotated[bool, typer.Option("--finished", help="Remove all jobs that have ended.")] = False,
     older_than: Annotated[
         str, typer.Option(metavar="AGE", help="Only jobs that ended at least this long ago: 7d, 12h.")
     ] = "",
 ) -> None:
     """Remove jobs that have ended. The tuning logs stay."""
-    if not finished and not older_than:
-        raise BadInput("give --finished, or --older-than 7d")
+    if not (jobs or finished or older_than):
+        raise BadInput("name jobs, or give --finished, or --older-than 7d")
     age = parse_age(older_than) if older_than else 0.0
-    gone = clean(workspace_of(context), age)
+    workspace = workspace_of(context)
+    gone = clean(workspace, age, select(workspace, jobs) if jobs else None)
     tell(f"removed {len(gone)} jobs" + "".join(f"\n  {paths.folder.name}" for paths in gone))

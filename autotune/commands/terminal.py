@@ -12,9 +12,8 @@ import typer
 from autotune.errors import one_line, printable
 from autotune.storage.paths import Workspace
 
-Jobs = Annotated[
-    list[str], typer.Argument(metavar="JOB...", help="A number, a range such as 3,5-8, a name, last or all.")
-]
+JOBS_HELP = "A number, a range such as 3,5-8, a name, last or all."
+Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help=JOBS_HELP)]
 OneJob = Annotated[str, typer.Argument(metavar="JOB", help="A number, a name or last.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _FILE_WIDTH = 200  # columns of a table in a file or a pipe, which has no screen to fit on

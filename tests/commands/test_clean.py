@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.commands.clean import clean
-from autotune.errors import DiskProblem
+from autotune.errors import BadState, DiskProblem
 from autotune.storage.formats import Control, JobState, State
 from autotune.storage.locks import try_lock
 from autotune.storage.paths import JobPaths, Workspace
@@ -51,6 +51,17 @@ class TestWhatGoes:
     def test_not_those_about_to_be_retried(self, workspace: Workspace, make_job: Make) -> None:
         make_job(control=Control("run", 1), state=ended("failed"))
         assert clean(workspace, 0) == []
+
+    def test_only_those_that_are_named(self, workspace: Workspace, make_job: Make) -> None:
+        named, _, young = (make_job(id, state=ended(days_ago=days)) for id, days in ((1, 8), (2, 8), (3, 1)))
+        assert clean(workspace, 7 * DAY_S, [named, young]) == [named]
+        assert left(workspace) == [2, 3]
+
+    def test_none_if_one_that_is_named_has_not_ended(self, workspace: Workspace, make_job: Make) -> None:
+        named = [make_job(1, state=ended()), make_job(2)]
+        with pytest.raises(BadState, match="job 2 .* has not ended; run `autotune cancel 2` first"):
+            clean(workspace, 0, named)
+        assert left(workspace) == [1, 2]
 
     def test_those_cancelled_while_no_daemon_ran(self, workspace: Workspace, make_job: Make) -> None:
         make_job(control=Control("cancel"))
