@@ -19,6 +19,7 @@ from autotune.storage.room import private_folder
 System = Literal["cron", "systemd"]
 
 _EMPTY = "no crontab for"
+_PROGRAMS = {"cron": "crontab", "systemd": "systemctl"}
 
 
 def entries(system: System, wanted: Nights) -> dict[str, str]:
@@ -45,6 +46,7 @@ def install(system: System, wanted: Nights) -> None:
         DiskProblem: A file could not be written.
     """
     found = entries(system, wanted)
+    _check_installed(system)
     try:
         private_folder(wanted.workspace.logs)
     except OSError as error:
@@ -69,6 +71,7 @@ def uninstall(system: System, workspace: Workspace) -> None:
         MachineProblem: `crontab` or `systemctl` is missing or refused.
         DiskProblem: A file could not be removed.
     """
+    _check_installed(system)
     if system == "cron":
         before = _crontab()
         after = nights.without_entries(before, workspace)
@@ -84,6 +87,14 @@ def uninstall(system: System, workspace: Workspace) -> None:
     for path in units:
         remove(path)
     _call(["systemctl", "--user", "daemon-reload"])
+
+
+def _check_installed(system: System) -> None:
+    if shutil.which(_PROGRAMS[system]) is None:
+        raise MachineProblem(
+            f"{_PROGRAMS[system]} is not installed on this machine;"
+            " `autotune daemon start --window 22:00-07:00` needs neither cron nor systemd"
+        )
 
 
 def _units() -> Path:
@@ -110,8 +121,6 @@ def _call(words: Sequence[str], given: str = "") -> None:
 
 
 def _run(words: Sequence[str], given: str = "") -> subprocess.CompletedProcess[str]:
-    if shutil.which(words[0]) is None:
-        raise MachineProblem(f"{words[0]} is not installed on this machine")
     environment = {**os.environ, "LC_ALL": "C"}
     done = subprocess.run(list(words), input=os.fsencode(given), capture_output=True, env=environment, check=False)
     return subprocess.CompletedProcess(done.args, done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr))

@@ -209,9 +209,16 @@ def test_what_is_wrong_is_named(workspace: Workspace, words: list[str], wrong: s
     assert wrong in str(run(workspace, *words).exception)
 
 
-def test_a_machine_without_cron_says_so(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("system", "program"), [("cron", "crontab"), ("systemd", "systemctl")])
+def test_a_machine_without_it_says_what_needs_neither_and_writes_nothing(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, system: str, program: str
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert "crontab is not installed" in str(run(workspace, "uninstall", "cron").exception)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for words in (["install", system, "--window", "22:00-07:00", "--write"], ["uninstall", system]):
+        said = str(run(workspace, *words).exception)
+        assert f"{program} is not installed" in said and "`autotune daemon start --window 22:00-07:00`" in said
+    assert not (tmp_path / "config").exists()
 
 
 def test_a_path_that_is_no_text_has_no_units(tmp_path: Path, tools: Path) -> None:
