@@ -41,7 +41,7 @@ from autotune.workers.runner import StageRunner
 
 _LOG = logging.getLogger("autotune.daemon")
 _DELETE_LEFTOVERS_EVERY_S = 3600.0
-_FOLDERS_AT_ONCE = 10
+_FOLDERS_AT_ONCE, _FOLDERS_AT_THE_END = 10, 500
 # After the queue was read, it is not read again for so many times as long.
 _READING_PAUSE = 10.0
 
@@ -103,6 +103,7 @@ class Daemon:
                 while not self._leaving():
                     self._tick()
                 self._publisher.publish(self._stopping, last=True)
+                self._delete_leftovers(_FOLDERS_AT_THE_END)
             finally:
                 self._runner.stop()
                 self._stage_times.save(last=True)
@@ -218,12 +219,12 @@ class Daemon:
             now = self.clock.monotonic()
             self._read_queue_at = now + _READING_PAUSE * (now - begun)
 
-    def _delete_leftovers(self) -> None:
+    def _delete_leftovers(self, folders: int = _FOLDERS_AT_ONCE) -> None:
         """Look through some folders. Of a large queue all would take seconds."""
         if self.clock.monotonic() >= self._delete_leftovers_at:
             self._delete_leftovers_at = self.clock.monotonic() + _DELETE_LEFTOVERS_EVERY_S
             self._leftovers = leftovers(self.workspace, self.config.machine.lock_folder)
-        for _ in islice(self._leftovers, _FOLDERS_AT_ONCE):
+        for _ in islice(self._leftovers, folders):
             pass
 
     def _collect(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import typing
+from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -63,8 +64,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(values(args[0]), max_size=3).map(tuple)
     if origin is Literal:
         return st.sampled_from(args)
-    if origin is dict:
-        return st.dictionaries(PLAIN[str], JSON if args[1] is Any else values(args[1]), max_size=3)
+    if origin in (dict, Mapping):
+        return st.dictionaries(values(args[0]), JSON if args[1] is Any else values(args[1]), max_size=3)
     if origin is list:
         return st.lists(values(args[0]), max_size=3)
     if len(args) > 1:  # a union
