@@ -39,7 +39,7 @@ class Guide:
 _AS_USUAL = "getting started runs it on another job"
 _INSTALLS = "scripts/setup.sh and scripts/check_release.sh install"
 _STOPPED = "{}; autotune daemon stop"
-_UNTIL_DONE = "{}; autotune wait all; autotune daemon stop"
+_UNTIL_DONE = "{}; autotune wait all --timeout 300; autotune daemon stop"
 _SERVED = "for i in $(seq 200); do autotune daemon status > served && break; sleep 0.1; done"
 _FOREGROUND = f"{{}} & {_SERVED}; autotune daemon stop; wait $! || test $? = 143"
 _CRON = '{}; grep -q "^0 22 .* daemon run --window 22:00-07:00 --until 07:00" "$TOOLS/table"'
@@ -133,7 +133,7 @@ GUIDES = (
     ),
     Guide(
         "docs/guides/gpus.md",
-        copies=("bert.onnx",),
+        copies=("bert.onnx", "resnet18.onnx"),
         changes={"autotune doctor": "{} || test $? = 1", "autotune submit": _FEW, "autotune daemon start": _STOPPED},
         elsewhere={"pip install": _INSTALLS},
         slow=True,
@@ -180,7 +180,7 @@ GUIDES = (
         "docs/guides/boards.md",
         copies=("model.onnx",),
         changes={
-            "python -m tvm.exec.rpc_tracker": "{} > tracker.log 2>&1 &",
+            "python -m tvm.exec.rpc_tracker": "{} --port-end 65535 > tracker.log 2>&1 &",
             "python board_server.py": 'cp "$SCRIPTS/board_server.py" .; {} > server.log 2>&1 & sleep 5'
             "; autotune doctor",
             "autotune submit": _FEW,
