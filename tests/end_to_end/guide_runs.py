@@ -135,7 +135,7 @@ GUIDES = (
         "docs/guides/gpus.md",
         copies=("bert.onnx", "resnet18.onnx"),
         changes={"autotune doctor": "{} || test $? = 1", "autotune submit": _FEW, "autotune daemon start": _STOPPED},
-        elsewhere={"pip install": _INSTALLS},
+        elsewhere={"pip install": _INSTALLS, "python scripts/bench_gpu.py": "it needs a GPU"},
         slow=True,
     ),
     Guide(
