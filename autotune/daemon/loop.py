@@ -41,7 +41,7 @@ from autotune.workers.runner import StageRunner
 
 _LOG = logging.getLogger("autotune.daemon")
 _DELETE_LEFTOVERS_EVERY_S = 3600.0
-_FOLDERS_AT_ONCE, _FOLDERS_AT_THE_END = 10, 500
+_FOLDERS_AT_ONCE, _FOLDERS_AT_THE_END = 3, 500
 # After the queue was read, it is not read again for so many times as long.
 _READING_PAUSE = 10.0
 
