@@ -44,6 +44,11 @@ _SERVED = "for i in $(seq 200); do autotune daemon status > served && break; sle
 _FOREGROUND = f"{{}} & {_SERVED}; autotune daemon stop; wait $! || test $? = 143"
 _CRON = '{}; grep -q "^0 22 .* daemon run --window 22:00-07:00 --until 07:00" "$TOOLS/table"'
 _FEW = "{} --trials 2"
+_NODE = (  # the ports of workers are fixed otherwise, and nodes of one machine would contend for them
+    "{{}} --block --num-cpus 2 --min-worker-port 0 --max-worker-port 0 {more} > {name}.log 2>&1 &"
+    " for i in $(seq 300); do grep -q 'runtime started' {name}.log && break; sleep 0.2; done;"
+    " grep 'runtime started' {name}.log || {{ cat {name}.log; false; }}"
+)
 _MINILM = {"minilm.onnx": {"input_ids": ("batch", "sequence"), "attention_mask": ("batch", "sequence")}}
 
 GUIDES = (
@@ -168,10 +173,10 @@ GUIDES = (
         "docs/guides/cluster.md",
         copies=("model.onnx",),
         changes={
-            "ray start --head": "{} --block --num-cpus 2 --include-dashboard=false > head.log 2>&1 & sleep 10",
-            "ray start --address": "{} --block --num-cpus 2 > node.log 2>&1 & sleep 5; "
-            "autotune submit model.onnx --trials 2; autotune daemon start; autotune wait all; autotune status;"
-            " autotune logs model | grep node; autotune daemon stop",
+            "ray start --head": _NODE.format(name="head", more="--include-dashboard=false"),
+            "ray start --address": _NODE.format(name="node", more="")
+            + "; autotune submit model.onnx --trials 2; autotune daemon start; autotune wait all --timeout 120"
+            "; autotune status; autotune logs model | grep ', node '; autotune daemon stop",
         },
         elsewhere={"pip install": _INSTALLS},
         slow=True,
@@ -207,7 +212,7 @@ GUIDES = (
     Guide(
         "docs/guides/own-strategy.md",
         copies=("resnet18.onnx",),
-        changes={"autotune submit": "{}; python -m pytest -q -p no:cacheprovider test_hill.py"},
+        changes={"autotune submit": "{} --sampler adaptive; python -m pytest -q -p no:cacheprovider test_hill.py"},
     ),
     Guide(
         "docs/guides/troubleshooting.md",

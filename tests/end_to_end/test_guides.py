@@ -191,20 +191,24 @@ PREPARE: dict[str, Callable[[Path], None]] = {
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
-    """A folder for PATH with this tree's autotune, this Python, and a crontab that changes no machine."""
+    """A folder for PATH with this tree's autotune, this Python and its Ray, and a crontab that changes no machine."""
     folder = tmp_path / "tools"
     folder.mkdir()
     python = shlex.quote(sys.executable)
     texts = {"autotune": f'#!/bin/sh\nexec {python} -m autotune "$@"\n', "crontab": CRONTAB}
     texts |= dict.fromkeys(("python", "python3"), f'#!/bin/sh\nexec {python} "$@"\n')
+    texts["ray"] = f'#!/bin/sh\nexec {python} -m ray.scripts.scripts "$@"\n'  # its own may be in another environment
     for name, text in texts.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     return folder
 
 
-def run(text: str, user: User, tools: Path) -> tuple[int, str]:
-    """Run a script in a workspace, and end what it leaves running. Returns its exit code and all that it printed."""
+def run(text: str, user: User, tools: Path, limit_s: float = 500.0) -> tuple[int, str]:
+    """Run a script in a workspace, and end what it leaves running. Returns its exit code and all that it printed.
+
+    A script that does not end within `limit_s` has the exit code 124.
+    """
     environment = {
         **os.environ,
         "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -219,7 +223,9 @@ def run(text: str, user: User, tools: Path) -> tuple[int, str]:
             ["bash", "-c", text], cwd=user.root, env=environment, stdout=log, stderr=log, start_new_session=True
         )
         try:
-            status = shell.wait(500)
+            status = shell.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            status = 124
         finally:
             user.run("daemon", "stop")
             os.killpg(shell.pid, signal.SIGKILL) if _group_lives(shell.pid) else None
@@ -281,3 +287,7 @@ def test_no_exception_is_of_a_command_that_a_page_no_longer_shows(guide: Guide) 
 
 def test_a_command_that_fails_is_found(user: User, tools: Path) -> None:
     assert run("set -e\nautotune hold nothing\ntrue", user, tools)[0] != 0
+
+
+def test_what_a_command_that_does_not_end_has_printed_is_shown(user: User, tools: Path) -> None:
+    assert run("echo begun\nsleep 60", user, tools, limit_s=1.0) == (124, "begun\n")

@@ -55,7 +55,7 @@ class ClusterRunner(StageRunner):
         self._unsent: list[int] = []
         self._nodes: tuple[ClusterNode, ...] = ()
         self._machine = MachineResources((), ())
-        self._trouble, self._fatal = "connecting", ""
+        self._trouble, self._fatal = f"connecting to Ray at {config.cluster.address}", ""
         self._retry_at, self._retry_s = 0.0, _FIRST_RETRY_S
 
     def run(self, kind: str, request: RunStage) -> None:
