@@ -10,6 +10,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+_SPAN = re.compile(r"`((?:autotune [a-z-]|python scripts/|scripts/|podman )[^`]*)`")
 _INDENTED = re.compile(r"(?:^ {4}.*\n|^\n(?= {4}))+", re.M)
 
 
@@ -37,10 +38,10 @@ def blocks(page: Path) -> list[Block]:
 def commands(page: Path) -> list[str]:
     """The command lines of a page: those in the text, lines after `$ `, and those that begin with a program of ours.
 
-    Two words in the text, such as `autotune submit`, name a command: they are no command line.
+    One or two words in the text, such as `autotune submit`, name a command or a script: they are no command line.
     """
     text = _FENCED.sub("", page.read_text())
-    spans = [" ".join(span.split()) for span in re.findall(r"`(autotune [a-z-][^`]*)`", text)]
+    spans = [" ".join(span.split()) for span in _SPAN.findall(text)]
     found = [span for span in spans if len(span.split()) > 2]
     for block in blocks(page):
         if block.language not in ("", "sh", "console"):
