@@ -28,7 +28,7 @@ ELSEWHERE = {
     "autotune submit model.tflite": "tests/end_to_end/test_tflite.py",
     "autotune submit hand_landmark.tflite": "tests/end_to_end/test_tflite.py",
     "autotune submit MODEL.tflite": "tests/end_to_end/test_tflite.py",
-    "podman build": "it needs podman; tests/test_containerfile.py looks at what it would run",
+    "podman build": "it needs podman",
     "python scripts/bench_gpu.py": "tests/scripts/test_bench_gpu.py, as far as it needs no GPU",
     "python scripts/bench_inference.py": HOURS,
     "python scripts/bench_vs_tune_relax.py": HOURS,
