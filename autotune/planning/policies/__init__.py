@@ -6,7 +6,7 @@ from importlib import import_module
 
 from autotune.planning.policy import Policy
 
-# Name: module and class. To add a policy, write its file and add its line.
+# Name: module and class. To add a policy, write its file, and add its line here and its name in `settings.py`.
 POLICIES: dict[str, str] = {
     "sequential": "autotune.planning.policies.sequential:Sequential",
     "uncoordinated": "autotune.planning.policies.uncoordinated:Uncoordinated",
