@@ -1,8 +1,8 @@
 """What a policy is: the rule by which the scheduler picks the next stage.
 
-A policy is one file in `policies/`: a class derived from `Policy`, with a line in `policies.POLICIES` and its name among
-those that `settings.py` lists. It gives each ready stage a rank in one or more orders, and picks among the stages that
-are first in one of them.
+A policy is one file in `policies/`: a class derived from `Policy`. It has a line in `policies.POLICIES`, and its name
+is listed in `settings.py`. It gives each ready stage a rank in one or more orders, and picks among the stages that are
+first in one of them.
 
 What a policy is given:
 

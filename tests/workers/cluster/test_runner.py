@@ -131,6 +131,13 @@ def test_a_bridge_that_cannot_be_started_is_not_taken_for_a_problem_of_the_disk_
         runner.stop()
 
 
+def test_while_nothing_answers_the_address_is_named(workspace: Workspace, ray: Callable[[str], None]) -> None:
+    ray("")
+    with workspace.config.open("a") as file:
+        file.write('[cluster]\nengine = "ray"\naddress = "first:6379"\n')
+    assert ClusterRunner(workspace, load_config(workspace.config)).trouble() == "connecting to Ray at first:6379"
+
+
 def test_a_bridge_whose_log_cannot_be_written_is_tried_again(workspace: Workspace, ray: Callable[[str], None]) -> None:
     ray("import time; time.sleep(60)")
     log = workspace.worker_log("ray")
