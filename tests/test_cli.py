@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from rich.text import Text
 from typer.testing import CliRunner
 
 from autotune import cli
@@ -48,3 +53,25 @@ def test_a_verb_loads_its_own_file() -> None:
 def test_an_unknown_verb_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli._run(["submt"]) == 2
     assert "No such command 'submt'" in capsys.readouterr().err
+
+
+def commands(command: Any) -> Iterator[Any]:
+    yield command
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        yield from commands(command.get_command(None, name))
+
+
+def test_help_shows_all_that_its_texts_say() -> None:
+    every = list(commands(typer.main.get_command(cli.app)))
+    texts = [text.help or "" for command in every for text in (command, *command.params) if hasattr(text, "help")]
+    assert len(every) > len(cli.VERBS) and len(texts) > 100
+    for text in texts:  # Rich takes [word] for a style and leaves it out
+        assert Text.from_markup(text).plain == text
+
+
+def test_the_status_of_an_empty_queue_says_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli._run(["--workspace", str(tmp_path), "status"]) == 0
+    shown = capsys.readouterr()
+    assert "STATE" in shown.out and f"the queue of {tmp_path} is empty; `autotune submit MODEL`" in shown.err
+    assert cli._run(["--workspace", str(tmp_path), "status", "--json"]) == 0
+    assert capsys.readouterr().err == ""

@@ -35,7 +35,7 @@ def start(workspace: Workspace, options: Sequence[str] = ()) -> int:
         DiskProblem: The log cannot be written.
     """
     if (info := running_daemon(workspace)) is not None:
-        raise DaemonRunning(f"a daemon already serves {workspace.root} (pid {info.identity['pid']})")
+        raise DaemonRunning(f"a daemon already serves {workspace.root.absolute()} (pid {info.identity['pid']})")
     try:
         private_folder(workspace.logs)
         log = workspace.daemon_log.open("ab")

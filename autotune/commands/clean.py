@@ -108,4 +108,7 @@ def command(
     age = parse_age(older_than) if older_than else 0.0
     workspace = workspace_of(context)
     gone = clean(workspace, age, select(workspace, jobs) if jobs else None)
-    tell(f"removed {len(gone)} jobs" + "".join(f"\n  {paths.folder.name}" for paths in gone))
+    tell(
+        f"removed {len(gone)} job{'' if len(gone) == 1 else 's'}"
+        + "".join(f"\n  {paths.folder.name}" for paths in gone)
+    )

@@ -43,7 +43,7 @@ def select(workspace: Workspace, words: Sequence[str]) -> list[JobPaths]:
         UnknownJob: A word means no job. The message says which jobs there are.
     """
     jobs = workspace.job_list()
-    found = {job.id: job for word in words for part in word.split(",") for job in _named(jobs, part.strip())}
+    found = {job.id: job for word in words for part in word.split(",") for job in _named(workspace, jobs, part.strip())}
     return [found[id] for id in sorted(found)]
 
 
@@ -63,7 +63,7 @@ def select_one(workspace: Workspace, word: str) -> JobPaths:
     return jobs[0]
 
 
-def _named(jobs: list[JobPaths], word: str) -> list[JobPaths]:
+def _named(workspace: Workspace, jobs: list[JobPaths], word: str) -> list[JobPaths]:
     if word == "all":
         return jobs
     if word == "last":
@@ -75,12 +75,18 @@ def _named(jobs: list[JobPaths], word: str) -> list[JobPaths]:
     else:
         found = [job for job in jobs if job_name(job) == word]
     if not found:
-        raise UnknownJob(f"no job {word!r} here; {_existing(jobs)}")
+        raise UnknownJob(f"no job {word!r} here; {_existing(jobs) or no_jobs(workspace)}")
     return found
+
+
+def no_jobs(workspace: Workspace) -> str:
+    """Return what to tell a user whose queue is empty, who may be in another folder than they think."""
+    folder = workspace.root.absolute()
+    return f"the queue of {folder} is empty; `autotune submit MODEL` adds a job, --workspace DIR looks elsewhere"
 
 
 def _existing(jobs: list[JobPaths]) -> str:
     if not jobs:
-        return "the queue is empty"
+        return ""
     shown = ", ".join(f"{job.id} ({job_name(job)})" for job in jobs[-5:])
     return f"there {'is' if len(jobs) == 1 else 'are'} {'... ' if len(jobs) > 5 else ''}{shown}"

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from autotune.commands.job_status import to_json
-from autotune.commands.jobs import select
-from autotune.commands.terminal import Json, show, tell, workspace_of
+from autotune.commands.jobs import no_jobs, select
+from autotune.commands.terminal import Json, say, show, tell, workspace_of
 from autotune.commands.watching import Screen
 
 
@@ -46,5 +46,7 @@ def command(
     while True:
         tell(look()[0]) if as_json else show(*look(), fitted=True)
         if not watch:
-            return
+            break
         time.sleep(1)
+    if not as_json and not workspace.job_list():
+        say(no_jobs(workspace))

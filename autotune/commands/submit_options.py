@@ -17,8 +17,8 @@ Targets = Annotated[
     typer.Option(
         "--target",
         metavar="TARGET",
-        help="llvm (this CPU, the default), cuda, simulated, the NAME of a section [devices.NAME], or JSON. Several"
-        " targets are a job each.",
+        help="llvm (this CPU, the default), cuda, simulated, the NAME of a section devices.NAME of autotune.toml, or"
+        " JSON. Several targets are a job each.",
     ),
 ]
 Name = Annotated[str, typer.Option(help="Name of the job; by default the name of the file.")]

@@ -131,7 +131,7 @@ class Daemon:
             private_folder(folder)
         held = locks.try_lock(self.workspace.daemon_lock)
         if held is None:
-            raise DaemonRunning(f"a daemon already serves {self.workspace.root}{holder(self.workspace)}")
+            raise DaemonRunning(f"a daemon already serves {self.workspace.root.absolute()}{holder(self.workspace)}")
         with held:
             yield
 

@@ -69,7 +69,7 @@ def test_a_truncated_model(user, models, tmp_path):
         (["submit", "MODEL", "--trials", "many"], "--trials"),
         (["submit"], "MODEL|model"),
         (["frobnicate"], "frobnicate"),
-        (["cancel", "7"], "no job '7'.*queue is empty"),
+        (["cancel", "7"], "no job '7'.*queue of .* is empty"),
         (["export", "last", "--output", "out"], "no job 'last'"),
         (["wait", "resnet"], "no job 'resnet'"),
         (["daemon", "run", "--until", "25:99"], "--until"),
