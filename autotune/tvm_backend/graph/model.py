@@ -131,7 +131,8 @@ def parse_file(path: Path) -> Any:
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
     except (DecodeError, ValueError) as error:
-        raise ModelError(f"{path} is not an ONNX file, or is cut short") from error
+        known = "autotune reads ONNX, TensorFlow Lite, and what torch.export.save wrote"
+        raise ModelError(f"{path} is not an ONNX file, or is cut short; {known}") from error
     except onnx.checker.ValidationError as error:
         raise ModelError(f"{path}: {first_line(error)}") from error
     if not proto.graph.node:

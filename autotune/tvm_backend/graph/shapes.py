@@ -129,7 +129,8 @@ def _advice(path: Path, open_: Sequence[OpenInput], sizes: dict[str, int]) -> st
     for item in open_:
         shape = sensible(item.dtype, item.dims, sizes, item.name)
         words += ["--input", f"{item.name}={'x'.join(map(str, shape)) or 'scalar'}"]
-    return f"{path}: no fixed shape is known for {shown}; add their shapes, such as: {shlex.join(words)}"
+    what = "its shape" if len(open_) == 1 else "their shapes"
+    return f"{path}: no fixed shape is known for {shown}; add {what}, such as: {shlex.join(words)}"
 
 
 def _written(item: OpenInput) -> str:

@@ -56,7 +56,7 @@ def test_all_inputs_without_a_shape_are_named_at_once_with_options_that_work():
 
 def test_the_options_are_added_to_what_was_given():
     given = {"x": InputSpec("x", (4, 3, 64, 64), "")}
-    with pytest.raises(ModelError, match="such as: --input ids=2x128$"):
+    with pytest.raises(ModelError, match="add its shape, such as: --input ids=2x128$"):
         resolve_inputs(PATH, model(IMAGE, IDS), given, {"batch": 2})
     found = resolve_inputs(PATH, model(IMAGE, IDS), {**given, "ids": InputSpec("ids", (2, 128), "")}, {"batch": 2})
     assert [item.shape for item in found] == [(4, 3, 64, 64), (2, 128)]

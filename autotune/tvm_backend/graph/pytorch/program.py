@@ -43,8 +43,8 @@ def write_fixed(
         ModelError: The file is no such program, needs pickle, or has an input without a shape; or torch is missing.
         DiskProblem: The file cannot be written.
     """
-    _check_torch(path)
     archive = read_archive(path)
+    _check_torch(path)
     with _as_model_error(path, "is no program that torch.export.save writes"):
         inputs, sizes = fix_inputs(path, archive.program, overrides, dims)
         program = checked(path, archive.program, sizes)

@@ -31,6 +31,14 @@ def test_without_torch_it_says_what_to_install(words: Path, tmp_path: Path) -> N
         load_program(words)
 
 
+def test_a_file_of_torch_save_needs_no_torch_to_be_refused(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pt"
+    with zipfile.ZipFile(path, "w") as opened:
+        opened.writestr("weights/data.pkl", pickle.dumps({}))
+    with pytest.raises(ModelError, match=r"unpickles nothing: write the model with torch\.export\.save"):
+        write_fixed(path, {}, {}, tmp_path / "model.pt2")
+
+
 def agree(path: Path, *arrays: Any, **dims: int) -> list[Any]:
     """Import a file, run it with TVM and with torch, and compare."""
     import tvm
