@@ -14,6 +14,7 @@ from autotune.tvm_backend.graph.rewrite import static_shape
 Array = npt.NDArray[Any]
 
 PLAIN = 0  # the block of a tensor that is not packed
+NO_SCHEDULE_RULE = {"schedule_rule": "None"}  # MetaSchedule leaves the block where it is; a rule of ours may move it
 
 
 def pack_channels(value: Array, block: int) -> Array:
@@ -112,6 +113,25 @@ class ConvolutionGeometry:
         """
         (step_y, step_x), (gap_y, gap_x) = self.strides, self.dilation
         return height * step_y + down * gap_y, width * step_x + right * gap_x
+
+
+def te_pad(data: Any, start: tuple[int, ...], size: tuple[int, int], *, name: str) -> Any:
+    """Put zeros around the height and the width of a packed tensor, in a block that no rule of MetaSchedule moves.
+
+    Args:
+        data: Of shape (N, C, H, W, b).
+        start: How many zeros to put above and to the left.
+        size: The height and the width of the result.
+        name: Of the block.
+    """
+    batch, chunks, height, width, lanes = data.shape
+    top, left = start
+
+    def element(n: Any, c: Any, h: Any, w: Any, lane: Any) -> Any:
+        inside = tirx.all(h >= top, h < top + height, w >= left, w < left + width)
+        return tirx.if_then_else(inside, data[n, c, h - top, w - left, lane], tirx.const(0, data.dtype))
+
+    return te.compute((batch, chunks, *size, lanes), element, name=name, attrs=NO_SCHEDULE_RULE)
 
 
 def te_conv(data: Any, kernel: Any, geometry: ConvolutionGeometry) -> Any:

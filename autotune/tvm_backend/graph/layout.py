@@ -12,9 +12,9 @@ from functools import reduce
 from math import gcd
 from typing import Any
 
-import numpy as np
 from tvm import relax
 
+from autotune.tvm_backend.graph.blocks import choose_block, constant, pack_constant, packable
 from autotune.tvm_backend.graph.convolution import (
     PLAIN,
     Array,
@@ -25,6 +25,7 @@ from autotune.tvm_backend.graph.convolution import (
     te_convert,
     te_depthwise,
 )
+from autotune.tvm_backend.graph.pixel_tiles import padded_pixels, te_conv_pixels
 from autotune.tvm_backend.graph.rewrite import (
     Expr,
     Rewriter,
@@ -38,14 +39,18 @@ from autotune.tvm_backend.graph.rewrite import (
 from autotune.tvm_backend.graph.transposed import as_channels, separate_windows, te_conv_transpose, te_spread
 from autotune.tvm_backend.graph.winograd import te_winograd, transform_weight
 
-_MAX_PADDING = 1.25  # channels with padding, relative to channels without
 # TVM's number for an operator that is fused with the elementwise operators after it. TVM itself does not find this
 # pattern in a program with several loop nests.
 _OUT_ELEMENTWISE_FUSABLE = 4
 
 
 def pack_layouts(
-    mod: Any, *, lanes: int = 16, winograd: Callable[[Expr], bool] | None = None, transposed: bool = True
+    mod: Any,
+    *,
+    lanes: int = 16,
+    winograd: Callable[[Expr], bool] | None = None,
+    transposed: bool = True,
+    registers: tuple[int, int] | None = None,
 ) -> Any:
     """Rewrite `main` so that convolutions with constant weights, and the operators around them, use packed tensors.
 
@@ -57,37 +62,13 @@ def pack_layouts(
         lanes: The largest block: the elements of a vector register, or twice as many.
         winograd: Says whether to compute a convolution with Winograd's algorithm; None for never.
         transposed: Whether to pack transposed convolutions.
+        registers: What `vector_registers` returns for the target. Images that have no good tile in such registers are
+            computed as rows of pixels; without it, none.
 
     Returns:
         The rewritten module, or `mod` if `main` cannot be rewritten.
     """
-    return rewrite_and_clean(mod, lambda module: _LayoutPacker(module, lanes, winograd, transposed))
-
-
-def choose_block(channels: int, lanes: int, *, exact: bool = False) -> int:
-    """Choose the block for a number of channels.
-
-    The cost of a block is the number of vector operations for a pixel, with a penalty for padding lanes.
-
-    Args:
-        channels: How many channels there are.
-        lanes: The largest block.
-        exact: Whether the block must divide `channels`.
-
-    Returns:
-        The block with the least cost; PLAIN if no block fits.
-    """
-
-    def cost(block: int) -> tuple[float, int]:
-        chunks = -(-channels // block)
-        return chunks * block.bit_count() * (chunks * block / channels) ** 3, -block
-
-    def fits(block: int) -> bool:
-        filled = -(-channels // block) * block
-        whole_vectors = block.bit_count() == 1 and filled <= _MAX_PADDING * channels
-        return filled == channels or (whole_vectors and not exact)
-
-    return min(filter(fits, range(max(lanes // 2, 1), lanes + 1)), key=cost, default=PLAIN)
+    return rewrite_and_clean(mod, lambda module: _LayoutPacker(module, lanes, winograd, transposed, registers))
 
 
 @dataclass(frozen=True)
@@ -101,8 +82,16 @@ class _Form:
 class _LayoutPacker(Rewriter):
     """Keeps the plain and packed forms of each old variable, and makes missing forms when they are needed."""
 
-    def __init__(self, mod: Any, lanes: int, winograd: Callable[[Expr], bool] | None, transposed: bool) -> None:
+    def __init__(
+        self,
+        mod: Any,
+        lanes: int,
+        winograd: Callable[[Expr], bool] | None,
+        transposed: bool,
+        registers: tuple[int, int] | None,
+    ) -> None:
         super().__init__(mod)
+        self.registers = registers
         self.lanes = lanes
         self.winograd = winograd
         self.transposed = transposed
@@ -146,7 +135,7 @@ class _LayoutPacker(Rewriter):
 
     def operand(self, expr: Expr, block: int) -> Expr:
         """Return a packable operand packed."""
-        return _pack_constant(expr, block) if is_tensor_constant(expr) else self.form(expr, block)
+        return pack_constant(expr, block) if is_tensor_constant(expr) else self.form(expr, block)
 
     def operands(self, exprs: list[Expr], value: Expr) -> tuple[int, list[Expr]] | None:
         """Return the block and the packed operands of an elementwise operator.
@@ -154,7 +143,7 @@ class _LayoutPacker(Rewriter):
         Returns None unless one of the operands is packed already and all of them can be packed.
         """
         shape, block = static_shape(value), next(filter(None, map(self.block_of, exprs)), PLAIN)
-        if block == PLAIN or len(shape) != 4 or not all(_packable(item, shape[1]) for item in exprs):
+        if block == PLAIN or len(shape) != 4 or not all(packable(item, shape[1]) for item in exprs):
             return None
         return block, [self.operand(item, block) for item in exprs]
 
@@ -203,7 +192,21 @@ def _conv2d(packer: _LayoutPacker, call: Any) -> _Form | None:
     if packer.winograd and block_in != PLAIN and packer.winograd(call):
         return _Form(block_out, _call_winograd(packer, call, block_in, block_out))
     weight = pack_weight(call.args[1].value.numpy(), block_in, block_out)
+    size, known = static_shape(call)[2:], packer.registers
+    pixels = padded_pixels(size, outputs, block_out, known) if known and groups == 1 and block_in != PLAIN else 0
+    if pixels:
+        return _Form(block_out, _call_pixels(packer, call, block_in, weight, pixels))
     return _Form(block_out, _call_direct(packer, call, block_in, weight))
+
+
+def _call_pixels(packer: _LayoutPacker, call: Any, block_in: int, weight: Array, pixels: int) -> Expr:
+    return packer.builder.call_te(
+        lambda x, k: te_conv_pixels(x, k, ConvolutionGeometry.of(call), pixels),
+        packer.form(call.args[0], block_in),
+        constant(weight, call),
+        primfunc_name_hint="conv2d_NCHWc",
+        primfunc_attrs={"op_pattern": _OUT_ELEMENTWISE_FUSABLE},
+    )
 
 
 def _call_winograd(packer: _LayoutPacker, call: Any, block_in: int, block_out: int) -> Expr:
@@ -211,7 +214,7 @@ def _call_winograd(packer: _LayoutPacker, call: Any, block_in: int, block_out: i
     return packer.builder.call_te(
         lambda x, k: te_winograd(x, k, ConvolutionGeometry.of(call)),
         packer.form(call.args[0], block_in),
-        _constant(weight, call),
+        constant(weight, call),
         primfunc_name_hint="winograd_conv2d_NCHWc",
         primfunc_attrs={"op_pattern": _OUT_ELEMENTWISE_FUSABLE},
     )
@@ -227,7 +230,7 @@ def _conv2d_transpose(packer: _LayoutPacker, call: Any) -> _Form | None:
     data = packer.form(call.args[0], block_in)
     if block_out == PLAIN:
         return _Form(PLAIN, _spread(packer, call, data, block_in))
-    packed, hint = _constant(pack_weight(weight, block_in, block_out), call), "conv2d_transpose_NCHWc"
+    packed, hint = constant(pack_weight(weight, block_in, block_out), call), "conv2d_transpose_NCHWc"
     return _Form(block_out, packer.builder.call_te(te_conv_transpose, data, packed, primfunc_name_hint=hint))
 
 
@@ -235,7 +238,7 @@ def _spread(packer: _LayoutPacker, call: Any, data: Expr, block_in: int) -> Expr
     """Compute a transposed convolution as a 1x1 convolution with an output for each element of the kernel."""
     weight = as_channels(call.args[1].value.numpy())
     block_out = choose_block(len(weight), packer.lanes) or min(len(weight), packer.lanes)
-    packed = _constant(pack_weight(weight, block_in, block_out), call)
+    packed = constant(pack_weight(weight, block_in, block_out), call)
     pixels = ConvolutionGeometry(static_shape(call.args[0])[2:], (1, 1), (0, 0, 0, 0), (1, 1))
     hint = "conv2d_NCHWc"
     made = packer.builder.call_te(lambda x, k: te_conv(x, k, pixels), data, packed, primfunc_name_hint=hint)
@@ -256,7 +259,7 @@ def _call_direct(packer: _LayoutPacker, call: Any, block: int, weight: Array) ->
     geometry, depthwise = ConvolutionGeometry.of(call), weight.ndim == 4
     compute = te_depthwise if depthwise else te_conv
     hint = ("depthwise_" if depthwise else "group_" if call.attrs.groups > 1 else "") + "conv2d_NCHWc"
-    operands = packer.form(call.args[0], block), _constant(weight, call)
+    operands = packer.form(call.args[0], block), constant(weight, call)
     return packer.builder.call_te(lambda x, k: compute(x, k, geometry), *operands, primfunc_name_hint=hint)
 
 
@@ -330,8 +333,8 @@ def _concat(packer: _LayoutPacker, call: Any) -> _Form | None:
     block = choose_block(gcd(*channels), packer.lanes, exact=True)
     if block == PLAIN:
         return None
-    packable = all(_packable(item, count) for item, count in zip(parts, channels, strict=True))
-    if not packable or not any(packer.block_of(item) for item in parts):
+    fitting = all(packable(item, count) for item, count in zip(parts, channels, strict=True))
+    if not fitting or not any(packer.block_of(item) for item in parts):
         return None
     return _Form(block, relax.op.concat([packer.operand(item, block) for item in parts], axis=1))
 
@@ -369,23 +372,3 @@ _HANDLERS: dict[str, _Handler] = {
     "relax.sum": _sum,
     "relax.concat": _concat,
 }
-
-
-def _packable(expr: Expr, channels: int) -> bool:
-    """Return whether an operand still broadcasts to a tensor (N, C, H, W) correctly when both are packed."""
-    shape = static_shape(expr)
-    if is_tensor_constant(expr) and len(shape) <= 4:
-        return bool(np.prod(shape) == 1) or shape[-3:-2] == (channels,)
-    return len(shape) == 4 and shape[1] == channels
-
-
-def _pack_constant(expr: Expr, block: int) -> Expr:
-    """Pack a packable constant. A single number gets shape (); otherwise the last three dimensions are packed."""
-    value = expr.value.numpy()
-    if value.size == 1:
-        return _constant(value.reshape(()), expr)
-    return _constant(pack_channels(value.reshape((1,) * (4 - value.ndim) + value.shape), block), expr)
-
-
-def _constant(value: Array, like: Expr) -> Expr:
-    return relax.const(np.ascontiguousarray(value), str(like.ty.dtype))

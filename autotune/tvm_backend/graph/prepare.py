@@ -54,9 +54,11 @@ def prepare(
         module = fold_constants(tvm.transform.Sequential([*_dispatch(target), *simplify])(module))
         module = read_rows(module) if revision >= 3 else module
         if target.kind.name == "llvm":
-            pays = partial(winograd_pays, vector=vector_registers(target)[0]) if winograd else None
+            registers = vector_registers(target)
+            pays = partial(winograd_pays, vector=registers[0]) if winograd else None
             sunk = sink_reshapes(module) if revision >= 2 else module
-            module = pack_layouts(fold_scales(sunk), winograd=pays, transposed=revision >= 4)
+            tiles = registers if revision >= 7 else None
+            module = pack_layouts(fold_scales(sunk), winograd=pays, transposed=revision >= 4, registers=tiles)
             if revision >= 2:
                 packed = pack_products(module, padded=revision >= 5)
                 module = replace_row_operators(sink_reshapes(packed))

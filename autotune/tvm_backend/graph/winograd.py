@@ -7,7 +7,7 @@ This is F(4x4, 3x3) of Lavin and Gray, "Fast Algorithms for Convolutional Neural
 3. The 36 products of a tile are transformed to a 4x4 tile of the output.
 
 The error is about 1e-5 of the largest value; that of a direct convolution is about 1e-6. The matrix products are tuned
-as any other. The transforms are scheduled by the two rules of `search/winograd_rules.py`.
+as any other. The transforms are scheduled by two rules of `search/schedule_rules.py`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from autotune.tvm_backend.graph.convolution import Array, ConvolutionGeometry, pack_weight
+from autotune.tvm_backend.graph.convolution import NO_SCHEDULE_RULE, Array, ConvolutionGeometry, pack_weight, te_pad
 from autotune.tvm_backend.graph.rewrite import float_dtype, static_shape
-from autotune.tvm_backend.search.winograd_rules import PATCH, TILE
+from autotune.tvm_backend.search.schedule_rules import PATCH, TILE
 
 _INPUT = (
     (4, 0, -5, 0, 1, 0),
@@ -49,7 +49,6 @@ _OUTPUT = (
 _TRANSFORM_COST = 40  # of transforming a number
 _WEIGHT_COST = 1.4  # of reading a weight from memory, as in a whole model
 _MAX_BYTES = 2**28  # of the transformed input and output, which have 2.25 times as many elements as before
-_NO_SCHEDULE_RULE = {"schedule_rule": "None"}  # MetaSchedule skips the block; the rule of a later block schedules it
 
 
 def winograd_pays(call: Any, vector: int) -> bool:
@@ -112,7 +111,7 @@ def te_winograd(data: Any, kernel: Any, geometry: ConvolutionGeometry) -> Any:
         return _times(_OUTPUT, i, lambda k: product[k * PATCH + b, o, at, lane], dtype)
 
     tiles = (batch, outer, down, across, TILE, PATCH, lanes)
-    columns = te.compute(tiles, column, name="winograd_columns", attrs=_NO_SCHEDULE_RULE)
+    columns = te.compute(tiles, column, name="winograd_columns", attrs=NO_SCHEDULE_RULE)
 
     def element(n: Any, o: Any, h: Any, w: Any, lane: Any) -> Any:
         tile = (n, o, h // TILE, w // TILE, h % TILE)
@@ -124,21 +123,15 @@ def te_winograd(data: Any, kernel: Any, geometry: ConvolutionGeometry) -> Any:
 
 def _te_input(data: Any, geometry: ConvolutionGeometry, down: int, across: int) -> Any:
     """Transform an input (N, IC, H, W, bi) to (36, IC, N * down * across, bi)."""
-    batch, chunks, height, width, lanes = data.shape
-    (top, left), dtype = geometry.padding[:2], data.dtype
-
-    def padded(n: Any, c: Any, h: Any, w: Any, lane: Any) -> Any:
-        inside = tirx.all(h >= top, h < top + height, w >= left, w < left + width)
-        return tirx.if_then_else(inside, data[n, c, h - top, w - left, lane], tirx.const(0, dtype))
-
-    whole = (batch, chunks, down * TILE + 2, across * TILE + 2, lanes)
-    pad = te.compute(whole, padded, name="winograd_pad", attrs=_NO_SCHEDULE_RULE)
+    batch, chunks, *_, lanes = data.shape
+    dtype, size = data.dtype, (down * TILE + 2, across * TILE + 2)
+    pad = te_pad(data, geometry.padding[:2], size, name="winograd_pad")
 
     def row(n: Any, c: Any, y: Any, x: Any, i: Any, w: Any, lane: Any) -> Any:
         return _times(_INPUT, i, lambda k: pad[n, c, y * TILE + k, x * TILE + w, lane], dtype)
 
     patches = (batch, chunks, down, across, PATCH, PATCH, lanes)
-    rows = te.compute(patches, row, name="winograd_rows", attrs=_NO_SCHEDULE_RULE)
+    rows = te.compute(patches, row, name="winograd_rows", attrs=NO_SCHEDULE_RULE)
 
     def element(a: Any, c: Any, p: Any, lane: Any) -> Any:
         tile = (p // (down * across), c, p // across % down, p % across, a // PATCH)

@@ -29,7 +29,7 @@ def tune_context(program: Any, target: Any, *, strategy: Any = None, seed: int =
     """
     from tvm.s_tir import meta_schedule as ms
 
-    from autotune.tvm_backend.search import winograd_rules  # noqa: F401  some blocks name its schedule rules
+    from autotune.tvm_backend.search import schedule_rules  # noqa: F401  some blocks name its schedule rules
 
     return ms.TuneContext(
         program,

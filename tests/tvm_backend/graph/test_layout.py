@@ -11,18 +11,9 @@ import tvm
 from onnx import helper
 from tvm import relax
 
-from autotune.tvm_backend.graph.layout import PLAIN, choose_block, pack_layouts
+from autotune.tvm_backend.graph.layout import pack_layouts
 
 from .packed_nets import Build, Net, assert_same, check, imported, operators, packed, run, transforms
-
-
-@pytest.mark.parametrize(
-    ("channels", "block"),
-    [(16, 16), (64, 16), (24, 8), (1000, 16), (12, 12), (58, 16), (7, 8), (3, PLAIN), (17, PLAIN)],
-)
-def test_block_of_a_number_of_channels(channels: int, block: int) -> None:
-    assert choose_block(channels, 16) == block
-    assert channels % max(choose_block(channels, 16, exact=True), 1) == 0
 
 
 @pytest.mark.parametrize("channels", [3, 16, 24, 32, 17, 28])

@@ -1,4 +1,7 @@
-"""Schedule rules for the transforms of Winograd's algorithm; MetaSchedule finds them by name."""
+"""Schedule rules that blocks of our tensor programs name; MetaSchedule finds them by these names.
+
+Two are for the transforms of Winograd's algorithm, one is for convolutions over pixels in a row.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ from typing import Any
 
 import tvm
 
-TILE = 4  # rows and columns of an output tile
+TILE = 4  # rows and columns of an output tile of Winograd's algorithm
 PATCH = TILE + 2  # rows and columns of the input that a tile depends on
 
 
-def _schedule_input(schedule: Any, block: Any) -> list[Any]:
+def _schedule_winograd_input(schedule: Any, block: Any) -> list[Any]:
     """Schedule the input transform.
 
     A parallel piece is a row of tiles of a chunk of channels. Its padded input and a tile's rows stay in the caches.
@@ -34,7 +37,7 @@ def _schedule_input(schedule: Any, block: Any) -> list[Any]:
     return [schedule]
 
 
-def _schedule_output(schedule: Any, block: Any) -> list[Any]:
+def _schedule_winograd_output(schedule: Any, block: Any) -> list[Any]:
     """Schedule the output transform.
 
     A parallel piece is a row of tiles of a chunk of channels. A tile's columns stay in the caches. Operators that are
@@ -52,6 +55,12 @@ def _schedule_output(schedule: Any, block: Any) -> list[Any]:
     *_, i, b, lane = schedule.get_loops(columns)
     schedule.reorder(b, i, lane)
     _unroll_and_vectorize(schedule, i, lane)
+    return [schedule]
+
+
+def _schedule_image(schedule: Any, block: Any) -> list[Any]:
+    """Compute the operators that are fused to a convolution where a row of pixels becomes an image."""
+    _inline_consumers(schedule, block)
     return [schedule]
 
 
@@ -80,5 +89,6 @@ def _unroll_and_vectorize(schedule: Any, unrolled: Any, vectorized: Any) -> None
     schedule.vectorize(vectorized)
 
 
-tvm.register_global_func("s_tir.meta_schedule.cpu.winograd_input", _schedule_input, override=True)
-tvm.register_global_func("s_tir.meta_schedule.cpu.winograd_output", _schedule_output, override=True)
+tvm.register_global_func("s_tir.meta_schedule.cpu.winograd_input", _schedule_winograd_input, override=True)
+tvm.register_global_func("s_tir.meta_schedule.cpu.winograd_output", _schedule_winograd_output, override=True)
+tvm.register_global_func("s_tir.meta_schedule.cpu.image_of_pixels", _schedule_image, override=True)
