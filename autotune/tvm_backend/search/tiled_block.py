@@ -44,11 +44,29 @@ class Einsum:
 
 
 def _coefficients(index: Any, variables: Sequence[Any]) -> list[float]:
-    """Return the coefficient of each loop in an index, or zeros where the index is no sum of loops."""
+    """Return the coefficient of each loop in an index.
+
+    Where the index is no sum of loops, it is how much the first step of each loop adds: 1 for a column `pixel % width`,
+    0 for a row `pixel // width`.
+    """
     from tvm import sym
 
     found = list(sym.detect_linear_equation(index, list(variables)))
-    return [abs(float(int(item))) for item in found[:-1]] if found else [0.0] * len(variables)
+    if found:
+        return [abs(float(int(item))) for item in found[:-1]]
+    start = _value(index, dict.fromkeys(variables, 0))
+    return [float(abs(_value(index, {**dict.fromkeys(variables, 0), one: 1}) - start)) for one in variables]
+
+
+def _value(index: Any, loops: Mapping[Any, int]) -> int:
+    """Return an index at one point of the loops; 0 if it depends on something else."""
+    from tvm import sym, tirx
+
+    analyzer = sym.Analyzer()
+    for variable, value in loops.items():
+        analyzer.bind(variable, tirx.const(value, variable.ty.dtype))
+    found = analyzer.simplify(index)
+    return int(found) if isinstance(found, tirx.IntImm) else 0
 
 
 @dataclass(frozen=True)

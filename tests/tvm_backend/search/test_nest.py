@@ -74,6 +74,16 @@ def test_an_einsum_knows_its_loops_and_how_buffers_depend_on_them(strided):
     assert written == [[1, 0, 0, 0], [0, 1, 0, 0]]
 
 
+def test_a_pixel_of_a_row_is_a_step_in_the_columns_of_its_image(as_program):
+    from tvm import te, tirx
+
+    image, weight, rest = te.placeholder((6, 5, 8)), te.placeholder((8, 16)), te.reduce_axis((0, 8))
+    at = lambda pixel: (tirx.min(pixel, 29) // 5, tirx.min(pixel, 29) % 5)  # noqa: E731
+    sums = te.compute((32, 16), lambda p, o: te.sum(image[(*at(p), rest)] * weight[rest, o], axis=rest), name="c")
+    data, *_ = Einsum.of(as_program(image, weight, sums), "c").accesses
+    assert data.tolist() == [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
+
+
 def test_the_innermost_level_says_how_much_it_touches(knobs, target):
     row = tiled(knobs, target, [1, 1, 16, 4], [1, 1, 4, 16], [64, 1])
     extent, iterations, first, reuse, _, _, _, run, written, reuse_of_written, _, touched = 2 ** row[:12]
