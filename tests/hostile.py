@@ -85,7 +85,7 @@ def scheduled(name: str, change: Callable[[Any, list[Any]], Any]) -> Candidate:
     schedule = tvm.s_tir.Schedule(matmul())
     change(schedule, schedule.get_loops(schedule.get_sblock("C")))
     args = ms.arg_info.ArgInfo.from_prim_func(matmul()["main"])
-    return to_candidate(ms.MeasureCandidate(schedule, args), matmul(), name)
+    return to_candidate(ms.MeasureCandidate(schedule, args), name)
 
 
 def library(body: str, folder: Path) -> Candidate:

@@ -10,8 +10,9 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { OK = 0, INVALID_IMAGE = 200, NO_BINARY_FOR_GPU = 209, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, LOST = 46, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
+enum { OK = 0, INVALID_VALUE = 1, INVALID_IMAGE = 200, NO_BINARY_FOR_GPU = 209, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, LOST = 46, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
 enum { MOST_DEVICES = 8 };
+enum { MAX_DYNAMIC_SHARED = 8, USUAL_SHARED = 48 << 10, MOST_SHARED = 227 << 10, MOST_THREADS = 1024 };
 
 typedef struct {
     uint32_t hash;
@@ -22,6 +23,7 @@ typedef struct {
 typedef struct {
     module_t *module;
     int is_probe;
+    unsigned shared; /* bytes that a launch may give it */
 } function_t;
 
 static int sticky, hangs, broken;
@@ -166,12 +168,16 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
     function_t *made = calloc(1, sizeof *made);
     made->module = owner;
     made->is_probe = !strncmp(name, "autotune_probe", 14);
+    made->shared = USUAL_SHARED;
     *function = made;
     return OK;
 }
 
 int cuFuncSetAttribute(void *function, int attribute, int value) {
-    (void)function, (void)attribute, (void)value;
+    if (attribute == MAX_DYNAMIC_SHARED) {
+        if (value < 0 || value > MOST_SHARED) return INVALID_VALUE;
+        ((function_t *)function)->shared = value;
+    }
     return stand_in_error();
 }
 
@@ -207,10 +213,16 @@ int stand_in_launch_graph(const graph_t *graph) {
     return OK;
 }
 
+typedef struct {
+    unsigned grid[3], block[3], shared; /* what CUlaunchConfig begins with */
+} launch_t;
+
 int cuLaunchKernelEx(const void *config, void *function, void **arguments, void **extra) {
     function_t *kernel = function;
-    (void)config, (void)arguments, (void)extra;
+    const launch_t *launch = config;
+    (void)arguments, (void)extra;
     if (stand_in_error()) return stand_in_error();
+    if (launch->shared > kernel->shared || launch->block[0] * launch->block[1] * launch->block[2] > MOST_THREADS) return INVALID_VALUE;
     double ms = 0.004 + kernel->module->hash % 64 / 1000.0;
     if (capture) {
         capture->ms += ms;

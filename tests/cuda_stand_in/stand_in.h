@@ -6,7 +6,8 @@
  *   victim       written by the stand-in: the one module whose launches are illegal, hang or are slow
  *   graphs       written by the stand-in: process and number of kernels of every CUDA graph that was launched
  *   loads        written by the stand-in: uuid, architecture and process of every module that was loaded
- * Memory is the host's. A launch does nothing but pass time on the device's clock.
+ * Memory is the host's. A launch passes time on the device's clock.
+ * It fails with too many threads, or with more shared memory than was asked for.
  */
 #include <stddef.h>
 

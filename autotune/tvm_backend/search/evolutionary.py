@@ -88,7 +88,7 @@ def propose_without_knobs(program: Any, target: Any, request: Request, parameter
     ranked = generate(program, target, request.trials, wanted, request.model, parameters, request.seed)
     by_hash = {program_hash(item.sch.mod): item for item in ranked}
     new = [hash for hash in by_hash if hash not in known][: request.count]
-    return Proposal([to_candidate(by_hash[hash], program, hash) for hash in new], _steps(parameters, request.model))
+    return Proposal([to_candidate(by_hash[hash], hash) for hash in new], _steps(parameters, request.model))
 
 
 def _steps(parameters: EvolutionParameters, model: CostModel | None) -> int:

@@ -21,6 +21,7 @@ from typing import Any
 
 from autotune.errors import WorkerError
 from autotune.strategies.space import Configuration, Knob, Space
+from autotune.tvm_backend.search.shared_memory import postprocessors
 from autotune.tvm_backend.search.space import before_postprocessing, plain_trace, sampled, tune_context
 from autotune.tvm_backend.search.tiled_block import TiledSketch
 from autotune.tvm_backend.search.tiles import tiles
@@ -93,7 +94,7 @@ class Knobs:
         self.program = program
         self.target = target
         self.context = tune_context(program, target)
-        self._postprocessors = list(self.context.space_generator.postprocs or [])
+        self._postprocessors = postprocessors(program, target)
         traces = [schedule.trace.simplified(True) for schedule in self.context.generate_design_space()]
         merge, sketches = _MergedKnobs(), dict[str, _Sketch]()
         for trace in traces:
@@ -158,7 +159,7 @@ class Knobs:
         try:
             Trace(sketch.instructions, decisions).apply_to_schedule(schedule, True)
             schedule.enter_postproc()
-            valid = all(item.apply(schedule) for item in self._postprocessors)
+            valid = all(accepts(schedule) for accepts in self._postprocessors)
         except Exception:  # TVM raises many types; each means that the schedule is invalid
             return None
         found = self._resulting(configuration[0], schedule.trace) if valid else None

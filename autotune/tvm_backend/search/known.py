@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from autotune.storage.formats import Candidate, Trial
-from autotune.tvm_backend.search.space import to_candidate, tune_context, tuning_record
+from autotune.tvm_backend.search.shared_memory import postprocessors
+from autotune.tvm_backend.search.space import to_candidate, tuning_record
 from autotune.tvm_backend.search.tasks import program_hash
 
 
@@ -21,16 +22,16 @@ def rebuild(program: Any, target: Any, trials: Sequence[Trial], known: Collectio
         trials: Trials of this program, or of one that differs little.
         known: Hashes of programs that must not be proposed.
     """
-    postprocessors = list(tune_context(program, target).space_generator.postprocs or [])
+    accepting = postprocessors(program, target)
     seen = set(known)
     for trial in trials:
-        schedule = _schedule(program, target, trial, postprocessors)
+        schedule = _schedule(program, target, trial, accepting)
         if schedule is not None and (hash := program_hash(schedule.mod)) not in seen:
             seen.add(hash)
-            yield _candidate(schedule, program, hash)
+            yield _candidate(schedule, hash)
 
 
-def _schedule(program: Any, target: Any, trial: Trial, postprocessors: Sequence[Any]) -> Any:
+def _schedule(program: Any, target: Any, trial: Trial, accepting: Sequence[Callable[[Any], bool]]) -> Any:
     """Return the scheduled program; None where the schedule is refused."""
     from tvm.s_tir import Schedule
     from tvm.s_tir.meta_schedule.database import Workload
@@ -40,15 +41,15 @@ def _schedule(program: Any, target: Any, trial: Trial, postprocessors: Sequence[
         trace = tuning_record(trial, Workload(program), target).trace
         trace.apply_to_schedule(schedule, True)
         schedule.enter_postproc()
-        valid = all(postprocessor.apply(schedule) for postprocessor in postprocessors)
+        valid = all(accepts(schedule) for accepts in accepting)
     except Exception:  # TVM raises many kinds; each says that the schedule does not fit
         return None
     return schedule if valid else None
 
 
-def _candidate(schedule: Any, program: Any, hash: str) -> Candidate:
+def _candidate(schedule: Any, hash: str) -> Candidate:
     from tvm.s_tir.meta_schedule import MeasureCandidate
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
     arguments = ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
-    return to_candidate(MeasureCandidate(schedule, arguments), program, hash)
+    return to_candidate(MeasureCandidate(schedule, arguments), hash)

@@ -162,4 +162,4 @@ class Validator:
     def candidate(self, configuration: Configuration) -> Candidate:
         """Return the candidate of a configuration that `validate` has returned."""
         hash, item = self._programs[configuration]
-        return to_candidate(item, self.knobs.program, hash)
+        return to_candidate(item, hash)

@@ -126,16 +126,13 @@ def sampled(trace: Any) -> list[Any]:
     return [decided[at] for at, item in enumerate(trace[0]) if str(item[0]).startswith("Sample")]
 
 
-def to_candidate(measure_candidate: Any, program: Any, hash: str) -> Candidate:
+def to_candidate(measure_candidate: Any, hash: str) -> Candidate:
     """Make a candidate of a schedule that the search found.
 
     Args:
         measure_candidate: TVM's, with the schedule and the argument shapes.
-        program: The task's, not scheduled.
         hash: Of the scheduled program.
     """
-    from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
-
+    # A tuning record keeps index maps, as in the schedules for tensor cores, as objects. A trace writes them out.
     trace, args = measure_candidate.sch.trace, measure_candidate.args_info
-    trace_json, _, _, args_json = TuningRecord(trace, Workload(program), None, None, args).as_json()
-    return Candidate(hash, trace_json, args_json)
+    return Candidate(hash, _plain(trace.as_json()), [_plain(item.as_json()) for item in args])

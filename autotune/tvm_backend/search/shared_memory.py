@@ -1,0 +1,63 @@
+"""What a block may have of a GPU's shared memory: more where the launch asks for it than where the kernel declares it.
+
+CUDA compiles no kernel that declares more than 48 KiB (`shared`). What the launch gives a kernel (`shared.dyn`, as in
+all kernels for tensor cores) may be nearly all that a multiprocessor has: TVM's runtime asks the driver for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from autotune.tvm_backend.search.occupancy import multiprocessors
+from autotune.tvm_backend.search.space import tune_context
+
+MOST_DECLARED = 48 << 10
+_FIRST_WITH_TENSOR_CORES = 75
+_RESERVED = 1 << 10  # of each block, by CUDA, from sm_80 on
+_DECLARED = "shared"
+_LIMIT = "max_shared_memory_per_block"
+
+
+def most_at_launch(target: Any) -> int:
+    """Return the bytes of shared memory that a launch may give a block. A lower limit that the target names holds."""
+    named = int(target.attrs[_LIMIT])
+    if named < MOST_DECLARED or int(str(target.attrs["arch"]).removeprefix("sm_")) < _FIRST_WITH_TENSOR_CORES:
+        return named
+    return max(named, multiprocessors(target).shared - _RESERVED)
+
+
+def postprocessors(program: Any, target: Any) -> list[Callable[[Any], bool]]:
+    """Return what MetaSchedule applies to a schedule before it is built. Each says whether the schedule is valid.
+
+    A kernel that declares no shared memory may have as much as a launch may give.
+    """
+    usual = list(tune_context(program, target).space_generator.postprocs or [])
+    if target.kind.name != "cuda":
+        return [item.apply for item in usual]
+    wide = _verification(program, _with_limit(target, most_at_launch(target)))
+    return [_either(item, wide) if _verifies(item) else item.apply for item in usual]
+
+
+def _verification(program: Any, target: Any) -> Any:
+    return next(item for item in tune_context(program, target).space_generator.postprocs if _verifies(item))
+
+
+def _verifies(postprocessor: Any) -> bool:
+    from tvm.s_tir.meta_schedule.postproc import VerifyGPUCode
+
+    return isinstance(postprocessor, VerifyGPUCode)
+
+
+def _with_limit(target: Any, most: int) -> Any:
+    import tvm
+
+    return tvm.target.Target({**target.export(), _LIMIT: most})
+
+
+def _either(declared: Any, given: Any) -> Callable[[Any], bool]:
+    return lambda schedule: bool((declared if _declares(schedule.trace) else given).apply(schedule))
+
+
+def _declares(trace: Any) -> bool:
+    return any(str(value) == _DECLARED for item in trace.insts for value in item.attrs)
