@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 
@@ -10,6 +11,9 @@ import pytest
 import tvm
 from tvm import relax
 
+from autotune import strategies
+from autotune.storage.formats import Candidate
+from autotune.strategies import samplers
 from autotune.tvm_backend.cuda import compiler, cubin, places
 from autotune.tvm_backend.graph.half import half_precision
 from autotune.tvm_backend.graph.prepare import prepare
@@ -17,7 +21,9 @@ from autotune.tvm_backend.graph.rewrite import op_name
 from autotune.tvm_backend.kernels.build import build_library
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.search.knobs import Knobs
-from autotune.tvm_backend.search.tasks import extract_tasks
+from autotune.tvm_backend.search.propose import Request, propose
+from autotune.tvm_backend.search.space import replay
+from autotune.tvm_backend.search.tasks import extract_tasks, program_hash
 from autotune.tvm_backend.target import resolve_target, tvm_target
 
 SIZE, CHANNELS = 14, 32
@@ -102,15 +108,29 @@ def test_candidates_run_on_tensor_cores(network, arch, tmp_path, monkeypatch):
     prepared = prepare(network, target, precision="fp16")
     tasks = {task.spec.name: task for task in extract_tasks(prepared, target)}
     dense = next(task for name, task in tasks.items() if re.match(r"conv2d\d*_cast\d*_add", name))
-    schedule = any_valid(Knobs(dense.program, target))
+    applied = any_valid(Knobs(dense.program, target))
     sources, compile_source = [], compiler.compile_source
     monkeypatch.setattr(
         compiler, "compile_source", lambda source, *rest: sources.append(source) or compile_source(source, *rest)
     )
-    build_library(schedule.mod, target, tmp_path / "kernel.so")
+    build_library(applied.schedule.mod, target, tmp_path / "kernel.so")
     assert "wmma::mma_sync" in sources[0] or "mma.sync" in sources[0]
     (found,) = cubin.find((tmp_path / "kernel.so").read_bytes())
     assert found.arch == arch
+
+
+def test_candidates_for_tensor_cores_survive_being_written_down(network):
+    target = gpu("sm_90")
+    tasks = extract_tasks(prepare(network, target, precision="fp16"), target)
+    (dense, *_) = (task for task in tasks if re.match(r"conv2d\d*_cast\d*_add", task.spec.name))
+    knobs = Knobs(dense.program, target)
+    (found,) = propose(
+        knobs, strategies.get("random"), samplers.make("greedy", 0.0, True), Request((), (), 1, None, 1)
+    ).candidates
+    assert "TransformLayout" in {item[0] for item in found.trace[0]}, "the one that TVM cannot write down itself"
+    read = Candidate(found.hash, json.loads(json.dumps(found.trace)), found.args)
+    (again,) = replay([read], dense.program, target)
+    assert program_hash(again.sch.mod) == found.hash
 
 
 def any_valid(knobs):
@@ -118,5 +138,5 @@ def any_valid(knobs):
     for _ in range(300):
         applied = knobs.apply(tuple(rng.randrange(len(knob.values)) for knob in knobs.space.knobs))
         if applied is not None:
-            return applied.schedule
+            return applied
     raise AssertionError("no valid schedule among 300")

@@ -1,0 +1,112 @@
+"""Shared memory: 48 KiB where a kernel declares it, and what the architecture has where the launch asks for it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.tvm_backend.cuda import places
+from autotune.tvm_backend.search.shared_memory import most_at_launch, postprocessors
+
+_spec = importlib.util.spec_from_file_location(
+    "cuda_stand_in", Path(__file__).parents[2] / "cuda_stand_in" / "__init__.py"
+)
+assert _spec is not None and _spec.loader is not None
+cuda_stand_in = sys.modules["cuda_stand_in"] = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(cuda_stand_in)
+
+KIB = 1 << 10
+LAUNCH = """
+import sys
+import tvm
+from autotune.tvm_backend.load import load_tvm
+
+load_tvm("cuda")
+module = tvm.runtime.load_module(sys.argv[1])
+module["main"](*(tvm.runtime.empty((int(sys.argv[2]),), "float32", tvm.cuda(0)) for _ in range(2)))
+tvm.cuda(0).sync()
+print("launched")
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tvm():
+    from autotune.tvm_backend.load import load_tvm
+
+    load_tvm("cuda")
+
+
+def gpu(arch="sm_90", **limits):
+    from autotune.tvm_backend.target import resolve_target, tvm_target
+
+    return tvm_target({**resolve_target(f'{{"kind": "cuda", "arch": "{arch}"}}', 1).description, **limits})
+
+
+def copied(elements, scope):
+    """A schedule of one block that copies its floats to shared memory first."""
+    import tvm
+    from tvm import te
+    from tvm.s_tir import Schedule
+
+    a = te.placeholder((elements,), "float32", name="a")
+    b = te.compute((elements,), lambda i: a[elements - 1 - i] + a[i], name="b")
+    function = te.create_prim_func([a, b]).with_attr("global_symbol", "main")
+    schedule = Schedule(tvm.IRModule({"main": function}))
+    block = schedule.get_sblock("b")
+    outer, inner = schedule.split(schedule.get_loops(block)[0], [None, 32])
+    one, _ = schedule.split(outer, [1, None])
+    schedule.bind(one, "blockIdx.x")
+    schedule.bind(inner, "threadIdx.x")
+    copy = schedule.cache_read(block, 0, scope)
+    schedule.compute_at(copy, one)
+    schedule.bind(schedule.split(schedule.get_loops(copy)[-1], [None, 32])[1], "threadIdx.x")
+    return schedule
+
+
+def accepted(schedule, target):
+    schedule.enter_postproc()
+    return all(accepts(schedule) for accepts in postprocessors(schedule.mod, target))
+
+
+@pytest.mark.parametrize(("arch", "kib"), [("sm_70", 48), ("sm_75", 63), ("sm_80", 163), ("sm_89", 99), ("sm_90", 227)])
+def test_a_launch_may_give_what_the_architecture_has(arch, kib):
+    assert most_at_launch(gpu(arch)) == kib * KIB
+    assert most_at_launch(gpu(arch, max_shared_memory_per_block=4096)) == 4096
+
+
+@pytest.mark.parametrize(
+    ("scope", "kib", "fine"),
+    [("shared", 40, True), ("shared", 60, False), ("shared.dyn", 60, True), ("shared.dyn", 200, True)],
+)
+def test_what_is_declared_has_a_lower_limit_than_what_is_asked_for(scope, kib, fine):
+    assert accepted(copied(kib * KIB // 4, scope), gpu()) is fine
+
+
+def test_no_architecture_gives_more_than_it_has():
+    assert accepted(copied(100 * KIB // 4, "shared.dyn"), gpu("sm_80"))
+    assert not accepted(copied(100 * KIB // 4, "shared.dyn"), gpu("sm_86"))
+    assert not accepted(copied(228 * KIB // 4, "shared.dyn"), gpu("sm_90"))
+
+
+@pytest.mark.skipif(places.nvcc() is None, reason="no nvcc")
+def test_the_runtime_asks_for_what_a_launch_gives(tmp_path):
+    """The stand-in refuses launches with more than 48 KiB that were not asked for, as a driver does."""
+    from autotune.tvm_backend.kernels.build import build_library
+
+    elements, libraries = 60 * KIB // 4, tmp_path / "libraries"
+    libraries.mkdir()
+    build_library(copied(elements, "shared.dyn").mod, gpu(), tmp_path / "kernel.so")
+    stand_in = cuda_stand_in.StandIn.make(cuda_stand_in.compile_libraries(libraries), tmp_path / "gpus")
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCH, str(tmp_path / "kernel.so"), str(elements)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **stand_in.environment()},
+        timeout=120,
+    )
+    assert done.stdout.strip() == "launched", done.stderr
