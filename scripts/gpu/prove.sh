@@ -99,7 +99,8 @@ bench() {
 }
 
 prior() {
-    for name in mlp resnet18 resnet50 bert_layer; do submitted "$name" "$trials" || return; done
+    for name in mlp resnet18 resnet50 bert_layer product; do submitted "$name" "$trials" || return; done
+    submitted resnet18-fp16 "$trials" resnet18 fp16 || return
     "$python" scripts/train_prior.py "$results/workspace" --target cuda --output "$results/cuda.ubj.xz"
 }
 
