@@ -28,6 +28,7 @@ from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec, StageFile
 from autotune.storage.paths import Workspace
+from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.search.cost_model import Array, CostModel
 
 FOLDS = 5
@@ -46,6 +47,7 @@ class TaskTrials:
 
 def main() -> None:
     options = parse()
+    load_tvm(options.target)  # with the intrinsics of tensor cores, which trials in fp16 name
     tasks = read([Workspace(folder) for folder in options.workspaces], options.target)
     if not tasks:
         sys.exit(f"train_prior: no task for {options.target} has {LEAST} trials")
