@@ -9,7 +9,7 @@ import tomli
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+README = " ".join((ROOT / "README.md").read_text().split())
 LINES = (ROOT / "Containerfile").read_text().splitlines()
 
 

@@ -150,7 +150,11 @@ GUIDES = (
             "autotune trials import": 'mkdir second third; AUTOTUNE_WORKSPACE="$PWD/second" {}',
             "autotune trials merge": 'AUTOTUNE_WORKSPACE="$PWD/third" autotune trials merge "$PWD"',
         },
-        elsewhere={"autotune retry vgg16 --here": "tests/faults/test_machine.py runs it"},
+        elsewhere={
+            "autotune retry vgg16 --here": "tests/faults/test_machine.py runs it",
+            "git pull": "there is no newer version",
+            "pip install": _INSTALLS,
+        },
         tuned=True,
     ),
     Guide(
