@@ -78,7 +78,9 @@ def test_a_command_runs_once_when_a_job_has_ended_also_for_the_next_daemon(works
     user.ok("daemon", "run", "--drain")
     user.ok("daemon", "run", "--drain")
     time.sleep(0.5)  # nobody waits for the commands
-    assert [job.on_end_log.read_text() for job in jobs] == ["done budget-used 8\n", "cancelled cancelled 0\n"]
+    done, cancelled = (job.on_end_log.read_text() for job in jobs)
+    assert done == "done budget-used 8\n"
+    assert cancelled.startswith("cancelled cancelled ")  # it shares its tasks, so trials of the other job may count
 
 
 def searches_alone(workspace: Workspace) -> bool:
