@@ -21,7 +21,7 @@ from typing import Any
 import random_layers
 from comparison.layer import Layer
 from comparison.tables import markdown
-from measure_winograd import AGAIN, Times, flushed, proposed
+from measure_winograd import AGAIN, Times, flushed, proposed, target
 
 LAYERS = """320,1280,7,1,1 960,160,7,1,1 256,512,7,3,2 512,512,7,3,1 512,1000,13,1,1 768,192,17,1,1 64,192,27,5,1
     96,576,14,1,1"""
@@ -88,14 +88,6 @@ def row_of(program: Any) -> int:
     """How many pixels the row of a convolution has; 0 if it is computed over its image."""
     sums = [item for item in program["main"].body.block.alloc_buffers if item.name == "conv2d_NCHWc"]
     return int(sums[0].shape[2]) if sums and len(sums[0].shape) == 4 else 0
-
-
-def target(options: argparse.Namespace) -> Any:
-    import tvm
-
-    from autotune.tvm_backend.target import resolve_target
-
-    return tvm.target.Target(resolve_target(options.target, options.threads).description)
 
 
 def best(model: Path, options: argparse.Namespace, revision: int) -> Times:

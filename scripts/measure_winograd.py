@@ -3,9 +3,11 @@
 
     python scripts/measure_winograd.py                     # what `winograd_pays` was calibrated on: 10 minutes
     python scripts/measure_winograd.py 64,64,56 16,64,55   # input channels, output channels, height and width
+    python scripts/measure_winograd.py --target 'llvm -mcpu=x86-64-v3'
 
 For each way the best of `--candidates` that the prior proposes is told, in microseconds with warm caches and with
-flushed ones: a whole model finds its weights in memory. Nothing else should run on the machine.
+flushed ones: a whole model finds its weights in memory. The last lines say what the best choice for each layer would
+save: the geometric mean of the times with it, as a share of those as taken. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -40,29 +42,59 @@ class Times:
     flushed: float
 
 
+@dataclass(frozen=True)
+class Choice:
+    """A layer measured both ways, and whether autotune takes Winograd's algorithm."""
+
+    name: str
+    direct: Times
+    winograd: Times
+    taken: bool
+
+    def cells(self) -> list[str]:
+        times = (self.direct.warm, self.direct.flushed, self.winograd.warm, self.winograd.flushed)
+        gains = (self.direct.warm / self.winograd.warm, self.direct.flushed / self.winograd.flushed)
+        return [
+            self.name,
+            *(f"{it:.0f}" for it in times),
+            *(f"{it:.2f}" for it in gains),
+            "yes" if self.taken else "no",
+        ]
+
+
 def main() -> None:
     options = parse()
     from autotune.tvm_backend.load import load_for_tuning
 
     load_for_tuning("llvm")
-    rows, heads = [], ["layer", "direct", "flushed", "Winograd", "flushed", "times as fast", "flushed", "taken"]
+    found, heads = [], ["layer", "direct", "flushed", "Winograd", "flushed", "times as fast", "flushed", "taken"]
     for text in options.layers:
-        inputs, outputs, side = map(int, text.split(","))
-        with tempfile.TemporaryDirectory() as folder:
-            model = write(Path(folder) / "layer.onnx", inputs, outputs, side)
-            direct, fast = (best(model, options, winograd) for winograd in (False, True))
-            taken = "winograd" in str(program(model, options.threads, winograd=True))
-        pairs = ((direct.warm, fast.warm), (direct.flushed, fast.flushed))
-        cells = [f"{time:.0f}" for times in (direct, fast) for time in (times.warm, times.flushed)]
-        rows.append([text, *cells, *(f"{one / other:.2f}" for one, other in pairs), "yes" if taken else "no"])
-        print(f"{len(rows)} of {len(options.layers)}: {' '.join(rows[-1])}", file=sys.stderr, flush=True)
-    print(markdown(heads, rows))
+        found.append(measured(text, options))
+        print(f"{len(found)} of {len(options.layers)}: {' '.join(found[-1].cells())}", file=sys.stderr, flush=True)
+    print(markdown(heads, [choice.cells() for choice in found]))
+    for state in ("warm", "flushed"):
+        print(f"\nThe best choice for each layer, {state}: {saved(found, state):.3f} of the time as taken")
+
+
+def measured(text: str, options: argparse.Namespace) -> Choice:
+    inputs, outputs, side = map(int, text.split(","))
+    with tempfile.TemporaryDirectory() as folder:
+        model = write(Path(folder) / "layer.onnx", inputs, outputs, side)
+        direct, fast = (best(model, options, winograd) for winograd in (False, True))
+        return Choice(text, direct, fast, "winograd" in str(program(model, options, winograd=True)))
+
+
+def saved(choices: Sequence[Choice], state: str) -> float:
+    """The geometric mean over the layers of the time of the faster way, as a share of that of the way taken."""
+    ways = [(getattr(it.direct, state), getattr(it.winograd, state), it.taken) for it in choices]
+    return statistics.geometric_mean([min(one, other) / (other if taken else one) for one, other, taken in ways])
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("layers", nargs="*", default=LAYERS.split(), metavar="INPUTS,OUTPUTS,SIDE")
     parser.add_argument("--candidates", type=int, default=12)
+    parser.add_argument("--target", default="llvm")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     return parser.parse_args()
 
@@ -75,23 +107,23 @@ def write(path: Path, inputs: int, outputs: int, side: int) -> Path:
     return path
 
 
-def program(model: Path, threads: int, *, winograd: bool) -> Any:
+def program(model: Path, options: argparse.Namespace, *, winograd: bool) -> Any:
     """The tensor program of the model's convolution, by far its largest."""
     from autotune.tvm_backend.graph.model import read_model
     from autotune.tvm_backend.graph.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
 
-    made = target(threads)
+    made = target(options)
     prepared = prepare(read_model(model, {}).module, made, winograd=winograd)
     return max(extract_tasks(prepared, made), key=lambda task: task.spec.gflop).program
 
 
-def target(threads: int) -> Any:
+def target(options: argparse.Namespace) -> Any:
     import tvm
 
     from autotune.tvm_backend.target import resolve_target
 
-    return tvm.target.Target(resolve_target("llvm", threads).description)
+    return tvm.target.Target(resolve_target(options.target, options.threads).description)
 
 
 def best(model: Path, options: argparse.Namespace, winograd: bool) -> Times:
@@ -100,8 +132,8 @@ def best(model: Path, options: argparse.Namespace, winograd: bool) -> Times:
     from autotune.tvm_backend.search.knobs import Knobs
 
     with patch("autotune.tvm_backend.graph.winograd.winograd_pays", return_value=True):
-        found = program(model, options.threads, winograd=winograd)
-    made, log = target(options.threads), TuningLog(model.with_name(f"{winograd}.jsonl"))
+        found = program(model, options, winograd=winograd)
+    made, log = target(options), TuningLog(model.with_name(f"{winograd}.jsonl"))
     layer = Layer("", found, made, Knobs(found, made), log, options.threads)
     candidates = proposed(layer, options.candidates)
     trials, _ = layer.measure(candidates)

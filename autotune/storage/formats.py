@@ -81,7 +81,7 @@ class TaskSpec:
 
 # Counts the changes to the passes of `tvm_backend/graph` that make other tasks of the same model. A job keeps the
 # passes that it was submitted under, or its trials would be of no use to its export.
-GRAPH_REVISION = 7
+GRAPH_REVISION = 8
 
 Precision = Literal["fp32", "fp16"]
 

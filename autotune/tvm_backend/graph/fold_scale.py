@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from autotune.tvm_backend.graph.rewrite import (
     plain_convolution,
     rewrite,
     static_shape,
+    variables,
 )
 
 Array = npt.NDArray[np.float64]
@@ -174,14 +175,4 @@ def _as_constant(value: Array, like: Expr) -> Expr:
 def _count_uses(function: Any) -> Counter[Any]:
     bindings = [binding for block in function.body.blocks for binding in block.bindings]
     expressions = [*(binding.value for binding in bindings), function.body.body]
-    return Counter(var for expr in expressions for var in _variables(expr))
-
-
-def _variables(expr: Expr) -> Iterator[Expr]:
-    if isinstance(expr, relax.Var):
-        yield expr
-    elif isinstance(expr, relax.TupleGetItem):
-        yield from _variables(expr.tuple_value)
-    elif isinstance(expr, relax.Call | relax.Tuple):
-        for item in expr.args if isinstance(expr, relax.Call) else expr.fields:
-            yield from _variables(item)
+    return Counter(var for expr in expressions for var in variables(expr))

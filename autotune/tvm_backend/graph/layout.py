@@ -50,6 +50,7 @@ def pack_layouts(
     lanes: int = 16,
     winograd: Callable[[Expr], bool] | None = None,
     transposed: bool = True,
+    sliced: bool = True,
     registers: tuple[int, int] | None = None,
 ) -> Any:
     """Rewrite `main` so that convolutions with constant weights, and the operators around them, use packed tensors.
@@ -62,13 +63,14 @@ def pack_layouts(
         lanes: The largest block: the elements of a vector register, or twice as many.
         winograd: Says whether to compute a convolution with Winograd's algorithm; None for never.
         transposed: Whether to pack transposed convolutions.
+        sliced: Whether to pack slices of images.
         registers: What `vector_registers` returns for the target. Images that have no good tile in such registers are
             computed as rows of pixels; without it, none.
 
     Returns:
         The rewritten module, or `mod` if `main` cannot be rewritten.
     """
-    return rewrite_and_clean(mod, lambda module: _LayoutPacker(module, lanes, winograd, transposed, registers))
+    return rewrite_and_clean(mod, lambda module: _LayoutPacker(module, lanes, winograd, transposed, sliced, registers))
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class _LayoutPacker(Rewriter):
         lanes: int,
         winograd: Callable[[Expr], bool] | None,
         transposed: bool,
+        sliced: bool,
         registers: tuple[int, int] | None,
     ) -> None:
         super().__init__(mod)
@@ -95,6 +98,7 @@ class _LayoutPacker(Rewriter):
         self.lanes = lanes
         self.winograd = winograd
         self.transposed = transposed
+        self.sliced = sliced
         self.values: dict[Any, Expr] = {}
         self._forms: dict[Any, dict[int, Expr]] = {param: {PLAIN: param} for param in self.function.params}
 
@@ -324,6 +328,14 @@ def _sum(packer: _LayoutPacker, call: Any) -> _Form | None:
     return _Form(block, reduce(relax.op.add, packed))
 
 
+def _slice(packer: _LayoutPacker, call: Any) -> _Form | None:
+    """Pack a slice of height and width."""
+    block = packer.block_of(call.args[0])
+    if not packer.sliced or block == PLAIN or not all(int(axis.value) in (2, 3) for axis in call.args[1]):
+        return None
+    return _Form(block, relax.Call(call.op, [packer.form(call.args[0], block), *call.args[1:]], call.attrs))
+
+
 def _concat(packer: _LayoutPacker, call: Any) -> _Form | None:
     """Pack a concatenation of channels, if a block divides the channels of every operand."""
     parts = call.args[0].fields
@@ -371,4 +383,5 @@ _HANDLERS: dict[str, _Handler] = {
     **{f"relax.{name}": _reduce for name in ("max", "mean", "min")},
     "relax.sum": _sum,
     "relax.concat": _concat,
+    "relax.strided_slice": _slice,
 }

@@ -45,6 +45,7 @@ def prepare(
     from autotune.tvm_backend.graph.one_hot import read_rows
     from autotune.tvm_backend.graph.reshape import sink_reshapes
     from autotune.tvm_backend.graph.rows import replace_row_operators
+    from autotune.tvm_backend.graph.unread_pixels import drop_unread_pixels
     from autotune.tvm_backend.graph.winograd import winograd_pays
     from autotune.tvm_backend.target import vector_registers
 
@@ -56,14 +57,16 @@ def prepare(
         if target.kind.name == "llvm":
             registers = vector_registers(target)
             pays = partial(winograd_pays, vector=registers[0]) if winograd else None
-            sunk = sink_reshapes(module) if revision >= 2 else module
+            folded = fold_scales(sink_reshapes(module) if revision >= 2 else module)
+            read = drop_unread_pixels(folded) if revision >= 8 else folded
             tiles = registers if revision >= 7 else None
-            module = pack_layouts(fold_scales(sunk), winograd=pays, transposed=revision >= 4, registers=tiles)
+            module = pack_layouts(read, winograd=pays, transposed=revision >= 4, sliced=revision >= 8, registers=tiles)
             if revision >= 2:
                 packed = pack_products(module, padded=revision >= 5)
                 module = replace_row_operators(sink_reshapes(packed))
         elif revision >= 6:
             module = fold_scales(sink_reshapes(module))
+            module = drop_unread_pixels(module) if revision >= 8 else module
             module = half_precision(module) if precision == "fp16" else module
         lower = [
             passes.LegalizeOps(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tvm
@@ -66,6 +66,17 @@ def op_name(expr: Expr) -> str:
     if not isinstance(expr, relax.Call):
         return ""
     return str(expr.op.name) if isinstance(expr.op, tvm.ir.Op) else ""
+
+
+def variables(expr: Expr) -> Iterator[Expr]:
+    """Yield the variables that a bound value reads, each as often as it reads it."""
+    if isinstance(expr, relax.Var):
+        yield expr
+    elif isinstance(expr, relax.TupleGetItem):
+        yield from variables(expr.tuple_value)
+    elif isinstance(expr, relax.Call | relax.Tuple):
+        for item in expr.args if isinstance(expr, relax.Call) else expr.fields:
+            yield from variables(item)
 
 
 def plain_convolution(value: Expr) -> bool:

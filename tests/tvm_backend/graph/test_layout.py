@@ -174,6 +174,18 @@ def test_pools(kind: str, attrs: dict[str, Any]) -> None:
     assert found["conv2d_NCHWc"] == 2
 
 
+@pytest.mark.parametrize(("axes", "conversions"), [((2, 3), 1), ((3,), 1), ((1, 2), 2)])
+def test_slices_of_height_and_width_need_no_conversion(axes: tuple[int, ...], conversions: int) -> None:
+    def build(net: Net) -> str:
+        bounds = [net.given(np.array([value] * len(axes))) for value in (1, 7)]
+        sliced = net.op(
+            "Slice", net.conv("x", 3, 32), *bounds, net.given(np.array(axes)), net.given(np.array([2] * len(axes)))
+        )
+        return net.conv(sliced, 3 if 1 in axes else 32, 16, 1)
+
+    check(build, 1, 3, 9, 8, conversions=conversions)
+
+
 def test_resize() -> None:
     def build(net: Net) -> str:
         scales = net.given(np.array([1, 1, 2, 2], np.float32))
