@@ -40,6 +40,7 @@ def prepare(
     from autotune.tvm_backend.graph.constants import fold_constants
     from autotune.tvm_backend.graph.fold_scale import fold_scales
     from autotune.tvm_backend.graph.half import half_precision
+    from autotune.tvm_backend.graph.in_place import place_parts
     from autotune.tvm_backend.graph.layout import pack_layouts
     from autotune.tvm_backend.graph.matmul import pack_products
     from autotune.tvm_backend.graph.one_hot import read_rows
@@ -64,6 +65,7 @@ def prepare(
             if revision >= 2:
                 packed = pack_products(module, padded=revision >= 5)
                 module = replace_row_operators(sink_reshapes(packed))
+            module = place_parts(module) if revision >= 8 else module
         elif revision >= 6:
             module = fold_scales(sink_reshapes(module))
             module = drop_unread_pixels(module) if revision >= 8 else module
@@ -106,12 +108,16 @@ def finish(module: Any, target: Any, *, cuda_graph: bool = False) -> Any:
     import tvm
     from tvm import relax
 
+    from autotune.tvm_backend.graph.in_place import share_buffers
+
     passes = relax.transform
-    lower = [
+    calls = [
         passes.RewriteDataflowReshape(),
         passes.ToNonDataflow(),
         passes.RemovePurityChecking(),
         passes.CallTIRRewrite(),
+    ]
+    lower = [
         passes.StaticPlanBlockMemory(),
         *([passes.RewriteCUDAGraph()] if cuda_graph else []),
         passes.LowerAllocTensor(),
@@ -122,7 +128,7 @@ def finish(module: Any, target: Any, *, cuda_graph: bool = False) -> Any:
         passes.AttachGlobalSymbol(),
     ]
     with target, tvm.transform.PassContext(opt_level=3, config={_CUDA_GRAPH: cuda_graph}):
-        return tvm.transform.Sequential(lower)(module)
+        return tvm.transform.Sequential(lower)(share_buffers(tvm.transform.Sequential(calls)(module)))
 
 
 def _dispatch(target: Any) -> list[Any]:

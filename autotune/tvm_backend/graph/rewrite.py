@@ -68,6 +68,18 @@ def op_name(expr: Expr) -> str:
     return str(expr.op.name) if isinstance(expr.op, tvm.ir.Op) else ""
 
 
+def runtime_functions(program: Any) -> list[str]:
+    """Return the names of the functions of TVM's runtime that a tensor program calls."""
+    found: list[str] = []
+
+    def look(call: Any) -> None:
+        if "packed" in getattr(call.op, "name", ""):
+            found.append(str(getattr(call.args[0], "value", call.args[0])))
+
+    tvm_ffi.structural_walk(program.body, ((relax.Call, look),))
+    return found
+
+
 def variables(expr: Expr) -> Iterator[Expr]:
     """Yield the variables that a bound value reads, each as often as it reads it."""
     if isinstance(expr, relax.Var):

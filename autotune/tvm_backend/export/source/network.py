@@ -186,6 +186,8 @@ class _Reader:
             self.known[binding.var] = self._buffer(binding.var, self.known[value.args[0]], int(value.args[1].value))
         elif name == "vm.builtin.reshape":
             self.known[binding.var] = self._view(self._tensor(value.args[0]), _sizes(value.args[1], "a reshape"))
+        elif name == "runtime.TVMTensorCreateView":
+            self.known[binding.var] = self._piece(binding.var, self._tensor(value.args[0]), int(value.args[3].value))
         elif name not in _NOT_COMPUTED:
             raise refused(f"it calls {name}, which is not a compiled kernel")
 
@@ -194,6 +196,13 @@ class _Reader:
         self.buffers.append(tensor)
         self.storage_of[tensor.name] = (storage, offset)
         return tensor
+
+    def _piece(self, var: Any, whole: PlacedTensor, offset: int) -> PlacedTensor:
+        """Place a part of a tensor, which begins so many bytes after it."""
+        if whole.name not in self.storage_of:
+            raise refused(f"it takes a part of the constant {whole.name}")
+        storage, start = self.storage_of[whole.name]
+        return self._buffer(var, storage, start + offset)
 
     def _view(self, tensor: PlacedTensor, shape: tuple[int, ...]) -> PlacedTensor:
         view = PlacedTensor(f"view{len(self.views)}", tensor.dtype, shape, viewed=tensor.name)
@@ -282,17 +291,13 @@ def _sizes(shape: Any, what: str) -> tuple[int, ...]:
 def _is_parallel(program: Any, name: str) -> bool:
     """Return whether a kernel has a parallel loop. Refuse one that calls a function of TVM's runtime."""
     import tvm_ffi
-    from tvm import relax, tirx
+    from tvm import tirx
 
-    loops: list[bool] = []
-    packed: list[str] = []
+    from autotune.tvm_backend.graph.rewrite import runtime_functions
 
-    def look(call: Any) -> None:
-        if "packed" in getattr(call.op, "name", ""):
-            packed.append(str(getattr(call.args[0], "value", call.args[0])))
-
-    is_loop = (tirx.For, lambda loop: loops.append(int(loop.kind) == _PARALLEL))
-    tvm_ffi.structural_walk(program.body, (is_loop, (relax.Call, look)))
+    packed = runtime_functions(program)
     if packed:
         raise refused(f"the operator {name} calls {packed[0]} of TVM's runtime")
+    loops: list[bool] = []
+    tvm_ffi.structural_walk(program.body, ((tirx.For, lambda loop: loops.append(int(loop.kind) == _PARALLEL)),))
     return any(loops)
