@@ -68,6 +68,20 @@ def test_an_output_can_be_an_input_or_a_tuple(lowered) -> None:
     assert network.outputs == ("buffer0", "input0")
 
 
+def test_the_parts_of_a_concatenation_and_its_slices_lie_in_it(lowered) -> None:
+    def build(relax: Any, builder: Any, x: Any) -> Any:
+        parts = [builder.emit(make(x)) for make in (relax.op.exp, relax.op.cos)]
+        whole = builder.emit(relax.op.concat(parts, axis=1))
+        sliced = builder.emit(relax.op.strided_slice(whole, [1], [1], [3]))
+        return relax.Tuple([builder.emit(relax.op.sin(whole)), builder.emit(relax.op.tan(sliced))])
+
+    network = read_network(lowered(build, (1, 2, 4, 8)), 0)
+    places = {item.name: item.offset for item in (*network.inputs, *network.buffers)}
+    read, written = zip(*(block.arguments for block in network.blocks), strict=True)
+    assert len(network.blocks) == 4 and places[written[1]] == places[written[0]] + 2 * 4 * 8 * 4
+    assert places[read[2]] == places[written[0]] and places[read[3]] == places[read[2]] + 4 * 8 * 4
+
+
 def test_an_operator_that_calls_the_runtime_is_named(lowered) -> None:
     with pytest.raises(ModelError, match=r"cannot write .* calls tvm\.contrib\.sort.*; export it without --source"):
         read_network(lowered(lambda relax, builder, x: relax.op.argsort(x, axis=-1)), 0)
