@@ -15,7 +15,6 @@ Nothing else should run on the machine.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import statistics
@@ -26,16 +25,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import AutotuneError
-from autotune.storage.formats import InputSpec
-from autotune.tvm_backend.export import compare
-from autotune.tvm_backend.export.files import LIBRARY, REPORT
-from autotune.tvm_backend.export.inputs import draw
-from autotune.tvm_backend.export.runtime_comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
-from autotune.tvm_backend.graph.model import parse_file
-from autotune.tvm_backend.graph.vocabulary import vocabularies
+from comparison.exports import Export
 
-_SEED = 2026
+from autotune.errors import AutotuneError
+from autotune.tvm_backend.export import compare
+from autotune.tvm_backend.export.files import REPORT
+from autotune.tvm_backend.export.runtime_comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
+
 _NEEDED = {"onnxruntime": ("onnxruntime",), "openvino": ("openvino",), "pytorch": ("torch", "onnx2torch")}
 _TITLES = {
     "ours": "ours",
@@ -91,12 +87,10 @@ def tune(models: Sequence[Path], options: argparse.Namespace) -> None:
 
 def compared(folder: Path, options: argparse.Namespace) -> tuple[str, dict[str, Any], dict[str, RuntimeTimes]] | None:
     """The times of all runtimes on the model of an export; None where ours is refused."""
-    report = json.loads((folder / REPORT).read_text())
-    model, name = Path(report["model"]), report["name"]
-    chosen = available_runtimes(model, folder, report, options.without)
-    inputs = [InputSpec(item["name"], tuple(item["shape"]), item["dtype"]) for item in report["inputs"]]
-    arrays = draw(inputs, _SEED, vocabularies(parse_file(model)))
-    with RuntimeComparison(chosen, inputs, arrays, report["threads"]) as comparison:
+    export = Export.read(folder)
+    report, name = export.report, export.report["name"]
+    chosen = available_runtimes(export, options.without)
+    with RuntimeComparison(chosen, export.inputs, export.arrays(), export.threads) as comparison:
         reference = comparison.outputs("onnxruntime") if "onnxruntime" in chosen else comparison.outputs("ours")
         for runtime in list(chosen):
             try:
@@ -109,20 +103,17 @@ def compared(folder: Path, options: argparse.Namespace) -> tuple[str, dict[str, 
         return name, report, comparison.time(options.turns * TIMINGS)
 
 
-def available_runtimes(
-    model: Path, folder: Path, report: Mapping[str, Any], without: Sequence[str]
-) -> dict[str, Runtime]:
-    device = "cuda" if report["target"]["kind"] == "cuda" else "cpu"
-    values = report.get("values", {})
-    found = {"ours": Runtime("library", folder / LIBRARY, device)}
+def available_runtimes(export: Export, without: Sequence[str]) -> dict[str, Runtime]:
+    found = {"ours": export.library}
     for name, packages in _NEEDED.items():
         if name not in without and all(find_spec(package) for package in packages):
-            found[name] = Runtime(name, model.resolve(), values=values)
+            found[name] = Runtime(name, export.model.resolve(), values=export.report.get("values", {}))
     if "untuned" not in without:
-        library = folder / "untuned.so"
+        library = export.folder / "untuned.so"
         if not library.exists():
-            subprocess.run([sys.executable, __file__, str(model), "--compile-untuned", str(library)], check=True)
-        found["untuned"] = Runtime("library", library, device)
+            command = [sys.executable, __file__, str(export.model), "--compile-untuned", str(library)]
+            subprocess.run(command, check=True)
+        found["untuned"] = Runtime("library", library, export.library.device)
     return found
 
 
@@ -130,15 +121,15 @@ def compile_untuned(model: Path, library: Path) -> None:
     """Write what TVM makes of a model without any tuning, for the target and inputs of the export beside it."""
     from autotune.tvm_backend.load import load_tvm
 
-    report = json.loads((library.parent / "report.json").read_text())
-    load_tvm(report["target"]["kind"])
+    export = Export.read(library.parent)
+    load_tvm(export.report["target"]["kind"])
     import tvm
 
     from autotune.tvm_backend.export import compile as compiling
     from autotune.tvm_backend.graph.model import read_model
 
-    inputs = {item["name"]: InputSpec(item["name"], tuple(item["shape"]), item["dtype"]) for item in report["inputs"]}
-    target = tvm.target.Target(report["target"])
+    inputs = {item.name: item for item in export.inputs}
+    target = tvm.target.Target(export.report["target"])
     compiling.compile_untuned(read_model(model, inputs).module, target).export_library(str(library))
 
 

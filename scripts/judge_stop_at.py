@@ -11,7 +11,6 @@ median of the processes, with the fastest and the slowest. Nothing else should r
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -21,19 +20,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from comparison.exports import Export
+
 from autotune.commands.durations import parse_latency
 from autotune.storage import formats
 from autotune.storage.confirmation import Confirmation
-from autotune.storage.formats import InputSpec
 from autotune.storage.job_files import read_state
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.tvm_backend.export.files import LIBRARY, REPORT
-from autotune.tvm_backend.export.inputs import draw
-from autotune.tvm_backend.export.runtime_comparison import TIMINGS, Runtime, RuntimeComparison
-from autotune.tvm_backend.graph.model import parse_file
-from autotune.tvm_backend.graph.vocabulary import vocabularies
+from autotune.tvm_backend.export.runtime_comparison import TIMINGS, RuntimeComparison
 
-_SEED = 2026
 _PROCESSES = 5
 _SLACK = 1.03  # a library that misses the level may be slower by this at most
 
@@ -104,14 +99,11 @@ def confirmed_ms(paths: JobPaths) -> float | None:
     return formats.read(Confirmation, paths.confirmed).latency_ms if paths.confirmed.exists() else None
 
 
-def time_library(export: Path) -> list[float]:
+def time_library(folder: Path) -> list[float]:
     """Return the median of the timings of each of some fresh processes, in milliseconds."""
-    report = json.loads((export / REPORT).read_text())
-    inputs = [InputSpec(item["name"], tuple(item["shape"]), item["dtype"]) for item in report["inputs"]]
-    arrays = draw(inputs, _SEED, vocabularies(parse_file(Path(report["model"]))))
-    runtime = Runtime("library", export / LIBRARY)
-    with RuntimeComparison({LIBRARY: runtime}, inputs, arrays, report["threads"]) as comparison:
-        return comparison.time(_PROCESSES * TIMINGS)[LIBRARY].turns_ms
+    export = Export.read(folder)
+    with RuntimeComparison({"ours": export.library}, export.inputs, export.arrays(), export.threads) as comparison:
+        return comparison.time(_PROCESSES * TIMINGS)["ours"].turns_ms
 
 
 def row(seed: int, found: Result, level_ms: float) -> str:

@@ -125,19 +125,16 @@ def _piece(value: Expr) -> tuple[Expr, int, int] | None:
     """Return the variable, the axis and the first index of a slice that lies in one piece; None for any other value."""
     if op_name(value) != "relax.strided_slice" or not isinstance(value.args[0], relax.Var):
         return None
-    data, axes, begins = value.args[0], [int(item.value) for item in value.args[1]], value.args[2]
+    data, axes, begins, _, *strides = value.args
     shape, cut = static_shape(data), static_shape(value)
-    if (
-        len(shape) not in _IMAGE
-        or not cut
-        or any(int(item.value) != 1 for item in (value.args[4] if len(value.args) > 4 else ()))
-    ):
+    if len(shape) not in _IMAGE or not cut or any(int(item.value) != 1 for each in strides for item in each):
         return None
     cuts = [axis for axis in range(len(shape)) if cut[axis] < shape[axis]]
     if len(cuts) != 1 or prod(shape[: cuts[0]]) != 1:
         return None
-    first = next(int(begin.value) for axis, begin in zip(axes, begins, strict=True) if axis % len(shape) == cuts[0])
-    return data, cuts[0], first % shape[cuts[0]]
+    pairs = zip(axes, begins, strict=True)
+    first = next(int(begin.value) for axis, begin in pairs if int(axis.value) % len(shape) == cuts[0])
+    return data, cuts[0], max(first + shape[cuts[0]], 0) if first < 0 else first
 
 
 def _part(whole: Expr, like: Expr, offset: int) -> Expr:

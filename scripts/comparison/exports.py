@@ -1,0 +1,52 @@
+"""Folders that `autotune export` wrote, as the benchmarks need them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.export import compare
+from autotune.tvm_backend.export.files import LIBRARY, REPORT
+from autotune.tvm_backend.export.inputs import draw
+from autotune.tvm_backend.export.runtime_comparison import Runtime
+from autotune.tvm_backend.graph.model import parse_file
+from autotune.tvm_backend.graph.vocabulary import vocabularies
+
+_SEED = 2026
+
+
+@dataclass(frozen=True)
+class Export:
+    """An exported model: its folder, and the content of its `report.json`."""
+
+    folder: Path
+    report: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> Export:
+        return cls(folder, json.loads((folder / REPORT).read_text()))
+
+    @property
+    def model(self) -> Path:
+        return Path(self.report["model"])
+
+    @property
+    def threads(self) -> int:
+        return int(self.report["threads"])
+
+    @property
+    def inputs(self) -> list[InputSpec]:
+        return [InputSpec(item["name"], tuple(item["shape"]), item["dtype"]) for item in self.report["inputs"]]
+
+    def arrays(self) -> compare.Arrays:
+        """Return a value for each input, the same every time."""
+        return draw(self.inputs, _SEED, vocabularies(parse_file(self.model)))
+
+    @property
+    def library(self) -> Runtime:
+        """The library as a runtime that can be timed."""
+        device = "cuda" if self.report["target"]["kind"] == "cuda" else "cpu"
+        return Runtime("library", self.folder / LIBRARY, device)
