@@ -93,6 +93,7 @@ def test_submits_verbs_cleaning_and_a_second_daemon_at_once(queue: User, seed: i
     assert check(Workspace(queue.root)) == []
 
 
+@pytest.mark.slow
 def test_exported_while_tuned_and_cancelled_while_built(user: User, models: Path, tmp_path: Path) -> None:
     user.ok("submit", models / "mlp.onnx", "--trials", 4000, "--trials-per-round", 4)
     daemon = user.start("daemon", "run")

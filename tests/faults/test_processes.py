@@ -20,9 +20,17 @@ from .conftest import Scene
 
 def first_worker(scene: Scene, daemon: subprocess.Popen[bytes]) -> int:
     """The worker itself, and none of the children that it forks."""
-    found = [pid for pid in workers(scene.workspace) if psutil.Process(pid).ppid() == daemon.pid]
+    found = [pid for pid in workers(scene.workspace) if parent(pid) == daemon.pid]
     assert found
     return found[0]
+
+
+def parent(pid: int) -> int | None:
+    """The parent of a process; None if the process has ended, as the children of workers do all the time."""
+    try:
+        return psutil.Process(pid).ppid()
+    except psutil.NoSuchProcess:
+        return None
 
 
 def test_a_worker_that_is_killed_costs_an_attempt_and_no_trial(scene: Scene) -> None:

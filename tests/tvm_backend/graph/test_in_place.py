@@ -176,7 +176,7 @@ def test_a_function_of_the_runtime_gets_a_tensor_of_its_own(sorted_, placed):
     placed(build, IMAGE)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(8))
 def test_random_networks_compute_the_same(seed, placed):
     chosen = random.Random(seed)
 
@@ -199,10 +199,10 @@ def test_random_networks_compute_the_same(seed, placed):
 
     def build(emit, x):
         images = [x]
-        for _ in range(14):
+        for _ in range(10):
             image = emit(operator(emit, [item for item in images if item.ty.shape[2] == images[-1].ty.shape[2]]))
             images.append(image)
-        return emit(_OP.sin(images[-1])), images[chosen.randrange(1, 14)]
+        return emit(_OP.sin(images[-1])), images[chosen.randrange(1, 10)]
 
     placed(build, IMAGE)
 
