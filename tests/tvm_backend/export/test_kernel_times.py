@@ -51,6 +51,27 @@ def test_every_kernel_is_there_with_its_calls_and_nothing_of_the_virtual_machine
     assert calls["softmax_rows"] == 2 and any("matmul" in name for name in calls)
 
 
+def test_what_is_read_where_it_lies_is_no_kernel(target, tmp_path):
+    import tvm
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4, 8, 8), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            half = builder.emit(relax.op.strided_slice(x, [1], [2], [4]))
+            parts = [builder.emit(make(half)) for make in (relax.op.exp, relax.op.sin)]
+            output = builder.emit_output(relax.op.tanh(builder.emit(relax.op.concat(parts, axis=1))))
+        builder.emit_func_output(output)
+    with tvm.transform.PassContext(opt_level=3):
+        prepared = prepare(builder.get(), target)
+    compile_tuned(prepared, [], {}, target).export_library(str(tmp_path / "model.so"), fcompile=link_shared)
+    inputs = (InputSpec("x", (1, 4, 8, 8), "float32"),)
+    runtimes = {"ours": Runtime("library", tmp_path / "model.so")}
+    with RuntimeComparison(runtimes, inputs, draw(inputs, 1), threads=1) as comparison:
+        assert sorted(kernel.name for kernel in comparison.kernels("ours")) == ["tir_exp", "tir_sin", "tir_tanh"]
+
+
 def test_the_one_that_takes_most_is_the_first(kernels):
     times = [kernel.us for kernel in kernels]
     assert times == sorted(times, reverse=True) and times[-1] > 0
