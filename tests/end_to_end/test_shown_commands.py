@@ -35,6 +35,7 @@ ELSEWHERE = {
     "python scripts/break_cluster.py": RAY,
     "python scripts/check_other_cpu.py": "it needs an emulator; scripts/board_in_qemu.sh makes one",
     "python scripts/check_source.py": HOURS,
+    "python scripts/compare_exports.py": HOURS,
     "python scripts/compare_networks.py": HOURS,
     "python scripts/compare_strategies.py": HOURS,
     "python scripts/fuzz_models.py": "tests/scripts/test_fuzz_models.py",
