@@ -10,6 +10,7 @@ from autotune.errors import WorkerError
 from autotune.storage.formats import Candidate, Trial
 from autotune.strategies import samplers
 from autotune.tvm_backend.kernels.build import lowering
+from autotune.tvm_backend.kernels.prefetch import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
 from autotune.tvm_backend.search import propose
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
@@ -60,7 +61,7 @@ def build_lowered(lowered: Any, target: Any) -> Any:
     from tvm import relax
 
     with target, lowering(lowered, target):  # without the target TVM would compile CUDA for the GPU that is here
-        return relax.build(lowered, target=target, relax_pipeline=None)
+        return relax.build(lowered, target=target, relax_pipeline=None, tir_pipeline=pipeline(target))
 
 
 def lower_tuned(

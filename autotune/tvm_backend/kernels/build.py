@@ -11,6 +11,7 @@ from typing import Any
 from autotune.errors import WorkerError
 from autotune.processes.start import is_refusal, refused
 from autotune.storage.formats import Candidate, Trial
+from autotune.tvm_backend.kernels.prefetch import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile
 from autotune.tvm_backend.linker import architecture, cross_linkers, linker_for
 
@@ -53,7 +54,7 @@ def build_library(scheduled: Any, target: Any, path: Path) -> None:
 
     module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
     with target, lowering(module, target):  # without the target TVM would compile CUDA for the GPU that is here
-        built = tvm.driver.build(module, target=target)
+        built = tvm.tirx.build(module, target=target, pipeline=pipeline(target))
     built.export_library(str(path), fcompile=linking(target))
 
 

@@ -1,0 +1,69 @@
+"""Where a lowered program reads a buffer: expressions of the variables of loops, which can be evaluated."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+_OPERATORS: dict[str, Callable[[int, int], int]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "FloorMod": operator.mod,
+    "Min": min,
+    "Max": max,
+}
+_Evaluate = Callable[[Mapping[Any, int]], int]
+
+
+@dataclass(frozen=True)
+class Index:
+    """An expression of constants, variables and the operators above."""
+
+    expression: Any
+
+    @classmethod
+    def read(cls, expression: Any, values: Mapping[Any, Any]) -> Index | None:
+        """Return an index with the values of variables in place of them; None if it holds anything else."""
+        found = _replaced(expression, values)
+        return None if found is None else cls(found)
+
+    def at_zero(self, variables: Collection[Any]) -> Any:
+        """Return the expression with zero in place of some variables."""
+        from tvm.tirx import IntImm
+
+        return _replaced(self.expression, {item: IntImm(str(item.ty.dtype), 0) for item in variables})
+
+    @cached_property
+    def value(self) -> _Evaluate:
+        """What returns the value, given that of each variable."""
+        return _evaluator(self.expression)
+
+
+def _replaced(expression: Any, values: Mapping[Any, Any]) -> Any | None:
+    from tvm import tirx
+
+    kind = type(expression).__name__
+    if kind == "IntImm":
+        return expression
+    if kind == "Var":
+        return _replaced(values[expression], values) if expression in values else expression
+    if kind not in _OPERATORS:
+        return None
+    parts = _replaced(expression.a, values), _replaced(expression.b, values)
+    return None if any(part is None for part in parts) else getattr(tirx, kind)(*parts)
+
+
+def _evaluator(expression: Any) -> _Evaluate:
+    kind = type(expression).__name__
+    if kind == "IntImm":
+        constant = int(expression.value)
+        return lambda at: constant
+    if kind == "Var":
+        return operator.itemgetter(expression)
+    compute, first, second = _OPERATORS[kind], _evaluator(expression.a), _evaluator(expression.b)
+    return lambda at: compute(first(at), second(at))

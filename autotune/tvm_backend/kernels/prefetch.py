@@ -1,0 +1,357 @@
+"""Prefetch the weights that a kernel needs next, while it uses the current ones again.
+
+In a whole model, weights come from memory: other kernels have run since they were last used. A CPU fetches a stream
+ahead by itself, but only within a page of 4 KiB, and only once it has seen that the stream is read. So a kernel that
+computes many pixels with the same block of weights waits for the block in the first pass, and leaves the memory idle
+in the others.
+
+Here each pass fetches a share of the next block into the caches, a few lines at a time. What is computed stays the
+same bit for bit. Where the blocks lie is read off the lowered program.
+
+As far as LLVM knows, its own prefetch may read the sums, so it would write them to memory first. An instruction of
+inline assembly that touches no memory leaves them in registers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from autotune.tvm_backend.kernels.index import Index
+
+_PIPELINE = "autotune"
+_FUNCTION = "autotune_prefetch"
+_ASSEMBLY = f"""
+define void @{_FUNCTION}(ptr %address) alwaysinline nounwind willreturn memory(inaccessiblemem: readwrite) {{
+  call void asm sideeffect "prefetcht1 $0", "*m"(ptr elementtype(i8) %address) nounwind willreturn memory(inaccessiblemem: readwrite)
+  ret void
+}}
+"""
+_LINE = 16  # elements of a line in the cache; all computation on CPUs is in float32
+_AHEAD = 65536  # elements that are used before those that are fetched, at most: 256 KiB, a part of the L2 cache
+_REPEATED = 2  # how often a line is fetched at most, in as many passes
+_LOOKED_AT = 4096  # iterations of a loop, at most
+
+
+def pipeline(target: Any) -> str:
+    """Return the name of the passes that lower a program for a target: those of TVM, and prefetches on x86-64.
+
+    Args:
+        target: The target.
+    """
+    from tvm import tirx
+
+    arch = str(target.attrs.get("mtriple") or "x86_64").split("-")[0]
+    if target.kind.name != "llvm" or arch != "x86_64":
+        return "default"
+    tirx.register_tir_pipeline(_PIPELINE, _passes)
+    return _PIPELINE
+
+
+def _passes() -> tuple[Any, Any, Any]:
+    import tvm
+
+    lower, host, device = tvm.tirx.get_tir_pipeline("default")
+
+    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
+    def lower_and_prefetch(module: Any, _context: Any) -> Any:
+        return prefetch_weights(lower(module))
+
+    return lower_and_prefetch, host, device
+
+
+def prefetch_weights(module: Any) -> Any:
+    """Insert prefetches into the functions of a module.
+
+    Args:
+        module: What the passes of TVM return: its buffers are flat, and its innermost loops are vectors.
+    """
+    import tvm
+
+    functions = {name: _prefetching(function) for name, function in module.functions.items()}
+    return tvm.IRModule(functions, attrs=module.attrs)
+
+
+def _prefetching(function: Any) -> Any:
+    import tvm
+
+    body, _ = _Prefetcher().visit(function.body)
+    if body.same_as(function.body):
+        return function
+    node, code = tvm.tirx.IntImm("int32", 0), tvm.ir.StringImm(_ASSEMBLY)
+    return function.with_body(tvm.tirx.AttrStmt(node, "pragma_import_llvm", code, body))
+
+
+@dataclass(frozen=True, eq=False)
+class _Loop:
+    variable: Any
+    extent: int
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """Vectors of weights, each of which is multiplied by a single element.
+
+    Attributes:
+        buffer: The weights.
+        starts: Where each vector begins.
+        lanes: How many elements it has.
+        inner: The loops around the vectors that the walk has left, from outside in.
+    """
+
+    buffer: Any
+    starts: tuple[Index, ...]
+    lanes: int
+    inner: tuple[_Loop, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Elements that are read in one pass through the inner loops."""
+        return len(self.starts) * self.lanes * math.prod(loop.extent for loop in self.inner)
+
+    def joins(self, other: _Stream) -> bool:
+        """Whether another stream reads the same buffer in the same loops."""
+        return self.buffer.same_as(other.buffer) and self.inner == other.inner
+
+    def lines(self, loops: Sequence[_Loop]) -> set[int]:
+        """Return the lines that are read in one pass through some inner loops while all others are at zero."""
+        found = set[int]()
+        for values in itertools.product(*(range(loop.extent) for loop in loops)):
+            at = _Values(zip((loop.variable for loop in loops), values, strict=True))
+            for start in self.starts:
+                first = start.value(at)
+                found.update(range(first // _LINE, (first + self.lanes - 1) // _LINE + 1))
+        return found
+
+
+class _Values(dict[Any, int]):
+    """The values of some variables, and zero for all others."""
+
+    def __missing__(self, _variable: Any) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Neighbouring lines that are read in one pass through some inner loops: the first, and how many."""
+
+    loops: tuple[_Loop, ...]
+    first: int
+    lines: int
+
+
+@dataclass(frozen=True)
+class _Following:
+    """The weights that are used after the current ones.
+
+    Attributes:
+        distance: How many elements lie between the two.
+        runs: The loops that read the current weights several times, from inside out, with how many iterations in a row
+            do so.
+    """
+
+    distance: int
+    runs: tuple[tuple[_Loop, int], ...]
+
+    @property
+    def passes(self) -> int:
+        """How often the current weights are read before the following ones."""
+        return math.prod(run for _, run in self.runs)
+
+    def part(self, lines: int) -> tuple[Any, int]:
+        """Return the first of the lines that the current pass fetches, and how many it fetches."""
+        from tvm import tirx
+
+        turn: Any = 0
+        for loop, run in reversed(self.runs):
+            turn = turn * run + (loop.variable if run == loop.extent else tirx.floormod(loop.variable, run))
+        if lines < self.passes:
+            return tirx.floordiv(turn * lines, self.passes), 1
+        share = -(-lines // self.passes)
+        return turn * share, share
+
+
+@dataclass
+class _Prefetcher:
+    """Walks through a function, and inserts prefetches on the way out of its loops.
+
+    Attributes:
+        loops: The loops around the current statement, from outside in.
+        values: What variables stand for that are not those of loops.
+        own: The buffers of the function itself, which hold no weights.
+    """
+
+    loops: list[_Loop] = field(default_factory=list)
+    values: dict[Any, Any] = field(default_factory=dict)
+    own: set[Any] = field(default_factory=set)
+
+    def visit(self, statement: Any) -> tuple[Any, list[_Stream]]:
+        """Return a statement with prefetches, and the streams in it that are not prefetched yet."""
+        match type(statement).__name__:
+            case "SeqStmt":
+                visited = [self.visit(item) for item in statement.seq]
+                streams = _joined(stream for _, found in visited for stream in found)
+                return _sequence(statement, [item for item, _ in visited]), streams
+            case "AttrStmt":
+                body, streams = self.visit(statement.body)
+                return _with_body(statement, body), streams
+            case "For":
+                return self._loop(statement)
+            case "BufferStore":
+                return statement, self._streams(statement.value)
+            case "Bind":
+                self.values[statement.var] = statement.value
+            case "AllocBuffer":
+                self.own.add(statement.buffer)
+        return statement, []
+
+    def _streams(self, value: Any) -> list[_Stream]:
+        """Return the stream of a sum to which the product of a vector and a single element is added."""
+        for load in _vectors(value):
+            start = Index.read(load.indices[0].base, self.values)
+            if start is not None and load.source not in self.own:
+                return [_Stream(load.source, (start,), int(load.indices[0].lanes))]
+        return []
+
+    def _loop(self, statement: Any) -> tuple[Any, list[_Stream]]:
+        if type(statement.extent).__name__ != "IntImm":
+            return statement, []
+        loop = _Loop(statement.loop_var, int(statement.extent))
+        self.loops.append(loop)
+        body, streams = self.visit(statement.body)
+        left = []
+        for stream in streams:
+            if stream.inner and self._run(stream, loop) > 1:
+                body = self._prefetched(body, stream)
+            else:
+                left.append(replace(stream, inner=(loop, *stream.inner)))
+        self.loops.pop()
+        return _with_body(statement, body), left
+
+    def _positions(self, stream: _Stream, loop: _Loop) -> list[int]:
+        """Return where a stream begins in each iteration of a loop, in elements; in all other loops it is the first."""
+        value = stream.starts[0].value
+        return [value(_Values({loop.variable: number})) for number in range(min(loop.extent, _LOOKED_AT))]
+
+    def _run(self, stream: _Stream, loop: _Loop) -> int:
+        """Return how many iterations of a loop in a row read the same weights."""
+        positions = self._positions(stream, loop)
+        return next((number for number, at in enumerate(positions) if at != positions[0]), loop.extent)
+
+    def _prefetched(self, body: Any, stream: _Stream) -> Any:
+        """Insert the prefetches of a stream into the body of the current loop."""
+        following = self._following(stream)
+        group = _group(stream, following.passes) if following else None
+        if following is None or group is None:
+            return body
+        line, share = following.part(group.lines)
+        start = stream.starts[0]
+        offset = group.first * _LINE - start.value(_Values()) + following.distance
+        at = start.at_zero([loop.variable for loop in group.loops]) + offset + line * _LINE
+        left = [loop for loop in stream.inner if loop not in group.loops]
+        fetches = [_fetch(stream.buffer, at + number * _LINE) for number in range(share)]
+        return _begun(body, left[-1] if left else None, fetches)
+
+    def _following(self, stream: _Stream) -> _Following | None:
+        """Find the weights that are used after the current ones; None if there are none, or they are found already.
+
+        The loop that moves on to them is the outermost one in which all weights of an iteration fit the cache.
+        """
+        found, size, runs, again = None, stream.size, list[tuple[_Loop, int]](), 1
+        for loop in reversed(self.loops):
+            positions, run = self._positions(stream, loop), self._run(stream, loop)
+            again *= loop.extent // (run * len(set(positions)))
+            if run > 1:
+                runs.append((loop, run))
+            if run == loop.extent:
+                continue
+            if found is None or size <= _AHEAD:
+                found, again = _Following(positions[run] - positions[0], tuple(runs)), 1
+            size *= len(set(positions))
+        return found
+
+
+def _group(stream: _Stream, passes: int) -> _Group | None:
+    """Choose which lines the passes share: as few as possible, so that each pass fetches few at a time.
+
+    Returns:
+        None if what is read lies scattered.
+    """
+    found = None
+    for depth in range(len(stream.inner), -1, -1):
+        loops = stream.inner[depth:]
+        if math.prod(loop.extent for loop in loops) > _LOOKED_AT:
+            break
+        lines = stream.lines(loops)
+        if max(lines) - min(lines) + 1 == len(lines):
+            found = _Group(loops, min(lines), len(lines))
+        if found is not None and _REPEATED * found.lines >= passes:
+            return found
+    return None
+
+
+def _fetch(buffer: Any, index: Any) -> Any:
+    from tvm import tirx
+
+    address = tirx.address_of(tirx.BufferLoad(buffer, [index]))
+    return tirx.Evaluate(tirx.call_extern("void", _FUNCTION, address))
+
+
+def _vectors(value: Any) -> list[Any]:
+    """Return the loads of vectors in a sum that a vector times a single element is added to."""
+    products = [term for term in (value.a, value.b) if _is(term, "Mul")] if _is(value, "Add") else []
+    pairs = [pair for product in products for pair in ((product.a, product.b), (product.b, product.a))]
+    loads = [load for single, load in pairs if _is(single, "Broadcast") and _is(load, "TensorLoad")]
+    return [load for load in loads if len(load.indices) == 1 and _is(load.indices[0], "Ramp")]
+
+
+def _is(node: Any, kind: str) -> bool:
+    return type(node).__name__ == kind
+
+
+def _joined(streams: Iterable[_Stream]) -> list[_Stream]:
+    """Make one stream of those that read the same buffer in the same loops."""
+    found: list[_Stream] = []
+    for stream in streams:
+        at = next((at for at, other in enumerate(found) if other.joins(stream)), None)
+        if at is None:
+            found.append(stream)
+        else:
+            found[at] = replace(found[at], starts=found[at].starts + stream.starts)
+    return found
+
+
+def _begun(statement: Any, loop: _Loop | None, first: list[Any]) -> Any:
+    """Return a statement that does something first, or in which a loop does so in each iteration."""
+    from tvm import tirx
+
+    if loop is None:
+        return tirx.SeqStmt([*first, statement])
+    if _is(statement, "SeqStmt"):
+        return _sequence(statement, [_begun(item, loop, first) for item in statement.seq])
+    if _is(statement, "For") or _is(statement, "AttrStmt"):
+        is_it = _is(statement, "For") and statement.loop_var.same_as(loop.variable)
+        return _with_body(statement, _begun(statement.body, None if is_it else loop, first))
+    return statement
+
+
+def _sequence(statement: Any, items: list[Any]) -> Any:
+    from tvm import tirx
+
+    same = all(item.same_as(before) for item, before in zip(items, statement.seq, strict=True))
+    return statement if same else tirx.SeqStmt(items)
+
+
+def _with_body(statement: Any, body: Any) -> Any:
+    """Return a loop or an attribute with another body."""
+    from tvm import tirx
+
+    if body.same_as(statement.body):
+        return statement
+    if _is(statement, "AttrStmt"):
+        return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
+    loop = statement.loop_var, statement.min, statement.extent, statement.kind
+    return tirx.For(*loop, body, statement.thread_binding, statement.annotations)
