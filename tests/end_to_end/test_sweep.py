@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from autotune.storage.formats import JobSpec, read
 
 from .conftest import User
@@ -34,6 +36,7 @@ def kill_when(user: User, suite: Path, ready: Callable[[], bool]) -> None:
     sweep.communicate()
 
 
+@pytest.mark.slow
 def test_every_point_is_there_once_after_two_kills(user: User, models: Path, tmp_path: Path) -> None:
     device = '[devices.gpu0]\nkind = "simulated"\nspeed = 20.0\n'
     (user.root / "autotune.toml").write_text(f'[machine]\nlock_dir = "{user.root}/locks"\nsimulated_cpus = 8\n{device}')

@@ -99,7 +99,9 @@ def test_on_a_read_only_disk_status_works_and_the_rest_says_so_in_a_line(
     assert all("read-only" in line for line in done.stderr.splitlines()), done.stderr
 
 
-@pytest.mark.parametrize("number", ["ENOSPC", "EDQUOT", "EIO", "EROFS", "EACCES"])
+@pytest.mark.parametrize(
+    "number", ["ENOSPC", "EIO", *(pytest.param(name, marks=pytest.mark.slow) for name in ("EDQUOT", "EROFS", "EACCES"))]
+)
 def test_a_workspace_that_refuses_writes_pauses_the_daemon(scene: Scene, number: str) -> None:
     scene.jobs(2)
     daemon = scene.daemon()

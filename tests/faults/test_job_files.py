@@ -34,11 +34,11 @@ def test_a_control_file_that_links_to_itself(scene: Scene) -> None:
     ("fault", "name"),
     [
         ("EACCES read", "spec.json"),
-        ("EIO read", "state.json"),
-        ("ESTALE stat", "control.json"),
+        pytest.param("EIO read", "state.json", marks=pytest.mark.slow),
+        pytest.param("ESTALE stat", "control.json", marks=pytest.mark.slow),
         ("EACCES scandir", "stages"),
-        ("EIO write", "stages"),
-        ("EACCES open", "stages"),
+        pytest.param("EIO write", "stages", marks=pytest.mark.slow),
+        pytest.param("EACCES open", "stages", marks=pytest.mark.slow),
         ("EROFS mkdir", "artifacts"),
     ],
 )

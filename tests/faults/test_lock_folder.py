@@ -69,8 +69,8 @@ def file(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "remedy"),
     [
-        (unsafe, "should run: chmod 1777"),
-        (link, "is a symbolic link of"),
+        pytest.param(unsafe, "should run: chmod 1777", marks=pytest.mark.slow),
+        pytest.param(link, "is a symbolic link of", marks=pytest.mark.slow),
         (file, "is not a folder; its owner"),
     ],
 )
@@ -86,7 +86,7 @@ def test_a_folder_that_is_not_safe_pauses_the_daemon_until_it_is(scene: Scene, s
     scene.ends_well(daemon, 2)
 
 
-@pytest.mark.parametrize("number", ["EROFS", "EACCES"])
+@pytest.mark.parametrize("number", ["EROFS", pytest.param("EACCES", marks=pytest.mark.slow)])
 def test_a_folder_that_refuses_writes_pauses_the_daemon(scene: Scene, number: str) -> None:
     scene.jobs(1)
     daemon = scene.daemon()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.formats import Failure, JobState, Trial
@@ -19,6 +21,7 @@ def record(path: Path, trial: Trial) -> None:
     TuningLog(path).add([trial])
 
 
+@pytest.mark.slow
 def test_a_job_without_times_fails_and_a_retry_has_its_whole_budget(scene: Scene) -> None:
     recorded = scene.workspace.root / "recorded.jsonl"
     settings = scene.workspace.config

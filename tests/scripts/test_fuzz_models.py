@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "fuzz_models.py"
 
 
+@pytest.mark.slow
 def test_mutants_become_whole_jobs_or_one_line() -> None:
     done = subprocess.run([sys.executable, SCRIPT, "--count", "60", "--seed", "7"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -43,6 +43,7 @@ def trials(knobs, seed):
     return TrialFeatures([item.hash for item in found], rows, times)
 
 
+@pytest.mark.slow
 def test_a_prior_for_gpus_is_fitted_to_trials_and_found(load_script, knobs, monkeypatch, tmp_path):
     script = load_script("train_prior")
     known = [("job", f"task{seed}", trials(knobs, seed)) for seed in (1, 2, 3)]

@@ -24,9 +24,10 @@ from autotune.tvm_backend.kernels.index import Index
 
 _PIPELINE = "autotune"
 _FUNCTION = "autotune_prefetch"
+_EFFECT = "nounwind willreturn memory(inaccessiblemem: readwrite)"
 _ASSEMBLY = f"""
-define void @{_FUNCTION}(ptr %address) alwaysinline nounwind willreturn memory(inaccessiblemem: readwrite) {{
-  call void asm sideeffect "prefetcht1 $0", "*m"(ptr elementtype(i8) %address) nounwind willreturn memory(inaccessiblemem: readwrite)
+define void @{_FUNCTION}(ptr %address) alwaysinline {_EFFECT} {{
+  call void asm sideeffect "prefetcht1 $0", "*m"(ptr elementtype(i8) %address) {_EFFECT}
   ret void
 }}
 """
@@ -43,9 +44,12 @@ def pipeline(target: Any) -> str:
         target: The target.
     """
     from tvm import tirx
+    from tvm.target import codegen
 
-    arch = str(target.attrs.get("mtriple") or "x86_64").split("-")[0]
-    if target.kind.name != "llvm" or arch != "x86_64":
+    if target.kind.name != "llvm":
+        return "default"
+    triple = str(target.attrs.get("mtriple") or codegen.llvm_get_system_triple())
+    if not triple.startswith("x86_64"):
         return "default"
     tirx.register_tir_pipeline(_PIPELINE, _passes)
     return _PIPELINE

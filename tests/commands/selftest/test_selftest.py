@@ -13,6 +13,7 @@ from autotune.commands.selftest.run import Round, RoundResult
 from autotune.commands.selftest.selftest import draw_seed, selftest
 
 
+@pytest.mark.slow
 def test_killed_anywhere_nothing_is_lost(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     verdict = selftest(

@@ -176,7 +176,7 @@ def test_a_function_of_the_runtime_gets_a_tensor_of_its_own(sorted_, placed):
     placed(build, IMAGE)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 5, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3, 4, 6, 7))])
 def test_random_networks_compute_the_same(seed, placed):
     chosen = random.Random(seed)
 
