@@ -12,7 +12,7 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
 
 # A confirmation is old after this time, and after so many times what it took: confirming takes a twentieth of the time.
-_OLD_S, _OLD_TIMES = 300.0, 20
+_OLD_S, _OLD_TIMES = 60.0, 20
 
 
 def known_ms(workspace: Workspace, spec: JobSpec) -> float | None:
