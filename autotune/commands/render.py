@@ -308,8 +308,8 @@ def _latencies(found: dict[str, Any]) -> list[str]:
     if latency.get(f"{runtime}_ms") is None:
         where = "a board" if found.get("board") else "the GPU"
         return [*ours, f"timed on {where}; {title(runtime)} was not timed there"]
-    reference_ms, (_, low, high) = latency[f"{runtime}_ms"], found[f"share_of_{runtime}"]
-    share = f"{latency['tuned_ms'] / reference_ms:.2f} of it"
+    reference_ms, (middle, low, high) = latency[f"{runtime}_ms"], found[f"share_of_{runtime}"]
+    share = f"{middle:.2f} of it"
     spread = f"({low:.2f} to {high:.2f} in {found['processes']} processes of each)"
     return [
         *ours,

@@ -26,7 +26,7 @@ def bench(load_script: Callable[[str], ModuleType]) -> ModuleType:
 
 
 def test_each_way_has_its_times_and_the_ratio_is_that_of_the_turns(bench: ModuleType) -> None:
-    times = {"ours": RuntimeTimes([1.0, 1.2, 1.1]), "torch_eager": RuntimeTimes([2.0, 2.4, 4.4])}
+    times = {"ours": RuntimeTimes([(1.0,), (1.2,), (1.1,)]), "torch_eager": RuntimeTimes([(2.0,), (2.4,), (4.4,)])}
     found = bench.Found("net", "A GPU", "fp16", times, NOT_TIMED)
     lines = bench.table([found], tf32=False).splitlines()
     assert lines[0] == "A GPU; batch as submitted; TF32 off for torch and ONNX Runtime, never used by ours."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +61,7 @@ class BoardComparison:
             for _ in range(_PROCESSES):
                 for name, library in self.libraries.items():
                     found = self._session(name, library, each, outputs if name == checked else None)
-                    times[name].turns_ms.append(statistics.median(found))
+                    times[name].timings_ms.append(tuple(found))
             return timed_process.load(outputs), times
 
     def _session(self, name: str, library: Path, timings: int, outputs: Path | None) -> list[float]:

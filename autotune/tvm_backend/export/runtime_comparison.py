@@ -1,35 +1,37 @@
 """Compare the latencies of several runtimes on one model.
 
-The runtimes take turns. Each turn starts a new process that runs one runtime alone. So no runtime is slowed down by
-the spinning threads or the memory of another, and an exported library is timed as its users load it.
+A turn starts a new process for each runtime, which loads the model as its users do. Then the processes are timed one
+after the other, for a tenth of a second each, over and over. Only one of them runs at any time, and it begins when the
+threads of the one before sleep. So no runtime is slowed down by another, and a machine that is slow for a second or for
+a minute slows all of them.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 import math
-import os
+import operator
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from autotune.errors import WorkerCrashed, WorkerError
+from autotune.processes.memory import memory_bytes
 from autotune.storage.formats import Constant, InputSpec
 from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.export import compare, timed_process
 from autotune.tvm_backend.export.kernel_times import KernelTime
+from autotune.tvm_backend.export.runtime_process import RuntimeProcess
 
 TIMINGS = 4  # in one process
 _LONG_S = 60.0  # no further turn begins after so many seconds
+_SLOW_S = 5.0  # a runtime outside of the pair whose process takes longer is timed in one turn only
 _MOST_TURNS = 15  # of two runtimes whose ratio is uncertain
 _UNCERTAIN = 1.05  # the upper end of a ratio's interval divided by the lower, above which it is uncertain
 _CONFIDENCE = 0.9
-_MESSAGE_LENGTH = 300  # characters of an error message that are kept
+# How many times its file a loaded model takes at most, and how much of the memory all runtimes together may take.
+_PEAK, _ROOM = 6, 0.5
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,19 @@ class RuntimeTimes:
     """The latencies of one runtime.
 
     Attributes:
-        turns_ms: For each process, the median of its timings in milliseconds.
+        timings_ms: For each process, its timings in milliseconds.
         loads_ms: For each process, the time from the file of the model to its first outputs, in milliseconds.
         memory: For each process, the peak of the memory that the model took, in bytes.
     """
 
-    turns_ms: list[float] = field(default_factory=list)
+    timings_ms: list[tuple[float, ...]] = field(default_factory=list)
     loads_ms: list[float] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
+
+    @property
+    def turns_ms(self) -> list[float]:
+        """For each process, the median of its timings in milliseconds."""
+        return [statistics.median(timings) for timings in self.timings_ms]
 
     @property
     def median_ms(self) -> float:
@@ -120,8 +127,8 @@ class RuntimeComparison:
             WorkerCrashed: The process died.
         """
         path = Path(self._folder.name) / f"{name}.npz"
-        self._ask(name, 0, path)
-        return timed_process.load(path)
+        with self._start(name, path):
+            return timed_process.load(path)
 
     def time(
         self, timings: int, pair: tuple[str, str] | None = None, without: Collection[str] = ()
@@ -132,7 +139,8 @@ class RuntimeComparison:
             timings: How many timings each runtime gets at least. A process makes up to four of them. They are fewer if
                 the first turns take a minute.
             pair: Two runtimes that get further turns after the first five, 15 in all, as long as the median of their
-                ratio is uncertain by more than 5% and the minute is not over.
+                ratio is uncertain by more than 5% and the minute is not over. A runtime outside of the pair whose
+                process takes more than 5 s gets one turn, so that the minute is left to the pair.
             without: The names of those that are not timed.
 
         Returns:
@@ -152,15 +160,30 @@ class RuntimeComparison:
                 if not _is_uncertain(ratios(times[pair[0]], times[pair[1]])):
                     break
                 names = list(pair)
-            self._turn(names[:: -1 if turn % 2 else 1], min(timings, TIMINGS), times)
+            slow = self._turn(names[:: -1 if turn % 2 else 1], min(timings, TIMINGS), times)
+            names = [name for name in names if name not in slow or name in pair] if pair else names
         return times
 
-    def _turn(self, names: Sequence[str], timings: int, times: Mapping[str, RuntimeTimes]) -> None:
-        for name in names:
-            answer = self._ask(name, timings, None)
-            times[name].turns_ms.append(statistics.median(answer["ms"]))
-            times[name].loads_ms.append(answer["load_ms"])
-            times[name].memory.append(answer["memory"])
+    def _turn(self, names: Sequence[str], timings: int, times: Mapping[str, RuntimeTimes]) -> set[str]:
+        """Time the runtimes in new processes, and return those whose process was slow."""
+        slow = set[str]()
+        for together in [names] if self._fit(names) else [[name] for name in names]:
+            with contextlib.ExitStack() as stack:
+                processes = {name: stack.enter_context(self._start(name)) for name in together}
+                for name, found in alternating(processes, timings).items():
+                    times[name].timings_ms.append(found)
+                    times[name].loads_ms.append(processes[name].answer["load_ms"])
+                    times[name].memory.append(processes[name].answer["memory"])
+                slow |= {name for name, process in processes.items() if process.waited_s > _SLOW_S}
+        return slow
+
+    def _fit(self, names: Sequence[str]) -> bool:
+        """Whether the memory is large enough for all these runtimes at once.
+
+        The largest file counts. That is the library where the ONNX file leaves its data in others.
+        """
+        largest = max(runtime.model.stat().st_size for runtime in self._runtimes.values())
+        return _PEAK * largest * len(names) < _ROOM * memory_bytes()
 
     def kernels(self, name: str) -> list[KernelTime]:
         """Time the kernels of a library in a process of its own, the one that takes most first.
@@ -169,9 +192,10 @@ class RuntimeComparison:
             WorkerError: The library cannot run.
             WorkerCrashed: The process died.
         """
-        return [KernelTime(**item) for item in self._ask(name, 0, None, kernels=True)["kernels"]]
+        with self._start(name, kernels=True) as process:
+            return [KernelTime(**item) for item in process.answer["kernels"]]
 
-    def _ask(self, name: str, timings: int, outputs: Path | None, *, kernels: bool = False) -> dict[str, Any]:
+    def _start(self, name: str, outputs: Path | None = None, *, kernels: bool = False) -> RuntimeProcess:
         runtime = self._runtimes[name]
         request = {
             "runtime": runtime.runtime,
@@ -182,37 +206,33 @@ class RuntimeComparison:
             "function": runtime.function,
             "values": dict(runtime.values),
             "threads": self._threads,
-            "timings": timings,
             "outputs": str(outputs) if outputs else None,
             "kernels": kernels,
         }
-        return _answer(name, request, self._threads, self._program)
+        return RuntimeProcess(name, request, self._threads, self._program)
 
 
-def _answer(name: str, request: Mapping[str, Any], threads: int, program: Sequence[str]) -> dict[str, Any]:
-    """Return the answer of a new process to a request."""
-    done = subprocess.run(
-        [sys.executable, *program],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TVM_NUM_THREADS": str(threads)},
-    )
-    if not done.stdout.strip():
-        said = done.stderr.strip().splitlines()[-1:]
-        raise WorkerCrashed(f"the process that ran {name} died ({done.returncode}){': ' + said[0] if said else ''}")
-    answer: dict[str, Any] = json.loads(done.stdout)
-    if "error" in answer:
-        raise WorkerError(f"{name} cannot run the model: {answer['error']}"[:_MESSAGE_LENGTH])
-    return answer
+def alternating(processes: Mapping[str, RuntimeProcess], timings: int) -> dict[str, tuple[float, ...]]:
+    """Time processes one after the other, so many times, and every second time in the opposite order.
+
+    Returns:
+        The timings of each in milliseconds. A slow model has fewer.
+    """
+    found: dict[str, list[float]] = {name: [] for name in processes}
+    for index in range(timings):
+        for name in list(processes)[:: -1 if index % 2 else 1]:
+            if (value := processes[name].time()) is not None:
+                found[name].append(value)
+    return {name: tuple(values) for name, values in found.items()}
 
 
 def ratios(ours: RuntimeTimes, other: RuntimeTimes) -> list[float]:
-    """Return our time as a fraction of another runtime's, for each turn.
+    """Return our time as a fraction of another runtime's, for each turn: the median over the timings of the turn.
 
-    Both times of a turn are taken one right after the other, so a machine that is slow for a while slows both.
+    Two timings of a pair are taken one right after the other, so a machine that is slow for a while slows both.
     """
-    return [mine / theirs for mine, theirs in zip(ours.turns_ms, other.turns_ms, strict=True)]
+    turns = zip(ours.timings_ms, other.timings_ms, strict=True)
+    return [statistics.median(map(operator.truediv, mine, theirs)) for mine, theirs in turns]
 
 
 def _is_uncertain(values: Sequence[float]) -> bool:

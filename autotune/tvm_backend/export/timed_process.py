@@ -2,8 +2,9 @@
 
     python -m autotune.tvm_backend.export.timed_process
 
-The request is JSON on standard input. The answer is one line of JSON, and the only thing on standard output. What
-libraries print goes to standard error.
+The first line of standard input is the request, as JSON. Its answer is one line of JSON. After that, each further line
+asks for one timing, and is answered by one line. Nothing else is on standard output: what libraries print goes to
+standard error.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,11 @@ from autotune.tvm_backend.export import compare
 from autotune.tvm_backend.export.kernel_times import kernel_times
 
 _WARMUP_S = 0.3
+_AGAIN_S = 0.02  # the warm-up before each further timing, because another process ran meanwhile
 _TIMING_S = 0.1
+_LONGEST_S = 0.5  # how long a process waits for its threads to sleep
+_LOOK_S = 0.01  # how often it looks whether they do
+_ASLEEP = 0.1  # of a CPU, at most
 _SLOW_S = 0.2  # a model whose run takes longer is slow
 _SLOW_TIMINGS = 2  # of a slow model, at most
 _SLOWEST_S = 5.0  # a model whose run takes longer is timed once
@@ -123,27 +128,49 @@ PACKAGES = {
 }
 
 
-def timings(run: Callable[[], Any], count: int) -> list[float]:
-    """Time the runs of a model, after a warm-up of 0.3 s.
+class Timer:
+    """Times the runs of a model, now and then.
+
+    The first timing follows a warm-up of 0.3 s. A model whose run takes more than 200 ms is timed twice, and one whose
+    run takes more than 5 s once, in its warm-up.
 
     Args:
         run: Runs the model once.
-        count: How many timings to make. A model whose run takes more than 200 ms is timed twice at most, and one whose
-            run takes more than 5 s is timed once, in its warm-up.
-
-    Returns:
-        The timings in milliseconds for one run. Each is a mean over 100 ms; for a slow model it is a single run.
     """
-    if not count:
-        return []
-    once, started = 0.0, time.perf_counter()
-    while time.perf_counter() - started < _WARMUP_S:
-        once = _seconds(run, 1)
-    if once > _SLOWEST_S:
-        return [once * 1e3]
-    if once > _SLOW_S:
-        return [_seconds(run, 1) * 1e3 for _ in range(min(count, _SLOW_TIMINGS))]
-    return [_seconds(run, max(1, round(_TIMING_S / once))) * 1e3 for _ in range(count)]
+
+    def __init__(self, run: Callable[[], Any]) -> None:
+        self._run = run
+        self._once = 0.0
+        self._timed = 0
+
+    def time(self) -> float | None:
+        """Return the milliseconds of a run; None for a slow model that has been timed often enough.
+
+        It is the mean over 100 ms; for a slow model, a single run. Returns when the threads of the runtime sleep, so
+        that another process can be timed next.
+        """
+        self._timed += 1
+        if self._timed == 1:
+            self._warm_up(_WARMUP_S)
+        if self._once > _SLOW_S:
+            return self._slowly()
+        if self._timed > 1:
+            self._warm_up(_AGAIN_S)
+        found = _seconds(self._run, max(1, round(_TIMING_S / self._once)))
+        _settle()
+        return found * 1e3
+
+    def _warm_up(self, seconds: float) -> None:
+        started = time.perf_counter()
+        while time.perf_counter() - started < seconds:
+            self._once = _seconds(self._run, 1)
+
+    def _slowly(self) -> float | None:
+        if self._timed > (1 if self._once > _SLOWEST_S else _SLOW_TIMINGS):
+            return None
+        found = self._once if self._once > _SLOWEST_S else _seconds(self._run, 1)
+        _settle()
+        return found * 1e3
 
 
 def _seconds(run: Callable[[], Any], count: int) -> float:
@@ -153,33 +180,50 @@ def _seconds(run: Callable[[], Any], count: int) -> float:
     return (time.perf_counter() - started) / count
 
 
-def serve(request: Mapping[str, Any]) -> dict[str, Any]:
+def _settle() -> None:
+    """Wait until the threads of this process sleep. Those of a pool may spin for a while after a run."""
+    ends = time.perf_counter() + _LONGEST_S
+    while time.perf_counter() < ends:
+        began = time.process_time()
+        time.sleep(_LOOK_S)
+        if time.process_time() - began < _ASLEEP * _LOOK_S:
+            return
+
+
+def serve(request: Mapping[str, Any], orders: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Carry out a request.
 
     Args:
         request: Has `runtime` (a key of `RUNTIMES`), `model` (its path), `names` (of the inputs, in the order of the
             model), `inputs` (the path of the file with their arrays), `values` (the constant inputs), `device` (`cpu`
-            or `cuda`), `function` (of a library), `threads`, `timings` (how many to make), `outputs` (the path to write
-            the outputs to, or None) and `kernels` (whether to time the kernels of a library, and nothing else).
+            or `cuda`), `function` (of a library), `threads`, `outputs` (the path to write the outputs to, or None) and
+            `kernels` (whether to time the kernels of a library, and nothing else).
+        orders: Each asks for a timing.
 
-    Returns:
-        What `_timed` returns; or the kernels, under the key `kernels`.
+    Yields:
+        The kernels, under the key `kernels`. Or what `_load` returns, and then for each order `ms`, what `Timer.time`
+        returns.
     """
     arrays = dict(zip(request["names"], load(Path(request["inputs"])), strict=True))
-    if not request["kernels"]:
-        return _timed(request, arrays)
-    machine, run = _loaded(request, arrays)
-    found = kernel_times(machine, run.stay, run.device.sync)
-    return {"kernels": [asdict(kernel) for kernel in found]}
+    if request["kernels"]:
+        machine, kernels_run = _loaded(request, arrays)
+        found = kernel_times(machine, kernels_run.stay, kernels_run.device.sync)
+        yield {"kernels": [asdict(kernel) for kernel in found]}
+        return
+    run, answer = _load(request, arrays)
+    yield answer
+    timer = Timer(run)
+    for _ in orders:
+        yield {"ms": timer.time()}
 
 
-def _timed(request: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
-    """Load and time a model.
+def _load(request: Mapping[str, Any], arrays: Arrays) -> tuple[Callable[[], Any], dict[str, Any]]:
+    """Load a model and run it once.
 
     Returns:
-        The timings in milliseconds (`ms`); the milliseconds from the file to the first outputs, without the time to
-        import the runtime (`load_ms`); and the peak memory in bytes above what the process had before it loaded the
-        model (`memory`).
+        What runs it, and the answer: the milliseconds from the file to the first outputs, without the time to import
+        the runtime (`load_ms`); and the peak memory in bytes above what the process had before it loaded the model
+        (`memory`).
     """
     for package in PACKAGES[request["runtime"]]:
         importlib.import_module(package)
@@ -188,11 +232,11 @@ def _timed(request: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
     on_gpu = run if isinstance(run, compare.DeviceRun) and request["device"] == "cuda" else None
     first = outputs_of_graph(on_gpu) if on_gpu else run()
     load_ms = (time.perf_counter() - began) * 1e3
+    taken = max(0, memory.status_bytes("VmHWM") - before)
     if request["outputs"]:
         save(Path(request["outputs"]), [np.asarray(item) for item in first])
     # A copy to the host is not the model's time.
-    found = timings(on_gpu.stay if on_gpu else run, int(request["timings"]))
-    return {"ms": found, "load_ms": load_ms, "memory": max(0, memory.status_bytes("VmHWM") - before)}
+    return on_gpu.stay if on_gpu else run, {"load_ms": load_ms, "memory": taken}
 
 
 def outputs_of_graph(run: compare.DeviceRun) -> compare.Arrays:
@@ -217,17 +261,18 @@ def load(path: Path) -> compare.Arrays:
 
 
 def main() -> None:
-    """Read a request from standard input and write the answer to standard output."""
+    """Read a request from standard input and write the answers to standard output."""
     die_with_parent()
     answers = os.dup(1)
-    os.dup2(2, 1)  # standard output is for the answer only
-    request = json.load(sys.stdin)
+    os.dup2(2, 1)  # standard output is for the answers only
+    request = json.loads(sys.stdin.readline())
     try:
-        answer = serve(request)
+        for answer in serve(request, sys.stdin):
+            os.write(answers, json.dumps(answer).encode() + b"\n")
     except Exception as error:  # the runtimes raise exceptions of many kinds
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        answer = {"error": f"{type(error).__name__}: {lines[-1] if lines else ''}"[:500]}
-    os.write(answers, json.dumps(answer).encode() + b"\n")
+        said = f"{type(error).__name__}: {lines[-1] if lines else ''}"[:500]
+        os.write(answers, json.dumps({"error": said}).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import onnx
 import pytest
@@ -12,7 +14,7 @@ from autotune.storage.formats import InputSpec
 from autotune.tvm_backend.export import compare, runtime_comparison
 from autotune.tvm_backend.export.compile import compile_tuned
 from autotune.tvm_backend.export.inputs import draw
-from autotune.tvm_backend.export.runtime_comparison import Runtime, RuntimeComparison, RuntimeTimes, ratios
+from autotune.tvm_backend.export.runtime_comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
 from autotune.tvm_backend.graph.model import read_model
 from autotune.tvm_backend.graph.prepare import prepare
 from autotune.tvm_backend.kernels.build import link_shared
@@ -53,20 +55,82 @@ def test_each_computes_the_model_in_its_own_process(comparison):
     assert np.abs(theirs[0]).max() > 0.5
 
 
+class Process:
+    """Stands for a process with a runtime: writes down what is asked of it, and answers with the times that it gets."""
+
+    def __init__(self, name, log, times, waited_s=0.0):
+        self.name, self.log, self.times, self.waited_s = name, log, times, waited_s
+        self.answer = {"load_ms": 1.0, "memory": 1}
+
+    def __enter__(self):
+        self.log.append(("begun", self.name))
+        return self
+
+    def __exit__(self, *_):
+        self.log.append(("ended", self.name))
+
+    def time(self):
+        self.log.append(("timed", self.name))
+        return next(self.times)
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    """Replaces processes. The test says how many seconds they take and what each turn of a runtime finds."""
+
+    class Processes:
+        def __init__(self):
+            self.log, self.turns, self.waited_s = [], {}, {}
+
+        def begun(self):
+            return [name for what, name in self.log if what == "begun"]
+
+        def start(self, name):
+            found = itertools.repeat(next(self.turns[name])) if name in self.turns else itertools.repeat(1.0)
+            return Process(name, self.log, found, self.waited_s.get(name, 0.0))
+
+    made = Processes()
+    monkeypatch.setattr(RuntimeComparison, "_start", lambda self, name: made.start(name))
+    return made
+
+
 def test_all_start_anew_for_every_turn(comparison, monkeypatch):
-    begun = []
-    answer = runtime_comparison._answer
-    monkeypatch.setattr(runtime_comparison, "_answer", lambda name, *rest: begun.append(name) or answer(name, *rest))
-    times = comparison.time(timings=runtime_comparison.TIMINGS + 1)
+    start, begun = RuntimeComparison._start, []
+    monkeypatch.setattr(RuntimeComparison, "_start", lambda self, name: begun.append(name) or start(self, name))
+    times = comparison.time(timings=TIMINGS + 1)
     assert begun == ["ours", "theirs", "theirs", "ours"]
     for item in times.values():
         assert [len(values) for values in (item.turns_ms, item.loads_ms, item.memory)] == [2, 2, 2]
+        assert [len(timings) for timings in item.timings_ms] == [TIMINGS, TIMINGS]
         assert min(item.turns_ms) > 0 and min(item.loads_ms) > min(item.turns_ms)
+
+
+def test_within_a_turn_they_are_timed_one_after_the_other(comparison, processes):
+    comparison.time(3)
+    assert processes.log[:2] == [("begun", "ours"), ("begun", "theirs")]
+    assert [name for what, name in processes.log if what == "timed"] == [
+        *("ours", "theirs"),
+        *("theirs", "ours"),
+        *("ours", "theirs"),
+    ]
+
+
+def test_where_memory_is_small_each_ends_before_the_next_begins(comparison, processes, monkeypatch):
+    monkeypatch.setattr(runtime_comparison, "memory_bytes", lambda: 1000)
+    comparison.time(2)
+    each = [("begun", "timed", "timed", "ended"), ("ours", "ours", "ours", "ours", "theirs")]
+    assert [what for what, _ in processes.log] == [*each[0], *each[0]]
+    assert [name for _, name in processes.log][:5] == list(each[1])
+
+
+def test_a_slow_model_is_timed_less_often(comparison, processes, monkeypatch):
+    monkeypatch.setattr(processes, "start", lambda name: Process(name, [], iter([2.0, None, None, None])))
+    assert comparison.time(TIMINGS)["ours"].timings_ms == [(2.0,)]
 
 
 def test_no_turn_begins_after_slow_ones(comparison, monkeypatch):
     monkeypatch.setattr(runtime_comparison, "_LONG_S", 0.0)
-    times = comparison.time(timings=3 * runtime_comparison.TIMINGS)
+    times = comparison.time(timings=3 * TIMINGS)
     assert [len(item.turns_ms) for item in times.values()] == [1, 1]
 
 
@@ -75,39 +139,34 @@ def test_no_turn_begins_after_slow_ones(comparison, monkeypatch):
     (([2.0], 5), ([2.0, 4.0], 15), ([2.0, 2.0, 2.0, 2.0, 4.0, 2.0, 2.0, 2.0, 2.0], 8)),
     ids=("steady", "unsteady", "disturbed once"),
 )
-def test_two_runtimes_get_further_turns_while_their_ratio_is_uncertain(comparison, monkeypatch, theirs_ms, turns):
+def test_two_runtimes_get_further_turns_while_their_ratio_is_uncertain(comparison, processes, theirs_ms, turns):
     """Of five ratios all count; of eight the smallest and the largest are left out."""
-    asked = []
-
-    def answer(name, *_):
-        asked.append(name)
-        theirs = theirs_ms[(asked.count("theirs") - 1) % len(theirs_ms)]
-        return {"ms": [theirs if name == "theirs" else 1.0], "load_ms": 1.0, "memory": 1}
-
-    monkeypatch.setattr(runtime_comparison, "_answer", answer)
-    times = comparison.time(5 * runtime_comparison.TIMINGS, pair=("ours", "theirs"))
+    processes.turns = {"theirs": itertools.cycle(theirs_ms)}
+    times = comparison.time(5 * TIMINGS, pair=("ours", "theirs"))
     assert [len(item.turns_ms) for item in times.values()] == [turns, turns]
 
 
-def test_runtimes_outside_of_the_pair_get_no_further_turns(library, monkeypatch):
-    asked = []
-
-    def answer(name, *_):
-        asked.append(name)
-        return {"ms": [float(len(asked))], "load_ms": 1.0, "memory": 1}
-
-    monkeypatch.setattr(runtime_comparison, "_answer", answer)
+def test_runtimes_outside_of_the_pair_get_no_further_turns(library, processes):
+    processes.turns = {"theirs": itertools.count(1.0)}
     three = {name: Runtime("library", library) for name in ("slow", "ours", "theirs")}
     with RuntimeComparison(three, INPUTS, draw(INPUTS, 1), threads=1) as made:
-        made.time(5 * runtime_comparison.TIMINGS, pair=("ours", "theirs"))
-    assert asked[:6] == ["slow", "ours", "theirs", "theirs", "ours", "slow"]
-    assert asked[15:] and "slow" not in asked[15:]
+        made.time(5 * TIMINGS, pair=("ours", "theirs"))
+    begun = processes.begun()
+    assert begun[:6] == ["slow", "ours", "theirs", "theirs", "ours", "slow"]
+    assert begun[15:] and "slow" not in begun[15:]
 
 
-def test_fewer_than_five_turns_are_not_made_more(comparison, monkeypatch):
-    monkeypatch.setattr(runtime_comparison, "_answer", lambda *_: {"ms": [next(ms)], "load_ms": 1.0, "memory": 1})
-    ms = iter(range(1, 100))
-    times = comparison.time(2 * runtime_comparison.TIMINGS, pair=("ours", "theirs"))
+def test_a_slow_runtime_outside_of_the_pair_gets_one_turn(library, processes):
+    processes.waited_s = {"slow": 6.0, "ours": 6.0, "theirs": 6.0}
+    runtimes = {name: Runtime("library", library) for name in ("slow", "brief", "ours", "theirs")}
+    with RuntimeComparison(runtimes, INPUTS, draw(INPUTS, 1), threads=1) as made:
+        times = made.time(5 * TIMINGS, pair=("ours", "theirs"))
+    assert [len(item.turns_ms) for item in times.values()] == [1, 5, 5, 5]
+
+
+def test_fewer_than_five_turns_are_not_made_more(comparison, processes):
+    processes.turns = {"ours": itertools.count(1.0), "theirs": itertools.count(1.0, 7.0)}
+    times = comparison.time(2 * TIMINGS, pair=("ours", "theirs"))
     assert [len(item.turns_ms) for item in times.values()] == [2, 2]
 
 
@@ -141,9 +200,11 @@ def test_a_file_that_a_runtime_cannot_load_is_an_error_of_one_line(library):
 
 
 def test_the_median_has_a_spread():
-    times = RuntimeTimes([5.0, 3.0, 4.0])
+    times = RuntimeTimes([(5.0, 5.5, 1.0), (3.0,), (4.0,)])
     assert (times.median_ms, times.spread_ms) == (4.0, (3.0, 5.0))
 
 
-def test_a_ratio_is_taken_within_a_turn():
-    assert ratios(RuntimeTimes([2.0, 6.0]), RuntimeTimes([4.0, 8.0])) == [0.5, 0.75]
+def test_a_ratio_is_taken_between_timings_that_follow_each_other():
+    """In the second turn, the machine was slow at the first timing of both."""
+    ours, theirs = RuntimeTimes([(2.0,), (9.0, 3.0, 3.0)]), RuntimeTimes([(4.0,), (12.0, 4.0, 4.0)])
+    assert ratios(ours, theirs) == [0.5, 0.75]

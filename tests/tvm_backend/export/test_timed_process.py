@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import numpy as np
 import pytest
 import tvm
@@ -30,5 +33,29 @@ def test_what_is_verified_of_a_graph_is_not_what_its_recording_left(launches, fo
 @pytest.mark.parametrize(("limit", "timed"), [("_SLOWEST_S", 1), ("_SLOW_S", 2), ("_TIMING_S", 4)])
 def test_a_slow_model_is_timed_less_often(monkeypatch, limit, timed):
     monkeypatch.setattr(timed_process, "_WARMUP_S", 0.0001)
+    monkeypatch.setattr(timed_process, "_TIMING_S", 0.0001)
+    monkeypatch.setattr(timed_process, "_SLOW_S", 0.0 if limit == "_SLOWEST_S" else timed_process._SLOW_S)
     monkeypatch.setattr(timed_process, limit, 0.0)
-    assert len(timed_process.timings(lambda: None, 4)) == timed
+    timer = timed_process.Timer(lambda: None)
+    found = [timer.time() for _ in range(4)]
+    assert [value is not None for value in found] == [True] * timed + [False] * (4 - timed)
+
+
+def test_a_timing_ends_when_the_threads_sleep():
+    """A thread that spins for 0.2 s after a run would slow down the process that is timed next."""
+    began = time.perf_counter()
+
+    def spin():
+        while time.perf_counter() - began < 0.2:
+            pass
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    timed_process._settle()
+    assert not thread.is_alive() or time.perf_counter() - began > 0.2
+
+
+def test_a_process_that_never_sleeps_is_not_waited_for_forever(monkeypatch):
+    monkeypatch.setattr(timed_process, "_ASLEEP", -1.0)
+    monkeypatch.setattr(timed_process, "_LONGEST_S", 0.05)
+    timed_process._settle()

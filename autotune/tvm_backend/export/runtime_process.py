@@ -1,0 +1,103 @@
+"""A process that has loaded a model with one runtime and times it whenever it is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autotune.errors import WorkerCrashed, WorkerError
+
+_MESSAGE_LENGTH = 300  # characters of an error message that are kept
+
+
+class RuntimeProcess:
+    """A process of `timed_process`, or of a script that adds runtimes to it.
+
+    Its `with` block ends the process.
+
+    Args:
+        name: The runtime, as errors name it.
+        request: What `timed_process` gets.
+        threads: How many threads the runtime uses.
+        program: What Python is to run.
+
+    Attributes:
+        answer: The first answer of the process.
+        waited_s: How long this process has waited for its answers, in seconds.
+
+    Raises:
+        WorkerError: The runtime cannot run the model.
+        WorkerCrashed: The process died.
+    """
+
+    def __init__(self, name: str, request: Mapping[str, Any], threads: int, program: Sequence[str]) -> None:
+        self._name = name
+        self.waited_s = 0.0
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - `end` closes it
+        self._process = subprocess.Popen(
+            [sys.executable, *program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+            env={**os.environ, "TVM_NUM_THREADS": str(threads)},
+        )
+        try:
+            self.answer = self._ask(json.dumps(request))
+        except BaseException:
+            self.end()
+            raise
+
+    def __enter__(self) -> RuntimeProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        self._process.kill()
+        self._process.communicate()
+        self._said.close()
+
+    def time(self) -> float | None:
+        """Time the model once more.
+
+        Returns:
+            The milliseconds of a run; None if the model is slow and has been timed often enough.
+
+        Raises:
+            WorkerError: The runtime cannot run the model.
+            WorkerCrashed: The process died.
+        """
+        found: float | None = self._ask("")["ms"]
+        return found
+
+    def _ask(self, line: str) -> dict[str, Any]:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        began = time.monotonic()
+        try:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        self.waited_s += time.monotonic() - began
+        if not answer.endswith("\n"):
+            raise self._crashed()
+        found: dict[str, Any] = json.loads(answer)
+        if "error" in found:
+            raise WorkerError(f"{self._name} cannot run the model: {found['error']}"[:_MESSAGE_LENGTH])
+        return found
+
+    def _crashed(self) -> WorkerCrashed:
+        status = self._process.wait()
+        self._said.seek(0)
+        said = self._said.read().strip().splitlines()[-1:]
+        return WorkerCrashed(f"the process that ran {self._name} died ({status}){': ' + said[0] if said else ''}")
