@@ -11,8 +11,8 @@ from autotune.storage.job_files import read_confirmation
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
 
-# A confirmation is old after this time, and after so many times what it took: confirming takes a twentieth of the time.
-_OLD_S, _OLD_TIMES = 60.0, 20
+# A confirmation is old after this time, and after so many times what it took: confirming takes a ninth of the time.
+_OLD_S, _OLD_TIMES = 30.0, 8
 
 
 def known_ms(workspace: Workspace, spec: JobSpec) -> float | None:

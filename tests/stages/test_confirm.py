@@ -120,7 +120,7 @@ def test_a_stage_that_was_overtaken_confirms_nothing(workspace: Workspace, job: 
 
 @pytest.mark.parametrize(
     ("ago_s", "took_s", "again"),
-    [(50.0, 1.0, False), (70.0, 1.0, True), (100.0, 6.0, False), (130.0, 6.0, True)],
+    [(25.0, 1.0, False), (35.0, 1.0, True), (45.0, 6.0, False), (50.0, 6.0, True)],
 )
 def test_a_level_that_was_missed_long_ago_is_confirmed_again(
     workspace: Workspace, job: Any, know: Any, ago_s: float, took_s: float, again: bool
