@@ -6,10 +6,10 @@
 
 A model that has no export in the folder yet is tuned and exported first, with so many trials for each. A folder that
 `autotune export` wrote is taken as it is. Then every runtime runs in a process of its own, while the others wait, on
-equal threads and inputs: our library, ONNX Runtime, OpenVINO (pip install 'autotune[bench]'), PyTorch (torch and onnx2torch) and TVM
-untuned, those of them that are installed. The first columns are medians over the processes, in milliseconds; ratios are
-taken within a turn, with their range. The share of the peak is that of the multiply-adds that the machine can do.
-Nothing else should run on the machine.
+equal threads and inputs: our library, ONNX Runtime, OpenVINO (pip install 'autotune[bench]'), PyTorch (torch and
+onnx2torch) and TVM untuned, those of them that are installed. The first columns are medians over the processes, in
+milliseconds; ratios are taken within a turn, with their range. The share of the peak is that of the multiply-adds that
+the machine can do. Nothing else should run on the machine.
 """
 
 from __future__ import annotations

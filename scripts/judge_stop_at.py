@@ -6,8 +6,8 @@
 Each time has a workspace and a seed of its own. The library is exported, then timed in fresh processes, in turn with
 ONNX Runtime on the same model. The machine is quiet while ONNX Runtime takes at most a tenth longer than it ever did
 here; only these timings of the library count. Turns are made until five have some. A row says how many trials the job
-took, what the last confirmation measured, the time of the library as a share of the level (the median of the turns, with
-the fastest and the slowest), and how many timings were made on a quiet machine. Nothing else should run on it.
+took, what the last confirmation measured, the time of the library as a share of the level (the median of the turns,
+with the fastest and the slowest), and how many timings were made on a quiet machine. Nothing else should run on it.
 """
 
 from __future__ import annotations

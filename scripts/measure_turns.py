@@ -3,9 +3,9 @@
 
     python scripts/measure_turns.py EXPORT --turns 16
 
-A library that `autotune export` wrote is compared with ONNX Runtime in two ways, by turns: in processes that follow each
-other, and in processes that take turns of a tenth of a second, as `export` does it. A row has the median of the ratios,
-their quartiles and their range.
+A library that `autotune export` wrote is compared with ONNX Runtime in two ways, by turns: in processes that follow
+each other, and in processes that take turns of a tenth of a second, as `export` does it. A row has the median of the
+ratios, their quartiles and their range.
 """
 
 from __future__ import annotations
