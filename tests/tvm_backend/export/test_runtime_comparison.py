@@ -87,10 +87,12 @@ def processes(monkeypatch):
 
         def start(self, name):
             found = itertools.repeat(next(self.turns[name])) if name in self.turns else itertools.repeat(1.0)
-            return Process(name, self.log, found, self.waited_s.get(name, 0.0))
+            process = Process(name, self.log, found, self.waited_s.get(name, 0.0))
+            process.answer["kernels"] = [{"name": "exp", "calls": 1, "us": next(found)}]
+            return process
 
     made = Processes()
-    monkeypatch.setattr(RuntimeComparison, "_start", lambda self, name: made.start(name))
+    monkeypatch.setattr(RuntimeComparison, "_start", lambda self, name, **_: made.start(name))
     return made
 
 
@@ -103,6 +105,16 @@ def test_all_start_anew_for_every_turn(comparison, monkeypatch):
         assert [len(values) for values in (item.turns_ms, item.loads_ms, item.memory)] == [2, 2, 2]
         assert [len(timings) for timings in item.timings_ms] == [TIMINGS, TIMINGS]
         assert min(item.turns_ms) > 0 and min(item.loads_ms) > min(item.turns_ms)
+
+
+def test_kernels_have_the_times_of_the_fastest_of_three_processes(comparison, processes):
+    processes.turns["ours"] = iter([5.0, 3.0, 4.0, 1.0])
+    assert [kernel.us for kernel in comparison.kernels("ours")] == [3.0]
+
+
+def test_kernels_of_a_model_that_takes_seconds_are_timed_in_one_process(comparison, processes):
+    processes.turns["ours"], processes.waited_s["ours"] = iter([5.0, 3.0]), 6.0
+    assert [kernel.us for kernel in comparison.kernels("ours")] == [5.0]
 
 
 def test_within_a_turn_they_are_timed_one_after_the_other(comparison, processes):
