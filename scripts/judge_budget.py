@@ -27,9 +27,10 @@ _TIMES = 3
 
 @dataclass(frozen=True)
 class Task:
-    """One task: its weight, and its trials as when each ended and the time in microseconds or infinity."""
+    """One task: its weight, its work, and its trials as when each ended and the time in microseconds or infinity."""
 
     weight: int
+    gflop: float
     trials: tuple[tuple[float, float], ...]
 
 
@@ -56,7 +57,7 @@ def view(task: Task, count: int) -> TaskView:
     for _, us in task.trials[:count]:
         low = min(low, us)
         best.append(low)
-    return TaskView("", task.weight, count, tuple(best))
+    return TaskView("", task.weight, count, tuple(best), gflop=task.gflop)
 
 
 def latency_us(tasks: Sequence[TaskView]) -> float:
@@ -77,8 +78,8 @@ def end_of(tasks: Sequence[Task], per_round: int, patience: int = 8, min_gain: f
 def tasks_of(job: History) -> list[Task]:
     """Return the tasks of a job that have trials."""
     pairs = zip(job.spec.tasks, job.tasks(), strict=True)
-    found = (Task(spec.weight, tuple((it.at, it.median_us or math.inf) for it in each.all)) for spec, each in pairs)
-    return [task for task in found if task.trials]
+    found = ((spec, tuple((it.at, it.median_us or math.inf) for it in each.all)) for spec, each in pairs)
+    return [Task(spec.weight, spec.gflop, trials) for spec, trials in found if trials]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

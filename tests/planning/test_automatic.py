@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from autotune.planning.automatic import TaskWork, automatic_trials, settled
 from autotune.planning.view import JobView, TaskView
@@ -12,7 +13,7 @@ def task(*best: float, weight: int = 1, **more: bool) -> TaskView:
     return TaskView("key", weight, len(best), best, **more)
 
 
-def flat(trials: int, best: float = 100.0, weight: int = 1) -> TaskView:
+def flat(trials: int, best: float = 1000.0, weight: int = 1) -> TaskView:
     """A task whose first trial was the best."""
     return task(*(best,) * trials, weight=weight)
 
@@ -42,12 +43,17 @@ class TestTheBudget:
 
 class TestSettled:
     def test_not_before_the_tasks_have_had_their_trials(self) -> None:
-        assert not settled(job(flat(10)))
+        assert not settled(job(flat(8)))
         assert settled(job(flat(40)))
 
     def test_a_task_that_takes_most_of_the_time_needs_most_of_the_trials(self) -> None:
         assert settled(job(flat(40, weight=99), flat(2)))
         assert not settled(job(flat(40), flat(2, weight=99)))
+
+    def test_a_task_that_computes_slower_than_the_fastest_needs_more_trials(self) -> None:
+        fast, slow = replace(flat(40), gflop=1.0), replace(flat(40), gflop=0.3)
+        assert settled(job(fast, fast))
+        assert not settled(job(fast, slow))
 
     def test_what_still_improves_is_not_settled(self) -> None:
         assert not settled(job(task(*(100.0,) * 20, *(90.0,) * 20)))
@@ -63,8 +69,8 @@ class TestSettled:
         assert settled(job(task(100.0, 50.0, *(49.9,) * 8), patience=1))
 
     def test_two_microseconds_are_little_whatever_their_share(self) -> None:
-        assert settled(job(flat(9, best=5.0)))
-        assert not settled(job(flat(9, best=500.0)))
+        assert settled(job(flat(6, best=5.0)))
+        assert not settled(job(flat(6, best=500.0)))
 
     def test_a_task_whose_first_time_came_late_counts_as_a_typical_one(self) -> None:
         assert settled(job(task(*(math.inf,) * 20, *(100.0,) * 20)))
