@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,12 @@ class Export:
 
     @classmethod
     def read(cls, folder: Path) -> Export:
-        return cls(folder, json.loads((folder / REPORT).read_text()))
+        path = folder / REPORT
+        try:
+            return cls(folder, json.loads(path.read_text()))
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "this is not JSON"
+            sys.exit(f"cannot read {path}: {reason}; name a folder that `autotune export` wrote")
 
     @property
     def model(self) -> Path:
