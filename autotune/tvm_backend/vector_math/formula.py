@@ -88,6 +88,10 @@ class Formula:
         """Return |x| of a float32."""
         return self.let(self.bits(self.bits(x) & 0x7FFFFFFF, "float32"))
 
+    def negative(self, x: Expr) -> Expr:
+        """Return -|x| of a float32."""
+        return self.bits(self.bits(x) | self.const(-(2**31), "int32"), "float32")
+
     def signed(self, size: Expr, like: Expr) -> Expr:
         """Return `size`, a float32 that is not negative, with the sign of `like`."""
         return self.bits(self.bits(size) | (self.bits(like) & self.const(-(2**31), "int32")), "float32")
