@@ -33,13 +33,13 @@ from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.scratch import scratch_folder
-from autotune.tvm_backend.export import compare, inputs, retiming
-from autotune.tvm_backend.export.job_model import JobModel
-from autotune.tvm_backend.export.kernel_work import kernel_work
-from autotune.tvm_backend.export.runtime_comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
+from autotune.tvm_backend.export import inputs
+from autotune.tvm_backend.export.compilation import JobModel
 from autotune.tvm_backend.export.submitted import Submitted, submitted
-from autotune.tvm_backend.kernels.gpu_roofline import gpu_roofline
-from autotune.tvm_backend.kernels.roofline import Roofline
+from autotune.tvm_backend.export.timing import accuracy, retiming
+from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
+from autotune.tvm_backend.export.writing.report import kernel_work
+from autotune.tvm_backend.kernels.roofline import Roofline, gpu_roofline
 from autotune.tvm_backend.kernels.run import open_device
 from autotune.tvm_backend.load import load_tvm
 
@@ -213,7 +213,7 @@ def compared(
         right = comparison.outputs(reference)
         for name in ways:
             try:
-                compare.check(comparison.outputs(name), right, tolerance, chosen.probabilities, model.title)
+                accuracy.check(comparison.outputs(name), right, tolerance, chosen.probabilities, model.title)
             except AutotuneError as error:
                 left_out[name] = str(error)
         return comparison.time(turns * TIMINGS, without={reference, *left_out})

@@ -28,9 +28,9 @@ from typing import Any
 from comparison.exports import Export
 
 from autotune.errors import AutotuneError
-from autotune.tvm_backend.export import compare
-from autotune.tvm_backend.export.files import REPORT
-from autotune.tvm_backend.export.runtime_comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
+from autotune.tvm_backend.export.timing import accuracy
+from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
+from autotune.tvm_backend.export.writing.files import REPORT
 
 _NEEDED = {"onnxruntime": ("onnxruntime",), "openvino": ("openvino",), "pytorch": ("torch", "onnx2torch")}
 _TITLES = {
@@ -94,7 +94,7 @@ def compared(folder: Path, options: argparse.Namespace) -> tuple[str, dict[str, 
         reference = comparison.outputs("onnxruntime") if "onnxruntime" in chosen else comparison.outputs("ours")
         for runtime in list(chosen):
             try:
-                compare.check(comparison.outputs(runtime), reference, report["tolerance"])
+                accuracy.check(comparison.outputs(runtime), reference, report["tolerance"])
             except AutotuneError as error:
                 print(f"{name}: {_TITLES[runtime]} is left out: {error}", file=sys.stderr)
                 del chosen[runtime]
@@ -125,7 +125,7 @@ def compile_untuned(model: Path, library: Path) -> None:
     load_tvm(export.report["target"]["kind"])
     import tvm
 
-    from autotune.tvm_backend.export import compile as compiling
+    from autotune.tvm_backend.export import compilation as compiling
     from autotune.tvm_backend.graph.model import read_model
 
     inputs = {item.name: item for item in export.inputs}

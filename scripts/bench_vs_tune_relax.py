@@ -212,29 +212,31 @@ def imported(options: argparse.Namespace) -> Any:
 def compare_latency(options: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds of all, in turns; `at` has those of what autotune would have exported after so many seconds."""
     import tvm
+    from comparison.turns import alternate
 
-    from autotune.tvm_backend.export import compare
-    from autotune.tvm_backend.export.compile import compile_untuned
+    from autotune.tvm_backend.export import runners
+    from autotune.tvm_backend.export.compilation import compile_untuned
     from autotune.tvm_backend.export.inputs import draw
+    from autotune.tvm_backend.export.timing import accuracy
     from autotune.tvm_backend.graph.model import read_model
 
     folder, device = Path(options.folder), tvm.cpu(0)
     model = read_model(options.models[0], {})
     arrays = draw(model.inputs, seed=1)
-    session = compare.onnx_session(options.models[0], options.threads)
+    session = runners.onnx_session(options.models[0], options.threads)
     libraries = {"tune_relax": folder / "tune_relax.so", "autotune": folder / "autotune/model.so"}
     if (folder / "equal_time/model.so").exists():
         libraries["equal_time"] = folder / "equal_time/model.so"
     tuned = {name: tvm.runtime.load_module(str(path)) for name, path in libraries.items()}
     tuned |= {f"{seconds:.1f}": executable for seconds, executable in checkpoints(options)}
-    runners = {name: compare.vm_runner(executable, device, arrays) for name, executable in tuned.items()}
+    runners = {name: runners.vm_runner(executable, device, arrays) for name, executable in tuned.items()}
     untuned = compile_untuned(model.module, tvm.target.Target(target_of(options)))
-    runners["untuned"] = compare.vm_runner(untuned, device, arrays)
-    runners["onnxruntime"] = compare.onnx_runner(session, model.inputs, arrays)
+    runners["untuned"] = runners.vm_runner(untuned, device, arrays)
+    runners["onnxruntime"] = runners.onnx_runner(session, model.inputs, arrays)
     reference = runners["onnxruntime"]()
     for name in tuned:
-        compare.check(runners[name](), reference, TOLERANCE)
-    return compare.alternate(runners, options.turns)
+        accuracy.check(runners[name](), reference, TOLERANCE)
+    return alternate(runners, options.turns)
 
 
 def checkpoints(options: argparse.Namespace) -> Iterator[tuple[float, Any]]:
@@ -245,7 +247,7 @@ def checkpoints(options: argparse.Namespace) -> Iterator[tuple[float, Any]]:
     from autotune.storage.formats import JobSpec
     from autotune.storage.paths import Workspace
     from autotune.storage.tuning_log import TuningLog
-    from autotune.tvm_backend.export.compile import compile_tuned
+    from autotune.tvm_backend.export.compilation import compile_tuned
     from autotune.tvm_backend.graph.model import read_model
     from autotune.tvm_backend.graph.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks

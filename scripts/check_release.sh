@@ -33,11 +33,11 @@ for file in "$dist/autotune-$version-py3-none-any.whl" "$dist/autotune-$version.
 from importlib.resources import files
 
 import autotune
-from autotune.tvm_backend.search.prior import prior
+from autotune.tvm_backend.search.cost_model import prior
 
 assert prior("llvm") is not None, "the prior is not in the package"
-assert list(files("autotune.tvm_backend.export").joinpath("cpp").iterdir()), "the C++ program is not in the package"
-assert list(files("autotune.tvm_backend.export.source").joinpath("program").iterdir()), "the C++ shim is not in it"
+assert list(files("autotune.tvm_backend.export.writing").joinpath("cpp").iterdir()), "the C++ program is not in the package"
+assert list(files("autotune.tvm_backend.export.writing").joinpath("program").iterdir()), "the C++ shim is not in it"
 assert all(hasattr(autotune, name) for name in autotune.__all__)
 PY
     cd "$root"

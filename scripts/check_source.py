@@ -27,11 +27,10 @@ from pathlib import Path
 
 from autotune.commands.model_inputs import parse_inputs
 from autotune.storage.formats import InputSpec
-from autotune.tvm_backend.export import cpp_program
 from autotune.tvm_backend.export.inputs import draw
-from autotune.tvm_backend.export.runtime_comparison import Runtime, RuntimeComparison
-from autotune.tvm_backend.export.source import folder as source
-from autotune.tvm_backend.export.source.write import Described, write_source
+from autotune.tvm_backend.export.timing.comparison import Runtime, RuntimeComparison
+from autotune.tvm_backend.export.writing import cpp_program, files
+from autotune.tvm_backend.export.writing.source import Described, write_source
 
 _SEED = 2026
 _RUN_S = 1.0  # of one process
@@ -82,8 +81,8 @@ def compile_model(model: Path, shapes: Sequence[str], folder: Path, threads: int
     from autotune.tvm_backend.load import load_tvm
 
     load_tvm("llvm")
-    from autotune.tvm_backend.export.compare import output_names
-    from autotune.tvm_backend.export.compile import build_lowered, lower_tuned
+    from autotune.tvm_backend.export.compilation import build_lowered, lower_tuned
+    from autotune.tvm_backend.export.runners import output_names
     from autotune.tvm_backend.graph.model import read_model
     from autotune.tvm_backend.graph.prepare import prepare
     from autotune.tvm_backend.kernels.build import link_shared
@@ -102,8 +101,8 @@ def compile_model(model: Path, shapes: Sequence[str], folder: Path, threads: int
     for name, data in cpp_program.sources(model.stem, "model.so", threads, [function], "0"):
         (folder / cpp_program.FOLDER / name).write_bytes(data)
     described = Described(model.stem, read.inputs, output_names(model), threads, "0")
-    write_source(folder / source.FOLDER, lowered, executable, described)
-    for name in (cpp_program.FOLDER, source.FOLDER):
+    write_source(folder / files.SOURCE, lowered, executable, described)
+    for name in (cpp_program.FOLDER, files.SOURCE):
         build(folder / name)
     (folder / "inputs.json").write_text(json.dumps([asdict(item) for item in read.inputs]))
 
@@ -126,10 +125,10 @@ def compared(folder: Path, turns: int, threads: int) -> str:
     files = [folder / f"input{index}.bin" for index in range(len(arrays))]
     for file, array in zip(files, arrays, strict=True):
         file.write_bytes(array.tobytes())
-    programs = {name: folder / name / "build" / "main" for name in (cpp_program.FOLDER, source.FOLDER)}
+    programs = {name: folder / name / "build" / "main" for name in (cpp_program.FOLDER, files.SOURCE)}
     with RuntimeComparison({"library": Runtime("library", folder / "model.so")}, inputs, arrays, threads) as library:
         expected = library.outputs("library")
-    run(programs[source.FOLDER], 1, files, folder, threads)
+    run(programs[files.SOURCE], 1, files, folder, threads)
     for index, array in enumerate(expected):
         if (folder / f"output{index}.bin").read_bytes() != array.tobytes():
             raise SystemExit(f"{folder.name}: output {index} of the source is not that of the library")
@@ -182,10 +181,10 @@ def started(program: Path, repeat: int, files: Sequence[Path], folder: Path, thr
 
 
 def row(folder: Path, runs: dict[str, list[float]], peaks: Sequence[float]) -> str:
-    library, ours = runs[cpp_program.FOLDER], runs[source.FOLDER]
+    library, ours = runs[cpp_program.FOLDER], runs[files.SOURCE]
     ratios = [mine / theirs for mine, theirs in zip(ours, library, strict=True)]
-    text = (folder / source.FOLDER / source.NETWORK).read_text()
-    linked = subprocess.run(["ldd", folder / source.FOLDER / "build" / "main"], capture_output=True, text=True).stdout
+    text = (folder / files.SOURCE / files.NETWORK).read_text()
+    linked = subprocess.run(["ldd", folder / files.SOURCE / "build" / "main"], capture_output=True, text=True).stdout
     names = [line.split()[0] for line in linked.splitlines() if "=>" in line]
     cells = [
         folder.name,
@@ -211,7 +210,7 @@ def library_bytes(folder: Path) -> int:
 
 
 def source_bytes(folder: Path) -> int:
-    return sum((folder / source.FOLDER / name).stat().st_size for name in ("build/main", source.WEIGHTS))
+    return sum((folder / files.SOURCE / name).stat().st_size for name in ("build/main", files.WEIGHTS))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from comparison.exports import Export
 
-from autotune.tvm_backend.export.runtime_comparison import TIMINGS, RuntimeComparison, ratios
+from autotune.tvm_backend.export.timing.comparison import TIMINGS, RuntimeComparison, ratios
 
 
 def main() -> int:

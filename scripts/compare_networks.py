@@ -166,9 +166,11 @@ def timed(options: argparse.Namespace, network: str, runs: Sequence[dict[str, An
 def latencies(paths: Sequence[Path], threads: int) -> dict[str, float]:
     """`paths`: the model, and the workspaces that tuned it."""
     import tvm
+    from comparison.turns import alternate
 
-    from autotune.tvm_backend.export import compare
+    from autotune.tvm_backend.export import runners
     from autotune.tvm_backend.export.inputs import draw
+    from autotune.tvm_backend.export.timing import accuracy
     from autotune.tvm_backend.graph.model import read_model
     from autotune.tvm_backend.load import load_tvm
 
@@ -176,19 +178,19 @@ def latencies(paths: Sequence[Path], threads: int) -> dict[str, float]:
     path, *folders = paths
     model = read_model(path, {})
     arrays = draw(model.inputs, seed=1)
-    runners = {"onnxruntime": compare.onnx_runner(compare.onnx_session(path, threads), model.inputs, arrays)}
+    runners = {"onnxruntime": runners.onnx_runner(runners.onnx_session(path, threads), model.inputs, arrays)}
     for folder in folders:
-        runners[folder.name] = compare.vm_runner(compiled(Workspace(folder), model.module), tvm.cpu(0), arrays)
-        compare.check(runners[folder.name](), runners["onnxruntime"](), TOLERANCE)
-    return compare.alternate(runners, 30)
+        runners[folder.name] = runners.vm_runner(compiled(Workspace(folder), model.module), tvm.cpu(0), arrays)
+        accuracy.check(runners[folder.name](), runners["onnxruntime"](), TOLERANCE)
+    return alternate(runners, 30)
 
 
 def compiled(workspace: Workspace, module: Any) -> Any:
     """The model with the best trial of each task, as `export` would have it but for the last comparison of the best."""
     import tvm
 
-    from autotune.tvm_backend.export import retiming
-    from autotune.tvm_backend.export.compile import compile_tuned
+    from autotune.tvm_backend.export.compilation import compile_tuned
+    from autotune.tvm_backend.export.timing import retiming
     from autotune.tvm_backend.graph.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
 

@@ -30,7 +30,7 @@ from autotune.storage import formats
 from autotune.storage.confirmation import Confirmation
 from autotune.storage.job_files import read_state
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.tvm_backend.export.runtime_comparison import TIMINGS, Runtime, RuntimeComparison
+from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison
 
 _TURNS, _MOST_TURNS = 5, 30
 _QUIET = 1.1  # how many times its fastest timing the reference may take on a quiet machine

@@ -82,7 +82,7 @@ def parse() -> argparse.Namespace:
 def build(workspace: Workspace, paths: JobPaths, spec: JobSpec, most: int, folder: Path) -> list[Kernel]:
     import tvm
 
-    from autotune.tvm_backend.export import retiming
+    from autotune.tvm_backend.export.timing import retiming
     from autotune.tvm_backend.search.tasks import read_program
 
     found, target = retiming.fastest_trials(workspace, spec, most), tvm.target.Target(spec.target)
@@ -138,9 +138,10 @@ def compare(
 ) -> dict[str, float]:
     """Milliseconds of the model with the winners of each state, and of ONNX Runtime, in turns."""
     import tvm
+    from comparison.turns import alternate
 
-    from autotune.tvm_backend.export import compare as runs
-    from autotune.tvm_backend.export.compile import compile_tuned
+    from autotune.tvm_backend.export import runners
+    from autotune.tvm_backend.export.compilation import compile_tuned
     from autotune.tvm_backend.export.inputs import draw
     from autotune.tvm_backend.graph.model import read_model
     from autotune.tvm_backend.graph.prepare import prepare
@@ -152,11 +153,11 @@ def compare(
     )
     programs = [task.program for task in extract_tasks(prepared, target)]
     arrays = draw(spec.inputs, 1)
-    runners = {"onnxruntime": runs.onnx_runner(runs.onnx_session(paths.model, threads), spec.inputs, arrays)}
+    runners = {"onnxruntime": runners.onnx_runner(runners.onnx_session(paths.model, threads), spec.inputs, arrays)}
     for state, winners in chosen.items():
         trials = {hash: kernel.trial for hash, kernel in winners.items()}
-        runners[state] = runs.vm_runner(compile_tuned(prepared, programs, trials, target), tvm.cpu(0), arrays)
-    return runs.alternate(runners, 40)
+        runners[state] = runners.vm_runner(compile_tuned(prepared, programs, trials, target), tvm.cpu(0), arrays)
+    return alternate(runners, 40)
 
 
 if __name__ == "__main__":

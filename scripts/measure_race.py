@@ -59,7 +59,7 @@ def main() -> None:
     os.environ["TVM_NUM_THREADS"] = str(options.threads)
     workspace = Workspace(options.workspace)
     paths = select_one(workspace, options.job)
-    from autotune.tvm_backend.export.retiming import fastest_trials
+    from autotune.tvm_backend.export.timing.retiming import fastest_trials
     from autotune.tvm_backend.load import load_for_tuning
 
     spec = read_spec(paths)
@@ -88,8 +88,8 @@ def parse() -> argparse.Namespace:
 
 def compile_all(job: Job, chosen: Sequence[Best], folder: Path, name: str) -> tuple[list[Path], dict[str, str]]:
     """Compile the model with each choice; return the libraries, and the task's hash of each kernel that is in one."""
-    from autotune.tvm_backend.export.job_model import JobModel
-    from autotune.tvm_backend.export.kernel_work import kernel_work
+    from autotune.tvm_backend.export.compilation import JobModel
+    from autotune.tvm_backend.export.writing.report import kernel_work
 
     model, libraries = JobModel.read(job.paths, job.spec), list[Path]()
     for number, best in enumerate(chosen):
@@ -103,7 +103,7 @@ def flushed(job: Job, folder: Path) -> dict[str, Trial]:
     """The trials that `export` would choose."""
     import tvm
 
-    from autotune.tvm_backend.export import retiming
+    from autotune.tvm_backend.export.timing import retiming
     from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
     from autotune.tvm_backend.search.tasks import read_program
 
@@ -140,13 +140,13 @@ def load(job: Job, libraries: Sequence[Path]) -> list[tuple[Any, Callable[[], An
     import tvm
     from tvm import relax
 
-    from autotune.tvm_backend.export import compare, inputs
+    from autotune.tvm_backend.export import inputs, runners
     from autotune.tvm_backend.export.submitted import submitted
 
     arrays = inputs.verification_inputs(submitted(job.paths, job.spec)[0], job.spec.inputs, None, SEED).arrays
     machines = [relax.VirtualMachine(tvm.runtime.load_module(str(library)), tvm.cpu()) for library in libraries]
     function = job.spec.all_entries[0].name
-    return [(item, compare.machine_runner(item, tvm.cpu(), list(arrays), function)) for item in machines]
+    return [(item, runners.machine_runner(item, tvm.cpu(), list(arrays), function)) for item in machines]
 
 
 def turns(count: int, seconds: float) -> Any:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from comparison.exports import Export
 
-from autotune.tvm_backend.export.runtime_comparison import TIMINGS, Runtime, RuntimeComparison, ratios
+from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, ratios
 
 OURS, THEIRS = "ours", "theirs"
 

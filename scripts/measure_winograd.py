@@ -145,7 +145,7 @@ def best(model: Path, options: argparse.Namespace, winograd: bool) -> Times:
 def proposed(layer: Layer, count: int) -> Sequence[Any]:
     from autotune import strategies
     from autotune.strategies import samplers
-    from autotune.tvm_backend.search.prior import prior
+    from autotune.tvm_backend.search.cost_model import prior
     from autotune.tvm_backend.search.propose import Request, propose
 
     request = Request((), (), count, prior("llvm"), 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.errors import BadInput, DamagedFile, disk_problem
-from autotune.tvm_backend.export.files import LIBRARY, REPORT
+from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT
 
 if TYPE_CHECKING:
     from autotune.tvm_backend.export.loaded import LoadedModel

@@ -20,8 +20,7 @@ from autotune.storage.atomic import make_folders
 from autotune.storage.formats import SIMULATED, JobSpec
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.tvm_backend.export.files import foreign_files
-from autotune.tvm_backend.export.source.folder import FOLDER, edited
+from autotune.tvm_backend.export.writing.files import SOURCE, edited, foreign_files
 from autotune.tvm_backend.target import check_board_job
 from autotune.workers import oneshot
 
@@ -126,7 +125,7 @@ def _check_output(output: Path, source: bool) -> None:
         probe.touch()
         probe.unlink()
         foreign = foreign_files(output)
-        changed = edited(output / FOLDER) if source else []
+        changed = edited(output / SOURCE) if source else []
     except OSError as error:
         raise disk_problem("write to", output, error) from error
     if foreign:
@@ -134,7 +133,7 @@ def _check_output(output: Path, source: bool) -> None:
             f"--output {output} has a {' and a '.join(foreign)} that autotune did not make; give a new folder"
         )
     if changed:
-        raise BadInput(f"{output / FOLDER / changed[0]} was edited or is not of autotune's making; give a new folder")
+        raise BadInput(f"{output / SOURCE / changed[0]} was edited or is not of autotune's making; give a new folder")
 
 
 def command(

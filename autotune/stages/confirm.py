@@ -40,7 +40,7 @@ def run(stage: Stage) -> dict[str, Any]:
 
 def _time_library(stage: Stage) -> list[float]:
     """Return the median of the timings of each of some fresh processes, in milliseconds."""
-    from autotune.tvm_backend.export.confirmation import time_library
+    from autotune.tvm_backend.export.timing.whole_model import time_library
 
     configure_threads(stage)
     if stage.gpu is not None:

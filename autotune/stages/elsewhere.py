@@ -63,7 +63,7 @@ def first_candidates(
     best = [trial for log in logs for trial in log.log.trials_of(log.timed[:_TRIED_FIRST])][:_TRIED_FIRST]
     if not best:
         return []
-    from autotune.tvm_backend.search.known import rebuild
+    from autotune.tvm_backend.search.propose import rebuild
 
     known = {trial.hash for trial in trials} | {item.hash for item in pending} | set(excluded)
     return list(islice(rebuild(stage.program, stage.target, best, known), wanted))

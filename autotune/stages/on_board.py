@@ -108,7 +108,7 @@ class BoardMeasurement:
         return BoardRunner(session.cpu(0), timing, session=session)
 
     def _check_board(self) -> None:
-        from autotune.tvm_backend.kernels.board_probe import check_board
+        from autotune.tvm_backend.kernels.probe import check_board
 
         check_board(self.stage.spec.target, boards.request(self.board))
 

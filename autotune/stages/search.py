@@ -83,9 +83,8 @@ def _propose(
 
 def _model(stage: Stage, trials: Sequence[Trial]) -> Any:
     """Return the job's cost model, trained now where it is damaged or missing. Without trials, return the prior."""
-    from autotune.tvm_backend.search.cost_model import CostModel
+    from autotune.tvm_backend.search.cost_model import CostModel, prior
     from autotune.tvm_backend.search.features import WIDTH
-    from autotune.tvm_backend.search.prior import prior
 
     if stage.attempt:
         train.forget_model(stage.paths)  # reading it may have ended the last attempt

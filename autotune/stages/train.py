@@ -52,8 +52,7 @@ def update_model(stage: Stage) -> int:
     Raises:
         DiskProblem: The model or a file of features could not be written.
     """
-    from autotune.tvm_backend.search.cost_model import CostModel
-    from autotune.tvm_backend.search.prior import prior
+    from autotune.tvm_backend.search.cost_model import CostModel, prior
 
     logs = {task: stage.log(task) for task in stage.spec.tunable}
     total = sum(len(log.entries()) for log in logs.values())

@@ -119,7 +119,8 @@ def _stacks_without_source() -> Iterator[None]:
 
 
 def _stack(context: int = 1) -> list[inspect.FrameInfo]:
-    frames, frame = list[inspect.FrameInfo](), inspect.currentframe()
+    frames = list[inspect.FrameInfo]()
+    frame = inspect.currentframe()
     while frame := frame and frame.f_back:
         code = frame.f_code
         frames.append(inspect.FrameInfo(frame, code.co_filename, frame.f_lineno, code.co_name, None, None))

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from autotune.tvm_backend.types import PlainTrace
+
 # Node types that hold data only. `ffi.Module` would load compiled code, and functions are called.
 _DATA_TYPES = re.compile(
     r"None|int|bool|float|(ffi\.)?(DataType|Device)|ffi\.(Array|List|Map|Dict|(Small)?(String|Str|Bytes)|Shape|Tensor)"
@@ -39,7 +41,7 @@ def check_graph(text: str) -> None:
         raise ValueError(f"a program has no {forbidden[0]}")
 
 
-def check_trace(trace: Any) -> None:
+def check_trace(trace: PlainTrace) -> None:
     """Make sure that a trace, as in a tuning record, makes nothing but a schedule.
 
     Raises:

@@ -17,6 +17,7 @@ from autotune.settings import TARGET_KINDS
 from autotune.storage.device_kind import PRIVATE, DeviceKind
 from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.load import TESTED, load_intrinsics
+from autotune.tvm_backend.types import Target
 
 _DIGEST = re.compile(r"-[0-9a-f]{10}$")
 _WAY_OUT = " continue there, or run: autotune retry JOB --here"
@@ -109,7 +110,7 @@ def check_tensor_cores(description: Mapping[str, Any]) -> None:
         raise BadTarget(f"--precision fp16 is for tensor cores, which TVM uses from {least} on; the target is {arch}")
 
 
-def tvm_target(description: Mapping[str, Any]) -> Any:
+def tvm_target(description: Mapping[str, Any]) -> Target:
     """Make TVM's object from the description of a target, and load the intrinsics of its CPU.
 
     A description with a triple is one of a board, or the user's own.
@@ -225,7 +226,7 @@ def _keys_here(target: dict[str, Any]) -> set[str]:
     return {key for name in names for key in (device_kind(target, name).key, *former_keys(target, name))}
 
 
-def vector_registers(target: Any) -> tuple[int, int]:
+def vector_registers(target: Target) -> tuple[int, int]:
     """Return how many 32-bit elements a vector register has, and how many such registers a core has.
 
     A thread of a GPU has 255 registers of one element.

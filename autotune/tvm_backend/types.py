@@ -38,6 +38,12 @@ Instruction: TypeAlias = Any  # tvm.s_tir.schedule.Instruction
 LoopRV: TypeAlias = Any  # tvm.s_tir.schedule.LoopRV: a loop in a schedule
 BlockRV: TypeAlias = Any  # tvm.s_tir.schedule.SBlockRV: a block in a schedule
 TuneContext: TypeAlias = Any  # tvm.s_tir.meta_schedule.TuneContext: a program, its target and its design space
+PlainTrace: TypeAlias = Any  # a trace in TVM's JSON form, made of Python's containers and numbers
+PlainInstruction: TypeAlias = Any  # one of its instructions: kind, inputs, attributes and outputs
+Postprocessor: TypeAlias = Any  # tvm.s_tir.meta_schedule.Postproc: changes or refuses a schedule before it is built
+Workload: TypeAlias = Any  # tvm.s_tir.meta_schedule.database.Workload: a program, as a database knows it
+TuningRecord: TypeAlias = Any  # tvm.s_tir.meta_schedule.database.TuningRecord: a trace and its times
+Database: TypeAlias = Any  # tvm.s_tir.meta_schedule.database.Database: the tuning records of programs
 MeasureCandidate: TypeAlias = Any  # tvm.s_tir.meta_schedule.MeasureCandidate: a schedule and its arguments
 
 # What runs
@@ -45,10 +51,12 @@ Executable: TypeAlias = Any  # tvm.runtime.Executable, tvm.relax.VMExecutable: c
 RuntimeModule: TypeAlias = Any  # tvm.runtime.Module: compiled functions by name
 VirtualMachine: TypeAlias = Any  # tvm.relax.VirtualMachine: runs a whole model
 Device: TypeAlias = Any  # tvm.runtime.Device
+Kernel: TypeAlias = Any  # tvm_ffi.Function: a function of a loaded module
 DeviceArray: TypeAlias = Any  # tvm.runtime.Tensor: an array in the memory of a device
 RPCSession: TypeAlias = Any  # tvm.rpc.RPCSession: a connection to a board
 
 # ONNX
+InferenceSession: TypeAlias = Any  # onnxruntime.InferenceSession: a model that is loaded
 ModelProto: TypeAlias = Any  # onnx.ModelProto: a graph with the version of its operators
 GraphProto: TypeAlias = Any  # onnx.GraphProto: nodes, constants, inputs and outputs
 NodeProto: TypeAlias = Any  # onnx.NodeProto: an operator with the names of what it reads and writes

@@ -43,7 +43,7 @@ TellProgress = Callable[[str], None]
 
 _MODULES: dict[str, str] = {
     "import": "autotune.tvm_backend.graph.ingest",
-    "export": "autotune.tvm_backend.export.export",
+    "export": "autotune.tvm_backend.export.process",
 }
 _REASON_LENGTH = 500
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from autotune.storage.formats import InputSpec
-from autotune.tvm_backend.export import compare
-from autotune.tvm_backend.export.files import LIBRARY, REPORT
+from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.inputs import draw
-from autotune.tvm_backend.export.runtime_comparison import Runtime
+from autotune.tvm_backend.export.timing.comparison import Runtime
+from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT
 from autotune.tvm_backend.graph.model import parse_file
 from autotune.tvm_backend.graph.vocabulary import vocabularies
 
@@ -47,7 +47,7 @@ class Export:
     def inputs(self) -> list[InputSpec]:
         return [InputSpec(item["name"], tuple(item["shape"]), item["dtype"]) for item in self.report["inputs"]]
 
-    def arrays(self) -> compare.Arrays:
+    def arrays(self) -> runners.Arrays:
         """Return a value for each input, the same every time."""
         return draw(self.inputs, _SEED, vocabularies(parse_file(self.model)))
 

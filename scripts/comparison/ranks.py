@@ -34,8 +34,7 @@ def rank(layer: Layer) -> dict[str, Any]:
 def _guesses(layer: Layer, train: Sequence[Any], test: Sequence[Any]) -> dict[str, Any]:
     from autotune.strategies.space import as_array
     from autotune.strategies.view import Measured
-    from autotune.tvm_backend.search.cost_model import CostModel, relative_throughput
-    from autotune.tvm_backend.search.prior import prior
+    from autotune.tvm_backend.search.cost_model import CostModel, prior, relative_throughput
     from autotune.tvm_backend.search.scores import KnobScore
 
     rows: dict[str, Any] = {}

@@ -73,8 +73,7 @@ class Tuning:
 
     def _model(self) -> Any:
         """Return the cost model on the trials of this run, as the train stage would train it."""
-        from autotune.tvm_backend.search.cost_model import CostModel, relative_throughput
-        from autotune.tvm_backend.search.prior import prior
+        from autotune.tvm_backend.search.cost_model import CostModel, prior, relative_throughput
 
         start = prior("llvm") if self.way.prior else None
         if not any(trial.median_us for trial in self.trials):

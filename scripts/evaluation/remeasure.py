@@ -21,7 +21,7 @@ from autotune.machine.hardware import pin
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import Workspace
-from autotune.tvm_backend.export.retiming import fastest_trials
+from autotune.tvm_backend.export.timing.retiming import fastest_trials
 from autotune.tvm_backend.kernels.build import build_candidate
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 from autotune.tvm_backend.load import load_tvm

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.tvm_backend.export import compare, timed_process
+from autotune.tvm_backend.export import runners
+from autotune.tvm_backend.export.timing import timed_process
 
 TF32, HALF = (bool(os.environ.get(name)) for name in ("BENCH_TF32", "BENCH_HALF"))
 
@@ -27,7 +28,7 @@ class TorchRun:
     inputs: list[Any]
     device: str
 
-    def __call__(self) -> compare.Arrays:
+    def __call__(self) -> runners.Arrays:
         found = self.stay()
         return [item.float().cpu().numpy() for item in (found if isinstance(found, (tuple, list)) else [found])]
 
@@ -122,7 +123,7 @@ class OrtRun:
         for name, array in arrays.items():
             self.binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
 
-    def __call__(self) -> compare.Arrays:
+    def __call__(self) -> runners.Arrays:
         self.stay()
         return list(self.binding.copy_outputs_to_cpu())
 
@@ -146,7 +147,7 @@ def ort_cuda(request: Mapping[str, Any], arrays: timed_process.Arrays) -> OrtRun
     session = onnxruntime.InferenceSession(request["model"], options, providers=providers)
     if provider not in session.get_providers():
         raise RuntimeError("ONNX Runtime did not load its CUDA provider")
-    return OrtRun(session, {**arrays, **compare.constant_inputs(session, request["values"])})
+    return OrtRun(session, {**arrays, **runners.constant_inputs(session, request["values"])})
 
 
 def main() -> None:

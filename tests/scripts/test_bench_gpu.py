@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune.tvm_backend.export.runtime_comparison import RuntimeTimes
+from autotune.tvm_backend.export.timing.comparison import RuntimeTimes
 
 ENTRY = SimpleNamespace(name="main")
 NOT_TIMED = {

@@ -18,7 +18,8 @@ Tool = Literal["nvrtc", "nvcc"]
 _CHOICE = "TVM_CUDA_COMPILE_MODE"  # TVM's own variable: what the user sets there holds here
 _CALLBACK = "tvm_callback_cuda_compile"
 # TVM passes this to both compilers: powf of a negative base is NaN then, and tanhf is wrong by 5e-4.
-_FAST_MATH, _NO_FAST_MATH = b"--use_fast_math", "TVM_CUDA_NVCC_NO_FAST_MATH"
+_FAST_MATH = b"--use_fast_math"
+_NO_FAST_MATH = "TVM_CUDA_NVCC_NO_FAST_MATH"
 _INSTALL = "run: pip install 'autotune[cuda]', or install a CUDA toolkit and put its nvcc into PATH"
 
 

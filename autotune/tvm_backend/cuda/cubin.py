@@ -19,7 +19,8 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _ATTRIBUTE = struct.Struct("<BBH")  # of `.nv.info`: format, name, and the size or the value
 _OF_SYMBOL = struct.Struct("<II")
 _SIZED = 4  # the format whose value follows in as many bytes as are said
-_STACK, _REGISTERS = 0x11, 0x2F
+_STACK = 0x11
+_REGISTERS = 0x2F
 _SHARED = ".nv.shared."
 
 
@@ -120,7 +121,8 @@ def _kernels(data: bytes, sections: list[_Section]) -> Iterator[Kernel]:
 
 def _attributes(data: bytes, section: _Section) -> Iterator[tuple[int, int, int]]:
     """The attributes of symbols in `.nv.info`: which, of which symbol, and its value."""
-    at, end = section.offset, section.offset + section.size
+    at = section.offset
+    end = section.offset + section.size
     while at + _ATTRIBUTE.size <= end:
         form, name, size = _ATTRIBUTE.unpack_from(data, at)
         at += _ATTRIBUTE.size

@@ -1,1 +1,1 @@
-"""Compile, verify and compare a whole model."""
+"""Compile, verify and time a whole model, and write what its users need."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from autotune.errors import BadInput, VerificationError, one_line
 from autotune.storage.formats import Entry, InputSpec
-from autotune.tvm_backend.export.entry import pick_entry
+from autotune.tvm_backend.export.loaded import pick_entry
 from autotune.tvm_backend.export.submitted import Submitted
 
 Arrays = list[npt.NDArray[Any]]

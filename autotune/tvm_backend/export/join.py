@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import tvm
 from tvm import relax
 
 from autotune.tvm_backend.graph.rewrite import Expr, is_tensor_constant
+from autotune.tvm_backend.types import Function, GlobalVar, IRModule, PrimFunc
 
 _SYMBOL = "global_symbol"
 
@@ -23,10 +23,10 @@ class Joiner:
     def __init__(self) -> None:
         self._builder = relax.BlockBuilder()
         self._constants: dict[bytes, Expr] = {}
-        self._functions: dict[str, Any] = {}
-        self._only: Any = None
+        self._functions: dict[str, Function] = {}
+        self._only: IRModule | None = None
 
-    def add(self, name: str, module: Any) -> None:
+    def add(self, name: str, module: IRModule) -> None:
         """Add the functions of a module.
 
         Args:
@@ -44,7 +44,7 @@ class Joiner:
         mover = _Mover(self._builder.get(), programs, self._constants)
         self._functions[name] = mover.visit_expr(module["main"]).with_attr(_SYMBOL, name)
 
-    def module(self) -> Any:
+    def module(self) -> IRModule:
         """Return the joined module."""
         if self._only is not None:
             return self._only
@@ -52,7 +52,7 @@ class Joiner:
         return tvm.IRModule({**dict(self._builder.get().functions.items()), **entries})
 
 
-def _anonymous(program: Any) -> Any:
+def _anonymous(program: PrimFunc) -> PrimFunc:
     """Return a function without the name that it had in its module."""
     return program.without_attr(_SYMBOL) if _SYMBOL in (program.attrs or {}) else program
 
@@ -61,7 +61,7 @@ def _anonymous(program: Any) -> Any:
 class _Mover(relax.expr_functor.PyExprMutator):  # type: ignore[misc]
     """Rebuilds a function with the tensor programs and the constants of another module."""
 
-    def __init__(self, module: Any, programs: dict[str, Any], constants: dict[bytes, Expr]) -> None:
+    def __init__(self, module: IRModule, programs: dict[str, GlobalVar], constants: dict[bytes, Expr]) -> None:
         super().__init__(module)
         self._programs = programs
         self._constants = constants

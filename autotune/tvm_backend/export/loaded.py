@@ -16,7 +16,7 @@ import numpy.typing as npt
 from autotune.errors import BadInput
 from autotune.machine.hardware import cpu_flags, cpu_model
 from autotune.tvm_backend.cuda import runtime
-from autotune.tvm_backend.export.entry import check_index, pick_entry
+from autotune.tvm_backend.types import Device, DeviceArray, VirtualMachine
 
 Array = npt.NDArray[Any]
 Inputs = dict[str, tuple[tuple[int, ...], str]]  # shape and element type by name
@@ -81,7 +81,9 @@ class LoadedModel:
         inputs: The shape and the element type of each input of the first entry, by name.
     """
 
-    def __init__(self, machine: Any, device: Any, entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    def __init__(
+        self, machine: VirtualMachine, device: Device, entries: Mapping[str, Sequence[Mapping[str, Any]]]
+    ) -> None:
         self._functions = {name: machine[name] for name in entries}
         self._device = device
         self._turn = threading.Lock()
@@ -128,7 +130,7 @@ class LoadedModel:
         outputs = tuple(np.asarray(item.numpy()) for item in result)
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def _run(self, entry: str, tensors: Sequence[Any]) -> Any:
+    def _run(self, entry: str, tensors: Sequence[DeviceArray]) -> Any:
         if self._recorder is None or entry in self._recorded:
             return self._functions[entry](*tensors)
         result = self._recorder.submit(self._functions[entry], *tensors).result()
@@ -149,7 +151,8 @@ class LoadedModel:
         if len(arrays) > len(names):
             raise BadInput(f"the model has {len(names)} inputs ({', '.join(names)}); {len(arrays)} arrays were given")
         given = {**dict(zip(names, arrays, strict=False)), **named}
-        unknown, missing = [name for name in named if name not in names], [name for name in names if name not in given]
+        unknown = [name for name in named if name not in names]
+        missing = [name for name in names if name not in given]
         if unknown or missing:
             fault = f"has no input {unknown[0]!r}" if unknown else f"needs the input {missing[0]!r}"
             raise BadInput(f"the model {fault}; its inputs: {', '.join(names)}")
@@ -168,3 +171,51 @@ class LoadedModel:
                 check_index(name, given[name], rows)
             except ValueError as error:
                 raise BadInput(str(error)) from None
+
+
+# `run.py`, which an export writes, has the source of these two functions in it.
+
+
+def pick_entry(entries: Mapping[str, Mapping[str, tuple[int, ...]]], given: Mapping[str, tuple[int, ...]]) -> str:
+    """Return the name of the entry that takes inputs of these shapes.
+
+    Args:
+        entries: The shape of each input by its name, by the name of the entry.
+        given: The shape of each input by its name.
+
+    Raises:
+        ValueError: No entry takes them. The message says what there is.
+    """
+    for entry, shapes in entries.items():
+        if shapes == given:
+            return entry
+    nowhere = [name for name in given if all(shapes[name] != given[name] for shapes in entries.values())]
+    told = nowhere[:1] or list(given)
+
+    def written(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+        return ["x".join(map(str, shapes[name])) or "scalar" for name in told]
+
+    asked = " with ".join(f"{name} of {shape}" for name, shape in zip(told, written(given), strict=True))
+    there = dict.fromkeys(" with ".join(written(shapes)) for shapes in entries.values())
+    raise ValueError(f"no entry for {asked}: this export has {', '.join(there)}")
+
+
+def check_index(name: str, array: Array, rows: int) -> None:
+    """Check that a table has the rows that an input names: a kernel would read elsewhere, or crash.
+
+    The C++ programs have the same check.
+
+    Args:
+        name: The name of the input.
+        array: The input, a NumPy array. Of other numbers than integers the model takes the whole part.
+        rows: How many rows the table has.
+
+    Raises:
+        ValueError: It lacks one of them.
+    """
+    if not array.size:
+        return
+    indices = array.astype("int64", copy=False)
+    outermost = indices.min() if indices.min() < 0 else indices.max()
+    if not 0 <= outermost < rows:
+        raise ValueError(f"input '{name}' has the index {outermost}; its table has {rows} rows, counted from 0")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from autotune.processes.messages import ExportRequest
 from autotune.storage.formats import JobSpec
-from autotune.storage.paths import JobPaths
-from autotune.tvm_backend.export import compare
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.tvm_backend.export import runners
+from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.graph import probabilities, vocabulary
 from autotune.tvm_backend.graph.model import parse_file, read_rewritten
 from autotune.tvm_backend.graph.pytorch import hints
@@ -19,6 +21,7 @@ from autotune.tvm_backend.graph.pytorch.program import import_program
 from autotune.tvm_backend.graph.tflite import hints as lite_hints
 from autotune.tvm_backend.graph.tflite.flatbuffer import Flatbuffer
 from autotune.tvm_backend.graph.tflite.program import import_flatbuffer
+from autotune.tvm_backend.types import IRModule
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Submitted(Protocol):
     title: str
     file: Path
 
-    def module(self) -> Any:
+    def module(self) -> IRModule:
         """Import it into a Relax module."""
 
     def hints(self) -> Hints:
@@ -59,22 +62,24 @@ class Submitted(Protocol):
     def output_names(self) -> list[str]:
         """Return the names of its outputs in order."""
 
-    def runner(self, arrays: compare.Arrays, threads: int) -> Callable[[], compare.Arrays]:
+    def runner(self, arrays: Arrays, threads: int) -> Callable[[], Arrays]:
         """Return a function that runs it once in this process."""
 
 
 class OnnxModel:
     """An ONNX model. Where `submit` has rewritten it, that graph is compiled, and the file as submitted is verified."""
 
-    runtime, title = "onnxruntime", "ONNX Runtime"
+    runtime = "onnxruntime"
+    title = "ONNX Runtime"
 
     def __init__(self, paths: JobPaths, spec: JobSpec, index: int) -> None:
         self.file = paths.model
         rewritten = paths.rewritten_model(index)
         self._rewritten = rewritten if rewritten.exists() else None
-        self._inputs, self._values = spec.all_entries[index].inputs, spec.values
+        self._inputs = spec.all_entries[index].inputs
+        self._values = spec.values
 
-    def module(self) -> Any:
+    def module(self) -> IRModule:
         return read_rewritten(self._rewritten or self.file, self._inputs).module
 
     def hints(self) -> Hints:
@@ -83,23 +88,24 @@ class OnnxModel:
         return Hints(vocabulary.vocabularies(graph), rows, probabilities.probabilities(graph))
 
     def output_names(self) -> list[str]:
-        return compare.output_names(self.file)
+        return runners.output_names(self.file)
 
-    def runner(self, arrays: compare.Arrays, threads: int) -> Callable[[], compare.Arrays]:
-        session = compare.onnx_session(self.file, threads)
-        return compare.onnx_runner(session, self._inputs, arrays, self._values)
+    def runner(self, arrays: Arrays, threads: int) -> Callable[[], Arrays]:
+        session = runners.onnx_session(self.file, threads)
+        return runners.onnx_runner(session, self._inputs, arrays, self._values)
 
 
 class TorchProgram:
     """A program that PyTorch exported."""
 
-    runtime, title = "torch", "PyTorch"
+    runtime = "torch"
+    title = "PyTorch"
 
     def __init__(self, paths: JobPaths, spec: JobSpec) -> None:
         self.file = paths.program
         self._inputs = spec.inputs
 
-    def module(self) -> Any:
+    def module(self) -> IRModule:
         return import_program(self.file, self._inputs).module
 
     def hints(self) -> Hints:
@@ -110,19 +116,20 @@ class TorchProgram:
     def output_names(self) -> list[str]:
         return output_names(read_archive(self.file).program)
 
-    def runner(self, arrays: compare.Arrays, threads: int) -> Callable[[], compare.Arrays]:
-        return compare.torch_runner(self.file, arrays, threads)
+    def runner(self, arrays: Arrays, threads: int) -> Callable[[], Arrays]:
+        return runners.torch_runner(self.file, arrays, threads)
 
 
 class LiteModel:
     """A model of TensorFlow Lite."""
 
-    runtime, title = "litert", "LiteRT"
+    runtime = "litert"
+    title = "LiteRT"
 
     def __init__(self, paths: JobPaths) -> None:
         self.file = paths.flatbuffer
 
-    def module(self) -> Any:
+    def module(self) -> IRModule:
         return import_flatbuffer(Flatbuffer(self.file), {}, {}).module
 
     def hints(self) -> Hints:
@@ -134,8 +141,8 @@ class LiteModel:
         flatbuffer = Flatbuffer(self.file)
         return list(map(flatbuffer.name, flatbuffer.outputs()))
 
-    def runner(self, arrays: compare.Arrays, threads: int) -> Callable[[], compare.Arrays]:
-        return compare.litert_runner(self.file, arrays, threads)
+    def runner(self, arrays: Arrays, threads: int) -> Callable[[], Arrays]:
+        return runners.litert_runner(self.file, arrays, threads)
 
 
 def submitted(paths: JobPaths, spec: JobSpec) -> list[Submitted]:
@@ -145,3 +152,14 @@ def submitted(paths: JobPaths, spec: JobSpec) -> list[Submitted]:
     if paths.flatbuffer.exists():
         return [LiteModel(paths)]
     return [OnnxModel(paths, spec, index) for index in range(len(spec.all_entries))]
+
+
+@dataclass(frozen=True)
+class ExportJob:
+    """A job to export: the request, the job, and its model at each set of shapes."""
+
+    request: ExportRequest
+    workspace: Workspace
+    paths: JobPaths
+    spec: JobSpec
+    models: list[Submitted]

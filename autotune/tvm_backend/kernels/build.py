@@ -6,7 +6,11 @@ import os
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+
+import tvm
+from tvm.ir.transform import PassContext
+from tvm.s_tir.meta_schedule.database import Workload
+from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from autotune.errors import WorkerError
 from autotune.processes.start import is_refusal, refused
@@ -14,11 +18,12 @@ from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.kernels.prefetch import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile
 from autotune.tvm_backend.linker import architecture, cross_linkers, linker_for
+from autotune.tvm_backend.types import IRModule, Target
 
 _OPT_LEVEL = 2  # TVM's own default
 
 
-def build_candidate(item: Candidate | Trial, program: Any, target: Any, path: Path) -> None:
+def build_candidate(item: Candidate | Trial, program: IRModule, target: Target, path: Path) -> None:
     """Replay the trace of a candidate and compile its kernel.
 
     Args:
@@ -30,13 +35,11 @@ def build_candidate(item: Candidate | Trial, program: Any, target: Any, path: Pa
     Raises:
         Exception: Whatever `record_to_compile` and `build_library` raise.
     """
-    from tvm.s_tir.meta_schedule.database import Workload
-
     record = record_to_compile(item, Workload(program), target)
     build_library(record.as_measure_candidate().sch.mod, target, path)
 
 
-def build_library(scheduled: Any, target: Any, path: Path) -> None:
+def build_library(scheduled: IRModule, target: Target, path: Path) -> None:
     """Compile a scheduled program and write a library that TVM's `load_module` can load.
 
     If the schedule repacks weights, the library takes them packed, so that only the kernel itself is timed.
@@ -49,36 +52,31 @@ def build_library(scheduled: Any, target: Any, path: Path) -> None:
     Raises:
         Exception: Whatever TVM's lowering or code generation raises.
     """
-    import tvm
-    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
-
     module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
     with target, lowering(module, target):  # without the target TVM would compile CUDA for the GPU that is here
         built = tvm.tirx.build(module, target=target, pipeline=pipeline(target))
     built.export_library(str(path), fcompile=linking(target))
 
 
-def lowering(module: Any, target: Any) -> Any:
+def lowering(module: IRModule, target: Target) -> PassContext:
     """Return the context of passes in which a module is compiled.
 
     Of a kernel that sums products of fp16 in fp32, TVM's StorageRewrite lets the sums have the shared memory of the
     operands, and then TVM refuses the types. So it is left out where there is fp16.
     """
-    import tvm
-
     functions = [item for item in module.functions.values() if isinstance(item, tvm.tirx.PrimFunc)]
     dtypes = {str(getattr(parameter.ty, "dtype", "")) for item in functions for parameter in item.params}
     half = target.kind.name == "cuda" and "float16" in dtypes
-    return tvm.transform.PassContext(opt_level=_OPT_LEVEL, config={"tirx.disable_storage_rewrite": half})
+    return PassContext(opt_level=_OPT_LEVEL, config={"tirx.disable_storage_rewrite": half})
 
 
-def linking(target: Any) -> Callable[..., None]:
+def linking(target: Target) -> Callable[..., None]:
     """Return a function that links object files of a target to a shared library."""
     triple = str(target.attrs.get("mtriple") or "")
     return lambda output, objects, *_, **__: link_shared(output, objects, triple=triple)
 
 
-def link_shared(output: str, objects: Sequence[str] | str, *_: Any, triple: str = "", **__: Any) -> None:
+def link_shared(output: str, objects: Sequence[str] | str, *_: object, triple: str = "", **__: object) -> None:
     """Link object files to a shared library.
 
     It calls the linker directly, which takes 3 ms. A compiler driver takes 20 ms or more.
@@ -107,7 +105,8 @@ def link_shared(output: str, objects: Sequence[str] | str, *_: Any, triple: str 
 def _linker(triple: str) -> list[str]:
     if found := linker_for(triple):
         return found
-    arch, path = architecture(triple), os.environ.get("PATH", "")
+    arch = architecture(triple)
+    path = os.environ.get("PATH", "")
     if arch != architecture(""):
         tools = ", ".join(command[0] for command in cross_linkers(arch))
         raise WorkerError(f"there is no linker for {arch} in PATH; install one of {tools}")

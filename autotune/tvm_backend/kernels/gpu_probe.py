@@ -12,12 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import tvm
+from tvm import s_tir, te
+
 from autotune.errors import DamagedFile, MachineProblem
 from autotune.machine.gpus import CudaDevice
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.tvm_backend.cuda import compiler, cubin, runtime
 from autotune.tvm_backend.kernels.build import build_library
 from autotune.tvm_backend.kernels.probe import probe_folder
+from autotune.tvm_backend.types import Device, IRModule
 
 NAME = "autotune_probe"
 _ELEMENTS = 1024
@@ -81,19 +86,15 @@ def _build(description: Mapping[str, Any], library: Path) -> compiler.Compiler:
 
 
 def _compile(description: dict[str, Any], library: Path) -> None:
-    import tvm
-
     build_library(_program(), tvm.target.Target(description), library)
-    wanted, data = str(description["arch"]), library.read_bytes()
+    wanted = str(description["arch"])
+    data = library.read_bytes()
     archs = {found.arch for found in cubin.find(data)}
     if archs != {wanted}:
         raise DamagedFile(f"asked for {wanted}, it made {', '.join(sorted(archs)) or 'no machine code'}")
 
 
-def _program() -> Any:
-    import tvm
-    from tvm import s_tir, te
-
+def _program() -> IRModule:
     x = te.placeholder((_ELEMENTS,), "float32", name="x")
     y = te.compute((_ELEMENTS,), lambda i: x[i] * 3.0 + 1.0, name="y")
     function = te.create_prim_func([x, y]).with_attr("global_symbol", NAME)
@@ -107,9 +108,6 @@ def _program() -> Any:
 
 def _launch(gpu: CudaDevice, library: Path, arguments: _Shapes, answers: bool) -> float:
     """Microseconds of a launch among many."""
-    import numpy as np
-    import tvm
-
     gpu.take()
     device = tvm.cuda(0)
     if not device.exist:
@@ -126,9 +124,7 @@ def _launch(gpu: CudaDevice, library: Path, arguments: _Shapes, answers: bool) -
     return float(timed.results[0]) * 1e6
 
 
-def _check_memory(device: Any, arguments: _Shapes) -> None:
-    import tvm
-
+def _check_memory(device: Device, arguments: _Shapes) -> None:
     try:
         kept = [tvm.runtime.empty(tuple(dims), dtype, device) for dtype, dims in arguments]
         device.sync()
@@ -145,8 +141,6 @@ def _check_memory(device: Any, arguments: _Shapes) -> None:
 
 
 def _bytes(dtype: str) -> int:
-    import numpy as np
-
     return int(np.dtype(dtype).itemsize)
 
 

@@ -6,7 +6,11 @@ import operator
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+
+from tvm import tirx
+from tvm.tirx import IntImm
+
+from autotune.tvm_backend.types import PrimExpr
 
 _OPERATORS: dict[str, Callable[[int, int], int]] = {
     "Add": operator.add,
@@ -17,25 +21,23 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
     "Min": min,
     "Max": max,
 }
-_Evaluate = Callable[[Mapping[Any, int]], int]
+_Evaluate = Callable[[Mapping[PrimExpr, int]], int]
 
 
 @dataclass(frozen=True)
 class Index:
     """An expression of constants, variables and the operators above."""
 
-    expression: Any
+    expression: PrimExpr
 
     @classmethod
-    def read(cls, expression: Any, values: Mapping[Any, Any]) -> Index | None:
+    def read(cls, expression: PrimExpr, values: Mapping[PrimExpr, PrimExpr]) -> Index | None:
         """Return an index with the values of variables in place of them; None if it holds anything else."""
         found = _replaced(expression, values)
         return None if found is None else cls(found)
 
-    def at_zero(self, variables: Collection[Any]) -> Any:
+    def at_zero(self, variables: Collection[PrimExpr]) -> PrimExpr:
         """Return the expression with zero in place of some variables."""
-        from tvm.tirx import IntImm
-
         return _replaced(self.expression, {item: IntImm(str(item.ty.dtype), 0) for item in variables})
 
     @cached_property
@@ -44,9 +46,7 @@ class Index:
         return _evaluator(self.expression)
 
 
-def _replaced(expression: Any, values: Mapping[Any, Any]) -> Any | None:
-    from tvm import tirx
-
+def _replaced(expression: PrimExpr, values: Mapping[PrimExpr, PrimExpr]) -> PrimExpr | None:
     kind = type(expression).__name__
     if kind == "IntImm":
         return expression
@@ -58,12 +58,14 @@ def _replaced(expression: Any, values: Mapping[Any, Any]) -> Any | None:
     return None if any(part is None for part in parts) else getattr(tirx, kind)(*parts)
 
 
-def _evaluator(expression: Any) -> _Evaluate:
+def _evaluator(expression: PrimExpr) -> _Evaluate:
     kind = type(expression).__name__
     if kind == "IntImm":
         constant = int(expression.value)
         return lambda at: constant
     if kind == "Var":
         return operator.itemgetter(expression)
-    compute, first, second = _OPERATORS[kind], _evaluator(expression.a), _evaluator(expression.b)
+    compute = _OPERATORS[kind]
+    first = _evaluator(expression.a)
+    second = _evaluator(expression.b)
     return lambda at: compute(first(at), second(at))

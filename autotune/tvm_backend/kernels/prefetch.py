@@ -18,9 +18,13 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.target import codegen
 
 from autotune.tvm_backend.kernels.index import Index
+from autotune.tvm_backend.types import Buffer, IRModule, Pass, PrimExpr, PrimFunc, Stmt, Target
 
 _PIPELINE = "autotune"
 _FUNCTION = "autotune_prefetch"
@@ -37,15 +41,12 @@ _REPEATED = 2  # how often a line is fetched at most, in as many passes
 _LOOKED_AT = 4096  # iterations of a loop, at most
 
 
-def pipeline(target: Any) -> str:
+def pipeline(target: Target) -> str:
     """Return the name of the passes that lower a program for a target: those of TVM, and prefetches on x86-64.
 
     Args:
         target: The target.
     """
-    from tvm import tirx
-    from tvm.target import codegen
-
     if target.kind.name != "llvm":
         return "default"
     triple = str(target.attrs.get("mtriple") or codegen.llvm_get_system_triple())
@@ -55,43 +56,38 @@ def pipeline(target: Any) -> str:
     return _PIPELINE
 
 
-def _passes() -> tuple[Any, Any, Any]:
-    import tvm
-
+def _passes() -> tuple[Pass, Pass, Pass]:
     lower, host, device = tvm.tirx.get_tir_pipeline("default")
 
     @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
-    def lower_and_prefetch(module: Any, _context: Any) -> Any:
+    def lower_and_prefetch(module: IRModule, _context: object) -> IRModule:
         return prefetch_weights(lower(module))
 
     return lower_and_prefetch, host, device
 
 
-def prefetch_weights(module: Any) -> Any:
+def prefetch_weights(module: IRModule) -> IRModule:
     """Insert prefetches into the functions of a module.
 
     Args:
         module: What the passes of TVM return: its buffers are flat, and its innermost loops are vectors.
     """
-    import tvm
-
     functions = {name: _prefetching(function) for name, function in module.functions.items()}
     return tvm.IRModule(functions, attrs=module.attrs)
 
 
-def _prefetching(function: Any) -> Any:
-    import tvm
-
+def _prefetching(function: PrimFunc) -> PrimFunc:
     body, _ = _Prefetcher().visit(function.body)
     if body.same_as(function.body):
         return function
-    node, code = tvm.tirx.IntImm("int32", 0), tvm.ir.StringImm(_ASSEMBLY)
+    node = tvm.tirx.IntImm("int32", 0)
+    code = tvm.ir.StringImm(_ASSEMBLY)
     return function.with_body(tvm.tirx.AttrStmt(node, "pragma_import_llvm", code, body))
 
 
 @dataclass(frozen=True, eq=False)
 class _Loop:
-    variable: Any
+    variable: PrimExpr
     extent: int
 
 
@@ -106,7 +102,7 @@ class _Stream:
         inner: The loops around the vectors that the walk has left, from outside in.
     """
 
-    buffer: Any
+    buffer: Buffer
     starts: tuple[Index, ...]
     lanes: int
     inner: tuple[_Loop, ...] = ()
@@ -131,10 +127,10 @@ class _Stream:
         return found
 
 
-class _Values(dict[Any, int]):
+class _Values(dict[PrimExpr, int]):
     """The values of some variables, and zero for all others."""
 
-    def __missing__(self, _variable: Any) -> int:
+    def __missing__(self, _variable: PrimExpr) -> int:
         return 0
 
 
@@ -165,11 +161,9 @@ class _Following:
         """How often the current weights are read before the following ones."""
         return math.prod(run for _, run in self.runs)
 
-    def part(self, lines: int) -> tuple[Any, int]:
+    def part(self, lines: int) -> tuple[PrimExpr, int]:
         """Return the first of the lines that the current pass fetches, and how many it fetches."""
-        from tvm import tirx
-
-        turn: Any = 0
+        turn: PrimExpr = 0
         for loop, run in reversed(self.runs):
             turn = turn * run + (loop.variable if run == loop.extent else tirx.floormod(loop.variable, run))
         if lines < self.passes:
@@ -189,10 +183,10 @@ class _Prefetcher:
     """
 
     loops: list[_Loop] = field(default_factory=list)
-    values: dict[Any, Any] = field(default_factory=dict)
-    own: set[Any] = field(default_factory=set)
+    values: dict[PrimExpr, PrimExpr] = field(default_factory=dict)
+    own: set[Buffer] = field(default_factory=set)
 
-    def visit(self, statement: Any) -> tuple[Any, list[_Stream]]:
+    def visit(self, statement: Stmt) -> tuple[Stmt, list[_Stream]]:
         """Return a statement with prefetches, and the streams in it that are not prefetched yet."""
         match type(statement).__name__:
             case "SeqStmt":
@@ -212,7 +206,7 @@ class _Prefetcher:
                 self.own.add(statement.buffer)
         return statement, []
 
-    def _streams(self, value: Any) -> list[_Stream]:
+    def _streams(self, value: PrimExpr) -> list[_Stream]:
         """Return the stream of a sum to which the product of a vector and a single element is added."""
         for load in _vectors(value):
             start = Index.read(load.indices[0].base, self.values)
@@ -220,7 +214,7 @@ class _Prefetcher:
                 return [_Stream(load.source, (start,), int(load.indices[0].lanes))]
         return []
 
-    def _loop(self, statement: Any) -> tuple[Any, list[_Stream]]:
+    def _loop(self, statement: Stmt) -> tuple[Stmt, list[_Stream]]:
         if type(statement.extent).__name__ != "IntImm":
             return statement, []
         loop = _Loop(statement.loop_var, int(statement.extent))
@@ -245,7 +239,7 @@ class _Prefetcher:
         positions = self._positions(stream, loop)
         return next((number for number, at in enumerate(positions) if at != positions[0]), loop.extent)
 
-    def _prefetched(self, body: Any, stream: _Stream) -> Any:
+    def _prefetched(self, body: Stmt, stream: _Stream) -> Stmt:
         """Insert the prefetches of a stream into the body of the current loop."""
         following = self._following(stream)
         group = _group(stream, following.passes) if following else None
@@ -264,16 +258,21 @@ class _Prefetcher:
 
         The loop that moves on to them is the outermost one in which all weights of an iteration fit the cache.
         """
-        found, size, runs, again = None, stream.size, list[tuple[_Loop, int]](), 1
+        found = None
+        size = stream.size
+        runs = list[tuple[_Loop, int]]()
+        again = 1
         for loop in reversed(self.loops):
-            positions, run = self._positions(stream, loop), self._run(stream, loop)
+            positions = self._positions(stream, loop)
+            run = self._run(stream, loop)
             again *= loop.extent // (run * len(set(positions)))
             if run > 1:
                 runs.append((loop, run))
             if run == loop.extent:
                 continue
             if found is None or size <= _AHEAD:
-                found, again = _Following(positions[run] - positions[0], tuple(runs)), 1
+                found = _Following(positions[run] - positions[0], tuple(runs))
+                again = 1
             size *= len(set(positions))
         return found
 
@@ -297,14 +296,12 @@ def _group(stream: _Stream, passes: int) -> _Group | None:
     return None
 
 
-def _fetch(buffer: Any, index: Any) -> Any:
-    from tvm import tirx
-
+def _fetch(buffer: Buffer, index: PrimExpr) -> Stmt:
     address = tirx.address_of(tirx.BufferLoad(buffer, [index]))
     return tirx.Evaluate(tirx.call_extern("void", _FUNCTION, address))
 
 
-def _vectors(value: Any) -> list[Any]:
+def _vectors(value: PrimExpr) -> list[PrimExpr]:
     """Return the loads of vectors in a sum that a vector times a single element is added to."""
     products = [term for term in (value.a, value.b) if _is(term, "Mul")] if _is(value, "Add") else []
     pairs = [pair for product in products for pair in ((product.a, product.b), (product.b, product.a))]
@@ -312,7 +309,7 @@ def _vectors(value: Any) -> list[Any]:
     return [load for load in loads if len(load.indices) == 1 and _is(load.indices[0], "Ramp")]
 
 
-def _is(node: Any, kind: str) -> bool:
+def _is(node: object, kind: str) -> bool:
     return type(node).__name__ == kind
 
 
@@ -328,10 +325,8 @@ def _joined(streams: Iterable[_Stream]) -> list[_Stream]:
     return found
 
 
-def _begun(statement: Any, loop: _Loop | None, first: list[Any]) -> Any:
+def _begun(statement: Stmt, loop: _Loop | None, first: list[Stmt]) -> Stmt:
     """Return a statement that does something first, or in which a loop does so in each iteration."""
-    from tvm import tirx
-
     if loop is None:
         return tirx.SeqStmt([*first, statement])
     if _is(statement, "SeqStmt"):
@@ -342,17 +337,13 @@ def _begun(statement: Any, loop: _Loop | None, first: list[Any]) -> Any:
     return statement
 
 
-def _sequence(statement: Any, items: list[Any]) -> Any:
-    from tvm import tirx
-
+def _sequence(statement: Stmt, items: list[Stmt]) -> Stmt:
     same = all(item.same_as(before) for item, before in zip(items, statement.seq, strict=True))
     return statement if same else tirx.SeqStmt(items)
 
 
-def _with_body(statement: Any, body: Any) -> Any:
+def _with_body(statement: Stmt, body: Stmt) -> Stmt:
     """Return a loop or an attribute with another body."""
-    from tvm import tirx
-
     if body.same_as(statement.body):
         return statement
     if _is(statement, "AttrStmt"):

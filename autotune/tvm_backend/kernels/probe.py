@@ -1,4 +1,4 @@
-"""Test whether this machine can tune for a target: compile, link and run a kernel that is known to be good.
+"""Test whether this machine or a board can tune for a target: compile, link and run a kernel that is known to be good.
 
 The test is made before the first stage for a target, and when many candidates fail in the same way. If it fails, the
 machine or the target is at fault and no candidate is, so no trial is spent on it.
@@ -11,13 +11,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import MachineProblem, WorkerError, disk_problem
+import numpy as np
+import tvm
+from tvm import s_tir, te
+
+from autotune.errors import BoardProblem, MachineProblem, WorkerError, disk_problem
+from autotune.machine.boards import Lent
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.storage.room import temporary_folder
 from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.kernels.build import linking
+from autotune.tvm_backend.kernels.run_board import close_session, open_session
+from autotune.tvm_backend.types import Device, IRModule, RuntimeModule
 
 _LIMIT_S = 60.0
+_BOARD_LIMIT_S = 30.0
 _ELEMENTS = 64
 _LANES = 16
 _STEPS = ("compile", "load", "run")
@@ -55,6 +63,30 @@ def check_cross_build(description: Mapping[str, Any]) -> None:
             raise MachineProblem(f"nothing can be compiled here for {_cpu_name(description)}: {said_by(outcome)}")
 
 
+def check_board(description: Mapping[str, Any], lent: Lent) -> None:
+    """Compile the test kernel for a board, and run it there, in a process that may hang.
+
+    Raises:
+        BoardProblem: It did not work. The message names the board and says why.
+        MachineProblem, DiskProblem: There is no folder for temporary files here, or its disk is full.
+    """
+    with probe_folder() as folder:
+        library = Path(folder) / "probe.so"
+        build_probe(description, library)
+        ((_, outcome),) = isolated([lent], lambda: lambda board: _run_on_board(board, library), limit_s=_BOARD_LIMIT_S)
+    if outcome.kind != "ok":
+        raise BoardProblem(f"a kernel that is known to be good fails on the board at {lent}: {said_by(outcome)}")
+
+
+def _run_on_board(lent: Lent, library: Path) -> None:
+    session = open_session(lent, _BOARD_LIMIT_S, threads=1)
+    try:
+        session.upload(str(library))
+        check_answers(session.load_module(library.name), session.cpu(0))
+    finally:
+        close_session(session)
+
+
 def said_by(outcome: ItemResult) -> str:
     """Return why a test kernel failed, without the name of our own error."""
     return outcome.reason.removeprefix(f"{WorkerError.__name__}: ")
@@ -66,8 +98,6 @@ def _cpu_name(description: Mapping[str, Any]) -> str:
 
 def build_probe(description: Mapping[str, Any], library: Path) -> None:
     """Compile and link the test kernel."""
-    import tvm
-
     target = tvm.target.Target(dict(description))
     tvm.driver.build(_program(), target=target).export_library(str(library), fcompile=linking(target))
 
@@ -91,8 +121,6 @@ def _probe(description: Mapping[str, Any], note: Path) -> None:
 
     Each step is written to `note` before it starts, because a process that dies cannot report where.
     """
-    import tvm
-
     note.write_text(_STEPS[0])
     library = note.with_name("probe.so")
     build_probe(description, library)
@@ -102,13 +130,11 @@ def _probe(description: Mapping[str, Any], note: Path) -> None:
     check_answers(module, tvm.cpu(0))
 
 
-def _program() -> Any:
+def _program() -> IRModule:
     """Return a program with vector arithmetic on floats, half floats and integers.
 
     For these a compiler uses the newer instruction sets of a CPU.
     """
-    from tvm import s_tir, te
-
     x = te.placeholder((_ELEMENTS,), "float32", name="x")
     n = te.placeholder((_ELEMENTS,), "int32", name="n")
     roots = te.compute((_ELEMENTS,), lambda i: te.sqrt(te.max(x[i] * x[i] + x[i], 0.0)), name="roots")
@@ -123,16 +149,14 @@ def _program() -> Any:
     return schedule.mod
 
 
-def check_answers(module: Any, device: Any) -> None:
+def check_answers(module: RuntimeModule, device: Device) -> None:
     """Run the test kernel on a device, and check what it computes.
 
     Raises:
         WorkerError: Its results are wrong.
     """
-    import numpy as np
-    import tvm
-
-    x, n = np.linspace(0, 4, _ELEMENTS, dtype="float32"), np.arange(_ELEMENTS, dtype="int32")
+    x = np.linspace(0, 4, _ELEMENTS, dtype="float32")
+    n = np.arange(_ELEMENTS, dtype="int32")
     outputs = [np.zeros(_ELEMENTS, dtype) for dtype in ("float32", "int32", "float16")]
     tensors = [tvm.runtime.tensor(value, device=device) for value in (x, n, *outputs)]
     module["main"](*tensors)

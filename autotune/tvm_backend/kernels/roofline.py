@@ -1,4 +1,4 @@
-"""Measure what this machine can do at most: floating-point operations, and bytes read from memory.
+"""Measure what this machine's CPUs or a GPU can do at most: floating-point operations, and bytes from memory.
 
 A kernel can be no faster than the slower of the two allows. That is the roofline model of Williams, Waterman and
 Patterson, "Roofline" (Communications of the ACM, 2009).
@@ -9,9 +9,14 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
+import tvm
+from tvm import te
+
+from autotune.tvm_backend.search.occupancy import multiprocessors
 from autotune.tvm_backend.target import vector_registers
+from autotune.tvm_backend.types import Device, Schedule, Target, TensorExpr
 
 _CHAINS = 12  # of multiply-adds that do not wait for each other: units times cycles of latency, and some more
 _STEPS = 256
@@ -19,6 +24,13 @@ _TIMES = 256  # so that the threads work much longer than it takes to start them
 _READ_BYTES = 2**28  # more than the caches hold
 _RUNS = 7  # at a time
 _MEASURED_S = 1.0  # of each; at first both threads of TVM's pool may share one CPU
+
+# Multiply-adds of fp16 that are summed in fp32, a cycle of a multiprocessor: NVIDIA's figures for data centres. GPUs
+# for games have half of it.
+_TENSOR_CORES = {"sm_75": 512, "sm_80": 1024, "sm_86": 512, "sm_89": 512, "sm_90": 2048, "sm_100": 4096}
+_COPIED_BYTES = 2**29  # several times the largest L2 cache
+_COPIES = 4
+_COPY_RUNS = 8
 
 
 @dataclass(frozen=True)
@@ -41,7 +53,7 @@ class Roofline:
         return max(gflop / self.gflops, bytes / 1e9 / self.gb_per_s) * 1e6
 
 
-def measure(target: Any, threads: int) -> Roofline:
+def measure(target: Target, threads: int) -> Roofline:
     """Measure the limits of this machine's CPUs. It takes some three seconds; nothing else should run.
 
     Args:
@@ -56,28 +68,23 @@ def measure(target: Any, threads: int) -> Roofline:
     )
 
 
-def _fastest_s(operands: list[Any], target: Any) -> float:
+def _fastest_s(operands: list[TensorExpr], target: Target) -> float:
     """Compile a sum over two operands or one, and return the seconds of its fastest run."""
-    import numpy as np
-    import tvm
-    from tvm import te
-
     schedule = tvm.s_tir.Schedule(te.create_prim_func(operands))
     _keep_in_registers(schedule)
     with target:
         module = tvm.driver.build(schedule.mod, target=target)
     tensors = [tvm.runtime.tensor(np.ones([int(dim) for dim in item.shape], "float32")) for item in operands]
     evaluate = module.time_evaluator("main", tvm.cpu(0), number=1, repeat=_RUNS)
-    fastest, started = math.inf, time.perf_counter()
+    fastest = math.inf
+    started = time.perf_counter()
     while time.perf_counter() - started < _MEASURED_S:
         fastest = min(fastest, *evaluate(*tensors).results)
     return float(fastest)
 
 
-def _arithmetic(threads: int, lanes: int) -> list[Any]:
+def _arithmetic(threads: int, lanes: int) -> list[TensorExpr]:
     """A sum of products whose operands are in the nearest cache: one load for each `_CHAINS` multiply-adds."""
-    from tvm import te
-
     rows = te.placeholder((_STEPS, lanes), name="rows")
     factors = te.placeholder((_CHAINS, lanes), name="factors")
     step = te.reduce_axis((0, _STEPS), name="step")
@@ -86,10 +93,8 @@ def _arithmetic(threads: int, lanes: int) -> list[Any]:
     return [rows, factors, sums]
 
 
-def _reading(threads: int, lanes: int) -> list[Any]:
+def _reading(threads: int, lanes: int) -> list[TensorExpr]:
     """A sum over an array that is larger than the caches."""
-    from tvm import te
-
     steps = _READ_BYTES // (4 * threads * _CHAINS * lanes)
     data = te.placeholder((threads, 1, steps, _CHAINS, lanes), name="data")
     step = te.reduce_axis((0, steps), name="step")
@@ -98,7 +103,7 @@ def _reading(threads: int, lanes: int) -> list[Any]:
     return [data, sums]
 
 
-def _keep_in_registers(schedule: Any) -> None:
+def _keep_in_registers(schedule: Schedule) -> None:
     """Run the threads in parallel and keep the sums of all chains in vector registers."""
     block = schedule.get_sblock("sums")
     thread, times, chain, lane, step = schedule.get_loops(block)
@@ -113,3 +118,37 @@ def _keep_in_registers(schedule: Any) -> None:
     first = schedule.decompose_reduction(block, step)
     *_, chain, _lane = schedule.get_loops(first)
     schedule.unroll(chain)
+
+
+def gpu_roofline(device: Device, target: Target, *, half: bool = False, copied: int = _COPIED_BYTES) -> Roofline | None:
+    """Return the limits of a GPU at its highest clock.
+
+    Args:
+        device: The TVM device.
+        target: The target, for its architecture.
+        half: Whether products are computed in fp16 by tensor cores, and not in fp32.
+        copied: How many bytes are copied to measure the memory; twice as many are allocated.
+
+    Returns:
+        None if the rate of the architecture's tensor cores is not known.
+    """
+    arch = str(target.attrs["arch"])
+    rate = _TENSOR_CORES.get(arch) if half else multiprocessors(target).multiply_adds
+    if rate is None:
+        return None
+    gflops = 2 * rate * int(device.multi_processor_count) * int(device.max_clock_rate) / 1e6  # the clock is in kHz
+    return Roofline(gflops, 2 * copied / _copy_s(device, copied) / 1e9)
+
+
+def _copy_s(device: Device, size: int) -> float:
+    """Return the seconds of a copy, of the fastest of some runs."""
+    source, goal = (tvm.runtime.empty((size,), "uint8", device) for _ in range(2))
+    taken = []
+    for _ in range(_COPY_RUNS):
+        device.sync()
+        started = time.perf_counter()
+        for _ in range(_COPIES):
+            source.copyto(goal)
+        device.sync()
+        taken.append((time.perf_counter() - started) / _COPIES)
+    return min(taken)

@@ -12,14 +12,28 @@ LLVM makes better vectors of a plain loop over a row.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+
+from tvm.s_tir import Schedule, ScheduleError, meta_schedule
+from tvm.tirx import FloorMod, ForKind, IntImm
 
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.search.space import tune_context, tuning_record
 from autotune.tvm_backend.target import vector_registers
+from autotune.tvm_backend.types import (
+    BlockRV,
+    IRModule,
+    Loop,
+    PlainTrace,
+    PrimExpr,
+    Stmt,
+    Target,
+    Trace,
+    TuningRecord,
+    Workload,
+)
 
 
-def record_to_compile(item: Candidate | Trial, workload: Any, target: Any) -> Any:
+def record_to_compile(item: Candidate | Trial, workload: Workload, target: Target) -> TuningRecord:
     """Make TVM's tuning record of a candidate or a trial as `tuning_record` does, with vectors of one row each.
 
     Raises:
@@ -32,7 +46,7 @@ def record_to_compile(item: Candidate | Trial, workload: Any, target: Any) -> An
     return record if schedule is None else type(record)(schedule.trace, workload, record.run_secs, target, None)
 
 
-def without_guarded_vectors(record: Any, workload: Any, target: Any) -> Any:
+def without_guarded_vectors(record: TuningRecord, workload: Workload, target: Target) -> TuningRecord:
     """Return a tuning record; without its vector loops if all of them compute elements under a condition.
 
     Args:
@@ -48,31 +62,27 @@ def without_guarded_vectors(record: Any, workload: Any, target: Any) -> Any:
     return record if schedule is None else type(record)(schedule.trace, workload, record.run_secs, target, None)
 
 
-def _vectors(schedule: Any, block: Any) -> list[Any]:
+def _vectors(schedule: Schedule, block: BlockRV) -> list[Loop]:
     """Return the vector loops around a block."""
     return [loop for loop in map(schedule.get, schedule.get_loops(block)) if _is_vectorized(loop)]
 
 
-def _is_guarded(loop: Any) -> bool:
+def _is_guarded(loop: Loop) -> bool:
     """Whether the block in a loop has a condition."""
-    from tvm.tirx import IntImm
-
     return not isinstance(_realize(loop).predicate, IntImm)
 
 
-def _fuses_vectors(trace: Any) -> bool:
+def _fuses_vectors(trace: PlainTrace) -> bool:
     fused = {name for kind, loops, _, names in trace[0] if kind == "Fuse" and len(loops) > 1 for name in names}
     return any(kind == "Vectorize" and loops[0] in fused for kind, loops, _, _ in trace[0])
 
 
-def _postprocessed(trace: Any, program: Any, target: Any, *, vectorize: bool = True) -> Any | None:
+def _postprocessed(trace: Trace, program: IRModule, target: Target, *, vectorize: bool = True) -> Schedule | None:
     """Postprocess a schedule anew, and split its vector loops in between; None if it cannot be postprocessed.
 
     Without `vectorize` it gets no vector loops. They are split before the initialization of reductions is moved into
     blocks of its own. Later TVM would refuse it.
     """
-    from tvm.s_tir import Schedule, meta_schedule
-
     schedule = Schedule(program)
     trace.apply_to_schedule(schedule, remove_postproc=True)
     if not vectorize:
@@ -86,10 +96,8 @@ def _postprocessed(trace: Any, program: Any, target: Any, *, vectorize: bool = T
     return schedule
 
 
-def _split(schedule: Any, lanes: int) -> Any:
+def _split(schedule: Schedule, lanes: int) -> Schedule:
     """Return a schedule in which every vector loop over rows of half a vector or more is a loop over vectors."""
-    from tvm.s_tir import ScheduleError
-
     for block in list(_blocks(schedule, _root(schedule))):
         loop = next((loop for loop in schedule.get_loops(block)[::-1] if _is_vectorized(schedule.get(loop))), None)
         row = _row(schedule.get(loop)) if loop is not None else 0
@@ -105,40 +113,36 @@ def _split(schedule: Any, lanes: int) -> Any:
     return schedule
 
 
-def _root(schedule: Any) -> Any:
+def _root(schedule: Schedule) -> BlockRV:
     """Return the outermost block, which kernels that TVM writes as a whole (`ScatterElements`) call by another name."""
     return schedule.get_sblock(schedule.mod["main"].body.block.name_hint)
 
 
-def _blocks(schedule: Any, parent: Any) -> Iterator[Any]:
+def _blocks(schedule: Schedule, parent: BlockRV) -> Iterator[BlockRV]:
     for block in schedule.get_child_blocks(parent):
         yield block
         yield from _blocks(schedule, block)
 
 
-def _is_vectorized(loop: Any) -> bool:
-    from tvm.tirx import ForKind
-
+def _is_vectorized(loop: Loop) -> bool:
     return int(loop.kind) == int(ForKind.VECTORIZED)
 
 
-def _row(loop: Any) -> int:
+def _row(loop: Loop) -> int:
     """Return the extent of the innermost of the loops that were fused to a loop; 0 if nothing was fused."""
     moduli = (_moduli(value, loop.loop_var) for value in _realize(loop).iter_values)
     return min((modulus for found in moduli for modulus in found), default=0)
 
 
-def _realize(loop: Any) -> Any:
+def _realize(loop: Loop) -> Stmt:
     """Return the block in a loop."""
     while hasattr(loop, "body"):
         loop = loop.body
     return loop
 
 
-def _moduli(expr: Any, variable: Any) -> Iterator[int]:
+def _moduli(expr: PrimExpr, variable: PrimExpr) -> Iterator[int]:
     """Yield each constant that an expression takes a variable modulo."""
-    from tvm.tirx import FloorMod, IntImm
-
     if isinstance(expr, FloorMod) and expr.a.same_as(variable) and isinstance(expr.b, IntImm):
         yield int(expr.b)
     for name in ("a", "b"):

@@ -8,6 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import tvm
+
+from autotune.tvm_backend.types import Device, DeviceArray, Kernel, RuntimeModule
+
 # A slow candidate gets fewer repeats. Each limit is a multiple of the best time of the task so far.
 _FIRST_REPEAT_LIMIT = 3.0  # the first repeat is only made if the first runs are faster than this
 _SECOND_REPEAT_LIMIT = 1.3  # the second repeat is only made if a run was faster than this
@@ -42,9 +47,9 @@ class Runner:
         timing: How to time a candidate.
     """
 
-    device: Any
+    device: Device
     timing: Timing
-    _arguments: dict[str, list[Any]] = field(default_factory=dict)
+    _arguments: dict[str, list[DeviceArray]] = field(default_factory=dict)
 
     def time(self, library: Path, args: Any, best_us: float | None) -> list[float]:
         """Time a candidate.
@@ -62,7 +67,8 @@ class Runner:
         Returns:
             The time of a run in microseconds, one value for each repeat. Without repeats, the times of the first runs.
         """
-        module, tensors = self.load(library), self._tensors(args)
+        module = self.load(library)
+        tensors = self._tensors(args)
         first = self._first(module, tensors)
         best = math.inf if best_us is None else best_us
         if statistics.median(first) > _FIRST_REPEAT_LIMIT * best:
@@ -75,19 +81,17 @@ class Runner:
                 break
         return times
 
-    def load(self, library: Path) -> Any:
+    def load(self, library: Path) -> RuntimeModule:
         """Load a library that `build_library` wrote, where it is to run."""
-        import tvm
-
         return tvm.runtime.load_module(str(library))
 
-    def _first(self, module: Any, tensors: list[Any]) -> list[float]:
+    def _first(self, module: RuntimeModule, tensors: list[DeviceArray]) -> list[float]:
         """Microseconds of the first runs, after those that do not count."""
         if self.timing.warmup:
             self._evaluate(module, tensors, number=1, repeats=self.timing.warmup, min_repeat_ms=0)
         return self._evaluate(module, tensors, number=1, repeats=_FIRST_RUNS, min_repeat_ms=0)
 
-    def _repeat(self, module: Any, tensors: list[Any]) -> list[float]:
+    def _repeat(self, module: RuntimeModule, tensors: list[DeviceArray]) -> list[float]:
         return self._evaluate(module, tensors, 1, 1, self.timing.min_repeat_ms)
 
     @property
@@ -113,7 +117,13 @@ class Runner:
         return self._evaluate(module, self._tensors(args), 1, runs, 0, before="cache_flush_cpu_non_first_arg")
 
     def _evaluate(
-        self, module: Any, tensors: list[Any], number: int, repeats: int, min_repeat_ms: int, before: str = ""
+        self,
+        module: RuntimeModule,
+        tensors: list[DeviceArray],
+        number: int,
+        repeats: int,
+        min_repeat_ms: int,
+        before: str = "",
     ) -> list[float]:
         self.device.sync()
         evaluator = module.time_evaluator(
@@ -121,38 +131,31 @@ class Runner:
         )
         return [float(seconds) * 1e6 for seconds in evaluator(*tensors).results]
 
-    def _tensors(self, args: Any) -> list[Any]:
+    def _tensors(self, args: Any) -> list[DeviceArray]:
         key = repr(args)
         if key not in self._arguments:
             self._arguments.clear()
             self._arguments[key] = [self._tensor(str(dtype), [int(d) for d in dims]) for _, dtype, dims in args]
         return self._arguments[key]
 
-    def _tensor(self, dtype: str, dims: list[int]) -> Any:
+    def _tensor(self, dtype: str, dims: list[int]) -> DeviceArray:
         """Return a tensor of random floats. Integers are zero: they may be indices, and random ones out of bounds."""
-        import numpy as np
-        import tvm
-
         if "float" not in dtype:
             return tvm.runtime.tensor(np.zeros(dims, dtype), device=self.device)
         tensor = tvm.runtime.empty(dims, dtype, self.device)
         self._fill()(tensor)
         return tensor
 
-    def _fill(self) -> Any:
+    def _fill(self) -> Kernel:
         """Return the function that fills a tensor with random values."""
-        import tvm
-
         return tvm.get_global_func(FILL)
 
 
-def open_device(kind: str, index: int = 0) -> Any:
+def open_device(kind: str, index: int = 0) -> Device:
     """Return the TVM device that a target runs on.
 
     Args:
         kind: `llvm` for the CPU, or `cuda`.
         index: The number of the GPU.
     """
-    import tvm
-
     return tvm.cuda(index) if kind == "cuda" else tvm.cpu(0)

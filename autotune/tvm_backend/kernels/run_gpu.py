@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import tvm
+
 from autotune.errors import WorkerError, WrongResult, one_line
 from autotune.tvm_backend.kernels.run import Runner
+from autotune.tvm_backend.types import Device, DeviceArray, RuntimeModule
 
 _FIRST_BATCHES = 3
 _BATCH = 20
@@ -38,7 +41,7 @@ class GpuRunner(Runner):
     spin_up_ms: int = 0
     cold: bool = False
     _spun: bool = False
-    _scratch: list[Any] = field(default_factory=list)
+    _scratch: list[DeviceArray] = field(default_factory=list)
 
     def time(self, library: Path, args: Any, best_us: float | None) -> list[float]:
         """Microseconds per run, as `Runner.time`. See `leave_if_lost` for what ends the process."""
@@ -50,7 +53,7 @@ class GpuRunner(Runner):
                 raise WorkerError(said) from error
             raise
 
-    def _first(self, module: Any, tensors: list[Any]) -> list[float]:
+    def _first(self, module: RuntimeModule, tensors: list[DeviceArray]) -> list[float]:
         once = self._evaluate(module, tensors, 1, max(1, self.timing.warmup), 0)
         if not self._spun and self.spin_up_ms:
             once = self._evaluate(module, tensors, 1, 1, self.spin_up_ms)
@@ -60,24 +63,22 @@ class GpuRunner(Runner):
         number = max(1, min(_BATCH, int(_BATCH_MS * 1e3 / max(statistics.median(once), 1e-3))))
         return self._evaluate(module, tensors, number, _FIRST_BATCHES, 0)
 
-    def _repeat(self, module: Any, tensors: list[Any]) -> list[float]:
+    def _repeat(self, module: RuntimeModule, tensors: list[DeviceArray]) -> list[float]:
         if self.cold:
             return [statistics.median(self._cold(module, tensors, _COLD_RUNS))]
         return super()._repeat(module, tensors)
 
-    def _cold(self, module: Any, tensors: list[Any], runs: int) -> list[float]:
-        import tvm
-
+    def _cold(self, module: RuntimeModule, tensors: list[DeviceArray], runs: int) -> list[float]:
         if not self._scratch:
             self._scratch = [tvm.runtime.empty((_FLUSHED_BYTES,), "uint8", self.device) for _ in range(2)]
             tvm.register_global_func(_FLUSH, self._overwrite, override=True)
         return self._evaluate(module, tensors, 1, runs, 0, before=_FLUSH)
 
-    def _overwrite(self, *_: Any) -> None:
+    def _overwrite(self, *_: object) -> None:
         self._scratch[0].copyto(self._scratch[1])
 
 
-def leave_if_lost(device: Any, error: Exception) -> None:
+def leave_if_lost(device: Device, error: Exception) -> None:
     """End this process if its CUDA context is unusable after an error.
 
     An illegal access makes every later call of the process fail, whoever makes it. Its parent sees a child that has

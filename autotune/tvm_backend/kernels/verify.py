@@ -16,9 +16,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import tvm
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from autotune.errors import WrongResult
 from autotune.storage.atomic import make_folders, publish_bytes
+from autotune.tvm_backend.types import Device, DeviceArray, IRModule, Kernel
 from autotune.tvm_backend.vector_math import intrinsics
 
 Array = npt.NDArray[Any]
@@ -59,7 +62,7 @@ class Reference:
     tries: int = 1
 
 
-def compute(program: Any, description: Mapping[str, Any]) -> Reference:
+def compute(program: IRModule, description: Mapping[str, Any]) -> Reference:
     """Compile a task without a schedule, run it on the CPU, and return its outputs.
 
     Elementary functions come from the C library, so that our own formulas are checked too.
@@ -71,29 +74,24 @@ def compute(program: Any, description: Mapping[str, Any]) -> Reference:
     Raises:
         Exception: Whatever TVM raises if it cannot compile the program.
     """
-    import tvm
-
     # It runs once or twice, so more optimisation would cost more time than it saves. No linker is needed.
     target = tvm.target.Target({**description, "opt-level": 1, "jit": "orcjit"})
     with intrinsics.library_functions():
         main = tvm.driver.build(program, target=target)["main"]
-    args, indexes = _arguments(program), bool(_NESTED_INDEX.search(program.script()))
+    args = _arguments(program)
+    indexes = bool(_NESTED_INDEX.search(program.script()))
     found = _run(main, args, False, indexes)
     if not all(np.isfinite(array).all() for array in found.outputs.values()):
         found = _run(main, args, True, indexes)
     return found
 
 
-def _arguments(program: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-
+def _arguments(program: IRModule) -> tuple[tuple[str, tuple[int, ...]], ...]:
     found = ArgInfo.from_entry_func(program, remove_preproc=True)
     return tuple((str(item.dtype), tuple(int(dim) for dim in item.shape)) for item in found)
 
 
-def _run(main: Any, args: tuple[tuple[str, tuple[int, ...]], ...], positive: bool, indexes: bool) -> Reference:
-    import tvm
-
+def _run(main: Kernel, args: tuple[tuple[str, tuple[int, ...]], ...], positive: bool, indexes: bool) -> Reference:
     inputs = _inputs(args, positive, indexes)
     tensors = [tvm.runtime.tensor(array) for array in inputs]
     main(*tensors)
@@ -108,7 +106,8 @@ def _inputs(args: Sequence[tuple[str, tuple[int, ...]]], positive: bool, indexes
     normal = rng.standard_normal(_PERIOD, np.float32)
     values: dict[str, Array] = {"f": np.abs(normal) + np.float32(0.1) if positive else normal}
     values["i"] = rng.integers(0 if positive else -8, 8, _PERIOD)
-    values["u"], values["b"] = rng.integers(0, 16, _PERIOD), rng.integers(0, 2, _PERIOD)
+    values["u"] = rng.integers(0, 16, _PERIOD)
+    values["b"] = rng.integers(0, 2, _PERIOD)
     if indexes:
         values.update({kind: np.zeros(1, np.int64) for kind in "iu"})
     found = []
@@ -146,7 +145,8 @@ def load(path: Path) -> Reference | None:
             outputs = {int(name[6:]): stored[name] for name in stored.files if name != "meta"}
             args = tuple((str(dtype), tuple(dims)) for dtype, dims in meta["args"])
         if (meta["format"], meta["version"]) == FORMAT:
-            flags, tries = (bool(meta["positive"]), bool(meta["indexes"])), int(meta.get("tries", 1))
+            flags = (bool(meta["positive"]), bool(meta["indexes"]))
+            tries = int(meta.get("tries", 1))
             return Reference(args, outputs, *flags, str(meta["problem"]), tries)
     except Exception:  # whatever is wrong with the file, the reference can be computed again
         pass
@@ -158,9 +158,9 @@ class Verifier:
     """Checks kernels of one task on one device."""
 
     reference: Reference
-    device: Any
+    device: Device
 
-    def check(self, main: Any) -> None:
+    def check(self, main: Kernel) -> None:
         """Run a kernel once, and compare all of its arguments with the reference afterwards.
 
         Args:
@@ -193,13 +193,9 @@ class Verifier:
         Raises:
             WrongResult: As in `check`.
         """
-        import tvm
-
         self.check(tvm.runtime.load_module(str(library))["main"])
 
-    def _tensor(self, array: Array) -> Any:
-        import tvm
-
+    def _tensor(self, array: Array) -> DeviceArray:
         return tvm.runtime.tensor(array, device=self.device)
 
 
@@ -207,8 +203,6 @@ class _Guarded:
     """A tensor on the CPU between two guard areas, which show whether a kernel writes out of bounds."""
 
     def __init__(self, array: Array) -> None:
-        import tvm
-
         self._raw = np.full(array.nbytes + 2 * _GUARD_BYTES + _ALIGNMENT, _GUARD_VALUE, np.uint8)
         self._start = -self._raw.ctypes.data % _ALIGNMENT + _GUARD_BYTES
         self._end = self._start + array.nbytes
@@ -228,7 +222,8 @@ def _compare(index: int, found: Array, expected: Array, allowed: float | None) -
         if differ > (0.0 if allowed is None else _ROUNDED):
             raise WrongResult(f"output {index} is wrong: {differ:.2%} of its values differ")
         return
-    wide, truth = found.astype(np.float64), expected.astype(np.float64)
+    wide = found.astype(np.float64)
+    truth = expected.astype(np.float64)
     finite = np.isfinite(truth)
     same = np.array_equal(wide[~finite], truth[~finite], equal_nan=True)
     if not same or not np.isfinite(wide[finite]).all():

@@ -7,13 +7,17 @@ et al., Learning to Optimize Tensor Programs, NeurIPS 2018, section 3; Zheng et 
 
 from __future__ import annotations
 
+import lzma
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import xgboost
 
 Array = npt.NDArray[np.float32]
 
@@ -31,7 +35,8 @@ _PARAMETERS = {
     "tree_method": "hist",
     "base_score": 0.0,
 }
-_MIN_TREES, _MAX_TREES = 25, 150
+_MIN_TREES = 25
+_MAX_TREES = 150
 # One more tree for every so many candidates.
 _CANDIDATES_PER_TREE = 4
 
@@ -83,8 +88,6 @@ class CostModel:
             throughput: Of each candidate, in [0, 1].
             start: A model whose residuals are fitted. Its trees stay, and the new ones follow.
         """
-        import xgboost
-
         packed = PackedFeatures.pack(features)
         label = np.asarray(throughput, dtype=np.float64)
         weight = np.maximum(label, 0.05)[packed.owner]
@@ -101,8 +104,6 @@ class CostModel:
     @classmethod
     def load(cls, path: Path, columns: int) -> CostModel | None:
         """Read the model that `serialise` gave. None where there is none with so many features; train it again."""
-        import xgboost
-
         try:
             model = cls.deserialise(path.read_bytes())
         except (OSError, xgboost.core.XGBoostError):
@@ -116,8 +117,6 @@ class CostModel:
         Raises:
             xgboost.core.XGBoostError: the data are anything else.
         """
-        import xgboost
-
         return cls(xgboost.Booster({"nthread": 1}, model_file=bytearray(data)))
 
     def serialise(self) -> bytes:
@@ -132,3 +131,15 @@ class CostModel:
         """Predict the relative throughput of each candidate, [n]; higher is better."""
         packed = PackedFeatures.pack(features)
         return packed.total(self.score_rows(packed.rows), len(features))
+
+
+@lru_cache
+def prior(target_kind: str) -> CostModel | None:
+    """Load the cost model that is shipped for a kind of target, such as `llvm`; None for a kind that has none.
+
+    It was trained on measurements of random layers (`scripts/train_prior.py`); none of them is taken from a network. It
+    knows which loop nests suit a kind of device, well enough to leave out hopeless candidates from the first batch on.
+    A job's own cost model is fitted on top of it.
+    """
+    packed = files("autotune.tvm_backend.search").joinpath("priors", f"{target_kind}.ubj.xz")
+    return CostModel.deserialise(lzma.decompress(packed.read_bytes())) if packed.is_file() else None

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.cost_model import PyCostModel
+from tvm.s_tir.meta_schedule.database import MemoryDatabase
+from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch as TVMSearch
 
 from autotune.storage.formats import Trial
 from autotune.strategies.base import Strategy
@@ -22,6 +26,7 @@ from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import Proposal, Request
 from autotune.tvm_backend.search.space import plain_trace, to_candidate, tune_context, tuning_record
 from autotune.tvm_backend.search.tasks import program_hash
+from autotune.tvm_backend.types import Database, IRModule, MeasureCandidate, Target, TuneContext
 
 # Share of the first population that comes from the best trials.
 _MEASURED_SHARE = 0.2
@@ -65,19 +70,25 @@ class EvolutionarySearch(Strategy):
         parameters: EvolutionParameters,
     ) -> None:
         super().__init__(view, seed)
-        self._knobs, self._trials, self._model, self._parameters = knobs, trials, model, parameters
+        self._knobs = knobs
+        self._trials = trials
+        self._model = model
+        self._parameters = parameters
 
     def explore(self, count: int) -> Indices:
         seed = int(self.rng.integers(1, 2**31 - 1))
         wanted = 2 * self._parameters.population
-        program, target = self._knobs.program, self._knobs.target
+        program = self._knobs.program
+        target = self._knobs.target
         found = generate(program, target, self._trials, wanted, self._model, self._parameters, seed)
         self.steps += _steps(self._parameters, self._model)
         configurations = (self._knobs.find(plain_trace(item.sch.trace)) for item in found)
         return as_array((item for item in configurations if item is not None), len(self.view.space.knobs))
 
 
-def propose_without_knobs(program: Any, target: Any, request: Request, parameters: EvolutionParameters) -> Proposal:
+def propose_without_knobs(
+    program: IRModule, target: Target, request: Request, parameters: EvolutionParameters
+) -> Proposal:
     """Propose what TVM's search ranks highest, in a space that the knob view does not cover.
 
     There is no sampler and there are no warm starts, since both need knobs. The same arguments give the same
@@ -96,14 +107,14 @@ def _steps(parameters: EvolutionParameters, model: CostModel | None) -> int:
 
 
 def generate(
-    program: Any,
-    target: Any,
+    program: IRModule,
+    target: Target,
     trials: Sequence[Trial],
     wanted: int,
     model: CostModel | None,
     parameters: EvolutionParameters,
     seed: int,
-) -> list[Any]:
+) -> list[MeasureCandidate]:
     """Run the search once, on one thread.
 
     Args:
@@ -113,8 +124,6 @@ def generate(
     Returns:
         TVM's measure candidates, best predicted first. Trials may be among them.
     """
-    from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch as TVMSearch
-
     strategy = TVMSearch(
         population_size=parameters.population,
         init_measured_ratio=_MEASURED_SHARE,
@@ -132,10 +141,8 @@ def generate(
     return list(found or [])
 
 
-def _database(program: Any, target: Any, trials: Sequence[Trial], most: int) -> Any:
+def _database(program: IRModule, target: Target, trials: Sequence[Trial], most: int) -> Database:
     """Return TVM's database with the best trials, at most `most` of them."""
-    from tvm.s_tir.meta_schedule.database import MemoryDatabase
-
     database = MemoryDatabase()
     workload = database.commit_workload(program)
     timed = sorted((trial for trial in trials if trial.median_us), key=lambda trial: trial.median_us or 0.0)
@@ -146,14 +153,11 @@ def _database(program: Any, target: Any, trials: Sequence[Trial], most: int) -> 
 
 def _scorer(model: CostModel | None, features: FeatureExtractor, seed: int) -> Any:
     """Return TVM's cost model interface over ours. Without a model the scores are random, drawn with the seed."""
-    from tvm.ir.utils import derived_object
-    from tvm.s_tir.meta_schedule.cost_model import PyCostModel
-
     noise = np.random.default_rng(seed)
 
     @derived_object
     class Scorer(PyCostModel):  # type: ignore[misc]
-        def predict(self, context: Any, candidates: Any) -> Any:
+        def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> Any:
             if model is None:
                 return noise.random(len(candidates))
             return model.score(features.of_candidates(candidates))

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
+from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 
 from autotune.storage.formats import Trial
 from autotune.tvm_backend.search.cost_model import Array
+from autotune.tvm_backend.search.nest import COLUMNS as NEST_COLUMNS
 from autotune.tvm_backend.search.nest import NestFeatures
-from autotune.tvm_backend.search.nest_columns import COLUMNS as NEST_COLUMNS
 from autotune.tvm_backend.search.space import plain_trace, replay, tune_context
+from autotune.tvm_backend.types import IRModule, MeasureCandidate, PlainTrace, Target
 
 _OPERATIONS = ("mad", "add_sub", "mul", "div_mod", "compare", "math_call", "other_call")
 _POSITIONS = (
@@ -67,12 +68,12 @@ class FeatureExtractor:
         target: The TVM target that the candidates are compiled for.
     """
 
-    def __init__(self, program: Any, target: Any) -> None:
+    def __init__(self, program: IRModule, target: Target) -> None:
         self._program = program
         self._target = target
         self.nests = NestFeatures(program, target)
 
-    def of_candidates(self, candidates: Sequence[Any]) -> list[Array]:
+    def of_candidates(self, candidates: Sequence[MeasureCandidate]) -> list[Array]:
         """Return the features of MetaSchedule's measure candidates, in order."""
         traces = [plain_trace(item.sch.trace) for item in candidates]
         return self._of(traces, lambda wanted: [candidates[at] for at in wanted])
@@ -86,16 +87,16 @@ class FeatureExtractor:
         """Return whether the features of a trial are those of its lowered program."""
         return self.nests.of_traces([trial.trace])[0] is None
 
-    def _of(self, traces: Sequence[Any], measure_candidates: Callable[[list[int]], list[Any]]) -> list[Array]:
+    def _of(
+        self, traces: Sequence[PlainTrace], measure_candidates: Callable[[list[int]], list[MeasureCandidate]]
+    ) -> list[Array]:
         found = self.nests.of_traces(traces)
         lowered = [at for at, row in enumerate(found) if row is None]
         stores = dict(zip(lowered, self._stores(measure_candidates(lowered)) if lowered else [], strict=True))
         return [widen(nest=row) if row is not None else widen(store=stores[at]) for at, row in enumerate(found)]
 
-    def _stores(self, items: list[Any]) -> list[Array]:
+    def _stores(self, items: list[MeasureCandidate]) -> list[Array]:
         """Return TVM's per-store features of measure candidates, each [stores, store columns]."""
-        from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
-
         context = tune_context(self._program, self._target)
         extractor = PerStoreFeature(buffers_per_store=_BUFFERS, arith_intensity_curve_num_samples=_INTENSITY_SAMPLES)
         return [np.asarray(item.numpy(), dtype=np.float32) for item in extractor.extract_from(context, items)]

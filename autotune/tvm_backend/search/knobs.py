@@ -19,16 +19,20 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import Trace
+
 from autotune.errors import WorkerError
 from autotune.strategies.space import Configuration, Knob, Space
 from autotune.tvm_backend.search.shared_memory import postprocessors
-from autotune.tvm_backend.search.space import before_postprocessing, plain_trace, sampled, tune_context
+from autotune.tvm_backend.search.space import before_postprocessing, plain_trace, sampled, tiles, tune_context
 from autotune.tvm_backend.search.tiled_block import TiledSketch
-from autotune.tvm_backend.search.tiles import tiles
+from autotune.tvm_backend.types import BlockRV, Instruction, IRModule, PlainInstruction, PlainTrace, Target
 
 # How often a sketch is replayed with new random decisions to find the deepest loop nest around a consumer. A nest that
 # is tiled on many levels has the same number of loops whatever the tiles are, and takes long to replay.
-_PROBES, _TILED_PROBES = 8, 1
+_PROBES = 8
+_TILED_PROBES = 1
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,8 @@ class _Sketch:
         key: The instructions in JSON.
     """
 
-    instructions: list[Any]
-    samples: tuple[Any, ...]
+    instructions: list[Instruction]
+    samples: tuple[Instruction, ...]
     knobs: tuple[int, ...]
     key: str
 
@@ -51,7 +55,7 @@ class Applied:
     """A program scheduled and postprocessed, and the configuration that resulted."""
 
     configuration: Configuration
-    schedule: Any
+    schedule: Schedule
 
 
 @dataclass
@@ -90,13 +94,14 @@ class Knobs:
         WorkerError: The space has a sampling instruction that this view does not cover.
     """
 
-    def __init__(self, program: Any, target: Any) -> None:
+    def __init__(self, program: IRModule, target: Target) -> None:
         self.program = program
         self.target = target
         self.context = tune_context(program, target)
         self._postprocessors = postprocessors(program, target)
         traces = [schedule.trace.simplified(True) for schedule in self.context.generate_design_space()]
-        merge, sketches = _MergedKnobs(), dict[str, _Sketch]()
+        merge = _MergedKnobs()
+        sketches = dict[str, _Sketch]()
         for trace in traces:
             plain = plain_trace(trace)
             key = _key(plain)
@@ -116,20 +121,20 @@ class Knobs:
         used = [tuple(at in {0, *sketch.knobs} for at in range(len(knobs))) for sketch in self._sketches]
         return Space(knobs, tuple(used))
 
-    def sketches(self) -> list[tuple[list[Any], tuple[int, ...]]]:
+    def sketches(self) -> list[tuple[list[PlainInstruction], tuple[int, ...]]]:
         """Return the instructions of each sketch in JSON form, and the knobs that decide its sampling instructions."""
         return [(json.loads(sketch.key), sketch.knobs) for sketch in self._sketches]
 
-    def _depths(self, trace: Any, probes: int) -> dict[Any, int]:
+    def _depths(self, trace: Trace, probes: int) -> dict[Instruction, int]:
         """Return for each SampleComputeLocation how many loops there are around the block's consumer, at most."""
-        depths: dict[Any, int] = {}
+        depths: dict[Instruction, int] = {}
         if not any(item.kind.name == "SampleComputeLocation" for item in trace.insts):
             return depths
 
         for seed in range(1, probes + 1):
             schedule = self._schedule(seed)
 
-            def decide(item: Any, inputs: Any, _: Any, decision: Any, schedule: Any = schedule) -> Any:
+            def decide(item: Instruction, inputs: Any, _: Any, decision: Any, schedule: Schedule = schedule) -> Any:
                 if item.kind.name == "SampleComputeLocation":
                     depths[item] = max(depths.get(item, 0), _depth(schedule, inputs[0]))
                 return None
@@ -137,9 +142,7 @@ class Knobs:
             trace.apply_to_schedule(schedule, True, decide)
         return depths
 
-    def _schedule(self, seed: int) -> Any:
-        from tvm.s_tir import Schedule
-
+    def _schedule(self, seed: int) -> Schedule:
         return Schedule(self.program, seed=seed, debug_mask="none", error_render_level="none")
 
     def apply(self, configuration: Configuration) -> Applied | None:
@@ -148,8 +151,6 @@ class Knobs:
         A configuration is invalid when an instruction of the sketch or a postprocessor rejects it, or when TVM
         replaces a decision by one that is not a value of its knob.
         """
-        from tvm.s_tir.schedule import Trace
-
         sketch = self._sketches[configuration[0]]
         decisions = {
             item: _decision(self.space.knobs[knob].values[configuration[knob]])
@@ -165,7 +166,7 @@ class Knobs:
         found = self._resulting(configuration[0], schedule.trace) if valid else None
         return None if found is None else Applied(found, schedule)
 
-    def _resulting(self, sketch: int, trace: Any) -> Configuration | None:
+    def _resulting(self, sketch: int, trace: Trace) -> Configuration | None:
         decided = [trace.get_decision(item) for item in trace.insts if str(item.kind.name).startswith("Sample")]
         return self._configuration(sketch, decided)
 
@@ -182,7 +183,7 @@ class Knobs:
             found[place] = at
         return tuple(found)
 
-    def find(self, trace: Any) -> Configuration | None:
+    def find(self, trace: PlainTrace) -> Configuration | None:
         """Return the configuration of a trace in TVM's JSON form; None where the space does not have it."""
         try:
             sketch = self._by_key.get(_key(trace))
@@ -191,21 +192,22 @@ class Knobs:
             return None
         return None if sketch is None else self._configuration(sketch, decided)
 
-    def transfer(self, trace: Any) -> Configuration | None:
+    def transfer(self, trace: PlainTrace) -> Configuration | None:
         """Return the configuration with the same decisions as a trace of a similar program.
 
         The programs may differ in what is fused to the operator. None where no sketch treats its loops in the same
         way, or where a decision is not a value of its knob.
         """
         try:
-            form, decided = _form(before_postprocessing(trace)), sampled(trace)
+            form = _form(before_postprocessing(trace))
+            decided = sampled(trace)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError):  # not a trace, or one of another version
             return None
         alike = (at for at, sketch in enumerate(self._sketches) if _form(json.loads(sketch.key)) == form)
         return next(filter(None, (self._configuration(at, decided) for at in alike)), None)
 
 
-def _form(instructions: Sequence[Any]) -> list[Any]:
+def _form(instructions: Sequence[PlainInstruction]) -> list[Any]:
     """Return the instructions that sample or concern loops, without the names of blocks; loops are numbered."""
     loops: dict[str, int] = {}
     found = []
@@ -218,17 +220,19 @@ def _form(instructions: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _key(trace: Any) -> str:
+def _key(trace: PlainTrace) -> str:
     """Return the instructions of a trace in JSON, without postprocessing and decisions."""
     return json.dumps(before_postprocessing(trace))
 
 
-def _depth(schedule: Any, block: Any) -> int:
+def _depth(schedule: Schedule, block: BlockRV) -> int:
     consumers = schedule.get_consumers(block)
     return len(schedule.get_loops(consumers[0])) if len(consumers) else 0
 
 
-def _values(trace: Any, samples: Sequence[Any], depths: dict[Any, int]) -> list[tuple[str, tuple[Any, ...]]]:
+def _values(
+    trace: Trace, samples: Sequence[Instruction], depths: dict[Instruction, int]
+) -> list[tuple[str, tuple[Any, ...]]]:
     """Return the kind and the values of every sampling instruction.
 
     Args:

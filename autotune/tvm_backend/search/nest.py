@@ -19,14 +19,44 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.tvm_backend.search.nest_columns import BODIES, BUFFERS, COLUMNS, LEVELS, LOCATIONS, LOOPS, PARTS
 from autotune.tvm_backend.search.space import before_postprocessing, sampled
 from autotune.tvm_backend.search.tiled_block import Einsum, Numbers, TiledSketch
 from autotune.tvm_backend.target import vector_registers
+from autotune.tvm_backend.types import IRModule, PlainInstruction, PlainTrace, Target
 
 Rows = npt.NDArray[np.float32]
 # Features by name, each [candidates].
 Columns = dict[str, Numbers]
+
+LEVELS = 8  # of a tiling structure at most: GPUs have SSSRRSRS
+PARTS = 5  # of a tile at most
+LOOPS = 4  # the tiles of this many spatial loops are features, from the innermost one outwards
+LOCATIONS = 2  # the compute locations of this many producers are features
+BODIES = 4  # statements that may be unrolled are counted for this many levels, from inside out
+BUFFERS = ("largest_input", "second_input", "output")
+
+_LEVEL_COLUMNS = (
+    *("extent", "iterations"),
+    *(f"{buffer}_{fact}" for buffer in BUFFERS for fact in ("elements", "reuse", "run")),
+    "elements",
+)
+_SCHEDULE_COLUMNS = (
+    "unroll_limit",
+    *(f"unroll_limit_over_body{level}" for level in range(BODIES)),
+    *("inner_tile", "inner_rows", "first_inner_reduction", "last_inner_reduction"),
+    *("parallel_pieces", "parallel_balance", "outer_tile"),
+    *("spatial_iterations", "reduction_iterations", "fused_level", "producers", "loops"),
+    *(f"producer{index}_{fact}" for index in range(LOCATIONS) for fact in ("loop", "level")),
+    *("result_registers", "register_pressure"),
+)
+# The features in their order. Levels, loops and parts of tiles count from inside out. All are logarithms to base 2,
+# except balance (a share from 0 to 1), levels, loops and producers (numbers). What a candidate does not have is NaN.
+COLUMNS = (
+    *(f"level{level}_{name}" for level in range(LEVELS) for name in _LEVEL_COLUMNS),
+    *(f"loop{loop}_part{part}" for loop in range(LOOPS) for part in range(PARTS)),
+    *_SCHEDULE_COLUMNS,
+)
+WIDTH = len(COLUMNS)
 
 # Outer loops are fused and run in parallel until they make more than this many pieces for each core.
 _PIECES_PER_CORE = 16
@@ -69,14 +99,14 @@ class NestFeatures:
         target: A TVM target; its cores and vector registers count.
     """
 
-    def __init__(self, program: Any, target: Any) -> None:
+    def __init__(self, program: IRModule, target: Target) -> None:
         self._program = program
         self._cores = max(int(target.attrs.get("num-cores", 1) or 1), 1)
         self._vectors = vector_registers(target)
         self._sketches: dict[str, TiledSketch | None] = {}
         self._einsums: dict[str, Einsum] = {}
 
-    def sketch(self, instructions: Sequence[Any]) -> TiledSketch | None:
+    def sketch(self, instructions: Sequence[PlainInstruction]) -> TiledSketch | None:
         """Return what `rows` needs of a sketch; None for a sketch that has no such features."""
         key = json.dumps(instructions)
         if key not in self._sketches:
@@ -94,7 +124,7 @@ class NestFeatures:
             self._einsums[block] = Einsum.of(self._program, block)
         return self._einsums[block]
 
-    def of_traces(self, traces: Sequence[Any]) -> list[Rows | None]:
+    def of_traces(self, traces: Sequence[PlainTrace]) -> list[Rows | None]:
         """Return the features of traces in JSON form, each [1, WIDTH], in order. One without a tiled block has None."""
         found: list[Rows | None] = [None] * len(traces)
         groups: dict[int, tuple[TiledSketch, list[int]]] = {}
@@ -173,7 +203,8 @@ def _touched(einsum: Einsum, tile: Numbers) -> Columns:
     columns = {"iterations": _log(iterations), "elements": _log(elements.sum(axis=1))}
     for buffer, at in zip(BUFFERS, (largest[:, :1], largest[:, 1:2], output), strict=True):
         if at.size:
-            some, run = np.take_along_axis(elements, at, 1)[:, 0], np.take_along_axis(runs, at, 1)[:, 0]
+            some = np.take_along_axis(elements, at, 1)[:, 0]
+            run = np.take_along_axis(runs, at, 1)[:, 0]
             facts = {"elements": _log(some), "reuse": _log(iterations / some), "run": _log(run)}
             columns |= {f"{buffer}_{fact}": values for fact, values in facts.items()}
     return columns

@@ -14,13 +14,13 @@ Nothing in it was fitted to measurements. It tells the hopeless from the sensibl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from autotune.strategies.space import Floats
 from autotune.tvm_backend.search.nest import TiledNests
 from autotune.tvm_backend.search.tiled_block import Numbers
+from autotune.tvm_backend.types import Target
 
 # What MetaSchedule makes of the levels of a GPU's nest: blocks, virtual threads and threads; then the steps of the
 # reduction between which inputs are copied to shared memory; then what a thread does in a step.
@@ -70,7 +70,7 @@ _BY_ARCH = {
 _DEFAULT = _BY_ARCH["sm_86"]
 
 
-def multiprocessors(target: Any) -> Multiprocessors:
+def multiprocessors(target: Target) -> Multiprocessors:
     """Return those of the largest usual GPU of a target's architecture."""
     return _BY_ARCH.get(str(target.attrs.get("arch", "")), _DEFAULT)
 
@@ -89,9 +89,10 @@ class GpuLimits:
     most_shared: int
 
     @classmethod
-    def of(cls, target: Any) -> GpuLimits:
+    def of(cls, target: Target) -> GpuLimits:
         """Read the limits of a target."""
-        threads, shared = target.attrs["max_threads_per_block"], target.attrs["max_shared_memory_per_block"]
+        threads = target.attrs["max_threads_per_block"]
+        shared = target.attrs["max_shared_memory_per_block"]
         return cls(multiprocessors(target), int(threads), int(shared))
 
 
@@ -118,7 +119,8 @@ class Occupancy:
     @classmethod
     def of(cls, nests: TiledNests, limits: GpuLimits) -> Occupancy:
         """Count what kernels need, and what a multiprocessor has room for."""
-        chip, sizes = limits.chip, nests.sizes
+        chip = limits.chip
+        sizes = nests.sizes
         threads = sizes[_THREADS].prod(axis=1)
         registers = _results(nests) + _operands(nests) + _ADDRESSES
         step = _elements(nests) * _WORD
@@ -158,9 +160,11 @@ def gpu_throughput(nests: TiledNests, limits: GpuLimits) -> Floats:
         nests: Loop nests of the structure `STRUCTURE`.
         limits: The GPU.
     """
-    chip, found = limits.chip, Occupancy.of(nests, limits)
+    chip = limits.chip
+    found = Occupancy.of(nests, limits)
     work = nests.einsum.extents.prod() / chip.count  # multiply-adds of a multiprocessor
-    warps, results = found.warps(chip), _results(nests)
+    warps = found.warps(chip)
+    results = _results(nests)
     in_flight = np.maximum(warps * _WARP * np.minimum(results, _MOST_INDEPENDENT), 1e-3)
     arithmetic = work / (chip.multiply_adds * np.minimum(1, in_flight / (chip.latency * chip.multiply_adds)))
     shared = work * _WORD * _operands(nests) / results / chip.shared_bytes

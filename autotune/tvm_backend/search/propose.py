@@ -1,11 +1,15 @@
-"""Run a strategy on the knobs of a task: trials in, candidates out."""
+"""Propose candidates for a task: by a strategy on its knobs, or with the schedules that are known from elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import MeasureCandidate
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.database import Workload
 
 from autotune.storage.formats import Candidate, Trial
 from autotune.strategies.base import Strategy
@@ -16,8 +20,10 @@ from autotune.tvm_backend.search.cost_model import CostModel
 from autotune.tvm_backend.search.features import FeatureExtractor
 from autotune.tvm_backend.search.knobs import Applied, Knobs
 from autotune.tvm_backend.search.scores import nest_score, train_knob_score
-from autotune.tvm_backend.search.space import to_candidate
+from autotune.tvm_backend.search.shared_memory import postprocessors
+from autotune.tvm_backend.search.space import to_candidate, tuning_record
 from autotune.tvm_backend.search.tasks import program_hash
+from autotune.tvm_backend.types import IRModule, PlainTrace, Target
 
 # At most one candidate in four, and one at least, is a warm start.
 _CANDIDATES_PER_WARM_START = 4
@@ -60,7 +66,7 @@ class Request:
     model: CostModel | None
     seed: int
     excluded: frozenset[str] = frozenset()
-    warm_starts: Sequence[Any] = ()
+    warm_starts: Sequence[PlainTrace] = ()
 
     def known(self) -> set[str]:
         """Return the hashes of all programs that must not be proposed."""
@@ -112,7 +118,7 @@ class Validator:
     invalid: int = 0
     repeated: int = 0
     _answers: dict[Configuration, ValidConfiguration | None] = field(default_factory=dict)
-    _programs: dict[Configuration, tuple[str, Any]] = field(default_factory=dict)
+    _programs: dict[Configuration, tuple[str, MeasureCandidate]] = field(default_factory=dict)
     _hashes: set[str] = field(default_factory=set)
 
     @cached_property
@@ -138,16 +144,11 @@ class Validator:
 
     def _enter(self, applied: Applied) -> bool:
         """Keep the program if it is new; return whether it is."""
-        from tvm.s_tir.meta_schedule import MeasureCandidate
-        from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-
-        module = applied.schedule.mod
-        hash = program_hash(module)
+        hash = program_hash(applied.schedule.mod)
         if hash in self.known or hash in self._hashes:
             return False
         self._hashes.add(hash)
-        arguments = ArgInfo.from_entry_func(module, remove_preproc=True)
-        self._programs[applied.configuration] = (hash, MeasureCandidate(applied.schedule, arguments))
+        self._programs[applied.configuration] = (hash, _measure_candidate(applied.schedule))
         return True
 
     def _answer(self, new: dict[Configuration, Configuration]) -> None:
@@ -163,3 +164,43 @@ class Validator:
         """Return the candidate of a configuration that `validate` has returned."""
         hash, item = self._programs[configuration]
         return to_candidate(item, hash)
+
+
+def rebuild(program: IRModule, target: Target, trials: Sequence[Trial], known: Collection[str]) -> Iterator[Candidate]:
+    """Yield candidates with the decisions of trials, in order, each after the postprocessors of this target.
+
+    A schedule that does not apply to the program any more is left out.
+
+    Args:
+        program: The tensor program of the task.
+        target: TVM's target.
+        trials: Trials of this program, or of one that differs little.
+        known: Hashes of programs that must not be proposed.
+    """
+    accepting = postprocessors(program, target)
+    seen = set(known)
+    for trial in trials:
+        schedule = _rebuilt(program, target, trial, accepting)
+        if schedule is not None and (hash := program_hash(schedule.mod)) not in seen:
+            seen.add(hash)
+            yield to_candidate(_measure_candidate(schedule), hash)
+
+
+def _rebuilt(
+    program: IRModule, target: Target, trial: Trial, accepting: Sequence[Callable[[Schedule], bool]]
+) -> Schedule | None:
+    """Return the scheduled program; None where the schedule is refused."""
+    schedule = Schedule(program, seed=1, debug_mask="none", error_render_level="none")
+    try:
+        trace = tuning_record(trial, Workload(program), target).trace
+        trace.apply_to_schedule(schedule, True)
+        schedule.enter_postproc()
+        valid = all(accepts(schedule) for accepts in accepting)
+    except Exception:  # TVM raises many kinds; each says that the schedule does not fit
+        return None
+    return schedule if valid else None
+
+
+def _measure_candidate(schedule: Schedule) -> MeasureCandidate:
+    arguments = ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
+    return MeasureCandidate(schedule, arguments)

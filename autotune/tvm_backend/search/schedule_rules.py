@@ -5,15 +5,16 @@ Two are for the transforms of Winograd's algorithm, one is for convolutions over
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm
+from tvm.s_tir import ScheduleError
+
+from autotune.tvm_backend.types import BlockRV, LoopRV, Schedule
 
 TILE = 4  # rows and columns of an output tile of Winograd's algorithm
 PATCH = TILE + 2  # rows and columns of the input that a tile depends on
 
 
-def _schedule_winograd_input(schedule: Any, block: Any) -> list[Any]:
+def _schedule_winograd_input(schedule: Schedule, block: BlockRV) -> list[Schedule]:
     """Schedule the input transform.
 
     A parallel piece is a row of tiles of a chunk of channels. Its padded input and a tile's rows stay in the caches.
@@ -37,7 +38,7 @@ def _schedule_winograd_input(schedule: Any, block: Any) -> list[Any]:
     return [schedule]
 
 
-def _schedule_winograd_output(schedule: Any, block: Any) -> list[Any]:
+def _schedule_winograd_output(schedule: Schedule, block: BlockRV) -> list[Schedule]:
     """Schedule the output transform.
 
     A parallel piece is a row of tiles of a chunk of channels. A tile's columns stay in the caches. Operators that are
@@ -58,19 +59,17 @@ def _schedule_winograd_output(schedule: Any, block: Any) -> list[Any]:
     return [schedule]
 
 
-def _schedule_image(schedule: Any, block: Any) -> list[Any]:
+def _schedule_image(schedule: Schedule, block: BlockRV) -> list[Schedule]:
     """Compute the operators that are fused to a convolution where a row of pixels becomes an image."""
     _inline_consumers(schedule, block)
     return [schedule]
 
 
-def _inline_consumers(schedule: Any, block: Any) -> None:
+def _inline_consumers(schedule: Schedule, block: BlockRV) -> None:
     """Inline the consumers one after the other, up to the first that is not elementwise.
 
     Two consumers of which one reads the other, as in x * sigmoid(x), count as elementwise.
     """
-    from tvm.s_tir import ScheduleError
-
     while consumers := schedule.get_consumers(block):
         inner = [item for item in consumers if schedule.get_consumers(item)]
         try:
@@ -84,7 +83,7 @@ def _inline_consumers(schedule: Any, block: Any) -> None:
             return
 
 
-def _unroll_and_vectorize(schedule: Any, unrolled: Any, vectorized: Any) -> None:
+def _unroll_and_vectorize(schedule: Schedule, unrolled: LoopRV, vectorized: LoopRV) -> None:
     schedule.unroll(unrolled)
     schedule.vectorize(vectorized)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import xgboost
 
 from autotune.strategies.space import Floats, Indices, Knob, Space, as_array
 from autotune.strategies.view import Measured
@@ -46,8 +47,6 @@ class KnobScore:
     """Boosted trees on the values of knobs, trained on trials of the same task. Deterministic."""
 
     def __init__(self, space: Space, trials: Sequence[Measured]) -> None:
-        import xgboost
-
         self._tables = [_table(knob) for knob in space.knobs]
         self._space = space
         rows = self._rows(as_array((trial.configuration for trial in trials), len(space.knobs)))

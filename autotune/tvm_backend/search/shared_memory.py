@@ -7,10 +7,13 @@ all kernels for tensor cores) may be nearly all that a multiprocessor has: TVM's
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+
+import tvm
+from tvm.s_tir.meta_schedule.postproc import VerifyGPUCode
 
 from autotune.tvm_backend.search.occupancy import multiprocessors
 from autotune.tvm_backend.search.space import tune_context
+from autotune.tvm_backend.types import IRModule, Postprocessor, Schedule, Target, Trace
 
 MOST_DECLARED = 48 << 10
 _FIRST_WITH_TENSOR_CORES = 75
@@ -19,7 +22,7 @@ _DECLARED = "shared"
 _LIMIT = "max_shared_memory_per_block"
 
 
-def most_at_launch(target: Any) -> int:
+def most_at_launch(target: Target) -> int:
     """Return the bytes of shared memory that a launch may give a block. A lower limit that the target names holds."""
     named = int(target.attrs[_LIMIT])
     if named < MOST_DECLARED or int(str(target.attrs["arch"]).removeprefix("sm_")) < _FIRST_WITH_TENSOR_CORES:
@@ -27,7 +30,7 @@ def most_at_launch(target: Any) -> int:
     return max(named, multiprocessors(target).shared - _RESERVED)
 
 
-def postprocessors(program: Any, target: Any) -> list[Callable[[Any], bool]]:
+def postprocessors(program: IRModule, target: Target) -> list[Callable[[Schedule], bool]]:
     """Return what MetaSchedule applies to a schedule before it is built. Each says whether the schedule is valid.
 
     A kernel that declares no shared memory may have as much as a launch may give.
@@ -39,25 +42,21 @@ def postprocessors(program: Any, target: Any) -> list[Callable[[Any], bool]]:
     return [_either(item, wide) if _verifies(item) else item.apply for item in usual]
 
 
-def _verification(program: Any, target: Any) -> Any:
+def _verification(program: IRModule, target: Target) -> Postprocessor:
     return next(item for item in tune_context(program, target).space_generator.postprocs if _verifies(item))
 
 
-def _verifies(postprocessor: Any) -> bool:
-    from tvm.s_tir.meta_schedule.postproc import VerifyGPUCode
-
+def _verifies(postprocessor: Postprocessor) -> bool:
     return isinstance(postprocessor, VerifyGPUCode)
 
 
-def _with_limit(target: Any, most: int) -> Any:
-    import tvm
-
+def _with_limit(target: Target, most: int) -> Target:
     return tvm.target.Target({**target.export(), _LIMIT: most})
 
 
-def _either(declared: Any, given: Any) -> Callable[[Any], bool]:
+def _either(declared: Postprocessor, given: Postprocessor) -> Callable[[Schedule], bool]:
     return lambda schedule: bool((declared if _declares(schedule.trace) else given).apply(schedule))
 
 
-def _declares(trace: Any) -> bool:
+def _declares(trace: Trace) -> bool:
     return any(str(value) == _DECLARED for item in trace.insts for value in item.attrs)

@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
+import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
+
+from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
 from autotune.errors import DamagedFile
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.sanitize import check_trace
-from autotune.tvm_backend.search.block_names import with_names_of
+from autotune.tvm_backend.search import schedule_rules  # noqa: F401  some blocks name its schedule rules
+from autotune.tvm_backend.types import (
+    Instruction,
+    IRModule,
+    MeasureCandidate,
+    PlainInstruction,
+    PlainTrace,
+    Target,
+    Trace,
+    TuneContext,
+)
 
+Tile = tuple[int, ...]
+
+_ROOT = "root"
 _MOST_ARGUMENTS = 64
 _QUIET = logging.getLogger("autotune.tvm")
 _QUIET.addHandler(logging.NullHandler())
@@ -19,7 +39,9 @@ _QUIET.propagate = False
 _QUIET.setLevel(logging.CRITICAL)
 
 
-def tune_context(program: Any, target: Any, *, strategy: Any = None, seed: int = 1, threads: int = 1) -> Any:
+def tune_context(
+    program: IRModule, target: Target, *, strategy: Any = None, seed: int = 1, threads: int = 1
+) -> TuneContext:
     """Make a TuneContext with MetaSchedule's default rules for the target. It takes about 3 ms.
 
     Args:
@@ -27,10 +49,6 @@ def tune_context(program: Any, target: Any, *, strategy: Any = None, seed: int =
         seed: Of the random state.
         threads: Of the search. With more than one, results are not reproducible.
     """
-    from tvm.s_tir import meta_schedule as ms
-
-    from autotune.tvm_backend.search import schedule_rules  # noqa: F401  some blocks name its schedule rules
-
     return ms.TuneContext(
         program,
         target=target,
@@ -42,7 +60,7 @@ def tune_context(program: Any, target: Any, *, strategy: Any = None, seed: int =
     )
 
 
-def is_too_wide(program: Any) -> bool:
+def is_too_wide(program: IRModule) -> bool:
     """Return whether a kernel has more than 64 arguments, as one that joins hundreds of tensors.
 
     MetaSchedule needs minutes to find schedules for it, and to apply one.
@@ -50,7 +68,7 @@ def is_too_wide(program: Any) -> bool:
     return len(program["main"].params) > _MOST_ARGUMENTS
 
 
-def design_space(program: Any, target: Any) -> list[Any]:
+def design_space(program: IRModule, target: Target) -> list[Schedule]:
     """Return the sketches of a program: schedules whose sampling instructions are the knobs.
 
     There are none where a rule of MetaSchedule fails, as some do on reductions over an axis of extent 1. There are
@@ -64,15 +82,12 @@ def design_space(program: Any, target: Any) -> list[Any]:
         return []
 
 
-def tuning_record(item: Candidate | Trial, workload: Any, target: Any) -> Any:
+def tuning_record(item: Candidate | Trial, workload: Workload, target: Target) -> TuningRecord:
     """Make TVM's tuning record of a candidate or a trial. The time of a failed trial is 1e10 seconds, as in TVM.
 
     Raises:
         DamagedFile: Its trace does more than schedule.
     """
-    from tvm.s_tir import ScheduleError
-    from tvm.s_tir.meta_schedule.database import TuningRecord
-
     try:
         check_trace(item.trace)
     except ValueError as error:
@@ -88,15 +103,75 @@ def tuning_record(item: Candidate | Trial, workload: Any, target: Any) -> Any:
     return TuningRecord(trace, workload, seconds or None, target, None)
 
 
-def replay(items: Sequence[Candidate | Trial], program: Any, target: Any) -> list[Any]:
-    """Rebuild TVM's measure candidates (schedule and argument shapes) from traces. It takes about 1.4 ms each."""
-    from tvm.s_tir.meta_schedule.database import Workload
+def with_names_of(trace: PlainTrace, program: IRModule) -> PlainTrace:
+    """Return a trace in JSON form with the names of a program's blocks in place of those that the program lacks.
 
+    TVM names some blocks after variables of the model, such as `lv193_red` for a sum over `lv193`. Equal programs share
+    their trials, whatever their blocks are called, but a trace finds its blocks by name.
+
+    A name that is missing stands for the block that no instruction names and whose name ends alike. Several such blocks
+    are taken in the order of the numbers in their names. A trace that cannot be adapted is returned as it is.
+
+    Args:
+        trace: The trace. It is not changed.
+        program: The tensor program of the task, not scheduled.
+    """
+    wanted = _named(trace)
+    there = _block_names(program)
+    missing = sorted(_lacking(trace, there), key=_by_number)
+    unused = sorted((name for name in there if name not in wanted), key=_by_number)
+    renamed: dict[str, str] = {}
+    for name in missing:
+        found = next((other for other in unused if _ending(other) == _ending(name)), None)
+        if found is None:
+            return trace
+        unused.remove(found)
+        renamed[name] = found
+    return [[_renamed(item, renamed) for item in trace[0]], *trace[1:]]
+
+
+def _block_names(program: IRModule) -> list[str]:
+    schedule = Schedule(program)
+    blocks = schedule.get_child_blocks(schedule.get_sblock(_ROOT))
+    return [str(schedule.get(block).name_hint) for block in blocks]
+
+
+def _named(trace: PlainTrace) -> list[str]:
+    return [str(item[2][0]) for item in trace[0] if item[0] == "GetSBlock"]
+
+
+def _lacking(trace: PlainTrace, there: Sequence[str]) -> list[str]:
+    """The names of blocks that the program should have and lacks. Scheduling makes more blocks before the end."""
+    begun = next((at for at, item in enumerate(trace[0]) if item[0] == "EnterPostproc"), len(trace[0]))
+    names = dict.fromkeys(_named([trace[0][:begun]]))
+    return [name for name in names if name != _ROOT and name not in there]
+
+
+def _by_number(name: str) -> tuple[int, ...]:
+    return tuple(int(digits) for digits in re.findall(r"\d+", name))
+
+
+def _ending(name: str) -> str:
+    return name.partition("_")[2]
+
+
+def _renamed(item: PlainInstruction, renamed: dict[str, str]) -> PlainInstruction:
+    if item[0] != "GetSBlock":
+        return item
+    kind, inputs, (name, *rest), outputs = item
+    for old, new in renamed.items():
+        if name == old or name.startswith(f"{old}_"):  # the latter is a part of the block, split off by the schedule
+            return [kind, inputs, [new + name[len(old) :], *rest], outputs]
+    return item
+
+
+def replay(items: Sequence[Candidate | Trial], program: IRModule, target: Target) -> list[MeasureCandidate]:
+    """Rebuild TVM's measure candidates (schedule and argument shapes) from traces. It takes about 1.4 ms each."""
     workload = Workload(program)
     return [tuning_record(item, workload, target).as_measure_candidate() for item in items]
 
 
-def plain_trace(trace: Any) -> Any:
+def plain_trace(trace: Trace) -> PlainTrace:
     """Return a trace without postprocessing in TVM's JSON form, made of Python's containers and numbers only."""
     return _plain(trace.as_json(True))
 
@@ -111,12 +186,12 @@ def _plain(value: Any) -> Any:
     return _plain(value.value)
 
 
-def before_postprocessing(trace: Any) -> list[Any]:
+def before_postprocessing(trace: PlainTrace) -> list[PlainInstruction]:
     """Return the instructions of a trace in JSON form, up to where its postprocessing begins."""
     return list(itertools.takewhile(lambda item: item[0] != "EnterPostproc", trace[0]))
 
 
-def sampled(trace: Any) -> list[Any]:
+def sampled(trace: PlainTrace) -> list[Any]:
     """Return the decisions of the sampling instructions of a trace in JSON form, in order.
 
     Raises:
@@ -126,7 +201,7 @@ def sampled(trace: Any) -> list[Any]:
     return [decided[at] for at, item in enumerate(trace[0]) if str(item[0]).startswith("Sample")]
 
 
-def to_candidate(measure_candidate: Any, hash: str) -> Candidate:
+def to_candidate(measure_candidate: MeasureCandidate, hash: str) -> Candidate:
     """Make a candidate of a schedule that the search found.
 
     Args:
@@ -134,5 +209,40 @@ def to_candidate(measure_candidate: Any, hash: str) -> Candidate:
         hash: Of the scheduled program.
     """
     # A tuning record keeps index maps, as in the schedules for tensor cores, as objects. A trace writes them out.
-    trace, args = measure_candidate.sch.trace, measure_candidate.args_info
+    trace = measure_candidate.sch.trace
+    args = measure_candidate.args_info
     return Candidate(hash, _plain(trace.as_json()), [_plain(item.as_json()) for item in args])
+
+
+def tiles(trace: Trace, instruction: Instruction) -> tuple[Tile, ...]:
+    """Return every tile that TVM can draw for a SamplePerfectTile instruction, the smallest innermost factor first.
+
+    A loop whose extent is not known is not tiled: the decision in the trace is its only value.
+    """
+    decision = tuple(int(factor) for factor in trace.get_decision(instruction))
+    extent = math.prod(decision)
+    if extent < 1:
+        return (decision,)
+    parts, innermost = (int(attribute) for attribute in instruction.attrs)
+    return tuple(sorted(factorisations(extent, parts, innermost), key=lambda tile: tile[::-1]))
+
+
+@lru_cache(maxsize=4096)
+def factorisations(extent: int, parts: int, innermost: int) -> tuple[Tile, ...]:
+    """Return all ordered ways to write `extent` as a product of `parts` factors.
+
+    Args:
+        innermost: Largest value of the last factor. -1 means no limit, as TVM's rules say it with
+            `max_innermost_factor=None`.
+    """
+    if parts == 1:
+        return ((extent,),) if innermost < 0 or extent <= innermost else ()
+    last = (factor for factor in _divisors(extent) if innermost < 0 or factor <= innermost)
+    return tuple((*rest, factor) for factor in last for rest in factorisations(extent // factor, parts - 1, -1))
+
+
+def _divisors(number: int) -> list[int]:
+    """Return the divisors, in ascending order."""
+    small = [factor for factor in range(1, math.isqrt(number) + 1) if number % factor == 0]
+    large = [number // factor for factor in reversed(small) if factor * factor != number]
+    return small + large

@@ -8,12 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import tvm
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.analysis import estimate_tir_flops
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm_ffi import structural_hash
+
 from autotune.errors import DamagedFile, first_line
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import TaskSpec
 from autotune.tvm_backend.sanitize import check_graph
-from autotune.tvm_backend.search.space import design_space
-from autotune.tvm_backend.search.tiles import tiles
+from autotune.tvm_backend.search.space import design_space, tiles
+from autotune.tvm_backend.types import Instruction, IRModule, Target, Trace
 from autotune.tvm_backend.vector_math import intrinsics
 
 _SPREAD = 0x9E3779B97F4A7C15  # odd, so that every version gives another hash
@@ -28,17 +34,15 @@ class Task:
     """
 
     spec: TaskSpec
-    program: Any
+    program: IRModule
     space: int
 
 
-def extract_tasks(prepared: Any, target: Any) -> list[Task]:
+def extract_tasks(prepared: IRModule, target: Target) -> list[Task]:
     """Return the tasks of a model after `prepare`, in a stable order: most floating-point operations first.
 
     Programs that `prepare` has scheduled are not tasks.
     """
-    from tvm.s_tir import meta_schedule as ms
-
     found = ms.relax_integration.extract_tasks(prepared, target)
     return _in_order(_task(item, target) for item in found if not _scheduled(item.dispatched[0]))
 
@@ -64,13 +68,11 @@ def _in_order(tasks: Iterable[Task]) -> list[Task]:
     return sorted(tasks, key=lambda task: (-task.spec.gflop * task.spec.weight, task.spec.name))
 
 
-def _scheduled(program: Any) -> bool:
+def _scheduled(program: IRModule) -> bool:
     return any((function.attrs or {}).get("tirx.is_scheduled") for function in program.functions.values())
 
 
-def _task(extracted: Any, target: Any) -> Task:
-    from tvm.s_tir.analysis import estimate_tir_flops
-
+def _task(extracted: Any, target: Target) -> Task:
     program = extracted.dispatched[0]
     size = space_size(program, target)
     spec = TaskSpec(
@@ -88,21 +90,17 @@ def _short(name: str) -> str:
     return name[len("fused_") :] if name.startswith("fused_") else name
 
 
-def program_hash(program: Any) -> str:
+def program_hash(program: IRModule) -> str:
     """Return the structural hash of a tensor program, 16 hexadecimal digits. It is the same in every process."""
-    from tvm_ffi import structural_hash
-
     return _digits(int(structural_hash(program)))
 
 
-def task_hash(program: Any) -> str:
+def task_hash(program: IRModule) -> str:
     """Return the hash of a task: that of its program, combined with a version if it has elementary functions.
 
     The version is that of the formulas that compute them. So a change of the formulas makes the trials of such tasks
     void, and of no others.
     """
-    from tvm_ffi import structural_hash
-
     formulas = intrinsics.VERSION * _SPREAD if intrinsics.has_formulas(program) else 0
     return _digits(int(structural_hash(program)) + formulas)
 
@@ -111,14 +109,12 @@ def _digits(number: int) -> str:
     return f"{number & (2**64 - 1):016x}"
 
 
-def _shapes(program: Any) -> str:
-    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-
+def _shapes(program: IRModule) -> str:
     arguments = ArgInfo.from_entry_func(program, remove_preproc=True)
     return " ".join("x".join(str(int(dim)) for dim in argument.shape) or "scalar" for argument in arguments)
 
 
-def space_size(program: Any, target: Any) -> int:
+def space_size(program: IRModule, target: Target) -> int:
     """Count the configurations of the design space, over all sketches, before any validity check.
 
     A compute location counts as two values, because how many there are depends on the tiles.
@@ -129,11 +125,11 @@ def space_size(program: Any, target: Any) -> int:
     return sum(math.prod(_value_counts(schedule.trace)) for schedule in design_space(program, target))
 
 
-def _value_counts(trace: Any) -> list[int]:
+def _value_counts(trace: Trace) -> list[int]:
     return [_value_count(trace, instruction) for instruction in trace.insts]
 
 
-def _value_count(trace: Any, instruction: Any) -> int:
+def _value_count(trace: Trace, instruction: Instruction) -> int:
     """Count the values that an instruction chooses from; 1 for an instruction that chooses nothing."""
     kind = str(instruction.kind.name)
     if kind == "SampleCategorical":
@@ -143,14 +139,12 @@ def _value_count(trace: Any, instruction: Any) -> int:
     return 2 if kind.startswith("Sample") else 1
 
 
-def write_program(path: Path, program: Any) -> None:
+def write_program(path: Path, program: IRModule) -> None:
     """Store a tensor program as TVM's JSON: data, never code."""
-    import tvm
-
     publish_bytes(path, tvm.ir.save_json(program).encode())
 
 
-def read_program(path: Path, hash: str) -> Any:
+def read_program(path: Path, hash: str) -> IRModule:
     """Load what `write_program` stored.
 
     TVM's reader makes objects of any type that a file names, compiled libraries included. So the file is checked
@@ -168,15 +162,13 @@ def read_program(path: Path, hash: str) -> Any:
     return program
 
 
-def _fault(program: Any, hash: str) -> str:
+def _fault(program: IRModule, hash: str) -> str:
     if program_hash(program) == hash:
         return "was written by a version that computes exp and the like in another way: submit the model again"
     return "is damaged: it holds another program than the one that was submitted"
 
 
-def _load(path: Path) -> Any:
-    import tvm
-
+def _load(path: Path) -> IRModule:
     try:
         text = path.read_text()
         check_graph(text)

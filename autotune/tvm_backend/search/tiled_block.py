@@ -8,6 +8,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tvm import sym, tirx
+from tvm.s_tir import Schedule
+
+from autotune.tvm_backend.types import IRModule, PlainInstruction, PrimExpr
 
 Numbers = npt.NDArray[np.float64]
 
@@ -28,10 +32,8 @@ class Einsum:
     accesses: tuple[Numbers, ...]
 
     @classmethod
-    def of(cls, program: Any, block: str) -> Einsum:
+    def of(cls, program: IRModule, block: str) -> Einsum:
         """Read the block of this name in a program that is not scheduled yet."""
-        from tvm.s_tir import Schedule
-
         schedule = Schedule(program)
         found = schedule.get(schedule.get_sblock(block))
         variables = [item.var for item in found.iter_vars]
@@ -43,14 +45,12 @@ class Einsum:
         return cls(tuple(spatial), tuple(reduction), extents, accesses)
 
 
-def _coefficients(index: Any, variables: Sequence[Any]) -> list[float]:
+def _coefficients(index: PrimExpr, variables: Sequence[PrimExpr]) -> list[float]:
     """Return the coefficient of each loop in an index.
 
     Where the index is no sum of loops, it is how much the first step of each loop adds: 1 for a column `pixel % width`,
     0 for a row `pixel // width`.
     """
-    from tvm import sym
-
     found = list(sym.detect_linear_equation(index, list(variables)))
     if found:
         return [abs(float(int(item))) for item in found[:-1]]
@@ -58,10 +58,8 @@ def _coefficients(index: Any, variables: Sequence[Any]) -> list[float]:
     return [float(abs(_value(index, {**dict.fromkeys(variables, 0), one: 1}) - start)) for one in variables]
 
 
-def _value(index: Any, loops: Mapping[Any, int]) -> int:
+def _value(index: PrimExpr, loops: Mapping[PrimExpr, int]) -> int:
     """Return an index at one point of the loops; 0 if it depends on something else."""
-    from tvm import sym, tirx
-
     analyzer = sym.Analyzer()
     for variable, value in loops.items():
         analyzer.bind(variable, tirx.const(value, variable.ty.dtype))
@@ -92,7 +90,7 @@ class TiledSketch:
     copies: int = 1
 
     @classmethod
-    def read(cls, instructions: Sequence[Any]) -> TiledSketch | None:
+    def read(cls, instructions: Sequence[PlainInstruction]) -> TiledSketch | None:
         """Read instructions in JSON form, without postprocessing. None where no block is tiled on many levels."""
         reader = _InstructionReader()
         for kind, inputs, attributes, outputs in instructions:
@@ -130,7 +128,8 @@ class _InstructionReader:
 
     def Annotate(self, inputs: Any, attributes: Any, _: Any) -> None:
         if attributes[0] == "meta_schedule.tiling_structure":
-            self.block, self.structure = self._blocks.get(inputs[0], ""), str(inputs[1]).strip('"')
+            self.block = self._blocks.get(inputs[0], "")
+            self.structure = str(inputs[1]).strip('"')
         elif attributes[0] == "meta_schedule.unroll_explicit":
             self.unroll = self._categories.get(inputs[1])
         elif attributes[0] == "software_pipeline_stage":

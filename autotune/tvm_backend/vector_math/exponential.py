@@ -6,12 +6,17 @@ Elementary Functions, 1980). The coefficients are minimax fits of our own (scrip
 
 from __future__ import annotations
 
-from autotune.tvm_backend.vector_math.formula import Expr, Formula
+from autotune.tvm_backend.types import PrimExpr
+from autotune.tvm_backend.vector_math.formula import Formula
 
-LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
-LN_2_HIGH, LN_2_LOW = 0.693359375, -2.1219444005469057e-4  # the high part has nine bits: a multiple of it is exact
-_LOG2_10, _LN_10 = 3.321928094887362, 2.302585092994046
-_LOG10_2_HIGH, _LOG10_2_LOW = 0.301025390625, 4.605038981195214e-06
+LOG2_E = 1.4426950408889634
+LN_2 = 0.6931471805599453
+LN_2_HIGH = 0.693359375  # the high part has nine bits: a multiple of it is exact
+LN_2_LOW = -2.1219444005469057e-4
+_LOG2_10 = 3.321928094887362
+_LN_10 = 2.302585092994046
+_LOG10_2_HIGH = 0.301025390625
+_LOG10_2_LOW = 4.605038981195214e-06
 
 # (exp(r) - 1 - r) / r**2, to 3.3e-9 of exp(r).
 _EXP = (0.49999993050728764, 0.16666514791440457, 0.04166845678657423, 0.008369418831738477, 0.0013813144544184933)
@@ -45,20 +50,20 @@ _ERF_BELOW = (
 _ERF_IS_ONE = 3.92  # from here on float32 has nothing between erf and 1
 
 
-def exp(f: Formula, x: Expr) -> Expr:
+def exp(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return e**x, within 1.5 ulp."""
     fraction, power = _reduced(f, _bounded(f, x, -104.0, 89.0))
     return f.select(x < -104.0, 0.0, scaled(f, _exp_reduced(f, fraction), power))
 
 
-def exp2(f: Formula, x: Expr) -> Expr:
+def exp2(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return 2**x, within 1.5 ulp."""
     bounded = _bounded(f, x, -151.0, 129.0)
     whole, power = f.rounded(bounded)
     return f.select(x < -151.0, 0.0, scaled(f, _exp_reduced(f, f.let((bounded - whole) * LN_2)), power))
 
 
-def exp10(f: Formula, x: Expr) -> Expr:
+def exp10(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return 10**x, within 1.5 ulp."""
     bounded = _bounded(f, x, -46.0, 39.0)
     whole, power = f.rounded(bounded * _LOG2_10)
@@ -66,20 +71,20 @@ def exp10(f: Formula, x: Expr) -> Expr:
     return f.select(x < -46.0, 0.0, scaled(f, _exp_reduced(f, f.let(rest * _LN_10)), power))
 
 
-def tanh(f: Formula, x: Expr) -> Expr:
+def tanh(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the hyperbolic tangent, within 2.5 ulp. It follows from exp(2|x|) - 1, so nothing cancels near zero."""
     doubled = f.let(f.at_most(f.magnitude(x), 10.0) * 2.0)
     grown = f.let(_expm1(f, doubled))
     return f.signed(grown / (grown + 2.0), x)
 
 
-def sigmoid(f: Formula, x: Expr) -> Expr:
+def sigmoid(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the logistic function 1 / (1 + exp(-x)), within 2.5 ulp. No intermediate value overflows."""
     decayed = f.let(_decayed(f, x))
     return f.select(x < 0.0, decayed, 1.0) / (decayed + 1.0)
 
 
-def erf(f: Formula, x: Expr) -> Expr:
+def erf(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the error function, within 6 ulp: a quotient of polynomials, which is 1 from 3.92 on."""
     size = f.magnitude(x)
     bounded = f.at_most(size, _ERF_IS_ONE)
@@ -88,7 +93,7 @@ def erf(f: Formula, x: Expr) -> Expr:
     return f.signed(f.select(size < _ERF_IS_ONE, quotient, f.select(x == x, 1.0, x)), x)
 
 
-def sinh(f: Formula, x: Expr) -> Expr:
+def sinh(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the hyperbolic sine, within 2.5 ulp."""
     size = f.magnitude(x)
     grown = f.let(_expm1(f, f.at_most(size, 1.0)))
@@ -96,13 +101,13 @@ def sinh(f: Formula, x: Expr) -> Expr:
     return f.signed(f.select(size < 1.0, (grown + grown / (grown + 1.0)) * 0.5, half - 0.25 / half), x)
 
 
-def cosh(f: Formula, x: Expr) -> Expr:
+def cosh(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the hyperbolic cosine, within 2 ulp."""
     half = f.let(_half_exp(f, f.magnitude(x)))
     return half + 0.25 / half
 
 
-def scaled(f: Formula, value: Expr, power: Expr) -> Expr:
+def scaled(f: Formula, value: PrimExpr, power: PrimExpr) -> PrimExpr:
     """Return `value * 2**power`.
 
     Two multiplications make it, so infinities and denormals come out right.
@@ -116,7 +121,7 @@ def scaled(f: Formula, value: Expr, power: Expr) -> Expr:
     return value * _power_of_two(f, half) * _power_of_two(f, power - half)
 
 
-def _bounded(f: Formula, x: Expr, least: float, most: float) -> Expr:
+def _bounded(f: Formula, x: PrimExpr, least: float, most: float) -> PrimExpr:
     """Return the smaller of `x` and `most`, or 0 where `x` is below `least`, because its power is 0 there.
 
     A product that is too small for float32 takes an Intel CPU 150 cycles, even if it becomes 0.
@@ -124,7 +129,7 @@ def _bounded(f: Formula, x: Expr, least: float, most: float) -> Expr:
     return f.let(f.select(x < least, 0.0, f.at_most(x, most)))
 
 
-def _decayed(f: Formula, x: Expr) -> Expr:
+def _decayed(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return exp(-|x|). It is at most 1, so a smaller range of powers has to be made than for exp."""
     below = f.let(f.negative(x))
     rest, power = _reduced(f, f.let(f.select(below < -104.0, 0.0, below)))
@@ -132,27 +137,27 @@ def _decayed(f: Formula, x: Expr) -> Expr:
     return f.select(below < -104.0, 0.0, shifted * 2.0**-24)
 
 
-def _power_of_two(f: Formula, power: Expr) -> Expr:
+def _power_of_two(f: Formula, power: PrimExpr) -> PrimExpr:
     return f.bits((power + 127) << 23, "float32")
 
 
-def _reduced(f: Formula, x: Expr) -> tuple[Expr, Expr]:
+def _reduced(f: Formula, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     """Return r and an int32 n with x = r + n ln(2)."""
     whole, power = f.rounded(x * LOG2_E)
     return f.let((x - whole * LN_2_HIGH) - whole * LN_2_LOW), power
 
 
-def _exp_reduced(f: Formula, rest: Expr) -> Expr:
+def _exp_reduced(f: Formula, rest: PrimExpr) -> PrimExpr:
     return f.polynomial(rest, (1.0, 1.0, *_EXP))
 
 
-def _half_exp(f: Formula, size: Expr) -> Expr:
+def _half_exp(f: Formula, size: PrimExpr) -> PrimExpr:
     """Return exp(x) / 2 for x >= 0. It is finite wherever the hyperbolic functions are."""
     rest, power = _reduced(f, f.at_most(size, 90.0))
     return scaled(f, _exp_reduced(f, rest), f.let(power - 1))
 
 
-def _expm1(f: Formula, x: Expr) -> Expr:
+def _expm1(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return exp(x) - 1 for 0 <= x <= 80, with full relative accuracy."""
     rest, power = _reduced(f, x)
     factor = f.let(_power_of_two(f, power))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-Expr = Any  # a TIR expression; TVM has no types
+from tvm import tirx
+
+from autotune.tvm_backend.types import PrimExpr
 
 # Adding it to a number below 2**22 in size rounds that number to an integer, which then lies in the low bits.
 _ROUNDER = 12582912.0
@@ -20,81 +21,67 @@ class Formula:
 
     def __init__(self, lanes: int) -> None:
         self._suffix = f"x{lanes}" if lanes > 1 else ""
-        self._bound: list[tuple[Expr, Expr]] = []
+        self._bound: list[tuple[PrimExpr, PrimExpr]] = []
 
-    def const(self, number: float, kind: str = "float32") -> Expr:
+    def const(self, number: float, kind: str = "float32") -> PrimExpr:
         """Return a vector that has this number in all lanes."""
-        from tvm import tirx
-
         return tirx.const(number, kind + self._suffix)
 
-    def let(self, value: Expr) -> Expr:
+    def let(self, value: PrimExpr) -> PrimExpr:
         """Bind a value, and return the variable that stands for it."""
-        from tvm import tirx
-
         var = tirx.Var(f"v{len(self._bound)}", value.ty)
         self._bound.append((var, value))
         return var
 
-    def close(self, result: Expr) -> Expr:
+    def close(self, result: PrimExpr) -> PrimExpr:
         """Return the result with all bindings, as one expression."""
-        from tvm import tirx
-
         for var, value in reversed(self._bound):
             result = tirx.Let(var, value, result)
         return result
 
-    def cast(self, value: Expr, kind: str) -> Expr:
+    def cast(self, value: PrimExpr, kind: str) -> PrimExpr:
         """Return the nearest numbers of another type. From float to integer, fractions are cut off."""
         return value.astype(kind + self._suffix)
 
-    def bits(self, value: Expr, kind: str = "int32") -> Expr:
+    def bits(self, value: PrimExpr, kind: str = "int32") -> PrimExpr:
         """Return the same bits as another type of the same size."""
-        from tvm import tirx
-
         return tirx.reinterpret(kind + self._suffix, value)
 
-    def select(self, condition: Expr, yes: Expr, no: Expr) -> Expr:
+    def select(self, condition: PrimExpr, yes: PrimExpr, no: PrimExpr) -> PrimExpr:
         """Return, lane by lane, `yes` where the condition holds and `no` elsewhere. Both are computed."""
-        from tvm import tirx
-
         return tirx.Select(condition, self._number(yes), self._number(no))
 
-    def at_most(self, value: Expr, limit: float, kind: str = "float32") -> Expr:
+    def at_most(self, value: PrimExpr, limit: float, kind: str = "float32") -> PrimExpr:
         """Return the smaller of both. Not-a-number stays, because its comparison with the limit fails."""
-        from tvm import tirx
-
         return self.let(tirx.Min(self.const(limit, kind), value))
 
-    def at_least(self, value: Expr, limit: float, kind: str = "float32") -> Expr:
+    def at_least(self, value: PrimExpr, limit: float, kind: str = "float32") -> PrimExpr:
         """Return the larger of both. Not-a-number stays."""
-        from tvm import tirx
-
         return self.let(tirx.Max(self.const(limit, kind), value))
 
-    def rounded(self, value: Expr) -> tuple[Expr, Expr]:
+    def rounded(self, value: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
         """Return the nearest integer, as float32 and as int32, of a float32 below 2**22 in size."""
         shifted = self.let(value + _ROUNDER)
         return self.let(shifted - _ROUNDER), self.let(self.bits(shifted) - _ROUNDER_BITS)
 
-    def polynomial(self, x: Expr, coefficients: Sequence[float], kind: str = "float32") -> Expr:
+    def polynomial(self, x: PrimExpr, coefficients: Sequence[float], kind: str = "float32") -> PrimExpr:
         """Return `coefficients[0] + coefficients[1] * x + ...`, computed by Horner's rule."""
         result = self.const(coefficients[-1], kind)
         for coefficient in reversed(coefficients[:-1]):
             result = result * x + self.const(coefficient, kind)
         return result
 
-    def magnitude(self, x: Expr) -> Expr:
+    def magnitude(self, x: PrimExpr) -> PrimExpr:
         """Return |x| of a float32."""
         return self.let(self.bits(self.bits(x) & 0x7FFFFFFF, "float32"))
 
-    def negative(self, x: Expr) -> Expr:
+    def negative(self, x: PrimExpr) -> PrimExpr:
         """Return -|x| of a float32."""
         return self.bits(self.bits(x) | self.const(-(2**31), "int32"), "float32")
 
-    def signed(self, size: Expr, like: Expr) -> Expr:
+    def signed(self, size: PrimExpr, like: PrimExpr) -> PrimExpr:
         """Return `size`, a float32 that is not negative, with the sign of `like`."""
         return self.bits(self.bits(size) | (self.bits(like) & self.const(-(2**31), "int32")), "float32")
 
-    def _number(self, value: Expr) -> Expr:
+    def _number(self, value: PrimExpr) -> PrimExpr:
         return self.const(value) if isinstance(value, float) else value

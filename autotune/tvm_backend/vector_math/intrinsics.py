@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from autotune.tvm_backend.vector_math import exponential, logarithm, power, trigonometric
-from autotune.tvm_backend.vector_math.formula import Expr, Formula
+import tvm
+from tvm import tirx
 
-FORMULAS: dict[str, Callable[..., Expr]] = {
+from autotune.tvm_backend.types import IRModule, PrimExpr
+from autotune.tvm_backend.vector_math import exponential, logarithm, power, trigonometric
+from autotune.tvm_backend.vector_math.formula import Formula
+
+FORMULAS: dict[str, Callable[..., PrimExpr]] = {
     "tirx.exp": exponential.exp,
     "tirx.exp2": exponential.exp2,
     "tirx.exp10": exponential.exp10,
@@ -50,7 +54,8 @@ _from_library = False
 def library_functions() -> Iterator[None]:
     """Generate code as TVM does by itself, without our formulas, for as long as the context lasts."""
     global _from_library
-    before, _from_library = _from_library, True
+    before = _from_library
+    _from_library = True
     try:
         yield
     finally:
@@ -60,26 +65,23 @@ def library_functions() -> Iterator[None]:
 @lru_cache(maxsize=1)
 def register() -> None:
     """Make our formulas the lowering of the functions on CPUs, for the rest of this process."""
-    import tvm
-    from tvm import tirx
-
     for name, formula in FORMULAS.items():
         otherwise = tvm.ir.Op.get(name).get_attr(_LOWERING)
         tirx.register_intrin_lowering(name, target="llvm", f=_rule(formula, otherwise), level=_LEVEL)
 
 
-def has_formulas(program: Any) -> bool:
+def has_formulas(program: IRModule) -> bool:
     """Return whether a module calls a function that has a formula. This takes milliseconds."""
-    import tvm
-
     text = tvm.ir.save_json(program)  # there is no visitor of tensor programs in Python
     return any(f'"{name}"' in text for name in FORMULAS)
 
 
-def _rule(formula: Callable[..., Expr], otherwise: Callable[[Expr], Expr] | None) -> Callable[[Expr], Expr]:
+def _rule(
+    formula: Callable[..., PrimExpr], otherwise: Callable[[PrimExpr], PrimExpr] | None
+) -> Callable[[PrimExpr], PrimExpr]:
     """Return the rule for a call: our formula where it applies, otherwise TVM's own rule, if there is one."""
 
-    def lower(call: Expr) -> Expr:
+    def lower(call: PrimExpr) -> PrimExpr:
         element, _, lanes = str(call.ty.dtype).partition("x")
         if _from_library or element not in _NARROW or "vscale" in lanes:
             return otherwise(call) if otherwise is not None else call
@@ -88,7 +90,7 @@ def _rule(formula: Callable[..., Expr], otherwise: Callable[[Expr], Expr] | None
     return lower
 
 
-def _lowered(formula: Callable[..., Expr], args: Any, element: str, lanes: int) -> Expr:
+def _lowered(formula: Callable[..., PrimExpr], args: Any, element: str, lanes: int) -> PrimExpr:
     f = Formula(lanes)
     first, *rest = (f.cast(arg, "float32") for arg in args)
     return f.close(f.cast(formula(f, f.let(first), *rest), element))

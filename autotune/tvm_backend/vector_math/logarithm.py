@@ -5,11 +5,15 @@ The coefficients are minimax fits of our own (scripts/fit_polynomials.py).
 
 from __future__ import annotations
 
+from tvm import tirx
+
+from autotune.tvm_backend.types import PrimExpr
 from autotune.tvm_backend.vector_math.exponential import LN_2, LN_2_HIGH, LN_2_LOW, LOG2_E
-from autotune.tvm_backend.vector_math.formula import Expr, Formula
+from autotune.tvm_backend.vector_math.formula import Formula
 
 _LOG10_E = 0.4342944819032518
-_LOG10_2_HIGH, _LOG10_2_LOW = 0.301025390625, 4.605038981195214e-06
+_LOG10_2_HIGH = 0.301025390625
+_LOG10_2_LOW = 4.605038981195214e-06
 _LEAST_NORMAL = 1.1754943508222875e-38
 _SQRT_HALF_BITS = 0x3F3504F3
 _HUGE = 1e9  # its square plus one is its square
@@ -28,7 +32,7 @@ _LOG = (
 )
 
 
-def log(f: Formula, x: Expr) -> Expr:
+def log(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the natural logarithm, within 1 ulp."""
     power, rest = _split(f, x)
     square = f.let(rest * rest)
@@ -36,20 +40,20 @@ def log(f: Formula, x: Expr) -> Expr:
     return _limits(f, x, f.let((tail - square * 0.5) + rest + power * LN_2_HIGH))
 
 
-def log2(f: Formula, x: Expr) -> Expr:
+def log2(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the logarithm to base 2, within 2 ulp."""
     power, rest = _split(f, x)
     return _limits(f, x, f.let(_log_of_rest(f, rest) * LOG2_E + power))
 
 
-def log10(f: Formula, x: Expr) -> Expr:
+def log10(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the logarithm to base 10, within 2 ulp."""
     power, rest = _split(f, x)
     small = _log_of_rest(f, rest) * _LOG10_E + power * _LOG10_2_LOW
     return _limits(f, x, f.let(small + power * _LOG10_2_HIGH))
 
 
-def log1p(f: Formula, x: Expr) -> Expr:
+def log1p(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return log(1 + x), within 2.5 ulp.
 
     It is corrected for what 1 + x loses (Goldberg, What Every Computer Scientist Should Know, 1991, theorem 4).
@@ -60,7 +64,7 @@ def log1p(f: Formula, x: Expr) -> Expr:
     return f.select(back == 0.0, x, f.select(back == x, found, found * (x / back)))
 
 
-def asinh(f: Formula, x: Expr) -> Expr:
+def asinh(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the inverse hyperbolic sine, within 3 ulp."""
     size = f.magnitude(x)
     square = f.let(size * size)
@@ -68,26 +72,26 @@ def asinh(f: Formula, x: Expr) -> Expr:
     return f.signed(_log1p_or_log_of_double(f, size, small), x)
 
 
-def acosh(f: Formula, x: Expr) -> Expr:
+def acosh(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the inverse hyperbolic cosine, within 3 ulp; not-a-number below 1."""
     above = f.let(x - 1.0)
     found = f.let(_log1p_or_log_of_double(f, x, above + _sqrt(above * 2.0 + above * above)))
     return f.select(x < 1.0, float("nan"), found)
 
 
-def atanh(f: Formula, x: Expr) -> Expr:
+def atanh(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the inverse hyperbolic tangent, within 3 ulp; not-a-number beyond 1."""
     size = f.magnitude(x)
     return f.signed(log1p(f, f.let(size * 2.0 / (f.const(1.0) - size))) * 0.5, x)
 
 
-def _log1p_or_log_of_double(f: Formula, size: Expr, small: Expr) -> Expr:
+def _log1p_or_log_of_double(f: Formula, size: PrimExpr, small: PrimExpr) -> PrimExpr:
     """Return log(2 * size) for a huge size, otherwise log1p(small)."""
     huge = f.let(f.select(size > _HUGE, 1.0, 0.0))
     return log1p(f, f.let(f.select(huge > 0.5, size, small))) + huge * LN_2
 
 
-def _split(f: Formula, x: Expr) -> tuple[Expr, Expr]:
+def _split(f: Formula, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     """Return n and r with x = 2**n (1 + r), both float32. They mean nothing where x is not positive and finite."""
     tiny = f.let(f.select(x < _LEAST_NORMAL, 1.0, 0.0))
     bits = f.let(f.bits(f.select(tiny > 0.5, x * 8388608.0, x)))
@@ -96,20 +100,18 @@ def _split(f: Formula, x: Expr) -> tuple[Expr, Expr]:
     return f.let(f.cast(power, "float32") - tiny * 23.0), f.let(mantissa - 1.0)
 
 
-def _log_of_rest(f: Formula, rest: Expr) -> Expr:
+def _log_of_rest(f: Formula, rest: PrimExpr) -> PrimExpr:
     """Return log(1 + r)."""
     square = f.let(rest * rest)
     return (rest * square * f.polynomial(rest, _LOG) - square * 0.5) + rest
 
 
-def _limits(f: Formula, x: Expr, found: Expr) -> Expr:
+def _limits(f: Formula, x: PrimExpr, found: PrimExpr) -> PrimExpr:
     """Return a logarithm with its values at zero, at infinity, below zero and for not-a-number."""
     infinity = float("inf")
     ordinary = f.select(x < infinity, found, x)  # of infinity, and of what is not a number, the same
     return f.select(x > 0.0, ordinary, f.select(x == 0.0, -infinity, float("nan") + x))
 
 
-def _sqrt(x: Expr) -> Expr:
-    from tvm import tirx
-
+def _sqrt(x: PrimExpr) -> PrimExpr:
     return tirx.sqrt(x)

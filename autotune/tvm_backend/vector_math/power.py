@@ -5,7 +5,10 @@ The coefficients are minimax fits of our own (scripts/fit_polynomials.py).
 
 from __future__ import annotations
 
-from autotune.tvm_backend.vector_math.formula import Expr, Formula
+from tvm import tirx
+
+from autotune.tvm_backend.types import PrimExpr
+from autotune.tvm_backend.vector_math.formula import Formula
 
 _WIDE = "float64"
 _BY_PRODUCTS = (-1.0, -0.5, 0.5, 1.0, 2.0, 3.0, 4.0)
@@ -35,7 +38,7 @@ _EXP2 = (
 )
 
 
-def power(f: Formula, x: Expr, y: Expr) -> Expr:
+def power(f: Formula, x: PrimExpr, y: PrimExpr) -> PrimExpr:
     """Return x**y, with the values of C's powf for zeros, infinities and not-a-number.
 
     It is within 1 ulp; within 2 ulp for a constant exponent of `_BY_PRODUCTS`, which costs a few multiplications or a
@@ -45,14 +48,18 @@ def power(f: Formula, x: Expr, y: Expr) -> Expr:
     if constant is not None and constant in _BY_PRODUCTS:
         return _by_products(f, x, constant)
     y = f.let(y)
-    size, exponent_size = f.magnitude(x), f.magnitude(y)
+    size = f.magnitude(x)
+    exponent_size = f.magnitude(y)
     scaled_log = f.let(_log2(f, size) * f.cast(y, _WIDE))
     found = f.let(f.cast(_exp2(f, scaled_log), "float32"))
     return _special(f, x, y, size, exponent_size, found)
 
 
-def _special(f: Formula, x: Expr, y: Expr, size: Expr, exponent_size: Expr, found: Expr) -> Expr:
-    infinity, nan = f.const(float("inf")), f.const(float("nan"))
+def _special(
+    f: Formula, x: PrimExpr, y: PrimExpr, size: PrimExpr, exponent_size: PrimExpr, found: PrimExpr
+) -> PrimExpr:
+    infinity = f.const(float("inf"))
+    nan = f.const(float("nan"))
     odd = f.select(exponent_size < _EVEN_FROM, f.select(_whole(f, exponent_size * 0.5), 0.0, 1.0), 0.0)
     whole = f.let(f.select(_whole(f, exponent_size), 1.0, 0.0))
     odd = f.let(odd * whole)
@@ -66,14 +73,14 @@ def _special(f: Formula, x: Expr, y: Expr, size: Expr, exponent_size: Expr, foun
     return f.select(x == 1.0, 1.0, f.select(y == 0.0, 1.0, result))
 
 
-def _whole(f: Formula, size: Expr) -> Expr:
+def _whole(f: Formula, size: PrimExpr) -> PrimExpr:
     """Return whether a number that is not negative is an integer."""
     size = f.let(size)
     cut = f.let((size + _WHOLE_FROM) - _WHOLE_FROM)
     return f.select(size < _WHOLE_FROM, cut, size) == size
 
 
-def _log2(f: Formula, size: Expr) -> Expr:
+def _log2(f: Formula, size: PrimExpr) -> PrimExpr:
     """Return log2 of a float32 that is not negative, in float64, where its denormals are normal numbers."""
     wide = f.let(f.cast(size, _WIDE))
     high = f.let(f.cast(f.bits(wide, "int64") >> 32, "int32"))
@@ -86,7 +93,7 @@ def _log2(f: Formula, size: Expr) -> Expr:
     return f.select(wide == 0.0, infinity * -1.0, f.select(wide < infinity, found, wide))
 
 
-def _exp2(f: Formula, x: Expr) -> Expr:
+def _exp2(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return 2**x in float64, for results in the range of float32 and just beyond."""
     bounded = f.at_least(f.at_most(x, 200.0, _WIDE), -200.0, _WIDE)
     rounder = 6755399441055744.0  # 1.5 * 2**52
@@ -96,10 +103,8 @@ def _exp2(f: Formula, x: Expr) -> Expr:
     return f.polynomial(rest, _EXP2, _WIDE) * f.bits(exponent, _WIDE)
 
 
-def _by_products(f: Formula, x: Expr, exponent: float) -> Expr:
+def _by_products(f: Formula, x: PrimExpr, exponent: float) -> PrimExpr:
     """Return x to the power of one of `_BY_PRODUCTS`."""
-    from tvm import tirx
-
     size = abs(exponent)
     if size == 0.5:
         # C's powf gives +infinity for -infinity and +0 for -0, where the root gives neither.
@@ -113,8 +118,6 @@ def _by_products(f: Formula, x: Expr, exponent: float) -> Expr:
     return result if exponent > 0 else f.const(1.0) / result
 
 
-def _constant(y: Expr) -> float | None:
-    from tvm import tirx
-
+def _constant(y: PrimExpr) -> float | None:
     value = y.value if isinstance(y, tirx.Broadcast) else y
     return float(value.value) if isinstance(value, tirx.FloatImm) else None

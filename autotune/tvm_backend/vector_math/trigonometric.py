@@ -7,12 +7,16 @@ trigonometric functions, 1983), in integers. So sin(1e30) is right, too. The coe
 
 from __future__ import annotations
 
-from autotune.tvm_backend.vector_math.formula import Expr, Formula
+from tvm import tirx
+
+from autotune.tvm_backend.types import PrimExpr
+from autotune.tvm_backend.vector_math.formula import Formula
 
 # 2 / pi in words of 32 bits, after one word of zeros.
 _TWO_OVER_PI = (0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB)
 _HALF_PI = 1.5707963267948966
-_PI_HIGH, _PI_LOW = 3.1415927410125732, -8.742277657347586e-08
+_PI_HIGH = 3.1415927410125732
+_PI_LOW = -8.742277657347586e-08
 _SMALL = 0.78  # below it nothing has to be reduced
 
 _SIN = (-0.16666666640588185, 0.008333329280522743, -0.00019839304415057132, 2.7180464684640454e-06)  # to 5e-12
@@ -40,27 +44,28 @@ _ASIN = (
 )
 
 
-def sin(f: Formula, x: Expr) -> Expr:
+def sin(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the sine, within 2 ulp."""
     quadrant, sine, cosine = _quarter(f, x)
     return _negated_if(f, quadrant & 2, f.select((quadrant & 1) == 0, sine, cosine))
 
 
-def cos(f: Formula, x: Expr) -> Expr:
+def cos(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the cosine, within 2 ulp."""
     quadrant, sine, cosine = _quarter(f, x)
     return _negated_if(f, (quadrant + 1) & 2, f.select((quadrant & 1) == 0, cosine, sine))
 
 
-def tan(f: Formula, x: Expr) -> Expr:
+def tan(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the tangent, within 4 ulp."""
     quadrant, sine, cosine = _quarter(f, x)
     even = f.let(f.select((quadrant & 1) == 0, 1.0, 0.0))
-    above, below = f.select(even > 0.5, sine, cosine), f.select(even > 0.5, cosine, sine)
+    above = f.select(even > 0.5, sine, cosine)
+    below = f.select(even > 0.5, cosine, sine)
     return _negated_if(f, (quadrant & 1) << 1, above / below)
 
 
-def atan(f: Formula, x: Expr) -> Expr:
+def atan(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the arc tangent, from -pi/2 to pi/2, within 2 ulp."""
     size = f.magnitude(x)
     slope = f.let(f.select(size > 1.0, f.const(1.0) / size, size))
@@ -69,14 +74,14 @@ def atan(f: Formula, x: Expr) -> Expr:
     return f.signed(f.select(size > 1.0, (f.const(_PI_HIGH / 2) - angle) + _PI_LOW / 2, angle), x)
 
 
-def asin(f: Formula, x: Expr) -> Expr:
+def asin(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the arc sine, from -pi/2 to pi/2, within 2 ulp; not-a-number beyond 1."""
     size = f.magnitude(x)
     angle = _asin_below_half(f, size)
     return f.signed(f.select(size > 0.5, (f.const(_PI_HIGH / 2) - angle * 2.0) + _PI_LOW / 2, angle), x)
 
 
-def acos(f: Formula, x: Expr) -> Expr:
+def acos(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the arc cosine, from 0 to pi, within 2 ulp; not-a-number beyond 1."""
     size = f.magnitude(x)
     angle = f.let(_asin_below_half(f, size))
@@ -85,22 +90,20 @@ def acos(f: Formula, x: Expr) -> Expr:
     return f.select(size > 0.5, outer, middle)
 
 
-def _asin_below_half(f: Formula, size: Expr) -> Expr:
+def _asin_below_half(f: Formula, size: PrimExpr) -> PrimExpr:
     """Return asin of a size up to 1/2; for a larger one, asin(sqrt((1 - size) / 2))."""
-    from tvm import tirx
-
     far = f.let((f.const(1.0) - size) * 0.5)
     square = f.let(f.select(size > 0.5, far, size * size))
     sine = f.let(f.select(size > 0.5, tirx.sqrt(far), size))
     return f.let(sine + sine * square * f.polynomial(square, _ASIN))
 
 
-def _negated_if(f: Formula, two: Expr, value: Expr) -> Expr:
+def _negated_if(f: Formula, two: PrimExpr, value: PrimExpr) -> PrimExpr:
     """Return the value, negated in the lanes in which `two` is 2; elsewhere it is 0."""
     return f.bits(f.bits(value) ^ (two << 30), "float32")
 
 
-def _quarter(f: Formula, x: Expr) -> tuple[Expr, Expr, Expr]:
+def _quarter(f: Formula, x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
     """Return the quadrant of an angle, as int32, and the sine and cosine of what is left of it, within pi / 4."""
     quadrant, rest = _reduced(f, x)
     square = f.let(rest * rest)
@@ -109,7 +112,7 @@ def _quarter(f: Formula, x: Expr) -> tuple[Expr, Expr, Expr]:
     return quadrant, sine, cosine
 
 
-def _reduced(f: Formula, x: Expr) -> tuple[Expr, Expr]:
+def _reduced(f: Formula, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     """Return n and r with x = r + n pi / 2. r is not-a-number where x is not finite."""
     bits = f.let(f.bits(x, "int32") & 0x7FFFFFFF)
     turns = _turns(f, bits)
@@ -129,7 +132,7 @@ def _reduced(f: Formula, x: Expr) -> tuple[Expr, Expr]:
     )
 
 
-def _turns(f: Formula, bits: Expr) -> Expr:
+def _turns(f: Formula, bits: PrimExpr) -> PrimExpr:
     """Return |x| times 2 / pi modulo 4, for |x| of at least 1/2, as a uint64 with 62 bits behind the point.
 
     Args:
@@ -139,7 +142,8 @@ def _turns(f: Formula, bits: Expr) -> Expr:
     mantissa = f.let(f.cast((bits & 0x7FFFFF) | 0x800000, "uint64"))
     # The exponent of the mantissa's last bit, less that of a window that begins with the word of zeros.
     start = f.let((bits >> 23) - (150 - 30))
-    word, shift = f.let(start >> 5), f.let(f.cast(start & 31, "uint64"))
+    word = f.let(start >> 5)
+    shift = f.let(f.cast(start & 31, "uint64"))
     words = [f.let(_word(f, word, offset)) for offset in range(4)]
     pairs = [(words[i] << 32) | words[i + 1] for i in range(3)]
     window = [f.let((pair << shift) >> 32) for pair in pairs]
@@ -147,7 +151,7 @@ def _turns(f: Formula, bits: Expr) -> Expr:
     return f.let(products[0] + products[1] + products[2])
 
 
-def _word(f: Formula, index: Expr, offset: int) -> Expr:
+def _word(f: Formula, index: PrimExpr, offset: int) -> PrimExpr:
     """Return the word of 2 / pi at an index from 0 to 4, plus an offset, as a uint64."""
     found = f.const(_TWO_OVER_PI[offset], "uint64")
     for place in range(1, len(_TWO_OVER_PI) - 3):

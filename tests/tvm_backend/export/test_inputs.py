@@ -8,8 +8,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.errors import BadInput, VerificationError
 from autotune.storage.formats import Entry, InputSpec
-from autotune.tvm_backend.export.compare import largest_error
 from autotune.tvm_backend.export.inputs import check_reference, draw, files_of_entries, load
+from autotune.tvm_backend.export.timing.accuracy import largest_error
 from autotune.tvm_backend.graph.probabilities import probabilities
 from autotune.tvm_backend.graph.vocabulary import vocabularies
 

@@ -96,8 +96,8 @@ def test_a_long_sum_on_a_cpu_is_as_exact_as_that_of_onnx_runtime(target, tmp_pat
     """Summed in float16, the largest error is 100 times as large."""
     import tvm
 
-    from autotune.tvm_backend.export.compare import vm_runner
-    from autotune.tvm_backend.export.compile import compile_untuned
+    from autotune.tvm_backend.export.compilation import compile_untuned
+    from autotune.tvm_backend.export.runners import vm_runner
 
     path = tmp_path / "model.onnx"
     path.write_bytes(product().SerializeToString())

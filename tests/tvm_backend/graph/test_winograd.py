@@ -15,7 +15,7 @@ from onnx import TensorProto
 
 from autotune import strategies
 from autotune.strategies import samplers
-from autotune.tvm_backend.export.compile import compile_tuned
+from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.graph.layout import pack_layouts
 from autotune.tvm_backend.graph.model import read_model
 from autotune.tvm_backend.graph.prepare import prepare

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from autotune.tvm_backend.kernels.gpu_roofline import gpu_roofline
+from autotune.tvm_backend.kernels.roofline import gpu_roofline
 from autotune.tvm_backend.kernels.run import open_device
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.tvm_backend.search import nest, nest_columns
-from autotune.tvm_backend.search.cost_model import CostModel
+from autotune.tvm_backend.search import nest
+from autotune.tvm_backend.search.cost_model import CostModel, prior
 from autotune.tvm_backend.search.features import COLUMNS, STORE_COLUMNS, WIDTH, FeatureExtractor
 from autotune.tvm_backend.search.knobs import Knobs
-from autotune.tvm_backend.search.prior import prior
 
 
 def test_every_column_has_a_name_of_its_own():
@@ -54,7 +53,7 @@ def test_the_features_of_a_nest_are_under_their_names(target, matmul_of):
     assert sketch is not None
     decisions = ([1, 2, 8, 4], [2, 1, 2, 16], [32, 2])
     (row,) = nests.rows(sketch, [*(np.array([tile], float) for tile in decisions), np.array([1.0])])
-    named = dict(zip(nest_columns.COLUMNS, row.tolist(), strict=True))
+    named = dict(zip(nest.COLUMNS, row.tolist(), strict=True))
     expected = {
         **{"level0_extent": 4 * 16, "level1_extent": 2, "level2_extent": 8 * 2, "level1_iterations": 4 * 16 * 2},
         **{"loop0_part0": 16, "loop0_part3": 2, "loop1_part0": 4, "loop1_part1": 8, "inner_rows": 4},

@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
+from autotune.tvm_backend.search.cost_model import prior
 from autotune.tvm_backend.search.features import WIDTH, FeatureExtractor
 from autotune.tvm_backend.search.knobs import Knobs
+from autotune.tvm_backend.search.nest import WIDTH as NEST
 from autotune.tvm_backend.search.nest import NestFeatures
-from autotune.tvm_backend.search.nest_columns import WIDTH as NEST
-from autotune.tvm_backend.search.prior import prior
 from autotune.tvm_backend.search.scores import nest_score
 from autotune.tvm_backend.search.space import plain_trace
 from autotune.tvm_backend.search.tiled_block import Einsum, TiledSketch

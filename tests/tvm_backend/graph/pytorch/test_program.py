@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from autotune.errors import ModelError
-from autotune.tvm_backend.export.compare import torch_runner
+from autotune.tvm_backend.export.runners import torch_runner
 from autotune.tvm_backend.graph.pytorch.program import import_program, load_program, write_fixed
 
 if not (installed := importlib.util.find_spec("torch") is not None):
@@ -44,7 +44,7 @@ def agree(path: Path, *arrays: Any, **dims: int) -> list[Any]:
     import tvm
     from tvm import relax
 
-    from autotune.tvm_backend.export.compile import compile_untuned
+    from autotune.tvm_backend.export.compilation import compile_untuned
 
     to = path.with_name("fixed.pt2")
     inputs = write_fixed(path, {}, dims, to)

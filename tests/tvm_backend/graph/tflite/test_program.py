@@ -11,7 +11,7 @@ import pytest
 
 from autotune.errors import ModelError
 from autotune.storage.formats import InputSpec
-from autotune.tvm_backend.export.compare import litert_runner
+from autotune.tvm_backend.export.runners import litert_runner
 from autotune.tvm_backend.graph.tflite.flatbuffer import Flatbuffer
 from autotune.tvm_backend.graph.tflite.program import check_runs, import_flatbuffer
 
@@ -27,7 +27,7 @@ def agree(path: Path) -> Counter[str]:
     import tvm
     from tvm import relax
 
-    from autotune.tvm_backend.export.compile import compile_untuned
+    from autotune.tvm_backend.export.compilation import compile_untuned
     from autotune.tvm_backend.graph.rewrite import op_name
 
     model = import_flatbuffer(Flatbuffer(path), {}, {})

@@ -1,0 +1,197 @@
+"""Compile a whole model, a job's or another, with the best schedule of every task or with none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import tvm
+from tvm import relax
+from tvm.s_tir import dlight
+from tvm.s_tir.meta_schedule.database import MemoryDatabase
+
+from autotune import strategies
+from autotune.errors import VerificationError, WorkerError
+from autotune.storage.formats import Candidate, JobSpec, Trial
+from autotune.storage.paths import JobPaths
+from autotune.strategies import samplers
+from autotune.tvm_backend.export.join import Joiner
+from autotune.tvm_backend.export.submitted import submitted
+from autotune.tvm_backend.graph.prepare import finish, prepare
+from autotune.tvm_backend.kernels.build import linking, lowering
+from autotune.tvm_backend.kernels.prefetch import pipeline
+from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
+from autotune.tvm_backend.search import propose
+from autotune.tvm_backend.search.cost_model import prior
+from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
+from autotune.tvm_backend.search.knobs import Knobs
+from autotune.tvm_backend.search.space import is_too_wide
+from autotune.tvm_backend.search.tasks import extract_tasks, task_hash
+from autotune.tvm_backend.target import tvm_target
+from autotune.tvm_backend.types import Database, Executable, IRModule, Target
+from autotune.tvm_backend.vector_math import intrinsics
+
+_DEFAULT_SEED = 1
+
+
+@dataclass(frozen=True)
+class JobModel:
+    """A model with a function for each set of shapes.
+
+    Attributes:
+        imported: The model as it was imported.
+        prepared: The model after the passes.
+        programs: The tensor programs of its tasks.
+        target: What it is compiled for.
+    """
+
+    imported: IRModule
+    prepared: IRModule
+    programs: tuple[IRModule, ...]
+    target: Target
+
+    @classmethod
+    def read(cls, paths: JobPaths, spec: JobSpec) -> JobModel:
+        """Read the copy of the model that was submitted, and extract its tasks again.
+
+        Raises:
+            VerificationError: They are not those that were submitted.
+        """
+        target = tvm_target(spec.target)
+        imported = Joiner()
+        prepared = Joiner()
+        programs = dict[str, IRModule]()
+        for entry, model in zip(spec.all_entries, submitted(paths, spec), strict=True):
+            module = model.module()
+            lowered = prepare(
+                module, target, winograd=spec.winograd, revision=spec.graph_revision, precision=spec.precision
+            )
+            # Of equal programs, whose blocks may have other names, the first is that in the joined module.
+            programs = {task.spec.hash: task.program for task in extract_tasks(lowered, target)} | programs
+            imported.add(entry.name, module)
+            prepared.add(entry.name, lowered)
+        lost = set(programs) ^ {task.hash for task in spec.tasks}
+        if lost:
+            raise VerificationError(
+                f"the model has other tasks than when it was submitted ({len(lost)} differ); submit it again"
+            )
+        return cls(imported.module(), prepared.module(), tuple(programs.values()), target)
+
+    def compile_tuned(
+        self, best: Mapping[str, Trial], library: Path, *, cuda_graph: bool = False
+    ) -> tuple[IRModule, Executable]:
+        """Write the library with the best trial of each task. `cuda_graph` is that of `finish`.
+
+        Returns:
+            The module as it was lowered, and the executable.
+        """
+        lowered = lower_tuned(self.prepared, self.programs, best, self.target, cuda_graph=cuda_graph)
+        executable = build_lowered(lowered, self.target)
+        executable.export_library(str(library), fcompile=linking(self.target))
+        return lowered, executable
+
+    def compile_untuned(self, library: Path) -> None:
+        """Write the library that TVM makes by default."""
+        compile_untuned(self.imported, self.target).export_library(str(library), fcompile=linking(self.target))
+
+
+def compile_untuned(module: IRModule, target: Target) -> Executable:
+    """Compile an imported model with TVM's default pipeline.
+
+    Args:
+        module: The imported model.
+        target: The target.
+
+    Returns:
+        The executable.
+    """
+    with target, tvm.transform.PassContext(opt_level=3), intrinsics.library_functions():
+        return relax.build(module, target=target)
+
+
+def compile_tuned(
+    prepared: IRModule, programs: Iterable[IRModule], best: Mapping[str, Trial], target: Target
+) -> Executable:
+    """Compile a prepared model with the best schedules.
+
+    Args:
+        prepared: The module that `prepare` returned.
+        programs: The tensor programs of its tasks.
+        best: The best trial of each task, by the hash of its program. A task without a trial gets the schedule that the
+            prior predicts to be the fastest, or any valid schedule if there is no prior.
+        target: The target.
+
+    Returns:
+        The executable.
+    """
+    return build_lowered(lower_tuned(prepared, programs, best, target), target)
+
+
+def build_lowered(lowered: IRModule, target: Target) -> Executable:
+    """Compile a module that `lower_tuned` returned, and return the executable."""
+    with target, lowering(lowered, target):  # without the target TVM would compile CUDA for the GPU that is here
+        return relax.build(lowered, target=target, relax_pipeline=None, tir_pipeline=pipeline(target))
+
+
+def lower_tuned(
+    prepared: IRModule,
+    programs: Iterable[IRModule],
+    best: Mapping[str, Trial],
+    target: Target,
+    *,
+    cuda_graph: bool = False,
+) -> IRModule:
+    """Schedule a prepared model as `compile_tuned` does, and lower it to what `build_lowered` compiles.
+
+    `cuda_graph` is that of `finish`.
+    """
+    database = _database(programs, best, target)
+    with target, database, tvm.transform.PassContext(opt_level=3):
+        scheduled = relax.transform.MetaScheduleApplyDatabase()(prepared)
+        if target.kind.name != "llvm":
+            rules = [dlight.gpu.Matmul(), dlight.gpu.GEMV(), dlight.gpu.Reduction()]
+            rules += [dlight.gpu.GeneralReduction(), dlight.gpu.Fallback()]
+            scheduled = dlight.ApplyDefaultSchedule(*rules)(scheduled)
+    return finish(scheduled, target, cuda_graph=cuda_graph)
+
+
+def _database(programs: Iterable[IRModule], best: Mapping[str, Trial], target: Target) -> Database:
+    database = MemoryDatabase()
+    for program in programs:
+        known = best.get(task_hash(program))
+        trial = known or _default_trial(program, target)
+        if trial is not None:
+            workload = database.commit_workload(program)
+            record = record_to_compile(trial, workload, target)
+            database.commit_tuning_record(record if known else without_guarded_vectors(record, workload, target))
+    return database
+
+
+def _default_trial(program: IRModule, target: Target) -> Trial | None:
+    """Choose a schedule for a program without trials. The choice is the same every time.
+
+    It is the one that the prior predicts to be the fastest, if there is a prior for the kind of target.
+
+    Returns:
+        The schedule as a trial; None if TVM finds none, the program is too wide or the target is a GPU.
+    """
+    if target.kind.name != "llvm" or is_too_wide(program):
+        return None  # the default schedules for GPUs are better than a random one
+    found = _by_prior(program, target)
+    if found is None:
+        tiny = EvolutionParameters(population=8, generations=0, init_unmeasured=1, mutation_probability=0.0)
+        request = propose.Request((), (), 1, None, _DEFAULT_SEED)
+        found = next(iter(propose_without_knobs(program, target, request, tiny).candidates), None)
+    return Trial(found.hash, found.trace, found.args, (1.0,), None, "", 0, 0.0) if found else None
+
+
+def _by_prior(program: IRModule, target: Target) -> Candidate | None:
+    request = propose.Request((), (), 1, prior(target.kind.name), _DEFAULT_SEED)
+    try:
+        found = propose.propose(
+            Knobs(program, target), strategies.get("beam"), samplers.make("greedy", 0.0, True), request
+        )
+    except WorkerError:  # strategies cannot search this design space
+        return None
+    return found.candidates[0] if found.candidates else None

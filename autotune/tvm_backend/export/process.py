@@ -1,0 +1,54 @@
+"""The process of an export: it waits for what it may use, loads TVM, and carries out the steps."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from autotune.machine.hardware import pin
+from autotune.processes.messages import ExportAnswer, ExportRequest, StepReporter
+from autotune.storage.formats import JobSpec
+from autotune.storage.job_files import check_model, read_spec
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.tvm_backend.cuda import runtime
+from autotune.tvm_backend.export.waiting import Leases, gpu_of
+from autotune.tvm_backend.load import load_tvm
+
+
+def run(request: ExportRequest, progress: StepReporter) -> ExportAnswer:
+    """Export the best schedules that a job has found so far.
+
+    Args:
+        request: What to export, and how.
+        progress: Called with a description of each step when it starts.
+
+    Returns:
+        The report, as in `report.json`.
+
+    Raises:
+        VerificationError: The outputs of the compiled model differ from those of the model as submitted.
+        BadState: This machine has no device of the target's kind.
+    """
+    workspace = Workspace(Path(request.workspace))
+    paths = JobPaths(workspace.jobs / request.job)
+    spec = read_spec(paths)
+    check_model(paths, spec)
+    os.environ["TVM_NUM_THREADS"] = str(request.threads)
+    if len(request.measure_cpus) != os.cpu_count():
+        os.environ["TVM_BIND_THREADS"] = "0"
+    pin(request.cpus)
+    leases = Leases(request, spec, progress)
+    with leases.one_cpu():
+        progress("loading TVM")
+        load_tvm(spec.target_kind)
+        _take_gpu(spec)
+        from autotune.tvm_backend.export import steps
+    return ExportAnswer(steps.export(request, workspace, paths, spec, leases))
+
+
+def _take_gpu(spec: JobSpec) -> None:
+    """Take the GPU of a target, for this process and those that it starts."""
+    gpu = gpu_of(spec)
+    if gpu is not None:
+        runtime.load()
+        gpu.take()

@@ -1,0 +1,160 @@
+"""Run a model in this process with one of the runtimes, each of which is loaded only where it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from autotune.storage.formats import Constant, InputSpec
+from autotune.tvm_backend.graph.values import shaped
+from autotune.tvm_backend.types import Device, DeviceArray, Executable, InferenceSession, Kernel, VirtualMachine
+
+Arrays = list[npt.NDArray[Any]]
+
+_DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+    "tensor(bool)": "bool",
+    **{f"tensor({sign}int{bits})": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+
+
+def onnx_session(model: Path, threads: int) -> InferenceSession:
+    """Open a model with ONNX Runtime on the CPU, with all of its graph optimisations."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+
+
+def onnx_runner(
+    session: InferenceSession, inputs: Sequence[InputSpec], arrays: Arrays, values: Mapping[str, Constant] | None = None
+) -> Callable[[], Arrays]:
+    """Return a function that runs the model once and returns its outputs.
+
+    Args:
+        session: What `onnx_session` returned.
+        inputs: The inputs of the model, without the constant ones.
+        arrays: The value of each input, in the same order.
+        values: The constant inputs by name.
+    """
+    feed = {item.name: array for item, array in zip(inputs, arrays, strict=True)}
+    feed.update(constant_inputs(session, values or {}))
+    return lambda: list(session.run(None, feed))
+
+
+def constant_inputs(session: InferenceSession, values: Mapping[str, Constant]) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of the constant inputs by name, in the types that the session takes."""
+    return {
+        item.name: shaped(values[item.name], len(item.shape), _DTYPES[item.type])
+        for item in session.get_inputs()
+        if item.name in values
+    }
+
+
+def torch_runner(model: Path, arrays: Arrays, threads: int) -> Callable[[], Arrays]:
+    """Return a function that runs a job's program of PyTorch once, without compilation, and returns its outputs."""
+    import torch
+
+    from autotune.tvm_backend.graph.pytorch.program import load_program
+
+    torch.set_num_threads(threads)
+    module = load_program(model).module()
+    tensors = [torch.from_numpy(np.array(array)) for array in arrays]
+
+    def run() -> Arrays:
+        with torch.inference_mode():
+            return [output.numpy() for output in module(*tensors)]
+
+    return run
+
+
+def litert_runner(model: Path, arrays: Arrays, threads: int) -> Callable[[], Arrays]:
+    """Return a function that runs a model of TensorFlow Lite once and returns its outputs.
+
+    LiteRT computes with XNNPACK, as it does by default.
+    """
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=str(model), num_threads=threads)
+    interpreter.allocate_tensors()
+    inputs = interpreter.get_input_details()
+    outputs = interpreter.get_output_details()
+
+    def run() -> Arrays:
+        for item, array in zip(inputs, arrays, strict=True):
+            interpreter.set_tensor(item["index"], array)
+        interpreter.invoke()
+        return [interpreter.get_tensor(item["index"]) for item in outputs]
+
+    return run
+
+
+def output_names(model: Path) -> list[str]:
+    """Return the names of a model's outputs, in order."""
+    import onnx
+
+    return [item.name for item in onnx.load(str(model), load_external_data=False).graph.output]
+
+
+def vm_runner(executable: Executable, device: Device, arrays: Arrays, function: str = "main") -> Callable[[], Arrays]:
+    """Return a function that runs a function of a compiled model once and returns its outputs."""
+    from tvm import relax
+
+    return machine_runner(relax.VirtualMachine(executable, device), device, arrays, function)
+
+
+@runtime_checkable
+class DeviceRun(Protocol):
+    """A model that is loaded on a device. A call runs it once and returns its outputs."""
+
+    def __call__(self) -> Arrays: ...
+
+    def on_zeros(self) -> None:
+        """Run it once on inputs of zeros."""
+
+    def stay(self) -> Any:
+        """Run it once, and leave the outputs on the device."""
+
+
+@dataclass(frozen=True)
+class MachineRun:
+    """A function of a model on a virtual machine that has it loaded. A call runs it once and returns its outputs."""
+
+    function: Kernel
+    device: Device
+    tensors: Sequence[DeviceArray]
+
+    def __call__(self) -> Arrays:
+        result = self.stay()
+        parts = [result] if hasattr(result, "numpy") else list(result)
+        return [part.numpy() for part in parts]
+
+    def on_zeros(self) -> None:
+        """Run it once on inputs of zeros."""
+        import tvm
+
+        zeros = [tvm.runtime.tensor(np.zeros_like(tensor.numpy()), device=self.device) for tensor in self.tensors]
+        replace(self, tensors=zeros).stay()
+
+    def stay(self) -> Any:
+        """Run it once, and leave the outputs on the device."""
+        result = self.function(*self.tensors)
+        self.device.sync()
+        return result
+
+
+def machine_runner(machine: VirtualMachine, device: Device, arrays: Arrays, function: str = "main") -> MachineRun:
+    """Return what runs a model on a virtual machine that has it loaded."""
+    import tvm
+
+    return MachineRun(machine[function], device, [tvm.runtime.tensor(array, device=device) for array in arrays])

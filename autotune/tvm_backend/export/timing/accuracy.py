@@ -1,0 +1,123 @@
+"""How far the outputs of a compiled model may be from those of the runtime of the model as submitted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autotune.errors import VerificationError
+from autotune.tvm_backend.export.runners import Arrays
+
+# An error is relative to the largest value of its output, but at least to this value.
+_MIN_SCALE = 1e-6
+_MIN_PROBABILITY_SCALE = 1e-3
+_MOVES = 8  # how often the inputs are moved to see how sensitive a model is
+
+
+def largest_error(outputs: Arrays, reference: Arrays, probabilities: Sequence[bool] = ()) -> float:
+    """Return the largest relative error of all outputs.
+
+    An error is the absolute difference of two values, divided by the largest value of the output. It is infinite if the
+    shapes or the types differ, if other values are infinite or NaN, or if 64-bit integers differ: they are indices or
+    counts, and the next one is as wrong as any other.
+
+    Args:
+        outputs: The outputs to check.
+        reference: The right outputs.
+        probabilities: For each output, whether it comes from a sigmoid or a softmax. ONNX Runtime computes small
+            probabilities with an absolute error of 1e-7, so their errors are relative to at least 1e-3.
+    """
+    if len(outputs) != len(reference):
+        return math.inf
+    floors = [_MIN_PROBABILITY_SCALE if is_one else _MIN_SCALE for is_one in probabilities] or [_MIN_SCALE] * len(
+        outputs
+    )
+    return max((_relative_error(*item) for item in zip(outputs, reference, floors, strict=True)), default=0.0)
+
+
+def _relative_error(output: npt.NDArray[Any], reference: npt.NDArray[Any], floor: float) -> float:
+    if _described(output) != _described(reference):
+        return math.inf
+    if reference.dtype == np.int64:
+        return 0.0 if np.array_equal(output, reference) else math.inf
+    wide = output.astype(np.float64)
+    expected = reference.astype(np.float64)
+    finite = np.isfinite(expected)
+    if not np.array_equal(wide[~finite], expected[~finite], equal_nan=True) or not np.isfinite(wide[finite]).all():
+        return math.inf
+    if not finite.any():
+        return 0.0
+    scale = max(float(np.abs(expected[finite]).max()), floor)
+    return float(np.abs(wide[finite] - expected[finite]).max()) / scale
+
+
+def _described(array: npt.NDArray[Any]) -> str:
+    return " ".join(["x".join(map(str, array.shape)) or "scalar", str(array.dtype)])
+
+
+def sensitivity(
+    run: Callable[[Arrays], Arrays], arrays: Arrays, reference: Arrays, probabilities: Sequence[bool] = ()
+) -> float:
+    """Return the largest relative change of outputs when each float input moves to a neighbouring number.
+
+    It is about 1e-6 for most models. Where one rounds to integers, as dynamic quantisation does, a value at a threshold
+    takes another step, and no implementation is closer to another than that.
+
+    Args:
+        run: Computes the right outputs of inputs.
+        arrays: The inputs.
+        reference: Their right outputs.
+        probabilities: As in `largest_error`.
+    """
+    rng = np.random.default_rng(_MOVES)
+    moved = ([_moved(array, rng) for array in arrays] for _ in range(_MOVES))
+    return max(largest_error(run(inputs), reference, probabilities) for inputs in moved)
+
+
+def _moved(array: npt.NDArray[Any], rng: np.random.Generator) -> npt.NDArray[Any]:
+    """Return a float array with each number moved by one unit in the last place, up or down; others as they are."""
+    if array.dtype.kind != "f":
+        return array
+    ends = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf).astype(array.dtype)
+    return np.asarray(np.nextafter(array, ends))
+
+
+def check(
+    outputs: Arrays,
+    reference: Arrays,
+    tolerance: float,
+    probabilities: Sequence[bool] = (),
+    runtime: str = "ONNX Runtime",
+) -> float:
+    """Check that the largest relative error is within the tolerance.
+
+    Args:
+        outputs: The outputs to check.
+        reference: The right outputs.
+        tolerance: The largest allowed relative error.
+        probabilities: As in `largest_error`.
+        runtime: The name of what computed the right outputs.
+
+    Returns:
+        The largest relative error.
+
+    Raises:
+        VerificationError: It is above the tolerance. The message names it.
+    """
+    for number, (output, right) in enumerate(zip(outputs, reference, strict=False)):
+        if (found := _described(output)) != (expected := _described(right)):
+            raise VerificationError(
+                f"output {number} of the compiled model is {found}, where that of {runtime} is {expected};"
+                " nothing was exported"
+            )
+    error = largest_error(outputs, reference, probabilities)
+    if not error <= tolerance:
+        raise VerificationError(
+            f"the compiled model differs from {runtime}: largest relative error {error:.3g},"
+            f" allowed {tolerance:g}; nothing was exported"
+        )
+    return error

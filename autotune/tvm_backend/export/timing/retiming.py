@@ -1,0 +1,161 @@
+"""Time the best candidates of each task again before one of them is exported.
+
+The logged times of candidates were measured at different moments, in different states of the machine. The shortest of
+many noisy times is also too short. So the few candidates that may be the fastest are built again and timed in turns:
+what slows the machine down for a while slows them all.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autotune.errors import WrongResult
+from autotune.storage.formats import JobSpec, Trial
+from autotune.storage.paths import Workspace
+from autotune.storage.tuning_log import TuningLog
+from autotune.tvm_backend.kernels import verify
+from autotune.tvm_backend.kernels.build import build_candidate
+from autotune.tvm_backend.kernels.run import Runner
+from autotune.tvm_backend.types import Device, IRModule, Target
+
+# A candidate may be the fastest with flushed caches if its logged time is at most this many times the best logged time
+# of its task. docs/explanation/performance.md has what other limits gain.
+_MAX_SLOWDOWN = 1.3
+# Tasks that take a smaller fraction of the model's time than this are not timed again.
+_MIN_SHARE = 0.005
+TURNS = 7
+_RUNS = 8  # in one turn, with flushed caches
+
+
+@dataclass
+class RetimedCandidate:
+    """A candidate that was built again.
+
+    Attributes:
+        trial: The trial of the candidate in the tuning log.
+        library: The file of its kernel.
+        times_us: Its time in each turn, in microseconds.
+    """
+
+    trial: Trial
+    library: Path
+    times_us: list[float] = field(default_factory=list)
+
+    @property
+    def median_us(self) -> float:
+        """The median over the turns, in microseconds."""
+        return statistics.median(self.times_us)
+
+
+def fastest_trials(workspace: Workspace, spec: JobSpec, most: int) -> dict[str, list[Trial]]:
+    """Find the trials of each task that may be its fastest.
+
+    Args:
+        workspace: Where the tuning logs are.
+        spec: The job.
+        most: How many trials to return of each task at most.
+
+    Returns:
+        The trials by the hash of the task, the fastest logged one first. A task without a time is left out.
+    """
+    found = {}
+    for task in spec.tasks:
+        log = TuningLog(workspace.tuning_log(spec.target_key, task.hash).records)
+        timed = log.fastest(most)
+        if timed:
+            limit = (timed[0].median_us or 0.0) * _MAX_SLOWDOWN
+            found[task.hash] = [trial for trial in timed if (trial.median_us or 0.0) <= limit]
+    return found
+
+
+def tasks_to_retime(spec: JobSpec, found: Mapping[str, Sequence[Trial]]) -> list[str]:
+    """Return the hashes of the tasks whose candidates are worth timing again.
+
+    These tasks have several candidates and take a noticeable part of the model's time, at one of its sets of shapes at
+    least.
+
+    Args:
+        spec: The job.
+        found: What `fastest_trials` returned.
+    """
+    noticeable: set[str] = set()
+    for entry in spec.all_entries:
+        weights = {task.hash: weight for task, weight in zip(spec.tasks, entry.weights, strict=True) if weight}
+        times = {hash: weights[hash] * (found[hash][0].median_us or 0.0) for hash in weights if hash in found}
+        least = _MIN_SHARE * sum(times.values())
+        noticeable.update(hash for hash, time in times.items() if time >= least)
+    return [hash for hash, trials in found.items() if len(trials) > 1 and hash in noticeable]
+
+
+def build(trials: Sequence[Trial], program: IRModule, target: Target, folder: Path) -> list[RetimedCandidate]:
+    """Build the candidates of a task.
+
+    Args:
+        trials: The candidates.
+        program: The tensor program of the task.
+        target: The target.
+        folder: Where the libraries go.
+
+    Raises:
+        Exception: Whatever `build_candidate` raises.
+    """
+    built = []
+    for trial in trials:
+        library = folder / f"{trial.hash}.so"
+        build_candidate(trial, program, target, library)
+        built.append(RetimedCandidate(trial, library))
+    return built
+
+
+def time_in_turns(tasks: Mapping[str, Sequence[RetimedCandidate]], runner: Runner) -> None:
+    """Time the candidates of all tasks in turns, and append to their `times_us`.
+
+    The machine must be quiet. A first turn warms it up and does not count. On a CPU the caches are flushed before each
+    run: the sum of such times is closer to the latency of the whole model than the sum of the logged times
+    (scripts/measure_cache.py, docs/explanation/performance.md).
+
+    Args:
+        tasks: The candidates of each task.
+        runner: What times a library.
+    """
+    for turn in range(TURNS + 1):
+        for candidates in tasks.values():
+            for candidate in candidates:
+                times = _times(candidate, runner)
+                candidate.times_us += [statistics.median(times)] if turn else []
+
+
+def _times(candidate: RetimedCandidate, runner: Runner) -> list[float]:
+    if runner.on_cpu:
+        return runner.time_flushed(candidate.library, candidate.trial.args, _RUNS)
+    return runner.time(candidate.library, candidate.trial.args, None)
+
+
+def fastest_correct(
+    candidates: Sequence[RetimedCandidate], reference: verify.Reference | None, device: Device
+) -> RetimedCandidate:
+    """Return the fastest candidate of a task that computes the right result.
+
+    Tuning checks a candidate only when it becomes the best so far. So the first of `candidates`, which has the best
+    logged time, has been checked. The others are checked here.
+
+    Args:
+        candidates: The candidates of one task, the fastest logged one first.
+        reference: The right result; None if this workspace checks no results.
+        device: The TVM device to check on.
+    """
+    ranked = sorted(candidates, key=lambda candidate: candidate.median_us)
+    return next(item for item in ranked if item is candidates[0] or _is_right(item, reference, device))
+
+
+def _is_right(candidate: RetimedCandidate, reference: verify.Reference | None, device: Device) -> bool:
+    if reference is None or reference.problem:
+        return True  # there is nothing to compare with
+    try:
+        verify.Verifier(reference, device).check_library(candidate.library)
+    except WrongResult:
+        return False
+    return True

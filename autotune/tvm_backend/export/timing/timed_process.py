@@ -1,0 +1,281 @@
+"""Load a model with one runtime, run it once, and time it or its kernels. This process does nothing else.
+
+    python -m autotune.tvm_backend.export.timed_process
+
+The first line of standard input is the request, as JSON. Its answer is one line of JSON. After that, each further line
+asks for one timing, and is answered by one line. Nothing else is on standard output: what libraries print goes to
+standard error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.processes import memory
+from autotune.processes.isolate import die_with_parent
+from autotune.tvm_backend.cuda import runtime
+from autotune.tvm_backend.export import runners
+from autotune.tvm_backend.export.timing.kernel_times import kernel_times
+from autotune.tvm_backend.types import VirtualMachine
+
+_WARMUP_S = 0.3
+_AGAIN_S = 0.02  # the warm-up before each further timing, because another process ran meanwhile
+_TIMING_S = 0.1
+_LONGEST_S = 0.5  # how long a process waits for its threads to sleep
+_LOOK_S = 0.01  # how often it looks whether they do
+_ASLEEP = 0.1  # of a CPU, at most
+_SLOW_S = 0.2  # a model whose run takes longer is slow
+_SLOW_TIMINGS = 2  # of a slow model, at most
+_SLOWEST_S = 5.0  # a model whose run takes longer is timed once
+
+Run = Callable[[], runners.Arrays]
+Arrays = Mapping[str, Any]
+
+
+def _library(request: Mapping[str, Any], arrays: Arrays) -> Run:
+    """Load a library that `export` wrote, as its users do."""
+    return _loaded(request, arrays)[1]
+
+
+def _loaded(request: Mapping[str, Any], arrays: Arrays) -> tuple[VirtualMachine, runners.MachineRun]:
+    """Return TVM's virtual machine with a library, and what runs a function of it."""
+    import tvm
+    from tvm import relax
+
+    if request["device"] == "cuda":
+        runtime.load()
+    device = tvm.cuda(0) if request["device"] == "cuda" else tvm.cpu(0)
+    machine = relax.VirtualMachine(tvm.runtime.load_module(request["model"]), device)
+    return machine, runners.machine_runner(machine, device, list(arrays.values()), request["function"])
+
+
+def _onnxruntime(request: Mapping[str, Any], arrays: Arrays) -> Run:
+    session = runners.onnx_session(Path(request["model"]), int(request["threads"]))
+    feed = {**arrays, **runners.constant_inputs(session, request["values"])}
+    return lambda: list(session.run(None, feed))
+
+
+def _openvino(request: Mapping[str, Any], arrays: Arrays) -> Run:
+    """Load a model with OpenVINO, tuned for latency, in float32 as the other runtimes.
+
+    By default it would quantise the operands of products with 8-bit weights, whatever the precision.
+    """
+    import openvino
+
+    core = openvino.Core()
+    options = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": int(request["threads"]),
+        "INFERENCE_PRECISION_HINT": "f32",
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+    }
+    model = core.read_model(request["model"])
+    model.reshape({name: list(array.shape) for name, array in arrays.items()})
+    call = core.compile_model(model, "CPU", options).create_infer_request()
+    return lambda: list(call.infer(dict(arrays), share_inputs=True).values())
+
+
+def _torch(request: Mapping[str, Any], arrays: Arrays) -> Run:
+    """Load a job's program of PyTorch, without compilation."""
+    return runners.torch_runner(Path(request["model"]), list(arrays.values()), int(request["threads"]))
+
+
+def _litert(request: Mapping[str, Any], arrays: Arrays) -> Run:
+    return runners.litert_runner(Path(request["model"]), list(arrays.values()), int(request["threads"]))
+
+
+def _pytorch(request: Mapping[str, Any], arrays: Arrays) -> Run:
+    """Load an ONNX model with PyTorch, without compilation. `onnx2torch` converts the file."""
+    import onnx2torch
+    import torch
+
+    torch.set_num_threads(int(request["threads"]))
+    model = onnx2torch.convert(request["model"]).eval()
+    tensors = [torch.from_numpy(np.array(array)) for array in arrays.values()]
+
+    def run() -> runners.Arrays:
+        with torch.inference_mode():
+            found = model(*tensors)
+        return [item.numpy() for item in (found if isinstance(found, (tuple, list)) else [found])]
+
+    return run
+
+
+RUNTIMES: dict[str, Callable[[Mapping[str, Any], Arrays], Run]] = {
+    "library": _library,
+    "onnxruntime": _onnxruntime,
+    "openvino": _openvino,
+    "torch": _torch,
+    "litert": _litert,
+    "pytorch": _pytorch,
+}
+PACKAGES = {
+    "library": ("tvm.relax",),
+    "onnxruntime": ("onnxruntime",),
+    "openvino": ("openvino",),
+    "torch": ("torch.export",),
+    "litert": ("ai_edge_litert.interpreter",),
+    "pytorch": ("onnx2torch", "torch"),
+}
+
+
+class Timer:
+    """Times the runs of a model, now and then.
+
+    The first timing follows a warm-up of 0.3 s. A model whose run takes more than 200 ms is timed twice, and one whose
+    run takes more than 5 s once, in its warm-up.
+
+    Args:
+        run: Runs the model once.
+    """
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        self._run = run
+        self._once = 0.0
+        self._timed = 0
+
+    def time(self) -> float | None:
+        """Return the milliseconds of a run; None for a slow model that has been timed often enough.
+
+        It is the mean over 100 ms; for a slow model, a single run. Returns when the threads of the runtime sleep, so
+        that another process can be timed next.
+        """
+        self._timed += 1
+        if self._timed == 1:
+            self._warm_up(_WARMUP_S)
+        if self._once > _SLOW_S:
+            return self._slowly()
+        if self._timed > 1:
+            self._warm_up(_AGAIN_S)
+        found = _seconds(self._run, max(1, round(_TIMING_S / self._once)))
+        _settle()
+        return found * 1e3
+
+    def _warm_up(self, seconds: float) -> None:
+        started = time.perf_counter()
+        while time.perf_counter() - started < seconds:
+            self._once = _seconds(self._run, 1)
+
+    def _slowly(self) -> float | None:
+        if self._timed > (1 if self._once > _SLOWEST_S else _SLOW_TIMINGS):
+            return None
+        found = self._once if self._once > _SLOWEST_S else _seconds(self._run, 1)
+        _settle()
+        return found * 1e3
+
+
+def _seconds(run: Callable[[], object], count: int) -> float:
+    started = time.perf_counter()
+    for _ in range(count):
+        run()
+    return (time.perf_counter() - started) / count
+
+
+def _settle() -> None:
+    """Wait until the threads of this process sleep. Those of a pool may spin for a while after a run."""
+    ends = time.perf_counter() + _LONGEST_S
+    while time.perf_counter() < ends:
+        began = time.process_time()
+        time.sleep(_LOOK_S)
+        if time.process_time() - began < _ASLEEP * _LOOK_S:
+            return
+
+
+def serve(request: Mapping[str, Any], orders: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Carry out a request.
+
+    Args:
+        request: Has `runtime` (a key of `RUNTIMES`), `model` (its path), `names` (of the inputs, in the order of the
+            model), `inputs` (the path of the file with their arrays), `values` (the constant inputs), `device` (`cpu`
+            or `cuda`), `function` (of a library), `threads`, `outputs` (the path to write the outputs to, or None) and
+            `kernels` (whether to time the kernels of a library, and nothing else).
+        orders: Each asks for a timing.
+
+    Yields:
+        The kernels, under the key `kernels`. Or what `_load` returns, and then for each order `ms`, what `Timer.time`
+        returns.
+    """
+    arrays = dict(zip(request["names"], load(Path(request["inputs"])), strict=True))
+    if request["kernels"]:
+        machine, kernels_run = _loaded(request, arrays)
+        found = kernel_times(machine, kernels_run.stay, kernels_run.device.sync)
+        yield {"kernels": [asdict(kernel) for kernel in found]}
+        return
+    run, answer = _load(request, arrays)
+    yield answer
+    timer = Timer(run)
+    for _ in orders:
+        yield {"ms": timer.time()}
+
+
+def _load(request: Mapping[str, Any], arrays: Arrays) -> tuple[Callable[[], object], dict[str, Any]]:
+    """Load a model and run it once.
+
+    Returns:
+        What runs it, and the answer: the milliseconds from the file to the first outputs, without the time to import
+        the runtime (`load_ms`); and the peak memory in bytes above what the process had before it loaded the model
+        (`memory`).
+    """
+    for package in PACKAGES[request["runtime"]]:
+        importlib.import_module(package)
+    before = memory.status_bytes("VmRSS")
+    began = time.perf_counter()
+    run = RUNTIMES[request["runtime"]](request, arrays)
+    on_gpu = run if isinstance(run, runners.DeviceRun) and request["device"] == "cuda" else None
+    first = outputs_of_graph(on_gpu) if on_gpu else run()
+    load_ms = (time.perf_counter() - began) * 1e3
+    taken = max(0, memory.status_bytes("VmHWM") - before)
+    if request["outputs"]:
+        save(Path(request["outputs"]), [np.asarray(item) for item in first])
+    # A copy to the host is not the model's time.
+    return on_gpu.stay if on_gpu else run, {"load_ms": load_ms, "memory": taken}
+
+
+def outputs_of_graph(run: runners.DeviceRun) -> runners.Arrays:
+    """Return the first outputs of a model, as its CUDA graph computes them.
+
+    The first run, which records the graph, computes its results without it and leaves them in its buffers. So that run
+    is on zeros.
+    """
+    run.on_zeros()
+    return run()
+
+
+def save(path: Path, arrays: Sequence[Any]) -> None:
+    """Write arrays to a file, in order."""
+    np.savez(path, allow_pickle=False, **{f"array{index}": array for index, array in enumerate(arrays)})
+
+
+def load(path: Path) -> runners.Arrays:
+    """Read the arrays that `save` wrote."""
+    with np.load(path, allow_pickle=False) as stored:
+        return [stored[f"array{index}"] for index in range(len(stored.files))]
+
+
+def main() -> None:
+    """Read a request from standard input and write the answers to standard output."""
+    die_with_parent()
+    answers = os.dup(1)
+    os.dup2(2, 1)  # standard output is for the answers only
+    request = json.loads(sys.stdin.readline())
+    try:
+        for answer in serve(request, sys.stdin):
+            os.write(answers, json.dumps(answer).encode() + b"\n")
+    except Exception as error:  # the runtimes raise exceptions of many kinds
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        said = f"{type(error).__name__}: {lines[-1] if lines else ''}"[:500]
+        os.write(answers, json.dumps({"error": said}).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""Verify a whole model and time it: beside the runtime of the model as submitted, on a board, or alone."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import VerificationError
+from autotune.storage.formats import Entry, InputSpec, JobSpec
+from autotune.storage.job_files import check_model
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.scratch import scratch_folder
+from autotune.tvm_backend.export import inputs
+from autotune.tvm_backend.export.compilation import JobModel
+from autotune.tvm_backend.export.inputs import VerificationInputs
+from autotune.tvm_backend.export.runners import Arrays
+from autotune.tvm_backend.export.submitted import ExportJob, Submitted, submitted
+from autotune.tvm_backend.export.timing import accuracy, retiming
+from autotune.tvm_backend.export.timing.board import BoardComparison
+from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
+from autotune.tvm_backend.export.timing.kernel_times import KernelTime
+
+# Keys of latencies in the report.
+TUNED = "tuned_ms"
+UNTUNED = "untuned_ms"
+WITHOUT_GRAPH = "without_graph_ms"
+
+_ROUNDS_LESS = "; submit it with --no-winograd, which rounds less"
+_SEED = 2026
+_CONFIRMING_PROCESSES = 5
+# An output that moves by less with the last bit of the inputs has no steps; one that moves by more says nothing.
+_LEAST_SENSITIVE = 1e-3
+_MOST_SENSITIVE = 0.05
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The comparison of the tuned model with other runtimes, at one set of shapes.
+
+    Attributes:
+        error: The largest relative error of the tuned model.
+        times: The times of each runtime; None for one that ran elsewhere than the library: it cannot be compared.
+        kernels: The times of the kernels of the tuned model.
+        outputs: The outputs of the model.
+        rows: For inputs that are indices, the number of rows of the table.
+        reference: The runtime of the model as submitted.
+        sensitivity: How much its outputs move with the last bit of the inputs, where that is what was allowed; else 0.
+    """
+
+    error: float
+    times: Mapping[str, RuntimeTimes | None]
+    kernels: Sequence[KernelTime]
+    outputs: tuple[InputSpec, ...]
+    rows: Mapping[str, int]
+    reference: str
+    sensitivity: float
+
+    def latencies(self) -> dict[str, Any]:
+        """Return the part of the report that is about latencies, loading and memory."""
+        return {**self._times(), **(self._reference() if f"{self.reference}_ms" in self.times else {})}
+
+    def _times(self) -> dict[str, Any]:
+        return {
+            "latency": self._figures(lambda times: round(times.median_ms, 4)),
+            "latency_spread": self._figures(lambda times: [round(value, 4) for value in times.spread_ms]),
+            "reference": self.reference,
+            "processes": len(self._tuned.turns_ms),
+        }
+
+    def _reference(self) -> dict[str, Any]:
+        """Return what compares it with the model as submitted, and what is only known where that could be timed."""
+        theirs = self.times[f"{self.reference}_ms"]
+        shares = ratios(self._tuned, theirs) if theirs else None
+        return {
+            f"share_of_{self.reference}": shares
+            and [round(value, 4) for value in (statistics.median(shares), min(shares), max(shares))],
+            "load_ms": self._figures(lambda times: round(statistics.median(times.loads_ms), 2)),
+            "memory_mb": self._figures(lambda times: round(statistics.median(times.memory) / 1e6, 2)),
+        }
+
+    @property
+    def _tuned(self) -> RuntimeTimes:
+        times = self.times[TUNED]
+        assert times is not None
+        return times
+
+    def _figures(self, figure: Callable[[RuntimeTimes], Any]) -> dict[str, Any]:
+        """Return a figure of each runtime; None where it was not timed."""
+        return {name: figure(times) if times else None for name, times in self.times.items()}
+
+
+def choose_inputs(export: ExportJob) -> list[VerificationInputs]:
+    """Choose the inputs of each entry, and check that the reference can run the model on them: compiling takes minutes.
+
+    Raises:
+        BadInput: The user's inputs do not fit the model.
+        VerificationError: The reference cannot be run on the inputs.
+    """
+    chosen = []
+    files = inputs.files_of_entries([Path(file) for file in export.request.inputs], export.spec.all_entries)
+    for model, entry in zip(export.models, export.spec.all_entries, strict=True):
+        file = files.get(entry.name)
+        drawn = inputs.verification_inputs(model, entry.inputs, file, _SEED)
+        run_once = model.runner(drawn.arrays, export.request.threads)
+        with _about(export.spec, entry):
+            inputs.check_reference(run_once, given=file is not None, runtime=model.title)
+        chosen.append(drawn)
+    return chosen
+
+
+@contextlib.contextmanager
+def _about(spec: JobSpec, entry: Entry) -> Iterator[None]:
+    """Say in errors of the verification which set of shapes they are about, where there are several."""
+    try:
+        yield
+    except VerificationError as error:
+        if not spec.entries:
+            raise
+        raise VerificationError(f"{entry.name}: {error}") from None
+
+
+def compare(export: ExportJob, entry: Entry, inputs: VerificationInputs, libraries: Mapping[str, Path]) -> Comparison:
+    """Verify the tuned library of a job at one set of shapes, and time all of them.
+
+    Args:
+        export: The job.
+        entry: The set of shapes.
+        inputs: The inputs of that entry.
+        libraries: The libraries by the key of their latency in the report.
+
+    Raises:
+        VerificationError: The outputs differ from those of the model as submitted.
+    """
+    if export.request.board is not None:
+        return _compare_on_board(export, entry, inputs, libraries)
+    device = "cuda" if export.spec.target_kind == "cuda" else "cpu"
+    model = export.models[0]
+    reference = f"{model.runtime}_ms"
+    runtimes = {
+        **{name: Runtime("library", file, device, function=entry.name) for name, file in libraries.items()},
+        reference: Runtime(model.runtime, model.file, values=export.spec.values),
+    }
+    with RuntimeComparison(runtimes, entry.inputs, inputs.arrays, export.request.threads) as comparison:
+        ours, theirs = (comparison.outputs(name) for name in (TUNED, reference))
+        error, moves = _verify(export, entry, inputs, ours, theirs)
+        # The model as submitted runs on the CPU: beside a library on a GPU, its time would mean nothing.
+        apart = {reference} if device == "cuda" else set[str]()
+        pair = None if device == "cuda" else (TUNED, reference)
+        times = {**dict.fromkeys(runtimes), **comparison.time(export.request.turns, pair=pair, without=apart)}
+        kernels = comparison.kernels(WITHOUT_GRAPH if WITHOUT_GRAPH in libraries else TUNED)
+        return Comparison(error, times, kernels, _outputs(model, ours), inputs.rows, model.runtime, moves)
+
+
+def _compare_on_board(
+    export: ExportJob, entry: Entry, inputs: VerificationInputs, libraries: Mapping[str, Path]
+) -> Comparison:
+    """Verify and time on a board. The model as submitted runs here, so its time would mean nothing."""
+    model = export.models[0]
+    request = export.request
+    assert request.board is not None
+    reference = Runtime(model.runtime, model.file, values=export.spec.values)
+    with RuntimeComparison({"reference": reference}, entry.inputs, inputs.arrays, request.threads) as comparison:
+        theirs = comparison.outputs("reference")
+    board = BoardComparison(request.board, libraries, entry.name, inputs.arrays, request.threads, request.turns)
+    ours, times = board.run(TUNED)
+    error, moves = _verify(export, entry, inputs, ours, theirs)
+    return Comparison(error, times, [], _outputs(model, ours), inputs.rows, model.runtime, moves)
+
+
+def _outputs(model: Submitted, arrays: Arrays) -> tuple[InputSpec, ...]:
+    names = model.output_names()
+    return tuple(InputSpec(name, array.shape, str(array.dtype)) for name, array in zip(names, arrays, strict=True))
+
+
+def _verify(
+    export: ExportJob, entry: Entry, inputs: VerificationInputs, ours: Arrays, theirs: Arrays
+) -> tuple[float, float]:
+    """Return the largest relative error at one set of shapes, which is allowed, and what `_sensitivity` returns."""
+    with _about(export.spec, entry):
+        moves = _sensitivity(export, entry, inputs, ours, theirs)
+        allowed = max(export.request.tolerance, moves)
+        try:
+            return accuracy.check(ours, theirs, allowed, inputs.probabilities, export.models[0].title), moves
+        except VerificationError as failure:
+            rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
+            raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
+
+
+def _sensitivity(export: ExportJob, entry: Entry, inputs: VerificationInputs, ours: Arrays, theirs: Arrays) -> float:
+    """Return how much the outputs of the reference move with the last bit of its inputs.
+
+    It is 0 where that does not matter: the error is within the user's tolerance, or they move by less than 0.1%, as
+    smooth models do, or by more than 5%.
+    """
+    if accuracy.largest_error(ours, theirs, inputs.probabilities) <= export.request.tolerance:
+        return 0.0
+    model = export.models[export.spec.all_entries.index(entry)]
+    moves = accuracy.sensitivity(
+        lambda arrays: model.runner(arrays, export.request.threads)(), inputs.arrays, theirs, inputs.probabilities
+    )
+    return moves if _LEAST_SENSITIVE <= moves <= _MOST_SENSITIVE else 0.0
+
+
+def time_library(
+    workspace: Workspace, paths: JobPaths, spec: JobSpec, threads: int, *, cuda_graph: bool
+) -> list[float]:
+    """Compile a model with the best trials of its tasks, and time it in fresh processes, one after the other.
+
+    Args:
+        workspace: Where the tuning logs are.
+        paths: The files of the job.
+        spec: The job.
+        threads: How many threads it runs on.
+        cuda_graph: Whether its kernels are launched as a CUDA graph, if it is for CUDA.
+
+    Returns:
+        The median of the timings of each process, in milliseconds. Each process runs the model at one set of shapes;
+        of as many processes as there are sets, the slowest counts.
+
+    Raises:
+        DamagedFile: The job's copy of the model is not what was submitted.
+        WorkerError: The library cannot be run.
+        WorkerCrashed: A process that ran it died.
+    """
+    check_model(paths, spec)
+    best = {hash: trials[0] for hash, trials in retiming.fastest_trials(workspace, spec, 1).items()}
+    with scratch_folder("confirm") as folder:
+        library = Path(folder) / "model.so"
+        JobModel.read(paths, spec).compile_tuned(best, library, cuda_graph=cuda_graph and spec.target_kind == "cuda")
+        pairs = zip(submitted(paths, spec), spec.all_entries, strict=True)
+        times = [_time_entry(spec, library, model, entry, threads) for model, entry in pairs]
+        return [max(of_process) for of_process in zip(*times, strict=True)]
+
+
+def _time_entry(spec: JobSpec, library: Path, model: Submitted, entry: Entry, threads: int) -> list[float]:
+    """Return the median of the timings of each process at one set of shapes, in milliseconds."""
+    arrays = inputs.verification_inputs(model, entry.inputs, None, _SEED).arrays
+    runtime = Runtime("library", library, "cuda" if spec.target_kind == "cuda" else "cpu", function=entry.name)
+    with RuntimeComparison({TUNED: runtime}, entry.inputs, arrays, threads) as comparison:
+        return comparison.time(_CONFIRMING_PROCESSES * TIMINGS)[TUNED].turns_ms

@@ -1,0 +1,113 @@
+"""Write the C++ program that runs an exported library with nothing but TVM's runtime.
+
+`main.cc` and `CMakeLists.txt` are the same for every model. `model.h` describes the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+
+from autotune.storage.formats import InputSpec
+
+FOLDER = "cpp"
+STATIC = ("main.cc", "CMakeLists.txt")
+HEADER = "model.h"
+_HEADER = """\
+// The inputs and outputs of the model {comment}. Made by autotune {version}.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace model {{
+
+struct TensorInfo {{
+  std::string name;
+  std::vector<int64_t> shape;
+  std::string dtype;
+  int64_t rows;  // of the table that it is an index into; 0 if it is none
+}};
+
+// A function of the library, for one set of shapes.
+struct Entry {{
+  std::string name;
+  std::vector<TensorInfo> inputs;
+  std::vector<TensorInfo> outputs;
+}};
+
+inline constexpr char kName[] = {name};
+inline constexpr char kLibrary[] = {library};
+inline constexpr int kThreads = {threads};
+inline const std::vector<Entry> kEntries = {{{entries}
+}};
+inline const std::vector<TensorInfo>& kInputs = kEntries[0].inputs;
+inline const std::vector<TensorInfo>& kOutputs = kEntries[0].outputs;
+
+}}  // namespace model
+"""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of the library.
+
+    Attributes:
+        name: Its name.
+        inputs: The inputs, in the order in which it takes them.
+        outputs: The outputs, in the order in which it returns them.
+        rows: For inputs that are indices, the number of rows of the table, by the name of the input.
+    """
+
+    name: str
+    inputs: Sequence[InputSpec]
+    outputs: Sequence[InputSpec]
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+
+def sources(
+    name: str, library: str, threads: int, functions: Sequence[Function], version: str
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the content of each file of the program: first the header, by which the rest is known as ours.
+
+    Args:
+        name: The name of the model, which the program prints.
+        library: The file name of the exported library.
+        threads: How many threads the model uses unless TVM_NUM_THREADS is set.
+        functions: The functions of the library, one for each set of shapes.
+        version: The version of autotune.
+
+    Yields:
+        The name and the content of each file.
+    """
+    header = _HEADER.format(
+        comment=name,
+        version=version,
+        name=_text(name),
+        library=_text(library),
+        threads=threads,
+        entries="".join(map(_entry, functions)),
+    )
+    yield HEADER, header.encode()
+    for static in STATIC:
+        yield static, files(__package__).joinpath("cpp", static).read_bytes()
+
+
+def _entry(function: Function) -> str:
+    inputs = _tensors(function.inputs, function.rows)
+    outputs = _tensors(function.outputs, {})
+    return f"\n    {{{_text(function.name)},\n     {{{inputs}}},\n     {{{outputs}}}}},"
+
+
+def _tensors(tensors: Sequence[InputSpec], rows: Mapping[str, int]) -> str:
+    return ",\n      ".join(
+        f"{{{_text(item.name)}, {{{', '.join(map(str, item.shape))}}}, {_text(item.dtype)}, {rows.get(item.name, 0)}}}"
+        for item in tensors
+    )
+
+
+def _text(value: str) -> str:
+    """Return a C++ string literal. JSON escapes quotes, backslashes and control characters as C++ does."""
+    return json.dumps(value)

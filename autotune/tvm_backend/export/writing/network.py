@@ -1,0 +1,339 @@
+"""Read a lowered model as a list of blocks with planned memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from autotune.errors import ModelError
+from autotune.tvm_backend.graph.rewrite import is_tensor_constant, runtime_functions
+from autotune.tvm_backend.types import Binding, Call, Expr, Function, IRModule, PrimFunc, Var
+
+# Calls of the virtual machine that check what the C++ program declares, or end the life of an object.
+_NOT_COMPUTED = frozenset(
+    {"relax.null_value", "relax.vm.kill_object", "vm.builtin.check_tensor_info", "vm.builtin.match_shape"}
+)
+ALIGNMENT = 64  # what kernels expect of a buffer
+_PARALLEL = 1  # the kind of a loop that is run by several threads
+
+
+@dataclass(frozen=True)
+class PlacedTensor:
+    """A tensor of the network.
+
+    Attributes:
+        name: Its name in the C++ program.
+        dtype: The type of its elements.
+        shape: Its shape.
+        offset: Where it is, in bytes from the start of the arena or of the weights; 0 for a view.
+        viewed: The name of the tensor whose elements it shows in another shape; empty if it has elements of its own.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int = 0
+    viewed: str = ""
+
+
+@dataclass(frozen=True)
+class FusedBlock:
+    """A call of a kernel.
+
+    Attributes:
+        kernel: The name of the tensor program.
+        arguments: The names of its tensors, the results last.
+        parallel: Whether it has a loop that several threads can share.
+    """
+
+    kernel: str
+    arguments: tuple[str, ...]
+    parallel: bool
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model as blocks that run one after another.
+
+    Attributes:
+        inputs: The inputs, in the order of the model.
+        buffers: What blocks write and read.
+        views: Tensors that show the elements of another one. Each comes after the tensor that it shows.
+        weights: The constants, in the order of their use.
+        blocks: The blocks, in order.
+        outputs: The names of the tensors that hold the outputs.
+        arena_bytes: The size of the memory of inputs and buffers.
+        values: The elements of each weight.
+    """
+
+    inputs: tuple[PlacedTensor, ...]
+    buffers: tuple[PlacedTensor, ...]
+    views: tuple[PlacedTensor, ...]
+    weights: tuple[PlacedTensor, ...]
+    blocks: tuple[FusedBlock, ...]
+    outputs: tuple[str, ...]
+    arena_bytes: int
+    values: tuple[npt.NDArray[Any], ...]
+
+
+def read_network(module: IRModule, weights_start: int) -> Network:
+    """Read a lowered model.
+
+    Args:
+        module: What `finish` returned.
+        weights_start: The offset of the first weight in the file of weights.
+
+    Returns:
+        The network.
+
+    Raises:
+        ModelError: The model does more than call kernels on tensors of fixed sizes. The message names what.
+    """
+    functions = {name.name_hint: item for name, item in module.functions.items() if isinstance(item, relax.Function)}
+    if set(functions) != {"main"}:
+        raise refused(f"it has the functions {', '.join(sorted(functions))}; only main can be written")
+    kernels = {name.name_hint: item for name, item in module.functions.items() if name.name_hint not in functions}
+    return _Reader(kernels, weights_start).read(functions["main"])
+
+
+def refused(why: str) -> ModelError:
+    """Return the error for a model that cannot be written as source."""
+    return ModelError(f"cannot write this model as C++ source: {why}; export it without --source")
+
+
+@dataclass
+class _Storage:
+    """Memory that the virtual machine would allocate, and the first and last blocks that use it."""
+
+    bytes: int
+    first: int | None = None
+    last: int = 0
+
+
+@dataclass
+class _Reader:
+    kernels: dict[str, PrimFunc]
+    weights_end: int
+    storages: list[_Storage] = field(default_factory=list)
+    storage_of: dict[str, tuple[int, int]] = field(default_factory=dict)  # by tensor: the storage, the offset in it
+    values: dict[Var, Any] = field(default_factory=dict)  # by variable: the number of a storage, a tensor, or a tuple
+    inputs: list[PlacedTensor] = field(default_factory=list)
+    buffers: list[PlacedTensor] = field(default_factory=list)
+    views: list[PlacedTensor] = field(default_factory=list)
+    weights: dict[bytes, tuple[PlacedTensor, npt.NDArray[Any]]] = field(default_factory=dict)
+    blocks: list[FusedBlock] = field(default_factory=list)
+    calls: dict[str, bool] = field(default_factory=dict)  # by kernel: whether it is parallel
+
+    def read(self, main: Function) -> Network:
+        for param in main.params:
+            self._input(param)
+        for block in main.body.blocks:
+            for binding in block.bindings:
+                self._bind(binding)
+        outputs = self._leaves(self._value(main.body.body))
+        for tensor in outputs:
+            self._use(tensor.name, len(self.blocks))
+        lives = [BufferLife(item.bytes, item.first or 0, item.last) for item in self.storages]
+        offsets, arena_bytes = place(lives)
+        return Network(
+            inputs=self._placed(self.inputs, offsets),
+            buffers=self._placed(self.buffers, offsets),
+            views=tuple(self.views),
+            weights=tuple(tensor for tensor, _ in self.weights.values()),
+            blocks=tuple(self.blocks),
+            outputs=tuple(tensor.name for tensor in outputs),
+            arena_bytes=arena_bytes,
+            values=tuple(value for _, value in self.weights.values()),
+        )
+
+    def _placed(self, tensors: Sequence[PlacedTensor], offsets: Sequence[int]) -> tuple[PlacedTensor, ...]:
+        places = (self.storage_of[tensor.name] for tensor in tensors)
+        return tuple(
+            PlacedTensor(tensor.name, tensor.dtype, tensor.shape, offsets[storage] + offset)
+            for tensor, (storage, offset) in zip(tensors, places, strict=True)
+        )
+
+    def _input(self, param: Var) -> None:
+        """Place an input. It is in use all the time, so that the network can run again on the same inputs."""
+        tensor = PlacedTensor(f"input{len(self.inputs)}", str(param.ty.dtype), _sizes(param.ty.shape, "an input"))
+        self.storages.append(_Storage(tensor_bytes(tensor), 0))
+        self.inputs.append(tensor)
+        self.values[param] = tensor
+        self.storage_of[tensor.name] = (len(self.storages) - 1, 0)
+        self._use(tensor.name, 1 << 60)
+
+    def _bind(self, binding: Binding) -> None:
+        value = binding.value
+        if not isinstance(value, relax.Call):
+            self.values[binding.var] = self._value(value)
+            return
+        name = _called(value)
+        if isinstance(value.op, tvm.ir.GlobalVar):
+            self._block(name, value.args)
+        elif name == "relax.vm.alloc_storage":
+            self.values[binding.var] = len(self.storages)
+            (size,) = _sizes(value.args[0], "a buffer")
+            self.storages.append(_Storage(size))
+        elif name == "relax.vm.alloc_tensor":
+            self.values[binding.var] = self._buffer(binding.var, self.values[value.args[0]], int(value.args[1].value))
+        elif name == "vm.builtin.reshape":
+            self.values[binding.var] = self._view(self._tensor(value.args[0]), _sizes(value.args[1], "a reshape"))
+        elif name == "runtime.TVMTensorCreateView":
+            self.values[binding.var] = self._piece(binding.var, self._tensor(value.args[0]), int(value.args[3].value))
+        elif name not in _NOT_COMPUTED:
+            raise refused(f"it calls {name}, which is not a compiled kernel")
+
+    def _buffer(self, var: Var, storage: int, offset: int) -> PlacedTensor:
+        tensor = PlacedTensor(f"buffer{len(self.buffers)}", str(var.ty.dtype), _sizes(var.ty.shape, "a buffer"))
+        self.buffers.append(tensor)
+        self.storage_of[tensor.name] = (storage, offset)
+        return tensor
+
+    def _piece(self, var: Var, whole: PlacedTensor, offset: int) -> PlacedTensor:
+        """Place a part of a tensor, which begins so many bytes after it."""
+        if whole.name not in self.storage_of:
+            raise refused(f"it takes a part of the constant {whole.name}")
+        storage, start = self.storage_of[whole.name]
+        return self._buffer(var, storage, start + offset)
+
+    def _view(self, tensor: PlacedTensor, shape: tuple[int, ...]) -> PlacedTensor:
+        view = PlacedTensor(f"view{len(self.views)}", tensor.dtype, shape, viewed=tensor.name)
+        self.views.append(view)
+        if tensor.name in self.storage_of:
+            self.storage_of[view.name] = self.storage_of[tensor.name]
+        return view
+
+    def _block(self, kernel: str, arguments: Sequence[Expr]) -> None:
+        tensors = [self._tensor(item) for item in arguments]
+        for tensor in tensors:
+            self._use(tensor.name, len(self.blocks))
+        if kernel not in self.calls:
+            self.calls[kernel] = _is_parallel(self.kernels[kernel], kernel)
+        self.blocks.append(FusedBlock(kernel, tuple(tensor.name for tensor in tensors), self.calls[kernel]))
+
+    def _use(self, tensor: str, block: int) -> None:
+        if tensor in self.storage_of:
+            storage = self.storages[self.storage_of[tensor][0]]
+            storage.first = block if storage.first is None else storage.first
+            storage.last = max(storage.last, block)
+
+    def _tensor(self, expression: Expr) -> PlacedTensor:
+        found = self._value(expression)
+        if not isinstance(found, PlacedTensor):
+            raise refused(f"a kernel takes {expression}, which is not a tensor")
+        return found
+
+    def _value(self, expression: Expr) -> Any:
+        if isinstance(expression, relax.Tuple):
+            return tuple(self._value(item) for item in expression.fields)
+        if isinstance(expression, relax.TupleGetItem):
+            return self._value(expression.tuple_value)[expression.index]
+        if is_tensor_constant(expression):
+            return self._weight(expression.value.numpy(), str(expression.ty.dtype))
+        if isinstance(expression, relax.Var) and expression in self.values:
+            return self.values[expression]
+        raise refused(f"it has a {type(expression).__name__} where only tensors are expected")
+
+    def _weight(self, value: npt.NDArray[Any], dtype: str) -> PlacedTensor:
+        """Place a constant. Equal ones are stored once."""
+        key = hashlib.sha256(f"{dtype} {value.shape} ".encode() + value.tobytes()).digest()
+        if key not in self.weights:
+            tensor = PlacedTensor(f"weight{len(self.weights)}", dtype, value.shape, self.weights_end)
+            self.weights[key] = (tensor, np.ascontiguousarray(value))
+            self.weights_end += aligned(value.nbytes)
+        return self.weights[key][0]
+
+    def _leaves(self, value: Any) -> list[PlacedTensor]:
+        return [leaf for item in value for leaf in self._leaves(item)] if isinstance(value, tuple) else [value]
+
+
+def tensor_bytes(tensor: PlacedTensor) -> int:
+    """Return the number of bytes of a tensor's elements."""
+    return int(np.prod(tensor.shape, dtype=np.int64)) * element_bytes(tensor.dtype)
+
+
+def element_bytes(dtype: str) -> int:
+    """Return the number of bytes of an element."""
+    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+
+
+def _called(call: Call) -> str:
+    """Return the name of what a call calls."""
+    if isinstance(call.op, tvm.ir.GlobalVar):
+        return str(call.op.name_hint)
+    return str(call.op.global_symbol if isinstance(call.op, relax.ExternFunc) else getattr(call.op, "name", call.op))
+
+
+def _sizes(shape: Expr, what: str) -> tuple[int, ...]:
+    values = getattr(shape, "values", None)
+    if values is None or not all(isinstance(item, tirx.IntImm) for item in values):
+        raise refused(f"{what} has the size {shape}, which is not fixed")
+    return tuple(int(item) for item in values)
+
+
+def _is_parallel(program: PrimFunc, name: str) -> bool:
+    """Return whether a kernel has a parallel loop. Refuse one that calls a function of TVM's runtime."""
+    packed = runtime_functions(program)
+    if packed:
+        raise refused(f"the operator {name} calls {packed[0]} of TVM's runtime")
+    loops: list[bool] = []
+    tvm_ffi.structural_walk(program.body, ((tirx.For, lambda loop: loops.append(int(loop.kind) == _PARALLEL)),))
+    return any(loops)
+
+
+@dataclass(frozen=True)
+class BufferLife:
+    """The size of a buffer, and when it is in use.
+
+    Attributes:
+        bytes: Its size.
+        first: The number of the first block that uses it.
+        last: The number of the last block that uses it.
+    """
+
+    bytes: int
+    first: int
+    last: int
+
+    def overlaps(self, other: BufferLife) -> bool:
+        """Return whether both are in use while some block runs."""
+        return self.first <= other.last and other.first <= self.last
+
+
+def place(buffers: Sequence[BufferLife]) -> tuple[list[int], int]:
+    """Give each buffer the lowest place that is free for as long as it is in use, the largest buffer first.
+
+    Args:
+        buffers: The buffers.
+
+    Returns:
+        The offset of each buffer, and the size of the memory. All are multiples of `ALIGNMENT`.
+    """
+    offsets: dict[int, int] = {}
+    for index in sorted(range(len(buffers)), key=lambda number: -buffers[number].bytes):
+        taken = sorted(
+            (offsets[other], offsets[other] + aligned(buffers[other].bytes))
+            for other in offsets
+            if buffers[other].overlaps(buffers[index])
+        )
+        offset = 0
+        for start, end in taken:
+            if offset + aligned(buffers[index].bytes) <= start:
+                break
+            offset = max(offset, end)
+        offsets[index] = offset
+    ends = (offset + aligned(buffers[index].bytes) for index, offset in offsets.items())
+    return [offsets[index] for index in range(len(buffers))], max(ends, default=0)
+
+
+def aligned(size: int) -> int:
+    """Round a size up to a multiple of `ALIGNMENT`, and to one at least."""
+    return max(1, -(-size // ALIGNMENT)) * ALIGNMENT

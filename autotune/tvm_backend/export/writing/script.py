@@ -1,0 +1,177 @@
+"""Write `run.py`, which runs an exported library with nothing but TVM's runtime and NumPy."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autotune.device_settings import BoardSettings
+from autotune.storage.formats import JobSpec
+from autotune.tvm_backend.cuda.places import CUDART
+from autotune.tvm_backend.export.loaded import check_index, pick_entry
+from autotune.tvm_backend.export.writing.files import LIBRARY, MADE_BY
+from autotune.version import __version__
+
+_ONE = '''"""Run {name} once on random inputs, with the TVM runtime alone. {made_by} {version}."""
+import os
+
+os.environ.setdefault("TVM_NUM_THREADS", "{threads}")  # TVM's own default is half of the CPUs
+{preload}from pathlib import Path
+import numpy, tvm
+from tvm import relax
+
+model = relax.VirtualMachine(tvm.runtime.load_module(str(Path(__file__).parent / "{library}")), tvm.{device}(0))
+inputs = [numpy.asarray(numpy.random.rand(*shape)).astype(dtype) for shape, dtype in {inputs}]
+outputs = model["main"](*[tvm.runtime.tensor(array, device=tvm.{device}(0)) for array in inputs])
+for output in [outputs] if hasattr(outputs, "numpy") else outputs:
+    print(output.shape, output.dtype, output.numpy().ravel()[:4])
+'''
+
+_SEVERAL = '''"""Run {name} with the TVM runtime alone: python run.py [INPUTS.npz]. {made_by} {version}.
+
+The library has an entry for each of several sets of shapes. That for the inputs in the file is run, or, without a file,
+each of them on random inputs. `run` may be imported, too: it takes NumPy arrays by the names of the inputs.
+"""
+from __future__ import annotations
+
+import os
+import sys
+
+os.environ.setdefault("TVM_NUM_THREADS", "{threads}")  # TVM's own default is half of the CPUs
+{preload}from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+import numpy, tvm
+from tvm import relax
+
+ENTRIES = {entries}
+DTYPES = {dtypes}
+ROWS = {rows}  # of the tables that inputs are indices into
+
+device = tvm.{device}(0)
+model = relax.VirtualMachine(tvm.runtime.load_module(str(Path(__file__).parent / "{library}")), device)
+
+
+{pick_entry}
+
+{check_index}
+
+def run(**inputs):
+    """Run the entry for inputs of these shapes, and return its outputs."""
+    missing = [name for name in DTYPES if name not in inputs]
+    if missing:
+        raise ValueError(f"the input {{missing[0]}} is missing; the inputs: {{', '.join(DTYPES)}}")
+    entry = pick_entry(ENTRIES, {{name: numpy.shape(inputs[name]) for name in DTYPES}})
+    for name, rows in ROWS[entry].items():
+        check_index(name, numpy.asarray(inputs[name]), rows)
+    arrays = [numpy.asarray(inputs[name], dtype, order="C") for name, dtype in DTYPES.items()]
+    outputs = model[entry](*[tvm.runtime.tensor(array, device=device) for array in arrays])
+    return [item.numpy() for item in ([outputs] if hasattr(outputs, "numpy") else outputs)]
+
+
+def show(inputs):
+    for output in run(**inputs):
+        print(output.shape, output.dtype, output.ravel()[:4])
+
+
+if __name__ == "__main__":
+    try:
+        if len(sys.argv) > 1:
+            show(numpy.load(sys.argv[1]))
+        else:
+            for entry, shapes in ENTRIES.items():
+                print(entry)
+                show({{name: numpy.asarray(numpy.random.rand(*shape), DTYPES[name]) for name, shape in shapes.items()}})
+    except (OSError, ValueError) as error:
+        sys.exit(f"run.py: {{error}}")
+'''
+
+
+_PRELOAD = f"""import ctypes, importlib.util
+
+# TVM does not look for the CUDA runtime among Python's packages.
+for folder in getattr(importlib.util.find_spec("nvidia"), "submodule_search_locations", ()):
+    if os.path.exists(f"{{folder}}/cu13/lib/{CUDART}"):
+        ctypes.CDLL(f"{{folder}}/cu13/lib/{CUDART}")
+
+"""
+
+_BOARD = '''"""Run {name} once on random inputs, on a board. {made_by} {version}.
+
+    python run.py                   on a board with the key {key} of the tracker {tracker}
+    python run.py HOST:PORT         on one of another tracker
+    python run.py here              on this machine, if it is such a board
+"""
+import os
+import sys
+
+os.environ.setdefault("TVM_NUM_THREADS", "{threads}")
+from pathlib import Path
+import numpy, tvm
+from tvm import relax, rpc
+
+ENTRIES = {entries}
+
+library = Path(__file__).parent / "{library}"
+if sys.argv[1:] == ["here"]:
+    module, device = tvm.runtime.load_module(str(library)), tvm.cpu(0)
+else:
+    host, port = (sys.argv[1:] or ["{tracker}"])[0].rsplit(":", 1)
+    board = rpc.connect_tracker(host, int(port)).request("{key}")
+    board.get_function("runtime.config_threadpool")(1, {threads})
+    board.upload(str(library))
+    module, device = board.load_module(library.name), board.cpu(0)
+model = relax.VirtualMachine(module, device)
+for entry, inputs in ENTRIES.items():
+    arrays = [numpy.asarray(numpy.random.rand(*shape)).astype(dtype) for shape, dtype in inputs]
+    model.set_input(entry, *[tvm.runtime.tensor(array, device=device) for array in arrays])
+    model.invoke_stateful(entry)
+    outputs = model.get_outputs(entry)
+    for output in [outputs] if hasattr(outputs, "numpy") else outputs:
+        print(output.shape, output.dtype, output.numpy().ravel()[:4])
+'''
+
+
+def board_source(spec: JobSpec, board: BoardSettings, threads: int) -> str:
+    """Return the script for the library of a job that is for boards.
+
+    Args:
+        spec: The job.
+        board: The settings of the boards.
+        threads: How many threads the model uses there.
+    """
+    return _BOARD.format(
+        **_common(spec, threads),
+        key=board.key,
+        tracker=board.tracker,
+        entries={entry.name: [(item.shape, item.dtype) for item in entry.inputs] for entry in spec.all_entries},
+    )
+
+
+def source(spec: JobSpec, threads: int, rows: Sequence[Mapping[str, int]]) -> str:
+    """Return the script for a job's library.
+
+    Args:
+        spec: The job.
+        threads: How many threads the model uses unless TVM_NUM_THREADS is set.
+        rows: For each set of shapes, the number of rows of the table of each input that is an index.
+    """
+    template = _SEVERAL if spec.entries else _ONE
+    on_gpu = spec.target_kind == "cuda"
+    return template.format(
+        **_common(spec, threads),
+        device="cuda" if on_gpu else "cpu",
+        preload=_PRELOAD if on_gpu else "",
+        inputs=[(item.shape, item.dtype) for item in spec.inputs],
+        dtypes={item.name: item.dtype for item in spec.inputs},
+        entries={entry.name: {item.name: item.shape for item in entry.inputs} for entry in spec.entries},
+        rows={entry.name: dict(found) for entry, found in zip(spec.all_entries, rows, strict=True)},
+        pick_entry=inspect.getsource(pick_entry),
+        check_index=inspect.getsource(check_index),
+    )
+
+
+def _common(spec: JobSpec, threads: int) -> dict[str, Any]:
+    """Return what every script says."""
+    return {"name": spec.name, "made_by": MADE_BY, "version": __version__, "threads": threads, "library": LIBRARY}

@@ -1,0 +1,223 @@
+"""Runtimes that are timed by turns, each alone in a fresh process."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from autotune.errors import WorkerError
+from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.export.compilation import compile_tuned
+from autotune.tvm_backend.export.inputs import draw
+from autotune.tvm_backend.export.timing import accuracy
+from autotune.tvm_backend.export.timing import comparison as room
+from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
+from autotune.tvm_backend.graph.model import read_model
+from autotune.tvm_backend.graph.prepare import prepare
+from autotune.tvm_backend.kernels.build import link_shared
+
+# NumPy's function that saves arrays by name has a parameter of this name.
+NAME = "file"
+INPUTS = (InputSpec(NAME, (1, 64), "float32"),)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """An ONNX file that computes a hyperbolic tangent."""
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 64)) for name in (NAME, "y")]
+    graph = helper.make_graph([helper.make_node("Tanh", [NAME], ["y"])], "tanh", tensors[:1], tensors[1:])
+    path = tmp_path_factory.mktemp("model") / "tanh.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def library(model, target):
+    path = model.with_suffix(".so")
+    prepared = prepare(read_model(model, {}).module, target)
+    compile_tuned(prepared, [], {}, target).export_library(str(path), fcompile=link_shared)
+    return path
+
+
+@pytest.fixture
+def comparison(model, library):
+    both = {"ours": Runtime("library", library), "theirs": Runtime("onnxruntime", model)}
+    with RuntimeComparison(both, INPUTS, draw(INPUTS, 1), threads=1) as made:
+        yield made
+
+
+def test_each_computes_the_model_in_its_own_process(comparison):
+    ours, theirs = comparison.outputs("ours"), comparison.outputs("theirs")
+    assert accuracy.check(ours, theirs, 1e-5) < 1e-5
+    assert np.abs(theirs[0]).max() > 0.5
+
+
+class Process:
+    """Stands for a process with a runtime: writes down what is asked of it, and answers with the times that it gets."""
+
+    def __init__(self, name, log, times, waited_s=0.0):
+        self.name, self.log, self.times, self.waited_s = name, log, times, waited_s
+        self.answer = {"load_ms": 1.0, "memory": 1}
+
+    def __enter__(self):
+        self.log.append(("begun", self.name))
+        return self
+
+    def __exit__(self, *_):
+        self.log.append(("ended", self.name))
+
+    def time(self):
+        self.log.append(("timed", self.name))
+        return next(self.times)
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    """Replaces processes. The test says how many seconds they take and what each turn of a runtime finds."""
+
+    class Processes:
+        def __init__(self):
+            self.log, self.turns, self.waited_s = [], {}, {}
+
+        def begun(self):
+            return [name for what, name in self.log if what == "begun"]
+
+        def start(self, name):
+            found = itertools.repeat(next(self.turns[name])) if name in self.turns else itertools.repeat(1.0)
+            process = Process(name, self.log, found, self.waited_s.get(name, 0.0))
+            process.answer["kernels"] = [{"name": "exp", "calls": 1, "us": next(found)}]
+            return process
+
+    made = Processes()
+    monkeypatch.setattr(RuntimeComparison, "_start", lambda self, name, **_: made.start(name))
+    return made
+
+
+def test_all_start_anew_for_every_turn(comparison, monkeypatch):
+    start, begun = RuntimeComparison._start, []
+    monkeypatch.setattr(RuntimeComparison, "_start", lambda self, name: begun.append(name) or start(self, name))
+    times = comparison.time(timings=TIMINGS + 1)
+    assert begun == ["ours", "theirs", "theirs", "ours"]
+    for item in times.values():
+        assert [len(values) for values in (item.turns_ms, item.loads_ms, item.memory)] == [2, 2, 2]
+        assert [len(timings) for timings in item.timings_ms] == [TIMINGS, TIMINGS]
+        assert min(item.turns_ms) > 0 and min(item.loads_ms) > min(item.turns_ms)
+
+
+def test_kernels_have_the_times_of_the_fastest_of_three_processes(comparison, processes):
+    processes.turns["ours"] = iter([5.0, 3.0, 4.0, 1.0])
+    assert [kernel.us for kernel in comparison.kernels("ours")] == [3.0]
+
+
+def test_kernels_of_a_model_that_takes_seconds_are_timed_in_one_process(comparison, processes):
+    processes.turns["ours"], processes.waited_s["ours"] = iter([5.0, 3.0]), 6.0
+    assert [kernel.us for kernel in comparison.kernels("ours")] == [5.0]
+
+
+def test_within_a_turn_they_are_timed_one_after_the_other(comparison, processes):
+    comparison.time(3)
+    assert processes.log[:2] == [("begun", "ours"), ("begun", "theirs")]
+    assert [name for what, name in processes.log if what == "timed"] == [
+        *("ours", "theirs"),
+        *("theirs", "ours"),
+        *("ours", "theirs"),
+    ]
+
+
+def test_where_memory_is_small_each_ends_before_the_next_begins(comparison, processes, monkeypatch):
+    monkeypatch.setattr(room, "memory_bytes", lambda: 1000)
+    comparison.time(2)
+    each = [("begun", "timed", "timed", "ended"), ("ours", "ours", "ours", "ours", "theirs")]
+    assert [what for what, _ in processes.log] == [*each[0], *each[0]]
+    assert [name for _, name in processes.log][:5] == list(each[1])
+
+
+def test_a_slow_model_is_timed_less_often(comparison, processes, monkeypatch):
+    monkeypatch.setattr(processes, "start", lambda name: Process(name, [], iter([2.0, None, None, None])))
+    assert comparison.time(TIMINGS)["ours"].timings_ms == [(2.0,)]
+
+
+def test_no_turn_begins_after_slow_ones(comparison, monkeypatch):
+    monkeypatch.setattr(room, "_LONG_S", 0.0)
+    times = comparison.time(timings=3 * TIMINGS)
+    assert [len(item.turns_ms) for item in times.values()] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("theirs_ms", "turns"),
+    (([2.0], 5), ([2.0, 4.0], 15), ([2.0, 2.0, 2.0, 2.0, 4.0, 2.0, 2.0, 2.0, 2.0], 8)),
+    ids=("steady", "unsteady", "disturbed once"),
+)
+def test_two_runtimes_get_further_turns_while_their_ratio_is_uncertain(comparison, processes, theirs_ms, turns):
+    """Of five ratios all count; of eight the smallest and the largest are left out."""
+    processes.turns = {"theirs": itertools.cycle(theirs_ms)}
+    times = comparison.time(5 * TIMINGS, pair=("ours", "theirs"))
+    assert [len(item.turns_ms) for item in times.values()] == [turns, turns]
+
+
+def test_runtimes_outside_of_the_pair_get_no_further_turns(library, processes):
+    processes.turns = {"theirs": itertools.count(1.0)}
+    three = {name: Runtime("library", library) for name in ("slow", "ours", "theirs")}
+    with RuntimeComparison(three, INPUTS, draw(INPUTS, 1), threads=1) as made:
+        made.time(5 * TIMINGS, pair=("ours", "theirs"))
+    begun = processes.begun()
+    assert begun[:6] == ["slow", "ours", "theirs", "theirs", "ours", "slow"]
+    assert begun[15:] and "slow" not in begun[15:]
+
+
+def test_a_slow_runtime_outside_of_the_pair_gets_one_turn(library, processes):
+    processes.waited_s = {"slow": 6.0, "ours": 6.0, "theirs": 6.0}
+    runtimes = {name: Runtime("library", library) for name in ("slow", "brief", "ours", "theirs")}
+    with RuntimeComparison(runtimes, INPUTS, draw(INPUTS, 1), threads=1) as made:
+        times = made.time(5 * TIMINGS, pair=("ours", "theirs"))
+    assert [len(item.turns_ms) for item in times.values()] == [1, 5, 5, 5]
+
+
+def test_fewer_than_five_turns_are_not_made_more(comparison, processes):
+    processes.turns = {"ours": itertools.count(1.0), "theirs": itertools.count(1.0, 7.0)}
+    times = comparison.time(2 * TIMINGS, pair=("ours", "theirs"))
+    assert [len(item.turns_ms) for item in times.values()] == [2, 2]
+
+
+def test_the_memory_is_that_of_the_model_and_not_that_of_the_runtime(tmp_path):
+    """A model with 40 MB of weights takes them, and less than the 100 MB and more that importing takes."""
+    name = tmp_path / "big.onnx"
+    weight = numpy_helper.from_array(np.ones((1000, 10000), np.float32), "w")
+    tensors = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 1000)),
+        helper.make_empty_tensor_value_info("y"),
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "big", tensors[:1], tensors[1:], [weight]
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(name))
+    inputs = (InputSpec("x", (1, 1000), "float32"),)
+    with RuntimeComparison({"it": Runtime("onnxruntime", name)}, inputs, draw(inputs, 1), threads=1) as made:
+        (taken,) = made.time(timings=1)["it"].memory
+    assert 40e6 < taken < 200e6
+
+
+def test_a_file_that_a_runtime_cannot_load_is_an_error_of_one_line(library):
+    with (
+        RuntimeComparison(
+            {"theirs": Runtime("onnxruntime", library)}, INPUTS, [np.zeros((1, 64), np.float32)], 1
+        ) as wrong,
+        pytest.raises(WorkerError, match="theirs cannot run the model: ") as caught,
+    ):
+        wrong.outputs("theirs")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_median_has_a_spread():
+    times = RuntimeTimes([(5.0, 5.5, 1.0), (3.0,), (4.0,)])
+    assert (times.median_ms, times.spread_ms) == (4.0, (3.0, 5.0))
+
+
+def test_a_ratio_is_taken_between_timings_that_follow_each_other():
+    """In the second turn, the machine was slow at the first timing of both."""
+    ours, theirs = RuntimeTimes([(2.0,), (9.0, 3.0, 3.0)]), RuntimeTimes([(4.0,), (12.0, 4.0, 4.0)])
+    assert ratios(ours, theirs) == [0.5, 0.75]

@@ -1,0 +1,124 @@
+"""The few that may be the best are timed again in turns; a wrong one never wins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autotune.storage import formats
+from autotune.storage.formats import Entry, JobSpec, Trial
+from autotune.storage.tuning_log import TuningLog
+from autotune.tvm_backend.export.timing import retiming
+from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
+from autotune.tvm_backend.kernels.build import build_library
+from autotune.tvm_backend.kernels.run import open_device
+from autotune.tvm_backend.kernels.verify import Reference, compute
+
+
+def trial(hash: str, *times: float) -> Trial:
+    return Trial(hash, [[], []], [], times, None, "j", 0, 0.0)
+
+
+@pytest.fixture
+def job(workspace, make_job):
+    """Logs times of three tasks, of weights 1, 2 and 3; returns the workspace and the spec."""
+
+    def publish(*times: dict[str, float]):
+        spec = formats.read(JobSpec, make_job(tasks=len(times)).spec)
+        for task, logged in zip(spec.tasks, times, strict=True):
+            log = TuningLog(workspace.tuning_log(spec.target_key, task.hash).records)
+            log.add([trial(hash, time) if time else trial(hash) for hash, time in logged.items()])
+        return workspace, spec
+
+    return publish
+
+
+class TestFastestTrials:
+    def test_they_are_the_best_that_are_close_and_no_more_than_asked_for(self, job):
+        workspace, spec = job({"slow": 131.0, "third": 129.0, "best": 100.0, "second": 105.0, "failed": 0.0}, {})
+        found = retiming.fastest_trials(workspace, spec, 5)
+        assert [item.hash for item in found[spec.tasks[0].hash]] == ["best", "second", "third"]
+        assert spec.tasks[1].hash not in found
+        (only,) = retiming.fastest_trials(workspace, spec, 1)[spec.tasks[0].hash]
+        assert only.hash == "best"
+
+    def test_a_task_that_hardly_counts_is_not_timed_again(self, job):
+        close = {"a": 100.0, "b": 101.0}
+        workspace, spec = job(close, {"a": 0.1, "b": 0.1}, {"alone": 100.0})
+        found = retiming.fastest_trials(workspace, spec, 3)
+        assert retiming.tasks_to_retime(spec, found) == [spec.tasks[0].hash]
+
+    def test_unless_it_counts_at_one_of_several_shapes(self, job):
+        close = {"a": 100.0, "b": 101.0}
+        workspace, spec = job(close, {"a": 0.1, "b": 0.1})
+        entries = Entry("large", spec.inputs, (1, 0)), Entry("small", spec.inputs, (0, 2))
+        found = retiming.fastest_trials(workspace, spec, 3)
+        assert retiming.tasks_to_retime(replace(spec, entries=entries), found) == [task.hash for task in spec.tasks]
+
+
+class Stopwatch:
+    """Each library's times, one for each turn; for a CPU with flushed caches only, for others only without."""
+
+    def __init__(self, on_cpu, **times):
+        self.times, self.asked = {name: list(values) for name, values in times.items()}, []
+        self.on_cpu = on_cpu
+
+    def time(self, library, args, best_us, on_cpu=False):
+        assert self.on_cpu is on_cpu
+        self.asked.append(library.stem)
+        return [self.times[library.stem].pop(0)]
+
+    def time_flushed(self, library, args, runs):
+        return self.time(library, args, None, on_cpu=True)
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_candidates_are_timed_in_turns_and_the_first_turn_does_not_count(on_cpu):
+    candidates = [RetimedCandidate(trial(name), Path(f"{name}.so")) for name in "ab"]
+    slow_then_fast = [900.0, *[50.0] * retiming.TURNS]
+    watch = Stopwatch(on_cpu, a=[1.0, *[60.0] * retiming.TURNS], b=slow_then_fast)
+    retiming.time_in_turns({"task": candidates}, watch)
+    assert watch.asked == ["a", "b"] * (retiming.TURNS + 1)
+    assert [item.median_us for item in candidates] == [60.0, 50.0]
+    assert retiming.fastest_correct(candidates, None, None) is candidates[1]
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory, target, as_program):
+    """Libraries that double, and one that triples; and the reference, which doubles."""
+    from tvm import te
+
+    folder = tmp_path_factory.mktemp("kernels")
+
+    def program(factor):
+        a = te.placeholder((64,), name="a")
+        return as_program(a, te.compute((64,), lambda i: a[i] * factor, name="b"))
+
+    for name, factor in (("logged", 2.0), ("right", 2.0), ("wrong", 3.0)):
+        build_library(program(factor), target, folder / f"{name}.so")
+    return folder, compute(program(2.0), {"kind": "llvm", "mcpu": "x86-64-v3"})
+
+
+def built(folder, **medians):
+    return [RetimedCandidate(trial(name), folder / f"{name}.so", [median]) for name, median in medians.items()]
+
+
+def test_a_wrong_candidate_is_not_chosen_however_fast(kernels):
+    folder, reference = kernels
+    found = retiming.fastest_correct(built(folder, logged=60.0, wrong=10.0, right=50.0), reference, open_device("llvm"))
+    assert found.trial.hash == "right"
+
+
+def test_the_best_logged_one_is_what_is_left(kernels):
+    folder, reference = kernels
+    found = retiming.fastest_correct(built(folder, logged=60.0, wrong=10.0), reference, open_device("llvm"))
+    assert found.trial.hash == "logged"
+
+
+def test_a_task_that_cannot_be_checked_goes_to_the_fastest(kernels):
+    folder, _ = kernels
+    unknown = Reference(outputs={0: np.zeros(1)}, problem="timeout")
+    assert retiming.fastest_correct(built(folder, logged=60.0, wrong=10.0), unknown, None).trial.hash == "wrong"

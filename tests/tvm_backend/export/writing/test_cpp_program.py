@@ -1,0 +1,155 @@
+"""The C++ program compiles, runs the model, and gives what Python gives, bit for bit."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autotune.errors import BadInput
+from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.export.loaded import load
+from autotune.tvm_backend.export.writing import cpp_program
+from autotune.tvm_backend.load import load_tvm
+
+NAMES = ('x "quoted"', "y")
+ROWS = {"rows=2": 2, "rows=3": 3, "other=3": 3}
+TABLES = {"table=20": 20, "table=30": 30}  # of so many rows, of which as many are looked up
+
+
+def tensors(rows: int) -> list[InputSpec]:
+    return [InputSpec(name, (rows, 8), "float32") for name in NAMES]
+
+
+def compile_two_outputs(folder: Path) -> None:
+    """A library that gives exp(x + y) and x * y; "other=3" gives exp(x + y + y) in place of the first."""
+    load_tvm("llvm")
+    import tvm
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    for name, rows in ROWS.items():
+        x, y = (relax.Var(name, relax.TensorType((rows, 8), "float32")) for name in "xy")
+        with builder.function(name, [x, y]):
+            with builder.dataflow():
+                total = builder.emit(relax.op.add(x, y))
+                total = builder.emit(relax.op.add(total, y)) if name.startswith("other") else total
+                first = builder.emit(relax.op.exp(total))
+                both = builder.emit_output(relax.Tuple([first, builder.emit(relax.op.multiply(x, y))]))
+            builder.emit_func_output(both)
+    for name, rows in TABLES.items():
+        ids, table = relax.Var("ids", relax.TensorType((rows,), "int64")), np.ones((rows, 8), np.float32)
+        with builder.function(name, [ids]):
+            with builder.dataflow():
+                out = builder.emit_output(builder.emit(relax.op.take(relax.const(table), ids, axis=0)))
+            builder.emit_func_output(out)
+    relax.build(builder.get(), tvm.target.Target("llvm")).export_library(str(folder / "model.so"))
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a built program; its library is one folder up."""
+    folder = tmp_path_factory.mktemp("exported")
+    compile_two_outputs(folder)
+    (folder / cpp_program.FOLDER).mkdir()
+    functions = [cpp_program.Function(name, tensors(rows), tensors(rows)) for name, rows in ROWS.items()]
+    for name, rows in TABLES.items():
+        ids, found = InputSpec("ids", (rows,), "int64"), InputSpec("y", (rows, 8), "float32")
+        functions.append(cpp_program.Function(name, [ids], [found], {"ids": rows}))
+    for name, data in cpp_program.sources("net", "model.so", 2, functions, "0"):
+        (folder / cpp_program.FOLDER / name).write_bytes(data)
+    build = folder / cpp_program.FOLDER / "build"
+    import tvm_ffi
+
+    site = Path(tvm_ffi.__file__).parents[1]
+    for words in (["-B", build, "-S", build.parent, f"-DTVM_SITE={site}"], ["--build", build]):
+        done = subprocess.run(["cmake", *map(str, words)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return build
+
+
+needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+
+
+def run(program: Path, folder: Path, rows: int, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the program on files of inputs with so many rows, x.bin and y.bin."""
+    for name, array in zip("xy", arrays_of(rows), strict=True):
+        (folder / f"{name}.bin").write_bytes(array.tobytes())
+    return subprocess.run([program / "main", *words, "x.bin", "y.bin"], cwd=folder, capture_output=True, text=True)
+
+
+def arrays_of(rows: int) -> list[np.ndarray]:
+    draw = np.random.default_rng(3).standard_normal
+    return [draw((rows, 8)).astype(np.float32) for _ in range(2)]
+
+
+@needs_cmake
+@pytest.mark.parametrize(
+    ("entry", "words"), [("rows=2", ()), ("rows=2", ("--repeat", "3")), ("other=3", ("--entry", "other=3"))]
+)
+def test_its_outputs_are_those_of_python(program: Path, tmp_path: Path, entry: str, words: tuple[str, ...]) -> None:
+    done = run(program, tmp_path, ROWS[entry], *words)
+    assert done.returncode == 0 and done.stdout.startswith("net: ")
+    inputs = [{"name": item.name, "shape": item.shape, "dtype": item.dtype} for item in tensors(ROWS[entry])]
+    report = {"threads": 2, "target": {"kind": "llvm"}, "entries": [{"name": entry, "inputs": inputs}]}
+    arrays = arrays_of(ROWS[entry])
+    for index, expected in enumerate(load(program.parents[1] / "model.so", report)(*arrays)):
+        found = np.frombuffer((tmp_path / f"output{index}.bin").read_bytes(), np.float32).reshape(arrays[0].shape)
+        assert np.array_equal(found, expected)
+
+
+@needs_cmake
+def test_an_input_of_another_size_is_refused(program: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(b"short")
+    for words, says in (
+        (("x.bin",), "no entry fits the sizes of the files: this library has rows=2 rows=3 other=3 table=20 table=30"),
+        (("--entry", "rows=2", "x.bin"), "x.bin does not hold exactly 64 bytes"),
+        (("missing.bin",), "no entry fits the sizes of the files"),
+        (("--entry", "rows=7"), "no entry rows=7: this library has rows=2 rows=3 other=3 table=20 table=30"),
+    ):
+        done = subprocess.run([program / "main", *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 2 and says in done.stderr
+
+
+@needs_cmake
+def test_files_that_fit_several_entries_need_a_name(program: Path, tmp_path: Path) -> None:
+    done = run(program, tmp_path, 3)
+    assert done.returncode == 2 and "several entries fit the sizes of the files; give --entry NAME" in done.stderr
+
+
+@needs_cmake
+@pytest.mark.parametrize("entry", TABLES)
+@pytest.mark.parametrize("outside", [-1, 29, 30, 2**40])
+def test_an_index_that_its_table_lacks_is_refused_as_in_python(
+    program: Path, tmp_path: Path, entry: str, outside: int
+) -> None:
+    rows = TABLES[entry]
+    inputs = {name: [{"name": "ids", "shape": [size], "dtype": "int64", "rows": size}] for name, size in TABLES.items()}
+    entries = [{"name": name, "inputs": described} for name, described in inputs.items()]
+    model = load(program.parents[1] / "model.so", {"threads": 2, "target": {"kind": "llvm"}, "entries": entries})
+    ids = np.arange(rows)
+    ids[1] = outside
+    (tmp_path / "ids.bin").write_bytes(ids.tobytes())
+    done = subprocess.run([program / "main", "ids.bin"], cwd=tmp_path, capture_output=True, text=True)
+    if 0 <= outside < rows:
+        assert done.returncode == 0 and (model(ids) == 1).all()
+        return
+    with pytest.raises(BadInput) as caught:
+        model(ids)
+    assert (done.returncode, done.stderr) == (2, f"{caught.value}\n")
+    assert f"'ids' has the index {outside}; its table has {rows} rows" in done.stderr
+
+
+@needs_cmake
+def test_it_needs_no_python(program: Path) -> None:
+    linked = subprocess.run(["ldd", program / "main"], capture_output=True, text=True).stdout
+    assert "libtvm_runtime.so" in linked and "libtvm_compiler" not in linked and "python" not in linked.split("/")[0]
+
+
+def test_names_survive_as_string_literals() -> None:
+    function = cpp_program.Function("main", tensors(2), [])
+    header = dict(cpp_program.sources('a"b', "model.so", 1, [function], "0"))["model.h"].decode()
+    assert r'{"x \"quoted\"", {2, 8}, "float32", 0}' in header and r'kName[] = "a\"b"' in header
