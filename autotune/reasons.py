@@ -12,7 +12,7 @@ from typing import Literal
 # What a waiting job waits for, as a report adds it up.
 WaitTopic = Literal["cpu", "device", "task", "turn", "window", "lease"]
 # Why a job is at its end.
-EndReason = Literal["level-met", "budget-used", "time-used", "little-to-gain", "no-improvement", "nothing-to-tune"]
+EndReason = Literal["stop-at-met", "budget-used", "time-used", "little-to-gain", "no-improvement", "nothing-to-tune"]
 ReasonKind = Literal[
     WaitTopic,
     EndReason,
@@ -54,7 +54,7 @@ _SENTENCES: dict[ReasonKind, str] = {
     "control-missing": "held: {detail} is missing; `autotune release` continues it",
     "control-damaged": "held: {detail} is damaged; `autotune release` continues it",
     "cancelled": "cancelled",
-    "level-met": "target latency reached: the whole model takes {latency}",
+    "stop-at-met": "target latency reached: the whole model takes {latency}",
     "budget-used": "budget used",
     "time-used": "time limit reached",
     "little-to-gain": "more trials would gain little",

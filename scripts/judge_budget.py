@@ -18,7 +18,7 @@ from pathlib import Path
 
 from autotune.commands.report import history
 from autotune.commands.report.history import History
-from autotune.planning.automatic import settled
+from autotune.planning.budget import settled
 from autotune.planning.view import JobView, TaskView
 from autotune.storage.paths import Workspace
 

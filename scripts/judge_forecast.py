@@ -28,7 +28,7 @@ from pathlib import Path
 
 from autotune.commands.report import history
 from autotune.commands.report.trials import TaskTrials
-from autotune.planning.latency_forecast import TYPICAL, Curve, Typical, expected, forecast, shared_out
+from autotune.planning.latency import TYPICAL, Curve, Typical, expected, forecast, shared_out
 from autotune.storage.formats import JobSpec, TaskSpec
 from autotune.storage.paths import JobPaths, Workspace
 

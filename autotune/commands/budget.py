@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from autotune.errors import BadInput
-from autotune.planning.automatic import TaskWork, automatic_trials
+from autotune.planning.budget import TaskWork, automatic_trials
 from autotune.storage.formats import TaskSpec
 
 # A number of trials, `auto`, or 0 for what `[job] trials` says.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.errors import AutotuneError
-from autotune.planning.level import tasks_sum_ms
+from autotune.planning.latency import tasks_sum_ms
 from autotune.planning.urgency import misses
 from autotune.planning.view import device_kind, measures_on_cpus
 from autotune.reasons import sentence
@@ -17,7 +17,7 @@ from autotune.storage.daemon_formats import CPUS_APART, DaemonInfo
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import ENDED, JobSpec, JobState, State, TaskProgress, TaskSpec
 from autotune.storage.job_files import read_control, read_spec, read_state
-from autotune.storage.job_state import current_state
+from autotune.storage.job_state import Service, state_of
 from autotune.storage.paths import JobPaths, Workspace
 
 
@@ -106,7 +106,7 @@ def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
         spec, control, state = read_spec(paths), read_control(paths), read_state(paths)
     except AutotuneError as error:
         return _unreadable(paths, str(error))
-    shown, reason = current_state(spec.id, control, state, daemon)
+    shown, reason = state_of(control, state, Service.by(daemon, spec.id))
     now = time.time()
     eta = _eta(spec.id, shown, daemon, now)
     end = state.finished_at if shown in ENDED and state.finished_at else now

@@ -26,7 +26,7 @@ from autotune.errors import BadInput, disk_problem
 from autotune.machine.hardware import cpu_model
 from autotune.machine.platform import check_platform
 from autotune.processes.messages import ImportAnswer
-from autotune.stages import level
+from autotune.stages import confirm
 from autotune.storage import atomic, formats, locks
 from autotune.storage.device_kind import PRIVATE, note
 from autotune.storage.formats import GRAPH_REVISION, Control, JobSpec, StageFile
@@ -223,7 +223,7 @@ def _write(workspace: Workspace, incoming: JobPaths, spec: JobSpec) -> None:
     make_folder(incoming.stages)
     for task in spec.tunable:
         formats.write(incoming.stage(task, 0), StageFile(task, 0, "search"))
-    if level.is_promised(workspace, incoming, spec):  # by what is known already
+    if confirm.is_promised(workspace, incoming, spec):  # by what is known already
         formats.write(incoming.stage(spec.tunable[0], 0), StageFile(spec.tunable[0], 0, "confirm"))
     formats.write(incoming.control, Control())
     formats.write(incoming.spec, spec)

@@ -70,7 +70,7 @@ class Collector:
                 self.pause.end()
                 self.queue.unblock(job)
                 self._take_result(job, view, report)
-            elif job.requested != "cancelled":
+            elif job.control.wanted != "cancel":
                 self._take_failure(job, view, self._record_failure(job, view, report))
 
     def _take_result(self, job: QueuedJob, view: RunningView, report: StageReport) -> None:

@@ -10,7 +10,6 @@ from autotune.daemon import capacity
 from autotune.daemon.changes import Changes
 from autotune.daemon.clock import DaemonClock
 from autotune.daemon.devices_aside import DevicesAside
-from autotune.daemon.hours import Hours
 from autotune.daemon.job_queue import JobQueue
 from autotune.daemon.pause import Pause
 from autotune.daemon.queued_job import QueuedJob
@@ -21,6 +20,7 @@ from autotune.planning.budget import ended
 from autotune.planning.estimates import Estimates
 from autotune.planning.planner import Planner
 from autotune.planning.view import MachineResources, Plan, RunningView, Start
+from autotune.planning.windows import Hours
 from autotune.processes.messages import RunStage
 from autotune.reasons import Reason
 from autotune.storage.room import check_room

@@ -13,7 +13,7 @@ from pathlib import Path
 from autotune.config import Config
 from autotune.daemon.queued_job import QueuedJob
 from autotune.errors import DiskProblem, StorageError
-from autotune.planning.level import tasks_sum_ms
+from autotune.planning.latency import tasks_sum_ms
 from autotune.reasons import sentence
 from autotune.storage import journal
 from autotune.storage.job_files import read_spec
@@ -116,7 +116,7 @@ def _facts(workspace: Workspace, job: QueuedJob) -> dict[str, str]:
 
 
 def _latency_ms(job: QueuedJob) -> float | None:
-    """Return what the whole model was measured to take when it met its level, or else the sum of its tasks."""
+    """Return what the whole model was measured to take when it was found fast enough, or else the sum of its tasks."""
     if job.state.reason is not None and job.state.reason.latency_ms is not None:
         return job.state.reason.latency_ms
     return tasks_sum_ms([task.best_us for task in job.state.tasks], [task.weight for task in job.spec.tasks])

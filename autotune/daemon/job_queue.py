@@ -194,7 +194,7 @@ class JobQueue:
                 self.changes.jobs.add(id)
                 if job.ended and retry_requested(job.control, job.state.retries_seen):
                     job.restart()
-                if job.requested == "cancelled" and not job.ended:
+                if job.control.wanted == "cancel" and not job.ended:
                     self.running.kill(id)
 
     def follow_logs(self) -> None:

@@ -17,7 +17,6 @@ from autotune.daemon.collector import Collector
 from autotune.daemon.devices_aside import DevicesAside
 from autotune.daemon.dispatcher import Dispatcher
 from autotune.daemon.end_commands import EndCommands
-from autotune.daemon.hours import Hours
 from autotune.daemon.job_queue import JobQueue
 from autotune.daemon.leftovers import leftovers
 from autotune.daemon.pause import Pause
@@ -28,6 +27,7 @@ from autotune.daemon.status_file import StatusFile
 from autotune.daemon.watch import FolderWatch
 from autotune.errors import DaemonRunning, DiskProblem, MachineProblem, TimedOut, disk_problem
 from autotune.machine.shared_folder import private_reason
+from autotune.planning.windows import Hours
 from autotune.processes.interrupts import Interrupts, interrupts
 from autotune.storage import locks
 from autotune.storage.daemon_info import holder

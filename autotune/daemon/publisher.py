@@ -17,9 +17,11 @@ from autotune.daemon.running import RunningStages
 from autotune.daemon.stage_times import StageTimes
 from autotune.daemon.status_file import StatusFile
 from autotune.planning.budget import ended
+from autotune.planning.planner import TURN
 from autotune.planning.view import RunningView
-from autotune.planning.waiting import TURN
 from autotune.reasons import EndReason, Reason, sentence
+from autotune.storage.formats import ENDED
+from autotune.storage.job_state import Service, state_of
 
 _LOG = logging.getLogger("autotune.daemon")
 _STATE_EVERY_S = 1.0
@@ -103,20 +105,17 @@ class Publisher:
 
     def _publish_job(self, job: QueuedJob, running: list[RunningView]) -> None:
         busy = any(view.id.job == job.id for view in running)
-        if job.requested == "cancelled":
-            if not busy:
-                job.publish("cancelled", Reason("cancelled"))
-        elif job.requested == "held":
-            job.publish("held", Reason("finishing") if busy else job.control.reason or Reason("held"))
-        elif (why := ended(job.view(), running)) is not None:
+        why = ended(job.view(), running) if job.control.wanted == "run" else None
+        if why is not None:
             self._finish(job, why)
-        elif busy:
-            job.publish("running", None)
         else:
-            has_begun = job.state.trials_done or job.state.state == "running"
-            reason = self._waits.get(job.id, TURN)
-            job.journal.waiting(reason)
-            job.publish("running" if has_begun else "waiting", reason)
+            wait = self._waits.get(job.id, TURN)
+            state, reason = state_of(job.control, job.state, Service(busy, wait))
+            if state in ENDED and busy:  # an end is written when nothing of the job runs any more
+                return
+            if state == "waiting":
+                job.journal.waiting(wait)
+            job.publish(state, reason)
         if job.ended:
             _LOG.info("%s: %s, %s", job.paths.folder.name, job.state.state, sentence(job.state.reason))
 
@@ -130,5 +129,5 @@ class Publisher:
             self.failed = True
             job.publish("failed", Reason("no-time", detail=first or job.trials.last_failure()))
         else:
-            latency = job.level.latency_ms if why == "level-met" else None
+            latency = job.confirmed_ms if why == "stop-at-met" else None
             job.publish("done", Reason(why, set_aside=len(diagnoses), latency_ms=latency, detail=first))

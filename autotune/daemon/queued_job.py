@@ -8,19 +8,18 @@ from dataclasses import dataclass, field, replace
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.daemon.job_journal import JobJournal
-from autotune.daemon.job_level import JobLevel
 from autotune.daemon.job_progress import JobProgress
 from autotune.daemon.job_rounds import JobRounds
 from autotune.daemon.job_trials import JobTrials
 from autotune.daemon.task_logs import TaskLogs
-from autotune.planning import automatic
-from autotune.planning.budget import ended
+from autotune.planning.budget import ended, settled
 from autotune.planning.view import JobView, StageId, TaskView
 from autotune.reasons import Reason
+from autotune.storage import confirmation
 from autotune.storage.atomic import stamp
+from autotune.storage.confirmation import Confirmation, read_confirmation
 from autotune.storage.formats import ENDED, Control, JobSpec, JobState, StageFile, State
 from autotune.storage.job_files import read_control, read_spec, read_state
-from autotune.storage.job_state import requested_state
 from autotune.storage.paths import JobPaths, Workspace
 
 _NO_CONTROL = (0, 0)
@@ -31,6 +30,7 @@ class QueuedJob:
     """One job: its spec, what the user wants of it, its rounds, its trials, its state and its journal.
 
     Attributes:
+        confirmation: What was found when the whole model was last timed, for `--stop-at`.
         exhausted: The tasks whose search has no more candidates.
         failures: How often the stage of a round has failed in a row.
         active: Whether the planner may start stages of it.
@@ -46,8 +46,8 @@ class QueuedJob:
     rounds: JobRounds
     trials: JobTrials
     progress: JobProgress
-    level: JobLevel
     journal: JobJournal
+    confirmation: Confirmation | None = None
     exhausted: set[int] = field(default_factory=set)
     failures: dict[StageId, int] = field(default_factory=dict)
     submitted_at: float = 0.0
@@ -83,8 +83,7 @@ class QueuedJob:
         progress = JobProgress(paths, spec, trials, journal, state)
         if spec.within_s is not None:
             journal.recall(control.forgiven_at)
-        parts = (rounds, trials, progress, JobLevel(paths, spec), journal)
-        job = cls(paths, config, spec, control, *parts, submitted_at=spec.submitted_at)
+        job = cls(paths, config, spec, control, rounds, trials, progress, journal, submitted_at=spec.submitted_at)
         if not job.ended:  # else `refresh_control` looks for a retry
             job._control_seen = control_seen
             job.reload()
@@ -108,11 +107,6 @@ class QueuedJob:
     def ended(self) -> bool:
         """Whether the job is at its end, as far as was written."""
         return self.progress.ended
-
-    @property
-    def requested(self) -> State | None:
-        """The state that the user wants the job to be in, `cancelled` or `held`; None if it is to run."""
-        return requested_state(self.control)
 
     def _note_active(self) -> None:
         self.active = self.control.wanted == "run" and self.progress.state.state not in ENDED
@@ -140,7 +134,7 @@ class QueuedJob:
         self._note_active()
         self.failures.clear()
         self.exhausted.clear()
-        self.level.forget_failure()
+        confirmation.forget_failure(self.paths)
         self.reload()
 
     def reload(self) -> None:
@@ -151,7 +145,7 @@ class QueuedJob:
         """
         self._view = None
         self.rounds.reload()
-        self.level.refresh()
+        self._read_confirmation()
         self.trials.refresh_all()
 
     def refresh(self, task: int) -> None:
@@ -162,12 +156,21 @@ class QueuedJob:
         """
         self._view = None
         self.rounds.refresh(task)
-        self.level.refresh()
+        self._read_confirmation()
         self.trials.refresh(task)
 
     def follow_logs(self) -> None:
         """Read the trials added to the tuning logs, by this job or another."""
         self.trials.refresh_all()
+
+    def _read_confirmation(self) -> None:
+        self.confirmation = read_confirmation(self.paths) if self.spec.stop_at_ms is not None else None
+
+    @property
+    def confirmed_ms(self) -> float | None:
+        """How long a run of the whole model took when it was found to be as fast as `--stop-at` says; else None."""
+        limit, last = self.spec.stop_at_ms, self.confirmation
+        return last.latency_ms if limit is not None and last is not None and last.meets(limit) else None
 
     def mark_exhausted(self, task: int) -> None:
         """Note that the search of a task has no more candidates."""
@@ -194,12 +197,12 @@ class QueuedJob:
         self._view = None
 
     def give_up_confirming(self, id: StageId, diagnosis: str) -> None:
-        """Tune on without a confirmation of the level, because the whole model cannot be timed.
+        """Tune on although `--stop-at` was given, because the whole model cannot be timed.
 
         Raises:
             DiskProblem: A file could not be written.
         """
-        self.level.give_up(diagnosis)
+        self.confirmation = confirmation.give_up(self.paths, diagnosis)
         self.rounds.skip(id)
         self._view = None
 
@@ -243,12 +246,12 @@ class QueuedJob:
             served_at=max(self.served_at, self.submitted_at),
             deadline=self.spec.deadline,
             time_used=_time_used(self),
-            level_met=self.level.met,
+            stop_at_met=self.confirmed_ms is not None,
         )
         if not self.spec.automatic:
             return view
         if self._settled[0] != view.tasks:
-            self._settled = (view.tasks, automatic.settled(view))
+            self._settled = (view.tasks, settled(view))
         return replace(view, settled=self._settled[1])
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autotune.daemon.clock import DaemonClock
-from autotune.daemon.hours import Hours
 from autotune.planning.planner import Planner
 from autotune.planning.view import RunningView
+from autotune.planning.windows import Hours
 from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.daemon_formats import ClusterNode, DaemonInfo, DeviceAside, RunningStage

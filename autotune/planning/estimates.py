@@ -1,4 +1,7 @@
-"""How long stages take: robust running means of the stages that ended, and priors where none has."""
+"""How long stages take: robust running means of the stages that ended, and priors where none has.
+
+The work that is left of a job is a sum of such times.
+"""
 
 from __future__ import annotations
 
@@ -147,6 +150,28 @@ class Estimates:
             else:
                 means.general = mean
         return estimates
+
+
+@dataclass(frozen=True)
+class RemainingWork:
+    """The work that is left of a job, in milliseconds.
+
+    The numbers are whole, because sums of them are updated by differences and must not drift.
+
+    Attributes:
+        cpu_ms: CPU time of all stages that are left.
+        device_ms: Time on the device of all measurements that are left.
+        ready_ms: The part of `device_ms` whose batches are built.
+        begun_ms: The part of `device_ms` that belongs to rounds which have begun.
+        chain_ms: The length of the longest chain of stages that must run one after another. The job ends no sooner,
+            even with the machine to itself.
+    """
+
+    cpu_ms: int = 0
+    device_ms: int = 0
+    ready_ms: int = 0
+    begun_ms: int = 0
+    chain_ms: int = 0
 
 
 def _row(mean: RunningMean) -> tuple[float, float, int]:

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable
 
 from autotune.planning.budget import batch
-from autotune.planning.estimates import Estimates
+from autotune.planning.estimates import Estimates, RemainingWork
 from autotune.planning.gain import expected_gain, is_open
 from autotune.planning.queues import QueueName, ReadyStage
-from autotune.planning.remaining import RemainingWork
 from autotune.planning.urgency import STAGE_ORDER
 from autotune.planning.view import (
     ON_DEVICE,

@@ -7,6 +7,7 @@ answers, and keeps between two plans what has not changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from itertools import compress
 from operator import is_not
 
@@ -17,8 +18,12 @@ from autotune.planning.planned_job import PlannedJob
 from autotune.planning.policy import Policy
 from autotune.planning.scheduler import Scheduler
 from autotune.planning.view import JobView, MachineResources, Plan, RunningView
-from autotune.planning.waiting import CPU, TASK, TURN, for_device, lacks
 from autotune.reasons import Reason
+
+# Reasons why the planner starts no stage of a job: of thousands of jobs few different ones, so each is made once.
+TURN = Reason("turn")
+CPU = Reason("cpu")
+TASK = Reason("task")
 
 
 def plan(
@@ -160,15 +165,27 @@ class Planner:
             return CPU
         has_device = job.view.device in self._board.machine.kinds
         if job.ready_batches:
-            return for_device(job.view.device) if has_device else self._lacks(job)
+            return _for_device(job.view.device) if has_device else self._lacking_device(job)
         searches = job.open_searches(self._policy.rounds_per_task)
         blocked = bool(searches) and not any(self._board.is_free(job, stage) for stage in searches)
         return self._blocked(job) if blocked else TURN
 
     def _blocked(self, job: PlannedJob) -> Reason:
         """Return the reason of a job whose tasks others work on."""
-        return TASK if job.view.device in self._board.machine.kinds else self._lacks(job)
+        return TASK if job.view.device in self._board.machine.kinds else self._lacking_device(job)
 
-    def _lacks(self, job: PlannedJob) -> Reason:
+    def _lacking_device(self, job: PlannedJob) -> Reason:
         """Return the reason of a job for a kind of device that is not there."""
-        return lacks(job.view.device, nodes=bool(self._board.machine.nodes))
+        return _lacking(job.view.device, nodes=bool(self._board.machine.nodes))
+
+
+@cache
+def _for_device(kind: str) -> Reason:
+    """Return the reason of a job with a batch to measure while all devices of its kind are busy."""
+    return Reason("device", device=kind)
+
+
+@cache
+def _lacking(kind: str, *, nodes: bool = False) -> Reason:
+    """Return the reason of a job for a kind of device that the machine does not have, or none of the nodes has."""
+    return Reason("no-device-on-nodes" if nodes else "no-device", device=kind)

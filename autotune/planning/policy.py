@@ -31,8 +31,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from autotune.planning.estimates import RemainingWork
 from autotune.planning.queues import QueueName, Rank, ReadyStage
-from autotune.planning.remaining import RemainingWork
 from autotune.planning.urgency import STAGE_ORDER, turn
 from autotune.planning.view import JobView, Kind, MachineResources, StageView
 

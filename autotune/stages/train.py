@@ -1,4 +1,4 @@
-"""Train: fit the cost model to every trial of the job's tasks, then end the round, or confirm the job's level."""
+"""Train: fit the cost model to every trial of the job's tasks, then end the round, or confirm that the job may stop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import zlib
 from typing import Any
 
 from autotune.errors import StorageError
-from autotune.stages import elsewhere, features, level, simulated
+from autotune.stages import confirm, elsewhere, features, simulated
 from autotune.stages.learnt import trials_to_learn_from
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_bytes, publish_json, read_json, remove
@@ -27,13 +27,13 @@ _PUBLISHING_S = 0.2
 def run(stage: Stage) -> dict[str, Any]:
     """Train again if there are 15% more trials than the model was trained on. End the round either way.
 
-    If the job's level is promised now, the round ends with its confirmation.
+    If the job promises now to be as fast as `--stop-at` says, the round ends with its confirmation.
 
     Returns:
         `trained_on`, the number of trials behind the model.
     """
     trained_on = simulated.learn(stage) if stage.simulated else update_model(stage)
-    if level.is_promised(stage.workspace, stage.paths, stage.spec):
+    if confirm.is_promised(stage.workspace, stage.paths, stage.spec):
         stage.advance("confirm")
     else:
         stage.end_round()

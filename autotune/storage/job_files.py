@@ -19,7 +19,6 @@ from autotune.reasons import Reason
 from autotune.settings import TARGET_KINDS
 from autotune.storage import formats
 from autotune.storage.atomic import sync_folder
-from autotune.storage.confirmation import Confirmation
 from autotune.storage.formats import Candidate, Control, JobSpec, JobState, StageFile
 from autotune.storage.paths import JobPaths
 
@@ -88,21 +87,6 @@ def read_state(paths: JobPaths) -> JobState:
         return formats.read(JobState, paths.state)
     except (FileNotFoundError, DamagedFile):
         return JobState()
-
-
-def read_confirmation(paths: JobPaths) -> Confirmation | None:
-    """Read what the last confirmation of a job's level found; None if there was none, or its file is damaged.
-
-    Raises:
-        StorageError: The file cannot be read, or a newer autotune wrote it.
-    """
-    try:
-        found = formats.read(Confirmation, paths.confirmed)
-    except (FileNotFoundError, DamagedFile):
-        return None
-    numbers = (*found.times_ms, found.estimate_ms)
-    sound = bool(found.times_ms) and all(math.isfinite(value) and value > 0 for value in numbers)
-    return found if sound or found.failed else None
 
 
 def read_stage(paths: JobPaths, path: Path, spec: JobSpec) -> StageFile:

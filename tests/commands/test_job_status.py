@@ -84,7 +84,7 @@ class TestState:
     @pytest.mark.parametrize("daemon", [False, True])
     def test_a_held_job_says_how_to_go_on(self, workspace: Workspace, make_job: Make, daemon: bool) -> None:
         make_job(control=Control("hold"))
-        serve(workspace, 1) if daemon else None
+        serve(workspace) if daemon else None
         assert shown(workspace) == ("held", "held; `autotune release` continues it")
 
     @pytest.mark.parametrize("daemon", [False, True])

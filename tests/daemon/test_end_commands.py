@@ -77,7 +77,7 @@ def test_it_is_told_what_became_of_the_job(workspace: Workspace, ended: Any) -> 
 
 
 def test_a_level_that_was_met_is_told_as_it_was_measured(workspace: Workspace, ended: Any) -> None:
-    job = ended("echo $AUTOTUNE_LATENCY_MS", replace(DONE, reason=Reason("level-met", latency_ms=1.75)))
+    job = ended("echo $AUTOTUNE_LATENCY_MS", replace(DONE, reason=Reason("stop-at-met", latency_ms=1.75)))
     found = commands(workspace)
     found.start(job)
     assert awaited(found) == [0] and job.paths.on_end_log.read_text() == "1.75\n"

@@ -19,11 +19,11 @@ from autotune.daemon.watch import nudge
 from autotune.errors import TimedOut
 from autotune.planning.view import MachineResources
 from autotune.processes.messages import RunStage, StageReport
-from autotune.reasons import Reason
+from autotune.reasons import Reason, sentence
 from autotune.storage import formats
+from autotune.storage.confirmation import read_confirmation
 from autotune.storage.daemon_formats import ClusterNode
 from autotune.storage.formats import Control, JobState, StageFile
-from autotune.storage.job_files import read_confirmation
 from autotune.storage.journal import StageFailed, read
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.workers.runner import StageRunner
@@ -170,7 +170,8 @@ def test_a_stage_whose_cpus_somebody_has_is_tried_again_a_second_later_without_e
     assert len(moments) > 10
     assert all(1.0 <= later - sooner <= 2.0 for sooner, later in pairwise(moments))
     assert {stage.attempt for _, stage in runner.started} == {0}
-    assert state(job).state == "running"
+    reason = state(job).reason
+    assert state(job).state == "waiting" and reason is not None and reason.topic == "lease"
 
 
 def test_a_stage_that_is_lost_with_its_machine_runs_again_and_is_not_blamed(
@@ -245,6 +246,26 @@ def test_a_cancelled_job_has_its_stage_killed_and_no_failure_noted(
     assert runner.killed == [runner.started[0][1].id]
     assert state(job).state == "cancelled"
     assert not job.journal.exists() or "stage-failed" not in job.journal.read_text()
+
+
+def test_a_held_job_is_finishing_while_its_stage_runs_in_its_file_as_in_status(
+    workspace: Workspace, clock: ManualClock, job: JobPaths
+) -> None:
+    def hold(stage: RunStage) -> None:
+        formats.write(job.control, Control("hold"))
+        nudge(workspace.jobs)
+
+    class Looking(ScriptedRunner):
+        shown: list[tuple[str, str]]
+
+        def stop(self) -> None:
+            status = job_status.snapshot(workspace)[0]
+            self.shown = [(status.state, status.reason), (state(job).state, sentence(state(job).reason))]
+
+    runner = Looking(clock, hold)
+    with pytest.raises(TimedOut):
+        daemon(workspace, clock, runner, until=NOON + 20).run()
+    assert runner.shown == [("held", sentence(Reason("finishing")))] * 2
 
 
 def test_a_job_that_this_machine_cannot_work_for_is_tried_again_soon_then_every_ten_seconds(

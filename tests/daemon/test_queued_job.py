@@ -14,8 +14,8 @@ from autotune.commands.logs import events
 from autotune.config import Config
 from autotune.daemon.queued_job import QueuedJob
 from autotune.errors import DamagedFile, DiskProblem, StorageError
+from autotune.planning.planner import CPU, TURN
 from autotune.planning.view import RunningView, StageId, StageView
-from autotune.planning.waiting import CPU, TURN, for_window
 from autotune.processes.messages import StageReport
 from autotune.reasons import Reason, sentence
 from autotune.storage import formats
@@ -299,8 +299,8 @@ class TestPublishing:
             Reason("lease", resources=("cpu-4",)),
             CPU,
             CPU,
-            for_window(22.0),
-            for_window(23.0),
+            Reason("window", opens_at=22.0),
+            Reason("window", opens_at=23.0),
             TURN,
         ):
             ledger.journal.waiting(reason)

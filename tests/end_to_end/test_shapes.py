@@ -16,7 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import autotune
 from autotune.errors import BadInput
-from autotune.storage.job_files import read_confirmation, read_spec
+from autotune.storage.confirmation import read_confirmation
+from autotune.storage.job_files import read_spec
 
 from .conftest import MadeOnce, User
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from autotune.planning.board import TaskClaims
 from autotune.planning.planner import Planner
 from autotune.planning.policies import get
 from autotune.planning.policies.predictive import Predictive
@@ -97,3 +98,31 @@ def after(job: JobView, ended: RunningView) -> JobView:
 def test_a_claim_on_a_task_that_many_jobs_have_makes_nobody_look_at_all_of_them() -> None:
     few, many = asked_while_it_goes_on(20), asked_while_it_goes_on(400)
     assert few == many and max(many) < 40
+
+
+class TestTaskClaims:
+    def test_a_claimed_log_is_free_for_its_holder_alone(self) -> None:
+        claims = TaskClaims()
+        claims.change(1, {}, {"log": {0}})
+        assert claims.is_free("log", 1, 0)
+        assert not claims.is_free("log", 1, 1)
+        assert not claims.is_free("log", 2, 0)
+        claims.change(1, {"log": {0}}, {})
+        assert claims.is_free("log", 2, 0)
+
+    def test_other_jobs_that_watch_a_log_are_named_when_its_claims_change(self) -> None:
+        claims = TaskClaims()
+        for job in (3, 2, 1):
+            claims.watch(job, set(), {"log"})
+        claims.watch(4, set(), {"another"})
+        assert claims.change(1, {}, {"log": {0}}) == [2, 3]
+        claims.watch(2, {"log"}, set())
+        assert claims.change(1, {"log": {0}}, {}) == [3]
+
+    def test_nothing_is_kept_of_what_is_neither_claimed_nor_watched(self) -> None:
+        claims = TaskClaims()
+        claims.change(1, {}, {"log": {0}})
+        claims.watch(2, set(), {"log"})
+        claims.change(1, {"log": {0}}, {})
+        claims.watch(2, {"log"}, set())
+        assert (claims._holders, claims._watchers) == ({}, {})

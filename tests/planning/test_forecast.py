@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from autotune.planning.estimates import Estimates
-from autotune.planning.planner import Planner
+from autotune.planning.planner import CPU, TASK, TURN, Planner
 from autotune.planning.policies import POLICIES, get
 from autotune.planning.view import JobView, Kind, MachineResources, RunningView, StageId, StageView, TaskView
-from autotune.planning.waiting import CPU, TASK, TURN, for_device, for_window, lacks
 from autotune.reasons import Reason
 
 SECONDS: dict[Kind, float] = {"search": 4.0, "build": 8.0, "measure": 3.0, "train": 1.0}
@@ -108,9 +107,9 @@ def test_a_thousand_jobs_are_no_work() -> None:
         (TURN, "turn"),
         (CPU, "cpu"),
         (TASK, "task"),
-        (for_device("cpu"), "device"),
-        (lacks("cuda"), "device"),
-        (for_window(5.0), "window"),
+        (Reason("device", device="cpu"), "device"),
+        (Reason("no-device", device="cuda"), "device"),
+        (Reason("window", opens_at=5.0), "window"),
         (Reason("lease", resources=("cpu-0",)), "lease"),
     ],
 )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from autotune.planning import planner
+from autotune.planning.planner import CPU, TASK, TURN
 from autotune.planning.policies import get
 from autotune.planning.view import (
     JobView,
@@ -22,7 +23,6 @@ from autotune.planning.view import (
     Start,
     TaskView,
 )
-from autotune.planning.waiting import CPU, TASK, TURN, for_device, lacks
 from autotune.reasons import Reason
 
 ONE = MachineResources((0,))
@@ -127,13 +127,13 @@ class TestMeasuringOnCuda:
         first, second = (job(("measure", task()), id=id, device="cuda") for id in (1, 2))
         found = plan([first, second], [], GPU)
         assert started(found) == [(1, 0, "measure")]
-        assert found.waits == {2: for_device("cuda")}
+        assert found.waits == {2: Reason("device", device="cuda")}
 
     def test_without_a_device_it_waits_and_says_so_while_others_go_on(self) -> None:
         gpu, cpu = job(("measure", task()), device="cuda"), job(("search", task()), id=2)
         found = plan([gpu, cpu], [], TWO)
         assert started(found) == [(2, 0, "search")]
-        assert found.waits == {1: lacks("cuda")}
+        assert found.waits == {1: Reason("no-device", device="cuda")}
 
     def test_without_a_device_its_rounds_take_no_room_from_others(self) -> None:
         gpu, cpu = job(*[("measure", task())] * 30, device="cuda", trials=999), job(("search", task()), id=2)
@@ -220,7 +220,7 @@ class TestReasons:
         [
             ("build", CPU),
             ("train", CPU),
-            ("measure", for_device("cpu")),
+            ("measure", Reason("device", device="cpu")),
             ("search", TURN),
         ],
     )

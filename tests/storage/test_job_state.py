@@ -10,11 +10,11 @@ from autotune.reasons import Reason
 from autotune.storage.daemon_formats import DaemonInfo, RunningStage
 from autotune.storage.formats import ENDED, Control, JobState, State, Wanted
 from autotune.storage.job_state import (
-    current_state,
+    Service,
     effective_state,
     has_ended,
-    requested_state,
     retry_requested,
+    state_of,
 )
 
 
@@ -23,9 +23,9 @@ def daemon(*running: int, **more: Any) -> DaemonInfo:
     return DaemonInfo({"pid": 1}, 0.0, "interleave", running=stages, **more)
 
 
-@pytest.mark.parametrize(("wanted", "state"), [("run", None), ("hold", "held"), ("cancel", "cancelled")])
-def test_the_user_requests_a_state(wanted: Wanted, state: State | None) -> None:
-    assert requested_state(Control(wanted)) == state
+@pytest.mark.parametrize(("wanted", "state"), [("run", "waiting"), ("hold", "held"), ("cancel", "cancelled")])
+def test_the_user_requests_a_state(wanted: Wanted, state: State) -> None:
+    assert effective_state(Control(wanted), JobState()) == state
 
 
 def test_a_retry_is_requested_until_the_daemon_has_begun_it() -> None:
@@ -43,7 +43,7 @@ def test_commands_and_status_agree(state: State, wanted: Wanted, retries: int, s
     """Except about a job that may run: whether it waits is for its daemon to say."""
     control, job = Control(wanted, retries), JobState(state)
     effective = effective_state(control, job)
-    current, _ = current_state(1, control, job, daemon() if served else None)
+    current, _ = state_of(control, job, Service() if served else None)
     if current == "waiting":
         assert effective not in ENDED and wanted == "run"
     else:
@@ -66,9 +66,15 @@ def test_commands_and_status_agree(state: State, wanted: Wanted, retries: int, s
 def test_a_job_that_is_to_run_is_where_its_daemon_says(
     state: JobState, serving: DaemonInfo | None, shown: tuple[State, Reason | None]
 ) -> None:
-    assert current_state(1, Control(), state, serving) == shown
+    assert state_of(Control(), state, Service.by(serving, 1)) == shown
 
 
 def test_a_job_held_for_a_reason_says_it() -> None:
     reason = Reason("control-damaged", detail="control.json")
-    assert current_state(1, Control("hold", reason=reason), JobState(), None) == ("held", reason)
+    assert state_of(Control("hold", reason=reason), JobState(), None) == ("held", reason)
+
+
+def test_a_held_job_is_finishing_while_a_stage_of_it_runs() -> None:
+    assert state_of(Control("hold"), JobState("running"), Service.by(daemon(1), 1)) == ("held", Reason("finishing"))
+    assert state_of(Control("hold"), JobState("running"), Service.by(daemon(2), 1)) == ("held", Reason("held"))
+    assert state_of(Control("hold"), JobState("running"), None) == ("held", Reason("held"))

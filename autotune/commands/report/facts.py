@@ -18,7 +18,7 @@ from autotune.commands.report.references import References
 from autotune.commands.report.trials import BestPoint, FailureCount, LatencyPoint, TaskTrials
 from autotune.commands.report.wall_time import Times
 from autotune.errors import AutotuneError
-from autotune.planning.level import tasks_sum_ms
+from autotune.planning.latency import tasks_sum_ms
 from autotune.storage import formats, journal
 from autotune.storage.formats import InputSpec, JobSpec, ShapeBinding, TaskSpec
 from autotune.storage.job_files import read_spec, read_state

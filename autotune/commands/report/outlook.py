@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autotune.commands.report.trials import TaskTrials
 from autotune.commands.report.wall_time import Times
-from autotune.planning.latency_forecast import Curve, Forecast, forecast
+from autotune.planning.latency import Curve, Forecast, forecast
 from autotune.storage.formats import KINDS, JobSpec
 
 _HOUR_S = 3600.0

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.planning.level import tasks_sum_ms
+from autotune.planning.latency import tasks_sum_ms
 from autotune.storage.formats import JobSpec, Trial
 
 

@@ -9,7 +9,7 @@ import pytest
 from autotune.commands.report import history
 from autotune.commands.report.outlook import Outlook, outlook
 from autotune.commands.report.wall_time import reports
-from autotune.planning.latency_forecast import Forecast
+from autotune.planning.latency import Forecast
 from autotune.storage.paths import JobPaths, Workspace
 
 NOW = 1_700_000_300.0

@@ -7,9 +7,10 @@ from datetime import datetime
 
 import pytest
 
-from autotune.daemon.hours import Hours
+from autotune.planning.planner import CPU, TURN
 from autotune.planning.view import Plan
-from autotune.planning.waiting import CPU, TURN, for_window, lacks
+from autotune.planning.windows import Hours
+from autotune.reasons import Reason
 
 NIGHT = Hours.parse("22:00-07:00")
 ALWAYS = Hours.parse("")
@@ -38,16 +39,16 @@ def test_it_opens_and_closes(now: str, then: str) -> None:
 
 
 def test_outside_all_wait_for_the_window_but_those_without_a_device() -> None:
-    plan = Plan((), {1: CPU, 2: lacks("cuda"), 3: TURN})
+    plan = Plan((), {1: CPU, 2: Reason("no-device", device="cuda"), 3: TURN})
     found = NIGHT.explained(plan, at("12:00"))
-    window = for_window(at("22:00"))
-    assert found.waits == {1: window, 2: lacks("cuda"), 3: window}
+    window = Reason("window", opens_at=at("22:00"))
+    assert found.waits == {1: window, 2: Reason("no-device", device="cuda"), 3: window}
     assert found.late == {1, 3}
 
 
 def test_inside_those_wait_for_the_next_that_would_not_end_in_time() -> None:
     found = NIGHT.explained(Plan((), {1: TURN, 2: TURN}, frozenset({2})), at("06:59"))
-    assert found.waits == {1: TURN, 2: for_window(at("22:00"))}
+    assert found.waits == {1: TURN, 2: Reason("window", opens_at=at("22:00"))}
     assert found.late == {2}
 
 

@@ -1,4 +1,6 @@
-"""What more trials will make of a model's latency: a median and an interval.
+"""A model's latency by the times of its tasks: what it is now, and what more trials will make of it.
+
+The forecast is a median and an interval.
 
 A task has a least possible time, at which it would do as many operations a second as the fastest task of the model.
 What it takes above that falls as a power of its trials. The sum over all tasks is what the model should save. How far
@@ -12,7 +14,7 @@ least possible.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -85,6 +87,17 @@ class Expected:
 
     saving: float
     spread: float
+
+
+def tasks_sum_ms(best_us: Iterable[float | None], weights: Iterable[int]) -> float | None:
+    """Return the sum of the best times there are in milliseconds; None while no task that counts has one.
+
+    Args:
+        best_us: The best time of each task in microseconds.
+        weights: How often the model runs each of them.
+    """
+    times = [best * weight for best, weight in zip(best_us, weights, strict=False) if best is not None and weight]
+    return sum(times) / 1e3 if times else None
 
 
 def forecast(curves: Sequence[Curve], trials: int, per_round: int, typical: Typical = TYPICAL) -> Forecast | None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.planning.latency_forecast import Curve, Forecast, forecast
+from autotune.planning.latency import Curve, Forecast, forecast
 
 ENDLESS = math.inf
 
