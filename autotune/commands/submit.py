@@ -29,7 +29,7 @@ from autotune.processes.messages import ImportAnswer
 from autotune.stages import confirm
 from autotune.storage import atomic, formats, locks
 from autotune.storage.device_kind import PRIVATE, note
-from autotune.storage.formats import GRAPH_REVISION, Control, JobSpec, StageFile
+from autotune.storage.formats import Control, JobSpec, StageFile
 from autotune.storage.job_files import make_folder
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import private_folder
@@ -207,7 +207,6 @@ def _spec(
         model_crc32=imported.model_crc32,
         winograd=submission.winograd,
         precision=submission.precision,
-        graph_revision=GRAPH_REVISION,
         machine=cpu_model(),
         values=dict(submission.values),
         within_s=submission.within_s,

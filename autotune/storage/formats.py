@@ -79,10 +79,6 @@ class TaskSpec:
     tunable: bool
 
 
-# Counts the changes to the passes of `tvm_backend/graph` that make other tasks of the same model. A job keeps the
-# passes that it was submitted under, or its trials would be of no use to its export.
-GRAPH_REVISION = 8
-
 Precision = Literal["fp32", "fp16"]
 
 
@@ -122,7 +118,6 @@ class JobSpec:
     model_size: int = 0
     model_crc32: int = 0
     winograd: bool = False
-    graph_revision: int = 1
     machine: str = ""
     values: dict[str, Constant] = field(default_factory=dict)
     within_s: float | None = None

@@ -64,9 +64,7 @@ class JobModel:
         programs = dict[str, IRModule]()
         for entry, model in zip(spec.all_entries, submitted(paths, spec), strict=True):
             module = model.module()
-            lowered = prepare(
-                module, target, winograd=spec.winograd, revision=spec.graph_revision, precision=spec.precision
-            )
+            lowered = prepare(module, target, winograd=spec.winograd, precision=spec.precision)
             # Of equal programs, whose blocks may have other names, the first is that in the joined module.
             programs = {task.spec.hash: task.program for task in extract_tasks(lowered, target)} | programs
             imported.add(entry.name, module)

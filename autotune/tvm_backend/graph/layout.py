@@ -49,8 +49,6 @@ def pack_layouts(
     *,
     lanes: int = 16,
     winograd: Callable[[Expr], bool] | None = None,
-    transposed: bool = True,
-    sliced: bool = True,
     registers: tuple[int, int] | None = None,
 ) -> Any:
     """Rewrite `main` so that convolutions with constant weights, and the operators around them, use packed tensors.
@@ -62,15 +60,13 @@ def pack_layouts(
         mod: A module before LegalizeOps, with its constants folded. The parameters of layers are Relax constants.
         lanes: The largest block: the elements of a vector register, or twice as many.
         winograd: Says whether to compute a convolution with Winograd's algorithm; None for never.
-        transposed: Whether to pack transposed convolutions.
-        sliced: Whether to pack slices of images.
         registers: What `vector_registers` returns for the target. Images that have no good tile in such registers are
             computed as rows of pixels; without it, none.
 
     Returns:
         The rewritten module, or `mod` if `main` cannot be rewritten.
     """
-    return rewrite_and_clean(mod, lambda module: _LayoutPacker(module, lanes, winograd, transposed, sliced, registers))
+    return rewrite_and_clean(mod, lambda module: _LayoutPacker(module, lanes, winograd, registers))
 
 
 @dataclass(frozen=True)
@@ -89,16 +85,12 @@ class _LayoutPacker(Rewriter):
         mod: Any,
         lanes: int,
         winograd: Callable[[Expr], bool] | None,
-        transposed: bool,
-        sliced: bool,
         registers: tuple[int, int] | None,
     ) -> None:
         super().__init__(mod)
         self.registers = registers
         self.lanes = lanes
         self.winograd = winograd
-        self.transposed = transposed
-        self.sliced = sliced
         self.values: dict[Any, Expr] = {}
         self._forms: dict[Any, dict[int, Expr]] = {param: {PLAIN: param} for param in self.function.params}
 
@@ -226,7 +218,7 @@ def _call_winograd(packer: _LayoutPacker, call: Any, block_in: int, block_out: i
 
 def _conv2d_transpose(packer: _LayoutPacker, call: Any) -> _Form | None:
     """Pack a transposed convolution. If it has too few outputs for a block, only its input is packed."""
-    if not packer.transposed or not separate_windows(call):
+    if not separate_windows(call):
         return None
     weight = call.args[1].value.numpy().transpose(1, 0, 2, 3)
     block_in = packer.block_of(call.args[0]) or choose_block(weight.shape[1], packer.lanes)
@@ -331,7 +323,7 @@ def _sum(packer: _LayoutPacker, call: Any) -> _Form | None:
 def _slice(packer: _LayoutPacker, call: Any) -> _Form | None:
     """Pack a slice of height and width."""
     block = packer.block_of(call.args[0])
-    if not packer.sliced or block == PLAIN or not all(int(axis.value) in (2, 3) for axis in call.args[1]):
+    if block == PLAIN or not all(int(axis.value) in (2, 3) for axis in call.args[1]):
         return None
     return _Form(block, relax.Call(call.op, [packer.form(call.args[0], block), *call.args[1:]], call.attrs))
 

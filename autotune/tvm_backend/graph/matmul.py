@@ -23,32 +23,30 @@ _BLOCKS = (16, 8)  # the elements of a vector register, or twice that; the first
 _LEAST_PADDED = 8  # chunks that a matrix must have for the last one to be padded
 
 
-def pack_products(mod: Any, *, padded: bool = True) -> Any:
+def pack_products(mod: Any) -> Any:
     """Rewrite `main` so that products with constant matrices read them packed.
 
     A matrix (K, N) packed with a block b is (ceil(N / b), K, b): column n is in chunk n // b, lane n % b. Where rows
-    of a plain matrix are far apart, every row that a tile reads is a page and a cache line of its own.
+    of a plain matrix are far apart, every row that a tile reads is a page and a cache line of its own. Zeros fill the
+    last chunk of a wide matrix, such as that of a vocabulary, and a slice drops their products.
 
     Args:
         mod: A module before LegalizeOps, its constants folded; parameters of layers are relax constants.
-        padded: Whether to pack also a wide matrix whose last chunk is not full, such as that of a vocabulary. Zeros
-            fill the chunk, and a slice drops their products.
     """
-    return rewrite_and_clean(mod, lambda module: _WeightPacker(module, padded))
+    return rewrite_and_clean(mod, _WeightPacker)
 
 
 class _WeightPacker(PlainRewriter):
     """Packs each matrix once: the steps of a recurrent network share their weights."""
 
-    def __init__(self, mod: Any, padded: bool) -> None:
+    def __init__(self, mod: Any) -> None:
         super().__init__(mod)
-        self._padded = padded
         self._weights: dict[Any, Expr] = {}
 
     def replace(self, value: Expr) -> Expr | None:
         if not _is_product(value):
             return None
-        block = _block(static_shape(value)[-1], self._padded)
+        block = _block(static_shape(value)[-1])
         return self._packed(value, block) if block else None
 
     def _packed(self, call: Any, block: int) -> Expr:
@@ -65,10 +63,10 @@ class _WeightPacker(PlainRewriter):
         return relax.op.strided_slice(self.builder.emit(result), axes=[len(rows)], begin=[0], end=[columns])
 
 
-def _block(columns: int, padded: bool) -> int:
+def _block(columns: int) -> int:
     """The block for so many columns; 0 where they would leave too much of the last chunk empty."""
     exact = next((block for block in _BLOCKS if columns % block == 0), 0)
-    return exact or (_BLOCKS[0] if padded and columns >= _LEAST_PADDED * _BLOCKS[0] else 0)
+    return exact or (_BLOCKS[0] if columns >= _LEAST_PADDED * _BLOCKS[0] else 0)
 
 
 def _is_product(value: Expr) -> bool:

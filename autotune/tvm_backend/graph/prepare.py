@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from autotune.storage.formats import GRAPH_REVISION, Precision
+from autotune.storage.formats import Precision
 
 _CUDA_GRAPH = "relax.backend.use_cuda_graph"
 
@@ -15,7 +15,6 @@ def prepare(
     target: Any,
     *,
     winograd: bool = False,
-    revision: int = GRAPH_REVISION,
     precision: Precision = "fp32",
 ) -> Any:
     """Fold constants and batch normalisation, choose layouts, lower to TIR and fuse.
@@ -28,7 +27,6 @@ def prepare(
         target: The target.
         winograd: Whether to use Winograd's algorithm for the 3x3 convolutions that it is expected to make faster. It is
             used on CPUs only.
-        revision: The `GRAPH_REVISION` of the job. Under an older one, passes that came later are left out.
         precision: In what convolutions and products are computed; `fp16` for GPUs only.
 
     Returns:
@@ -54,22 +52,14 @@ def prepare(
     with target, tvm.transform.PassContext(opt_level=3):
         simplify = [passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()]
         module = fold_constants(tvm.transform.Sequential([*_dispatch(target), *simplify])(module))
-        module = read_rows(module) if revision >= 3 else module
+        module = drop_unread_pixels(fold_scales(sink_reshapes(read_rows(module))))
         if target.kind.name == "llvm":
             registers = vector_registers(target)
             pays = partial(winograd_pays, vector=registers[0]) if winograd else None
-            folded = fold_scales(sink_reshapes(module) if revision >= 2 else module)
-            read = drop_unread_pixels(folded) if revision >= 8 else folded
-            tiles = registers if revision >= 7 else None
-            module = pack_layouts(read, winograd=pays, transposed=revision >= 4, sliced=revision >= 8, registers=tiles)
-            if revision >= 2:
-                packed = pack_products(module, padded=revision >= 5)
-                module = replace_row_operators(sink_reshapes(packed))
-            module = place_parts(module) if revision >= 8 else module
-        elif revision >= 6:
-            module = fold_scales(sink_reshapes(module))
-            module = drop_unread_pixels(module) if revision >= 8 else module
-            module = half_precision(module) if precision == "fp16" else module
+            module = pack_products(pack_layouts(module, winograd=pays, registers=registers))
+            module = place_parts(replace_row_operators(sink_reshapes(module)))
+        elif precision == "fp16":
+            module = half_precision(module)
         lower = [
             passes.LegalizeOps(),
             passes.AnnotateTIROpPattern(),

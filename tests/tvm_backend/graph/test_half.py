@@ -96,8 +96,7 @@ def test_operands_are_fp16_with_the_channels_innermost_and_sums_are_fp32(network
 def test_batch_normalisation_costs_a_gpu_one_addition(network):
     names = [task.spec.name for task in extract_tasks(prepare(network, gpu("sm_80")), gpu("sm_80"))]
     assert "conv2d_add_relu" in names
-    before = prepare(network, gpu("sm_80"), revision=5)
-    assert any("divide" in task.spec.name for task in extract_tasks(before, gpu("sm_80")))
+    assert not any("divide" in name for name in names)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])

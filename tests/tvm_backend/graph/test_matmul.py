@@ -49,11 +49,6 @@ def test_many_columns_are_filled_up_to_whole_vectors(packed, const, columns):
     assert made == ["packed_matmul", "reshape", "strided_slice"]
 
 
-def test_a_job_of_an_older_revision_leaves_them_plain(rewritten, const):
-    pack = partial(pack_products, padded=False)
-    assert rewritten(pack, lambda _, x: _OP.matmul(x, const(24, 129)), (5, 24)) == ["matmul"]
-
-
 def test_the_last_chunk_is_filled_with_zeros():
     packed = pack_columns(np.ones((3, 33)), 16)
     assert packed.shape == (3, 3, 16)

@@ -1,4 +1,4 @@
-"""A job of an older version keeps the passes that its tasks come from."""
+"""The passes that make tensor programs of a model, together."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def product(const):
     x = relax.Var("x", relax.TensorType((4, 32), "float32"))
     with builder.function("main", [x]):
         with builder.dataflow():
-            found = builder.emit(relax.op.matmul(x, const(32, 48)))
-            out = builder.emit_output(relax.op.nn.softmax(found, -1))
+            result = builder.emit(relax.op.matmul(x, const(32, 48)))
+            out = builder.emit_output(relax.op.nn.softmax(result, -1))
         builder.emit_func_output(out)
     return builder.get()
 
@@ -35,18 +35,14 @@ def strided(const):
     return builder.get()
 
 
-def names(module, target, **options):
-    return [task.spec.name for task in extract_tasks(prepare(module, target, **options), target)]
+def test_a_product_reads_packed_weights_and_softmax_is_written_out(product, target):
+    names = [task.spec.name for task in extract_tasks(prepare(product, target), target)]
+    assert any("packed_matmul" in name for name in names)
+    assert not any("softmax" in name for name in names)
 
 
-def test_an_older_revision_leaves_later_passes_out(product, target):
-    now, before = names(product, target), names(product, target, revision=1)
-    assert not any("softmax" in name for name in now)
-    assert any("softmax" in name for name in before)
-
-
-@pytest.mark.parametrize("revision", (7, 8))
-def test_pixels_that_nothing_reads_are_computed_by_older_revisions_only(strided, target, revision):
-    tasks = extract_tasks(prepare(strided, target, revision=revision), target)
+def test_pixels_that_nothing_reads_are_not_computed(strided, target):
+    tasks = extract_tasks(prepare(strided, target), target)
     results = [task.spec.shape.split()[-1] for task in tasks if "conv2d" in task.spec.name]
-    assert [("x8x8x" in shape) for shape in results].count(True) == (1 if revision < 8 else 2)
+    assert len(results) == 2
+    assert all("x8x8x" in shape for shape in results)
