@@ -6,8 +6,6 @@ import time
 from typing import Any
 
 from autotune.planning.latency import tasks_sum_ms
-from autotune.stages import simulated
-from autotune.stages.measure import configure_threads
 from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.confirmation import Confirmation, read_confirmation
@@ -40,25 +38,13 @@ def run(stage: Stage) -> dict[str, Any]:
         stage.end_round()
         return {"skipped": True}
     began = time.monotonic()
-    times = simulated.whole_model_ms(stage, estimate) if stage.simulated else _time_library(stage)
+    times = stage.bench.time_model(estimate)
     took_s = round(time.monotonic() - began, 3)
     result = Confirmation(tuple(round(value, 4) for value in times), round(estimate, 4), time.time(), took_s=took_s)
     formats.write(stage.paths.confirmed, result)
     stage.end_round()
     figures = {"latency_ms": result.latency_ms, "slowest_ms": result.slowest_ms, "estimate_ms": result.estimate_ms}
     return {**figures, "met": result.meets(stop_at_ms)}
-
-
-def _time_library(stage: Stage) -> list[float]:
-    """Return the median of the timings of each of some fresh processes, in milliseconds."""
-    from autotune.tvm_backend.export.timing.whole_model import time_library
-
-    configure_threads(stage)
-    if stage.gpu is not None:
-        stage.gpu.take()
-    threads = stage.config.measure.threads or len(stage.cpus)
-    graph = stage.config.export.cuda_graph
-    return time_library(stage.workspace, stage.paths, stage.spec, threads, cuda_graph=graph)
 
 
 def is_promised(workspace: Workspace, paths: JobPaths, spec: JobSpec) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from autotune.errors import StorageError
@@ -65,7 +65,7 @@ class GpuWatcher:
     _before: GpuSample | None = None
     _highest_mhz: int = 0
 
-    def begin(self, *_: object) -> GpuWatcher:
+    def begin(self) -> GpuWatcher:
         """Read the GPU's state before a measurement."""
         self._before = self.counters.sample()
         return self
@@ -95,22 +95,34 @@ class Guarded:
     sentinel_us: float = 0.0
 
 
+class _Unwatched:
+    """Stands for a watch where nothing shows a disturbance."""
+
+    def end(self) -> tuple[str, float]:
+        """Return that nothing disturbed the measurement."""
+        return "", 0.0
+
+
 @dataclass
 class Guard:
     """Watches the measurements that one process makes on a device of its own.
 
     Attributes:
+        begin: Begins to look for disturbances of one measurement.
         repeats: How often the measurement of a candidate is repeated at most.
         limit_s: Seconds for all measurements of a candidate. None is begun that might exceed it.
     """
 
-    cpus: tuple[int, ...]
-    quiet: Quiet
+    begin: Callable[[], Watching]
     repeats: int
     limit_s: float
     pause: Callable[[float], None] = time.sleep
-    begin: Callable[[tuple[int, ...], Quiet], Watching] = field(default=Watch.begin)
     _hopeless: int = 0
+
+    @classmethod
+    def off(cls) -> Guard:
+        """Return a guard for a device of which nothing shows what disturbs it: each measurement is made once."""
+        return cls(_Unwatched, 0, 0.0)
 
     def measure(self, once: Callable[[], list[float]]) -> Guarded:
         """Measure until nothing disturbs the times, or until a limit is reached.
@@ -124,7 +136,7 @@ class Guard:
         tries: list[Guarded] = []
         started = time.monotonic()
         while True:
-            watch = self.begin(self.cpus, self.quiet)
+            watch = self.begin()
             times = once()
             disturbed, sentinel_us = watch.end()
             tries.append(Guarded(times, len(tries), disturbed, sentinel_us))

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from autotune.errors import DamagedFile
-from autotune.machine.disturbance import Quiet
-from autotune.machine.nvml import GpuCounters
-from autotune.processes.isolate import ItemResult, ResultKind, isolated
-from autotune.stages import reference, simulated
-from autotune.stages.guard import GpuWatcher, Guard, Guarded, load_quiet
-from autotune.stages.on_board import BoardMeasurement
+from autotune.processes.isolate import ItemResult
+from autotune.stages import reference
+from autotune.stages.bench import OpenDevice, Timer
+from autotune.stages.guard import load_quiet
 from autotune.stages.progress import CandidateProgress, tracked, with_quarantine
 from autotune.stages.session import Session
-from autotune.stages.stage import Stage, check_machine
+from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Failure, Trial
-
-_RETRIED: tuple[ResultKind, ...] = ("crash", "timeout", "memory", "wrong")
-_SUSPECT: tuple[ResultKind, ...] = ("error", "crash", "timeout")  # the machine may be to blame
-_SUSPECT_ON_GPU: tuple[ResultKind, ...] = (*_SUSPECT, "memory")  # others use its memory, too
 
 
 def run(stage: Stage) -> dict[str, Any]:
@@ -49,158 +40,78 @@ def run(stage: Stage) -> dict[str, Any]:
         were repeated; `disturbed`, the number of trials that are marked; and `busy`, the reason. Where sessions on
         boards failed also `sessions_failed`, what each of them said.
     """
-    folder = stage.paths.artifacts_of(stage.file.task, stage.file.round)
-    known = {entry.hash: entry.median_us for entry in stage.log().entries()}
-    waiting = [candidate for candidate in stage.file.candidates if candidate.hash not in known]
-    if any(candidate.failure is None and not _intact(candidate, folder) for candidate in waiting):
+    logged = {entry.hash: entry.median_us for entry in stage.log().entries()}
+    waiting = [candidate for candidate in stage.file.candidates if candidate.hash not in logged]
+    if any(candidate.failure is None and not _intact(stage, candidate) for candidate in waiting):
         stage.advance("build", stage.file.candidates)
         return {"measured": 0, "failed": 0, "rebuild": True}
-    session = Session(list(filter(None, known.values())), load_quiet(stage.workspace))
+    session = Session(list(filter(None, logged.values())), load_quiet(stage.workspace))
     with tracked(stage) as progress:
-        trials = _measure(stage, progress, folder, with_quarantine(stage, progress, waiting), session)
+        trials = _measure(stage, progress, with_quarantine(stage, progress, waiting), session)
     session.save(stage)
     stage.advance("train")
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(stage.artifacts, ignore_errors=True)
     timed = [trial.median_us for trial in trials if trial.median_us is not None]
     counts = {"measured": len(timed), "failed": len(trials) - len(timed), "best_us": min(timed, default=None)}
     return {**counts, **session.summary([trial for trial in trials if trial.disturbed])}
 
 
-def _intact(candidate: Candidate, folder: Path) -> bool:
+def _intact(stage: Stage, candidate: Candidate) -> bool:
     """Return whether the library of a candidate is the one that was built."""
-    path = folder / candidate.library
     try:
-        data = path.read_bytes()
+        data = (stage.artifacts / candidate.library).read_bytes()
     except OSError:
         return False
     return len(data) == candidate.size and zlib.crc32(data) == candidate.crc32
 
 
-def _measure(
-    stage: Stage,
-    progress: CandidateProgress,
-    folder: Path,
-    waiting: list[Candidate],
-    session: Session,
-) -> list[Trial]:
+def _measure(stage: Stage, progress: CandidateProgress, waiting: Sequence[Candidate], session: Session) -> list[Trial]:
     """Measure the waiting candidates; return the trials that were logged."""
     trials = _log(stage, [_trial(stage, item, (), item.failure) for item in waiting if item.failure is not None])
     truth, _ = reference.ensure(stage)
     session.unverified = "" if truth is None else truth.problem
     libraries = [candidate for candidate in waiting if candidate.failure is None]
-    if stage.board is not None:
-        on_board = BoardMeasurement(stage, stage.board, lambda it: _timer(stage, progress, folder, session, truth, it))
-        runs, session.failures = on_board.results(libraries), on_board.failures
-    else:
-        runs = isolated(
-            libraries,
-            lambda: _timer(stage, progress, folder, session, truth, _runner(stage)),
-            limit_s=stage.config.measure.timeout_s,
-            retried=_RETRIED,
-        )
-    trusted = stage.board is not None  # which was checked already
+    bench = stage.bench
+    cleared = False  # whether the machine is known to be fit, so that a failure is the candidate's
+    runs = bench.results(libraries, truth, lambda device: _timer(stage, progress, session, device), session.failures)
     for candidate, outcome in runs:
-        if outcome.kind != "ok" and not _intact(candidate, folder):
-            raise DamagedFile(f"{folder / candidate.library} was lost while it was measured; it is built again")
-        if outcome.kind in (_SUSPECT if stage.gpu is None else _SUSPECT_ON_GPU) and not trusted:
-            check_machine(stage)  # before a candidate goes into quarantine for good
-            trusted = stage.gpu is None  # a GPU may be lost at any time
-        trial = _outcome_trial(stage, candidate, outcome)
+        if outcome.kind != "ok" and not _intact(stage, candidate):
+            library = stage.artifacts / candidate.library
+            raise DamagedFile(f"{library} was lost while it was measured; it is built again")
+        if outcome.kind in bench.suspect and not cleared:
+            bench.check(stage.file.candidates)  # before a candidate goes into quarantine for good
+            cleared = bench.stays_fit
         if outcome.kind == "ok":
             session.take(outcome.value)
-        trials += _log(stage, [trial])
+        trials += _log(stage, [_outcome_trial(stage, candidate, outcome)])
     return trials
 
 
-def _timer(
-    stage: Stage, progress: CandidateProgress, folder: Path, session: Session, truth: Any, runner: Any
-) -> Callable[[Candidate], dict[str, Any]]:
-    """Return a function that times a candidate.
+def _timer(stage: Stage, progress: CandidateProgress, session: Session, device: OpenDevice) -> Timer:
+    """Return a function that times a candidate on an open device, and verifies it if it is the best so far.
+
+    The function returns the attributes of `Guarded`, and `checked`, the seconds of verification.
 
     Args:
-        session: what this stage has learnt from earlier candidates.
-        truth: the task's reference; None where there are no checks.
-        runner: what times libraries; None for a simulated device.
+        session: What this stage has learnt from earlier candidates.
+        device: What times it.
     """
-    if stage.simulated:
-        times_of = simulated.timer(stage)
-        return lambda candidate: _answer(Guarded(times_of(candidate)), 0.0)
-    from autotune.tvm_backend.kernels.verify import Verifier
-
-    verifier = None if truth is None or truth.problem else Verifier(truth, runner.device)
-    guard = _guard(stage, session.quiet)
-    best = min(session.times, default=None)
+    guard = stage.bench.guard(session.quiet)
+    best_us = min(session.times, default=None)
 
     def timed(candidate: Candidate) -> dict[str, Any]:
-        """Return `times` in microseconds, and `checked`, the seconds of verification if this candidate is the best."""
-        nonlocal best
+        nonlocal best_us
         progress.begin(candidate)
-        library, goal = folder / candidate.library, best
-
-        def once() -> list[float]:
-            times: list[float] = runner.time(library, candidate.args, goal)
-            return times
-
-        found = guard.measure(once) if guard else Guarded(once())
-        middle, checked = statistics.median(found.times), 0.0
-        if best is None or middle < best:
-            checked = _verify(verifier, runner, library)
-            best = middle
-        return _answer(found, checked)
+        goal_us = best_us
+        guarded = guard.measure(lambda: device.time(candidate, goal_us))
+        median_us = statistics.median(guarded.times)
+        checked = 0.0
+        if best_us is None or median_us < best_us:
+            checked = device.verify(candidate)
+            best_us = median_us
+        return {**asdict(guarded), "checked": checked}
 
     return timed
-
-
-def _runner(stage: Stage) -> Any:
-    """What times libraries on the stage's device, which this process takes if it is a GPU; None if it is simulated."""
-    if stage.simulated:
-        return None
-    from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
-
-    configure_threads(stage)
-    measure = stage.config.measure
-    timing = Timing(measure.warmup, measure.repeats, measure.min_repeat_ms)
-    if stage.gpu is None:
-        return Runner(open_device(stage.spec.target_kind), timing)
-    from autotune.tvm_backend.kernels.run_gpu import GpuRunner
-
-    stage.gpu.take()
-    device = open_device(stage.spec.target_kind)
-    return GpuRunner(device, timing, spin_up_ms=measure.gpu_spin_up_ms, cold=measure.gpu_cold_cache)
-
-
-def _answer(found: Guarded, checked: float) -> dict[str, Any]:
-    return {**asdict(found), "checked": checked}
-
-
-def _guard(stage: Stage, quiet: Quiet) -> Guard | None:
-    """Return a guard against disturbances; None for a board, and for a GPU that NVML does not show."""
-    measure = stage.config.measure
-    made = partial(Guard, stage.cpus, quiet, measure.disturbed_again, measure.timeout_s / 2)
-    if stage.gpu is not None:
-        counters = GpuCounters.open(stage.gpu.uuid)
-        return made(begin=GpuWatcher(counters).begin) if counters else None
-    return made() if stage.spec.target_kind == "llvm" and stage.board is None else None
-
-
-def _verify(verifier: Any, runner: Any, library: Path) -> float:
-    """Verify a kernel; return the seconds that took."""
-    if verifier is None:
-        return 0.0
-    started = time.perf_counter()
-    verifier.check(runner.load(library)["main"])
-    return time.perf_counter() - started
-
-
-def configure_threads(stage: Stage) -> None:
-    """Set the variables that TVM's runtime reads when its thread pool starts.
-
-    By default it would use half of the CPUs. It binds threads to cores counted from zero, which is right only where
-    the stage may use all CPUs.
-    """
-    os.environ["TVM_NUM_THREADS"] = str(stage.config.measure.threads or len(stage.cpus))
-    if len(stage.cpus) != os.cpu_count():
-        os.environ["TVM_BIND_THREADS"] = "0"
 
 
 def _outcome_trial(stage: Stage, candidate: Candidate, outcome: ItemResult) -> Trial:

@@ -1,4 +1,4 @@
-"""Measure candidates on boards over TVM's RPC, each in a session of its own, and tell whose fault a failure is.
+"""Boards over TVM's RPC: each candidate has a session of its own, and it is told whose fault a failure is.
 
 A session may fail because of its candidate, or because the board reboots, hangs or loses its network. So a candidate
 that fails is tried again, on whichever board the tracker lends. Before each further try a kernel that is known to be
@@ -9,111 +9,148 @@ it counts across stages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.device_settings import BoardSettings
 from autotune.errors import BoardProblem, WorkerError
 from autotune.machine import boards
 from autotune.machine.boards import Lent
+from autotune.machine.disturbance import Quiet
 from autotune.processes.isolate import ItemResult, ResultKind, isolated
-from autotune.stages.stage import Stage
+from autotune.stages.bench import OpenDevice, Timer
+from autotune.stages.guard import Guard
+from autotune.stages.on_cpu import OtherCpuBench
+from autotune.stages.tvm_bench import OpenTvmDevice
 from autotune.storage.formats import Candidate
 
 # A candidate is to blame once so many sessions have failed at it.
 _SESSIONS = 3
-_SUSPECT: tuple[ResultKind, ...] = ("error", "crash", "timeout", "memory")
+_LOST: tuple[ResultKind, ...] = ("error", "crash", "timeout", "memory")
 # What a board may take to accept a session, and to end one, in seconds.
 _OPENING_S, _CLOSING_S = 10.0, 2.0
 
-Timer = Callable[[Candidate], dict[str, Any]]
 
+class BoardBench(OtherCpuBench):
+    """Boards with CPUs, which this machine builds for."""
 
-@dataclass
-class BoardMeasurement:
-    """Measures the candidates of one stage on boards.
+    suspect = ()  # a candidate is blamed only after the board has run the kernel that is known to be good
 
-    Attributes:
-        board: The settings of the boards.
-        prepare: Makes what times a candidate from a runner on the board that was lent.
-        failures: What went wrong in each session that failed.
-    """
+    @property
+    def board(self) -> BoardSettings:
+        """The settings of the boards."""
+        return self.stage.config.boards[self.stage.spec.board]
 
-    stage: Stage
-    board: BoardSettings
-    prepare: Callable[[Any], Timer]
-    failures: list[str] = field(default_factory=list)
-    _lost: dict[str, int] = field(default_factory=dict)
+    def check_device(self) -> None:
+        from autotune.tvm_backend.target import check_board_job
 
-    def results(self, candidates: Sequence[Candidate]) -> Iterator[tuple[Candidate, ItemResult]]:
+        spec = self.stage.spec
+        check_board_job(spec.target, spec.target_key, spec.board, self.stage.config.boards.get(spec.board))
+
+    @property
+    def reference_target(self) -> Mapping[str, Any] | None:
+        return {"kind": "llvm"}
+
+    def guard(self, quiet: Quiet) -> Guard:
+        """Return a guard that is off: nothing here shows what disturbs a board."""
+        return Guard.off()
+
+    def results(
+        self, candidates: Sequence[Candidate], truth: Any, timer: Callable[[OpenDevice], Timer], lost: list[str]
+    ) -> Iterator[tuple[Candidate, ItemResult]]:
         """Yield every candidate with its result.
 
         Raises:
             BoardProblem: No board is free, or the one that was lent does not work. No candidate is to blame.
         """
+        sessions_lost = {candidate.hash: candidate.lost for candidate in self.stage.file.candidates}
+        sessions = _Sessions(self, truth, timer, lost, sessions_lost)
         for candidate in candidates:
-            yield candidate, self._measure(candidate)
+            yield candidate, sessions.measure(candidate)
 
-    def _measure(self, candidate: Candidate) -> ItemResult:
-        lost = candidate.lost
+    def open(self, truth: Any) -> OpenTvmDevice:
+        """Ask the tracker for a board, and begin a session on it, which the caller ends."""
+        return self.open_lent(truth, boards.request(self.board))
+
+    def open_lent(self, truth: Any, lent: Lent) -> OpenTvmDevice:
+        """Begin a session on the board that the tracker has lent."""
+        from autotune.tvm_backend.kernels.run_board import BoardRunner, open_session
+
+        limit_s = self.stage.config.measure.timeout_s + _CLOSING_S
+        session = open_session(lent, limit_s, threads=int(self.stage.spec.target["num-cores"]))
+        runner = BoardRunner(session.cpu(0), self.timing(), session=session)
+        return OpenTvmDevice.of(runner, truth, self.stage.artifacts)
+
+    def check_board(self) -> None:
+        """Run the kernel that is known to be good on the board that the tracker lends next.
+
+        Raises:
+            BoardProblem: It fails there, or no board is free.
+        """
+        from autotune.tvm_backend.kernels.probe import check_board
+
+        check_board(self.stage.spec.target, boards.request(self.board))
+
+
+@dataclass
+class _Sessions:
+    """The sessions on boards in which the candidates of one stage are measured.
+
+    Attributes:
+        lines: What went wrong in each session that was lost.
+        lost: How many sessions have been lost at each candidate, by its hash.
+    """
+
+    bench: BoardBench
+    truth: Any
+    timer: Callable[[OpenDevice], Timer]
+    lines: list[str]
+    lost: dict[str, int]
+
+    def measure(self, candidate: Candidate) -> ItemResult:
+        """Measure a candidate, in further sessions if the first ones are lost."""
         while True:
-            if lost:
-                self._check_board()
-            lent = boards.request(self.board)
+            if self.lost[candidate.hash]:
+                self.bench.check_board()
+            lent = boards.request(self.bench.board)
             outcome = self._try(candidate, lent)
-            if outcome.kind not in _SUSPECT:
+            if outcome.kind not in _LOST:
                 return outcome
-            lost += 1
-            self.failures.append(f"{lent}: {outcome.kind}: {outcome.reason}")
-            if lost >= _SESSIONS:
-                return replace(outcome, reason=f"{lost} sessions on boards failed at it: {outcome.reason}")
-            self._note(candidate, lost)
+            self.lost[candidate.hash] += 1
+            self.lines.append(f"{lent}: {outcome.kind}: {outcome.reason}")
+            if self.lost[candidate.hash] >= _SESSIONS:
+                reason = f"{self.lost[candidate.hash]} sessions on boards failed at it: {outcome.reason}"
+                return replace(outcome, reason=reason)
+            self._note()
 
     def _try(self, candidate: Candidate, lent: Lent) -> ItemResult:
-        limit_s = self.stage.config.measure.timeout_s
+        limit_s = self.bench.stage.config.measure.timeout_s
         try:
             ((_, outcome),) = isolated(
-                [candidate],
-                lambda: self._timer(lent, limit_s),
-                limit_s=limit_s,
-                prepare_limit_s=_OPENING_S,
+                [candidate], lambda: self._timer(lent), limit_s=limit_s, prepare_limit_s=_OPENING_S
             )
         except WorkerError as error:
             raise BoardProblem(f"the board at {lent} begins no session: {error}") from error
         return outcome
 
-    def _timer(self, lent: Lent, limit_s: float) -> Timer:
+    def _timer(self, lent: Lent) -> Timer:
         """Begin a session, and return what times one candidate in it."""
         from autotune.tvm_backend.kernels.run_board import close_session
 
-        runner = self._runner(lent, limit_s)
-        timer = self.prepare(runner)
+        device = self.bench.open_lent(self.truth, lent)
+        timer = self.timer(device)
 
         def timed(candidate: Candidate) -> dict[str, Any]:
             try:
                 return timer(candidate)
             finally:
-                close_session(runner.session)
+                close_session(device.runner.session)
 
         return timed
 
-    def _runner(self, lent: Lent, limit_s: float) -> Any:
-        from autotune.tvm_backend.kernels.run import Timing
-        from autotune.tvm_backend.kernels.run_board import BoardRunner, open_session
-
-        measure, threads = self.stage.config.measure, int(self.stage.spec.target["num-cores"])
-        session = open_session(lent, limit_s + _CLOSING_S, threads)
-        timing = Timing(measure.warmup, measure.repeats, measure.min_repeat_ms)
-        return BoardRunner(session.cpu(0), timing, session=session)
-
-    def _check_board(self) -> None:
-        from autotune.tvm_backend.kernels.probe import check_board
-
-        check_board(self.stage.spec.target, boards.request(self.board))
-
-    def _note(self, candidate: Candidate, lost: int) -> None:
-        """Write down how many sessions have failed at a candidate: the next one may end this stage."""
-        self._lost[candidate.hash] = lost
-        known = [replace(it, lost=self._lost.get(it.hash, it.lost)) for it in self.stage.file.candidates]
-        self.stage.advance("measure", known)
+    def _note(self) -> None:
+        """Write down how many sessions were lost at each candidate: the next one may end this stage."""
+        stage = self.bench.stage
+        noted = [replace(candidate, lost=self.lost[candidate.hash]) for candidate in stage.file.candidates]
+        stage.advance("measure", noted)

@@ -54,6 +54,8 @@ class CandidateProgress:
 
     def begin(self, candidate: Candidate) -> None:
         """Note that this candidate is next. The note is not synced to disk, as it need not survive a power cut."""
+        if not self.stage.bench.candidates_can_kill:
+            return
         again = self.last is not None and self.last.hash == candidate.hash
         note = InProgress(candidate.hash, self.stage.attempt, self.deaths if again else 0, self.explained)
         name, version = InProgress.FORMAT

@@ -11,7 +11,7 @@ from typing import Any
 
 from autotune import strategies
 from autotune.errors import WorkerError
-from autotune.stages import elsewhere, simulated, train
+from autotune.stages import elsewhere, train
 from autotune.stages.learnt import trials_to_learn_from
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, TaskSpec, Trial
@@ -34,30 +34,36 @@ def run(stage: Stage) -> dict[str, Any]:
     """
     # Read in this order: a round that ends in between is in the log, any other one in its stage file.
     pending = stage.pending()
-    excluded = stage.quarantine().failures(stage.spec.target_kind, stage.spec.board)
-    known = {entry.hash for entry in stage.log().entries()}
-    if stage.simulated:
-        known |= {item.hash for item in pending} | set(excluded)
-        candidates, counts = simulated.propose(stage, known), dict[str, int]()
-    else:
-        trials = trials_to_learn_from(stage.log())
-        candidates, counts = _known_first(stage, trials, pending, known.union(excluded))
+    quarantined = stage.quarantine().failures(stage.spec.target_kind, stage.spec.board)
+    measured = {entry.hash for entry in stage.log().entries()}
+    candidates, counts = stage.bench.propose(pending, measured.union(quarantined))
     if candidates:
         stage.advance("build", candidates)
     return {"proposed": len(candidates), **counts}
 
 
-def _known_first(
-    stage: Stage, trials: Sequence[Trial], pending: Sequence[Candidate], excluded: Collection[str]
+def propose(
+    stage: Stage, pending: Sequence[Candidate], excluded: Collection[str]
 ) -> tuple[list[Candidate], dict[str, int]]:
-    """Return the best schedules known of the task elsewhere, and as many candidates of the strategy as are left."""
-    known = elsewhere.first_candidates(stage, trials, pending, excluded)
-    if not known:
+    """Return the best schedules known of the task elsewhere, and as many candidates of the strategy as are left.
+
+    Args:
+        stage: The search.
+        pending: Candidates of the task's other rounds.
+        excluded: Hashes that must not be proposed.
+
+    Returns:
+        The candidates, and the counts of the search.
+    """
+    trials = trials_to_learn_from(stage.log())
+    rebuilt = elsewhere.first_candidates(stage, trials, pending, excluded)
+    if not rebuilt:
         return _propose(stage, trials, pending, excluded)
-    found, counts = list[Candidate](), {"steps": 0}
-    if left := stage.count - len(known):
-        found, counts = _propose(replace(stage, count=left), trials, [*pending, *known], excluded)
-    return [*known, *found], {**counts, "known_elsewhere": len(known)}
+    candidates = list[Candidate]()
+    counts = {"steps": 0}
+    if left := stage.count - len(rebuilt):
+        candidates, counts = _propose(replace(stage, count=left), trials, [*pending, *rebuilt], excluded)
+    return [*rebuilt, *candidates], {**counts, "known_elsewhere": len(rebuilt)}
 
 
 def _propose(
@@ -68,7 +74,8 @@ def _propose(
     from autotune.tvm_backend.search.evolutionary import propose_without_knobs
     from autotune.tvm_backend.search.propose import Request, propose
 
-    model, seed = _model(stage, trials), _seed(stage)
+    model = _model(stage, trials)
+    seed = _seed(stage)
     request = Request(trials, pending, stage.count, model, seed, frozenset(excluded), _warm_starts(stage))
     knobs = _knobs(stage)
     if knobs is None:

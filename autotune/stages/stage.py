@@ -7,42 +7,21 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from autotune.config import Config
-from autotune.device_settings import BoardSettings
-from autotune.errors import DamagedFile, MachineProblem
-from autotune.machine.gpus import KIND, CudaDevice, cuda_devices, find_device
-from autotune.planning.view import ON_DEVICE
+from autotune.errors import DamagedFile
 from autotune.processes.messages import RunStage
 from autotune.storage import atomic, formats
-from autotune.storage.formats import SIMULATED, Candidate, Failure, JobSpec, Kind, Quarantined, StageFile, TaskSpec
+from autotune.storage.formats import Candidate, Failure, JobSpec, Kind, Quarantined, StageFile, TaskSpec
 from autotune.storage.job_files import read_spec, read_stage
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.quarantine import Quarantine
 from autotune.storage.tuning_log import TuningLog
 
-
-def check_machine(stage: Stage) -> None:
-    """Run a kernel that is known to be good, to find out whether the machine made candidates fail.
-
-    For a board, and for another CPU than that of this machine, it is compiled only; see `stages/on_board.py`.
-
-    Raises:
-        MachineProblem: that kernel fails as well, or the memory of a GPU does not hold what the candidates work on.
-    """
-    if stage.simulated:
-        return
-    from autotune.tvm_backend.kernels import gpu_probe, probe
-
-    if stage.spec.board or stage.cross:
-        return probe.check_cross_build(stage.spec.target)
-    probe.check_machine(stage.spec.target)
-    if stage.gpu is not None:
-        tensors = [(str(dtype), list(map(int, dims))) for _, dtype, dims in stage.file.candidates[0].args]
-        gpu_probe.check_gpu(stage.spec.target, stage.gpu, arguments=tensors, answers=stage.config.measure.verify)
-    elif stage.spec.target_kind == KIND:
-        gpu_probe.check_build(stage.spec.target)
+if TYPE_CHECKING:
+    from autotune.stages.bench import Bench
 
 
 @dataclass(frozen=True)
@@ -104,55 +83,35 @@ class Stage:
 
     def quarantined(self, hash: str, failure: Failure, at: float) -> Quarantined:
         """Make the line of the quarantine for a candidate of this task; `at` is in seconds since 1970."""
-        job, board = self.paths.folder.name, self.spec.board
-        return Quarantined(hash, self.spec.target, self.task.hash, failure, job, at, board)
+        job = self.paths.folder.name
+        return Quarantined(hash, self.spec.target, self.task.hash, failure, job, at, self.spec.board)
 
     def pending(self) -> list[Candidate]:
         """Return this task's candidates of its other rounds: proposed, and perhaps not in the log yet."""
-        found: list[Candidate] = []
+        candidates: list[Candidate] = []
         for path in self.paths.stage_files_of(self.file.task):
             # The round has ended since, and its candidates are in the log; or its file is damaged, and they are lost.
             with contextlib.suppress(FileNotFoundError, DamagedFile):
                 file = read_stage(self.paths, path, self.spec)
-                found += file.candidates if file.round != self.file.round else ()
-        return found
-
-    @property
-    def simulated(self) -> bool:
-        """Whether the job's device is simulated, and `stages/simulated.py` takes the place of TVM."""
-        return self.spec.target_kind == SIMULATED
-
-    @property
-    def board(self) -> BoardSettings | None:
-        """The settings of the boards that the job is measured on; None for other devices."""
-        return self.config.boards.get(self.spec.board)
+                candidates += file.candidates if file.round != self.file.round else ()
+        return candidates
 
     @cached_property
-    def gpu(self) -> CudaDevice | None:
-        """The GPU that the stage runs on; None for other kinds of stages and of devices.
+    def bench(self) -> Bench:
+        """What the stage asks of the device that the job is for."""
+        from autotune.stages.benches import bench_of  # here, for each bench knows its stage
 
-        Raises:
-            MachineProblem: it is not there any more.
-        """
-        if self.spec.target_kind != KIND or self.file.kind not in ON_DEVICE:
-            return None
-        found = find_device(self.device, cuda_devices())
-        if found is None:
-            raise MachineProblem(f"{self.device} is gone; look for it with nvidia-smi")
-        return found
+        return bench_of(self)
+
+    @property
+    def artifacts(self) -> Path:
+        """The folder of the libraries of this round."""
+        return self.paths.artifacts_of(self.file.task, self.file.round)
 
     @cached_property
     def program(self) -> Any:
         """The tensor program of the stage's task."""
         return self.program_of(self.file.task)
-
-    def check_program(self) -> None:
-        """Read the task's program, so that no candidate is blamed when its file is damaged.
-
-        Raises:
-            DamagedFile: it is not the program that was submitted.
-        """
-        _ = self.program
 
     def program_of(self, task: int) -> Any:
         """Read the tensor program of a task of this job.
@@ -182,7 +141,7 @@ class Stage:
         Libraries are left where a measurement was killed before it could remove them.
         """
         self.publish_search(self.file.round + 1)
-        shutil.rmtree(self.paths.artifacts_of(self.file.task, self.file.round), ignore_errors=True)
+        shutil.rmtree(self.artifacts, ignore_errors=True)
         atomic.remove(self.paths.stage(self.file.task, self.file.round))
 
     def publish_search(self, round: int) -> None:

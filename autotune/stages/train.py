@@ -8,7 +8,7 @@ import zlib
 from typing import Any
 
 from autotune.errors import StorageError
-from autotune.stages import confirm, elsewhere, features, simulated
+from autotune.stages import confirm, elsewhere, features
 from autotune.stages.learnt import trials_to_learn_from
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_bytes, publish_json, read_json, remove
@@ -32,7 +32,7 @@ def run(stage: Stage) -> dict[str, Any]:
     Returns:
         `trained_on`, the number of trials behind the model.
     """
-    trained_on = simulated.learn(stage) if stage.simulated else update_model(stage)
+    trained_on = stage.bench.learn()
     if confirm.is_promised(stage.workspace, stage.paths, stage.spec):
         stage.advance("confirm")
     else:

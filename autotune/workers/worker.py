@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from autotune.config import load_config
 from autotune.errors import (
@@ -45,15 +45,52 @@ from autotune.processes.memory import limit_memory, memory_share
 from autotune.processes.messages import Fatal, KillStage, Ready, RunStage, StageBegan, StageReport, receive, send
 from autotune.processes.start import fork, refused
 from autotune.settings import TARGET_KINDS
-from autotune.storage.formats import KINDS, SIMULATED
+from autotune.storage.formats import KINDS
 from autotune.storage.paths import Workspace
-from autotune.storage.room import check_executable, stops_everything
-from autotune.workers.fitness import Fitness
+from autotune.storage.room import stops_everything
+from autotune.tvm_backend.load import Installation
 from autotune.workers.runner import LEASE_WAIT_S
+
+if TYPE_CHECKING:
+    from autotune.stages.stage import Stage
 
 # Threads that a library starts on import would not survive the fork.
 SINGLE_THREADED = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 _REASON_LENGTH = 300
+
+
+@dataclass
+class Fitness:
+    """What one worker knows of its machine.
+
+    A stage runs in a forked child, which inherits the targets that are `known` to work here, and hands the one that
+    it tried out itself, `tried`, back to its worker.
+    """
+
+    installed: Installation = field(default_factory=Installation.now)
+    known: set[str] = field(default_factory=set)
+    tried: str = ""
+
+    def check_installation(self) -> None:
+        """Ask whether the TVM that this worker has loaded is still the one on the disk.
+
+        Raises:
+            MachineProblem: it is not, so that its parts no longer fit together in memory; the worker has to go.
+        """
+        if Installation.now() != self.installed:
+            raise MachineProblem("TVM was changed while its worker was running; a new worker is started")
+
+    def check_stage(self, stage: Stage) -> None:
+        """Ask whether a stage may run here, and try its device out, unless that was done before.
+
+        Raises:
+            MachineProblem: its job was submitted elsewhere, or what is compiled for it cannot be built or run here.
+        """
+        bench = stage.bench
+        bench.check_job()
+        if bench.fitness_key not in self.known:
+            bench.check()
+            self.tried = bench.fitness_key
 
 
 @dataclass
@@ -264,9 +301,7 @@ def run_stage(
         if not config.machine.simulated_cpus:
             pin(request.cpus)
         stage = Stage.load(workspace, config, request)
-        if not stage.simulated:
-            check_executable(stage.paths.folder)
-        fitness.check_job(stage.spec, stage.gpu, board=stage.board, cross=stage.cross, answers=config.measure.verify)
+        fitness.check_stage(stage)
         kind = stage.file.kind
         return dict(import_module(f"autotune.stages.{kind}").run(stage), kind=kind)
 
@@ -293,24 +328,16 @@ def main() -> None:
 
 
 def _load(kind: str, workspace: Workspace) -> None:
-    """Load what stages need, so that the children find it loaded: TVM too, except for simulated devices.
+    """Load what stages need, so that the children find it loaded.
 
     Raises:
         UnsupportedVersion: the installed TVM is not one that was tested.
     """
     for name in ("filelock", "msgspec", "tomli", *(f"autotune.stages.{stage}" for stage in KINDS)):
         import_module(name)
-    if kind != SIMULATED:
-        from autotune.tvm_backend.load import load_for_tuning
+    from autotune.stages.benches import BENCHES
 
-        load_for_tuning(kind, _triples(workspace) if kind == "llvm" else ())
-
-
-def _triples(workspace: Workspace) -> list[str]:
-    """Return the triples of the boards; none where the settings cannot be read, which each stage says."""
-    with contextlib.suppress(AutotuneError):
-        return [str(board.description.get("mtriple") or "") for board in load_config(workspace.config).boards.values()]
-    return []
+    BENCHES[kind].load(workspace)
 
 
 if __name__ == "__main__":

@@ -30,14 +30,13 @@ QUIET = GpuSample({}, 1980, 0)
 
 MEASURE = """
 import json, sys
-from autotune.machine.disturbance import Quiet
 from autotune.machine.nvml import GpuCounters
 from autotune.stages.guard import Guard, GpuWatcher
 
 counters = GpuCounters.open(sys.argv[1])
 if counters is None:
     raise SystemExit(print(json.dumps(None)))
-guard = Guard((), Quiet(), 2, 10.0, lambda s: None, GpuWatcher(counters).begin)
+guard = Guard(GpuWatcher(counters).begin, 2, 10.0, lambda s: None)
 found = [guard.measure(lambda: [10.0]) for _ in range(int(sys.argv[2]))]
 print(json.dumps([[item.again, item.disturbed] for item in found]))
 """

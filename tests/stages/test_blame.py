@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from autotune.errors import DamagedFile, DiskProblem, MachineProblem, disk_probl
 from autotune.processes.isolate import ItemResult
 from autotune.processes.messages import RunStage
 from autotune.stages import build, measure, reference
+from autotune.stages.on_cpu import CpuBench
+from autotune.stages.on_simulated import SimulatedBench
 from autotune.stages.progress import CandidateProgress
 from autotune.stages.stage import Stage
 from autotune.storage import formats
@@ -59,32 +61,41 @@ def test_a_build_whose_task_is_damaged_fails_as_a_whole(
     assert kind(loaded) == "build"
 
 
-def unfit(_: Stage) -> None:
-    raise MachineProblem("no linker")
+class UnfitBench(SimulatedBench):
+    """A machine on which everything crashes, known good kernels included."""
+
+    suspect = ("crash",)
+
+    def builder(self) -> Callable[[Candidate], str]:
+        return lambda candidate: os.abort()
+
+    def recorded(self, candidate: Candidate) -> None:
+        os.abort()
+
+    def check(self, candidates: Sequence[Candidate] = ()) -> None:
+        raise MachineProblem("no linker")
 
 
-def test_a_build_in_which_most_fail_on_a_bad_machine_is_built_again(
-    stage: Callable[[str], Stage], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded = stage("simulated")
-    monkeypatch.setattr(build, "isolated", lambda items, *_, **__: [(item, ItemResult("error")) for item in items])
-    monkeypatch.setattr(build, "check_machine", unfit)
+def unfit(stage: Stage) -> Stage:
+    """Give a stage a machine that is unfit."""
+    vars(stage)["bench"] = UnfitBench(stage)
+    return stage
+
+
+def test_a_build_in_which_most_fail_on_a_bad_machine_is_built_again(stage: Callable[[str], Stage]) -> None:
+    loaded = unfit(stage("simulated"))
     with pytest.raises(MachineProblem):
         build.run(loaded)
     assert kind(loaded) == "build"
 
 
-def test_a_measurement_that_fails_on_a_bad_machine_is_no_trial(
-    stage: Callable[[str], Stage], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_measurement_that_fails_on_a_bad_machine_is_no_trial(stage: Callable[[str], Stage]) -> None:
     loaded = stage("simulated")
     library = loaded.paths.artifacts_of(0, 0) / "a.so"
     library.parent.mkdir(parents=True)
     library.write_bytes(b"x")
     built = Candidate("a", [], [], library.name, 1, zlib.crc32(b"x"))
-    loaded = replace(loaded, file=StageFile(0, 0, "measure", (built,)))
-    monkeypatch.setattr(measure, "isolated", lambda items, *_, **__: [(item, ItemResult("crash")) for item in items])
-    monkeypatch.setattr(measure, "check_machine", unfit)
+    loaded = unfit(replace(loaded, file=StageFile(0, 0, "measure", (built,))))
     with pytest.raises(MachineProblem):
         measure.run(loaded)
     assert not loaded.log().trials()
@@ -120,7 +131,7 @@ def test_a_reference_that_could_not_be_made_is_tried_again_later(
     loaded, outcomes = stage("llvm"), [ItemResult("memory", reason="needs 9 GB"), ItemResult("timeout", reason="slow")]
     monkeypatch.setattr(Stage, "program", None)
     monkeypatch.setattr(reference, "isolated", lambda items, *_, **__: [(item, outcomes.pop(0)) for item in items])
-    monkeypatch.setattr(reference, "check_machine", lambda _: None)
+    monkeypatch.setattr(CpuBench, "check", lambda *_: None)
     path = loaded.workspace.tuning_log(loaded.spec.target_key, loaded.task.hash).reference
 
     def problem(age_s: float) -> str:
@@ -143,7 +154,7 @@ def test_a_measurement_says_why_a_task_is_not_verified(
 
 
 def test_a_note_that_the_disk_does_not_take_is_done_without(stage: Callable[[str], Stage]) -> None:
-    loaded = stage("simulated")
+    loaded = stage("llvm")
     note = loaded.paths.in_progress(0, 0)
     note.mkdir()
     with pytest.raises(OSError, match="directory"):

@@ -32,7 +32,7 @@ class Machine:
         return (BUSY, 0.0) if self.measured <= self.busy else ("", 60.0)
 
     def guard(self, repeats: int = 2, limit_s: float = 10.0) -> Guard:
-        return Guard((0,), Quiet(), repeats, limit_s, self.pauses.append, lambda cpus, quiet: self)  # type: ignore[arg-type, return-value]
+        return Guard(lambda: self, repeats, limit_s, self.pauses.append)
 
 
 def test_a_quiet_measurement_is_made_once() -> None:

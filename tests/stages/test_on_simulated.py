@@ -15,7 +15,8 @@ from autotune.errors import DamagedFile, DiskProblem
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
 from autotune.planning.view import MachineResources
 from autotune.processes.messages import RunStage
-from autotune.stages import build, measure, search, simulated, train
+from autotune.stages import build, measure, on_simulated, search, train
+from autotune.stages.on_simulated import SimulatedBench
 from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.formats import Candidate, Failure, StageFile, Trial
@@ -44,7 +45,7 @@ def job(workspace: Workspace, make_job: Callable[..., JobPaths], simulate: Calla
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long stages slept, in this process; they do not."""
     found: list[float] = []
-    monkeypatch.setattr(simulated.time, "sleep", found.append)
+    monkeypatch.setattr(on_simulated.time, "sleep", found.append)
     return found
 
 
@@ -86,14 +87,11 @@ def test_a_candidate_whose_library_is_lost_while_it_is_measured_is_not_blamed(
     search.run(job())
     build.run(job())
 
-    def timer(stage: Stage) -> Callable[[Candidate], list[float]]:
-        shutil.rmtree(stage.paths.artifacts)
+    def lose(bench: SimulatedBench, _: Candidate) -> Any:
+        shutil.rmtree(bench.stage.paths.artifacts)
         raise RuntimeError("cannot open shared object file")
 
-    def lose(stage: Stage) -> Callable[[Candidate], list[float]]:
-        return lambda candidate: timer(stage)(candidate)
-
-    monkeypatch.setattr(simulated, "timer", lose)
+    monkeypatch.setattr(SimulatedBench, "recorded", lose)
     with pytest.raises(DamagedFile, match="was lost while it was measured"):
         measure.run(job())
     assert job().log().trials() == []
@@ -118,7 +116,8 @@ def test_the_best_time_falls_with_the_trials(job: Any) -> None:
 def test_a_candidate_answers_the_same_whenever_it_is_asked(job: Any) -> None:
     search.run(job())
     candidate = job().file.candidates[3]
-    assert simulated.timer(job())(candidate) == simulated.timer(job())(candidate)
+    first, second = (job().bench.open(None).time(candidate, None) for _ in range(2))
+    assert first == second
 
 
 def test_a_stage_takes_as_long_as_the_simulator_has_it_take(job: Any) -> None:
@@ -128,7 +127,7 @@ def test_a_stage_takes_as_long_as_the_simulator_has_it_take(job: Any) -> None:
     scenario = Scenario(MachineResources((0,)), (SimulatedJob(1, "net", "simulated", 1, 64, seconds, 8),), seed=5)
     stage = job(2, settings={"spread": 0.3, "speed": 1.0}, seed=5)
     for kind in means:
-        drawn = simulated.seconds_of(stage, kind)
+        drawn = stage.bench.seconds(kind)
         assert drawn == pytest.approx(scenario.seconds(scenario.jobs[0], 0, 2, kind, 8))
         assert drawn != pytest.approx(means[kind])
 
@@ -136,8 +135,8 @@ def test_a_stage_takes_as_long_as_the_simulator_has_it_take(job: Any) -> None:
 def test_the_job_may_say_how_long_its_stages_take(job: Any) -> None:
     stage = job(settings={"speed": 10.0})
     changed = Stage(stage.workspace, stage.paths, _with_target(stage.spec, build_s=40.0), *_rest(stage))
-    assert simulated.seconds_of(changed, "build") == pytest.approx(4.0)
-    assert simulated.seconds_of(changed, "search") == pytest.approx(1.0)
+    assert SimulatedBench(changed).seconds("build") == pytest.approx(4.0)
+    assert SimulatedBench(changed).seconds("search") == pytest.approx(1.0)
 
 
 def _with_target(spec: Any, **more: Any) -> Any:
@@ -151,7 +150,7 @@ def _rest(stage: Stage) -> tuple[Any, ...]:
 def test_a_stage_sleeps_and_does_not_compute(job: Any) -> None:
     stage = job(settings={"speed": 50.0})
     wall, cpu = time.monotonic(), time.process_time()
-    simulated.learn(stage)
+    stage.bench.learn()
     search.run(stage)
     assert time.monotonic() - wall >= 11 / 50
     assert time.process_time() - cpu < 11 / 50 / 2
@@ -159,9 +158,9 @@ def test_a_stage_sleeps_and_does_not_compute(job: Any) -> None:
 
 def test_half_a_batch_takes_half_the_time(job: Any, slept: list[float]) -> None:
     stage = job(settings={"speed": 1.0})
-    timed = simulated.timer(stage)
+    device = stage.bench.open(None)
     for number in range(4):
-        timed(Candidate(f"{number}", {"simulated": number}, []))
+        device.time(Candidate(f"{number}", {"simulated": number}, []), None)
     assert slept[-1] == pytest.approx(3.0 / 2, abs=0.1), "nobody slept, so the fourth share ends after half of the time"
 
 

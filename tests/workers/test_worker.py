@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from autotune.config import Config
 from autotune.errors import MachineProblem
 from autotune.processes.channel import MessageReader
 from autotune.processes.messages import Ready, RunStage, StageReport, receive, send
-from autotune.storage.paths import Workspace
+from autotune.stages.stage import Stage
+from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend import load
 from autotune.tvm_backend.kernels import probe
 from autotune.tvm_backend.load import Installation
-from autotune.workers.fitness import Fitness
-from autotune.workers.worker import Worker
-
-TARGET = {"kind": "llvm", "mcpu": "x86-64", "num-cores": 1}
+from autotune.workers.worker import Fitness, Worker
 
 
 @pytest.fixture
@@ -46,7 +46,10 @@ def test_an_installation_that_is_replaced_or_removed_is_noticed(package: Path) -
         fitness.check_installation()
 
 
-def test_a_target_is_tried_once_and_again_after_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_is_tried_once_and_again_after_it_failed(
+    workspace: Workspace, make_job: Callable[..., JobPaths], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = make_job(target="llvm")
     asked: list[object] = []
 
     def check(target: object) -> None:
@@ -54,14 +57,17 @@ def test_a_target_is_tried_once_and_again_after_it_failed(monkeypatch: pytest.Mo
         if len(asked) == 1:
             raise MachineProblem("no linker")
 
+    def stage() -> Stage:
+        return Stage.load(workspace, Config(), RunStage(0, paths.folder.name, 0, 0, "search", (0,), 60.0))
+
     monkeypatch.setattr(probe, "check_machine", check)
     fitness = Fitness()
     with pytest.raises(MachineProblem):
-        fitness.check_target(TARGET)
+        fitness.check_stage(stage())
     assert not fitness.tried
-    fitness.check_target(TARGET)
+    fitness.check_stage(stage())
     fitness.known.add(fitness.tried)
-    fitness.check_target(dict(reversed(TARGET.items())))
+    fitness.check_stage(stage())
     assert len(asked) == 2
 
 

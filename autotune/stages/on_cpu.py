@@ -1,0 +1,87 @@
+"""CPUs: those of this machine, and those of another model, for which this machine only searches and builds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autotune.config import load_config
+from autotune.errors import AutotuneError
+from autotune.machine.disturbance import Quiet
+from autotune.stages.guard import Guard, Watch
+from autotune.stages.tvm_bench import OpenTvmDevice, TvmBench
+from autotune.storage.formats import Candidate
+from autotune.storage.paths import Workspace
+
+
+class CpuBench(TvmBench):
+    """The CPUs of this machine."""
+
+    @classmethod
+    def load(cls, workspace: Workspace) -> None:
+        from autotune.tvm_backend.load import load_for_tuning
+
+        load_for_tuning("llvm", _triples(workspace))
+
+    def check_device(self) -> None:
+        from autotune.tvm_backend.target import check_here
+
+        spec = self.stage.spec
+        check_here(spec.target, spec.target_key, spec.machine)
+
+    @property
+    def fitness_key(self) -> str:
+        return json.dumps(self.stage.spec.target, sort_keys=True)
+
+    def check(self, candidates: Sequence[Candidate] = ()) -> None:
+        from autotune.tvm_backend.kernels.probe import check_machine
+
+        check_machine(self.stage.spec.target)
+
+    @property
+    def reference_target(self) -> Mapping[str, Any] | None:
+        return self.stage.spec.target
+
+    def open(self, truth: Any) -> OpenTvmDevice:
+        from autotune.tvm_backend.kernels.run import Runner, open_device
+
+        self.take()
+        return OpenTvmDevice.of(Runner(open_device("llvm"), self.timing()), truth, self.stage.artifacts)
+
+    def guard(self, quiet: Quiet) -> Guard:
+        measure = self.stage.config.measure
+        cpus = self.stage.cpus
+        return Guard(lambda: Watch.begin(cpus, quiet), measure.disturbed_again, measure.timeout_s / 2)
+
+
+class OtherCpuBench(CpuBench):
+    """CPUs of another model than those of this machine, which need not be able to run what is built for them."""
+
+    def check_device(self) -> None:
+        """Pass: what is measured elsewhere is checked there."""
+
+    @property
+    def fitness_key(self) -> str:
+        return json.dumps(["built only", self.stage.spec.target], sort_keys=True)
+
+    def check(self, candidates: Sequence[Candidate] = ()) -> None:
+        """Compile and link the kernel only."""
+        from autotune.tvm_backend.kernels.probe import check_cross_build
+
+        check_cross_build(self.stage.spec.target)
+
+    @property
+    def reference_target(self) -> Mapping[str, Any] | None:
+        return None
+
+
+def _triples(workspace: Workspace) -> list[str]:
+    """Return the triples of the boards, for which workers for CPUs build, too.
+
+    There are none where the settings cannot be read, which each stage says.
+    """
+    with contextlib.suppress(AutotuneError):
+        return [str(board.description.get("mtriple") or "") for board in load_config(workspace.config).boards.values()]
+    return []

@@ -1,0 +1,103 @@
+"""GPUs of this machine, with CUDA."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from autotune.errors import MachineProblem
+from autotune.machine.disturbance import Quiet
+from autotune.machine.gpus import CudaDevice, cuda_devices, find_device
+from autotune.machine.nvml import GpuCounters
+from autotune.planning.view import ON_DEVICE
+from autotune.stages.guard import GpuWatcher, Guard
+from autotune.stages.tvm_bench import OpenTvmDevice, TvmBench
+from autotune.storage.formats import Candidate, GpuNeeds
+from autotune.storage.paths import Workspace
+
+
+class GpuBench(TvmBench):
+    """A GPU. Others may use its memory, and it may be lost at any time."""
+
+    suspect = (*TvmBench.suspect, "memory")
+    stays_fit = False
+
+    @classmethod
+    def load(cls, workspace: Workspace) -> None:
+        from autotune.tvm_backend.load import load_for_tuning
+
+        load_for_tuning("cuda", ())
+
+    @cached_property
+    def gpu(self) -> CudaDevice | None:
+        """The GPU that the stage runs on; None for a stage that needs none.
+
+        Raises:
+            MachineProblem: It is not there any more.
+        """
+        if self.stage.file.kind not in ON_DEVICE:
+            return None
+        gpu = find_device(self.stage.device, cuda_devices())
+        if gpu is None:
+            raise MachineProblem(f"{self.stage.device} is gone; look for it with nvidia-smi")
+        return gpu
+
+    def check_device(self) -> None:
+        from autotune.tvm_backend.target import check_here
+
+        _ = self.gpu
+        spec = self.stage.spec
+        check_here(spec.target, spec.target_key, spec.machine)
+
+    @property
+    def fitness_key(self) -> str:
+        gpu = self.gpu
+        return json.dumps([self.stage.spec.target, gpu and [gpu.uuid, gpu.index]], sort_keys=True)
+
+    def check(self, candidates: Sequence[Candidate] = ()) -> None:
+        """Try the CPU out as well. Without a GPU the kernel is compiled only."""
+        from autotune.tvm_backend.kernels import gpu_probe, probe
+
+        target = self.stage.spec.target
+        probe.check_machine(target)
+        if self.gpu is None:
+            gpu_probe.check_build(target)
+            return
+        arguments = candidates[0].args if candidates else []
+        tensors = [(str(dtype), list(map(int, dims))) for _, dtype, dims in arguments]
+        gpu_probe.check_gpu(target, self.gpu, arguments=tensors, answers=self.stage.config.measure.verify)
+
+    @property
+    def reference_target(self) -> Mapping[str, Any] | None:
+        host: Mapping[str, Any] = self.stage.spec.target["host"]
+        return host
+
+    def needs(self, library: bytes) -> GpuNeeds | None:
+        from autotune.tvm_backend.cuda import cubin
+
+        return cubin.needs(library)
+
+    def take(self) -> None:
+        super().take()
+        if self.gpu is not None:
+            self.gpu.take()
+
+    def open(self, truth: Any) -> OpenTvmDevice:
+        from autotune.tvm_backend.kernels.run import open_device
+        from autotune.tvm_backend.kernels.run_gpu import GpuRunner
+
+        self.take()
+        measure = self.stage.config.measure
+        device = open_device("cuda")
+        runner = GpuRunner(device, self.timing(), spin_up_ms=measure.gpu_spin_up_ms, cold=measure.gpu_cold_cache)
+        return OpenTvmDevice.of(runner, truth, self.stage.artifacts)
+
+    def guard(self, quiet: Quiet) -> Guard:
+        """Watch the GPU through NVML, if that shows it."""
+        counters = GpuCounters.open(self.gpu.uuid) if self.gpu else None
+        if counters is None:
+            return Guard.off()
+        measure = self.stage.config.measure
+        return Guard(GpuWatcher(counters).begin, measure.disturbed_again, measure.timeout_s / 2)

@@ -1,0 +1,117 @@
+"""What all devices that exist have in common: TVM searches, builds and times for them."""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.stages import search, train
+from autotune.stages.bench import Bench
+from autotune.storage.formats import Candidate
+from autotune.storage.room import check_executable
+
+
+@dataclass(frozen=True)
+class OpenTvmDevice:
+    """A device that a `Runner` of TVM times libraries on.
+
+    Attributes:
+        runner: The runner.
+        verifier: What compares with the reference; None where there is none.
+        folder: Where the libraries are.
+    """
+
+    runner: Any
+    verifier: Any
+    folder: Path
+
+    @classmethod
+    def of(cls, runner: Any, truth: Any, folder: Path) -> OpenTvmDevice:
+        """Return the open device of a runner. A reference that could not be made has a problem, and is not used."""
+        from autotune.tvm_backend.kernels.verify import Verifier
+
+        verifier = None if truth is None or truth.problem else Verifier(truth, runner.device)
+        return cls(runner, verifier, folder)
+
+    def time(self, candidate: Candidate, best_us: float | None) -> list[float]:
+        """Time a candidate; see `Runner.time`."""
+        times: list[float] = self.runner.time(self.folder / candidate.library, candidate.args, best_us)
+        return times
+
+    def verify(self, candidate: Candidate) -> float:
+        """Verify a candidate; see `Verifier.check`."""
+        if self.verifier is None:
+            return 0.0
+        started = time.perf_counter()
+        self.verifier.check(self.runner.load(self.folder / candidate.library)["main"])
+        return time.perf_counter() - started
+
+
+class TvmBench(Bench):
+    """A device that exists. A kind of its own says how it is checked, opened and guarded."""
+
+    def check_job(self) -> None:
+        """Ask also whether what is built can be loaded from the workspace."""
+        check_executable(self.stage.paths.folder)
+        self.check_device()
+
+    @abstractmethod
+    def check_device(self) -> None:
+        """Ask whether the job's times belong to the device that is here now.
+
+        Raises:
+            MachineProblem: They do not, or the device is gone.
+        """
+
+    def propose(
+        self, pending: Sequence[Candidate], excluded: Collection[str]
+    ) -> tuple[list[Candidate], dict[str, int]]:
+        return search.propose(self.stage, pending, excluded)
+
+    def builder(self) -> Callable[[Candidate], str]:
+        from autotune.tvm_backend.kernels.build import build_candidate
+
+        stage = self.stage
+
+        def build(candidate: Candidate) -> str:
+            name = f"{candidate.hash}.so"
+            build_candidate(candidate, stage.program, stage.target, stage.artifacts / name)
+            return name
+
+        return build
+
+    def timing(self) -> Any:
+        """How candidates are timed, as a `Runner` is told."""
+        from autotune.tvm_backend.kernels.run import Timing
+
+        measure = self.stage.config.measure
+        return Timing(measure.warmup, measure.repeats, measure.min_repeat_ms)
+
+    def take(self) -> None:
+        """Set what TVM's runtime reads when it starts in this process: its threads, and the device to use.
+
+        By default it would use half of the CPUs. It binds threads to cores counted from zero, which is right only where
+        the stage may use all CPUs.
+        """
+        cpus = len(self.stage.cpus)
+        os.environ["TVM_NUM_THREADS"] = str(self.stage.config.measure.threads or cpus)
+        if cpus != os.cpu_count():
+            os.environ["TVM_BIND_THREADS"] = "0"
+
+    def time_model(self, estimate_ms: float) -> list[float]:
+        from autotune.tvm_backend.export.timing.whole_model import time_library
+
+        self.take()
+        stage = self.stage
+        threads = stage.config.measure.threads or len(stage.cpus)
+        return time_library(
+            stage.workspace, stage.paths, stage.spec, threads, cuda_graph=stage.config.export.cuda_graph
+        )
+
+    def learn(self) -> int:
+        return train.update_model(self.stage)
