@@ -66,11 +66,6 @@ VERBS = {
         "command",
         "Check that nothing in the workspace is lost, duplicated or stuck.",
     ),
-    "selftest": Verb(
-        "selftest.selftest",
-        "command",
-        "Kill processes of a test queue on this disk, and check that nothing is lost.",
-    ),
 }
 
 

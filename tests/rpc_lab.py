@@ -19,7 +19,7 @@ from autotune.errors import BoardProblem
 from autotune.machine import boards
 from autotune.machine.boards import BoardCounts
 
-BOARD_SERVER = str(Path(__file__).parents[1] / "scripts" / "board_server.py")
+BOARD_SERVER = str(Path(__file__).parents[1] / "autotune" / "tvm_backend" / "board_server.py")
 KEY = "box"
 TARGET = '{"kind": "llvm", "mtriple": "x86_64-linux-gnu", "num-cores": 1}'
 _LIMIT_S = 60.0

@@ -14,6 +14,7 @@ from typing import Any
 
 import typer
 
+from autotune.commands.disk import check_disk
 from autotune.commands.pins import clashes
 from autotune.commands.terminal import tell, workspace_of
 from autotune.config import Config, load_config
@@ -72,6 +73,7 @@ def examine(workspace: Workspace) -> list[Finding]:
         _judged(True, partial(_settings, workspace)),
         _writable(workspace),
         _space(workspace),
+        _judged(True, partial(check_disk, workspace.root)),
         _judged(True, partial(_lock_folder, workspace)),
         _cpus(config),
         *_all_of(False, partial(_survey, config)),

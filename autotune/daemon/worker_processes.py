@@ -1,6 +1,6 @@
 """The worker processes of a workspace, found by their command lines.
 
-`check` and `selftest` look for them. The daemon knows its own workers without.
+`check` looks for them. The daemon knows its own workers without.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import math
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 import make_models
 from make_models import CLASSES, IMAGE, LINEAR_SCALE, Net, Tensor
 

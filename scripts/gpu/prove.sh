@@ -95,13 +95,13 @@ four() {
 
 bench() {
     submitted "$1" "$trials" "${1%-fp16}" "$([[ $1 == *-fp16 ]] && echo fp16 || echo fp32)" &&
-        "$python" scripts/bench_gpu.py "$1" --workspace "$results/workspace"
+        "$python" scripts/gpu/bench_gpu.py "$1" --workspace "$results/workspace"
 }
 
 prior() {
     for name in mlp resnet18 resnet50 bert_layer product; do submitted "$name" "$trials" || return; done
     submitted resnet18-fp16 "$trials" resnet18 fp16 || return
-    "$python" scripts/train_prior.py "$results/workspace" --target cuda --output "$results/cuda.ubj.xz"
+    "$python" scripts/models/train_prior.py "$results/workspace" --target cuda --output "$results/cuda.ubj.xz"
 }
 
 # What another machine needs to go on: texts, reports, and the tuning logs without what is derived from them.

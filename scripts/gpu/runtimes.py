@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """The process of a comparison on a GPU: `timed_process`, with torch in four ways and ONNX Runtime's CUDA provider.
 
-`scripts/bench_gpu.py` starts it. The environment says whether they may use TF32 (BENCH_TF32) and whether torch computes
+`bench_gpu.py` starts it. The environment says whether they may use TF32 (BENCH_TF32) and whether torch computes
 in fp16 (BENCH_HALF).
 """
 

@@ -51,7 +51,7 @@ def check(line: str) -> None:
         return
     script = next((word for word in words[:2] if word.startswith("scripts/")), None)
     if script:
-        source = (ROOT / script).read_text() + "".join(path.read_text() for path in (ROOT / "scripts").glob("*/*.py"))
+        source = (ROOT / script).read_text() + "".join(path.read_text() for path in (ROOT / "scripts").rglob("*.py"))
         missing = [word for word in words if re.match(r"--[a-z]", word) and f'"{word}"' not in source]
         assert not missing or script.endswith(".sh"), missing
 
@@ -72,7 +72,7 @@ def test_a_wrong_script_is_found() -> None:
     with pytest.raises(FileNotFoundError):
         check("python scripts/no_such.py")
     with pytest.raises(AssertionError, match="--nothing"):
-        check("python scripts/make_models.py --nothing")
+        check("python scripts/models/make_models.py --nothing")
 
 
 def test_there_are_commands() -> None:

@@ -10,7 +10,7 @@ import pytest
 from .conftest import PAGES, ROOT, name
 
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-_SOURCE = re.compile(r"\b(?!lib/)(?:\w+/)+[a-z_0-9/-]+\.(?:py|sh)\b")  # lib/ is where the pages export to
+_SOURCE = re.compile(r"(?<!:)\b(?!lib/)(?:\w+/)+[a-z_0-9/-]+\.(?:py|sh)\b")  # not in lib/, nor COMMIT:path
 
 
 def anchors(page: Path) -> set[str]:

@@ -78,7 +78,7 @@ def other_user(tmp_path: Path) -> User:
 @pytest.fixture(scope="session")
 def models(made_once: MadeOnce) -> Path:
     """A folder with tiny_cnn.onnx and mlp.onnx."""
-    make = [sys.executable, str(SCRIPTS / "make_models.py"), "tiny_cnn", "mlp", "--output"]
+    make = [sys.executable, str(SCRIPTS / "models" / "make_models.py"), "tiny_cnn", "mlp", "--output"]
     return made_once("models", lambda folder: subprocess.run([*make, str(folder)], check=True, capture_output=True))
 
 

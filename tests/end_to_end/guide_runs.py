@@ -140,7 +140,7 @@ GUIDES = (
         "docs/guides/gpus.md",
         copies=("bert.onnx", "resnet18.onnx"),
         changes={"autotune doctor": "{} || test $? = 1", "autotune submit": _FEW, "autotune daemon start": _STOPPED},
-        elsewhere={"pip install": _INSTALLS, "python scripts/bench_gpu.py": "it needs a GPU"},
+        elsewhere={"pip install": _INSTALLS, "python scripts/gpu/bench_gpu.py": "it needs a GPU"},
         slow=True,
     ),
     Guide(
@@ -190,8 +190,8 @@ GUIDES = (
         copies=("model.onnx",),
         changes={
             "python -m tvm.exec.rpc_tracker": "{} --port-end 65535 > tracker.log 2>&1 &",
-            "python board_server.py": 'cp "$SCRIPTS/board_server.py" .; {} > server.log 2>&1 & sleep 5'
-            "; autotune doctor",
+            "python board_server.py": 'cp "$SCRIPTS/../autotune/tvm_backend/board_server.py" .; {} > server.log 2>&1 &'
+            " sleep 5; autotune doctor",
             "autotune submit": _FEW,
             "autotune daemon start": _UNTIL_DONE,
         },

@@ -14,9 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from kills.run import CHAOS
+from kills.subject import simulated
 
 from autotune.commands.check import check
-from autotune.commands.selftest.subject import simulated
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.paths import Workspace
 
@@ -47,8 +48,9 @@ def queue(tmp_path: Path, seed: int) -> Iterator[User]:
 
 def enqueue(user: User, name: str) -> subprocess.CompletedProcess[str]:
     words = ["--workspace", str(user.root), name, "1", "12", f"own-{name}", "shared"]
-    command = [sys.executable, "-m", "autotune.commands.selftest.enqueue", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    command = [sys.executable, "-m", "kills.enqueue", *words]
+    environment = {**os.environ, "PYTHONPATH": str(CHAOS)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
 
 
 def until(what: Callable[[], object], seconds: float = 60) -> None:

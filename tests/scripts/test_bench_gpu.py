@@ -1,4 +1,4 @@
-"""scripts/bench_gpu: what the table says of the ways that were timed, and of those that were not."""
+"""scripts/gpu/bench_gpu: what the table says of the ways that were timed, and of those that were not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/comparison and compare_networks: what a run needed to come to a goal, and how the tables compare that."""
+"""bench/comparison and compare_networks: what a run needed to come to a goal, and how the tables compare that."""
 
 from __future__ import annotations
 

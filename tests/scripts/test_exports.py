@@ -1,4 +1,4 @@
-"""scripts/comparison/exports: folders that `autotune export` wrote."""
+"""scripts/bench/comparison/exports: folders that `autotune export` wrote."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "fuzz_models.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "chaos" / "fuzz_models.py"
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from autotune.storage.journal import StageDone
 
 @pytest.fixture(scope="module")
 def rates(load_script):
-    return load_script("gpu.rates").rates
+    return load_script("rates").rates
 
 
 def stage(kind, began, seconds, cpus=(0,), device="", **summary):

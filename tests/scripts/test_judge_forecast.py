@@ -1,4 +1,4 @@
-"""scripts/judge_forecast.py: it cuts logs where it says, and compares with what came of them."""
+"""scripts/bench/judge_forecast.py: it cuts logs where it says, and compares with what came of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/make_models.py: the files load, run, and are the networks that they claim to be.
+"""scripts/models/make_models.py: the files load, run, and are the networks that they claim to be.
 
 The parameters and the multiply-accumulates (in millions) of each ImageNet network are checked against the
 published figures. The second check is the sharper one: a wrong stride or padding in front of a global pooling
@@ -24,7 +24,7 @@ import onnxruntime
 import pytest
 
 Doubles = npt.NDArray[np.float64]
-SCRIPT = Path(__file__).parents[2] / "scripts" / "make_models.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "models" / "make_models.py"
 
 ALL = ("resnet18", "alexnet", "vgg16", "mobilenet_v2", "squeezenet", "bert", "tiny_cnn", "mlp")
 TOO_BIG_TO_RUN = ("alexnet", "vgg16")

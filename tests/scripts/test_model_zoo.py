@@ -1,4 +1,4 @@
-"""scripts/model_zoo.py: the list is whole, a file is taken by its checksum only, rows survive a cut."""
+"""scripts/models/model_zoo.py: the list is whole, a file is taken by its checksum only, rows survive a cut."""
 
 from __future__ import annotations
 

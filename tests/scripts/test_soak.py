@@ -1,4 +1,4 @@
-"""scripts/soak.py: what it takes for flat, and what for growth."""
+"""scripts/chaos/soak.py: what it takes for flat, and what for growth."""
 
 from __future__ import annotations
 

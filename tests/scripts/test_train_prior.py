@@ -1,4 +1,4 @@
-"""scripts/train_prior.py: a prior for GPUs is fitted to trials, and is the one that a search then starts with."""
+"""models/train_prior.py: a prior for GPUs is fitted to trials, and is the one that a search then starts with."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-_spec = importlib.util.spec_from_file_location("write_chart", ROOT / "scripts" / "write_chart.py")
+_spec = importlib.util.spec_from_file_location("write_chart", ROOT / "scripts" / "docs" / "write_chart.py")
 assert _spec is not None and _spec.loader is not None
 write_chart = sys.modules["write_chart"] = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(write_chart)
@@ -24,7 +24,7 @@ def measured(page: str) -> str:
 
 def test_the_chart_is_that_of_the_table() -> None:
     drawn = write_chart.draw(write_chart.rows(write_chart.PAGE.read_text()))
-    assert write_chart.PICTURE.read_text() == drawn, "run python scripts/write_chart.py"
+    assert write_chart.PICTURE.read_text() == drawn, "run python scripts/docs/write_chart.py"
 
 
 def test_the_readme_has_the_same_table() -> None:

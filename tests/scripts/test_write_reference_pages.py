@@ -19,7 +19,7 @@ def script(load_script: Callable[[str], ModuleType]) -> ModuleType:
 @pytest.mark.parametrize("page", ["commands", "exit-codes", "files", "policies", "python", "strategies"])
 def test_a_page_is_what_the_code_says(script: ModuleType, page: str) -> None:
     written = (script.FOLDER / f"{page}.md").read_text()
-    assert written == script.PAGES[page](), "run `python scripts/write_reference_pages.py`"
+    assert written == script.PAGES[page](), "run `python scripts/docs/write_reference_pages.py`"
 
 
 def test_all_pages_are_compared(script: ModuleType) -> None:

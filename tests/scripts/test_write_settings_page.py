@@ -16,7 +16,7 @@ def script(load_script: Callable[[str], ModuleType]) -> ModuleType:
 
 
 def test_the_page_is_what_the_declarations_say(script: ModuleType) -> None:
-    assert script.PAGE.read_text() == script.page(), "run `python scripts/write_settings_page.py`"
+    assert script.PAGE.read_text() == script.page(), "run `python scripts/docs/write_settings_page.py`"
 
 
 def test_it_has_every_setting_in_its_section(script: ModuleType) -> None:

@@ -21,7 +21,7 @@ from autotune.storage.formats import Candidate, JobSpec, StageFile, TaskSpec, Tr
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "make_models.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "models" / "make_models.py"
 TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
 HERE = DeviceKind(TARGET, "a CPU", {"apache-tvm": "2"})
 OLDER = replace(HERE, versions={"apache-tvm": "1"})

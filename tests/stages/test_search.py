@@ -21,7 +21,7 @@ from autotune.storage.formats import JobSpec, StageFile, TaskSpec, Trial
 from autotune.storage.paths import JobPaths
 from autotune.storage.tuning_log import TuningLog
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "make_models.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "models" / "make_models.py"
 WAYS = [
     *(("beam", "greedy"), ("random", "greedy"), ("annealing", "greedy")),
     *(("chameleon", "adaptive"), ("evolutionary", "adaptive"), ("evolutionary", "greedy")),

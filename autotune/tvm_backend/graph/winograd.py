@@ -44,8 +44,8 @@ _OUTPUT = (
     (0, 1, 1, 4, 4, 0),
     (0, 1, -1, 8, -8, 1),
 )
-# Costs in multiply-adds, as measured by `scripts/measure_winograd.py`. The second one is for each element of a vector
-# register, because wider registers do not read memory faster.
+# Costs in multiply-adds, as measured by `scripts/bench/measure_winograd.py`. The second one is for each element of a
+# vector register, because wider registers do not read memory faster.
 _TRANSFORM_COST = 40  # of transforming a number
 _WEIGHT_COST = 1.4  # of reading a weight from memory, as in a whole model
 _MAX_BYTES = 2**28  # of the transformed input and output, which have 2.25 times as many elements as before

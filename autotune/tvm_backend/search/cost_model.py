@@ -22,7 +22,7 @@ import xgboost
 Array = npt.NDArray[np.float32]
 
 # Shallow trees that each see a third of the features. On tasks that the model has not seen, its ranks correlate with
-# the measured ones by 0.5 (Spearman); with deep trees that see all features, by 0.36 (scripts/train_prior.py).
+# the measured ones by 0.5 (Spearman); with deep trees that see all features, by 0.36 (scripts/models/train_prior.py).
 _PARAMETERS = {
     "max_depth": 4,
     "gamma": 0.001,
@@ -137,7 +137,7 @@ class CostModel:
 def prior(target_kind: str) -> CostModel | None:
     """Load the cost model that is shipped for a kind of target, such as `llvm`; None for a kind that has none.
 
-    It was trained on measurements of random layers (`scripts/train_prior.py`); none of them is taken from a network. It
+    It was trained on measurements of random layers (`models/train_prior.py`); none of them is taken from a network. It
     knows which loop nests suit a kind of device, well enough to leave out hopeless candidates from the first batch on.
     A job's own cost model is fitted on top of it.
     """

@@ -3,7 +3,7 @@
 A block that MetaSchedule tiles on many levels is an einsum: sums of its loops index each buffer. Every level of its
 nest touches an amount of data and uses each element a number of times, both of which follow from the tile sizes, and
 caches and registers reward reuse. The computation takes microseconds, where a replay takes milliseconds. On tasks
-that were never measured it ranks candidates better than features of the lowered program (`scripts/train_prior.py`).
+that were never measured it ranks candidates better than features of the lowered program (`models/train_prior.py`).
 The idea is that of Pruner's draft model (Qiao et al., ASPLOS 2025, section 4) and of TLP (Zhai et al., ASPLOS 2023):
 both judge schedules before they are lowered.
 """

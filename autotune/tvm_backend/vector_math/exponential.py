@@ -1,7 +1,7 @@
 """exp and what follows from it: exp2, exp10, tanh, the logistic function, erf, sinh, cosh.
 
 The argument is reduced to r with |r| <= ln(2) / 2 and a power of two (Cody and Waite, Software Manual for the
-Elementary Functions, 1980). The coefficients are minimax fits of our own (scripts/fit_polynomials.py).
+Elementary Functions, 1980). The coefficients are minimax fits of our own (scripts/models/fit_polynomials.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Logarithms, and the inverse hyperbolic functions that are made of them.
 
-The coefficients are minimax fits of our own (scripts/fit_polynomials.py).
+The coefficients are minimax fits of our own (scripts/models/fit_polynomials.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """x to the power of y: by products for small constant exponents, otherwise by log2 and exp2 in float64.
 
-The coefficients are minimax fits of our own (scripts/fit_polynomials.py).
+The coefficients are minimax fits of our own (scripts/models/fit_polynomials.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The argument is multiplied with as many bits of 2 / pi as its size needs (Payne and Hanek, Radian reduction for
 trigonometric functions, 1983), in integers. So sin(1e30) is right, too. The coefficients are minimax fits of our own
-(scripts/fit_polynomials.py).
+(scripts/models/fit_polynomials.py).
 """
 
 from __future__ import annotations

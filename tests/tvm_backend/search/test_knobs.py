@@ -27,7 +27,7 @@ def programs(target, tmp_path_factory):
     from autotune.tvm_backend.search.tasks import extract_tasks
 
     folder = tmp_path_factory.mktemp("model")
-    script = Path(__file__).parents[3] / "scripts" / "make_models.py"
+    script = Path(__file__).parents[3] / "scripts" / "models" / "make_models.py"
     subprocess.run([sys.executable, str(script), "tiny_cnn", "--output", str(folder)], check=True, capture_output=True)
     found = extract_tasks(prepare(read_model(folder / "tiny_cnn.onnx", {}).module, target), target)
     return {kind: next(task.program for task in found if task.spec.name.startswith(kind)) for kind in TASKS}

@@ -1,6 +1,0 @@
-"""Test that nothing is lost when processes are killed at any step, or when the power fails.
-
-`plan` chooses at which steps processes are killed. `points` runs inside the processes and kills them there. `run`
-starts the processes, starts them again after they were killed, and checks the result. `power` checks the recorded order
-of a run's steps: it finds what a power failure could lose.
-"""

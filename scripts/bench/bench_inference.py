@@ -1,0 +1,177 @@
+#!/usr/bin/env python
+"""Compare exported libraries with the runtimes that users could choose instead.
+
+    python scripts/bench/bench_inference.py models/resnet18.onnx models/bert.onnx --folder build/inference --trials 400
+    python scripts/bench/bench_inference.py EXPORT... --kernels 10
+
+A model that has no export in the folder yet is tuned and exported first, with so many trials for each. A folder that
+`autotune export` wrote is taken as it is. Then every runtime runs in a process of its own, while the others wait, on
+equal threads and inputs: our library, ONNX Runtime, OpenVINO (pip install 'autotune[bench]'), PyTorch (torch and
+onnx2torch) and TVM untuned, those of them that are installed. The first columns are medians over the processes, in
+milliseconds; ratios are taken within a turn, with their range. The share of the peak is that of the multiply-adds that
+the machine can do. Nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from comparison.exports import Export
+
+from autotune.errors import AutotuneError
+from autotune.tvm_backend.export.timing import accuracy
+from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
+from autotune.tvm_backend.export.writing.files import REPORT
+
+_NEEDED = {"onnxruntime": ("onnxruntime",), "openvino": ("openvino",), "pytorch": ("torch", "onnx2torch")}
+_TITLES = {
+    "ours": "ours",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "pytorch": "PyTorch",
+    "untuned": "TVM untuned",
+}
+
+
+def main() -> None:
+    options = parse()
+    if options.compile_untuned:
+        compile_untuned(options.models[0], options.compile_untuned)
+        return
+    missing = [model for model in options.models if not (exported(options.folder, model) / REPORT).exists()]
+    if missing:
+        tune(missing, options)
+    folders = [exported(options.folder, model) for model in options.models]
+    rows = [row for folder in folders if (row := compared(folder, options)) is not None]
+    print(table(rows))
+    for name, report, _ in rows if options.kernels else []:
+        print(kernels(name, report, options.kernels))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="ONNX files, or folders of exports")
+    parser.add_argument("--folder", type=Path, default=Path("build/inference"), help="workspace and exports")
+    parser.add_argument("--trials", type=int, default=400, help="of a model that has to be tuned")
+    parser.add_argument("--turns", type=int, default=9, help="processes of each runtime")
+    parser.add_argument("--without", nargs="*", default=[], choices=[*_NEEDED, "untuned"], help="leave these out")
+    parser.add_argument("--kernels", type=int, default=0, metavar="N", help="also show the kernels that take most")
+    parser.add_argument("--compile-untuned", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def exported(folder: Path, model: Path) -> Path:
+    return model if (model / REPORT).exists() else folder / "exports" / model.stem
+
+
+def tune(models: Sequence[Path], options: argparse.Namespace) -> None:
+    """Tune and export what is missing, as users do."""
+    command = [sys.executable, "-m", "autotune", "--workspace", str(options.folder)]
+    options.folder.mkdir(parents=True, exist_ok=True)
+    words = [["submit", str(model), "--trials", str(options.trials)] for model in models]
+    words += [["daemon", "run", "--drain"]]
+    words += [["export", model.stem, "--output", str(exported(options.folder, model))] for model in models]
+    for each in words:
+        if status := subprocess.run([*command, *each]).returncode:
+            sys.exit(status)  # the command has said why
+
+
+def compared(folder: Path, options: argparse.Namespace) -> tuple[str, dict[str, Any], dict[str, RuntimeTimes]] | None:
+    """The times of all runtimes on the model of an export; None where ours is refused."""
+    export = Export.read(folder)
+    report, name = export.report, export.report["name"]
+    chosen = available_runtimes(export, options.without)
+    with RuntimeComparison(chosen, export.inputs, export.arrays(), export.threads) as comparison:
+        reference = comparison.outputs("onnxruntime") if "onnxruntime" in chosen else comparison.outputs("ours")
+        for runtime in list(chosen):
+            try:
+                accuracy.check(comparison.outputs(runtime), reference, report["tolerance"])
+            except AutotuneError as error:
+                print(f"{name}: {_TITLES[runtime]} is left out: {error}", file=sys.stderr)
+                del chosen[runtime]
+        if "ours" not in chosen:
+            return None
+        return name, report, comparison.time(options.turns * TIMINGS)
+
+
+def available_runtimes(export: Export, without: Sequence[str]) -> dict[str, Runtime]:
+    found = {"ours": export.library}
+    for name, packages in _NEEDED.items():
+        if name not in without and all(find_spec(package) for package in packages):
+            found[name] = Runtime(name, export.model.resolve(), values=export.report.get("values", {}))
+    if "untuned" not in without:
+        library = export.folder / "untuned.so"
+        if not library.exists():
+            command = [sys.executable, __file__, str(export.model), "--compile-untuned", str(library)]
+            subprocess.run(command, check=True)
+        found["untuned"] = Runtime("library", library, export.library.device)
+    return found
+
+
+def compile_untuned(model: Path, library: Path) -> None:
+    """Write what TVM makes of a model without any tuning, for the target and inputs of the export beside it."""
+    from autotune.tvm_backend.load import load_tvm
+
+    export = Export.read(library.parent)
+    load_tvm(export.report["target"]["kind"])
+    import tvm
+
+    from autotune.tvm_backend.export import compilation as compiling
+    from autotune.tvm_backend.graph.model import read_model
+
+    inputs = {item.name: item for item in export.inputs}
+    target = tvm.target.Target(export.report["target"])
+    compiling.compile_untuned(read_model(model, inputs).module, target).export_library(str(library))
+
+
+def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]]) -> str:
+    """Markdown: the medians, the arithmetic per second of ours, and its ratio to the fastest of the others."""
+    shown = [name for name in _TITLES if any(name in times for _, _, times in rows)]
+    titles = " | ".join(_TITLES[name] for name in shown)
+    lines = [f"| model | {titles} | GFLOP/s | share of the peak | ours / fastest other |"]
+    lines.append("|---" * (len(shown) + 4) + "|")
+    shares = []
+    for name, report, times in rows:
+        best = min((other for other in times if other != "ours"), key=lambda other: times[other].median_ms, default="")
+        found = ratios(times["ours"], times[best]) if best else [math.nan]
+        shares.append(statistics.median(found))
+        cells = [f"{times[item].median_ms:.2f}" if item in times else "" for item in shown]
+        speed = sum(task["gflop"] * task["weight"] for task in report["tasks"]) / times["ours"].median_ms * 1e3
+        limits = report.get("roofline")
+        peak = f"{speed / limits['gflops']:.0%}" if limits else ""
+        ratio = f"{shares[-1]:.2f} ({min(found):.2f} to {max(found):.2f}, {_TITLES.get(best, '')})"
+        lines.append(f"| {name} | {' | '.join(cells)} | {speed:.0f} | {peak} | {ratio} |")
+    threads = {report["threads"] for _, report, _ in rows}
+    mean = statistics.geometric_mean(shares) if shares else math.nan
+    return "\n".join([*lines, "", f"Geometric mean {mean:.2f}; threads {sorted(threads)}; {os.uname().machine}"])
+
+
+def kernels(name: str, report: Mapping[str, Any], most: int) -> str:
+    """Markdown: the kernels that take most, inside the model when it was exported, and what the machine allows.
+
+    The last column is the time that their operations and bytes take at least, as a share of the time that they take.
+    """
+    found = report.get("kernels", [])
+    total = sum(item["us"] for item in found)
+    lines = [f"\n{name}: {len(found)} kernels, {total / 1e3:.2f} ms\n"]
+    lines.append("| kernel | calls | us | share | GFLOP/s | GB/s | of the roofline |")
+    lines.append("|---" * 7 + "|")
+    for item in found[:most]:
+        us, calls = item["us"], item["calls"]
+        rates = f"{item['gflop'] * calls / us * 1e6:.0f} | {item['bytes'] * calls / us / 1e3:.1f}"
+        roof = f"{item['least_us'] / us:.0%}" if item["least_us"] is not None else ""
+        lines.append(f"| {item['name']} | {calls} | {us:.1f} | {us / total:.1%} | {rates} | {roof} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

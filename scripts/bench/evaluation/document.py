@@ -1,0 +1,223 @@
+"""docs/explanation/scheduler-measured.md and its pictures, from the raw results of the parts that were run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import scale
+
+_REAL, _DEVICES, _SWEEP = "evaluation-real.svg", "evaluation-devices.svg", "evaluation-sweep.svg"
+PAGE, IMAGES = Path("explanation", "scheduler-measured.md"), Path("images")
+_HEAD = """# Scheduling, measured
+
+**The claim.** One daemon that plans the stages of all jobs together ends sooner than one job after another, and
+measures kernels as accurately as if each were alone on the machine. Jobs that run side by side without a plan end
+sooner still, but log wrong times.
+
+**The command.** `python scripts/bench/evaluate_scheduler.py` measured all figures of this page and wrote it. `--part
+real|devices|scale` runs one part again. Raw results are kept as JSON in the `--work` folder, from which `--render`
+writes the page. The last part was run at commit {commit}.
+
+**What it does not show.** The real models ran on two CPUs. GPUs appear only as simulated devices: no figure of this
+page was measured on a GPU.
+"""
+
+
+def write(docs: Path, results: dict[str, Any], commit: str) -> None:
+    """Write the page and the pictures of the parts that there are results of."""
+    for folder in (docs / PAGE.parent, docs / IMAGES):
+        folder.mkdir(parents=True, exist_ok=True)
+    parts = [_HEAD.format(commit=commit)]
+    if "real" in results:
+        parts += [_real(results["real"]), _picture(_REAL, "Time and distortion under each policy")]
+        _draw_real(docs / IMAGES / _REAL, results["real"])
+    if "devices" in results:
+        parts += [_devices(results["devices"]), _picture(_DEVICES, "Makespans of the daemon and the simulator")]
+        _draw_devices(docs / IMAGES / _DEVICES, results["devices"])
+    if "scale" in results:
+        parts += [_scale(results["scale"]), _picture(_SWEEP, "Makespan by number of GPUs")]
+        parts += [_picture(scale.CHART, "What each device and CPU does, under two policies")]
+        _draw_sweep(docs / IMAGES / _SWEEP, results["scale"])
+    (docs / PAGE).write_text("\n".join(parts))
+
+
+def _picture(name: str, what: str) -> str:
+    return f"![{what}](../{IMAGES}/{name})\n"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows]]
+    return "\n".join(lines) + "\n"
+
+
+def distortion(tasks: Sequence[dict[str, Any]], time: str = "logged", of: str = "us") -> tuple[float, float]:
+    """Of the logged over the true time of each task's best kernel, less one: the median, and that of the sizes."""
+    off = [task[f"{time}_{of}"] / task[f"again_{of}"] - 1 for task in tasks]
+    return statistics.median(off), statistics.median(map(abs, off))
+
+
+def _real(found: dict[str, Any]) -> str:
+    rows = []
+    for row in found["policies"]:
+        latency = [f"{row['latency'][name]['tuned_ms']:.2f}" for name in found["models"]]
+        cells = [row["policy"], f"{row['wall_s']:.0f}", *latency, f"{_held(row, found['cpus']):.0%}"]
+        offs = [distortion(row["tasks"], time, of) for of in ("us", "least_us") for time in ("logged", "control")]
+        rows.append([*cells, *(f"{middle:+.1%} ({size:.1%})" for middle, size in offs)])
+    head = ["policy", "total s", *(f"{name} ms" for name in found["models"]), "CPUs held"]
+    table = _table([*head, "distortion", "control", "of the least repeats", "control"], rows)
+    return f"""## Real models
+
+{len(found["models"])} models at {found["trials"]} trials each on {found["cpu"]}, {found["cpus"]} CPUs,
+each policy in a fresh workspace with the same seeds, one after another.
+
+{table}
+*Distortion* is the logged time of a task's best kernel divided by a second time, less one. For the second time, the
+same kernel is rebuilt and measured alone after everything has ended. The table has the median over the tasks, and in
+brackets the median of the absolute values. The logged time is the median of a trial's repeats. Disturbances only add
+to a time, so the table has the same for the least of the repeats, too. The best of a batch is chosen by its logged
+time, so some values are a little below zero by luck. The *control* compares a third measurement of the same kernels,
+also alone, with the second: it shows the noise of this machine. *CPUs held* is the share of the CPUs' time in which
+stages held them: a search, a build and a training hold one CPU, a measurement holds all. Without coordination, stages
+also hold CPUs that others hold already.
+"""
+
+
+def _held(row: dict[str, Any], cpus: int) -> float:
+    """The part of all CPUs' time that stages held; measuring takes all of them."""
+    spent = row["stage_s"]
+    alone = sum(seconds for kind, seconds in spent.items() if kind != "measure")
+    return float((alone + cpus * spent["measure"]) / (cpus * row["wall_s"]))
+
+
+def _devices(found: Sequence[dict[str, Any]]) -> str:
+    rows = [_device_row(run) for run in found]
+    head = [
+        "jobs",
+        "devices",
+        "policy",
+        "speed",
+        "daemon s",
+        "simulator s",
+        "ratio",
+        "devices busy",
+        "simulated",
+        "daemon CPU",
+    ]
+    judged = [run for run in found if run["name"] == "judged"]
+    return f"""## The real daemon on simulated devices
+
+Stages take time, but no CPU. The daemon, the workers, the leases and the files are the real ones, with
+{found[0]["cpus"]} CPU slots that do not exist. *uniform*: a stage of a full batch takes 10 s to search, 15 s to build,
+3 s to measure, 1 s to train. *mixed*: four kinds of jobs, with lengths that are spread by 0.3. In the simulator, every
+stage takes as long as in the daemon. At a higher speed, all lengths are divided by it, and the seconds in the table are
+the measured ones times the speed. So what the daemon adds is multiplied, too. `uncoordinated` is left out, because two
+measurements on one simulated device do not slow each other down.
+
+{_table(head, rows)}
+{"".join(map(_gap, judged))}"""
+
+
+def _device_row(run: dict[str, Any]) -> list[str]:
+    cells = [
+        f"{run['jobs']} {'uniform' if run['name'] == 'judged' else run['name']}",
+        str(run["devices"]),
+        run["policy"],
+    ]
+    cells += [f"{run['speed']:g}", f"{run['real_s']:.1f}", f"{run['simulated_s']:.1f}"]
+    cells += [f"{run['real_s'] / run['simulated_s']:.3f}", f"{run['utilisation']:.0%}"]
+    return [*cells, f"{run['simulated_utilisation']:.0%}", f"{run['daemon_cpu_share']:.1%}"]
+
+
+def _gap(run: dict[str, Any]) -> str:
+    """Where the seconds between the simulator and the daemon go."""
+    rows, before = [["the simulator", "", "", f"{run['simulated_s']:.1f}", ""]], run["simulated_s"]
+    for row in run["gap"]:
+        over, made = 1000 * row["over_s"], row["makespan_s"]
+        rows.append(
+            [f"{row['kind']} as it was", str(row["stages"]), f"{over:.0f}", f"{made:.1f}", f"{made - before:+.1f}"]
+        )
+        before = made
+    rows.append(["hand-over between stages", "", "", f"{run['working_s']:.1f}", f"{run['working_s'] - before:+.1f}"])
+    ends = run["real_s"] - run["working_s"]
+    rows.append(["start and end of the daemon", "", "", f"{run['real_s']:.1f}", f"{ends:+.1f}"])
+    table = _table(["", "stages", "ms over the length asked for", "makespan s", "adds s"], rows)
+    return f"""**The gap** of the {run["jobs"]} jobs on {run["devices"]} devices at speed 1, stage by stage:
+the simulator runs again, and takes over the real average length of one kind of stage after another. That length
+includes a fork, leases, reading and publishing files, and the log.
+
+{table}"""
+
+
+def _scale(found: dict[str, Any]) -> str:
+    parts = ["## Simulated at scale\n"]
+    for name, scenario in found["scenarios"].items():
+        rows = [_outcome_row(outcome) for outcome in scenario["outcomes"]]
+        head = ["policy", "makespan s", "over the bound", "mean end s", "worst end s", "CPUs busy", "GPUs busy"]
+        parts.append(f"`scripts/bench/scenarios/{name}.toml`: {scenario['title']}\n\n" + _table(head, rows))
+    rows = []
+    for row in found["sweep"]:
+        cells = [str(row["gpus"]), f"{row['bound']:.0f}"]
+        rows.append(
+            cells + [f"{row['makespan'][name]:.0f} ({row['utilisation'][name]:.0%})" for name in row["makespan"]]
+        )
+    head = ["GPUs", "lower bound s", *(f"{name} s (GPUs busy)" for name in found["sweep"][0]["makespan"])]
+    return "\n".join([*parts, f"The jobs of `{scale.SWEPT}` with other numbers of GPUs:\n", _table(head, rows)])
+
+
+def _outcome_row(found: dict[str, Any]) -> list[str]:
+    cells = [found["policy"], f"{found['makespan']:.0f}", f"{found['makespan'] / found['bound']:.3f}"]
+    cells += [f"{found['mean_completion']:.0f}", f"{found['worst_completion']:.0f}"]
+    return [*cells, f"{found['utilisation']['CPUs']:.0%}", f"{found['utilisation'].get('cuda', 0.0):.0%}"]
+
+
+def _axes(count: int) -> Any:
+    from matplotlib import rcParams
+    from matplotlib.figure import Figure
+
+    rcParams["svg.hashsalt"] = "autotune"  # the same results give the same file
+    figure = Figure(figsize=(4.5 * count, 3.2), layout="constrained")
+    return figure, figure.subplots(1, count, squeeze=False)[0]
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.savefig(path, metadata={"Date": None})
+
+
+def _draw_real(path: Path, found: dict[str, Any]) -> None:
+    figure, (times, off) = _axes(2)
+    names = [row["policy"] for row in found["policies"]]
+    times.barh(names, [row["wall_s"] for row in found["policies"]], color="#4e79a7")
+    times.set_xlabel("seconds until all models are tuned")
+    shown = [[100 * (task["logged_us"] / task["again_us"] - 1) for task in row["tasks"]] for row in found["policies"]]
+    off.boxplot(shown, vert=False)
+    off.set_yticks(range(1, len(names) + 1), names)
+    off.set_xlabel("distortion of the tasks' best times, %")
+    _save(figure, path)
+
+
+def _draw_devices(path: Path, found: Sequence[dict[str, Any]]) -> None:
+    figure, charts = _axes(2)
+    for chart, name in zip(charts, ("uniform", "mixed"), strict=True):
+        runs = [run for run in found if (run["name"], run["policy"]) == (name, "predictive")]
+        devices = [run["devices"] for run in runs]
+        for key, label in (("real_s", "daemon"), ("simulated_s", "simulator"), ("bound_s", "lower bound")):
+            chart.plot(devices, [run[key] for run in runs], marker="o", label=label)
+        chart.set(
+            title=f"8 {name} jobs, predictive", xlabel="devices", ylabel="makespan, s", xticks=devices, ylim=(0, None)
+        )
+        chart.legend()
+    _save(figure, path)
+
+
+def _draw_sweep(path: Path, found: dict[str, Any]) -> None:
+    figure, (chart,) = _axes(1)
+    gpus = [row["gpus"] for row in found["sweep"]]
+    for name in found["sweep"][0]["makespan"]:
+        chart.plot(gpus, [row["makespan"][name] for row in found["sweep"]], marker="o", label=name)
+    chart.plot(gpus, [row["bound"] for row in found["sweep"]], linestyle="--", color="grey", label="lower bound")
+    chart.set(xlabel="GPUs", ylabel="makespan, s", ylim=(0, None))
+    chart.legend()
+    _save(figure, path)

@@ -1,0 +1,64 @@
+"""Submit a job for a simulated device, as `autotune submit` does, but without a model. For the kill scenario.
+
+    python -m kills.enqueue --workspace DIR NAME SEED TRIALS TASK...
+
+It prints the id when the job is published. Tasks of the same name are the same task and share a tuning log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from pathlib import Path
+
+from autotune.commands import submit
+from autotune.commands.submission import Submission
+from autotune.config import load_config
+from autotune.errors import AutotuneError
+from autotune.processes.messages import ImportAnswer
+from autotune.storage.formats import InputSpec, TaskSpec
+from autotune.storage.paths import Workspace
+
+ROUND_TRIALS = 4
+
+
+def main() -> None:
+    """Submit the job that the command line describes."""
+    parser = argparse.ArgumentParser(prog="kills.enqueue")
+    parser.add_argument("--workspace", type=Path, required=True)
+    parser.add_argument("name")
+    parser.add_argument("seed", type=int)
+    parser.add_argument("trials", type=int)
+    parser.add_argument("tasks", nargs="+")
+    options = parser.parse_args()
+    workspace = Workspace(options.workspace)
+    request = Submission(
+        model=Path(f"{options.name}.onnx"),
+        target="simulated",
+        name=options.name,
+        trials=options.trials,
+        trials_per_round=ROUND_TRIALS,
+        seed=options.seed,
+    )
+    tasks = tuple(
+        TaskSpec(name, hashlib.sha256(name.encode()).hexdigest()[:16], weight + 1, "1x8", 0.5, True)
+        for weight, name in enumerate(options.tasks)
+    )
+    known = ImportAnswer(
+        {"kind": "simulated"},
+        "simulated-selftest",
+        (InputSpec("x", (1, 8), "float32"),),
+        tasks,
+        (1 << 20,) * len(tasks),
+    )
+    try:
+        spec = submit.publish(workspace, load_config(workspace.config), request, known)
+    except AutotuneError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(error.exit_code)
+    sys.stdout.write(f"{spec.id}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""The parts of `scripts/evaluate_scheduler.py`."""

