@@ -29,6 +29,7 @@ from kills.plan import coverage, plan
 from kills.run import HOOK, Round, RoundResult, differences, read_trace, sites_of
 from kills.subject import real, simulated
 
+BUILD = Path(__file__).parents[2] / "build"
 # With the first policy the result depends on the seed only, so it can be compared. The second is the default.
 _POLICIES = ("sequential", "predictive")
 _RANDOM_KILLS = 3
@@ -150,6 +151,7 @@ def _run_rounds(plans: list[_Planned], verdict: Verdict, progress: ReportProgres
 
 def main() -> None:
     options = _parse()
+    BUILD.mkdir(exist_ok=True)
     try:
         verdict = kill_rounds(options.folder, options.rounds, options.seed, _tell, model=options.model)
     except OSError as error:
@@ -163,7 +165,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=2, help="0: enough to kill at every step")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="repeats a plan")
     parser.add_argument("--model", type=Path, metavar="FILE.onnx", help="tune it on the real CPU, too, and export it")
-    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to be tested")
+    parser.add_argument("--folder", type=Path, default=BUILD, help="on the disk to be tested")
     options = parser.parse_args()
     if options.rounds < 0:
         parser.error("--rounds must be 0 or more")
