@@ -11,7 +11,7 @@ from autotune import strategies
 from autotune.stages.features import TrialFeatures
 from autotune.strategies import samplers
 from autotune.tvm_backend.load import load_tvm
-from autotune.tvm_backend.search import prior as module
+from autotune.tvm_backend.search import cost_model as module
 from autotune.tvm_backend.search.features import FeatureExtractor
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import Request, propose
