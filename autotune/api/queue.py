@@ -178,7 +178,7 @@ def _file(model: str | Path | Any) -> Iterator[Path]:
 
 def _written(model: Any, folder: Path) -> Path:
     if type(model).__module__.startswith("torch.export"):
-        from autotune.tvm_backend.graph.pytorch.program import save
+        from autotune.tvm_backend.models.pytorch.program import save
 
         path = folder / "model.pt2"
         save(model, path)

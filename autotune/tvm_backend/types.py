@@ -1,6 +1,6 @@
-"""The types of TVM and ONNX, by the names that signatures give them.
+"""The types of TVM, ONNX and PyTorch, by the names that signatures give them.
 
-mypy follows no import of either package, so each of these is `Any` to it, and the name is for the reader. They are here
+mypy follows no import of these packages, so each of these is `Any` to it, and the name is for the reader. They are here
 and not imported from TVM because some modules are loaded before TVM is. The comments say where the classes are defined.
 """
 
@@ -20,6 +20,7 @@ Expr: TypeAlias = Any  # tvm.relax.Expr: any of what follows, constants and tupl
 Var: TypeAlias = Any  # tvm.relax.Var: the name of a value
 Call: TypeAlias = Any  # tvm.relax.Call: an operator or a function on arguments
 Binding: TypeAlias = Any  # tvm.relax.VarBinding: a variable and its value
+BindingBlock: TypeAlias = Any  # tvm.relax.BindingBlock: bindings, one after another
 Function: TypeAlias = Any  # tvm.relax.Function: parameters, blocks of bindings, and what is returned
 BlockBuilder: TypeAlias = Any  # tvm.relax.BlockBuilder: makes a function, one binding after another
 
@@ -60,5 +61,10 @@ InferenceSession: TypeAlias = Any  # onnxruntime.InferenceSession: a model that 
 ModelProto: TypeAlias = Any  # onnx.ModelProto: a graph with the version of its operators
 GraphProto: TypeAlias = Any  # onnx.GraphProto: nodes, constants, inputs and outputs
 NodeProto: TypeAlias = Any  # onnx.NodeProto: an operator with the names of what it reads and writes
+FunctionProto: TypeAlias = Any  # onnx.FunctionProto: an operator in terms of others
+AttributeProto: TypeAlias = Any  # onnx.AttributeProto: an option of a node, which may be a graph
 TensorProto: TypeAlias = Any  # onnx.TensorProto: a constant
 ValueInfoProto: TypeAlias = Any  # onnx.ValueInfoProto: the name, type and shape of a value
+
+# PyTorch
+ExportedProgram: TypeAlias = Any  # torch.export.ExportedProgram: a model as operators of ATen

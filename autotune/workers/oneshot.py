@@ -42,7 +42,7 @@ Work = Literal["import", "export"]
 TellProgress = Callable[[str], None]
 
 _MODULES: dict[str, str] = {
-    "import": "autotune.tvm_backend.graph.ingest",
+    "import": "autotune.tvm_backend.models.ingest",
     "export": "autotune.tvm_backend.export.process",
 }
 _REASON_LENGTH = 500

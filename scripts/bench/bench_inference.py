@@ -126,7 +126,7 @@ def compile_untuned(model: Path, library: Path) -> None:
     import tvm
 
     from autotune.tvm_backend.export import compilation as compiling
-    from autotune.tvm_backend.graph.model import read_model
+    from autotune.tvm_backend.models.onnx.read import read_model
 
     inputs = {item.name: item for item in export.inputs}
     target = tvm.target.Target(export.report["target"])

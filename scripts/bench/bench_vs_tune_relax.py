@@ -204,7 +204,7 @@ def target_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def imported(options: argparse.Namespace) -> Any:
-    from autotune.tvm_backend.graph.model import read_model
+    from autotune.tvm_backend.models.onnx.read import read_model
 
     return read_model(options.models[0], {}).module
 
@@ -218,7 +218,7 @@ def compare_latency(options: argparse.Namespace) -> dict[str, Any]:
     from autotune.tvm_backend.export.compilation import compile_untuned
     from autotune.tvm_backend.export.inputs import draw
     from autotune.tvm_backend.export.timing import accuracy
-    from autotune.tvm_backend.graph.model import read_model
+    from autotune.tvm_backend.models.onnx.read import read_model
 
     folder, device = Path(options.folder), tvm.cpu(0)
     model = read_model(options.models[0], {})
@@ -248,8 +248,8 @@ def checkpoints(options: argparse.Namespace) -> Iterator[tuple[float, Any]]:
     from autotune.storage.paths import Workspace
     from autotune.storage.tuning_log import TuningLog
     from autotune.tvm_backend.export.compilation import compile_tuned
-    from autotune.tvm_backend.graph.model import read_model
-    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.models.onnx.read import read_model
+    from autotune.tvm_backend.passes.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
 
     folder = Path(options.folder)

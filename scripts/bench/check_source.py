@@ -83,9 +83,9 @@ def compile_model(model: Path, shapes: Sequence[str], folder: Path, threads: int
     load_tvm("llvm")
     from autotune.tvm_backend.export.compilation import build_lowered, lower_tuned
     from autotune.tvm_backend.export.runners import output_names
-    from autotune.tvm_backend.graph.model import read_model
-    from autotune.tvm_backend.graph.prepare import prepare
     from autotune.tvm_backend.kernels.build import link_shared
+    from autotune.tvm_backend.models.onnx.read import read_model
+    from autotune.tvm_backend.passes.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
     from autotune.tvm_backend.target import resolve_target, tvm_target
 

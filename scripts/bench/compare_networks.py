@@ -171,8 +171,8 @@ def latencies(paths: Sequence[Path], threads: int) -> dict[str, float]:
     from autotune.tvm_backend.export import runners
     from autotune.tvm_backend.export.inputs import draw
     from autotune.tvm_backend.export.timing import accuracy
-    from autotune.tvm_backend.graph.model import read_model
     from autotune.tvm_backend.load import load_tvm
+    from autotune.tvm_backend.models.onnx.read import read_model
 
     load_tvm("llvm")
     path, *folders = paths
@@ -191,7 +191,7 @@ def compiled(workspace: Workspace, module: Any) -> Any:
 
     from autotune.tvm_backend.export.compilation import compile_tuned
     from autotune.tvm_backend.export.timing import retiming
-    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.passes.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
 
     spec = formats.read(JobSpec, workspace.job_list()[-1].spec)

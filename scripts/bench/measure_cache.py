@@ -143,8 +143,8 @@ def compare(
     from autotune.tvm_backend.export import runners
     from autotune.tvm_backend.export.compilation import compile_tuned
     from autotune.tvm_backend.export.inputs import draw
-    from autotune.tvm_backend.graph.model import read_model
-    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.models.onnx.read import read_model
+    from autotune.tvm_backend.passes.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
 
     target = tvm.target.Target(spec.target)

@@ -110,8 +110,8 @@ def write(path: Path, inputs: int, outputs: int, side: int) -> Path:
 
 def program(model: Path, options: argparse.Namespace, *, winograd: bool) -> Any:
     """The tensor program of the model's convolution, by far its largest."""
-    from autotune.tvm_backend.graph.model import read_model
-    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.models.onnx.read import read_model
+    from autotune.tvm_backend.passes.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
 
     made = target(options)
@@ -132,7 +132,7 @@ def best(model: Path, options: argparse.Namespace, winograd: bool) -> Times:
     from autotune.storage.tuning_log import TuningLog
     from autotune.tvm_backend.search.knobs import Knobs
 
-    with patch("autotune.tvm_backend.graph.winograd.winograd_pays", return_value=True):
+    with patch("autotune.tvm_backend.passes.winograd.winograd_pays", return_value=True):
         found = program(model, options, winograd=winograd)
     made, log = target(options), TuningLog(model.with_name(f"{winograd}.jsonl"))
     layer = Layer("", found, made, Knobs(found, made), log, options.threads)

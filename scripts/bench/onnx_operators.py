@@ -152,7 +152,7 @@ def check(case: Any, given: tuple[str, ...]) -> str:
     import tvm
     from tvm import relax
 
-    from autotune.tvm_backend.graph.model import read_model
+    from autotune.tvm_backend.models.onnx.read import read_model
 
     if any(isinstance(value, (list, dict, tuple)) or value is None for part in case.data_sets[0] for value in part):
         return "not tensors"
@@ -178,7 +178,7 @@ def check(case: Any, given: tuple[str, ...]) -> str:
 def compiled(module: Any) -> Any:
     """Compile an imported model as `export` does when no task has a trial."""
     from autotune.tvm_backend.export.compilation import compile_tuned
-    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.passes.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
     from autotune.tvm_backend.target import resolve_target, tvm_target
 

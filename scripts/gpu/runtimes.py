@@ -78,7 +78,7 @@ def _module(model: Path) -> Any:
         import onnx2torch
 
         return onnx2torch.convert(str(model)).eval()
-    from autotune.tvm_backend.graph.pytorch.program import load_program
+    from autotune.tvm_backend.models.pytorch.program import load_program
 
     return load_program(model).module()
 

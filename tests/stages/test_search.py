@@ -36,8 +36,8 @@ def pooling(tmp_path_factory):
     load_for_tuning("llvm")
     import tvm
 
-    from autotune.tvm_backend.graph.model import read_model
-    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.models.onnx.read import read_model
+    from autotune.tvm_backend.passes.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
 
     folder = tmp_path_factory.mktemp("model")

@@ -18,10 +18,10 @@ from autotune.storage.paths import JobPaths
 from autotune.strategies import samplers
 from autotune.tvm_backend.export.join import Joiner
 from autotune.tvm_backend.export.submitted import submitted
-from autotune.tvm_backend.graph.prepare import finish, prepare
 from autotune.tvm_backend.kernels.build import linking, lowering
 from autotune.tvm_backend.kernels.prefetch import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
+from autotune.tvm_backend.passes.prepare import finish, prepare
 from autotune.tvm_backend.search import propose
 from autotune.tvm_backend.search.cost_model import prior
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs

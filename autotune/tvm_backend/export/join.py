@@ -7,8 +7,8 @@ import hashlib
 import tvm
 from tvm import relax
 
-from autotune.tvm_backend.graph.rewrite import Expr, is_tensor_constant
-from autotune.tvm_backend.types import Function, GlobalVar, IRModule, PrimFunc
+from autotune.tvm_backend.passes.rewrite import is_tensor_constant
+from autotune.tvm_backend.types import Expr, Function, GlobalVar, IRModule, PrimFunc
 
 _SYMBOL = "global_symbol"
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.storage.formats import Constant, InputSpec
-from autotune.tvm_backend.graph.values import shaped
+from autotune.tvm_backend.models.model import constant_array
 from autotune.tvm_backend.types import Device, DeviceArray, Executable, InferenceSession, Kernel, VirtualMachine
 
 Arrays = list[npt.NDArray[Any]]
@@ -55,7 +55,7 @@ def onnx_runner(
 def constant_inputs(session: InferenceSession, values: Mapping[str, Constant]) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of the constant inputs by name, in the types that the session takes."""
     return {
-        item.name: shaped(values[item.name], len(item.shape), _DTYPES[item.type])
+        item.name: constant_array(values[item.name], len(item.shape), _DTYPES[item.type])
         for item in session.get_inputs()
         if item.name in values
     }
@@ -65,7 +65,7 @@ def torch_runner(model: Path, arrays: Arrays, threads: int) -> Callable[[], Arra
     """Return a function that runs a job's program of PyTorch once, without compilation, and returns its outputs."""
     import torch
 
-    from autotune.tvm_backend.graph.pytorch.program import load_program
+    from autotune.tvm_backend.models.pytorch.program import load_program
 
     torch.set_num_threads(threads)
     module = load_program(model).module()

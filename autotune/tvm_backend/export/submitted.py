@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -12,32 +12,13 @@ from autotune.storage.formats import JobSpec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.runners import Arrays
-from autotune.tvm_backend.graph import probabilities, vocabulary
-from autotune.tvm_backend.graph.model import parse_file, read_rewritten
-from autotune.tvm_backend.graph.pytorch import hints
-from autotune.tvm_backend.graph.pytorch.archive import read_archive
-from autotune.tvm_backend.graph.pytorch.checked import output_names
-from autotune.tvm_backend.graph.pytorch.program import import_program
-from autotune.tvm_backend.graph.tflite import hints as lite_hints
-from autotune.tvm_backend.graph.tflite.flatbuffer import Flatbuffer
-from autotune.tvm_backend.graph.tflite.program import import_flatbuffer
+from autotune.tvm_backend.models.hints import Hints, onnx_hints, pytorch_hints, tflite_hints
+from autotune.tvm_backend.models.onnx.read import parse_file, read_rewritten
+from autotune.tvm_backend.models.pytorch.archive import read_archive
+from autotune.tvm_backend.models.pytorch.checked import output_names
+from autotune.tvm_backend.models.pytorch.program import import_program
+from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, import_flatbuffer
 from autotune.tvm_backend.types import IRModule
-
-
-@dataclass(frozen=True)
-class Hints:
-    """What a model says of its inputs and outputs.
-
-    Attributes:
-        vocabularies: For inputs with indices among their elements, the number of rows of their smallest table, by the
-            name of the input.
-        rows: The same for inputs all of whose elements are indices, each of them into that table.
-        probabilities: For each output, whether it is a probability.
-    """
-
-    vocabularies: Mapping[str, int]
-    rows: Mapping[str, int]
-    probabilities: tuple[bool, ...]
 
 
 class Submitted(Protocol):
@@ -83,9 +64,7 @@ class OnnxModel:
         return read_rewritten(self._rewritten or self.file, self._inputs).module
 
     def hints(self) -> Hints:
-        graph = parse_file(self._rewritten or self.file)
-        rows = vocabulary.vocabularies(graph, parts=False)
-        return Hints(vocabulary.vocabularies(graph), rows, probabilities.probabilities(graph))
+        return onnx_hints(parse_file(self._rewritten or self.file))
 
     def output_names(self) -> list[str]:
         return runners.output_names(self.file)
@@ -109,9 +88,7 @@ class TorchProgram:
         return import_program(self.file, self._inputs).module
 
     def hints(self) -> Hints:
-        program = read_archive(self.file).program
-        rows = hints.vocabularies(program, parts=False)
-        return Hints(hints.vocabularies(program), rows, hints.probabilities(program))
+        return pytorch_hints(read_archive(self.file).program)
 
     def output_names(self) -> list[str]:
         return output_names(read_archive(self.file).program)
@@ -133,9 +110,7 @@ class LiteModel:
         return import_flatbuffer(Flatbuffer(self.file), {}, {}).module
 
     def hints(self) -> Hints:
-        flatbuffer = Flatbuffer(self.file)
-        rows = lite_hints.vocabularies(flatbuffer, parts=False)
-        return Hints(lite_hints.vocabularies(flatbuffer), rows, lite_hints.probabilities(flatbuffer))
+        return tflite_hints(Flatbuffer(self.file))
 
     def output_names(self) -> list[str]:
         flatbuffer = Flatbuffer(self.file)

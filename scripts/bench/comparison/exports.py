@@ -13,8 +13,8 @@ from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.inputs import draw
 from autotune.tvm_backend.export.timing.comparison import Runtime
 from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT
-from autotune.tvm_backend.graph.model import parse_file
-from autotune.tvm_backend.graph.vocabulary import vocabularies
+from autotune.tvm_backend.models.hints import vocabularies
+from autotune.tvm_backend.models.onnx.read import parse_file
 
 _SEED = 2026
 

@@ -140,8 +140,8 @@ def convolution(name: str, target: Any) -> Any:
     import onnx
     from tvm.s_tir import meta_schedule as ms
 
-    from autotune.tvm_backend.graph.model import read_model
-    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.models.onnx.read import read_model
+    from autotune.tvm_backend.passes.prepare import prepare
 
     network, *_ = LAYERS[name]
     with tempfile.TemporaryDirectory() as folder:

@@ -10,8 +10,7 @@ from autotune.errors import BadInput, VerificationError
 from autotune.storage.formats import Entry, InputSpec
 from autotune.tvm_backend.export.inputs import check_reference, draw, files_of_entries, load
 from autotune.tvm_backend.export.timing.accuracy import largest_error
-from autotune.tvm_backend.graph.probabilities import probabilities
-from autotune.tvm_backend.graph.vocabulary import vocabularies
+from autotune.tvm_backend.models.hints import onnx_hints
 
 IDS = InputSpec("ids", (4, 64), "int64")
 
@@ -74,7 +73,7 @@ def test_the_vocabulary_is_the_number_of_rows_that_an_input_indexes():
         helper.make_node("Gather", ["table2", "flat"], ["b"]),
         helper.make_node("Add", ["a", "b"], ["y"]),
     ]
-    assert vocabularies(embedding(nodes)) == {"ids": 30, "types": 2}
+    assert onnx_hints(embedding(nodes)).vocabularies == {"ids": 30, "types": 2}
 
 
 def test_a_table_that_is_unpacked_from_integers_is_a_table():
@@ -83,12 +82,12 @@ def test_a_table_that_is_unpacked_from_integers_is_a_table():
         helper.make_node("Mul", ["wide", "scale"], ["table"]),
         helper.make_node("Gather", ["table", "ids"], ["y"]),
     ]
-    assert vocabularies(embedding(nodes)) == {"ids": 30}
+    assert onnx_hints(embedding(nodes)).vocabularies == {"ids": 30}
 
 
 def test_of_two_tables_the_smaller_counts():
     nodes = [helper.make_node("Gather", [table, "ids"], [table[5:]]) for table in ("table30", "table2")]
-    assert vocabularies(embedding(nodes)) == {"ids": 2}
+    assert onnx_hints(embedding(nodes)).vocabularies == {"ids": 2}
 
 
 @pytest.mark.parametrize("cut", ["Split", "Gather", "Slice"])
@@ -102,13 +101,13 @@ def test_a_column_is_drawn_for_the_smallest_table_and_the_whole_is_an_index_into
     model = embedding(
         [*columns, *(helper.make_node("Gather", [f"table{n}", x], [f"y{n}"]) for n, x in ((30, "a"), (2, "b")))]
     )
-    assert vocabularies(model) == {"ids": 2}
-    assert vocabularies(model, parts=False) == {}
+    assert onnx_hints(model).vocabularies == {"ids": 2}
+    assert onnx_hints(model).rows == {}
 
 
 def test_pairs_of_indices_are_drawn_within_both_dimensions():
     model = embedding([helper.make_node("GatherND", ["table30", "ids"], ["y"])])
-    assert vocabularies(model) == {"ids": 4} and vocabularies(model, parts=False) == {}
+    assert onnx_hints(model).vocabularies == {"ids": 4} and onnx_hints(model).rows == {}
 
 
 def test_the_rows_of_a_table_that_is_transposed_are_not_those_of_its_weights():
@@ -116,12 +115,12 @@ def test_the_rows_of_a_table_that_is_transposed_are_not_those_of_its_weights():
         helper.make_node("Transpose", ["table30"], ["turned"]),
         helper.make_node("Gather", ["turned", "ids"], ["y"]),
     ]
-    assert vocabularies(embedding(nodes)) == {}
+    assert onnx_hints(embedding(nodes)).vocabularies == {}
 
 
 def test_what_is_computed_from_an_input_is_no_index_of_it():
     nodes = [helper.make_node("Neg", ["ids"], ["no"]), helper.make_node("Gather", ["table2", "no"], ["y"])]
-    assert vocabularies(embedding(nodes)) == {}
+    assert onnx_hints(embedding(nodes)).vocabularies == {}
 
 
 @pytest.fixture
@@ -193,8 +192,8 @@ def test_the_output_of_a_sigmoid_is_a_probability_whatever_its_shape():
         helper.make_node("Sigmoid", ["a"], ["b"]),
         helper.make_node("Transpose", ["b"], ["y"]),
     ]
-    assert probabilities(embedding(nodes)) == (True,)
-    assert probabilities(embedding([*nodes[:2], helper.make_node("Neg", ["b"], ["y"])])) == (False,)
+    assert onnx_hints(embedding(nodes)).probabilities == (True,)
+    assert onnx_hints(embedding([*nodes[:2], helper.make_node("Neg", ["b"], ["y"])])).probabilities == (False,)
 
 
 def test_a_tiny_probability_may_be_off_by_what_the_reference_is_off():

@@ -22,8 +22,8 @@ def programs(target, tmp_path_factory):
     import sys
     from pathlib import Path
 
-    from autotune.tvm_backend.graph.model import read_model
-    from autotune.tvm_backend.graph.prepare import prepare
+    from autotune.tvm_backend.models.onnx.read import read_model
+    from autotune.tvm_backend.passes.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
 
     folder = tmp_path_factory.mktemp("model")

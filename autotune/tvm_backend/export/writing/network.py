@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from autotune.errors import ModelError
-from autotune.tvm_backend.graph.rewrite import is_tensor_constant, runtime_functions
+from autotune.tvm_backend.passes.rewrite import is_tensor_constant, runtime_functions
 from autotune.tvm_backend.types import Binding, Call, Expr, Function, IRModule, PrimFunc, Var
 
 # Calls of the virtual machine that check what the C++ program declares, or end the life of an object.

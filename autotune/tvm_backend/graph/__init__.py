@@ -1,1 +1,0 @@
-"""From a model file to fused tensor programs."""

@@ -1,0 +1,165 @@
+"""A model as it is imported, and the shapes of its inputs.
+
+A shape comes from the file or from what the user gave; without one, an error ends with the options to add.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from autotune.errors import ModelError
+from autotune.storage.formats import Constant, InputSpec
+from autotune.tvm_backend.types import IRModule, ModelProto
+
+_FLOATS = "float"
+_CHANNELS = (1, 3, 4)
+# What a dimension is called, and a size that makes sense for it.
+_BY_NAME = (
+    (("batch", "bs"), 1),
+    (("height", "width"), 224),
+    (("channel",), 3),
+    (("sample",), 16_000),
+    (("seq", "len", "token", "time", "frame"), 128),
+)
+_SOUND = ("wave", "audio", "pcm", "speech")  # what an input is called that takes samples: a second at 16 kHz
+_SECOND = 16_000
+
+
+@dataclass(frozen=True)
+class Model:
+    """An imported model. Inputs and outputs are in the order of the graph.
+
+    `rewritten` is the ONNX graph that TVM was given where it is not the one in the file.
+    """
+
+    module: IRModule
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[str, ...]
+    rewritten: ModelProto = None
+
+
+@dataclass(frozen=True)
+class OpenInput:
+    """An input as the file has it: an open dimension is its name, or empty; None where not even the rank is known."""
+
+    name: str
+    dtype: str
+    dims: tuple[int | str, ...] | None
+
+    @property
+    def fixed(self) -> tuple[int, ...] | None:
+        if self.dims is None:
+            return None
+        sizes = tuple(dim for dim in self.dims if isinstance(dim, int))
+        return sizes if len(sizes) == len(self.dims) else None
+
+
+def resolve(
+    path: Path,
+    free: Sequence[OpenInput],
+    overrides: Mapping[str, InputSpec],
+    dims: Mapping[str, int],
+    examples: Mapping[str, int] | None = None,
+) -> tuple[InputSpec, ...]:
+    """The inputs in the order of `free`, every dimension known.
+
+    Args:
+        overrides: Shapes (and types) by the name of the input; an empty dtype keeps the model's.
+        dims: Sizes of open dimensions by their names.
+        examples: Sizes to advise for open dimensions by their names; others are guessed.
+
+    Raises:
+        ModelError: An input that was named does not exist, or one has an open dimension still.
+    """
+    _check_names(path, free, overrides, dims)
+    named = [_named(item, dims) for item in free]
+    open_ = [item for item in named if item.fixed is None and item.name not in overrides]
+    if open_:
+        raise ModelError(_advice(path, open_, dict(examples or {})))
+    return tuple(_resolved(item, overrides.get(item.name)) for item in named)
+
+
+def _resolved(item: OpenInput, override: InputSpec | None) -> InputSpec:
+    if override is not None:
+        return InputSpec(item.name, override.shape, override.dtype or item.dtype)
+    return InputSpec(item.name, item.fixed or (), item.dtype)
+
+
+def _check_names(
+    path: Path, free: Sequence[OpenInput], overrides: Mapping[str, InputSpec], dims: Mapping[str, int]
+) -> None:
+    names = [item.name for item in free]
+    unknown = sorted(set(overrides) - set(names))
+    if unknown:
+        raise ModelError(f"{path} has no input {unknown[0]!r}; its inputs: {', '.join(names)}")
+    open_dims = {dim: None for item in free for dim in item.dims or () if isinstance(dim, str) and dim}
+    unknown = sorted(set(dims) - set(open_dims))
+    if unknown:
+        raise ModelError(f"{path} has no dimension {unknown[0]!r}; its open ones: {', '.join(open_dims) or 'none'}")
+
+
+def _named(item: OpenInput, sizes: Mapping[str, int]) -> OpenInput:
+    """The input with the sizes of the dimensions that have one by name."""
+    if item.dims is None:
+        return item
+    return OpenInput(item.name, item.dtype, tuple(sizes.get(str(dim), dim) for dim in item.dims))
+
+
+def _advice(path: Path, open_: Sequence[OpenInput], sizes: dict[str, int]) -> str:
+    """One line: which inputs lack a shape, and options that give each of them one."""
+    shown = ", ".join(f"{item.name!r} ({_written(item)})" for item in open_)
+    words: list[str] = []
+    for item in open_:
+        shape = sensible(item.dtype, item.dims, sizes, item.name)
+        words += ["--input", f"{item.name}={'x'.join(map(str, shape)) or 'scalar'}"]
+    what = "its shape" if len(open_) == 1 else "their shapes"
+    return f"{path}: no fixed shape is known for {shown}; add {what}, such as: {shlex.join(words)}"
+
+
+def _written(item: OpenInput) -> str:
+    return "?" if item.dims is None else "x".join(str(dim) or "?" for dim in item.dims)
+
+
+def sensible(dtype: str, dims: tuple[int | str, ...] | None, sizes: dict[str, int], name: str = "") -> tuple[int, ...]:
+    """A shape that an input is likely to have: 1x3x224x224 for an image, a sequence of 128, a batch of 1.
+
+    Args:
+        sizes: What was chosen for dimensions by name, which others of that name have, too; it is added to.
+        name: The name of the input.
+    """
+    if dims is None:
+        return (1, 3, 224, 224) if dtype.startswith(_FLOATS) else (1, 128)
+    shape = []
+    for axis, dim in enumerate(dims):
+        size = dim if isinstance(dim, int) else sizes.get(dim) or _size(dtype, dims, axis, name.lower())
+        if isinstance(dim, str) and dim:
+            sizes[dim] = size
+        shape.append(size)
+    return tuple(shape)
+
+
+def _size(dtype: str, dims: tuple[int | str, ...], axis: int, input_name: str) -> int:
+    is_sound = dtype.startswith(_FLOATS) and any(word in input_name for word in _SOUND)
+    if is_sound and len(dims) <= 2 and axis == len(dims) - 1:
+        return _SECOND
+    name = str(dims[axis]).lower()
+    for words, size in _BY_NAME:
+        if any(word in name for word in words):
+            return size
+    if axis == 0:
+        return 1
+    if len(dims) != 4 or not dtype.startswith(_FLOATS):
+        return 128
+    channel = 3 if dims[3] in _CHANNELS and dims[1] not in _CHANNELS else 1
+    return 3 if axis == channel else 224
+
+
+def constant_array(value: Constant, rank: int, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+    """The value of an input that is a constant, as an array; one number has `rank` dimensions of one."""
+    return np.array(value, dtype) if isinstance(value, list) else np.full((1,) * rank, value, dtype)

@@ -1,0 +1,162 @@
+"""Replace the operators of a graph that TVM's importer lacks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+
+import onnx
+
+from autotune.errors import ModelError
+from autotune.tvm_backend.models.onnx.operators import fourier, quantised, recurrent, short_rules
+from autotune.tvm_backend.models.onnx.operators.inline import expand, inline_branches, is_defined_by_function
+from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, Value
+from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto
+
+# What takes the place of an operator: it writes others and returns the names of what they put out.
+Rule = Callable[[NodeProto, Nodes], list[str]]
+
+RULES: Mapping[str, Rule] = {
+    "LSTM": recurrent.recurrent,
+    "GRU": recurrent.recurrent,
+    "RNN": recurrent.recurrent,
+    "DynamicQuantizeLSTM": recurrent.dynamic_lstm,
+    "QLinearConv": quantised.qlinear_conv,
+    "QLinearMatMul": quantised.qlinear_matmul,
+    "ConvInteger": quantised.conv_integer,
+    "MatMulInteger": quantised.matmul_integer,
+    "DFT": fourier.dft,
+    "STFT": fourier.stft,
+    "LpNormalization": short_rules.lp_normalization,
+    "Scaler": short_rules.scaler,
+    "OneHot": short_rules.one_hot,
+}
+
+_NUMBERS = (1, 6, 7, 11)  # float, int32, int64, double
+_OLDEST = 11  # opset: Slice, Clip and Round as they are written here
+
+
+def is_lowered(proto: ModelProto) -> bool:
+    """Whether a graph has no operator that has a rule here."""
+    return not any(node.op_type == "If" or rule_of(node) for node in proto.graph.node)
+
+
+def rule_of(node: NodeProto) -> Rule | None:
+    """What takes the place of an operator; None if it stays."""
+    if short_rules.names_its_size(node):
+        return short_rules.conv_transpose
+    return expand if is_defined_by_function(node) else RULES.get(node.op_type)
+
+
+def lower(proto: ModelProto) -> ModelProto:
+    """A graph that computes the same in operators that TVM's importer has, as far as there are rules.
+
+    Raises:
+        ModelError: An operator is used in a way that its rule does not know.
+    """
+    lowered = _of_opset(proto, _OLDEST)
+    chosen = {name for node in lowered.graph.node if node.op_type == "If" for name in node.output}
+    inline_branches(lowered.graph, "branch")
+    values = _values(lowered)
+    _check_branches(lowered.graph, chosen, values)
+    _replace(lowered, values, rule_of)
+    return lowered
+
+
+def lower_powers(proto: ModelProto) -> ModelProto:
+    """A graph that computes the same with powers of floats of one type each; `proto` itself if it has no others."""
+    if not any(node.op_type == "Pow" for node in proto.graph.node):
+        return proto
+    values = _values(proto)
+    if not any(short_rules.is_unfit(node, values) for node in proto.graph.node):
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    _replace(copy, values, lambda node: short_rules.power if short_rules.is_unfit(node, values) else None)
+    return copy
+
+
+def _replace(proto: ModelProto, values: Mapping[str, Value], chosen: Callable[[NodeProto], Rule | None]) -> None:
+    """Replace the operators of a graph for which there is a rule.
+
+    Args:
+        proto: The graph.
+        values: What is known about its values.
+        chosen: Returns the rule for an operator; None if it stays.
+
+    Raises:
+        ModelError: An operator is used in a way that its rule does not know.
+    """
+    numbers = _numbers(proto)
+    opset = _opset(proto)
+    written: list[NodeProto] = []
+    for node in proto.graph.node:
+        rule = chosen(node)
+        if rule is None:
+            written.append(node)
+            continue
+        # No other operator has this output, also when what is written here has a rule and is replaced in turn.
+        nodes = Nodes(f"{next(filter(None, node.output))}.{node.op_type}", opset, values, numbers)
+        try:
+            outputs = rule(node, nodes)
+        except ValueError as error:
+            raise ModelError(f"operator {node.op_type} {node.name!r}: {error}") from error
+        written += nodes.written
+        proto.graph.initializer.extend(nodes.constants)
+        pairs = zip(outputs, node.output, strict=False)  # an operator's last outputs may be left out
+        written += [onnx.helper.make_node("Identity", [new], [old], old) for new, old in pairs if new and old]
+    del proto.graph.node[:]
+    proto.graph.node.extend(written)
+
+
+def _check_branches(graph: GraphProto, chosen: Collection[str], values: Mapping[str, Value]) -> None:
+    """Check that no output of a graph has the shape of the branch that is taken, which `Where` would broadcast.
+
+    Args:
+        chosen: The results of branches.
+
+    Raises:
+        ModelError: The branches that one of them is chosen from have results of other shapes.
+    """
+    outputs = {item.name for item in graph.output}.intersection(chosen)
+    for node in graph.node:
+        if node.op_type == "Where" and node.output[0] in outputs:
+            shapes = [values[name].shape for name in node.input[1:] if name in values]
+            if None not in shapes and len(set(shapes)) > 1:
+                sizes = " and ".join("x".join(map(str, shape or ())) or "a scalar" for shape in shapes)
+                advice = "fix the input that chooses one with --value"
+                raise ModelError(f"operator If {node.output[0]!r}: its branches give {sizes}; {advice}")
+
+
+def _of_opset(proto: ModelProto, oldest: int) -> ModelProto:
+    """A copy of a graph, in this version of the operators if it is of an older one."""
+    if _opset(proto) < oldest:
+        try:
+            return onnx.version_converter.convert_version(proto, oldest)
+        except RuntimeError as error:
+            raise ModelError(f"its operators are of opset {_opset(proto)}, and cannot be converted: {error}") from error
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    return copy
+
+
+def _opset(proto: ModelProto) -> int:
+    return next((int(item.version) for item in proto.opset_import if item.domain in ("", "ai.onnx")), 1)
+
+
+def _values(proto: ModelProto) -> dict[str, Value]:
+    """What shape inference finds for the values of a graph."""
+    inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    values = {item.name: Value(item.data_type, tuple(item.dims)) for item in inferred.graph.initializer}
+    for item in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
+        tensor = item.type.tensor_type
+        dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
+        is_fixed = tensor.HasField("shape") and all(dim >= 0 for dim in dims)
+        values.setdefault(item.name, Value(tensor.elem_type, tuple(dims) if is_fixed else None))
+    return values
+
+
+def _numbers(proto: ModelProto) -> dict[str, float]:
+    """The constants of one element, by name."""
+    small = [item for item in proto.graph.initializer if math.prod(item.dims) == 1 and item.data_type in _NUMBERS]
+    return {item.name: float(onnx.numpy_helper.to_array(item).item()) for item in small}

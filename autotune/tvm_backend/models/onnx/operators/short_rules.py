@@ -1,0 +1,118 @@
+"""Rules of a few lines each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from onnx import TensorProto
+
+from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, Value, attributes_of
+from autotune.tvm_backend.types import NodeProto
+
+
+def scaler(node: NodeProto, nodes: Nodes) -> list[str]:
+    """Subtract an offset from each feature and multiply it by a scale (ai.onnx.ml)."""
+    attributes = attributes_of(node)
+    value = nodes.cast(node.input[0], TensorProto.FLOAT)
+    shifted = nodes.op("Sub", value, nodes.constant(attributes.get("offset") or [0.0]))
+    return [nodes.op("Mul", shifted, nodes.constant(attributes.get("scale") or [1.0]))]
+
+
+def lp_normalization(node: NodeProto, nodes: Nodes) -> list[str]:
+    """Divide by the sum of absolute values, or by the root of the sum of squares, along an axis; 0 where that is 0."""
+    attributes = attributes_of(node)
+    x = node.input[0]
+    axis = int(attributes.get("axis", -1))
+    rank = len(nodes.shape(x))
+    if int(attributes.get("p", 2)) == 1:
+        length = _sum(nodes, nodes.op("Abs", x), axis % rank)
+    else:
+        length = nodes.op("Sqrt", _sum(nodes, nodes.op("Mul", x, x), axis % rank))
+    zero = nodes.op("Equal", length, nodes.constant_like(0, x))
+    return [nodes.op("Div", x, nodes.op("Where", zero, nodes.constant_like(1, x), length))]
+
+
+def _sum(nodes: Nodes, x: str, axis: int) -> str:
+    if nodes.opset < 13:
+        return nodes.op("ReduceSum", x, axes=[axis], keepdims=1)
+    return nodes.op("ReduceSum", x, nodes.constant([axis], np.int64), keepdims=1)
+
+
+def one_hot(node: NodeProto, nodes: Nodes) -> list[str]:
+    """Inputs: indices, of which negative ones count from the end, their number, and the values for off and on.
+
+    TVM's importer makes the one-hot encodings of floats in float64, whatever the type of their values.
+
+    Raises:
+        ValueError: The number is not constant, or the shape of the indices is not known.
+    """
+    indices, depth, values = node.input
+    count = int(nodes.number(depth))
+    shape = list(nodes.shape(indices))
+    axis = int(attributes_of(node).get("axis", -1)) % (len(shape) + 1)
+    column = nodes.reshape(nodes.cast(indices, TensorProto.INT64), [*shape[:axis], 1, *shape[axis:]])
+    from_end = nodes.op("Add", column, nodes.constant([count], np.int64))
+    negative = nodes.op("Less", column, nodes.constant([0], np.int64))
+    numbers = np.arange(count).reshape(-1, *[1] * (len(shape) - axis))
+    hot = nodes.op("Equal", nodes.op("Where", negative, from_end, column), nodes.constant(numbers, np.int64))
+    on, off = (nodes.slice(values, 0, index, index + 1) for index in (1, 0))
+    return [nodes.op("Where", hot, on, off)]
+
+
+def names_its_size(node: NodeProto) -> bool:
+    """Whether an operator is a transposed convolution that names its output's size, which TVM's importer ignores."""
+    return node.op_type == "ConvTranspose" and any(item.name == "output_shape" for item in node.attribute)
+
+
+def conv_transpose(node: NodeProto, nodes: Nodes) -> list[str]:
+    """Write a transposed convolution with the padding that gives its output the size which it names.
+
+    Raises:
+        ValueError: No padding does: the output is to be larger than what the windows cover.
+    """
+    attributes = attributes_of(node)
+    upper = attributes.pop("auto_pad", "NOTSET") == "SAME_UPPER"
+    given = nodes.shape(node.input[0])[2:]
+    kernel = nodes.shape(node.input[1])[2:]
+    rank = len(given)
+    wanted = attributes.pop("output_shape")
+    strides, dilations = (attributes.get(name) or [1] * rank for name in ("strides", "dilations"))
+    more = attributes.get("output_padding") or [0] * rank
+    before = []
+    after = []
+    for axis in range(rank):
+        window = (kernel[axis] - 1) * dilations[axis] + 1
+        total = strides[axis] * (given[axis] - 1) + more[axis] + window - wanted[axis]
+        if total < 0:
+            raise ValueError(f"an output of {wanted[axis]} is larger than what its windows cover")
+        before.append(total // 2 if upper else total - total // 2)
+        after.append(total - before[-1])
+    return [nodes.op("ConvTranspose", *node.input, **{**attributes, "pads": [*before, *after]})]
+
+
+def is_unfit(node: NodeProto, values: Mapping[str, Value]) -> bool:
+    """Whether an operator is a power that TVM does not compute: of integers, or of a base and an exponent of two types.
+
+    Args:
+        node: The operator.
+        values: What is known about the values of the graph.
+    """
+    types = {values[name].dtype for name in node.input if name in values}
+    return node.op_type == "Pow" and (len(types) > 1 or not all(map(_is_float, types)))
+
+
+def power(node: NodeProto, nodes: Nodes) -> list[str]:
+    """Write a power of floats of one type. The result has the type of the base, as ONNX says."""
+    own, other = map(nodes.dtype, node.input)
+    common = next(filter(_is_float, (own, other)), TensorProto.DOUBLE)
+    base, exponent = (_as(nodes, name, nodes.dtype(name), common) for name in node.input)
+    return [_as(nodes, nodes.op("Pow", base, exponent), common, own)]
+
+
+def _as(nodes: Nodes, name: str, dtype: int, wanted: int) -> str:
+    return name if dtype == wanted else nodes.cast(name, wanted)
+
+
+def _is_float(dtype: int) -> bool:
+    return dtype in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)

@@ -1,0 +1,214 @@
+"""Read an ONNX file into a Relax module, with errors that say what is wrong with the file."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from google.protobuf.message import DecodeError
+
+from autotune.errors import ModelError, first_line
+from autotune.storage.formats import Constant, InputSpec
+from autotune.tvm_backend.models.model import Model, OpenInput, constant_array, resolve
+from autotune.tvm_backend.models.onnx.operators.inline import take_decided
+from autotune.tvm_backend.models.onnx.operators.lower import is_lowered, lower, lower_powers
+from autotune.tvm_backend.models.onnx.simplify import fix_shapes, fold, is_unfinished, simplify
+from autotune.tvm_backend.models.onnx.snapshot import is_large
+from autotune.tvm_backend.models.onnx.widen import has_halves, widen
+from autotune.tvm_backend.types import IRModule, ModelProto, ValueInfoProto
+
+
+def read_model(
+    path: Path,
+    overrides: Mapping[str, InputSpec],
+    proto: ModelProto | None = None,
+    dims: Mapping[str, int] | None = None,
+    values: Mapping[str, Constant] | None = None,
+    *,
+    half: bool = False,
+) -> Model:
+    """Import an ONNX file.
+
+    A graph that the importer takes is given to it as it is. One that computes shapes or has operators that the
+    importer lacks is simplified and rewritten before, as is one that the importer refuses.
+
+    Args:
+        proto: The parsed file, where `parse_file` has read it already.
+        overrides: Shapes (and types) that the user gave for inputs by name; an empty dtype keeps the model's.
+        dims: Sizes of open dimensions by their names.
+        values: Inputs that are constants, by name; the model has these inputs no more.
+        half: Whether to compute float16 as such, as GPUs do, and not in float32.
+
+    Raises:
+        ModelError: The file cannot be read, is not ONNX, is empty, has an unknown dimension or an operator
+            that the importer does not support; one line that says which.
+    """
+    proto = freeze(path, parse_file(path) if proto is None else proto, values or {})
+    inputs = resolve_inputs(path, proto, overrides, dims)
+    outputs = tuple(output.name for output in proto.graph.output)
+    graph = widen(proto) if has_halves(proto) and not half else proto
+    with _about(path):
+        graph = graph if is_large(graph) else lower_powers(graph)
+    if not values and not is_unfinished(graph) and is_lowered(graph):
+        with contextlib.suppress(ModelError):
+            return Model(_import(path, graph, inputs), inputs, outputs, None if graph is proto else graph)
+    with _about(path):
+        rewritten, refused = _rewritten(graph, inputs)
+    try:
+        return Model(_import(path, rewritten, inputs), inputs, outputs, rewritten)
+    except ModelError as error:
+        if refused is None or isinstance(error.__cause__, NotImplementedError):
+            raise
+        raise ModelError(f"cannot import {path}: {refused}") from error
+
+
+@contextlib.contextmanager
+def _about(path: Path) -> Iterator[None]:
+    """Map what type inference and the rewrites raise at a malformed graph, which may be anything."""
+    try:
+        yield
+    except Exception as error:
+        kind = "" if isinstance(error, ModelError) else f"{type(error).__name__}: "
+        raise ModelError(f"cannot import {path}: {kind}{first_line(error)}") from error
+
+
+def read_rewritten(path: Path, inputs: tuple[InputSpec, ...]) -> Model:
+    """Import a graph that `read_model` has rewritten before, exactly as it is.
+
+    Raises:
+        ModelError: As for `read_model`.
+    """
+    proto = parse_file(path)
+    return Model(_import(path, proto, inputs), inputs, tuple(output.name for output in proto.graph.output), proto)
+
+
+def _rewritten(proto: ModelProto, inputs: tuple[InputSpec, ...]) -> tuple[ModelProto, ModelError | None]:
+    """The graph simplified, with operators that the importer has; what is written for others is simplified, too.
+
+    Where ONNX Runtime cannot read the last of these graphs it stays as it is, and the error says why.
+    """
+    graph, refused = _simplified(fix_shapes(proto, inputs), inputs)
+    while not is_lowered(graph):
+        graph, refused = _simplified(lower(graph), inputs)
+    return (graph if is_large(graph) else lower_powers(graph)), refused
+
+
+def _simplified(graph: ModelProto, inputs: tuple[InputSpec, ...]) -> tuple[ModelProto, ModelError | None]:
+    refused = None
+    try:
+        graph = simplify(graph, inputs)
+    except ModelError as error:
+        refused = error
+    return (fold(graph) if is_unfinished(graph) and not is_large(graph) else graph), refused
+
+
+def parse_file(path: Path) -> ModelProto:
+    """The ONNX graph in a file, with the weights that it keeps in other files.
+
+    Raises:
+        ModelError: As for `read_model`.
+    """
+    try:
+        proto = onnx.load(str(path))
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+    except (DecodeError, ValueError) as error:
+        formats = "autotune reads ONNX, TensorFlow Lite, and what torch.export.save wrote"
+        raise ModelError(f"{path} is not an ONNX file, or is cut short; {formats}") from error
+    except onnx.checker.ValidationError as error:
+        raise ModelError(f"{path}: {first_line(error)}") from error
+    if not proto.graph.node:
+        raise ModelError(f"{path} has no operators: an empty graph, or not an ONNX file")
+    return proto
+
+
+def resolve_inputs(
+    path: Path, proto: ModelProto, overrides: Mapping[str, InputSpec], dims: Mapping[str, int] | None = None
+) -> tuple[InputSpec, ...]:
+    """The inputs in the order of the graph, every dimension known. Arguments and errors are those of `resolve`."""
+    constants = {item.name for item in proto.graph.initializer}
+    free = [_open_input(path, item) for item in proto.graph.input if item.name not in constants]
+    return resolve(path, free, overrides, dims or {})
+
+
+def _open_input(path: Path, item: ValueInfoProto) -> OpenInput:
+    if not item.type.HasField("tensor_type"):
+        raise ModelError(f"{path}: input {item.name!r} is not a tensor")
+    tensor = item.type.tensor_type
+    try:
+        dtype = str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    except KeyError:
+        raise ModelError(f"{path}: input {item.name!r} has no known type ({tensor.elem_type})") from None
+    if not tensor.HasField("shape"):
+        return OpenInput(item.name, dtype, None)
+    dims = tuple(dim.dim_value if dim.dim_value > 0 else dim.dim_param for dim in tensor.shape.dim)
+    return OpenInput(item.name, dtype, dims)
+
+
+def freeze(path: Path, proto: ModelProto, values: Mapping[str, Constant]) -> ModelProto:
+    """A graph in which these inputs are constants, and branches that they decide are taken.
+
+    Raises:
+        ModelError: There is no such input, or it has another number of elements.
+    """
+    if not values:
+        return proto
+    frozen = onnx.ModelProto()
+    frozen.CopyFrom(proto)
+    inputs = {item.name: item for item in frozen.graph.input}
+    for name, value in values.items():
+        if name not in inputs:
+            raise ModelError(f"{path} has no input {name!r}; its inputs: {', '.join(inputs)}")
+        frozen.graph.initializer.append(onnx.numpy_helper.from_array(_constant(path, inputs[name], value), name))
+        frozen.graph.input.remove(inputs[name])
+    frozen.ir_version = max(frozen.ir_version, 4)
+    take_decided(frozen)
+    return frozen
+
+
+def _constant(path: Path, item: ValueInfoProto, value: Constant) -> npt.NDArray[np.generic]:
+    """A value as an input of a graph wants it: in its type and shape."""
+    tensor = item.type.tensor_type
+    dims = tensor.shape.dim
+    if isinstance(value, list):
+        if len(dims) != 1 or (dims[0].HasField("dim_value") and dims[0].dim_value != len(value)):
+            raise ModelError(f"{path}: input {item.name!r} does not take a list of {len(value)} numbers")
+    elif any(dim.dim_value > 1 for dim in dims):
+        raise ModelError(f"{path}: input {item.name!r} has more than one element, and --value gives one number")
+    return constant_array(value, len(dims), onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+
+
+def _import(path: Path, proto: ModelProto, inputs: tuple[InputSpec, ...]) -> IRModule:
+    import tvm  # here, for this module is loaded before TVM is
+    from tvm.relax.frontend.onnx import from_onnx
+
+    from autotune.tvm_backend.passes.constants import drop_empty_parts
+
+    shapes = {item.name: list(item.shape) for item in inputs}
+    dtypes = {item.name: item.dtype for item in inputs}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return drop_empty_parts(from_onnx(proto, shapes, dtypes))
+    except tvm.error.OpNotImplemented as error:
+        raise ModelError(f"{path} has operators that TVM's importer does not support: {_operators(error)}") from error
+    except Exception as error:  # the importer raises whatever its converters stumble over
+        reason = _dangling(proto, error) or f"{type(error).__name__}: {first_line(error)}"
+        raise ModelError(f"cannot import {path}: {reason}") from error
+
+
+def _dangling(proto: ModelProto, error: Exception) -> str:
+    """The line for an operator that reads what is not there, which the importer reports as a key it lacks."""
+    name = error.args[0] if isinstance(error, KeyError) and error.args else None
+    readers = [node.op_type for node in proto.graph.node if name in node.input]
+    return f"{readers[0]} reads {name!r}, which nothing before it makes" if readers else ""
+
+
+def _operators(error: Exception) -> str:
+    text = first_line(error)
+    return text.rpartition(":")[2].strip() or text

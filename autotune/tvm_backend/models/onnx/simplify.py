@@ -1,0 +1,176 @@
+"""Give the inputs of an ONNX graph fixed shapes, and fold what is constant then.
+
+ONNX Runtime's basic optimisations do the folding: they use standard operators only, and do the same every time. `fold`
+is for what is too new for ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+from onnx.reference import ReferenceEvaluator
+
+from autotune.errors import ModelError, one_line
+from autotune.storage.formats import InputSpec
+from autotune.storage.scratch import scratch_folder
+from autotune.tvm_backend.models.onnx.snapshot import INLINE, is_large
+from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto
+
+Array = npt.NDArray[Any]
+
+# What exporters write where a shape is open; constant, or dead, once it is not.
+_COMPUTED = frozenset({"Shape", "Size", "NonZero", "If"})
+_OF_SHAPES = frozenset({"Shape", "Size"})
+_RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+_LARGEST = 1 << 16  # elements of a result that is kept as a constant
+
+
+def is_unfinished(proto: ModelProto) -> bool:
+    """Whether a graph computes shapes, or chooses branches, while it runs."""
+    return any(node.op_type in _COMPUTED for node in proto.graph.node)
+
+
+def simplify(proto: ModelProto, inputs: Sequence[InputSpec]) -> ModelProto:
+    """A graph that computes the same for inputs of these shapes, with its constants folded. `proto` stays as it is.
+
+    One with an operator that ONNX Runtime cannot run is not folded.
+
+    Raises:
+        ModelError: ONNX Runtime cannot read the graph, or the shapes do not fit it.
+    """
+    fixed = fix_shapes(proto, inputs)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    with scratch_folder("simplify") as folder:
+        result = Path(folder) / "simplified.onnx"
+        options.optimized_model_filepath = str(result)
+        try:
+            source = _session_source(fixed, Path(folder), options)
+            onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime's exceptions have no common class but this one
+            if type(error).__name__ == "NotImplemented":
+                return fixed
+            shapes = ", ".join(f"{item.name}={'x'.join(map(str, item.shape)) or 'scalar'}" for item in inputs)
+            raise ModelError(
+                f"ONNX Runtime cannot read the model with inputs of these shapes ({shapes}): {_reason(error)}"
+            ) from error
+        return onnx.load(str(result))
+
+
+def fix_shapes(proto: ModelProto, inputs: Sequence[InputSpec]) -> ModelProto:
+    """A copy whose inputs have these shapes and whose other shapes are unknown: written ones may be out of date."""
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(proto)
+    shapes = {item.name: item.shape for item in inputs}
+    free = [item for item in fixed.graph.input if item.name in shapes]
+    del fixed.graph.input[:]  # files before IR version 4 list their weights, too, as if somebody might give others
+    fixed.graph.input.extend(free)
+    fixed.ir_version = max(fixed.ir_version, 4)
+    for item in fixed.graph.input:
+        item.type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto())
+        for size in shapes[item.name]:
+            item.type.tensor_type.shape.dim.add(dim_value=size)
+    for graph in graphs(fixed.graph):
+        del graph.value_info[:]
+        for item in graph.output:
+            if item.type.HasField("tensor_type") and item.type.tensor_type.HasField("shape"):
+                item.type.tensor_type.ClearField("shape")
+    return fixed
+
+
+def graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """A graph and those inside its operators."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from graphs(inner)
+
+
+def _session_source(proto: ModelProto, folder: Path, options: onnxruntime.SessionOptions) -> bytes | str:
+    """What a session is made of: bytes, or a file with its weights beside it where they are too many for one."""
+    if not is_large(proto):
+        return bytes(proto.SerializeToString())
+    path = folder / "fixed.onnx"
+    onnx.save(proto, str(path), save_as_external_data=True, location="fixed.data", size_threshold=INLINE)
+    entry = "session.optimized_model_external_initializers"
+    options.add_session_config_entry(f"{entry}_file_name", "simplified.data")
+    options.add_session_config_entry(f"{entry}_min_size_in_bytes", str(INLINE))
+    return str(path)
+
+
+def _reason(error: Exception) -> str:
+    """ONNX Runtime's message, without its own name for the kind of error."""
+    text = one_line(error)
+    return text.rpartition(" : ")[2].strip() or text
+
+
+def fold(proto: ModelProto) -> ModelProto:
+    """A graph that computes the same, with each operator on constants, or on shapes alone, replaced by its result."""
+    folded = onnx.ModelProto()
+    folded.CopyFrom(proto)
+    while _fold_once(folded):
+        pass
+    return folded
+
+
+def _fold_once(proto: ModelProto) -> bool:
+    """Fold what shape inference shows to be constant now; returns whether there was any, which may show more."""
+    constants = {item.name: onnx.numpy_helper.to_array(item) for item in proto.graph.initializer}
+    count = len(constants)
+    shapes = _known_shapes(proto)
+    kept = []
+    for node in proto.graph.node:
+        results = _results(node, constants, shapes, proto)
+        if results is None:
+            kept.append(node)
+            continue
+        constants.update(results)
+        proto.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in results.items())
+    del proto.graph.node[:]
+    proto.graph.node.extend(kept)
+    return len(constants) > count
+
+
+def _known_shapes(proto: ModelProto) -> dict[str, tuple[int, ...]]:
+    graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
+    shapes = {}
+    for item in (*graph.input, *graph.value_info, *graph.output):
+        tensor = item.type.tensor_type
+        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+            shapes[item.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
+    return shapes
+
+
+def _results(
+    node: NodeProto, constants: dict[str, Array], shapes: dict[str, tuple[int, ...]], proto: ModelProto
+) -> dict[str, Array] | None:
+    """What an operator computes, by the name of the output, if it is the same every time and not large."""
+    names = [name for name in node.input if name]
+    if node.op_type in _OF_SHAPES and names[0] in shapes:
+        inputs = {names[0]: np.broadcast_to(np.float32(0), shapes[names[0]])}
+    elif all(name in constants for name in names) and node.op_type not in _RANDOM:
+        inputs = {name: constants[name] for name in names}
+    else:
+        return None
+    if any(item.HasField("g") or item.graphs for item in node.attribute):
+        return None
+    try:
+        versions = {item.domain: item.version for item in proto.opset_import}
+        values = ReferenceEvaluator(node, opsets=versions).run(None, inputs)
+    except Exception:  # the evaluator lacks operators and types, and raises whatever a malformed one makes it raise
+        return None
+    if any(not isinstance(value, np.ndarray | np.generic) or np.size(value) > _LARGEST for value in values):
+        return None
+    return {name: np.asarray(value) for name, value in zip(node.output, values, strict=True) if name}

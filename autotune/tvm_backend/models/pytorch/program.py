@@ -1,0 +1,112 @@
+"""An exported program of PyTorch as a Relax module, and the copy of it that a job keeps."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from autotune.errors import AutotuneError, ModelError, one_line
+from autotune.storage.formats import InputSpec
+from autotune.storage.scratch import scratch_folder
+from autotune.tvm_backend.models.model import Model
+from autotune.tvm_backend.models.pytorch.archive import read_archive, write_archive
+from autotune.tvm_backend.models.pytorch.checked import checked, fix_inputs, output_names
+from autotune.tvm_backend.types import ExportedProgram
+
+
+def save(program: ExportedProgram, to: Path) -> None:
+    """Write a `torch.export.ExportedProgram` that is in memory."""
+    import torch
+
+    torch.export.save(program, to)
+
+
+def write_fixed(
+    path: Path, overrides: Mapping[str, InputSpec], dims: Mapping[str, int], to: Path
+) -> tuple[InputSpec, ...]:
+    """Write a program with the shapes of its inputs fixed, and without anything that torch would unpickle or evaluate.
+
+    Args:
+        path: The file as submitted.
+        overrides: Shapes that the user gave, by the name of the input.
+        dims: Sizes that the user gave, by the name of the open dimension.
+        to: The file to write.
+
+    Returns:
+        The inputs in order.
+
+    Raises:
+        ModelError: The file is no such program, needs pickle, or has an input without a shape; or torch is missing.
+        DiskProblem: The file cannot be written.
+    """
+    archive = read_archive(path)
+    _check_torch(path)
+    with _as_model_error(path, "is no program that torch.export.save writes"):
+        inputs, sizes = fix_inputs(path, archive.program, overrides, dims)
+        program = checked(path, archive.program, sizes)
+        write_archive(archive, program, to)
+    return inputs
+
+
+def load_program(path: Path) -> ExportedProgram:
+    """Load a file of `write_fixed` as a `torch.export.ExportedProgram`.
+
+    A job's file may have been changed since. So it is checked again, and torch is given another copy.
+
+    Raises:
+        ModelError: As for `write_fixed`.
+    """
+    _check_torch(path)
+    archive = read_archive(path)
+    with _as_model_error(path, "cannot be loaded"), scratch_folder("program") as folder:
+        copy = Path(folder) / "model.pt2"
+        write_archive(archive, checked(path, archive.program, {}), copy)
+        import torch
+
+        logging.getLogger("torch.export").setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.load(copy)
+
+
+def import_program(path: Path, inputs: tuple[InputSpec, ...], shown: Path | None = None) -> Model:
+    """Import a file of `write_fixed`.
+
+    Args:
+        path: The file.
+        inputs: Its inputs.
+        shown: The file that errors are about; by default `path`.
+
+    Raises:
+        ModelError: torch cannot load it, or TVM lacks an operator of it; one line that says which.
+    """
+    outputs = tuple(output_names(read_archive(path).program))
+    with _as_model_error(shown or path, "cannot be imported"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from tvm.relax.frontend.torch import from_exported_program
+
+        from autotune.tvm_backend.passes.constants import drop_empty_parts
+
+        module = drop_empty_parts(from_exported_program(load_program(path), unwrap_unit_return_tuple=True))
+    return Model(module, inputs, outputs)
+
+
+def _check_torch(path: Path) -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise ModelError(f"{path} is a PyTorch program, and PyTorch is not installed: pip install 'autotune[torch]'")
+
+
+@contextlib.contextmanager
+def _as_model_error(path: Path, what: str) -> Iterator[None]:
+    """Turn what a malformed program makes this code, torch and TVM raise into an error about the file."""
+    try:
+        yield
+    except AutotuneError:
+        raise
+    except Exception as error:
+        line = next((line for line in str(error).splitlines() if line.strip()), "")
+        raise ModelError(f"{path} {what}: {type(error).__name__}: {one_line(line)}") from error

@@ -1,0 +1,242 @@
+"""A submitted model: the file of whichever format, what is imported of it, and what of it a job keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from autotune.errors import ModelError
+from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
+from autotune.storage.atomic import publish_bytes
+from autotune.storage.formats import Constant, Entry, InputSpec, ShapeBinding
+from autotune.storage.job_files import make_folder, model_checksum
+from autotune.storage.paths import JobPaths
+from autotune.storage.scratch import scratch_folder
+from autotune.tvm_backend.models.model import Model
+from autotune.tvm_backend.models.onnx.read import parse_file, read_model
+from autotune.tvm_backend.models.onnx.snapshot import SharedWeights, write_model
+from autotune.tvm_backend.models.pytorch.archive import is_archive
+from autotune.tvm_backend.models.pytorch.program import import_program, write_fixed
+from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, check_runs, import_flatbuffer, is_flatbuffer
+from autotune.tvm_backend.passes.prepare import prepare, unlowered
+from autotune.tvm_backend.search.tasks import Task, extract_tasks, unite, write_program
+from autotune.tvm_backend.target import check_tensor_cores, resolve_target, tvm_target
+from autotune.tvm_backend.types import ModelProto, PrimFunc
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class _Imported:
+    """What is kept of a model that was imported with one set of shapes."""
+
+    shapes: ShapeBinding
+    inputs: tuple[InputSpec, ...]
+    tasks: list[Task]
+
+
+def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAnswer:
+    """Import the model that a request names. Errors are those of `ingest.run`."""
+    target = resolve_target(request.target, request.threads, request.board)
+    if request.precision == "fp16":
+        check_tensor_cores(target.description)
+    progress("reading the model")
+    source = open_source(Path(request.model), len(request.shapes), request.values)
+    imported = _Importer(request, source, target.lowered_for, progress).all()
+    tasks = unite([item.tasks for item in imported])
+    size = 0
+    crc = 0
+    if request.folder is not None:
+        size, crc = _write(JobPaths(Path(request.folder)), source, [task.program for task in tasks])
+    return ImportAnswer(
+        target=target.description,
+        target_key=target.key,
+        inputs=imported[0].inputs,
+        tasks=tuple(task.spec for task in tasks),
+        spaces=tuple(task.space for task in tasks),
+        model_size=size,
+        model_crc32=crc,
+        former_keys=target.former_keys,
+        entries=tuple(_entry(item, tasks) for item in imported) if len(imported) > 1 else (),
+    )
+
+
+def _entry(imported: _Imported, tasks: Sequence[Task]) -> Entry:
+    weights = {task.spec.hash: task.spec.weight for task in imported.tasks}
+    counts = tuple(weights.get(task.spec.hash, 0) for task in tasks)
+    return Entry(imported.shapes.name, imported.inputs, counts, imported.shapes)
+
+
+class _Importer:
+    """Imports a model with several sets of shapes, one after the other. One module is in memory at a time."""
+
+    def __init__(
+        self, request: ImportRequest, source: Source, target: Mapping[str, Any], progress: StepReporter
+    ) -> None:
+        self._request = request
+        self._source = source
+        self._progress = progress
+        self._target = tvm_target(target)
+        self._paths = None if request.folder is None else JobPaths(Path(request.folder))
+        several = self._paths is not None and len(request.shapes) > 1
+        self._weights = SharedWeights(self._paths.rewritten_weights) if self._paths and several else None
+
+    def all(self) -> list[_Imported]:
+        """Import the model with all sets of shapes.
+
+        Raises:
+            ModelError: The model cannot be imported with one of them, or two of them give its inputs the same shapes.
+        """
+        models: list[_Imported] = []
+        for index, shapes in enumerate(self._request.shapes):
+            imported = self._one(index, shapes)
+            same = [item.shapes.name for item in models if item.inputs == imported.inputs]
+            if same:
+                both = f"{same[0]} and {shapes.name}"
+                raise ModelError(f"{self._request.model}: {both} give its inputs the same shapes; leave one out")
+            models.append(imported)
+        return models
+
+    def _one(self, index: int, shapes: ShapeBinding) -> _Imported:
+        path = Path(self._request.model)
+        count = len(self._request.shapes)
+        which = f" for {shapes.name} ({index + 1} of {count})" if count > 1 else ""
+        if which:
+            self._progress(f"reading the model{which}")
+        model = self._source.read(shapes, self._paths, half=self._target.kind.name != "llvm")
+        self._progress(f"folding, choosing layouts and fusing{which}")
+        asked = self._request
+        prepared = _guarded(
+            path, lambda: prepare(model.module, self._target, winograd=asked.winograd, precision=asked.precision)
+        )
+        if left := unlowered(prepared):
+            raise ModelError(f"TVM cannot lower {path}: it finds no fixed shape for the result of {', '.join(left)}")
+        self._progress(f"extracting tasks{which}")
+        tasks = _guarded(path, lambda: extract_tasks(prepared, self._target))
+        if model.rewritten is not None and self._paths is not None:
+            self._keep(self._paths, index, model.rewritten)
+        return _Imported(shapes, tuple(model.inputs), tasks)
+
+    def _keep(self, paths: JobPaths, index: int, rewritten: ModelProto) -> None:
+        """Write the graph that was made of the model for a set of shapes."""
+        if self._weights is None:
+            write_model(paths.rewritten_model(), paths.rewritten_weights, rewritten)
+        else:
+            self._weights.write(paths.rewritten_model(index), rewritten)
+
+
+def _guarded(path: Path, step: Callable[[], Result]) -> Result:
+    """Map what TVM's passes raise to an error about the model."""
+    try:
+        return step()
+    except Exception as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        raise ModelError(f"TVM cannot lower {path}: {lines[-1].strip() if lines else error!r}") from error
+
+
+def _write(paths: JobPaths, source: Source, programs: Sequence[PrimFunc]) -> tuple[int, int]:
+    """Write the snapshot and programs; returns size and CRC-32 of the snapshot."""
+    source.keep(paths)
+    make_folder(paths.tasks)
+    for index, program in enumerate(programs):
+        write_program(paths.task(index), program)
+    return model_checksum(paths)
+
+
+class Source(Protocol):
+    """A model in a file, as a user submits it."""
+
+    def read(self, shapes: ShapeBinding, job: JobPaths | None, *, half: bool) -> Model:
+        """Import it with a set of shapes.
+
+        Args:
+            shapes: What the user gave.
+            job: The files of the job; None to write nothing.
+            half: Whether to compute float16 as such.
+
+        Raises:
+            ModelError, DiskProblem
+        """
+
+    def keep(self, job: JobPaths) -> None:
+        """Write what `read` did not write yet of the job's copy. The model is not read again afterwards.
+
+        Raises:
+            ModelError, DiskProblem
+        """
+
+
+class _OnnxFile:
+    """An ONNX file."""
+
+    def __init__(self, path: Path, values: Mapping[str, Constant]) -> None:
+        self._path = path
+        self._values = values
+        self._proto = parse_file(path)
+
+    def read(self, shapes: ShapeBinding, job: JobPaths | None, *, half: bool) -> Model:
+        overrides = {item.name: item for item in shapes.inputs}
+        return read_model(self._path, overrides, self._proto, shapes.dims, self._values, half=half)
+
+    def keep(self, job: JobPaths) -> None:
+        write_model(job.model, job.weights_of(job.model), self._proto)
+
+
+class _ExportedProgram:
+    """A program that PyTorch exported."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, shapes: ShapeBinding, job: JobPaths | None, *, half: bool) -> Model:
+        overrides = {item.name: item for item in shapes.inputs}
+        with scratch_folder("program") as folder:
+            fixed = Path(folder) / "model.pt2" if job is None else job.program
+            return import_program(fixed, write_fixed(self._path, overrides, shapes.dims, fixed), shown=self._path)
+
+    def keep(self, job: JobPaths) -> None:
+        """Write nothing: TVM has read the copy."""
+
+
+class _LiteFile:
+    """A model of TensorFlow Lite."""
+
+    def __init__(self, path: Path) -> None:
+        self._flatbuffer = Flatbuffer(path)
+
+    def read(self, shapes: ShapeBinding, job: JobPaths | None, *, half: bool) -> Model:
+        model = import_flatbuffer(self._flatbuffer, {item.name: item for item in shapes.inputs}, shapes.dims)
+        check_runs(self._flatbuffer)
+        return model
+
+    def keep(self, job: JobPaths) -> None:
+        publish_bytes(job.flatbuffer, self._flatbuffer.content)
+
+
+def open_source(path: Path, shapes: int, values: Mapping[str, Constant]) -> Source:
+    """Open a file. Its content says which format it has, and not its name.
+
+    Args:
+        path: The file.
+        shapes: How many sets of shapes it is to be imported with.
+        values: Inputs that are constants, by name.
+
+    Raises:
+        ModelError: It cannot be read, has no known format, or has one that cannot be imported so.
+    """
+    if is_archive(path):
+        _check_request(path, "a PyTorch program", shapes, values)
+        return _ExportedProgram(path)
+    if is_flatbuffer(path):
+        _check_request(path, "a TensorFlow Lite model", shapes, values)
+        return _LiteFile(path)
+    return _OnnxFile(path, values)
+
+
+def _check_request(path: Path, what: str, shapes: int, values: Mapping[str, Constant]) -> None:
+    if shapes > 1:
+        raise ModelError(f"{path}: only an ONNX model takes several shapes in one job")
+    if values:
+        raise ModelError(f"{path} is {what}; --value is for ONNX models")

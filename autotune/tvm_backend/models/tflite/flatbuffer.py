@@ -1,0 +1,220 @@
+"""The file of a TensorFlow Lite model, read as data: its inputs, its outputs and its operators; and its import."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import AutotuneError, ModelError, one_line
+from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.models.model import Model, OpenInput, resolve
+
+_IDENTIFIER = b"TFL3"  # at byte 4
+_PACKAGES = ("tflite", "ai_edge_litert")
+_NUMBERS = frozenset(
+    {"BOOL", "FLOAT16", "FLOAT32", "FLOAT64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"}
+)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator of the main graph.
+
+    Attributes:
+        name: As TensorFlow Lite calls it, such as `CONV_2D`; of a custom one, its own name.
+        custom: Whether it is no operator of TensorFlow Lite.
+        inputs: The numbers of the tensors that it reads; those left out are missing.
+        outputs: The numbers of the tensors that it makes.
+        entry: What the file says of it.
+    """
+
+    name: str
+    custom: bool
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    entry: Any
+
+
+class Flatbuffer:
+    """A model in a file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ModelError: It cannot be read or is damaged, or a package that reads it is missing.
+
+    Attributes:
+        path: The file.
+        content: What is in it.
+        model: The whole of it, as the package `tflite` has it.
+        graph: The main graph.
+    """
+
+    def __init__(self, path: Path) -> None:
+        _check_packages(path)
+        import tflite
+
+        try:
+            self.content = path.read_bytes()
+        except OSError as error:
+            raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+        self.path = path
+        with as_model_error(path, "is a damaged TensorFlow Lite model"):
+            self.model = tflite.Model.GetRootAsModel(self.content, 0)
+            self.graph = self.model.Subgraphs(0)
+            self._types = {number: name for name, number in vars(tflite.TensorType).items() if name in _NUMBERS}
+            self._names = {
+                number: name for name, number in vars(tflite.BuiltinOperator).items() if isinstance(number, int)
+            }
+            self._operators = tuple(map(self._operator, range(self.graph.OperatorsLength())))
+
+    def operators(self) -> tuple[Operator, ...]:
+        """Return the operators in order."""
+        return self._operators
+
+    def inputs(self) -> list[OpenInput]:
+        """Return the inputs in order.
+
+        Raises:
+            ModelError: An input is no tensor of numbers.
+        """
+        return [self._input(number) for number in self._numbers(self.graph.InputsAsNumpy())]
+
+    def outputs(self) -> tuple[int, ...]:
+        """Return the numbers of the tensors that are the outputs, in order."""
+        return self._numbers(self.graph.OutputsAsNumpy())
+
+    def name(self, number: int) -> str:
+        """Return the name of a tensor."""
+        return str((self.graph.Tensors(number).Name() or b"").decode("utf-8", "replace"))
+
+    def shape(self, number: int) -> tuple[int, ...]:
+        """Return the shape of a tensor. An open dimension has the size that the converter gave it, which is 1."""
+        tensor = self.graph.Tensors(number)
+        return tuple(int(tensor.Shape(axis)) for axis in range(tensor.ShapeLength()))
+
+    def is_constant(self, number: int) -> bool:
+        """Return whether the file has the values of a tensor."""
+        return bool(self.model.Buffers(self.graph.Tensors(number).Buffer()).DataLength())
+
+    def check(self) -> None:
+        """Check that the model is one of floats, with no operators but those of TensorFlow Lite.
+
+        Raises:
+            ModelError: It is not; one line that names the operators.
+        """
+        if custom := sorted({item.name for item in self._operators if item.custom}):
+            raise ModelError(f"{self.path} has operators of its own, which LiteRT does not know: {', '.join(custom)}")
+        if quantised := sorted({item.name for item in self._operators if self._is_quantised(item)}):
+            raise ModelError(
+                f"{self.path} has quantised operators, which are not taken: {', '.join(quantised)};"
+                " convert the model without quantisation"
+            )
+        made = Counter(self.name(number) for item in self._operators for number in item.outputs)
+        made.update(self.name(number) for number in self._numbers(self.graph.InputsAsNumpy()))
+        if several := [name for name, count in made.items() if count > 1]:
+            raise ModelError(f"{self.path} has several tensors of the name {several[0]!r}, which TVM confuses")
+
+    def _is_quantised(self, operator: Operator) -> bool:
+        """Whether an operator reads or makes a quantised tensor."""
+        found = [self.graph.Tensors(number).Quantization() for number in (*operator.inputs, *operator.outputs)]
+        return any(item is not None and item.ScaleLength() > 0 for item in found)
+
+    def _input(self, number: int) -> OpenInput:
+        name, kind = self.name(number), self._types.get(self.graph.Tensors(number).Type())
+        if kind is None:
+            raise ModelError(f"{self.path}: input {name!r} has a type that NumPy lacks")
+        return OpenInput(name, kind.lower(), self.shape(number))
+
+    def _operator(self, index: int) -> Operator:
+        entry = self.graph.Operators(index)
+        code = self.model.OperatorCodes(entry.OpcodeIndex())
+        name = self._names.get(max(code.BuiltinCode(), code.DeprecatedBuiltinCode()), "an unknown one")
+        custom = name == "CUSTOM"
+        shown = (code.CustomCode() or b"").decode("utf-8", "replace") if custom else name
+        inputs, outputs = self._numbers(entry.InputsAsNumpy()), self._numbers(entry.OutputsAsNumpy())
+        return Operator(one_line(shown), custom, inputs, outputs, entry)
+
+    @staticmethod
+    def _numbers(found: Any) -> tuple[int, ...]:
+        """The numbers of tensors; the package has 0 for a list that is not there, and the file -1 for no tensor."""
+        return () if isinstance(found, int) else tuple(int(number) for number in found if number >= 0)
+
+
+def import_flatbuffer(flatbuffer: Flatbuffer, overrides: Mapping[str, InputSpec], dims: Mapping[str, int]) -> Model:
+    """Import a model.
+
+    Args:
+        flatbuffer: The model.
+        overrides: Shapes that the user gave, by the name of the input; the model must have them already.
+        dims: Sizes that the user gave, by the name of the open dimension; there are none.
+
+    Raises:
+        ModelError: The file is damaged, quantised, or has an operator that TVM lacks; one line that says which.
+    """
+    path = flatbuffer.path
+    with as_model_error(path, "is a damaged TensorFlow Lite model"):
+        flatbuffer.check()
+        free = flatbuffer.inputs()
+        inputs = resolve(path, free, overrides, dims)
+        for item, before in zip(inputs, free, strict=True):
+            _check_shape(path, item, before)
+        outputs = tuple(map(flatbuffer.name, flatbuffer.outputs()))
+    with as_model_error(path, "cannot be imported"):
+        from autotune.tvm_backend.models.tflite.convert import convert  # here, for this module is loaded before TVM is
+
+        return Model(convert(path, flatbuffer.model), inputs, outputs)
+
+
+def check_runs(flatbuffer: Flatbuffer) -> None:
+    """Check that LiteRT takes a model: without it nothing can be verified.
+
+    Raises:
+        ModelError: It does not.
+    """
+    with as_model_error(flatbuffer.path, "is refused by LiteRT"):
+        from ai_edge_litert.interpreter import Interpreter
+
+        Interpreter(model_content=flatbuffer.content).allocate_tensors()
+
+
+def is_flatbuffer(path: Path) -> bool:
+    """Return whether a file is a model of TensorFlow Lite. Its name does not matter."""
+    try:
+        with path.open("rb") as file:
+            return file.read(8)[4:] == _IDENTIFIER
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def as_model_error(path: Path, what: str) -> Iterator[None]:
+    """Turn what a malformed model makes this code, the package `tflite` and TVM raise into an error about the file."""
+    try:
+        yield
+    except AutotuneError:
+        raise
+    except Exception as error:
+        line = next((line for line in str(error).splitlines() if line.strip()), "")
+        raise ModelError(f"{path} {what}: {type(error).__name__}: {one_line(line)}") from error
+
+
+def _check_packages(path: Path) -> None:
+    if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
+        raise ModelError(
+            f"{path} is a TensorFlow Lite model, and {missing[0]} is not installed: pip install 'autotune[tflite]'"
+        )
+
+
+def _check_shape(path: Path, item: InputSpec, before: OpenInput) -> None:
+    if (item.shape, item.dtype) != (before.fixed, before.dtype):
+        shown = "x".join(map(str, before.fixed or ())) or "scalar"
+        raise ModelError(
+            f"{path}: input {item.name!r} is {before.dtype} {shown} in the file; for another shape convert it again"
+        )

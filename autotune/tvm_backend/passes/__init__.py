@@ -1,0 +1,1 @@
+"""From a Relax module to fused tensor programs."""

@@ -1,0 +1,98 @@
+"""Pack the constant weights of matrix products, so that a kernel reads them one after the other."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from tvm import relax, te
+
+from autotune.tvm_backend.passes.convolution import Array
+from autotune.tvm_backend.passes.rewrite import (
+    PlainRewriter,
+    float_dtype,
+    is_tensor_constant,
+    op_name,
+    rewrite_and_clean,
+    static_shape,
+)
+from autotune.tvm_backend.types import Call, Expr, IRModule, PrimExpr, TensorExpr, Var
+
+_BLOCKS = (16, 8)  # the elements of a vector register, or twice that; the first that divides the columns
+_LEAST_PADDED = 8  # chunks that a matrix must have for the last one to be padded
+
+
+def pack_products(mod: IRModule) -> IRModule:
+    """Rewrite `main` so that products with constant matrices read them packed.
+
+    A matrix (K, N) packed with a block b is (ceil(N / b), K, b): column n is in chunk n // b, lane n % b. Where rows
+    of a plain matrix are far apart, every row that a tile reads is a page and a cache line of its own. Zeros fill the
+    last chunk of a wide matrix, such as that of a vocabulary, and a slice drops their products.
+
+    Args:
+        mod: A module before LegalizeOps, its constants folded; parameters of layers are relax constants.
+    """
+    return rewrite_and_clean(mod, _WeightPacker)
+
+
+class _WeightPacker(PlainRewriter):
+    """Packs each matrix once: the steps of a recurrent network share their weights."""
+
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__(mod)
+        self._weights: dict[Var, Expr] = {}
+
+    def replace(self, value: Expr) -> Expr | None:
+        if not _is_product(value):
+            return None
+        block = _block(static_shape(value)[-1])
+        return self._packed(value, block) if block else None
+
+    def _packed(self, call: Call, block: int) -> Expr:
+        data, matrix = call.args
+        if matrix not in self._weights:
+            self._weights[matrix] = relax.const(pack_columns(matrix.value.numpy(), block), str(matrix.ty.dtype))
+        weight = self._weights[matrix]
+        product = self.builder.call_te(te_product, self.leaf(data), weight, primfunc_name_hint="packed_matmul")
+        *rows, columns = static_shape(call)
+        filled = static_shape(weight)[0] * block
+        result = relax.op.reshape(self.builder.emit(product), (*rows, filled))
+        if filled == columns:
+            return result
+        return relax.op.strided_slice(self.builder.emit(result), axes=[len(rows)], begin=[0], end=[columns])
+
+
+def _block(columns: int) -> int:
+    """The block for so many columns; 0 where they would leave too much of the last chunk empty."""
+    exact = next((block for block in _BLOCKS if columns % block == 0), 0)
+    return exact or (_BLOCKS[0] if columns >= _LEAST_PADDED * _BLOCKS[0] else 0)
+
+
+def _is_product(value: Expr) -> bool:
+    """Whether a value is a product of a floating-point tensor with a constant matrix."""
+    if op_name(value) != "relax.matmul" or not is_tensor_constant(value.args[1]):
+        return False
+    data, weight = map(static_shape, value.args)
+    dtypes = {float_dtype(item) for item in (*value.args, value)}
+    same_type = len(dtypes) == 1 and None not in dtypes
+    return same_type and len(data) >= 2 and len(weight) == 2 and prod(data) > 0 and prod(weight) > 0
+
+
+def pack_columns(matrix: Array, block: int) -> Array:
+    """(K, N) as (ceil(N / b), K, b), with zeros where the last chunk is not full."""
+    inner, columns = matrix.shape
+    filled = np.pad(matrix, ((0, 0), (0, -columns % block)))
+    return np.ascontiguousarray(filled.reshape(inner, -1, block).transpose(1, 0, 2))
+
+
+def te_product(data: TensorExpr, weight: TensorExpr) -> Any:
+    """data (..., K) and packed weight (C, K, b) give (..., C, b), which is (..., C * b) in memory."""
+    chunks, inner, block = weight.shape
+    k = te.reduce_axis((0, inner), "k")
+
+    def element(*index: PrimExpr) -> Any:
+        *row, chunk, lane = index
+        return te.sum(data[(*row, k)] * weight[chunk, k, lane], axis=k)
+
+    return te.compute((*data.shape[:-1], chunks, block), element, name="packed_matmul", tag="packed_matmul")

@@ -1,0 +1,261 @@
+"""Rebuild the main function of a Relax module binding by binding. The graph passes are subclasses of `Rewriter`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, topi
+
+from autotune.tvm_backend.types import BindingBlock, Call, Expr, Function, IRModule, PrimFunc, Var
+
+_FLOATS = ("float16", "float32", "float64")
+
+
+def rewrite(mod: IRModule, make: Callable[[IRModule], Rewriter]) -> Any:
+    """Rebuild the `main` function of a module.
+
+    Args:
+        mod: The module.
+        make: Makes the rewriter for the module.
+
+    Returns:
+        The rewritten module, or `mod` itself if it has no `main` or `main` has branches.
+    """
+    return make(mod).run() if is_rewritable(mod) else mod
+
+
+def is_rewritable(mod: IRModule) -> bool:
+    """Return whether a module has a `main`, and `main` has no branches."""
+    names = {item.name_hint for item in mod.get_global_vars()}
+    return "main" in names and isinstance(mod["main"], relax.Function) and not _branches(mod["main"])
+
+
+def rewrite_and_clean(mod: IRModule, make: Callable[[IRModule], Rewriter]) -> Any:
+    """Rebuild `main` as `rewrite` does, and drop what nothing uses any more."""
+    rewritten = rewrite(mod, make)
+    if rewritten is mod:
+        return mod
+    return relax.transform.DeadCodeElimination(["main"])(relax.transform.CanonicalizeBindings()(rewritten))
+
+
+def static_shape(expr: Expr) -> tuple[int, ...]:
+    """Return the shape of a tensor expression; () if it is no tensor or has a symbolic dimension."""
+    shape = getattr(expr.ty, "shape", None)
+    values = shape.values if isinstance(shape, relax.ShapeExpr) else ()
+    if not all(isinstance(item, tvm.tirx.IntImm) for item in values):
+        return ()
+    return tuple(int(item) for item in values)
+
+
+def float_dtype(expr: Expr) -> str | None:
+    """Return the element type of a floating-point tensor expression; None for any other expression."""
+    dtype = str(getattr(expr.ty, "dtype", ""))
+    return dtype if dtype in _FLOATS else None
+
+
+def is_tensor_constant(expr: Expr) -> bool:
+    """Return whether an expression is a constant tensor. Immediate numbers and strings are not."""
+    return isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType)
+
+
+def op_name(expr: Expr) -> str:
+    """Return the name of the operator that an expression calls; an empty string if it calls none."""
+    if not isinstance(expr, relax.Call):
+        return ""
+    return str(expr.op.name) if isinstance(expr.op, tvm.ir.Op) else ""
+
+
+def runtime_functions(program: PrimFunc) -> list[str]:
+    """Return the names of the functions of TVM's runtime that a tensor program calls."""
+    found: list[str] = []
+
+    def look(call: Call) -> None:
+        if "packed" in getattr(call.op, "name", ""):
+            found.append(str(getattr(call.args[0], "value", call.args[0])))
+
+    tvm_ffi.structural_walk(program.body, ((relax.Call, look),))
+    return found
+
+
+def variables(expr: Expr) -> Iterator[Expr]:
+    """Yield the variables that a bound value reads, each as often as it reads it."""
+    if isinstance(expr, relax.Var):
+        yield expr
+    elif isinstance(expr, relax.TupleGetItem):
+        yield from variables(expr.tuple_value)
+    elif isinstance(expr, relax.Call | relax.Tuple):
+        for item in expr.args if isinstance(expr, relax.Call) else expr.fields:
+            yield from variables(item)
+
+
+def plain_convolution(value: Expr) -> bool:
+    """Return whether a value is a floating-point NCHW convolution with constant OIHW weights and static shapes."""
+    if op_name(value) != "relax.nn.conv2d" or not is_tensor_constant(value.args[1]):
+        return False
+    attrs = value.attrs
+    layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
+    dtypes = {float_dtype(item) for item in (*value.args, value)}
+    known = len(dtypes) == 1 and None not in dtypes and all(map(static_shape, (*value.args, value)))
+    return known and layouts == ("NCHW", "OIHW", "NCHW")
+
+
+class Rewriter:
+    """Rebuilds `main` binding by binding. A subclass says what each binding becomes.
+
+    The parameters, the attributes and the structure of the result stay the same.
+    """
+
+    def __init__(self, mod: IRModule) -> None:
+        self.mod = mod
+        self.function = mod["main"]
+        others = {key: item for key, item in mod.functions.items() if key.name_hint != "main"}
+        rest = tvm.IRModule(others, attrs=mod.attrs, global_infos=mod.global_infos)
+        self.builder = relax.BlockBuilder(rest)
+
+    def visit(self, var: Var, value: Expr) -> None:
+        """Process a binding of the old function.
+
+        Args:
+            var: The bound variable.
+            value: Its value.
+        """
+        raise NotImplementedError
+
+    def plain(self, var: Var) -> Expr:
+        """Return the new expression for an old variable, of the same shape and layout."""
+        raise NotImplementedError
+
+    def bind(self, var: Var, expr: Expr) -> None:
+        """Replace all expressions for an old variable by a new one."""
+        raise NotImplementedError
+
+    def leave_block(self, before: Any) -> None:
+        """Restore the state before a dataflow block.
+
+        Args:
+            before: What `enter_block` returned.
+        """
+
+    def enter_block(self) -> Any:
+        """Return the state to restore at the end of a dataflow block."""
+
+    def run(self) -> Any:
+        """Rebuild `main` and return the new module."""
+        function, attrs = self.function, dict(self.function.attrs or {})
+        with self.builder.function("main", list(function.params), attrs, pure=bool(function.is_pure)):
+            for block in function.body.blocks:
+                self._block(block)
+            self.builder.emit_func_output(self.leaf(function.body.body))
+        return self.builder.finalize()
+
+    def rebuild(self, value: Expr) -> Expr:
+        """Return a bound value with its variables replaced by their new plain expressions."""
+        if isinstance(value, relax.Call):
+            return relax.Call(value.op, [self.leaf(item) for item in value.args], value.attrs, value.ty_args)
+        return self.leaf(value)
+
+    def leaf(self, expr: Expr) -> Expr:
+        """Return an argument with its variables replaced by their new plain expressions."""
+        if isinstance(expr, relax.Var):
+            return self.plain(expr)
+        if isinstance(expr, relax.Tuple):
+            return relax.Tuple([self.leaf(item) for item in expr.fields])
+        if isinstance(expr, relax.TupleGetItem):
+            return relax.TupleGetItem(self.leaf(expr.tuple_value), expr.index)
+        return expr
+
+    def _block(self, block: BindingBlock) -> None:
+        if not isinstance(block, relax.DataflowBlock):
+            self._bindings(block)
+            for binding in block.bindings:
+                self.bind(binding.var, self.plain(binding.var))
+            return
+        before = self.enter_block()
+        with self.builder.dataflow():
+            self._bindings(block)
+            visible = [item.var for item in block.bindings if not isinstance(item.var, relax.DataflowVar)]
+            made = [self.builder.emit_output(self.plain(var), var.name) for var in visible]
+        self.leave_block(before)
+        for var, output in zip(visible, made, strict=True):
+            self.bind(var, output)
+
+    def _bindings(self, block: BindingBlock) -> None:
+        for binding in block.bindings:
+            if isinstance(binding, relax.MatchCast):
+                value = self.leaf(binding.value)
+                self.bind(binding.var, self.builder.match_cast(value, binding.ty, binding.var.name))
+            else:
+                self.visit(binding.var, _lift(self.mod, binding.value))
+
+
+class PlainRewriter(Rewriter):
+    """A rewriter in which each old variable has one new expression, of the same shape and layout.
+
+    Attributes:
+        values: The value of each old variable so far.
+    """
+
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__(mod)
+        self.values: dict[Var, Expr] = {}
+        self._new: dict[Var, Expr] = {}
+
+    def visit(self, var: Var, value: Expr) -> None:
+        self.values[var] = value
+        replaced = self.replace(value)
+        self._new[var] = self.builder.emit(self.rebuild(value) if replaced is None else replaced, var.name)
+
+    def replace(self, value: Expr) -> Expr | None:
+        """Return the new expression for an old value; None if it stays as it is."""
+        raise NotImplementedError
+
+    def plain(self, var: Var) -> Expr:
+        return self._new.get(var, var)
+
+    def bind(self, var: Var, expr: Expr) -> None:
+        self._new[var] = expr
+
+
+_LIFTED = {
+    "maximum": (topi.maximum, relax.op.maximum),
+    "minimum": (topi.minimum, relax.op.minimum),
+}
+
+
+def _lift(mod: IRModule, value: Expr) -> Expr:
+    """Replace a call of a tensor program by the operator that it computes. Other values stay as they are.
+
+    TVM imports ONNX's Clip as two tensor programs. A program is replaced only if the operator is lowered to the same
+    program.
+    """
+    if op_name(value) != "relax.call_tir" or not isinstance(value.args[1], relax.Tuple):
+        return value
+    program, operands = value.args[0], list(value.args[1].fields)
+    lower, operator = _LIFTED.get(program.name_hint.rstrip("0123456789_"), (None, None))
+    if lower is None or float_dtype(value) is None:
+        return value
+    dtype, numbers = str(value.ty.dtype), _bound(mod[program]) if len(operands) == 1 else []
+    if len(operands) + len(numbers) != 2:
+        return value
+    builder = relax.BlockBuilder()
+    made = builder.call_te(lower, *operands, *numbers)
+    if not tvm_ffi.structural_equal(builder.get()[made.args[0]], mod[program]):
+        return value
+    return builder.normalize(operator(*operands, *(relax.const(number, dtype) for number in numbers)))
+
+
+def _bound(program: PrimFunc) -> list[float]:
+    """Return the number that a tensor program with one loop nest compares its input with; empty if it does not."""
+    node = program.body
+    while node is not None and not isinstance(node, tvm.tirx.BufferStore):
+        node = getattr(node, "block", None) or getattr(node, "body", None)
+    number = getattr(getattr(node, "value", None), "b", None)
+    return [float(number.value)] if isinstance(number, tvm.tirx.FloatImm) else []
+
+
+def _branches(function: Function) -> bool:
+    values = [binding.value for block in function.body.blocks for binding in block.bindings]
+    return any(isinstance(value, relax.If | relax.Function | relax.SeqExpr) for value in values)

@@ -1,0 +1,169 @@
+"""Compute 3x3 convolutions of channel-blocked tensors with Winograd's algorithm: a quarter of the multiplications.
+
+This is F(4x4, 3x3) of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016), section 4.3:
+
+1. Each 6x6 tile of the input is transformed to 36 numbers. The weights were transformed to 36 numbers when compiling.
+2. For each of the 36 positions, a matrix product sums over the input channels.
+3. The 36 products of a tile are transformed to a 4x4 tile of the output.
+
+The error is about 1e-5 of the largest value; that of a direct convolution is about 1e-6. The matrix products are tuned
+as any other. The transforms are scheduled by two rules of `search/schedule_rules.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from autotune.tvm_backend.passes.convolution import NO_SCHEDULE_RULE, Array, ConvolutionGeometry, pack_weight, te_pad
+from autotune.tvm_backend.passes.rewrite import float_dtype, static_shape
+from autotune.tvm_backend.search.schedule_rules import PATCH, TILE
+from autotune.tvm_backend.types import Call, PrimExpr, TensorExpr
+
+_INPUT = (
+    (4, 0, -5, 0, 1, 0),
+    (0, -4, -4, 1, 1, 0),
+    (0, 4, -4, -1, 1, 0),
+    (0, -2, -1, 2, 1, 0),
+    (0, 2, -1, -2, 1, 0),
+    (0, 4, 0, -5, 0, 1),
+)
+_WEIGHT = (
+    (1 / 4, 0, 0),
+    (-1 / 6, -1 / 6, -1 / 6),
+    (-1 / 6, 1 / 6, -1 / 6),
+    (1 / 24, 1 / 12, 1 / 6),
+    (1 / 24, -1 / 12, 1 / 6),
+    (0, 0, 1),
+)
+_OUTPUT = (
+    (1, 1, 1, 1, 1, 0),
+    (0, 1, -1, 2, -2, 0),
+    (0, 1, 1, 4, 4, 0),
+    (0, 1, -1, 8, -8, 1),
+)
+# Costs in multiply-adds, as measured by `scripts/bench/measure_winograd.py`. The second one is for each element of a
+# vector register, because wider registers do not read memory faster.
+_TRANSFORM_COST = 40  # of transforming a number
+_WEIGHT_COST = 1.4  # of reading a weight from memory, as in a whole model
+_MAX_BYTES = 2**28  # of the transformed input and output, which have 2.25 times as many elements as before
+
+
+def winograd_pays(call: Call, vector: int) -> bool:
+    """Return whether the algorithm can compute a convolution and is expected to be faster than a direct one.
+
+    Args:
+        call: The Relax call of the convolution.
+        vector: How many elements a vector register has.
+    """
+    attrs, kernel = call.attrs, static_shape(call.args[1])
+    ones = [int(item) for item in (*attrs.strides, *attrs.dilation, attrs.groups)]
+    if kernel[2:] != (3, 3) or set(ones) != {1} or float_dtype(call) != "float32":
+        return False
+    (outputs, inputs), (batch, _, height, width) = kernel[:2], static_shape(call)
+    tiles = batch * -(-height // TILE) * -(-width // TILE)
+    reading = _WEIGHT_COST * vector
+    direct = 9 * outputs * inputs * (batch * height * width + reading)
+    between = PATCH**2 * tiles * (inputs + outputs)
+    fast = PATCH**2 * outputs * inputs * (tiles + reading) + between * _TRANSFORM_COST
+    return fast < direct and between * 4 <= _MAX_BYTES
+
+
+def transform_weight(weight: Array, block_in: int, block_out: int) -> Array:
+    """Transform and pack the weights of a convolution. The transform is computed in float64.
+
+    Args:
+        weight: Of shape (O, I, 3, 3).
+        block_in: Input channels in a chunk, bi.
+        block_out: Output channels in a chunk, bo.
+
+    Returns:
+        The weights of shape (36, ceil(O / bo), ceil(I / bi), bi, bo).
+    """
+    rows = np.array(_WEIGHT)
+    wide = np.einsum("ak,oikl,bl->oiab", rows, weight.astype(np.float64), rows)
+    packed = pack_weight(wide, block_in, block_out)  # (OC, IC, 6, 6, bi, bo)
+    outer, inner = packed.shape[:2]
+    flat = np.transpose(packed, (2, 3, 0, 1, 4, 5)).reshape(PATCH**2, outer, inner, block_in, block_out)
+    return flat.astype(weight.dtype)
+
+
+def te_winograd(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGeometry) -> Any:
+    """Express a convolution of packed tensors with Winograd's algorithm.
+
+    Args:
+        data: The input of shape (N, IC, H, W, bi).
+        kernel: What `transform_weight` returned, of shape (36, OC, IC, bi, bo).
+        geometry: The geometry of the convolution.
+
+    Returns:
+        The output of shape (N, OC, OH, OW, bo).
+    """
+    height, width = geometry.size
+    down, across = -(-height // TILE), -(-width // TILE)
+    product = _te_product(_te_input(data, geometry, down, across), kernel)
+    batch, outer, lanes, dtype = data.shape[0], kernel.shape[1], kernel.shape[-1], data.dtype
+
+    def column(n: PrimExpr, o: PrimExpr, y: PrimExpr, x: PrimExpr, i: PrimExpr, b: PrimExpr, lane: PrimExpr) -> Any:
+        at = (n * down + y) * across + x
+        return _times(_OUTPUT, i, lambda k: product[k * PATCH + b, o, at, lane], dtype)
+
+    tiles = (batch, outer, down, across, TILE, PATCH, lanes)
+    columns = te.compute(tiles, column, name="winograd_columns", attrs=NO_SCHEDULE_RULE)
+
+    def element(n: PrimExpr, o: PrimExpr, h: PrimExpr, w: PrimExpr, lane: PrimExpr) -> Any:
+        tile = (n, o, h // TILE, w // TILE, h % TILE)
+        return _times(_OUTPUT, w % TILE, lambda k: columns[(*tile, k, lane)], dtype)
+
+    results = (batch, outer, height, width, lanes)
+    return te.compute(results, element, name="winograd_output", attrs={"schedule_rule": "winograd_output"})
+
+
+def _te_input(data: TensorExpr, geometry: ConvolutionGeometry, down: int, across: int) -> Any:
+    """Transform an input (N, IC, H, W, bi) to (36, IC, N * down * across, bi)."""
+    batch, chunks, *_, lanes = data.shape
+    dtype, size = data.dtype, (down * TILE + 2, across * TILE + 2)
+    pad = te_pad(data, geometry.padding[:2], size, name="winograd_pad")
+
+    def row(n: PrimExpr, c: PrimExpr, y: PrimExpr, x: PrimExpr, i: PrimExpr, w: PrimExpr, lane: PrimExpr) -> Any:
+        return _times(_INPUT, i, lambda k: pad[n, c, y * TILE + k, x * TILE + w, lane], dtype)
+
+    patches = (batch, chunks, down, across, PATCH, PATCH, lanes)
+    rows = te.compute(patches, row, name="winograd_rows", attrs=NO_SCHEDULE_RULE)
+
+    def element(a: PrimExpr, c: PrimExpr, p: PrimExpr, lane: PrimExpr) -> Any:
+        tile = (p // (down * across), c, p // across % down, p % across, a // PATCH)
+        return _times(_INPUT, a % PATCH, lambda k: rows[(*tile, k, lane)], dtype)
+
+    operands = (PATCH**2, chunks, batch * down * across, lanes)
+    return te.compute(operands, element, name="winograd_input", attrs={"schedule_rule": "winograd_input"})
+
+
+def _te_product(tiles: TensorExpr, kernel: TensorExpr) -> Any:
+    """Multiply tiles (36, IC, P, bi) with weights (36, OC, IC, bi, bo): 36 matrix products of shape (36, OC, P, bo)."""
+    chunk, lane = (te.reduce_axis((0, size)) for size in kernel.shape[2:4])
+
+    def element(a: PrimExpr, o: PrimExpr, p: PrimExpr, out: PrimExpr) -> Any:
+        return te.sum(tiles[a, chunk, p, lane] * kernel[a, o, chunk, lane, out], axis=[chunk, lane])
+
+    shape = (*kernel.shape[:2], tiles.shape[2], kernel.shape[-1])
+    return te.compute(shape, element, name="winograd_product")
+
+
+def _times(matrix: Sequence[Sequence[float]], at: PrimExpr, element: Callable[[int], Any], dtype: str) -> Any:
+    """Multiply row `at` of a matrix with a vector. When `at` is unrolled, only the non-zero terms remain."""
+    rows = [_sum(row, element, dtype) for row in matrix]
+    found = rows.pop()
+    for index in reversed(range(len(rows))):
+        found = tirx.Select(at == index, rows[index], found)
+    return found
+
+
+def _sum(row: Sequence[float], element: Callable[[int], Any], dtype: str) -> Any:
+    terms = [
+        element(k) if factor == 1 else element(k) * tirx.const(factor, dtype) for k, factor in enumerate(row) if factor
+    ]
+    return sum(terms[1:], terms[0])

@@ -1,0 +1,127 @@
+"""Exporters leave computed shapes; with the inputs' shapes known they are constants, and the graph imports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from autotune.errors import ModelError
+from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.models.onnx.read import read_model, read_rewritten
+from autotune.tvm_backend.models.onnx.simplify import fix_shapes, is_unfinished, simplify
+
+INPUT = InputSpec("x", (2, 3, 4), "float32")
+
+
+def model(nodes, constants=(), shape=("batch", 3, 4), output=None):
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, output)
+    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(*item) for item in constants])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def flattened():
+    """Shape -> Gather -> Concat -> Reshape, as PyTorch writes `x.reshape(x.shape[0], -1)`."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "zero"], ["batch"], axis=0),
+        helper.make_node("Concat", ["batch", "rest"], ["target"], axis=0),
+        helper.make_node("Reshape", ["x", "target"], ["flat"]),
+        helper.make_node("Relu", ["flat"], ["y"]),
+    ]
+    return model(nodes, [(np.array([0]), "zero"), (np.array([-1]), "rest")])
+
+
+def kinds(proto):
+    return [node.op_type for node in proto.graph.node]
+
+
+def run(proto, x):
+    return onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        None, {"x": x}
+    )
+
+
+def test_a_computed_shape_becomes_a_constant():
+    assert is_unfinished(flattened())
+    simple = simplify(flattened(), [INPUT])
+    assert kinds(simple) == ["Reshape", "Relu"] and not is_unfinished(simple)
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    np.testing.assert_array_equal(*run(simple, x), *run(flattened(), x))
+
+
+def test_it_is_the_same_every_time():
+    assert simplify(flattened(), [INPUT]).SerializeToString() == simplify(flattened(), [INPUT]).SerializeToString()
+
+
+def test_what_was_given_is_not_changed():
+    given = flattened()
+    simplify(given, [INPUT])
+    assert given == flattened()
+
+
+def test_shapes_that_were_written_down_and_are_wrong_do_no_harm():
+    given = flattened()
+    given.graph.value_info.append(helper.make_tensor_value_info("flat", TensorProto.FLOAT, [9, 9]))
+    given.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, [7, 7]))
+    assert kinds(simplify(given, [INPUT])) == ["Reshape", "Relu"]
+
+
+def test_a_weight_that_is_listed_as_an_input_is_a_weight():
+    given = model([helper.make_node("Mul", ["x", "w"], ["y"])], [(np.float32(2), "w")])
+    given.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, []))
+    given.ir_version = 3
+    assert [item.name for item in fix_shapes(given, [INPUT]).graph.input] == ["x"]
+    assert kinds(simplify(given, [INPUT])) == ["Mul"]
+
+
+def test_a_branch_that_shapes_decide_is_taken():
+    output = [helper.make_tensor_value_info("result", TensorProto.FLOAT, None)]
+    then = helper.make_graph([helper.make_node("Relu", ["x"], ["result"])], "then", [], output)
+    other = helper.make_graph([helper.make_node("Neg", ["x"], ["result"])], "else", [], output)
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "zero"], ["batch"], axis=0),
+        helper.make_node("Equal", ["batch", "two"], ["is_two"]),
+        helper.make_node("If", ["is_two"], ["y"], then_branch=then, else_branch=other),
+    ]
+    assert kinds(simplify(model(nodes, [(np.array(0), "zero"), (np.array(2), "two")]), [INPUT])) == ["Relu"]
+
+
+def test_a_shape_that_does_not_fit_is_the_users_to_correct():
+    given = model([helper.make_node("MatMul", ["x", "w"], ["y"])], [(np.zeros((4, 5), np.float32), "w")])
+    with pytest.raises(ModelError, match=r"with inputs of these shapes \(x=2x3x9\)"):
+        simplify(given, [InputSpec("x", (2, 3, 9), "float32")])
+
+
+@pytest.fixture
+def saved(tmp_path: Path):
+    def save(proto):
+        path = tmp_path / "model.onnx"
+        path.write_bytes(proto.SerializeToString())
+        return path
+
+    return save
+
+
+def test_a_model_that_needs_it_is_simplified_and_says_so(target, saved):
+    found = read_model(saved(flattened()), {"x": INPUT})
+    assert kinds(found.rewritten) == ["Reshape", "Relu"]
+
+
+def test_a_model_that_does_not_is_imported_as_it_is(target, saved):
+    found = read_model(saved(model([helper.make_node("Relu", ["x"], ["y"])])), {"x": INPUT})
+    assert found.rewritten is None
+
+
+def test_what_was_rewritten_is_read_again_as_it_was(target, saved, tmp_path):
+    import tvm_ffi
+
+    found = read_model(saved(flattened()), {"x": INPUT})
+    again = tmp_path / "rewritten.onnx"
+    again.write_bytes(found.rewritten.SerializeToString())
+    assert tvm_ffi.structural_equal(read_rewritten(again, found.inputs).module, found.module)

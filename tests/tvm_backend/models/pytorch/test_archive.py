@@ -1,0 +1,77 @@
+"""Archives of PyTorch: told by content, and copied without what torch would unpickle."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import ModelError
+from autotune.tvm_backend.models.pytorch.archive import is_archive, read_archive, write_archive
+
+
+def test_the_content_says_what_it_is(words: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.pt2"
+    with zipfile.ZipFile(other, "w") as opened:
+        opened.writestr("a.txt", "a")
+    assert is_archive(words)
+    assert not is_archive(other) and not is_archive(tmp_path / "missing") and not is_archive(Path(__file__))
+
+
+def test_a_copy_has_the_weights_and_nothing_to_unpickle(words: Path, tmp_path: Path) -> None:
+    archive, to = read_archive(words), tmp_path / "model.pt2"
+    write_archive(archive, archive.program, to)
+    with zipfile.ZipFile(words) as before, zipfile.ZipFile(to) as after:
+        assert before.read("words/data/sample_inputs/model.pt")
+        assert after.read("model/data/sample_inputs/model.pt") == b""
+        for name in (f"data/weights/weight_{index}" for index in range(3)):
+            assert before.read(f"words/{name}") == after.read(f"model/{name}")
+    assert read_archive(to).program == archive.program
+
+
+@pytest.mark.parametrize("member", ["archive/data.pkl", "m/data.pkl", "serialized_exported_program.json"])
+def test_other_files_of_torch_are_refused_with_the_way_out(tmp_path: Path, member: str) -> None:
+    path = tmp_path / "model.pt"
+    with zipfile.ZipFile(path, "w") as opened:
+        opened.writestr(member, b"\x80\x02.")
+    assert is_archive(path)
+    with pytest.raises(ModelError, match=r"unpickles nothing: write the model with torch\.export\.save"):
+        read_archive(path)
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("data/weights/model_weights_config.json", {"use_pickle": True}),
+        ("data/weights/model_weights_config.json", {"path_name": "../../weight_0"}),
+        ("data/weights/model_weights_config.json", {"tensor_meta": None}),
+        ("data/constants/model_constants_config.json", {"path_name": "custom_obj_0"}),
+        ("data/constants/model_constants_config.json", {"path_name": "opaque_obj_0"}),
+    ],
+)
+def test_what_is_stored_as_a_pickle_is_refused(
+    spoilt: Callable[..., Path], table: str, change: dict[str, object]
+) -> None:
+    def pickle(members: dict[str, bytes]) -> None:
+        weights = json.loads(members["data/weights/model_weights_config.json"])["config"]
+        config = {"config": {"table.weight": {**weights["table.weight"], **change}}}
+        members[table] = json.dumps(config).encode()
+
+    with pytest.raises(ModelError, match=r"'table\.weight' is stored as a pickle; autotune unpickles nothing"):
+        read_archive(spoilt(pickle))
+
+
+@pytest.mark.parametrize("name", ["models/model.json", "data/weights/model_weights_config.json"])
+@pytest.mark.parametrize("data", [b"", b"[]", b"{"])
+def test_a_damaged_archive_is_one_line(spoilt: Callable[..., Path], name: str, data: bytes) -> None:
+    with pytest.raises(ModelError, match="damaged archive of PyTorch"):
+        read_archive(spoilt(lambda members: members.update({name: data})))
+
+
+def test_a_weight_that_is_missing(spoilt: Callable[..., Path], tmp_path: Path) -> None:
+    archive = read_archive(spoilt(lambda members: members.pop("data/weights/weight_1")))
+    with pytest.raises(ModelError, match="damaged archive of PyTorch.*weight_1"):
+        write_archive(archive, archive.program, tmp_path / "model.pt2")

@@ -1,0 +1,113 @@
+"""What `submit` writes of a model: the file as submitted, and the graph that was imported where that is another."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from autotune.commands.model_inputs import shape_bindings
+from autotune.errors import ModelError
+from autotune.processes.messages import ImportRequest
+from autotune.storage.formats import InputSpec, ShapeBinding
+from autotune.storage.job_files import model_checksum
+from autotune.storage.paths import JobPaths
+from autotune.tvm_backend.models import ingest
+
+
+def model(nodes):
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    weights = numpy_helper.from_array(np.ones((12, 8), np.float32), "w")
+    target = numpy_helper.from_array(np.array([-1]), "rest")
+    zero = numpy_helper.from_array(np.array([0]), "zero")
+    graph = helper.make_graph([*nodes, helper.make_node("MatMul", ["flat", "w"], ["y"])], "g", [x], [y])
+    graph.initializer.extend([weights, target, zero])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+PLAIN = model([helper.make_node("Flatten", ["x"], ["flat"])])
+COMPUTED = model(
+    [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "zero"], ["first"], axis=0),
+        helper.make_node("Concat", ["first", "rest"], ["to"], axis=0),
+        helper.make_node("Reshape", ["x", "to"], ["flat"]),
+    ]
+)
+
+
+@pytest.fixture
+def imported(tmp_path):
+    def run(proto, *sizes):
+        path, job = tmp_path / "model.onnx", JobPaths(tmp_path / "job")
+        path.write_bytes(proto.SerializeToString())
+        job.folder.mkdir()
+        cpus, locks = (0,), str(tmp_path / "locks")
+        shapes = shape_bindings({}, {"batch": sizes or (2,)})
+        request = ImportRequest(str(path), "llvm", 1, cpus, locks, shapes, {}, False, str(job.folder))
+        return ingest.run(request, lambda step, waiting=False: None), job
+
+    return run
+
+
+def test_a_model_that_computes_shapes_is_kept_as_submitted_and_as_imported(imported):
+    answer, job = imported(COMPUTED)
+    assert onnx.load(job.model) == COMPUTED
+    assert "Shape" not in [node.op_type for node in onnx.load(job.rewritten_model()).graph.node]
+    assert (answer.model_size, answer.model_crc32) == model_checksum(job)
+    assert answer.inputs[0].shape == (2, 3, 4)
+
+
+def test_one_that_needs_nothing_is_kept_once(imported):
+    answer, job = imported(PLAIN)
+    assert onnx.load(job.model) == PLAIN and not job.rewritten_model().exists()
+    assert any(task.tunable for task in answer.tasks)
+
+
+def test_several_sets_of_shapes_are_imported_together(imported):
+    answer, job = imported(COMPUTED, 2, 5)
+    assert [(entry.name, entry.inputs[0].shape) for entry in answer.entries] == [
+        ("batch=2", (2, 3, 4)),
+        ("batch=5", (5, 3, 4)),
+    ]
+    assert answer.inputs == answer.entries[0].inputs
+    columns = zip(*(entry.weights for entry in answer.entries), strict=True)
+    assert [sum(column) for column in columns] == [task.weight for task in answer.tasks]
+    assert all(sum(entry.weights) for entry in answer.entries)
+    assert len({task.hash for task in answer.tasks}) == len(answer.tasks) == len(list(job.tasks.iterdir()))
+    for index, entry in enumerate(answer.entries):
+        graph = onnx.load(job.rewritten_model(index)).graph
+        assert tuple(dim.dim_value for dim in graph.input[0].type.tensor_type.shape.dim) == entry.inputs[0].shape
+
+
+def test_a_single_set_of_shapes_is_no_entry(imported):
+    answer, _ = imported(PLAIN)
+    assert answer.entries == ()
+
+
+def test_the_same_shapes_twice_are_refused(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(PLAIN.SerializeToString())
+    x = InputSpec("x", (2, 3, 4), "")
+    shapes = ShapeBinding("by name", (), {"batch": 2}), ShapeBinding("by input", (x,))
+    request = ImportRequest(str(path), "llvm", 1, (0,), str(tmp_path / "locks"), shapes, {}, False, None)
+    with pytest.raises(ModelError, match="by name and by input give its inputs the same shapes"):
+        ingest.run(request, lambda step, waiting=False: None)
+
+
+def test_a_model_whose_shapes_tvm_does_not_find_is_refused_when_it_is_submitted(imported):
+    target, none = numpy_helper.from_array(np.array([0, 4]), "shape"), numpy_helper.from_array(np.array([0]), "none")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
+    nodes = [
+        helper.make_node("Slice", ["x", "none", "none"], ["nothing"]),
+        helper.make_node("Reshape", ["nothing", "shape"], ["part"], allowzero=1),
+        helper.make_node("Concat", ["part", "x"], ["y"], axis=0),
+    ]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [x], [y], [target, none])
+    with pytest.raises(
+        ModelError, match=r"TVM cannot lower .*model\.onnx: it finds no fixed shape for the result of concat"
+    ):
+        imported(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), 4)

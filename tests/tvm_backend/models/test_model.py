@@ -1,0 +1,111 @@
+"""Every input gets a shape: from the file, by its name, by the names of its dimensions, or an error that helps."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from onnx import TensorProto, helper
+
+from autotune.commands.model_inputs import parse_inputs
+from autotune.errors import ModelError
+from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.models.model import sensible
+from autotune.tvm_backend.models.onnx.read import resolve_inputs
+
+PATH = Path("some model.onnx")
+
+
+def model(*inputs):
+    """A graph whose inputs are (name, type, shape)."""
+    values = [helper.make_tensor_value_info(*item) for item in inputs]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    return helper.make_model(helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", values, [output]))
+
+
+IMAGE = ("x", TensorProto.FLOAT, ["batch", 3, "height", "width"])
+IDS = ("ids", TensorProto.INT64, ["batch", "sequence"])
+MASK = ("mask", TensorProto.INT64, ["batch", "sequence"])
+FIXED = ("z", TensorProto.FLOAT, [2, 5])
+
+
+def test_a_shape_of_the_file_is_taken():
+    assert resolve_inputs(PATH, model(FIXED), {}) == (InputSpec("z", (2, 5), "float32"),)
+
+
+def test_a_shape_that_was_given_goes_before_the_files():
+    given = {"z": InputSpec("z", (7, 5), "")}
+    assert resolve_inputs(PATH, model(FIXED), given) == (InputSpec("z", (7, 5), "float32"),)
+
+
+def test_a_dimension_has_its_size_wherever_its_name_stands():
+    found = resolve_inputs(PATH, model(IDS, MASK), {}, {"batch": 2, "sequence": 16})
+    assert [item.shape for item in found] == [(2, 16), (2, 16)]
+
+
+def test_all_inputs_without_a_shape_are_named_at_once_with_options_that_work():
+    with pytest.raises(ModelError) as caught:
+        resolve_inputs(PATH, model(IMAGE, FIXED, IDS), {})
+    text = str(caught.value)
+    assert "'x' (batchx3xheightxwidth), 'ids' (batchxsequence)" in text and len(text.splitlines()) == 1
+    words = shlex.split(text[text.index("--input") :])
+    given = {name: found[0] for name, found in parse_inputs([word for word in words if word != "--input"]).items()}
+    found = resolve_inputs(PATH, model(IMAGE, FIXED, IDS), given)
+    assert [item.shape for item in found] == [(1, 3, 224, 224), (2, 5), (1, 128)]
+
+
+def test_the_options_are_added_to_what_was_given():
+    given = {"x": InputSpec("x", (4, 3, 64, 64), "")}
+    with pytest.raises(ModelError, match="add its shape, such as: --input ids=2x128$"):
+        resolve_inputs(PATH, model(IMAGE, IDS), given, {"batch": 2})
+    found = resolve_inputs(PATH, model(IMAGE, IDS), {**given, "ids": InputSpec("ids", (2, 128), "")}, {"batch": 2})
+    assert [item.shape for item in found] == [(4, 3, 64, 64), (2, 128)]
+
+
+def test_an_input_that_does_not_exist():
+    with pytest.raises(ModelError, match="no input 'other'; its inputs: z"):
+        resolve_inputs(PATH, model(FIXED), {"other": InputSpec("other", (1,), "")})
+
+
+def test_a_dimension_that_does_not_exist():
+    with pytest.raises(ModelError, match="no dimension 'seq'; its open ones: batch, sequence"):
+        resolve_inputs(PATH, model(IDS), {}, {"seq": 1})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dims", "shape"),
+    [
+        ("float32", ("N", 3, "H", "W"), (1, 3, 224, 224)),
+        ("float32", ("", "", "", ""), (1, 3, 224, 224)),
+        ("float32", ("unk", "a", "b", 3), (1, 224, 224, 3)),
+        ("float32", ("N", 3, 48, "width"), (1, 3, 48, 224)),
+        ("int64", ("batch", "tokens"), (1, 128)),
+        ("float32", ("batch", "samples"), (1, 16_000)),
+        ("float32", ("", "", 80), (1, 128, 80)),
+        ("float32", None, (1, 3, 224, 224)),
+        ("int64", None, (1, 128)),
+        ("float32", (), ()),
+    ],
+)
+def test_a_suggested_shape_makes_sense(dtype, dims, shape):
+    assert sensible(dtype, dims, {}) == shape
+
+
+def test_dimensions_of_one_name_are_suggested_one_size():
+    sizes = {}
+    assert sensible("float32", ("batch", "n"), sizes) == (1, 128)
+    assert sensible("float32", ("n", "n"), sizes) == (128, 128)
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "shape"),
+    [
+        ("waveforms", ("batch_size", "N"), (1, 16_000)),
+        ("audio", ("length",), (16_000,)),
+        ("audio_features", ("batch", "frames", 80), (1, 128, 80)),
+        ("scores", ("batch", "N"), (1, 128)),
+    ],
+)
+def test_an_input_for_sound_is_suggested_a_second_long(name, dims, shape):
+    assert sensible("float32", dims, {}, name) == shape

@@ -1,0 +1,48 @@
+"""What follows from constants alone is computed once, as TVM's own pass does it."""
+
+from __future__ import annotations
+
+import pytest
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from autotune.tvm_backend.passes.constants import fold_constants
+
+_OP = relax.op
+
+
+def scaled(emit, x, const):
+    """A product whose weights are made in two steps."""
+    weight = emit(_OP.permute_dims(emit(_OP.multiply(const(8, 4), const(4)))))
+    return _OP.add(emit(_OP.matmul(x, weight)), const(8))
+
+
+def split(emit, x, const):
+    """A weight that is cut, and a part that is changed."""
+    parts = emit(_OP.split(emit(_OP.negative(const(4, 8))), 2, axis=1))
+    return emit(_OP.matmul(x, emit(_OP.exp(emit(relax.TupleGetItem(parts, 1))))))
+
+
+@pytest.mark.parametrize(("build", "left"), [(scaled, ["matmul", "add"]), (split, ["exp", "matmul"])])
+def test_it_leaves_what_the_pass_of_tvm_leaves(rewritten, const, build, left):
+    made = []
+
+    def fold(module):
+        made.append((fold_constants(module), relax.transform.FoldConstant()(module)))
+        return made[0][0]
+
+    assert rewritten(fold, lambda emit, x: build(emit, x, const), (2, 4)) == left
+    clean = tvm.transform.Sequential([relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()])
+    ours, theirs = map(clean, made[0])
+    assert tvm_ffi.structural_equal(ours["main"], theirs["main"])
+
+
+def test_a_function_without_them_stays_as_it_is(rewritten):
+    same = []
+
+    def fold(module):
+        same.append(fold_constants(module) is module)
+        return module
+
+    assert rewritten(fold, lambda emit, x: _OP.negative(x), (2, 4)) == ["negative"] and same == [True]

@@ -1,0 +1,141 @@
+"""Networks in fp16 for tensor cores: what they compute, and what MetaSchedule and the compiler make of them."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from autotune import strategies
+from autotune.storage.formats import Candidate
+from autotune.strategies import samplers
+from autotune.tvm_backend.cuda import compiler, cubin, places
+from autotune.tvm_backend.kernels.build import build_library
+from autotune.tvm_backend.load import load_tvm
+from autotune.tvm_backend.passes.half import half_precision
+from autotune.tvm_backend.passes.prepare import prepare
+from autotune.tvm_backend.passes.rewrite import op_name
+from autotune.tvm_backend.search.knobs import Knobs
+from autotune.tvm_backend.search.propose import Request, propose
+from autotune.tvm_backend.search.space import replay
+from autotune.tvm_backend.search.tasks import extract_tasks, program_hash
+from autotune.tvm_backend.target import resolve_target, tvm_target
+
+SIZE, CHANNELS = 14, 32
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tvm():
+    load_tvm("cuda")
+
+
+def gpu(arch):
+    return tvm_target(resolve_target(f'{{"kind": "cuda", "arch": "{arch}"}}', 1).description)
+
+
+def weights(*shape):
+    values = np.random.default_rng(sum(shape)).normal(size=shape) / np.sqrt(np.prod(shape[1:]))
+    return relax.const(values.astype("float32"))
+
+
+@pytest.fixture(scope="module")
+def network():
+    """A convolution with batch normalisation, a depthwise one, a residual sum, and a product."""
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((1, 16, SIZE, SIZE), "float32"))
+    ones = relax.const(np.linspace(0.5, 1.5, CHANNELS, dtype="float32"))
+    with builder.function("main", [x], {"num_input": 1}):
+        with builder.dataflow():
+            first = builder.emit(relax.op.nn.conv2d(x, weights(CHANNELS, 16, 3, 3), padding=1))
+            normal = builder.emit(relax.op.nn.batch_norm(first, ones, ones, ones, ones, axis=1, training=False))
+            relu = builder.emit(relax.op.nn.relu(builder.emit(relax.TupleGetItem(normal, 0))))
+            depthwise = relax.op.nn.conv2d(relu, weights(CHANNELS, 1, 3, 3), padding=1, groups=CHANNELS)
+            total = builder.emit(relax.op.add(builder.emit(depthwise), relu))
+            second = builder.emit(relax.op.nn.conv2d(total, weights(CHANNELS, CHANNELS, 3, 3), padding=1))
+            flat = builder.emit(relax.op.reshape(second, (CHANNELS, SIZE * SIZE)))
+            output = builder.emit_output(relax.op.matmul(flat, weights(SIZE * SIZE, 16)))
+        builder.emit_func_output(output)
+    return builder.get()
+
+
+def folded(module):
+    passes = relax.transform
+    return tvm.transform.Sequential([passes.DecomposeOpsForInference(), passes.FoldConstant()])(module)
+
+
+def run(module):
+    x = np.random.default_rng(1).normal(size=(1, 16, SIZE, SIZE)).astype("float32")
+    machine = relax.VirtualMachine(relax.build(module, tvm.target.Target("llvm")), tvm.cpu())
+    return machine["main"](tvm.runtime.tensor(x)).numpy()
+
+
+def test_what_is_computed_is_as_exact_as_fp16_is(network):
+    wanted = run(network)
+    found = run(half_precision(folded(network)))
+    assert found.dtype == np.float32
+    error = np.abs(found - wanted).max() / np.abs(wanted).max()
+    assert 1e-6 < error < 5e-3
+
+
+def test_operands_are_fp16_with_the_channels_innermost_and_sums_are_fp32(network):
+    blocks = half_precision(folded(network))["main"].body.blocks
+    calls = [item.value for block in blocks for item in block.bindings if op_name(item.value)]
+    heavy = [call for call in calls if op_name(call) in ("relax.nn.conv2d", "relax.matmul")]
+    assert len(heavy) == 4
+    for call in heavy:
+        assert {str(argument.ty.dtype) for argument in call.args} == {"float16"}
+        assert str(call.ty.dtype) == "float32"
+    assert {str(call.attrs.data_layout) for call in heavy[:3]} == {"NHWC"}
+    assert op_name(calls[-1]) == "relax.matmul", "no digits of the result are lost"
+
+
+def test_batch_normalisation_costs_a_gpu_one_addition(network):
+    names = [task.spec.name for task in extract_tasks(prepare(network, gpu("sm_80")), gpu("sm_80"))]
+    assert "conv2d_add_relu" in names
+    assert not any("divide" in name for name in names)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_candidates_run_on_tensor_cores(network, arch, tmp_path, monkeypatch):
+    if places.nvcc() is None:
+        pytest.skip("no nvcc")
+    target = gpu(arch)
+    prepared = prepare(network, target, precision="fp16")
+    tasks = {task.spec.name: task for task in extract_tasks(prepared, target)}
+    dense = next(task for name, task in tasks.items() if re.match(r"conv2d\d*_cast\d*_add", name))
+    applied = any_valid(Knobs(dense.program, target))
+    sources, compile_source = [], compiler.compile_source
+    monkeypatch.setattr(
+        compiler, "compile_source", lambda source, *rest: sources.append(source) or compile_source(source, *rest)
+    )
+    build_library(applied.schedule.mod, target, tmp_path / "kernel.so")
+    assert "wmma::mma_sync" in sources[0] or "mma.sync" in sources[0]
+    (found,) = cubin.find((tmp_path / "kernel.so").read_bytes())
+    assert found.arch == arch
+
+
+def test_candidates_for_tensor_cores_survive_being_written_down(network):
+    target = gpu("sm_90")
+    tasks = extract_tasks(prepare(network, target, precision="fp16"), target)
+    (dense, *_) = (task for task in tasks if re.match(r"conv2d\d*_cast\d*_add", task.spec.name))
+    knobs = Knobs(dense.program, target)
+    (found,) = propose(
+        knobs, strategies.get("random"), samplers.make("greedy", 0.0, True), Request((), (), 1, None, 1)
+    ).candidates
+    assert "TransformLayout" in {item[0] for item in found.trace[0]}, "the one that TVM cannot write down itself"
+    read = Candidate(found.hash, json.loads(json.dumps(found.trace)), found.args)
+    (again,) = replay([read], dense.program, target)
+    assert program_hash(again.sch.mod) == found.hash
+
+
+def any_valid(knobs):
+    rng = random.Random(1)
+    for _ in range(300):
+        applied = knobs.apply(tuple(rng.randrange(len(knob.values)) for knob in knobs.space.knobs))
+        if applied is not None:
+            return applied
+    raise AssertionError("no valid schedule among 300")

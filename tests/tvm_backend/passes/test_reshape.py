@@ -1,0 +1,70 @@
+"""Reshapes sink below elementwise operators."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from tvm import relax
+
+from autotune.tvm_backend.passes.reshape import sink_reshapes
+
+_OP = relax.op
+
+
+@pytest.fixture
+def sunk(rewritten):
+    """The operators after sinking."""
+    return partial(rewritten, sink_reshapes)
+
+
+def test_an_activation_between_two_reshapes_needs_neither(sunk):
+    def build(emit, x):
+        flat = emit(_OP.reshape(x, (6, 4)))
+        active = emit(_OP.multiply(flat, _OP.sigmoid(flat)))
+        return _OP.exp(emit(_OP.reshape(active, (2, 3, 4))))
+
+    assert "reshape" not in sunk(build, (2, 3, 4))
+
+
+def test_a_vector_of_constants_follows_into_the_shape_before(sunk, const):
+    def build(emit, x):
+        return _OP.add(emit(_OP.reshape(x, (6, 12))), const(12))
+
+    assert sunk(build, (6, 3, 4)) == ["add", "reshape"]
+
+
+def test_another_operand_of_the_same_shape_is_reshaped(sunk):
+    def build(emit, x, y):
+        return _OP.exp(emit(_OP.add(emit(_OP.reshape(x, (6, 12))), y)))
+
+    assert sunk(build, (6, 3, 4), (6, 12)) == ["reshape", "add", "exp", "reshape"]
+
+
+@pytest.mark.parametrize("shape", ((6, 1), (1, 12)))
+def test_an_operand_that_is_broadcast_keeps_the_reshape_before_it(shape, sunk):
+    def build(emit, x, y):
+        return _OP.add(emit(_OP.reshape(x, (6, 12))), y)
+
+    assert sunk(build, (6, 3, 4), shape) == ["reshape", "add"]
+
+
+def test_a_constant_that_spans_other_dimensions_keeps_the_reshape_before_it(sunk, const):
+    def build(emit, x):
+        return _OP.add(emit(_OP.reshape(x, (6, 12))), const(6, 1))
+
+    assert sunk(build, (6, 3, 4)) == ["reshape", "add"]
+
+
+def test_an_operand_that_the_reshaped_one_is_broadcast_to_keeps_the_reshape(sunk):
+    def build(emit, x, y):
+        return _OP.add(emit(_OP.reshape(x, (1, 12))), y)
+
+    assert sunk(build, (3, 4), (6, 12)) == ["reshape", "add"]
+
+
+def test_an_operator_that_is_not_elementwise_gets_the_shape_it_had(sunk):
+    def build(emit, x):
+        return _OP.sum(emit(_OP.exp(emit(_OP.reshape(x, (6, 4))))), axis=1)
+
+    assert sunk(build, (2, 3, 4)) == ["exp", "reshape", "sum"]

@@ -1,0 +1,130 @@
+"""Winograd's algorithm computes the convolution, with what is fused to it, and is chosen where it pays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import tvm
+from onnx import TensorProto
+
+from autotune import strategies
+from autotune.strategies import samplers
+from autotune.tvm_backend.export.compilation import compile_tuned
+from autotune.tvm_backend.kernels.build import build_candidate
+from autotune.tvm_backend.models.onnx.read import read_model
+from autotune.tvm_backend.passes.layout import pack_layouts
+from autotune.tvm_backend.passes.prepare import prepare
+from autotune.tvm_backend.search.knobs import Knobs
+from autotune.tvm_backend.search.propose import Request, propose
+from autotune.tvm_backend.search.tasks import extract_tasks
+
+
+def programs(path: Path, target: Any) -> list[Any]:
+    prepared = prepare(read_model(path, {}).module, target, winograd=True)
+    return [task for task in extract_tasks(prepared, target) if task.spec.name.startswith("winograd")]
+
+
+@pytest.mark.parametrize(
+    ("shape", "outputs", "pads"),
+    [
+        ((1, 32, 24, 24), 32, [1, 1, 1, 1]),
+        ((1, 96, 21, 18), 64, [1, 1, 1, 1]),  # tiles that stick out
+        ((2, 32, 16, 16), 48, [1, 1, 1, 1]),  # two images
+        ((1, 32, 20, 20), 40, [0, 2, 1, 0]),  # one more side padded than another, and lanes that only fill up
+        ((1, 60, 20, 20), 64, [0, 0, 0, 0]),
+    ],
+)
+def test_it_computes_what_onnx_runtime_computes(convolution, tmp_path, target, shape, outputs, pads):
+    path = convolution(tmp_path / "m.onnx", shape, outputs, pads=pads)
+    model = read_model(path, {})
+    prepared = prepare(model.module, target, winograd=True)
+    tasks = extract_tasks(prepared, target)
+    assert any(task.spec.name.startswith("winograd") for task in tasks)
+    data = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    executable = compile_tuned(prepared, [task.program for task in tasks], {}, target)
+    found = tvm.relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(data))
+    (expected,) = onnxruntime.InferenceSession(str(path)).run(None, {"x": data})
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-4)
+
+
+def test_a_candidate_survives_being_written_and_read(convolution, tmp_path, target):
+    (task,) = programs(convolution(tmp_path / "m.onnx", (1, 48, 22, 22), 48, tail=True), target)
+    request = Request((), (), 3, None, 1)
+    found = propose(Knobs(task.program, target), strategies.get("random"), samplers.make("greedy", 0.0, True), request)
+    assert len(found.candidates) == 3 and not found.invalid
+    results = []
+    for item in found.candidates:
+        assert json.loads(json.dumps(item.trace)) == item.trace
+        build_candidate(item, task.program, target, tmp_path / "c.so")
+        results.append(outputs_of(tmp_path / "c.so", task.program))
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(results[0], results[2], rtol=1e-4, atol=1e-4)
+
+
+def outputs_of(library: Path, program: Any) -> Any:
+    """What a library makes of the same random arguments."""
+    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+
+    draw = np.random.default_rng(2).standard_normal
+    shapes = [[int(dim) for dim in item.shape] for item in ArgInfo.from_entry_func(program, remove_preproc=True)]
+    tensors = [tvm.runtime.tensor(draw(shape).astype(np.float32)) for shape in shapes]
+    tvm.runtime.load_module(str(library))["main"](*tensors)
+    return tensors[-1].numpy()
+
+
+def silu(path: Path) -> Path:
+    """The model with x * sigmoid(x) after its convolution."""
+    model = onnx.load(str(path))
+    model.graph.node.append(onnx.helper.make_node("Sigmoid", ["c"], ["s"]))
+    model.graph.node.append(onnx.helper.make_node("Mul", ["c", "s"], ["y"]))
+    model.graph.output[0].name = "y"
+    onnx.save(model, str(path))
+    return path
+
+
+@pytest.mark.parametrize(("tail", "last"), [("relu", "T.max"), ("silu", "T.sigmoid")])
+def test_what_is_fused_to_it_is_computed_where_its_results_are_written(convolution, tmp_path, target, tail, last):
+    path = convolution(tmp_path / "m.onnx", (1, 32, 24, 24), 32, tail=tail == "relu")
+    (task,) = programs(silu(path) if tail == "silu" else path, target)
+    (schedule, *_) = Knobs(task.program, target).context.generate_design_space()
+    blocks = [schedule.get(block) for block in schedule.get_child_blocks(schedule.get_sblock("root"))]
+    assert blocks[-1].name_hint == "winograd_output"
+    assert last in blocks[-1].script()
+
+
+@pytest.mark.parametrize(
+    ("shape", "outputs", "attributes"),
+    [
+        ((1, 64, 28, 28), 64, {"strides": [2, 2]}),
+        ((1, 64, 28, 28), 64, {"dilations": [2, 2]}),
+        ((1, 64, 28, 28), 64, {"group": 2}),
+        ((1, 64, 28, 28), 64, {"group": 64}),
+        ((1, 64, 28, 28), 64, {"kernel": 5}),
+        ((1, 64, 28, 28), 64, {"element": TensorProto.DOUBLE}),
+        ((1, 3, 112, 112), 64, {}),  # hardly any work for what comes before and after
+        ((1, 64, 1024, 1024), 64, {}),  # a gigabyte between the transforms
+        ((1, 96, 7, 7), 96, {}),  # four times the weights to read for a few pixels
+    ],
+)
+def test_other_convolutions_are_left_as_they_are(convolution, tmp_path, target, shape, outputs, attributes):
+    assert not programs(convolution(tmp_path / "m.onnx", shape, outputs, **attributes), target)
+
+
+def test_with_wider_vectors_more_weights_pay_less(convolution, tmp_path, target, wide_target):
+    path = convolution(tmp_path / "m.onnx", (1, 256, 10, 10), 256)
+    assert len(programs(path, target)) == 1
+    assert not programs(path, wide_target)
+
+
+def test_nothing_is_computed_so_unless_asked_for(convolution, tmp_path, target):
+    path = convolution(tmp_path / "m.onnx", (1, 64, 28, 28), 64)
+    assert len(programs(path, target)) == 1
+    module = read_model(path, {}).module
+    for other in (prepare(module, target), pack_layouts(module)):
+        assert "winograd" not in other.script(show_meta=False)
