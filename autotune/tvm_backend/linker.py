@@ -37,8 +37,8 @@ def linker_for(triple: str) -> list[str] | None:
     """Return the command that links for a target, without its arguments; None if none is in PATH."""
     arch = architecture(triple)
     if arch == architecture(""):
-        found = find_linker()
-        return [found] if found else None
+        linker = find_linker()
+        return [linker] if linker else None
     return next((command for command in cross_linkers(arch) if all(map(shutil.which, _tools(command)))), None)
 
 

@@ -29,9 +29,9 @@ def check_versions() -> None:
     Raises:
         UnsupportedVersion: says what is installed and which command corrects it.
     """
-    found = {name: _version(name) for name in TESTED}
-    if found != TESTED:
-        wrong = ", ".join(f"{name} {found[name] or 'missing'}" for name in TESTED if found[name] != TESTED[name])
+    versions = {name: _version(name) for name in TESTED}
+    if versions != TESTED:
+        wrong = ", ".join(f"{name} {versions[name] or 'missing'}" for name in TESTED if versions[name] != TESTED[name])
         needed = " ".join(f"{name}=={version}" for name, version in TESTED.items())
         raise UnsupportedVersion(f"untested TVM installation ({wrong}); run: pip install {needed}")
 
@@ -49,16 +49,16 @@ class Installation:
     @classmethod
     def now(cls) -> Installation:
         """Read the files from the disk. pip gives them other inodes, even if it installs the same version again."""
-        return cls(tuple(found for name in _PACKAGES for found in _stat(name)))
+        return cls(tuple(status for name in _PACKAGES for status in _stat(name)))
 
 
 def _stat(package: str) -> list[tuple[int, int, int]]:
     try:
         spec = importlib.util.find_spec(package)
-        found = os.stat(spec.origin) if spec is not None and spec.origin else None
+        status = os.stat(spec.origin) if spec is not None and spec.origin else None
     except (OSError, ImportError, ValueError):
         return []
-    return [(found.st_ino, found.st_mtime_ns, found.st_size)] if found else []
+    return [(status.st_ino, status.st_mtime_ns, status.st_size)] if status else []
 
 
 def _version(package: str) -> str | None:

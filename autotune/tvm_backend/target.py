@@ -239,7 +239,7 @@ def vector_registers(target: Target) -> tuple[int, int]:
     if triple.startswith(("aarch64", "arm64")):
         return 4, 32
     widths = (("avx512f", (16, 32)), ("avx", (8, 16)))
-    return next((found for name, found in widths if codegen.llvm_cpu_has_features(name, target)), (4, 16))
+    return next((registers for name, registers in widths if codegen.llvm_cpu_has_features(name, target)), (4, 16))
 
 
 # Sets of instructions that compiled code uses without being asked to: as LLVM calls them, and as the kernel does.
@@ -269,10 +269,10 @@ def instructions(description: Mapping[str, Any]) -> list[str]:
 def _cuda(given: dict[str, Any], threads: int) -> dict[str, Any]:
     devices = cuda_devices()
     arch = devices[0].arch if devices else DEFAULT_CUDA_ARCH
-    found = {"arch": arch, **_CUDA_LIMITS, "host": _cpu({"kind": "llvm"}, threads), **given}
-    if variant := _ARCH_VARIANT.fullmatch(str(found["arch"])):
-        found["arch"] = variant[1]
-    return found
+    complete = {"arch": arch, **_CUDA_LIMITS, "host": _cpu({"kind": "llvm"}, threads), **given}
+    if variant := _ARCH_VARIANT.fullmatch(str(complete["arch"])):
+        complete["arch"] = variant[1]
+    return complete
 
 
 def former_keys(target: Mapping[str, Any], gpu: str = "") -> tuple[str, ...]:

@@ -84,7 +84,7 @@ def find(data: bytes) -> Iterator[Cubin]:
 
 def needs(data: bytes) -> GpuNeeds | None:
     """What the kernels in a library need, the most that one of them does; None if there are none."""
-    kernels = [kernel for found in find(data) for kernel in found.kernels]
+    kernels = [kernel for cubin in find(data) for kernel in cubin.kernels]
     if not kernels:
         return None
     return GpuNeeds(
@@ -96,11 +96,11 @@ def needs(data: bytes) -> GpuNeeds | None:
 
 def _sections(data: bytes, table: int, size: int, count: int, names: int) -> list[_Section]:
     strings = _SECTION.unpack_from(data, table + names * size)[4]
-    found = []
+    sections = []
     for number in range(count):
         name, _, _, _, offset, length, link, _, _, _ = _SECTION.unpack_from(data, table + number * size)
-        found.append(_Section(_text(data, strings + name), offset, length, link))
-    return found
+        sections.append(_Section(_text(data, strings + name), offset, length, link))
+    return sections
 
 
 def _kernels(data: bytes, sections: list[_Section]) -> Iterator[Kernel]:
@@ -121,16 +121,16 @@ def _kernels(data: bytes, sections: list[_Section]) -> Iterator[Kernel]:
 
 def _attributes(data: bytes, section: _Section) -> Iterator[tuple[int, int, int]]:
     """The attributes of symbols in `.nv.info`: which, of which symbol, and its value."""
-    at = section.offset
+    position = section.offset
     end = section.offset + section.size
-    while at + _ATTRIBUTE.size <= end:
-        form, name, size = _ATTRIBUTE.unpack_from(data, at)
-        at += _ATTRIBUTE.size
+    while position + _ATTRIBUTE.size <= end:
+        form, name, size = _ATTRIBUTE.unpack_from(data, position)
+        position += _ATTRIBUTE.size
         if form != _SIZED:
             continue
         if size == _OF_SYMBOL.size:
-            yield (name, *_OF_SYMBOL.unpack_from(data, at))
-        at += size
+            yield (name, *_OF_SYMBOL.unpack_from(data, position))
+        position += size
 
 
 def _text(data: bytes, start: int) -> str:

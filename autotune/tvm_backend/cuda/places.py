@@ -23,8 +23,8 @@ def installed() -> bool:
 
 def nvcc() -> str | None:
     """The path of NVIDIA's compiler driver, from PATH or from a toolkit; None where there is none."""
-    if found := shutil.which("nvcc"):
-        return found
+    if path := shutil.which("nvcc"):
+        return path
     return next((str(root / "bin/nvcc") for root in _named_roots() if (root / "bin/nvcc").is_file()), None)
 
 
@@ -47,8 +47,8 @@ def include_folders() -> tuple[Path, ...]:
 
 def headers_root() -> Path | None:
     """The installation that has these headers: what TVM takes `CUDA_PATH` for."""
-    found = include_folders()
-    return next((root for root in roots() if found and root in found[0].parents), None)
+    folders = include_folders()
+    return next((root for root in roots() if folders and root in folders[0].parents), None)
 
 
 def roots() -> Iterator[Path]:

@@ -59,13 +59,13 @@ def has_driver() -> bool:
 
 def _load_cudart() -> None:
     problem = "pip install 'autotune[cuda]', or a CUDA 13 toolkit, brings it"
-    found = places.cudart()
-    for name in (places.CUDART, *([str(found)] if found else [])):
+    path = places.cudart()
+    for name in (places.CUDART, *([str(path)] if path else [])):
         try:
             ctypes.CDLL(name)
             return
         except OSError as error:
-            problem = problem if found is None else str(error)
+            problem = problem if path is None else str(error)
     raise MachineProblem(f"the CUDA runtime {places.CUDART} is missing: {problem}")
 
 

@@ -157,12 +157,12 @@ def lower_tuned(
 def _database(programs: Iterable[IRModule], best: Mapping[str, Trial], target: Target) -> Database:
     database = MemoryDatabase()
     for program in programs:
-        known = best.get(task_hash(program))
-        trial = known or _default_trial(program, target)
+        best_trial = best.get(task_hash(program))
+        trial = best_trial or _default_trial(program, target)
         if trial is not None:
             workload = database.commit_workload(program)
             record = record_to_compile(trial, workload, target)
-            database.commit_tuning_record(record if known else without_guarded_vectors(record, workload, target))
+            database.commit_tuning_record(record if best_trial else without_guarded_vectors(record, workload, target))
     return database
 
 
@@ -176,20 +176,20 @@ def _default_trial(program: IRModule, target: Target) -> Trial | None:
     """
     if target.kind.name != "llvm" or is_too_wide(program):
         return None  # the default schedules for GPUs are better than a random one
-    found = _by_prior(program, target)
-    if found is None:
+    candidate = _by_prior(program, target)
+    if candidate is None:
         tiny = EvolutionParameters(population=8, generations=0, init_unmeasured=1, mutation_probability=0.0)
         request = propose.Request((), (), 1, None, _DEFAULT_SEED)
-        found = next(iter(propose_without_knobs(program, target, request, tiny).candidates), None)
-    return Trial(found.hash, found.trace, found.args, (1.0,), None, "", 0, 0.0) if found else None
+        candidate = next(iter(propose_without_knobs(program, target, request, tiny).candidates), None)
+    return Trial(candidate.hash, candidate.trace, candidate.args, (1.0,), None, "", 0, 0.0) if candidate else None
 
 
 def _by_prior(program: IRModule, target: Target) -> Candidate | None:
     request = propose.Request((), (), 1, prior(target.kind.name), _DEFAULT_SEED)
     try:
-        found = propose.propose(
+        proposal = propose.propose(
             Knobs(program, target), strategies.get("beam"), samplers.make("greedy", 0.0, True), request
         )
     except WorkerError:  # strategies cannot search this design space
         return None
-    return found.candidates[0] if found.candidates else None
+    return proposal.candidates[0] if proposal.candidates else None

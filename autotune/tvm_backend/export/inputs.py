@@ -121,14 +121,14 @@ def files_of_entries(files: Sequence[Path], entries: Sequence[Entry]) -> dict[st
     Raises:
         BadInput: A file cannot be read, fits no entry, or is the second for one.
     """
-    found: dict[str, Path] = {}
+    files_by_entry: dict[str, Path] = {}
     for file in files:
         name = _entry_of(file, entries)
-        if name in found:
-            what = f"{found[name]} and {file}"
+        if name in files_by_entry:
+            what = f"{files_by_entry[name]} and {file}"
             raise BadInput(f"{what} are both inputs for the same shapes ({name}); give one of them")
-        found[name] = file
-    return found
+        files_by_entry[name] = file
+    return files_by_entry
 
 
 def _entry_of(file: Path, entries: Sequence[Entry]) -> str:
@@ -161,8 +161,8 @@ def _present(file: Path, item: InputSpec, arrays: Mapping[str, npt.NDArray[Any]]
 def _checked(file: Path, item: InputSpec, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
     array = _present(file, item, arrays)
     if array.shape != item.shape or array.dtype != np.dtype(item.dtype):
-        found = f"{array.dtype} {array.shape}"
-        raise BadInput(f"{file}: array {item.name!r} is {found}, and the model takes {item.dtype} {item.shape}")
+        given = f"{array.dtype} {array.shape}"
+        raise BadInput(f"{file}: array {item.name!r} is {given}, and the model takes {item.dtype} {item.shape}")
     return array
 
 

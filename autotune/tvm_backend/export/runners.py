@@ -136,8 +136,8 @@ class MachineRun:
 
     def __call__(self) -> Arrays:
         result = self.stay()
-        parts = [result] if hasattr(result, "numpy") else list(result)
-        return [part.numpy() for part in parts]
+        outputs = [result] if hasattr(result, "numpy") else list(result)
+        return [part.numpy() for part in outputs]
 
     def on_zeros(self) -> None:
         """Run it once on inputs of zeros."""

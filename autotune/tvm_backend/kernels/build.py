@@ -103,8 +103,8 @@ def link_shared(output: str, objects: Sequence[str] | str, *_: object, triple: s
 
 
 def _linker(triple: str) -> list[str]:
-    if found := linker_for(triple):
-        return found
+    if command := linker_for(triple):
+        return command
     arch = architecture(triple)
     path = os.environ.get("PATH", "")
     if arch != architecture(""):

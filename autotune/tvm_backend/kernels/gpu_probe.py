@@ -67,29 +67,31 @@ def check_gpu(
     """
     with probe_folder() as folder:
         library = Path(folder) / "probe.so"
-        found = _build(description, library)
+        used = _build(description, library)
         ((_, outcome),) = isolated(
             [gpu], lambda: lambda it: _launch(it, library, arguments, answers), limit_s=_RUN_LIMIT_S
         )
         if outcome.kind != "ok":
             raise MachineProblem(_reason(gpu, outcome))
-        return Probed(found, float(outcome.value))
+        return Probed(used, float(outcome.value))
 
 
 def _build(description: Mapping[str, Any], library: Path) -> compiler.Compiler:
     runtime.load()
-    found = compiler.find_compiler()
-    ((_, outcome),) = isolated([dict(description)], lambda: lambda it: _compile(it, library), limit_s=_BUILD_LIMIT_S)
+    used = compiler.find_compiler()
+    ((_, outcome),) = isolated(
+        [dict(description)], lambda: lambda target: _compile(target, library), limit_s=_BUILD_LIMIT_S
+    )
     if outcome.kind != "ok":
-        raise MachineProblem(f"nothing can be compiled for CUDA here: {found.tool} failed: {outcome.reason}")
-    return found
+        raise MachineProblem(f"nothing can be compiled for CUDA here: {used.tool} failed: {outcome.reason}")
+    return used
 
 
 def _compile(description: dict[str, Any], library: Path) -> None:
     build_library(_program(), tvm.target.Target(description), library)
     wanted = str(description["arch"])
     data = library.read_bytes()
-    archs = {found.arch for found in cubin.find(data)}
+    archs = {cubin_of_kernel.arch for cubin_of_kernel in cubin.find(data)}
     if archs != {wanted}:
         raise DamagedFile(f"asked for {wanted}, it made {', '.join(sorted(archs)) or 'no machine code'}")
 

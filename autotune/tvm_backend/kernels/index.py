@@ -33,8 +33,8 @@ class Index:
     @classmethod
     def read(cls, expression: PrimExpr, values: Mapping[PrimExpr, PrimExpr]) -> Index | None:
         """Return an index with the values of variables in place of them; None if it holds anything else."""
-        found = _replaced(expression, values)
-        return None if found is None else cls(found)
+        replaced = _replaced(expression, values)
+        return None if replaced is None else cls(replaced)
 
     def at_zero(self, variables: Collection[PrimExpr]) -> PrimExpr:
         """Return the expression with zero in place of some variables."""
@@ -54,18 +54,18 @@ def _replaced(expression: PrimExpr, values: Mapping[PrimExpr, PrimExpr]) -> Prim
         return _replaced(values[expression], values) if expression in values else expression
     if kind not in _OPERATORS:
         return None
-    parts = _replaced(expression.a, values), _replaced(expression.b, values)
-    return None if any(part is None for part in parts) else getattr(tirx, kind)(*parts)
+    operands = _replaced(expression.a, values), _replaced(expression.b, values)
+    return None if any(part is None for part in operands) else getattr(tirx, kind)(*operands)
 
 
 def _evaluator(expression: PrimExpr) -> _Evaluate:
     kind = type(expression).__name__
     if kind == "IntImm":
         constant = int(expression.value)
-        return lambda at: constant
+        return lambda values: constant
     if kind == "Var":
         return operator.itemgetter(expression)
     compute = _OPERATORS[kind]
     first = _evaluator(expression.a)
     second = _evaluator(expression.b)
-    return lambda at: compute(first(at), second(at))
+    return lambda values: compute(first(values), second(values))

@@ -118,13 +118,13 @@ class _Stream:
 
     def lines(self, loops: Sequence[_Loop]) -> set[int]:
         """Return the lines that are read in one pass through some inner loops while all others are at zero."""
-        found = set[int]()
-        for values in itertools.product(*(range(loop.extent) for loop in loops)):
-            at = _Values(zip((loop.variable for loop in loops), values, strict=True))
+        lines = set[int]()
+        for numbers in itertools.product(*(range(loop.extent) for loop in loops)):
+            values = _Values(zip((loop.variable for loop in loops), numbers, strict=True))
             for start in self.starts:
-                first = start.value(at)
-                found.update(range(first // _LINE, (first + self.lanes - 1) // _LINE + 1))
-        return found
+                first = start.value(values)
+                lines.update(range(first // _LINE, (first + self.lanes - 1) // _LINE + 1))
+        return lines
 
 
 class _Values(dict[PrimExpr, int]):
@@ -191,7 +191,7 @@ class _Prefetcher:
         match type(statement).__name__:
             case "SeqStmt":
                 visited = [self.visit(item) for item in statement.seq]
-                streams = _joined(stream for _, found in visited for stream in found)
+                streams = _joined(stream for _, streams_of_item in visited for stream in streams_of_item)
                 return _sequence(statement, [item for item, _ in visited]), streams
             case "AttrStmt":
                 body, streams = self.visit(statement.body)
@@ -237,7 +237,7 @@ class _Prefetcher:
     def _run(self, stream: _Stream, loop: _Loop) -> int:
         """Return how many iterations of a loop in a row read the same weights."""
         positions = self._positions(stream, loop)
-        return next((number for number, at in enumerate(positions) if at != positions[0]), loop.extent)
+        return next((number for number, position in enumerate(positions) if position != positions[0]), loop.extent)
 
     def _prefetched(self, body: Stmt, stream: _Stream) -> Stmt:
         """Insert the prefetches of a stream into the body of the current loop."""
@@ -248,9 +248,9 @@ class _Prefetcher:
         line, share = following.part(group.lines)
         start = stream.starts[0]
         offset = group.first * _LINE - start.value(_Values()) + following.distance
-        at = start.at_zero([loop.variable for loop in group.loops]) + offset + line * _LINE
+        address = start.at_zero([loop.variable for loop in group.loops]) + offset + line * _LINE
         left = [loop for loop in stream.inner if loop not in group.loops]
-        fetches = [_fetch(stream.buffer, at + number * _LINE) for number in range(share)]
+        fetches = [_fetch(stream.buffer, address + number * _LINE) for number in range(share)]
         return _begun(body, left[-1] if left else None, fetches)
 
     def _following(self, stream: _Stream) -> _Following | None:
@@ -258,7 +258,7 @@ class _Prefetcher:
 
         The loop that moves on to them is the outermost one in which all weights of an iteration fit the cache.
         """
-        found = None
+        following = None
         size = stream.size
         runs = list[tuple[_Loop, int]]()
         again = 1
@@ -270,11 +270,11 @@ class _Prefetcher:
                 runs.append((loop, run))
             if run == loop.extent:
                 continue
-            if found is None or size <= _AHEAD:
-                found = _Following(positions[run] - positions[0], tuple(runs))
+            if following is None or size <= _AHEAD:
+                following = _Following(positions[run] - positions[0], tuple(runs))
                 again = 1
             size *= len(set(positions))
-        return found
+        return following
 
 
 def _group(stream: _Stream, passes: int) -> _Group | None:
@@ -283,16 +283,16 @@ def _group(stream: _Stream, passes: int) -> _Group | None:
     Returns:
         None if what is read lies scattered.
     """
-    found = None
+    group = None
     for depth in range(len(stream.inner), -1, -1):
         loops = stream.inner[depth:]
         if math.prod(loop.extent for loop in loops) > _LOOKED_AT:
             break
         lines = stream.lines(loops)
         if max(lines) - min(lines) + 1 == len(lines):
-            found = _Group(loops, min(lines), len(lines))
-        if found is not None and _REPEATED * found.lines >= passes:
-            return found
+            group = _Group(loops, min(lines), len(lines))
+        if group is not None and _REPEATED * group.lines >= passes:
+            return group
     return None
 
 
@@ -315,14 +315,14 @@ def _is(node: object, kind: str) -> bool:
 
 def _joined(streams: Iterable[_Stream]) -> list[_Stream]:
     """Make one stream of those that read the same buffer in the same loops."""
-    found: list[_Stream] = []
+    joined: list[_Stream] = []
     for stream in streams:
-        at = next((at for at, other in enumerate(found) if other.joins(stream)), None)
-        if at is None:
-            found.append(stream)
+        place = next((place for place, other in enumerate(joined) if other.joins(stream)), None)
+        if place is None:
+            joined.append(stream)
         else:
-            found[at] = replace(found[at], starts=found[at].starts + stream.starts)
-    return found
+            joined[place] = replace(joined[place], starts=joined[place].starts + stream.starts)
+    return joined
 
 
 def _begun(statement: Stmt, loop: _Loop | None, first: list[Stmt]) -> Stmt:

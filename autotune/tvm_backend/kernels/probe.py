@@ -58,7 +58,9 @@ def check_cross_build(description: Mapping[str, Any]) -> None:
     """
     with probe_folder() as folder:
         library = Path(folder) / "probe.so"
-        ((_, outcome),) = isolated([dict(description)], lambda: lambda it: build_probe(it, library), limit_s=_LIMIT_S)
+        ((_, outcome),) = isolated(
+            [dict(description)], lambda: lambda target: build_probe(target, library), limit_s=_LIMIT_S
+        )
         if outcome.kind != "ok":
             raise MachineProblem(f"nothing can be compiled here for {_cpu_name(description)}: {said_by(outcome)}")
 

@@ -131,7 +131,7 @@ def _is_vectorized(loop: Loop) -> bool:
 def _row(loop: Loop) -> int:
     """Return the extent of the innermost of the loops that were fused to a loop; 0 if nothing was fused."""
     moduli = (_moduli(value, loop.loop_var) for value in _realize(loop).iter_values)
-    return min((modulus for found in moduli for modulus in found), default=0)
+    return min((modulus for of_index in moduli for modulus in of_index), default=0)
 
 
 def _realize(loop: Loop) -> Stmt:

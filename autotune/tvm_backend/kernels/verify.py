@@ -80,15 +80,15 @@ def compute(program: IRModule, description: Mapping[str, Any]) -> Reference:
         main = tvm.driver.build(program, target=target)["main"]
     args = _arguments(program)
     indexes = bool(_NESTED_INDEX.search(program.script()))
-    found = _run(main, args, False, indexes)
-    if not all(np.isfinite(array).all() for array in found.outputs.values()):
-        found = _run(main, args, True, indexes)
-    return found
+    reference = _run(main, args, False, indexes)
+    if not all(np.isfinite(array).all() for array in reference.outputs.values()):
+        reference = _run(main, args, True, indexes)
+    return reference
 
 
 def _arguments(program: IRModule) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    found = ArgInfo.from_entry_func(program, remove_preproc=True)
-    return tuple((str(item.dtype), tuple(int(dim) for dim in item.shape)) for item in found)
+    arguments = ArgInfo.from_entry_func(program, remove_preproc=True)
+    return tuple((str(item.dtype), tuple(int(dim) for dim in item.shape)) for item in arguments)
 
 
 def _run(main: Kernel, args: tuple[tuple[str, tuple[int, ...]], ...], positive: bool, indexes: bool) -> Reference:
@@ -110,11 +110,11 @@ def _inputs(args: Sequence[tuple[str, tuple[int, ...]]], positive: bool, indexes
     values["b"] = rng.integers(0, 2, _PERIOD)
     if indexes:
         values.update({kind: np.zeros(1, np.int64) for kind in "iu"})
-    found = []
+    arrays = []
     for number, (dtype, dims) in enumerate(args):
         shifted = np.roll(values[np.dtype(dtype).kind].astype(dtype), 101 * number)  # no two arguments alike
-        found.append(np.resize(shifted, dims))
-    return found
+        arrays.append(np.resize(shifted, dims))
+    return arrays
 
 
 def save(path: Path, reference: Reference) -> None:
@@ -215,14 +215,14 @@ class _Guarded:
         return bool((self._raw[: self._start] != _GUARD_VALUE).any() or (self._raw[self._end :] != _GUARD_VALUE).any())
 
 
-def _compare(index: int, found: Array, expected: Array, allowed: float | None) -> None:
+def _compare(index: int, output: Array, expected: Array, allowed: float | None) -> None:
     """Compare one output. `allowed` is the relative error of floats; None if the task has to do with integers only."""
     if expected.dtype.kind != "f" or allowed is None:
-        differ = float((found != expected).mean())
+        differ = float((output != expected).mean())
         if differ > (0.0 if allowed is None else _ROUNDED):
             raise WrongResult(f"output {index} is wrong: {differ:.2%} of its values differ")
         return
-    wide = found.astype(np.float64)
+    wide = output.astype(np.float64)
     truth = expected.astype(np.float64)
     finite = np.isfinite(truth)
     same = np.array_equal(wide[~finite], truth[~finite], equal_nan=True)

@@ -97,9 +97,9 @@ class CostModel:
             return residual * weight, weight
 
         matrix = xgboost.DMatrix(packed.rows, nthread=1)
-        known = start._booster if start else None
+        before = start._booster if start else None
         trees = min(_MAX_TREES, _MIN_TREES + len(label) // _CANDIDATES_PER_TREE)
-        return cls(xgboost.train(dict(_PARAMETERS), matrix, trees, obj=squared_error, xgb_model=known))
+        return cls(xgboost.train(dict(_PARAMETERS), matrix, trees, obj=squared_error, xgb_model=before))
 
     @classmethod
     def load(cls, path: Path, columns: int) -> CostModel | None:

@@ -80,9 +80,9 @@ class EvolutionarySearch(Strategy):
         wanted = 2 * self._parameters.population
         program = self._knobs.program
         target = self._knobs.target
-        found = generate(program, target, self._trials, wanted, self._model, self._parameters, seed)
+        candidates = generate(program, target, self._trials, wanted, self._model, self._parameters, seed)
         self.steps += _steps(self._parameters, self._model)
-        configurations = (self._knobs.find(plain_trace(item.sch.trace)) for item in found)
+        configurations = (self._knobs.find(plain_trace(item.sch.trace)) for item in candidates)
         return as_array((item for item in configurations if item is not None), len(self.view.space.knobs))
 
 
@@ -94,11 +94,11 @@ def propose_without_knobs(
     There is no sampler and there are no warm starts, since both need knobs. The same arguments give the same
     candidates. An empty proposal means that the search finds nothing new.
     """
-    known = request.known()
-    wanted = request.count + len(known)
+    excluded = request.known()
+    wanted = request.count + len(excluded)
     ranked = generate(program, target, request.trials, wanted, request.model, parameters, request.seed)
     by_hash = {program_hash(item.sch.mod): item for item in ranked}
-    new = [hash for hash in by_hash if hash not in known][: request.count]
+    new = [hash for hash in by_hash if hash not in excluded][: request.count]
     return Proposal([to_candidate(by_hash[hash], hash) for hash in new], _steps(parameters, request.model))
 
 
@@ -136,9 +136,9 @@ def generate(
     batch = min(wanted, 2 * parameters.population)
     database = _database(program, target, trials, int(parameters.population * _MEASURED_SHARE))
     context.pre_tuning(batch, batch, None, database, _scorer(model, FeatureExtractor(program, target), seed))
-    found = context.generate_measure_candidates()
+    candidates = context.generate_measure_candidates()
     context.post_tuning()
-    return list(found or [])
+    return list(candidates or [])
 
 
 def _database(program: IRModule, target: Target, trials: Sequence[Trial], most: int) -> Database:

@@ -76,12 +76,12 @@ class FeatureExtractor:
     def of_candidates(self, candidates: Sequence[MeasureCandidate]) -> list[Array]:
         """Return the features of MetaSchedule's measure candidates, in order."""
         traces = [plain_trace(item.sch.trace) for item in candidates]
-        return self._of(traces, lambda wanted: [candidates[at] for at in wanted])
+        return self._of(traces, lambda wanted: [candidates[index] for index in wanted])
 
     def of_trials(self, trials: Sequence[Trial]) -> list[Array]:
         """Return the features of trials, in order. A trial that has to be replayed takes milliseconds."""
         traces = [trial.trace for trial in trials]
-        return self._of(traces, lambda wanted: replay([trials[at] for at in wanted], self._program, self._target))
+        return self._of(traces, lambda wanted: replay([trials[index] for index in wanted], self._program, self._target))
 
     def needs_replay(self, trial: Trial) -> bool:
         """Return whether the features of a trial are those of its lowered program."""
@@ -90,10 +90,10 @@ class FeatureExtractor:
     def _of(
         self, traces: Sequence[PlainTrace], measure_candidates: Callable[[list[int]], list[MeasureCandidate]]
     ) -> list[Array]:
-        found = self.nests.of_traces(traces)
-        lowered = [at for at, row in enumerate(found) if row is None]
+        nests = self.nests.of_traces(traces)
+        lowered = [index for index, row in enumerate(nests) if row is None]
         stores = dict(zip(lowered, self._stores(measure_candidates(lowered)) if lowered else [], strict=True))
-        return [widen(nest=row) if row is not None else widen(store=stores[at]) for at, row in enumerate(found)]
+        return [widen(nest=row) if row is not None else widen(store=stores[index]) for index, row in enumerate(nests)]
 
     def _stores(self, items: list[MeasureCandidate]) -> list[Array]:
         """Return TVM's per-store features of measure candidates, each [stores, store columns]."""

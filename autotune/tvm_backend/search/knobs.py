@@ -66,11 +66,11 @@ class _MergedKnobs:
     values: list[tuple[Any, ...]] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
 
-    def add(self, found: Sequence[tuple[str, tuple[Any, ...]]]) -> tuple[int, ...]:
+    def add(self, kinds_and_values: Sequence[tuple[str, tuple[Any, ...]]]) -> tuple[int, ...]:
         """Add the knobs of a sketch, each kind and values; return their places in the space."""
         seen: Counter[Hashable] = Counter()
         chosen = []
-        for kind, values in found:
+        for kind, values in kinds_and_values:
             # Loop nests differ by a loop or two between sketches, but the decision is the same.
             same: Hashable = kind if kind == "location" else (kind, values)
             place = self.places.setdefault((same, seen[same]), len(self.values))
@@ -108,17 +108,17 @@ class Knobs:
             if key not in sketches:
                 samples = tuple(item for item in trace.insts if str(item.kind.name).startswith("Sample"))
                 probes = _PROBES if TiledSketch.read(before_postprocessing(plain)) is None else _TILED_PROBES
-                found = _values(trace, samples, self._depths(trace, probes))
-                sketches[key] = _Sketch(list(trace.insts), samples, merge.add(found), key)
+                kinds_and_values = _values(trace, samples, self._depths(trace, probes))
+                sketches[key] = _Sketch(list(trace.insts), samples, merge.add(kinds_and_values), key)
         self._sketches = list(sketches.values())
         self._by_key = {sketch.key: index for index, sketch in enumerate(self._sketches)}
         self.space = self._space(merge)
-        self._index = [{value: at for at, value in enumerate(knob.values)} for knob in self.space.knobs]
+        self._index = [{value: position for position, value in enumerate(knob.values)} for knob in self.space.knobs]
 
     def _space(self, merge: _MergedKnobs) -> Space:
         sketch = Knob("sketch", tuple(range(len(self._sketches))))
         knobs = (sketch, *(Knob(name, values) for name, values in zip(merge.names, merge.values, strict=True)))
-        used = [tuple(at in {0, *sketch.knobs} for at in range(len(knobs))) for sketch in self._sketches]
+        used = [tuple(place in {0, *sketch.knobs} for place in range(len(knobs))) for sketch in self._sketches]
         return Space(knobs, tuple(used))
 
     def sketches(self) -> list[tuple[list[PlainInstruction], tuple[int, ...]]]:
@@ -163,25 +163,25 @@ class Knobs:
             valid = all(accepts(schedule) for accepts in self._postprocessors)
         except Exception:  # TVM raises many types; each means that the schedule is invalid
             return None
-        found = self._resulting(configuration[0], schedule.trace) if valid else None
-        return None if found is None else Applied(found, schedule)
+        resulting = self._resulting(configuration[0], schedule.trace) if valid else None
+        return None if resulting is None else Applied(resulting, schedule)
 
     def _resulting(self, sketch: int, trace: Trace) -> Configuration | None:
         decided = [trace.get_decision(item) for item in trace.insts if str(item.kind.name).startswith("Sample")]
         return self._configuration(sketch, decided)
 
     def _configuration(self, sketch: int, decisions: Sequence[Any]) -> Configuration | None:
-        found = [0] * len(self.space.knobs)
-        found[0] = sketch
+        configuration = [0] * len(self.space.knobs)
+        configuration[0] = sketch
         places = self._sketches[sketch].knobs
         if len(decisions) != len(places):
             return None
         for place, decision in zip(places, decisions, strict=True):
-            at = self._index[place].get(_value(decision))
-            if at is None:
+            position = self._index[place].get(_value(decision))
+            if position is None:
                 return None
-            found[place] = at
-        return tuple(found)
+            configuration[place] = position
+        return tuple(configuration)
 
     def find(self, trace: PlainTrace) -> Configuration | None:
         """Return the configuration of a trace in TVM's JSON form; None where the space does not have it."""
@@ -203,21 +203,21 @@ class Knobs:
             decided = sampled(trace)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError):  # not a trace, or one of another version
             return None
-        alike = (at for at, sketch in enumerate(self._sketches) if _form(json.loads(sketch.key)) == form)
-        return next(filter(None, (self._configuration(at, decided) for at in alike)), None)
+        alike = (index for index, sketch in enumerate(self._sketches) if _form(json.loads(sketch.key)) == form)
+        return next(filter(None, (self._configuration(index, decided) for index in alike)), None)
 
 
 def _form(instructions: Sequence[PlainInstruction]) -> list[Any]:
     """Return the instructions that sample or concern loops, without the names of blocks; loops are numbered."""
     loops: dict[str, int] = {}
-    found = []
+    form = []
     for kind, inputs, attributes, outputs in instructions:
         taken = [loops[name] for name in inputs if isinstance(name, str) and name in loops]
         made = [name for name in outputs if name.startswith("l")]
-        loops.update({name: len(loops) + at for at, name in enumerate(made)})
+        loops.update({name: len(loops) + number for number, name in enumerate(made)})
         if taken or made or kind.startswith("Sample"):
-            found.append([kind, taken, attributes, len(made)])
-    return found
+            form.append([kind, taken, attributes, len(made)])
+    return form
 
 
 def _key(trace: PlainTrace) -> str:
@@ -238,18 +238,18 @@ def _values(
     Args:
         depths: For each SampleComputeLocation, the loops around the consumer.
     """
-    found: list[tuple[str, tuple[Any, ...]]] = []
+    kinds_and_values: list[tuple[str, tuple[Any, ...]]] = []
     for item in samples:
         kind = str(item.kind.name)
         if kind == "SampleCategorical":
-            found.append(("category", tuple(range(len(item.attrs[0])))))
+            kinds_and_values.append(("category", tuple(range(len(item.attrs[0])))))
         elif kind == "SampleComputeLocation":
-            found.append(("location", tuple(range(-2, depths.get(item, 0)))))
+            kinds_and_values.append(("location", tuple(range(-2, depths.get(item, 0)))))
         elif kind == "SamplePerfectTile":
-            found.append(("tile", tiles(trace, item)))
+            kinds_and_values.append(("tile", tiles(trace, item)))
         else:
             raise WorkerError(f"knobs do not cover the instruction {kind}; submit with --strategy evolutionary instead")
-    return found
+    return kinds_and_values
 
 
 def _value(decision: Any) -> Any:

@@ -82,8 +82,8 @@ class TiledNests:
     @cached_property
     def sizes(self) -> list[Numbers]:
         """Extents of each level, from outside in: [n, loops of its kind]."""
-        parts = {"S": iter(np.moveaxis(self.spatial, 2, 0)), "R": iter(np.moveaxis(self.reduction, 2, 0))}
-        return [next(parts[kind]) for kind in self.structure]
+        tiles = {"S": iter(np.moveaxis(self.spatial, 2, 0)), "R": iter(np.moveaxis(self.reduction, 2, 0))}
+        return [next(tiles[kind]) for kind in self.structure]
 
     @cached_property
     def inner_rows(self) -> Numbers:
@@ -110,8 +110,8 @@ class NestFeatures:
         """Return what `rows` needs of a sketch; None for a sketch that has no such features."""
         key = json.dumps(instructions)
         if key not in self._sketches:
-            found = TiledSketch.read(instructions)
-            self._sketches[key] = found if found and self._is_complete(found) else None
+            sketch = TiledSketch.read(instructions)
+            self._sketches[key] = sketch if sketch and self._is_complete(sketch) else None
         return self._sketches[key]
 
     def _is_complete(self, sketch: TiledSketch) -> bool:
@@ -126,18 +126,18 @@ class NestFeatures:
 
     def of_traces(self, traces: Sequence[PlainTrace]) -> list[Rows | None]:
         """Return the features of traces in JSON form, each [1, WIDTH], in order. One without a tiled block has None."""
-        found: list[Rows | None] = [None] * len(traces)
+        rows_of_traces: list[Rows | None] = [None] * len(traces)
         groups: dict[int, tuple[TiledSketch, list[int]]] = {}
-        for at, trace in enumerate(traces):
+        for index, trace in enumerate(traces):
             sketch = self.sketch(before_postprocessing(trace))
             if sketch is not None:
-                groups.setdefault(id(sketch), (sketch, []))[1].append(at)
+                groups.setdefault(id(sketch), (sketch, []))[1].append(index)
         for sketch, members in groups.values():
-            decided = zip(*(sampled(traces[at]) for at in members), strict=True)
+            decided = zip(*(sampled(traces[index]) for index in members), strict=True)
             rows = self.rows(sketch, [np.array(column, dtype=np.float64) for column in decided])
-            for at, row in zip(members, rows, strict=True):
-                found[at] = row[None]
-        return found
+            for index, row in zip(members, rows, strict=True):
+                rows_of_traces[index] = row[None]
+        return rows_of_traces
 
     def rows(self, sketch: TiledSketch, decisions: Sequence[Numbers]) -> Rows:
         """Return the features of n candidates of a sketch, [n, WIDTH].
@@ -162,9 +162,9 @@ class NestFeatures:
     def nests(self, sketch: TiledSketch, decisions: Sequence[Numbers]) -> TiledNests:
         """Return the loop nests of n candidates of a sketch, from decisions as in `rows`."""
         einsum = self._einsum(sketch.block)
-        spatial = np.stack([decisions[sketch.tiles[at]] for at in einsum.spatial], axis=1)
+        spatial = np.stack([decisions[sketch.tiles[loop]] for loop in einsum.spatial], axis=1)
         if einsum.reduction:
-            reduction = np.stack([decisions[sketch.tiles[at]] for at in einsum.reduction], axis=1)
+            reduction = np.stack([decisions[sketch.tiles[loop]] for loop in einsum.reduction], axis=1)
         else:
             reduction = np.ones((len(spatial), 0, sketch.structure.count("R")))
         return TiledNests(einsum, sketch.structure, spatial, reduction, sketch.copies)
@@ -182,8 +182,8 @@ def _levels(nests: TiledNests) -> Columns:
     for level, (kind, sizes) in enumerate(zip(reversed(nests.structure), reversed(nests.sizes), strict=True)):
         loops = list(einsum.spatial if kind == "S" else einsum.reduction)
         tile[:, loops] *= sizes
-        found = {"extent": _log(sizes.prod(axis=1)), **_touched(einsum, tile)}
-        columns |= {f"level{level}_{name}": values for name, values in found.items()}
+        facts = {"extent": _log(sizes.prod(axis=1)), **_touched(einsum, tile)}
+        columns |= {f"level{level}_{name}": values for name, values in facts.items()}
     return columns
 
 
@@ -201,10 +201,10 @@ def _touched(einsum: Einsum, tile: Numbers) -> Columns:
     largest = np.argsort(-elements[:, :-1], axis=1, kind="stable")[:, :2]
     output = np.full((len(tile), 1), len(regions) - 1)
     columns = {"iterations": _log(iterations), "elements": _log(elements.sum(axis=1))}
-    for buffer, at in zip(BUFFERS, (largest[:, :1], largest[:, 1:2], output), strict=True):
-        if at.size:
-            some = np.take_along_axis(elements, at, 1)[:, 0]
-            run = np.take_along_axis(runs, at, 1)[:, 0]
+    for buffer, index in zip(BUFFERS, (largest[:, :1], largest[:, 1:2], output), strict=True):
+        if index.size:
+            some = np.take_along_axis(elements, index, 1)[:, 0]
+            run = np.take_along_axis(runs, index, 1)[:, 0]
             facts = {"elements": _log(some), "reuse": _log(iterations / some), "run": _log(run)}
             columns |= {f"{buffer}_{fact}": values for fact, values in facts.items()}
     return columns
@@ -213,8 +213,8 @@ def _touched(einsum: Einsum, tile: Numbers) -> Columns:
 def _tiles(nests: TiledNests) -> Columns:
     """Return the tiles of the innermost spatial loops, loops and parts from inside out."""
     tiles = _log(nests.spatial[:, ::-1, ::-1][:, :LOOPS, :PARTS])
-    _, loops, parts = tiles.shape
-    return {f"loop{loop}_part{part}": tiles[:, loop, part] for loop in range(loops) for part in range(parts)}
+    _, loops, factors = tiles.shape
+    return {f"loop{loop}_part{part}": tiles[:, loop, part] for loop in range(loops) for part in range(factors)}
 
 
 def _unrolling(nests: TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers]) -> Columns:
@@ -285,7 +285,7 @@ def _pieces(nests: TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers]
     running = np.cumprod(loops, axis=1)
     enough = running > cores * _PIECES_PER_CORE
     last = np.where(enough.any(axis=1), enough.argmax(axis=1), loops.shape[1] - 1)
-    for loop in (np.full(len(last), sketch.fused), *(decisions[at].astype(int) for at in sketch.locations)):
+    for loop in (np.full(len(last), sketch.fused), *(decisions[location].astype(int) for location in sketch.locations)):
         last = np.where(loop >= 0, np.minimum(last, loop), last)
     return np.asarray(np.take_along_axis(running, last[:, None], 1)[:, 0], dtype=np.float64)
 
@@ -299,7 +299,7 @@ def _level_of(loop: Any, nests: TiledNests) -> Any:
 def _locations(nests: TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers]) -> Columns:
     """Return where the first producers are computed: the loop and its level, counted from outside."""
     columns: Columns = {}
-    for index, at in enumerate(sketch.locations[:LOCATIONS]):
-        level = np.asarray(_level_of(decisions[at], nests), dtype=np.float64)
-        columns |= {f"producer{index}_loop": decisions[at], f"producer{index}_level": level}
+    for index, location in enumerate(sketch.locations[:LOCATIONS]):
+        level = np.asarray(_level_of(decisions[location], nests), dtype=np.float64)
+        columns |= {f"producer{index}_loop": decisions[location], f"producer{index}_level": level}
     return columns

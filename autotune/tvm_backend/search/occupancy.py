@@ -139,8 +139,8 @@ class Occupancy:
 
     def warps(self, chip: Multiprocessors) -> Numbers:
         """Count the warps that a busy multiprocessor has: fewer than it holds where the kernel has too few blocks."""
-        each = np.minimum(self.together, np.ceil(self.blocks / chip.count))
-        return np.asarray(each * np.ceil(self.threads / _WARP))
+        blocks = np.minimum(self.together, np.ceil(self.blocks / chip.count))
+        return np.asarray(blocks * np.ceil(self.threads / _WARP))
 
     def busy(self, chip: Multiprocessors) -> Numbers:
         """Return the share of the GPU's threads' time that is spent on the kernel's own work.
@@ -161,19 +161,21 @@ def gpu_throughput(nests: TiledNests, limits: GpuLimits) -> Floats:
         limits: The GPU.
     """
     chip = limits.chip
-    found = Occupancy.of(nests, limits)
+    occupancy = Occupancy.of(nests, limits)
     work = nests.einsum.extents.prod() / chip.count  # multiply-adds of a multiprocessor
-    warps = found.warps(chip)
+    warps = occupancy.warps(chip)
     results = _results(nests)
     in_flight = np.maximum(warps * _WARP * np.minimum(results, _MOST_INDEPENDENT), 1e-3)
     arithmetic = work / (chip.multiply_adds * np.minimum(1, in_flight / (chip.latency * chip.multiply_adds)))
     shared = work * _WORD * _operands(nests) / results / chip.shared_bytes
-    copied = found.blocks / chip.count * _steps(nests) * found.step
-    in_flight = np.maximum(np.minimum(found.together, np.ceil(found.blocks / chip.count)) * found.shared, 1e-3)
+    copied = occupancy.blocks / chip.count * _steps(nests) * occupancy.step
+    in_flight = np.maximum(
+        np.minimum(occupancy.together, np.ceil(occupancy.blocks / chip.count)) * occupancy.shared, 1e-3
+    )
     traffic = copied / (chip.l2_bytes * np.minimum(1, in_flight / (chip.l2_latency * chip.l2_bytes)))
     ideal = work / chip.multiply_adds
-    speed = ideal / np.maximum.reduce([arithmetic, shared, traffic]) * found.busy(chip)
-    return np.asarray(np.where(found.together >= 1, speed, _HOPELESS))
+    speed = ideal / np.maximum.reduce([arithmetic, shared, traffic]) * occupancy.busy(chip)
+    return np.asarray(np.where(occupancy.together >= 1, speed, _HOPELESS))
 
 
 def _whole(blocks: Numbers, count: int) -> Numbers:
@@ -204,8 +206,8 @@ def _elements(nests: TiledNests) -> Numbers:
     """Count the elements of the inputs that a block needs for one step."""
     einsum = nests.einsum
     tile = np.ones((len(nests.spatial), len(einsum.extents)))
-    for at, (kind, size) in enumerate(zip(nests.structure, nests.sizes, strict=True)):
-        if at not in (_BLOCKS, _STEPS):
+    for level, (kind, size) in enumerate(zip(nests.structure, nests.sizes, strict=True)):
+        if level not in (_BLOCKS, _STEPS):
             tile[:, list(einsum.spatial if kind == "S" else einsum.reduction)] *= size
     return _input_elements(nests, tile)
 

@@ -88,14 +88,14 @@ def propose(knobs: Knobs, strategy: Callable[[View, int], Strategy], sampler: Sa
     most = max(1, request.count // _CANDIDATES_PER_WARM_START)
     warm = [item.configuration for item in first_valid(view, transferred, most)]
     search = strategy(replace(view, pending=view.pending.union(warm)), request.seed)
-    found = search.propose(request.count - len(warm), sampler)
-    candidates = [validator.candidate(item) for item in [*warm, *found]]
+    chosen = search.propose(request.count - len(warm), sampler)
+    candidates = [validator.candidate(item) for item in [*warm, *chosen]]
     return Proposal(candidates, search.steps, validator.replayed, validator.invalid, validator.repeated)
 
 
 def _view(knobs: Knobs, request: Request, validator: Validator, score: Score | None) -> View:
-    found = [(knobs.find(trial.trace), trial.median_us) for trial in request.trials]
-    measured = tuple(Measured(configuration, time_us) for configuration, time_us in found if configuration is not None)
+    times = [(knobs.find(trial.trace), trial.median_us) for trial in request.trials]
+    measured = tuple(Measured(configuration, time_us) for configuration, time_us in times if configuration is not None)
     pending = frozenset(filter(None, (knobs.find(item.trace) for item in request.pending)))
     cheap = score or train_knob_score(knobs.space, measured)
     return View(knobs.space, measured, cheap, validator.validate, pending, reranks=validator.model is not None)
@@ -166,7 +166,9 @@ class Validator:
         return to_candidate(item, hash)
 
 
-def rebuild(program: IRModule, target: Target, trials: Sequence[Trial], known: Collection[str]) -> Iterator[Candidate]:
+def rebuild(
+    program: IRModule, target: Target, trials: Sequence[Trial], excluded: Collection[str]
+) -> Iterator[Candidate]:
     """Yield candidates with the decisions of trials, in order, each after the postprocessors of this target.
 
     A schedule that does not apply to the program any more is left out.
@@ -175,10 +177,10 @@ def rebuild(program: IRModule, target: Target, trials: Sequence[Trial], known: C
         program: The tensor program of the task.
         target: TVM's target.
         trials: Trials of this program, or of one that differs little.
-        known: Hashes of programs that must not be proposed.
+        excluded: Hashes of programs that must not be proposed.
     """
     accepting = postprocessors(program, target)
-    seen = set(known)
+    seen = set(excluded)
     for trial in trials:
         schedule = _rebuilt(program, target, trial, accepting)
         if schedule is not None and (hash := program_hash(schedule.mod)) not in seen:

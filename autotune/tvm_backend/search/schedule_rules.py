@@ -22,8 +22,8 @@ def _schedule_winograd_input(schedule: Schedule, block: BlockRV) -> list[Schedul
     (rows,) = schedule.get_producers(block)
     (pad,) = schedule.get_producers(rows)
     across = schedule.get(schedule.get_loops(rows)[3]).extent
-    at, chunk, tile, lane = schedule.get_loops(block)
-    outer, inner = schedule.split(at, [PATCH, PATCH])
+    position, chunk, tile, lane = schedule.get_loops(block)
+    outer, inner = schedule.split(position, [PATCH, PATCH])
     line, x = schedule.split(tile, [None, across])
     schedule.reorder(chunk, line, x, outer, inner, lane)
     piece = schedule.fuse(chunk, line)

@@ -61,8 +61,8 @@ class KnobScore:
         """Return the values of knobs, [n, features]. Those of a knob that the sketch does not use are NaN."""
         used = self._space.mask[configurations[:, 0]]
         columns = [
-            np.where(used[:, at, None], table[configurations[:, at]], np.float32(np.nan))
-            for at, table in enumerate(self._tables)
+            np.where(used[:, index, None], table[configurations[:, index]], np.float32(np.nan))
+            for index, table in enumerate(self._tables)
         ]
         return np.concatenate(columns, axis=1)
 
@@ -133,10 +133,10 @@ def _decisions(knob: Knob) -> npt.NDArray[np.float64]:
 
 def _table(knob: Knob) -> npt.NDArray[np.float32]:
     """Return the features of each value of a knob, [values, features]."""
-    return np.array([_features(at, value) for at, value in enumerate(knob.values)], dtype=np.float32)
+    return np.array([_features(index, value) for index, value in enumerate(knob.values)], dtype=np.float32)
 
 
-def _features(at: int, value: Any) -> list[float]:
+def _features(index: int, value: Any) -> list[float]:
     """Describe a value: the value itself, or of a tile its index and logarithms.
 
     The logarithms are those of its factors, and of the extents that they make from inside out.
@@ -144,4 +144,4 @@ def _features(at: int, value: Any) -> list[float]:
     if not isinstance(value, tuple):
         return [float(value)]
     logs = [math.log2(max(factor, 1)) for factor in value]
-    return [float(at), *logs, *(sum(logs[inner:]) for inner in range(1, len(logs) - 1))]
+    return [float(index), *logs, *(sum(logs[inner:]) for inner in range(1, len(logs) - 1))]

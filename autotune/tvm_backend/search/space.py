@@ -117,16 +117,16 @@ def with_names_of(trace: PlainTrace, program: IRModule) -> PlainTrace:
         program: The tensor program of the task, not scheduled.
     """
     wanted = _named(trace)
-    there = _block_names(program)
-    missing = sorted(_lacking(trace, there), key=_by_number)
-    unused = sorted((name for name in there if name not in wanted), key=_by_number)
+    present = _block_names(program)
+    missing = sorted(_lacking(trace, present), key=_by_number)
+    unused = sorted((name for name in present if name not in wanted), key=_by_number)
     renamed: dict[str, str] = {}
     for name in missing:
-        found = next((other for other in unused if _ending(other) == _ending(name)), None)
-        if found is None:
+        replacement = next((other for other in unused if _ending(other) == _ending(name)), None)
+        if replacement is None:
             return trace
-        unused.remove(found)
-        renamed[name] = found
+        unused.remove(replacement)
+        renamed[name] = replacement
     return [[_renamed(item, renamed) for item in trace[0]], *trace[1:]]
 
 
@@ -140,11 +140,11 @@ def _named(trace: PlainTrace) -> list[str]:
     return [str(item[2][0]) for item in trace[0] if item[0] == "GetSBlock"]
 
 
-def _lacking(trace: PlainTrace, there: Sequence[str]) -> list[str]:
+def _lacking(trace: PlainTrace, present: Sequence[str]) -> list[str]:
     """The names of blocks that the program should have and lacks. Scheduling makes more blocks before the end."""
-    begun = next((at for at, item in enumerate(trace[0]) if item[0] == "EnterPostproc"), len(trace[0]))
+    begun = next((index for index, item in enumerate(trace[0]) if item[0] == "EnterPostproc"), len(trace[0]))
     names = dict.fromkeys(_named([trace[0][:begun]]))
-    return [name for name in names if name != _ROOT and name not in there]
+    return [name for name in names if name != _ROOT and name not in present]
 
 
 def _by_number(name: str) -> tuple[int, ...]:
@@ -197,8 +197,8 @@ def sampled(trace: PlainTrace) -> list[Any]:
     Raises:
         IndexError, KeyError, TypeError, ValueError: It is not a trace, or one of its decisions is missing.
     """
-    decided = {int(index): decision for index, decision in trace[1]}
-    return [decided[at] for at, item in enumerate(trace[0]) if str(item[0]).startswith("Sample")]
+    decided = {int(position): decision for position, decision in trace[1]}
+    return [decided[index] for index, item in enumerate(trace[0]) if str(item[0]).startswith("Sample")]
 
 
 def to_candidate(measure_candidate: MeasureCandidate, hash: str) -> Candidate:
@@ -223,22 +223,22 @@ def tiles(trace: Trace, instruction: Instruction) -> tuple[Tile, ...]:
     extent = math.prod(decision)
     if extent < 1:
         return (decision,)
-    parts, innermost = (int(attribute) for attribute in instruction.attrs)
-    return tuple(sorted(factorisations(extent, parts, innermost), key=lambda tile: tile[::-1]))
+    factors, innermost = (int(attribute) for attribute in instruction.attrs)
+    return tuple(sorted(factorisations(extent, factors, innermost), key=lambda tile: tile[::-1]))
 
 
 @lru_cache(maxsize=4096)
-def factorisations(extent: int, parts: int, innermost: int) -> tuple[Tile, ...]:
-    """Return all ordered ways to write `extent` as a product of `parts` factors.
+def factorisations(extent: int, count: int, innermost: int) -> tuple[Tile, ...]:
+    """Return all ordered ways to write `extent` as a product of `count` factors.
 
     Args:
         innermost: Largest value of the last factor. -1 means no limit, as TVM's rules say it with
             `max_innermost_factor=None`.
     """
-    if parts == 1:
+    if count == 1:
         return ((extent,),) if innermost < 0 or extent <= innermost else ()
     last = (factor for factor in _divisors(extent) if innermost < 0 or factor <= innermost)
-    return tuple((*rest, factor) for factor in last for rest in factorisations(extent // factor, parts - 1, -1))
+    return tuple((*rest, factor) for factor in last for rest in factorisations(extent // factor, count - 1, -1))
 
 
 def _divisors(number: int) -> list[int]:

@@ -43,8 +43,8 @@ def extract_tasks(prepared: IRModule, target: Target) -> list[Task]:
 
     Programs that `prepare` has scheduled are not tasks.
     """
-    found = ms.relax_integration.extract_tasks(prepared, target)
-    return _in_order(_task(item, target) for item in found if not _scheduled(item.dispatched[0]))
+    extracted = ms.relax_integration.extract_tasks(prepared, target)
+    return _in_order(_task(item, target) for item in extracted if not _scheduled(item.dispatched[0]))
 
 
 def unite(extracted: Sequence[Sequence[Task]]) -> list[Task]:
@@ -56,12 +56,12 @@ def unite(extracted: Sequence[Sequence[Task]]) -> list[Task]:
     Args:
         extracted: What `extract_tasks` returned for each set of shapes.
     """
-    found: dict[str, Task] = {}
+    united: dict[str, Task] = {}
     for task in (task for tasks in extracted for task in tasks):
-        known = found.get(task.spec.hash)
-        weight = task.spec.weight + (known.spec.weight if known else 0)
-        found[task.spec.hash] = replace(known or task, spec=replace((known or task).spec, weight=weight))
-    return _in_order(found.values())
+        same = united.get(task.spec.hash)
+        weight = task.spec.weight + (same.spec.weight if same else 0)
+        united[task.spec.hash] = replace(same or task, spec=replace((same or task).spec, weight=weight))
+    return _in_order(united.values())
 
 
 def _in_order(tasks: Iterable[Task]) -> list[Task]:

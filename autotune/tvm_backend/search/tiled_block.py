@@ -35,13 +35,15 @@ class Einsum:
     def of(cls, program: IRModule, block: str) -> Einsum:
         """Read the block of this name in a program that is not scheduled yet."""
         schedule = Schedule(program)
-        found = schedule.get(schedule.get_sblock(block))
-        variables = [item.var for item in found.iter_vars]
-        spatial = [at for at, item in enumerate(found.iter_vars) if int(item.iter_type) == 0]
-        reduction = [at for at in range(len(variables)) if at not in spatial]
-        extents = np.array([int(item.dom.extent) for item in found.iter_vars], dtype=np.float64)
-        regions = [*found.reads, *found.writes]
-        accesses = tuple(np.array([_coefficients(one.min, variables) for one in item.region]) for item in regions)
+        read = schedule.get(schedule.get_sblock(block))
+        variables = [item.var for item in read.iter_vars]
+        spatial = [position for position, item in enumerate(read.iter_vars) if int(item.iter_type) == 0]
+        reduction = [position for position in range(len(variables)) if position not in spatial]
+        extents = np.array([int(item.dom.extent) for item in read.iter_vars], dtype=np.float64)
+        regions = [*read.reads, *read.writes]
+        accesses = tuple(
+            np.array([_coefficients(dimension.min, variables) for dimension in item.region]) for item in regions
+        )
         return cls(tuple(spatial), tuple(reduction), extents, accesses)
 
 
@@ -51,11 +53,11 @@ def _coefficients(index: PrimExpr, variables: Sequence[PrimExpr]) -> list[float]
     Where the index is no sum of loops, it is how much the first step of each loop adds: 1 for a column `pixel % width`,
     0 for a row `pixel // width`.
     """
-    found = list(sym.detect_linear_equation(index, list(variables)))
-    if found:
-        return [abs(float(int(item))) for item in found[:-1]]
+    equation = list(sym.detect_linear_equation(index, list(variables)))
+    if equation:
+        return [abs(float(int(item))) for item in equation[:-1]]
     start = _value(index, dict.fromkeys(variables, 0))
-    return [float(abs(_value(index, {**dict.fromkeys(variables, 0), one: 1}) - start)) for one in variables]
+    return [float(abs(_value(index, {**dict.fromkeys(variables, 0), variable: 1}) - start)) for variable in variables]
 
 
 def _value(index: PrimExpr, loops: Mapping[PrimExpr, int]) -> int:
@@ -63,8 +65,8 @@ def _value(index: PrimExpr, loops: Mapping[PrimExpr, int]) -> int:
     analyzer = sym.Analyzer()
     for variable, value in loops.items():
         analyzer.bind(variable, tirx.const(value, variable.ty.dtype))
-    found = analyzer.simplify(index)
-    return int(found) if isinstance(found, tirx.IntImm) else 0
+    simplified = analyzer.simplify(index)
+    return int(simplified) if isinstance(simplified, tirx.IntImm) else 0
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class _InstructionReader:
         self._blocks[outputs[0]] = str(attributes[0])
 
     def GetLoops(self, inputs: Any, _: Any, outputs: Any) -> None:
-        self._loops |= {name: (self._blocks.get(inputs[0], ""), at) for at, name in enumerate(outputs)}
+        self._loops |= {name: (self._blocks.get(inputs[0], ""), position) for position, name in enumerate(outputs)}
 
     def Annotate(self, inputs: Any, attributes: Any, _: Any) -> None:
         if attributes[0] == "meta_schedule.tiling_structure":

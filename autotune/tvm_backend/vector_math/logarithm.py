@@ -60,8 +60,8 @@ def log1p(f: Formula, x: PrimExpr) -> PrimExpr:
     """
     more = f.let(x + 1.0)
     back = f.let(more - 1.0)
-    found = f.let(log(f, more))
-    return f.select(back == 0.0, x, f.select(back == x, found, found * (x / back)))
+    logarithm = f.let(log(f, more))
+    return f.select(back == 0.0, x, f.select(back == x, logarithm, logarithm * (x / back)))
 
 
 def asinh(f: Formula, x: PrimExpr) -> PrimExpr:
@@ -75,8 +75,8 @@ def asinh(f: Formula, x: PrimExpr) -> PrimExpr:
 def acosh(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the inverse hyperbolic cosine, within 3 ulp; not-a-number below 1."""
     above = f.let(x - 1.0)
-    found = f.let(_log1p_or_log_of_double(f, x, above + _sqrt(above * 2.0 + above * above)))
-    return f.select(x < 1.0, float("nan"), found)
+    result = f.let(_log1p_or_log_of_double(f, x, above + _sqrt(above * 2.0 + above * above)))
+    return f.select(x < 1.0, float("nan"), result)
 
 
 def atanh(f: Formula, x: PrimExpr) -> PrimExpr:
@@ -106,10 +106,10 @@ def _log_of_rest(f: Formula, rest: PrimExpr) -> PrimExpr:
     return (rest * square * f.polynomial(rest, _LOG) - square * 0.5) + rest
 
 
-def _limits(f: Formula, x: PrimExpr, found: PrimExpr) -> PrimExpr:
+def _limits(f: Formula, x: PrimExpr, logarithm: PrimExpr) -> PrimExpr:
     """Return a logarithm with its values at zero, at infinity, below zero and for not-a-number."""
     infinity = float("inf")
-    ordinary = f.select(x < infinity, found, x)  # of infinity, and of what is not a number, the same
+    ordinary = f.select(x < infinity, logarithm, x)  # of infinity, and of what is not a number, the same
     return f.select(x > 0.0, ordinary, f.select(x == 0.0, -infinity, float("nan") + x))
 
 

@@ -51,22 +51,22 @@ def power(f: Formula, x: PrimExpr, y: PrimExpr) -> PrimExpr:
     size = f.magnitude(x)
     exponent_size = f.magnitude(y)
     scaled_log = f.let(_log2(f, size) * f.cast(y, _WIDE))
-    found = f.let(f.cast(_exp2(f, scaled_log), "float32"))
-    return _special(f, x, y, size, exponent_size, found)
+    magnitude = f.let(f.cast(_exp2(f, scaled_log), "float32"))
+    return _special(f, x, y, size, exponent_size, magnitude)
 
 
 def _special(
-    f: Formula, x: PrimExpr, y: PrimExpr, size: PrimExpr, exponent_size: PrimExpr, found: PrimExpr
+    f: Formula, x: PrimExpr, y: PrimExpr, size: PrimExpr, exponent_size: PrimExpr, magnitude: PrimExpr
 ) -> PrimExpr:
     infinity = f.const(float("inf"))
     nan = f.const(float("nan"))
     odd = f.select(exponent_size < _EVEN_FROM, f.select(_whole(f, exponent_size * 0.5), 0.0, 1.0), 0.0)
     whole = f.let(f.select(_whole(f, exponent_size), 1.0, 0.0))
     odd = f.let(odd * whole)
-    negative = f.let(f.select(odd > 0.5, found * -1.0, found))
-    below = f.select(whole > 0.5, negative, f.select(size < infinity, nan, found))
+    negative = f.let(f.select(odd > 0.5, magnitude * -1.0, magnitude))
+    below = f.select(whole > 0.5, negative, f.select(size < infinity, nan, magnitude))
     # The sign bit, not a comparison: (-0.0)**-3 is -infinity.
-    result = f.let(f.select(f.bits(x) < 0, f.select(size == 0.0, negative, below), found))
+    result = f.let(f.select(f.bits(x) < 0, f.select(size == 0.0, negative, below), magnitude))
     result = f.let(f.select(size == 1.0, f.select(exponent_size == infinity, 1.0, result), result))
     broken = f.let(f.select(x != x, 1.0, f.select(y != y, 1.0, 0.0)))
     result = f.let(f.select(broken > 0.5, x + y, result))
@@ -88,9 +88,9 @@ def _log2(f: Formula, size: PrimExpr) -> PrimExpr:
     shift = f.cast(power, "int64") << 52
     mantissa = f.let(f.bits(f.bits(wide, "int64") - shift, _WIDE))
     ratio = f.let((mantissa - 1.0) / (mantissa + 1.0))
-    found = f.let(ratio * f.polynomial(f.let(ratio * ratio), _LOG2, _WIDE) + f.cast(power, _WIDE))
+    logarithm = f.let(ratio * f.polynomial(f.let(ratio * ratio), _LOG2, _WIDE) + f.cast(power, _WIDE))
     infinity = f.const(float("inf"), _WIDE)
-    return f.select(wide == 0.0, infinity * -1.0, f.select(wide < infinity, found, wide))
+    return f.select(wide == 0.0, infinity * -1.0, f.select(wide < infinity, logarithm, wide))
 
 
 def _exp2(f: Formula, x: PrimExpr) -> PrimExpr:

@@ -153,7 +153,7 @@ def _turns(f: Formula, bits: PrimExpr) -> PrimExpr:
 
 def _word(f: Formula, index: PrimExpr, offset: int) -> PrimExpr:
     """Return the word of 2 / pi at an index from 0 to 4, plus an offset, as a uint64."""
-    found = f.const(_TWO_OVER_PI[offset], "uint64")
+    word = f.const(_TWO_OVER_PI[offset], "uint64")
     for place in range(1, len(_TWO_OVER_PI) - 3):
-        found = f.select(index == place, f.const(_TWO_OVER_PI[place + offset], "uint64"), found)
-    return found
+        word = f.select(index == place, f.const(_TWO_OVER_PI[place + offset], "uint64"), word)
+    return word

@@ -109,9 +109,9 @@ def check(
         VerificationError: It is above the tolerance. The message names it.
     """
     for number, (output, right) in enumerate(zip(outputs, reference, strict=False)):
-        if (found := _described(output)) != (expected := _described(right)):
+        if (described := _described(output)) != (expected := _described(right)):
             raise VerificationError(
-                f"output {number} of the compiled model is {found}, where that of {runtime} is {expected};"
+                f"output {number} of the compiled model is {described}, where that of {runtime} is {expected};"
                 " nothing was exported"
             )
     error = largest_error(outputs, reference, probabilities)

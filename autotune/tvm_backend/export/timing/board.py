@@ -60,20 +60,20 @@ class BoardComparison:
             WorkerError: A library does not run there.
         """
         times = {name: RuntimeTimes() for name in self.libraries}
-        each = -(-self.timings // _PROCESSES)
+        per_process = -(-self.timings // _PROCESSES)
         with scratch_folder("board") as folder:
             outputs = Path(folder) / "outputs.npz"
             for _ in range(_PROCESSES):
                 for name, library in self.libraries.items():
-                    found = self._session(name, library, each, outputs if name == checked else None)
-                    times[name].timings_ms.append(tuple(found))
+                    times_ms = self._session(name, library, per_process, outputs if name == checked else None)
+                    times[name].timings_ms.append(tuple(times_ms))
             return timed_process.load(outputs), times
 
     def _session(self, name: str, library: Path, timings: int, outputs: Path | None) -> list[float]:
         lent = boards.request(self.board)
         try:
             ((_, outcome),) = isolated(
-                [library], lambda: lambda it: self._time(lent, it, timings, outputs), limit_s=_LIMIT_S
+                [library], lambda: lambda file: self._time(lent, file, timings, outputs), limit_s=_LIMIT_S
             )
         except WorkerError as error:
             raise BoardProblem(f"the board at {lent} cannot be used: {error}") from error

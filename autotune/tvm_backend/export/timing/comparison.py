@@ -174,8 +174,8 @@ class RuntimeComparison:
         for together in [names] if self._fit(names) else [[name] for name in names]:
             with contextlib.ExitStack() as stack:
                 processes = {name: stack.enter_context(self._start(name)) for name in together}
-                for name, found in alternating(processes, timings).items():
-                    times[name].timings_ms.append(found)
+                for name, timings_ms in alternating(processes, timings).items():
+                    times[name].timings_ms.append(timings_ms)
                     times[name].loads_ms.append(processes[name].answer["load_ms"])
                     times[name].memory.append(processes[name].answer["memory"])
                 slow |= {name for name, process in processes.items() if process.waited_s > _SLOW_S}
@@ -200,13 +200,13 @@ class RuntimeComparison:
             WorkerError: The library cannot run.
             WorkerCrashed: The process died.
         """
-        found = list[list[KernelTime]]()
+        of_processes = list[list[KernelTime]]()
         for _ in range(_KERNEL_PROCESSES):
             with self._start(name, kernels=True) as process:
-                found.append([KernelTime(**item) for item in process.answer["kernels"]])
+                of_processes.append([KernelTime(**item) for item in process.answer["kernels"]])
             if process.waited_s > _SLOW_S:
                 break
-        return min(found, key=lambda kernels: sum(kernel.us for kernel in kernels))
+        return min(of_processes, key=lambda kernels: sum(kernel.us for kernel in kernels))
 
     def _start(self, name: str, outputs: Path | None = None, *, kernels: bool = False) -> RuntimeProcess:
         runtime = self._runtimes[name]
@@ -231,12 +231,12 @@ def alternating(processes: Mapping[str, RuntimeProcess], timings: int) -> dict[s
     Returns:
         The timings of each in milliseconds. A slow model has fewer.
     """
-    found: dict[str, list[float]] = {name: [] for name in processes}
+    timings_ms: dict[str, list[float]] = {name: [] for name in processes}
     for index in range(timings):
         for name in list(processes)[:: -1 if index % 2 else 1]:
             if (value := processes[name].time()) is not None:
-                found[name].append(value)
-    return {name: tuple(values) for name, values in found.items()}
+                timings_ms[name].append(value)
+    return {name: tuple(values) for name, values in timings_ms.items()}
 
 
 def ratios(ours: RuntimeTimes, other: RuntimeTimes) -> list[float]:

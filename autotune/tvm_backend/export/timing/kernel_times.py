@@ -70,8 +70,8 @@ def kernel_times(machine: VirtualMachine, run: Callable[[], object], finish: Cal
         run()
         runs.append(watch)
     names = [name for name in runs[0].totals if not name.startswith(_BETWEEN)]
-    found = [
+    kernels = [
         KernelTime(name, runs[0].calls[name], statistics.median(watch.totals[name] for watch in runs) * 1e6)
         for name in names
     ]
-    return sorted(found, key=lambda kernel: (-kernel.us, kernel.name))
+    return sorted(kernels, key=lambda kernel: (-kernel.us, kernel.name))

@@ -61,17 +61,17 @@ def fastest_trials(workspace: Workspace, spec: JobSpec, most: int) -> dict[str, 
     Returns:
         The trials by the hash of the task, the fastest logged one first. A task without a time is left out.
     """
-    found = {}
+    fastest = {}
     for task in spec.tasks:
         log = TuningLog(workspace.tuning_log(spec.target_key, task.hash).records)
         timed = log.fastest(most)
         if timed:
             limit = (timed[0].median_us or 0.0) * _MAX_SLOWDOWN
-            found[task.hash] = [trial for trial in timed if (trial.median_us or 0.0) <= limit]
-    return found
+            fastest[task.hash] = [trial for trial in timed if (trial.median_us or 0.0) <= limit]
+    return fastest
 
 
-def tasks_to_retime(spec: JobSpec, found: Mapping[str, Sequence[Trial]]) -> list[str]:
+def tasks_to_retime(spec: JobSpec, fastest: Mapping[str, Sequence[Trial]]) -> list[str]:
     """Return the hashes of the tasks whose candidates are worth timing again.
 
     These tasks have several candidates and take a noticeable part of the model's time, at one of its sets of shapes at
@@ -79,15 +79,15 @@ def tasks_to_retime(spec: JobSpec, found: Mapping[str, Sequence[Trial]]) -> list
 
     Args:
         spec: The job.
-        found: What `fastest_trials` returned.
+        fastest: What `fastest_trials` returned.
     """
     noticeable: set[str] = set()
     for entry in spec.all_entries:
         weights = {task.hash: weight for task, weight in zip(spec.tasks, entry.weights, strict=True) if weight}
-        times = {hash: weights[hash] * (found[hash][0].median_us or 0.0) for hash in weights if hash in found}
+        times = {hash: weights[hash] * (fastest[hash][0].median_us or 0.0) for hash in weights if hash in fastest}
         least = _MIN_SHARE * sum(times.values())
         noticeable.update(hash for hash, time in times.items() if time >= least)
-    return [hash for hash, trials in found.items() if len(trials) > 1 and hash in noticeable]
+    return [hash for hash, trials in fastest.items() if len(trials) > 1 and hash in noticeable]
 
 
 def build(trials: Sequence[Trial], program: IRModule, target: Target, folder: Path) -> list[RetimedCandidate]:

@@ -76,8 +76,8 @@ class RuntimeProcess:
             WorkerError: The runtime cannot run the model.
             WorkerCrashed: The process died.
         """
-        found: float | None = self._ask("")["ms"]
-        return found
+        milliseconds: float | None = self._ask("")["ms"]
+        return milliseconds
 
     def _ask(self, line: str) -> dict[str, Any]:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -91,10 +91,10 @@ class RuntimeProcess:
         self.waited_s += time.monotonic() - began
         if not answer.endswith("\n"):
             raise self._crashed()
-        found: dict[str, Any] = json.loads(answer)
-        if "error" in found:
-            raise WorkerError(f"{self._name} cannot run the model: {found['error']}"[:_MESSAGE_LENGTH])
-        return found
+        content: dict[str, Any] = json.loads(answer)
+        if "error" in content:
+            raise WorkerError(f"{self._name} cannot run the model: {content['error']}"[:_MESSAGE_LENGTH])
+        return content
 
     def _crashed(self) -> WorkerCrashed:
         status = self._process.wait()

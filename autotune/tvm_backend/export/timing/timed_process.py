@@ -105,8 +105,8 @@ def _pytorch(request: Mapping[str, Any], arrays: Arrays) -> Run:
 
     def run() -> runners.Arrays:
         with torch.inference_mode():
-            found = model(*tensors)
-        return [item.numpy() for item in (found if isinstance(found, (tuple, list)) else [found])]
+            outputs = model(*tensors)
+        return [item.numpy() for item in (outputs if isinstance(outputs, (tuple, list)) else [outputs])]
 
     return run
 
@@ -157,9 +157,9 @@ class Timer:
             return self._slowly()
         if self._timed > 1:
             self._warm_up(_AGAIN_S)
-        found = _seconds(self._run, max(1, round(_TIMING_S / self._once)))
+        seconds = _seconds(self._run, max(1, round(_TIMING_S / self._once)))
         _settle()
-        return found * 1e3
+        return seconds * 1e3
 
     def _warm_up(self, seconds: float) -> None:
         started = time.perf_counter()
@@ -169,9 +169,9 @@ class Timer:
     def _slowly(self) -> float | None:
         if self._timed > (1 if self._once > _SLOWEST_S else _SLOW_TIMINGS):
             return None
-        found = self._once if self._once > _SLOWEST_S else _seconds(self._run, 1)
+        seconds = self._once if self._once > _SLOWEST_S else _seconds(self._run, 1)
         _settle()
-        return found * 1e3
+        return seconds * 1e3
 
 
 def _seconds(run: Callable[[], object], count: int) -> float:
@@ -208,8 +208,8 @@ def serve(request: Mapping[str, Any], orders: Iterable[str]) -> Iterator[dict[st
     arrays = dict(zip(request["names"], load(Path(request["inputs"])), strict=True))
     if request["kernels"]:
         machine, kernels_run = _loaded(request, arrays)
-        found = kernel_times(machine, kernels_run.stay, kernels_run.device.sync)
-        yield {"kernels": [asdict(kernel) for kernel in found]}
+        kernels = kernel_times(machine, kernels_run.stay, kernels_run.device.sync)
+        yield {"kernels": [asdict(kernel) for kernel in kernels]}
         return
     run, answer = _load(request, arrays)
     yield answer

@@ -40,8 +40,8 @@ def foreign_files(folder: Path) -> list[str]:
     script = _marked(folder / SCRIPT)
     report = _made_report(folder / REPORT)
     library = (script or report or False) if (folder / LIBRARY).exists() else None
-    found = {SCRIPT: script, REPORT: report, LIBRARY: library, FOLDER: _made_program(folder / FOLDER)}
-    return [name for name, ours in found.items() if ours is False]
+    marks = {SCRIPT: script, REPORT: report, LIBRARY: library, FOLDER: _made_program(folder / FOLDER)}
+    return [name for name, ours in marks.items() if ours is False]
 
 
 def _marked(path: Path) -> bool | None:

@@ -226,10 +226,10 @@ class _Reader:
             storage.last = max(storage.last, block)
 
     def _tensor(self, expression: Expr) -> PlacedTensor:
-        found = self._value(expression)
-        if not isinstance(found, PlacedTensor):
+        value = self._value(expression)
+        if not isinstance(value, PlacedTensor):
             raise refused(f"a kernel takes {expression}, which is not a tensor")
-        return found
+        return value
 
     def _value(self, expression: Expr) -> Any:
         if isinstance(expression, relax.Tuple):

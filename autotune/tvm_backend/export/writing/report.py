@@ -49,12 +49,12 @@ class KernelLimits:
 
     def kernels(self, times: Sequence[KernelTime]) -> list[dict[str, Any]]:
         """Return the part of the report that is about kernels. `least_us` is what the machine's limits allow."""
-        found = []
+        kernels = []
         for kernel in times:
-            item = self.work.get(kernel.name, KernelWork(None, 0.0, 0))
-            least = self.limits.least_us(item.gflop, item.bytes) * kernel.calls if self.limits else None
-            found.append({**asdict(kernel), **asdict(item), "least_us": least})
-        return found
+            work = self.work.get(kernel.name, KernelWork(None, 0.0, 0))
+            least = self.limits.least_us(work.gflop, work.bytes) * kernel.calls if self.limits else None
+            kernels.append({**asdict(kernel), **asdict(work), "least_us": least})
+        return kernels
 
 
 def report(
@@ -78,7 +78,9 @@ def report(
         limits: The work of the kernels and the limits of the machine.
     """
     first = comparisons[0]
-    entries = [_entry(*each, limits) for each in zip(spec.entries, comparisons, strict=False)]
+    entries = [
+        _entry(*entry_and_comparison, limits) for entry_and_comparison in zip(spec.entries, comparisons, strict=False)
+    ]
     return {
         "job": spec.id,
         "name": spec.name,
@@ -138,11 +140,11 @@ def kernel_work(prepared: IRModule, tasks: Mapping[str, str]) -> dict[str, Kerne
     Returns:
         The work by the name of the tensor program.
     """
-    found = {}
+    work = {}
     for var, function in prepared.functions.items():
         if isinstance(function, tirx.PrimFunc):
-            found[str(var.name_hint)] = _work(function, tasks)
-    return found
+            work[str(var.name_hint)] = _work(function, tasks)
+    return work
 
 
 def _work(function: PrimFunc, tasks: Mapping[str, str]) -> KernelWork:

@@ -166,7 +166,7 @@ def source(spec: JobSpec, threads: int, rows: Sequence[Mapping[str, int]]) -> st
         inputs=[(item.shape, item.dtype) for item in spec.inputs],
         dtypes={item.name: item.dtype for item in spec.inputs},
         entries={entry.name: {item.name: item.shape for item in entry.inputs} for entry in spec.entries},
-        rows={entry.name: dict(found) for entry, found in zip(spec.all_entries, rows, strict=True)},
+        rows={entry.name: dict(tables) for entry, tables in zip(spec.all_entries, rows, strict=True)},
         pick_entry=inspect.getsource(pick_entry),
         check_index=inspect.getsource(check_index),
     )

@@ -85,12 +85,12 @@ def write_source(folder: Path, lowered: IRModule, executable: Executable, model:
     _write_kernels(folder / KERNELS, executable)
     weights = _write_weights(folder / WEIGHTS, network)
     shapes = {item.name: item for item in (*network.inputs, *network.buffers, *network.views, *network.weights)}
-    found = [shapes[name] for name in network.outputs]
-    outputs = [InputSpec(name, item.shape, item.dtype) for name, item in zip(model.outputs, found, strict=True)]
+    tensors = [shapes[name] for name in network.outputs]
+    outputs = [InputSpec(name, item.shape, item.dtype) for name, item in zip(model.outputs, tensors, strict=True)]
     names = {
         item.name: f"the input {json.dumps(spec.name)}" for item, spec in zip(network.inputs, model.inputs, strict=True)
     }
-    names |= {item.name: f"the output {json.dumps(name)}" for item, name in zip(found, model.outputs, strict=True)}
+    names |= {item.name: f"the output {json.dumps(name)}" for item, name in zip(tensors, model.outputs, strict=True)}
     texts = {
         SOURCE_HEADER: model_header(model.name, model.inputs, outputs, model.rows, model.version),
         NETWORK: network_source(model.name, network, names, model.threads, weights, model.version),
