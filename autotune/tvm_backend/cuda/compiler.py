@@ -20,6 +20,17 @@ _CALLBACK = "tvm_callback_cuda_compile"
 # TVM passes this to both compilers: powf of a negative base is NaN then, and tanhf is wrong by 5e-4.
 _FAST_MATH = b"--use_fast_math"
 _NO_FAST_MATH = "TVM_CUDA_NVCC_NO_FAST_MATH"
+# TVM gathers eight numbers of 16 bits with `make_uint4`, which CUDA has for four numbers of 32 bits only.
+EIGHT_HALVES = """\
+template <typename Half>
+static __device__ inline uint4 make_uint4(Half a, Half b, Half c, Half d, Half e, Half f, Half g, Half h) {
+  static_assert(sizeof(Half) == 2, "eight numbers of 16 bits");
+  union { uint4 packed; unsigned short lanes[8]; } both;
+  const Half halves[8] = {a, b, c, d, e, f, g, h};
+  for (int i = 0; i < 8; ++i) both.lanes[i] = *reinterpret_cast<const unsigned short*>(&halves[i]);
+  return both.packed;
+}
+"""
 _INSTALL = "run: pip install 'autotune[cuda]', or install a CUDA toolkit and put its nvcc into PATH"
 
 
@@ -82,6 +93,7 @@ def compile_source(source: str, arch: str) -> bytes:
 
     compiler = find_compiler()
     _lead_tvm(compiler)
+    source = EIGHT_HALVES + source
     suffix = arch.removeprefix("sm_")
     if compiler.tool == "nvrtc":
         options = [f"-I{folder}" for folder in places.include_folders()]

@@ -61,13 +61,15 @@ def build_library(scheduled: IRModule, target: Target, path: Path) -> None:
 def lowering(module: IRModule, target: Target) -> PassContext:
     """Return the context of passes in which a module is compiled.
 
-    Of a kernel that sums products of fp16 in fp32, TVM's StorageRewrite lets the sums have the shared memory of the
-    operands, and then TVM refuses the types. So it is left out where there is fp16.
+    On GPUs, copies that a schedule makes asynchronous are: without the option TVM copies synchronously, and commits
+    empty groups. Of a kernel that sums products of fp16 in fp32, TVM's StorageRewrite lets the sums have the shared
+    memory of the operands, and then TVM refuses the types. So it is left out where there is fp16.
     """
     functions = [item for item in module.functions.values() if isinstance(item, tvm.tirx.PrimFunc)]
     dtypes = {str(getattr(parameter.ty, "dtype", "")) for item in functions for parameter in item.params}
-    half = target.kind.name == "cuda" and "float16" in dtypes
-    return PassContext(opt_level=_OPT_LEVEL, config={"tirx.disable_storage_rewrite": half})
+    on_gpu = target.kind.name == "cuda"
+    config = {"tirx.use_async_copy": on_gpu, "tirx.disable_storage_rewrite": on_gpu and "float16" in dtypes}
+    return PassContext(opt_level=_OPT_LEVEL, config=config)
 
 
 def linking(target: Target) -> Callable[..., None]:

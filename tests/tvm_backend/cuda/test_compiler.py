@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+
 import pytest
 
 from autotune.errors import MachineProblem
@@ -14,6 +17,20 @@ extern "C" __global__ void __launch_bounds__(128) ratio(float* x) {
 """
 
 
+PACKING = """
+#include <cstdio>
+#define __device__
+struct uint4 { unsigned x, y, z, w; };
+typedef short half;
+%s
+int main() {
+  half h[8] = {1, 2, 3, 4, 5, 6, 7, -8};
+  uint4 packed = make_uint4(h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7]);
+  for (int i = 0; i < 8; ++i) std::printf("%%d ", reinterpret_cast<half*>(&packed)[i]);
+}
+"""
+
+
 @pytest.fixture(params=("nvrtc", "nvcc"))
 def tool(request, monkeypatch):
     monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", request.param)
@@ -22,12 +39,51 @@ def tool(request, monkeypatch):
     compiler.find_compiler.cache_clear()
 
 
-def test_a_quotient_is_rounded_as_on_a_cpu(tool):
-    """With fast math, there is no way for operands that the quick one rounds wrongly."""
+def skip_without_compiler():
     try:
         compiler.find_compiler()
     except MachineProblem as problem:
         pytest.skip(str(problem))
+
+
+def gather(dtype, lanes):
+    """A schedule whose threads each read `lanes` numbers that lie three apart."""
+    from tvm import s_tir, te
+
+    x = te.placeholder((4096,), dtype, name="x")
+    schedule = s_tir.Schedule(te.create_prim_func([x, te.compute((1024,), lambda i: x[i * 3], name="y")]))
+    (loop,) = schedule.get_loops(schedule.get_sblock("y"))
+    block, thread, vector = schedule.split(loop, [None, 32, lanes])
+    schedule.bind(block, "blockIdx.x")
+    schedule.bind(thread, "threadIdx.x")
+    schedule.vectorize(vector)
+    return schedule.mod
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_thread_may_gather_eight_halves(dtype, tool, tmp_path):
+    skip_without_compiler()
+    from autotune.tvm_backend.kernels.build import build_library
+    from autotune.tvm_backend.load import load_tvm
+    from autotune.tvm_backend.target import resolve_target, tvm_target
+
+    load_tvm("cuda")
+    target = tvm_target(resolve_target('{"kind": "cuda", "arch": "sm_90"}', 1).description)
+    build_library(gather(dtype, 8), target, tmp_path / "kernel.so")
+    assert [found.arch for found in cubin.find((tmp_path / "kernel.so").read_bytes())] == ["sm_90"]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+def test_eight_halves_are_packed_in_their_order(tmp_path):
+    (tmp_path / "packing.cpp").write_text(PACKING % compiler.EIGHT_HALVES)
+    subprocess.run(["g++", "-o", "packing", "packing.cpp"], cwd=tmp_path, check=True)
+    printed = subprocess.run([tmp_path / "packing"], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["1", "2", "3", "4", "5", "6", "7", "-8"]
+
+
+def test_a_quotient_is_rounded_as_on_a_cpu(tool):
+    """With fast math, there is no way for operands that the quick one rounds wrongly."""
+    skip_without_compiler()
     import tvm
 
     with tvm.target.Target({"kind": "cuda", "arch": "sm_90"}):
