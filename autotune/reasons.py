@@ -31,7 +31,6 @@ ReasonKind = Literal[
     "cancelled",
     "all-set-aside",
     "no-time",
-    "unspecified",
 ]
 
 _SENTENCES: dict[ReasonKind, str] = {
@@ -62,7 +61,6 @@ _SENTENCES: dict[ReasonKind, str] = {
     "nothing-to-tune": "nothing to tune",
     "all-set-aside": "{detail}",
     "no-time": "no candidate of any task ran{because}; `autotune retry` tries others",
-    "unspecified": "",
 }
 _TOPICS: dict[ReasonKind, WaitTopic] = {
     "turn": "turn",
@@ -89,7 +87,6 @@ class Reason:
         opens_at: When the window opens that a job waits for, in epoch seconds.
         set_aside: How many tasks of a job that is done were set aside.
         detail: What an error said, or the path of the file that it is about.
-        wording: The whole sentence, where an older version stored nothing else.
         holders: The processes that hold the resources: process id, user and command.
         latency_ms: How long a run of the whole model took when it was found to be fast enough.
     """
@@ -100,7 +97,6 @@ class Reason:
     opens_at: float | None = None
     set_aside: int = 0
     detail: str = ""
-    wording: str = ""
     holders: tuple[str, ...] = ()
     latency_ms: float | None = None
 
@@ -112,8 +108,8 @@ class Reason:
 
 def sentence(reason: Reason | None) -> str:
     """Return a reason in words, for users; an empty text for None."""
-    if reason is None or reason.wording:
-        return reason.wording if reason else ""
+    if reason is None:
+        return ""
     text = _SENTENCES[reason.kind].format(
         device=_device_name(reason.device),
         opens=_time_of_day(reason.opens_at),

@@ -21,13 +21,14 @@ from autotune.daemon.queued_job import QueuedJob
 from autotune.errors import DamagedFile, NewerFormat, StorageError
 from autotune.processes.messages import ImportAnswer
 from autotune.storage import atomic, formats
+from autotune.storage.daemon_formats import DaemonInfo
 from autotune.storage.formats import Candidate, JobState, StageFile, Trial
+from autotune.storage.identity import Identity
 from autotune.storage.job_files import check_model, read_spec, read_stage
 from autotune.storage.journal import StageDone
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
 
-DATA = Path(__file__).parent / "data" / "v1"
 Make = Callable[..., JobPaths]
 MODEL = b"a model, of a few bytes more than twenty"
 SPOILT = ("torn", "flipped", "zeros", "empty", "missing", "folder", "newer")
@@ -60,7 +61,7 @@ def queue(workspace: Workspace, make_job: Make) -> tuple[JobPaths, JobPaths]:
     log(workspace).add([Trial("a", [], [], (5.0,), None, "0001-net", 3, 0.0)])
     QueuedJob.open(workspace, first, Config()).journal.append(StageDone(kind="search", began=1.0, seconds=1.0))
     atomic.publish_json(workspace.last_id, "autotune-last-id", 1, {"id": 2})
-    workspace.daemon_info.write_bytes((DATA / "daemon.json").read_bytes())
+    formats.write(workspace.daemon_info, DaemonInfo(Identity.current().to_json(), 0.0, "interleave"))
     return first, second
 
 

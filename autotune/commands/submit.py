@@ -169,18 +169,10 @@ def _incoming(workspace: Workspace) -> Iterator[JobPaths]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def log_key(workspace: Workspace, imported: ImportAnswer) -> str:
-    """The target's key; or one of an earlier version, if this workspace has logs of more of the tasks under that."""
-    return max(
-        (imported.target_key, *imported.former_keys),
-        key=lambda key: sum(workspace.tuning_log(key, task.hash).records.is_file() for task in imported.tasks),
-    )
-
-
 def _spec(
     workspace: Workspace, config: Config, submission: Submission, imported: ImportAnswer, id: int, name: str
 ) -> JobSpec:
-    key = log_key(workspace, imported) + (f"{PRIVATE}{submission.private}" if submission.private else "")
+    key = imported.target_key + (f"{PRIVATE}{submission.private}" if submission.private else "")
     logs = [workspace.tuning_log(key, task.hash).records for task in imported.tasks]
     known = tuple(len(TuningLog(log).entries()) for log in logs)
     trials, automatic = trials_of(submission.trials, config.job.trials, imported.tasks, known, submission.fresh)

@@ -165,7 +165,6 @@ class ImportAnswer:
     Attributes:
         target: TVM's description of the target.
         target_key: names the target in paths of tuning logs.
-        former_keys: how earlier versions named it there.
         spaces: the sizes of the tasks' design spaces.
         model_size: of the snapshot, in bytes; 0 if none was written.
         model_crc32: of the snapshot.
@@ -180,7 +179,6 @@ class ImportAnswer:
     spaces: tuple[int, ...]
     model_size: int = 0
     model_crc32: int = 0
-    former_keys: tuple[str, ...] = ()
     entries: tuple[Entry, ...] = ()
 
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from autotune.reasons import Reason
 from autotune.schema import moment
-from autotune.storage import upgrades
 from autotune.storage.formats import Kind
 
 
@@ -77,8 +76,7 @@ class DaemonInfo:
         aside: The boards that are set aside.
     """
 
-    FORMAT = ("autotune-daemon", 2)
-    UPGRADE = staticmethod(upgrades.waits)
+    FORMAT = ("autotune-daemon", 1)
 
     identity: dict[str, Any]
     started_at: Annotated[float, moment()]

@@ -1,12 +1,12 @@
 """The file formats: frozen dataclasses, and their conversion to and from JSON.
 
-Each file names its format and version. A reader accepts its own version and the older ones; a newer one is an error.
+Each file names its format and version. A version that this autotune does not know is an error.
 Points in time are seconds since the epoch; durations are seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +16,6 @@ from autotune import schema
 from autotune.errors import DamagedFile, InvalidData
 from autotune.reasons import Reason
 from autotune.schema import moment, positive, whole_number
-from autotune.storage import upgrades
 from autotune.storage.atomic import publish_json, read_versioned_json
 
 Kind = Literal["search", "build", "measure", "train", "confirm"]
@@ -151,8 +150,7 @@ class Control:
     the stages until then count towards the time that they may run for.
     """
 
-    FORMAT = ("autotune-control", 2)
-    UPGRADE = staticmethod(upgrades.reason)
+    FORMAT = ("autotune-control", 1)
 
     wanted: Wanted = "run"
     retries: int = 0
@@ -174,8 +172,7 @@ class TaskProgress:
 class JobState:
     """How far a job is. Written by the daemon only; everything in it follows from logs and stage files."""
 
-    FORMAT = ("autotune-state", 2)
-    UPGRADE = staticmethod(upgrades.reason)
+    FORMAT = ("autotune-state", 1)
 
     state: State = "waiting"
     reason: Reason | None = None
@@ -339,6 +336,11 @@ class EstimatesFile:
     means: tuple[Any, ...] = ()
 
 
+# What turns the content of a file into that of the next version, by its format and version. A version that changes what
+# an existing field means has an entry here; none has yet. A field that is added needs no new version.
+UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+
 def to_json(value: Any) -> dict[str, Any]:
     """Return a dataclass as plain JSON values. A reason has only the parameters that it uses."""
     waits: dict[str, Reason] = getattr(value, "waits", {})
@@ -386,8 +388,10 @@ def read(kind: type[T], path: Path) -> T:
         DiskProblem: It cannot be read.
     """
     name, version = kind.FORMAT  # type: ignore[attr-defined]
-    found_version, data = read_versioned_json(path, name, version)
+    written, data = read_versioned_json(path, name, version)
+    for older in range(written, version):
+        data = UPGRADES[name, older](data)
     try:
-        return from_json(kind, kind.UPGRADE(data) if found_version < version else data)  # type: ignore[attr-defined]
+        return from_json(kind, data)
     except InvalidData as error:
         raise DamagedFile(f"{path} is not a valid {name} file: {error}") from error

@@ -1,8 +1,4 @@
-"""The journal of a job: a line of `journal.jsonl` for each event.
-
-A line of version 2 names its event by an `EventKind`. Version 1 named events in words. `parse` reads both, also side
-by side: a journal that version 1 began keeps its header, and what is added to it is of version 2.
-"""
+"""The journal of a job: a line of `journal.jsonl` for each event, which names its event by an `EventKind`."""
 
 from __future__ import annotations
 
@@ -13,20 +9,20 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from autotune.errors import AutotuneError
-from autotune.reasons import Reason, WaitTopic
-from autotune.schema import moment
+from autotune.errors import InvalidData
+from autotune.reasons import Reason
+from autotune.schema import LAST_MOMENT, moment
 from autotune.storage import formats
 from autotune.storage.formats import Kind, State
 from autotune.storage.record_log import RecordLog
 
-FORMAT = ("autotune-journal", 2)
+FORMAT = ("autotune-journal", 1)
 
 ControlVerb = Literal["cancel", "hold", "release", "retry"]
 
 
 class EventKind(str, Enum):
-    """The names of the events in a journal of version 2. None of them is a name of version 1."""
+    """The names of the events in a journal."""
 
     STAGE_DONE = "stage-done"
     STAGE_FAILED = "stage-failed"
@@ -79,7 +75,7 @@ class StageDone(StageEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class StageFailed(StageEvent):
-    """A stage failed. `outcome` is failed, crashed, timeout or lost; version 1 had it in `detail`, the error."""
+    """A stage failed. `outcome` is failed, crashed, timeout or lost; `detail` is the error."""
 
     EVENT: ClassVar[EventKind] = EventKind.STAGE_FAILED
 
@@ -89,7 +85,7 @@ class StageFailed(StageEvent):
     @property
     def diagnosis(self) -> str:
         """What failed, how and why, in one line."""
-        return f"{self.kind}: {self.outcome}: {self.detail}" if self.outcome else self.detail
+        return f"{self.kind}: {self.outcome}: {self.detail}"
 
 
 @dataclass(frozen=True)
@@ -189,53 +185,17 @@ def read(path: Path) -> list[Event | UnknownEvent]:
 
 
 def parse(record: Mapping[str, Any]) -> Event | UnknownEvent:
-    """Return the event that a line of a journal tells of, whichever version wrote the line."""
+    """Return the event that a line of a journal tells of."""
     name = record.get("event")
+    kind = _EVENTS.get(name) if isinstance(name, str) else None
     try:
-        if isinstance(name, str) and name in _EVENTS:
-            return formats.from_json(_EVENTS[name], record)
-        return _parse_version_1(record) or _unknown(record)
-    except (KeyError, TypeError, ValueError, OverflowError, AutotuneError):
+        return _unknown(record) if kind is None else formats.from_json(kind, record)
+    except InvalidData:
         return _unknown(record)
 
 
 def _unknown(record: Mapping[str, Any]) -> UnknownEvent:
-    at, rest = record.get("at"), {key: value for key, value in record.items() if key not in ("at", "event")}
-    number = float(at) if isinstance(at, (int, float)) and abs(at) < 1e15 else 0.0
-    return UnknownEvent(str(record.get("event", "?")), rest, at=number)
-
-
-_REQUESTS_V1: dict[str, ControlVerb] = {
-    "held": "hold",
-    "released": "release",
-    "to be retried": "retry",
-    "cancelled": "cancel",
-}
-_STAGE_KEYS_V1 = {"at", "event", "kind", "task", "round", "began", "seconds", "cpus", "device"}
-
-
-def _parse_version_1(record: Mapping[str, Any]) -> Event | None:
-    name, at, words = record.get("event"), float(record.get("at", 0.0)), str(record.get("reason", ""))
-    if name in ("stage", "stage failed"):
-        return _parse_stage_version_1(record, at)
-    if name == "waits":
-        known = record["about"] in get_args(WaitTopic)
-        return WaitStarted(Reason(record["about"] if known else "unspecified", wording=words), at=at)
-    if name == "set aside":
-        return TaskSetAside(int(record["task"]), words, at=at)
-    if name == "damaged":
-        return StageFileDamaged(words, at=at)
-    # The daemon gave a reason when it had cancelled a job; the user's request to cancel it has none.
-    if name in ("done", "failed") or (name == "cancelled" and "reason" in record):
-        return JobEnded(name, Reason("unspecified", wording=words), at=at)
-    return UserRequest(_REQUESTS_V1[name], at=at) if name in _REQUESTS_V1 else None
-
-
-def _parse_stage_version_1(record: Mapping[str, Any], at: float) -> StageDone | StageFailed:
-    seconds = float(record.get("seconds", 0.0))
-    stage = {key: value for key, value in record.items() if key in _STAGE_KEYS_V1}
-    stage = {"began": at - seconds, **stage, "at": at, "seconds": seconds}
-    rest = {key: value for key, value in record.items() if key not in _STAGE_KEYS_V1}
-    if record["event"] == "stage":
-        return formats.from_json(StageDone, {**stage, "summary": rest})
-    return formats.from_json(StageFailed, {**stage, "detail": str(rest.get("reason", ""))})
+    at = record.get("at")
+    rest = {key: value for key, value in record.items() if key not in ("at", "event")}
+    moment = float(at) if isinstance(at, (int, float)) and abs(at) <= LAST_MOMENT else 0.0
+    return UnknownEvent(str(record.get("event", "?")), rest, at=moment)

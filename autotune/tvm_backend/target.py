@@ -44,13 +44,11 @@ class ResolvedTarget:
             model and TVM version.
         lowered_for: the target that a model is lowered for: this CPU where the target is a simulated device, else the
             target itself.
-        former_keys: those that earlier versions gave the target: logs may still be found under them.
     """
 
     description: dict[str, Any]
     key: str
     lowered_for: dict[str, Any]
-    former_keys: tuple[str, ...] = ()
 
 
 def target_kind(text: str) -> str:
@@ -95,7 +93,7 @@ def resolve_target(text: str, threads: int, board: str = "") -> ResolvedTarget:
     except (ValueError, TypeError, tvm.error.InternalError) as error:
         raise BadTarget(f"target {text!r}: {first_line(error)}") from error
     key = device_kind(complete, board=board).key
-    return ResolvedTarget(complete, key, complete, former_keys(complete))
+    return ResolvedTarget(complete, key, complete)
 
 
 def check_tensor_cores(description: Mapping[str, Any]) -> None:
@@ -216,14 +214,13 @@ def belongs_here(description: Mapping[str, Any], key: str) -> bool:
 def _keys_here(target: dict[str, Any]) -> set[str]:
     """Return the keys that this machine gives a target.
 
-    There are several for CUDA, since a job may have been submitted before the machine had a GPU, or by an earlier
-    version.
+    There are several for CUDA, since a job may have been submitted before the machine had a GPU.
     """
     if target["kind"] == "llvm":
         return {device_kind(target).key}
     arch = str(target.get("arch"))
     names = (arch, *(device.name for device in cuda_devices() if device.arch == arch))
-    return {key for name in names for key in (device_kind(target, name).key, *former_keys(target, name))}
+    return {device_kind(target, name).key for name in names}
 
 
 def vector_registers(target: Target) -> tuple[int, int]:
@@ -273,13 +270,6 @@ def _cuda(given: dict[str, Any], threads: int) -> dict[str, Any]:
     if variant := _ARCH_VARIANT.fullmatch(str(complete["arch"])):
         complete["arch"] = variant[1]
     return complete
-
-
-def former_keys(target: Mapping[str, Any], gpu: str = "") -> tuple[str, ...]:
-    """Return the keys that earlier versions gave a target: up to 0.1.0 that of a GPU covered the CPU beside it."""
-    if target["kind"] != "cuda":
-        return ()
-    return (DeviceKind(dict(target), gpu or _gpu_model(str(target.get("arch"))), TESTED).key,)
 
 
 def device_kind(target: Mapping[str, Any], gpu: str = "", board: str = "") -> DeviceKind:

@@ -31,7 +31,7 @@ from autotune.storage.identity import Identity
 from autotune.storage.paths import JobPaths, Workspace
 
 Make = Callable[..., JobPaths]
-OLDER = Reason("unspecified", wording="an older reason")
+OLDER = Reason("window", opens_at=None)
 CRASHED = Reason("all-set-aside", detail="build: crashed")
 
 
@@ -74,7 +74,7 @@ class TestState:
     def test_or_what_it_last_said(self, workspace: Workspace, make_job: Make) -> None:
         make_job(state=JobState("waiting", OLDER))
         serve(workspace)
-        assert shown(workspace) == ("waiting", "an older reason")
+        assert shown(workspace) == ("waiting", "waits for the window at its next opening")
 
     def test_a_job_the_daemon_has_not_looked_at_waits_for_its_turn(self, workspace: Workspace, make_job: Make) -> None:
         make_job()
@@ -225,7 +225,7 @@ class TestResources:
             {"pid": 7},
             1.0,
             "interleave",
-            waits={"2": Reason("unspecified", wording="why")},
+            waits={"2": Reason("turn")},
             window="22:00-07:00",
             cpus=(0,),
         )

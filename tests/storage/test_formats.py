@@ -32,7 +32,7 @@ from autotune.storage.formats import (
     Trial,
 )
 
-WHY = Reason("window", "cuda", ("cpu-0",), 5.5, 2, "what", "in words")
+WHY = Reason("window", "cuda", ("cpu-0",), 5.5, 2, "what", ("process 7",))
 FILES = [Confirmation, Control, DaemonInfo, EstimatesFile, JobSpec, JobState, StageFile]
 PARTS = [Candidate, Failure, InputSpec, Reason, RunningStage, TaskProgress, TaskSpec, Trial]
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
@@ -138,6 +138,13 @@ class TestOtherVersions:
         rewrite(path, version=99)
         with pytest.raises(NewerFormat, match="upgrade autotune"):
             formats.read(kind, path)
+
+    def test_an_older_file_is_upgraded_version_by_version(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        formats.write(path, Control("hold"))
+        monkeypatch.setattr(Control, "FORMAT", ("autotune-control", 3))
+        monkeypatch.setitem(formats.UPGRADES, ("autotune-control", 1), lambda data: {"wish": data["wanted"]})
+        monkeypatch.setitem(formats.UPGRADES, ("autotune-control", 2), lambda data: {"wanted": data["wish"]})
+        assert formats.read(Control, path) == Control("hold")
 
     @pytest.mark.parametrize("kind", [Control, JobState])
     def test_what_is_left_out_has_its_default(self, path: Path, kind: Any) -> None:

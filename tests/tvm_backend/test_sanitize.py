@@ -15,7 +15,7 @@ from autotune.tvm_backend.sanitize import check_graph, check_trace
 from autotune.tvm_backend.search.space import replay
 from autotune.tvm_backend.search.tasks import read_program
 
-DATA = Path(__file__).parents[1] / "data" / "v1"
+DATA = Path(__file__).parents[1] / "data"
 
 
 def graph(*types: str) -> str:

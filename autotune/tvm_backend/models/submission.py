@@ -58,7 +58,6 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
         spaces=tuple(task.space for task in tasks),
         model_size=size,
         model_crc32=crc,
-        former_keys=target.former_keys,
         entries=tuple(_entry(item, tasks) for item in imported) if len(imported) > 1 else (),
     )
 
