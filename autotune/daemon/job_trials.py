@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from autotune.daemon.task_logs import Follower, TaskLog, TaskLogs
 from autotune.errors import StorageError
 from autotune.storage.formats import JobSpec
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.tuning_log import TuningLog
 
 
 @dataclass(eq=False)
@@ -30,11 +28,11 @@ class JobTrials(Follower):
     _logs: dict[int, TaskLog] = field(init=False)
 
     def __post_init__(self) -> None:
-        folder, tasks = self.spec.target_key, self.spec.tasks
-        self._logs = {
-            task: self.logs.of(self.workspace.tuning_log(folder, tasks[task].hash).records)
+        paths = {
+            task: self.workspace.tuning_log(self.spec.target_key, self.spec.tasks[task].hash)
             for task in self.spec.tunable
         }
+        self._logs = {task: self.logs.of(log_paths.records) for task, log_paths in paths.items()}
         for log in self._logs.values():
             log.followers.add(self)
 
@@ -52,8 +50,9 @@ class JobTrials(Follower):
 
         Those that are forgiven are left out, for they say nothing of what others would gain.
         """
-        forgiven, known = self._forgiven(task), self._all(task)
-        return known[self._before(task) + forgiven :] if forgiven else known
+        times = self._all(task)
+        forgiven = self._forgiven(task)
+        return times[self._before(task) + forgiven :] if forgiven else times
 
     def _all(self, task: int) -> tuple[float, ...]:
         return self._logs[task].running_best if task in self._logs else ()
@@ -75,9 +74,8 @@ class JobTrials(Follower):
 
         Of a fresh job these are the trials measured since it was submitted, but not those imported since.
         """
-        before, imported = self._before(task), 0
-        if self.spec.fresh and task in self._logs:
-            imported = self._logs[task].imported_since(before)
+        before = self._before(task)
+        imported = self._logs[task].imported_since(before) if self.spec.fresh and task in self._logs else 0
         return max(0, len(self._all(task)) - before - imported - self._forgiven(task))
 
     @property
@@ -87,13 +85,16 @@ class JobTrials(Follower):
 
     def last_failure(self) -> str:
         """Return how the latest trial failed; empty if it has not, or its log cannot be read."""
-        with suppress(StorageError):
-            logs = [TuningLog(log.path) for log in self._logs.values()]
-            latest = [(entries[-1], log) for log in logs if (entries := log.entries())]
-            entry, log = max(latest, key=lambda found: found[0].at, default=(None, None))
-            for trial in log.trials_of([entry]) if entry and log else ():
-                return f"{trial.failure.stage}: {trial.failure.reason}" if trial.failure else ""
-        return ""
+        logs = [(log.latest, log) for log in self._logs.values() if log.latest is not None]
+        if not logs:
+            return ""
+        latest, log = max(logs, key=lambda pair: pair[0].at)
+        try:
+            trial = log.trial_of(latest)
+        except StorageError:
+            return ""
+        failure = trial.failure if trial else None
+        return f"{failure.stage}: {failure.reason}" if failure else ""
 
     @property
     def total(self) -> int:

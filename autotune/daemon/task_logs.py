@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from weakref import WeakSet, WeakValueDictionary
 
-from autotune.storage.tuning_log import EntryReader
+from autotune.storage.formats import Trial
+from autotune.storage.trial_index import Entry
+from autotune.storage.tuning_log import TuningLog
 
 # How many logs are looked at each time, besides those that are known to have grown.
 _LOOKED_AT = 200
@@ -30,19 +32,21 @@ class TaskLog:
     Attributes:
         path: The log.
         running_best: The best time in microseconds after each trial; infinity before the first success.
+        latest: The last trial in the log.
         followers: Are told when the log has changed.
     """
 
     path: Path
     running_best: tuple[float, ...] = ()
+    latest: Entry | None = None
     followers: WeakSet[Follower] = field(default_factory=WeakSet)
-    _reader: EntryReader = field(init=False)
-    _seen: tuple[int, int, int] | None = None
+    _log: TuningLog = field(init=False)
+    _stamp: tuple[int, int, int] | None = None
     _imported: list[int] = field(default_factory=list)
     _last_rounds: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._reader = EntryReader(self.path)
+        self._log = TuningLog(self.path)
 
     def refresh(self) -> bool:
         """Read the trials that were added. Returns whether there are any, or others than before.
@@ -50,24 +54,16 @@ class TaskLog:
         Raises:
             StorageError: The log cannot be read.
         """
-        seen = self._look()
-        if seen == self._seen:
+        stamp = self._look()
+        if stamp == self._stamp:
             return False
-        new = self._reader.new()
-        self._seen = seen
+        new = self._log.follow()
+        self._stamp = stamp
         if not (new.entries or new.restarted):
             return False
         if new.restarted:
-            self._imported, self._last_rounds, self.running_best = [], {}, ()
-        best, times = self.running_best[-1] if self.running_best else math.inf, list(self.running_best)
-        for entry in new.entries:
-            if entry.median_us is not None:
-                best = min(best, entry.median_us)
-            if entry.imported:
-                self._imported.append(len(times))
-            times.append(best)
-            self._last_rounds[entry.job_crc32] = max(entry.round, self._last_rounds.get(entry.job_crc32, -1))
-        self.running_best = tuple(times)
+            self._forget()
+        self._take_in(new.entries)
         for follower in self.followers:
             follower.changed = True
         return True
@@ -79,9 +75,36 @@ class TaskLog:
             return status.st_ino, status.st_size, status.st_mtime_ns
         return None
 
-    def imported_since(self, known: int) -> int:
-        """Return how many trials were imported after the first `known` ones."""
-        return len(self._imported) - bisect_left(self._imported, known)
+    def _forget(self) -> None:
+        self.running_best = ()
+        self.latest = None
+        self._imported.clear()
+        self._last_rounds.clear()
+
+    def _take_in(self, entries: list[Entry]) -> None:
+        times = list(self.running_best)
+        best = times[-1] if times else math.inf
+        for entry in entries:
+            if entry.imported:
+                self._imported.append(len(times))
+            if entry.median_us is not None:
+                best = min(best, entry.median_us)
+            times.append(best)
+            self._last_rounds[entry.job_crc32] = max(entry.round, self._last_rounds.get(entry.job_crc32, -1))
+            self.latest = entry
+        self.running_best = tuple(times)
+
+    def trial_of(self, entry: Entry) -> Trial | None:
+        """Return the trial of an entry of this log; None if its record is gone.
+
+        Raises:
+            DiskProblem: The log cannot be read.
+        """
+        return next(iter(self._log.trials_of([entry])), None)
+
+    def imported_since(self, number: int) -> int:
+        """Return how many trials were imported after the first `number` trials."""
+        return len(self._imported) - bisect_left(self._imported, number)
 
     def last_round(self, job: str) -> int:
         """Return the last round of which the job with this folder has logged a trial; -1 if there is none."""
@@ -106,5 +129,6 @@ class TaskLogs:
         """Return some of the logs, others each time, until all have had their turn: somebody may have added trials."""
         if not self._next:
             self._next = list(self._logs)
-        turn, self._next = self._next[:_LOOKED_AT], self._next[_LOOKED_AT:]
+        turn = self._next[:_LOOKED_AT]
+        self._next = self._next[_LOOKED_AT:]
         return [log for path in turn if (log := self._logs.get(path)) is not None]

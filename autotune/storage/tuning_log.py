@@ -33,114 +33,100 @@ class NewEntries(NamedTuple):
     restarted: bool
 
 
-class EntryReader:
-    """Follows what planning needs of a tuning log. It keeps the hashes only.
-
-    Attributes:
-        index_is_whole: Whether every row of the index is known to be as it was written.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._log = RecordLog(path, *FORMAT)
-        self._index = TaskLogPaths(path).index
-        self._position = START
-        self._seen: set[str] = set()
-        self.index_is_whole = False
-
-    @property
-    def hashes(self) -> set[str]:
-        """The hashes of the trials so far."""
-        return self._seen
-
-    def new(self) -> NewEntries:
-        """Return the entries that were added since the last call.
-
-        Raises:
-            StorageError: The log cannot be read, is of another format, or was written by a newer autotune.
-        """
-        found, begun = list[Entry](), self._position != START
-        if not begun:
-            found = self._from_index()
-        lines, restarted = self._log.lines_from(self._position)
-        if restarted:
-            self._position = START
-            self._seen.clear()
-            return NewEntries(self.new().entries, restarted=True)
-        for line, position in lines:
-            self._position = position
-            if (entry := trial_index.entry_of(line, position)) is not None:
-                found.append(entry)
-        return NewEntries(self._without_repeats(found), restarted=False)
-
-    def _without_repeats(self, entries: Iterable[Entry]) -> list[Entry]:
-        """Return the entries whose trials were not there before, and take note of them."""
-        new = []
-        for entry in entries:
-            if entry.hash not in self._seen:
-                self._seen.add(entry.hash)
-                new.append(entry)
-        return new
-
-    def _from_index(self) -> list[Entry]:
-        """Return the entries of the index, if it fits the log, and go on behind them."""
-        self.index_is_whole = False
-        if (found := trial_index.read(self._index)) is None:
-            return []
-        entries, seal = found
-        if not _fits(self._log, seal, entries[-1].position):
-            return []
-        self.index_is_whole, self._position = True, entries[-1].position
-        return entries
-
-
 class TuningLog:
     """Trials on disk. They are durable once `add` has returned, and no candidate is in the log twice.
 
-    An instance reads only what was appended since its last read. Keep it as long as you follow the log.
+    An instance reads only what was appended since its last read. Keep it as long as you follow the log. It keeps the
+    hashes of the trials, and what it was asked for: their entries, their schedules.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._log = RecordLog(path, *FORMAT)
         self._index = TaskLogPaths(path).index
+        self._index_is_whole = False  # whether every row of the index is known to be as it was written
         self._position = START
+        self._hashes: set[str] = set()
+        self._entries: list[Entry] | None = None  # None until somebody asks
         self._trials: dict[str, Trial] = {}
-        self._reader = EntryReader(path)
-        self._entries: list[Entry] = []
+        self._decoded = 0  # the number of entries whose trials are in `_trials`, or could not be read
 
-    def trials(self) -> list[Trial]:
-        """Return all trials with their schedules, oldest first. Damaged lines are skipped.
-
-        Returns:
-            The trials; none if there is no log yet.
+    def follow(self) -> NewEntries:
+        """Return the entries that were added since the last call of any method.
 
         Raises:
             StorageError: The log cannot be read, is of another format, or was written by a newer autotune.
         """
-        new = self._log.read_from(self._position)
-        if new.restarted:
-            self._trials.clear()
-        self._position = new.position
-        for trial in filter(None, map(_trial, new.records)):
-            self._trials.setdefault(trial.hash, trial)
-        return list(self._trials.values())
+        entries = self._from_index() if self._position == START else []
+        position = entries[-1].position if entries else self._position
+        lines, restarted = self._log.lines_from(position)
+        if restarted:
+            self._begin_again()
+            return NewEntries(self.follow().entries, restarted=True)
+        for line, position in lines:
+            if (entry := trial_index.entry_of(line, position)) is not None:
+                entries.append(entry)
+        self._position = position  # only now: a read that fails is made again
+        new = self._without_repeats(entries)
+        if self._entries is not None:
+            self._entries += new
+        return NewEntries(new, restarted=False)
 
     def entries(self) -> list[Entry]:
         """Return what planning needs of all trials, oldest first. That is much less work than `trials`.
 
         Raises:
-            StorageError: As of `trials`.
+            StorageError: As of `follow`.
         """
-        self._follow()
-        return list(self._entries)
+        return list(self._kept())
 
-    def _follow(self) -> list[Entry]:
-        """Take in the entries of new trials, and return them."""
-        new = self._reader.new()
-        if new.restarted:
-            self._entries.clear()
-        self._entries += new.entries
-        return new.entries
+    def trials(self) -> list[Trial]:
+        """Return all trials with their schedules, oldest first; none if there is no log. Damaged lines are skipped.
+
+        Raises:
+            StorageError: As of `follow`.
+        """
+        entries = self._kept()
+        for trial in self.trials_of(entries[self._decoded :]):
+            self._trials[trial.hash] = trial
+        self._decoded = len(entries)
+        return list(self._trials.values())
+
+    def _kept(self) -> list[Entry]:
+        if self._entries is None:
+            self._begin_again()
+            self._entries = []
+        self.follow()
+        return self._entries
+
+    def _begin_again(self) -> None:
+        self._position = START
+        self._hashes.clear()
+        self._trials.clear()
+        self._decoded = 0
+        if self._entries is not None:
+            self._entries = []
+
+    def _without_repeats(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Return the entries whose trials were not there before, and take note of them."""
+        new = []
+        for entry in entries:
+            if entry.hash not in self._hashes:
+                self._hashes.add(entry.hash)
+                new.append(entry)
+        return new
+
+    def _from_index(self) -> list[Entry]:
+        """Return the entries of the index, if it fits the log."""
+        self._index_is_whole = False
+        index = trial_index.read(self._index)
+        if index is None:
+            return []
+        entries, seal = index
+        if not _fits(self._log, seal, entries[-1].position):
+            return []
+        self._index_is_whole = True
+        return entries
 
     def trials_of(self, entries: Iterable[Entry]) -> list[Trial]:
         """Return the trials of entries of this log, with their schedules; without those whose record is gone.
@@ -150,12 +136,12 @@ class TuningLog:
         """
         try:
             with open(self.path, "rb", buffering=0) as file:
-                found = [_trial_at(file.fileno(), entry) for entry in entries]
+                trials = [_trial_at(file.fileno(), entry) for entry in entries]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise disk_problem("read", self.path, error) from error
-        return [trial for trial in found if trial is not None]
+        return [trial for trial in trials if trial is not None]
 
     def fastest(self, most: int) -> list[Trial]:
         """Return the fastest trials, fastest first, at most `most` of them; of equal ones the older first.
@@ -176,10 +162,10 @@ class TuningLog:
         """
         make_folders(self.path.parent)
         with self._log.transaction(lambda: trial_index.last_seal(self._index)) as transaction:
-            self._follow()
+            self.follow()
             missing: dict[str, Trial] = {}
             for trial in trials:
-                if trial.hash not in self._reader.hashes:
+                if trial.hash not in self._hashes:
                     missing.setdefault(trial.hash, trial)
             if missing:
                 self._append(transaction, missing)
@@ -192,20 +178,20 @@ class TuningLog:
         after = self._log.seal
         if after is None:
             return
-        added = self._follow()
-        if not (self._reader.index_is_whole and trial_index.append(self._index, added, before, after)):
-            trial_index.publish(self._index, self._entries, after)
-            self._reader.index_is_whole = True
+        added = self.follow().entries
+        if not (self._index_is_whole and trial_index.append(self._index, added, before, after)):
+            trial_index.publish(self._index, self._kept(), after)
+            self._index_is_whole = True
 
 
 def _fits(log: RecordLog, seal: Seal, position: Position) -> bool:
     """Return whether an index that ends at a position is of this log, as it is or before it grew."""
     try:
-        found = Seal.of(os.stat(log.path))
+        now = Seal.of(os.stat(log.path))
     except OSError:
         return False
-    grown = found.inode == seal.inode and found.size > seal.size
-    return (found == seal or grown) and log.has(position)
+    has_grown = now.inode == seal.inode and now.size > seal.size
+    return (now == seal or has_grown) and log.has(position)
 
 
 def _trial_at(descriptor: int, entry: Entry) -> Trial | None:

@@ -240,7 +240,7 @@ class TestResources:
             "trouble": "",
             "busy": "",
             "resources": [idle],
-            "waits": {"2": "why"},
+            "waits": {"2": "waits for its turn"},
             "nodes": [],
             "aside": [],
         }

@@ -12,7 +12,7 @@ import pytest
 from autotune.storage import trial_index
 from autotune.storage.formats import Failure, Trial, to_json
 from autotune.storage.record_log import RecordLog
-from autotune.storage.tuning_log import FORMAT, EntryReader, TuningLog
+from autotune.storage.tuning_log import FORMAT, TuningLog
 
 
 def trial(number: int, time_us: float | None = 1.0, job: str = "0001-net", round: int = 0) -> Trial:
@@ -49,7 +49,7 @@ def hashes(path: Path) -> list[int]:
     """What everybody sees; read from the log alone, with the index, and by one who follows."""
     found = [entry.hash for entry in TuningLog(path).entries()]
     assert found == [found.hash for found in TuningLog(path).trials()]
-    assert found == [entry.hash for entry in EntryReader(path).new().entries]
+    assert found == [entry.hash for entry in TuningLog(path).follow().entries]
     return [int(hash, 16) for hash in found]
 
 
@@ -61,8 +61,7 @@ class TestEntries:
             replace(trial(3), job="host:/there/jobs/0001-net", disturbed="steal"),
         ]
         TuningLog(path).add(trials)
-        for log in (TuningLog(path), EntryReader(path)):
-            entries = log.entries() if isinstance(log, TuningLog) else log.new().entries
+        for entries in (TuningLog(path).entries(), TuningLog(path).follow().entries):
             assert [entry.hash for entry in entries] == [one.hash for one in trials]
             assert [entry.median_us for entry in entries] == [one.median_us for one in trials]
             assert [entry.failed for entry in entries] == [False, True, False]
@@ -87,14 +86,14 @@ class TestEntries:
         assert log.trials_of(found) == []
 
     def test_only_what_is_new_is_given(self, path: Path) -> None:
-        log, reader = TuningLog(path), EntryReader(path)
-        assert reader.new() == ([], False)
+        log, reader = TuningLog(path), TuningLog(path)
+        assert reader.follow() == ([], False)
         for number in range(3):
             log.add([trial(number)])
-            new = reader.new()
+            new = reader.follow()
             assert ([int(entry.hash, 16) for entry in new.entries], new.restarted) == ([number], False)
         path.unlink()
-        assert reader.new() == ([], True)
+        assert reader.follow() == ([], True)
 
 
 class TestWriting:
@@ -211,8 +210,8 @@ class TestSpoilt:
     @pytest.mark.parametrize("spoil", SPOIL)
     def test_the_log_has_its_way(self, path: Path, index: Path, spoil: Callable[[Path], None]) -> None:
         TuningLog(path).add(map(trial, range(4)))
-        follower = EntryReader(path)
-        follower.new()
+        follower = TuningLog(path)
+        follower.follow()
         spoil(index)
         expected = {spoil: [0, 1, 2, 3], of_a_copy: [0, 2, 3], stale: [0, 1, 2, 3, 50]}.get(spoil, [0, 1, 2, 3])
         assert hashes(path) == expected
@@ -220,7 +219,7 @@ class TestSpoilt:
         assert [int(one.hash, 16) for one in added] == [number for number in range(6) if number not in expected]
         expected += [int(one.hash, 16) for one in added]
         assert hashes(path) == expected
-        new = follower.new()
+        new = follower.follow()
         known = [] if new.restarted else [0, 1, 2, 3]
         assert known + [int(entry.hash, 16) for entry in new.entries] == expected
 

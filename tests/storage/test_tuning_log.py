@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
-from autotune.errors import DamagedFile, NewerFormat
-from autotune.storage import tuning_log
+from autotune.errors import DamagedFile, DiskProblem, NewerFormat
+from autotune.storage import trial_index
 from autotune.storage.formats import Failure, Trial, to_json
+from autotune.storage.log_lines import Position
+from autotune.storage.paths import TaskLogPaths
 from autotune.storage.record_log import RecordLog
+from autotune.storage.trial_index import Entry, entry_of
 from autotune.storage.tuning_log import FORMAT, TuningLog
 
 
@@ -54,11 +57,11 @@ class TestAdding:
         assert log.add([trial("a", 2.0), trial("b")]) == [trial("b")]
         assert log.trials() == TuningLog(path).trials() == [trial("a", 1.0), trial("b")]
 
-    def test_so_it_is_when_it_comes_twice_at_a_time(self, log: TuningLog) -> None:
+    def test_a_candidate_that_is_given_twice_at_a_time_is_logged_once(self, log: TuningLog) -> None:
         assert log.add([trial("a", 1.0), trial("a", 2.0)]) == [trial("a", 1.0)]
         assert log.trials() == [trial("a", 1.0)]
 
-    def test_so_it_is_when_someone_else_added_it_first(self, log: TuningLog, path: Path) -> None:
+    def test_a_candidate_that_someone_else_added_first_is_not_logged_again(self, log: TuningLog, path: Path) -> None:
         log.trials()
         TuningLog(path).add([trial("a", 1.0)])
         assert log.add([trial("a", 2.0)]) == []
@@ -107,16 +110,37 @@ class TestManyAdders:
 
 
 class TestFollowing:
-    def test_only_what_is_new_is_read(self, log: TuningLog, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_was_read_is_not_read_again(self, log: TuningLog, path: Path) -> None:
         TuningLog(path).add([trial(name) for name in "abc"])
-        log.trials()
-        read: list[Any] = []
-        parse = tuning_log._trial
-        monkeypatch.setattr(tuning_log, "_trial", lambda record: (read.append(record["hash"]), parse(record))[1])
+        before = log.trials()
         TuningLog(path).add([trial("d")])
-        read.clear()
-        assert hashes(log) == ["a", "b", "c", "d"]
-        assert read == ["d"]
+        after = log.trials()
+        assert [one.hash for one in after] == ["a", "b", "c", "d"]
+        assert all(one is earlier for one, earlier in zip(after, before, strict=False))
+
+    def test_entries_are_complete_for_one_who_has_followed(self, log: TuningLog, path: Path) -> None:
+        TuningLog(path).add([trial("a")])
+        log.follow()
+        TuningLog(path).add([trial("b")])
+        assert [entry.hash for entry in log.entries()] == ["a", "b"]
+        assert log.follow() == ([], False)
+
+    def test_a_read_that_fails_half_way_is_made_again(
+        self, log: TuningLog, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        TuningLog(path).add([trial(name) for name in "ab"])
+        TaskLogPaths(path).index.unlink()
+
+        def failing(line: bytes, position: Position) -> Entry | None:
+            entry = entry_of(line, position)
+            if entry is not None and entry.hash == "b":
+                raise DiskProblem("the second trial cannot be read")
+            return entry
+
+        with monkeypatch.context() as patched, pytest.raises(DiskProblem):
+            patched.setattr(trial_index, "entry_of", failing)
+            log.entries()
+        assert [entry.hash for entry in log.entries()] == hashes(log) == ["a", "b"]
 
     def test_a_list_given_out_does_not_change_the_log(self, log: TuningLog) -> None:
         log.add([trial("a")])
