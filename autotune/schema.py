@@ -139,7 +139,8 @@ def type_name(value: object, table: str = "an object") -> str:
 
 def describe(hint: Any) -> str:
     """Say what a value of a plain type may be, such as `a whole number, at least 1`."""
-    meta, kind = meta_of(hint), _option(hint, None)
+    meta = meta_of(hint)
+    kind = _option(hint, None)
     if typing.get_origin(kind) is Literal:
         return _choices(kind)
     if meta is None or meta.title or meta.ge is None:
@@ -157,10 +158,10 @@ def _refuse_unknown_keys(hint: Any, data: object, keys: Keys) -> None:
         return
     kind = _option(hint, data)
     if is_dataclass(kind) and isinstance(data, Mapping):
-        known = tuple(field.name for field in fields(kind))
+        names = tuple(field.name for field in fields(kind))
         for key, value in data.items():
-            if key not in known:
-                raise UnknownKey((*keys, key), value, known)
+            if key not in names:
+                raise UnknownKey((*keys, key), value, names)
     for key, part_hint, part in _parts(kind, data):
         _refuse_unknown_keys(part_hint, part, (*keys, key))
 
@@ -200,7 +201,8 @@ def _is_table(kind: Any) -> bool:
 
 def _parts(kind: Any, data: object) -> Iterator[tuple[str | int, Any, Any]]:
     """Yield key, type and value of each part of a table or list."""
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    origin = typing.get_origin(kind)
+    args = typing.get_args(kind)
     if isinstance(data, Mapping):
         if is_dataclass(kind):
             hints = field_types(typing.cast(Any, kind))
@@ -212,7 +214,8 @@ def _parts(kind: Any, data: object) -> Iterator[tuple[str | int, Any, Any]]:
 
 
 def _wrong_value(hint: Any, value: object, keys: Keys, table: str) -> WrongValue:
-    meta, kind = meta_of(hint), _option(hint, value)
+    meta = meta_of(hint)
+    kind = _option(hint, value)
     choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
     plain = type(choices[0]) if choices else typing.get_origin(kind) or kind
     of_type = type(value) is plain or (plain is float and type(value) is int)

@@ -20,9 +20,9 @@ class Archive(dict[int, "ArchivedJob"]):
         """Keep what has to be known to notice a retry of a job."""
         self[job.id] = ArchivedJob(job.state.retries_seen)
 
-    def drop_retried(self, found: Mapping[int, JobPaths]) -> None:
+    def drop_retried(self, jobs: Mapping[int, JobPaths]) -> None:
         """Forget the jobs that are to be retried, so that they are opened again."""
-        for id in [id for id, job in self.items() if id in found and job.is_to_be_retried(found[id])]:
+        for id in [id for id, job in self.items() if id in jobs and job.is_to_be_retried(jobs[id])]:
             del self[id]
 
 

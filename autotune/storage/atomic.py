@@ -130,17 +130,18 @@ def read_versioned_json(path: Path, kind: str, version: int) -> tuple[int, dict[
         DiskProblem: It cannot be read.
     """
     content = _load(path)
-    found_kind, found_version = content.pop("format", None), content.pop("version", None)
-    if found_kind != kind:
-        raise DamagedFile(f"{path} is damaged: its format is {found_kind!r} instead of {kind!r}")
-    if type(found_version) is not int or found_version < 1:
-        raise DamagedFile(f"{path} is damaged: its version is {found_version!r}")
-    if found_version > version:
+    written_kind = content.pop("format", None)
+    written_version = content.pop("version", None)
+    if written_kind != kind:
+        raise DamagedFile(f"{path} is damaged: its format is {written_kind!r} instead of {kind!r}")
+    if type(written_version) is not int or written_version < 1:
+        raise DamagedFile(f"{path} is damaged: its version is {written_version!r}")
+    if written_version > version:
         raise NewerFormat(
-            f"{path} has version {found_version} of format {kind!r}, and this autotune reads up to"
+            f"{path} has version {written_version} of format {kind!r}, and this autotune reads up to"
             f" version {version}; a newer autotune wrote it: upgrade autotune"
         )
-    return found_version, content
+    return written_version, content
 
 
 def publish_folder(temporary: Path, final: Path) -> None:

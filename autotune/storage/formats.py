@@ -146,8 +146,8 @@ class Control:
     """What the user wants of a job. Written by the commands only, under the queue lock.
 
     `reason` says why a job is held that the user did not hold. `forgiven` are the trials of each task, all of them
-    failed, that do not count towards the budget since a retry. `forgiven_at` is when that was, in epoch seconds: nor do
-    the stages until then count towards the time that they may run for.
+    failed, that do not count towards the budget since a retry. `forgiven_at` is when that was, in epoch
+    seconds. The stages until then do not count towards the time that the job's stages may run for.
     """
 
     FORMAT = ("autotune-control", 1)
@@ -278,7 +278,8 @@ def median(times: tuple[float, ...]) -> float | None:
     """Return the median of times; None if there are none."""
     if not times:
         return None
-    ordered, middle = sorted(times), len(times) // 2
+    ordered = sorted(times)
+    middle = len(times) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 

@@ -88,8 +88,8 @@ class Identity:
             identity = cls(value["host"], value["boot_id"], value["pid"], value["start_time"])
         except (KeyError, TypeError) as error:
             raise DamagedFile(f"not the identity of a process: {value!r}") from error
-        texts, numbers = (identity.host, identity.boot_id), (identity.pid, identity.start_time)
-        if {type(text) for text in texts} != {str} or {type(n) for n in numbers} != {int}:
+        types = [type(value) for value in asdict(identity).values()]
+        if types != [str, str, int, int]:
             raise DamagedFile(f"not the identity of a process: {value!r}")
         return identity
 

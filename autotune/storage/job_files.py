@@ -133,7 +133,8 @@ def set_aside(path: Path) -> Path:
     Raises:
         DiskProblem: It could not be renamed.
     """
-    number, aside = 1, path.with_name(f"{path.name}.damaged")
+    number = 1
+    aside = path.with_name(f"{path.name}.damaged")
     while os.path.lexists(aside):
         number += 1
         aside = path.with_name(f"{path.name}.damaged-{number}")
@@ -172,7 +173,8 @@ def checksum(path: Path, crc: int = 0) -> tuple[int, int]:
     size = 0
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
-            size, crc = size + len(chunk), zlib.crc32(chunk, crc)
+            size += len(chunk)
+            crc = zlib.crc32(chunk, crc)
     return size, crc
 
 
@@ -190,7 +192,7 @@ def model_checksum(paths: JobPaths) -> tuple[int, int]:
 
 
 def check_model(paths: JobPaths, spec: JobSpec) -> None:
-    """Check that the job's copy of the model is what was submitted. Jobs of older versions have no checksum.
+    """Check that the job's copy of the model is what was submitted.
 
     Raises:
         DamagedFile: The copy is missing or has changed.

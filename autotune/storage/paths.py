@@ -240,10 +240,10 @@ class Workspace:
         try:
             with os.scandir(self.jobs) as entries:  # which tells folders from files without a look at each
                 names = [(match, entry) for entry in entries if (match := _JOB_FOLDER.match(entry.name))]
-                found = [(int(match[1]), entry.name) for match, entry in names if _is_folder(entry)]
+                jobs = [(int(match[1]), entry.name) for match, entry in names if _is_folder(entry)]
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return [JobPaths(self.jobs / name) for _, name in sorted(found)]
+        return [JobPaths(self.jobs / name) for _, name in sorted(jobs)]
 
     def sweep_exports(self, sweep: str) -> Path:
         return self.root / "sweeps" / sweep

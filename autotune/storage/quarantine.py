@@ -31,8 +31,11 @@ class Quarantine:
             target_kind: The kind of target.
             board: The name of the boards; empty for devices of this machine.
         """
-        found = (entry for entry in self.entries() if (entry.target.get("kind"), entry.board) == (target_kind, board))
-        return {entry.hash: entry.failure for entry in found}
+        return {
+            entry.hash: entry.failure
+            for entry in self.entries()
+            if entry.target.get("kind") == target_kind and entry.board == board
+        }
 
     def entries(self) -> list[Quarantined]:
         """Return all entries, oldest first. Skip damaged lines."""
@@ -48,9 +51,9 @@ class Quarantine:
         if not harmful:
             return
         with self._log.transaction() as transaction:
-            known = set(map(_identity, transaction.records))
+            quarantined = set(map(_identity, transaction.records))
             records = [to_json(entry) for entry in harmful]
-            transaction.append([record for record in records if _identity(record) not in known])
+            transaction.append([record for record in records if _identity(record) not in quarantined])
 
 
 def _identity(record: dict[str, object]) -> tuple[str, str, str]:

@@ -153,7 +153,8 @@ class RecordLog:
         Raises:
             Exception: What `read` raises.
         """
-        records, new = list[Record](), self.lines_from(position)
+        records: list[Record] = []
+        new = self.lines_from(position)
         end = START if new.restarted else position
         for line, after in new.lines:
             end = after
@@ -205,12 +206,13 @@ class RecordLog:
         record = decode_line(line)
         if record is None or "format" not in record or type(record.get("version")) is not int:
             return False
-        found, version = record["format"], record["version"]
-        if found != self.format:
-            raise DamagedFile(f"{self.path} is a log of {found!r} instead of {self.format!r}")
+        format = record["format"]
+        version = record["version"]
+        if format != self.format:
+            raise DamagedFile(f"{self.path} is a log of {format!r} instead of {self.format!r}")
         if version > self.version:
             raise NewerFormat(
-                f"{self.path} has version {version} of format {found!r}, and this autotune reads"
+                f"{self.path} has version {version} of format {format!r}, and this autotune reads"
                 f" up to version {self.version}; a newer autotune wrote it: upgrade autotune"
             )
         return True
@@ -227,10 +229,10 @@ class RecordLog:
     def _is_as_left(self, sealed: Callable[[], Seal | None] | None) -> bool:
         """Return whether a writer, this one or another, has left the log as it is now."""
         try:
-            found = Seal.of(os.stat(self.path))
+            now = Seal.of(os.stat(self.path))
         except OSError:
             return False
-        return found == self.seal or (sealed is not None and found == sealed())
+        return now == self.seal or (sealed is not None and now == sealed())
 
     def _repair(self) -> None:
         state = self._look()
@@ -245,12 +247,15 @@ class RecordLog:
 
     def _look(self) -> _Look:
         """Read the log line by line, and check each."""
-        headed, damaged, end = False, 0, 0
+        headed = False
+        damaged = 0
+        end = 0
         try:
             with open(self.path, "rb", buffering=_BUFFER) as file:
                 for line, sound in split_lines(file):
                     headed = headed or (end == 0 and self._is_header(line))
-                    end, damaged = end + len(line), damaged + (not sound)
+                    end += len(line)
+                    damaged += not sound
                 return _Look(headed, damaged, end, os.fstat(file.fileno()).st_size - end)
         except (FileNotFoundError, IsADirectoryError):  # `publish_bytes` moves a folder out of the way
             return _Look(False, 0, 0, 0)

@@ -74,7 +74,7 @@ def temporary_folder() -> Path:
     tempfile.tempdir = None  # what a process found at its start may be gone by now
     wanted = Path(os.environ.get("TMPDIR") or "/tmp")
     try:
-        found = Path(tempfile.gettempdir())
+        folder = Path(tempfile.gettempdir())
     except OSError as error:
         problem = disk_problem("write to", wanted, error)
         if problem.passing:
@@ -83,8 +83,8 @@ def temporary_folder() -> Path:
             f"no usable temporary folder ({error.strerror or error}); make {wanted} writable, or set TMPDIR to a"
             " folder that is"
         ) from error
-    check_executable(found)
-    return found
+    check_executable(folder)
+    return folder
 
 
 def _write(probe: Path) -> None:

@@ -114,13 +114,12 @@ def entry_of(line: bytes, position: Position) -> Entry | None:
         position: The position after it.
     """
     try:
-        found = _DECODER.decode(memoryview(line)[_TEXT_AT:])
+        record = _DECODER.decode(memoryview(line)[_TEXT_AT:])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
-    job, middle = found.job, median(found.times_us)
-    crc32 = zlib.crc32(job.encode(errors="replace"))
-    flags = (":" in job, bool(found.disturbed))
-    return Entry(found.hash, middle, found.at, found.round, crc32, *flags, *position)
+    crc32 = zlib.crc32(record.job.encode(errors="replace"))
+    flags = (":" in record.job, bool(record.disturbed))
+    return Entry(record.hash, median(record.times_us), record.at, record.round, crc32, *flags, *position)
 
 
 def read(path: Path) -> tuple[list[Entry], Seal] | None:
@@ -147,7 +146,9 @@ def read(path: Path) -> tuple[list[Entry], Seal] | None:
 
 def _are_chained(rows: memoryview) -> bool:
     """Return whether each row follows the one before it."""
-    state, crc32, chain_of = 0, zlib.crc32, _CHAIN.unpack_from  # looked up once: this runs for each of all trials
+    crc32 = zlib.crc32  # looked up once: this runs for each of all trials
+    chain_of = _CHAIN.unpack_from
+    state = 0
     for start in range(0, len(rows), _ROW.size):
         end = start + _BODY.size
         state = crc32(rows[start:end], state)
@@ -159,8 +160,10 @@ def _are_chained(rows: memoryview) -> bool:
 def _entry(row: tuple[bytes, float, float, int, int, int, int, int, int, int, int, int]) -> Entry:
     hash, middle, at, round, end, length, checksum, job, flags, _, _, _ = row
     name = hash.rstrip(b"\0").decode("ascii")
-    known = middle if middle > 0 else None  # NaN is not
-    return Entry(name, known, at, round, job, bool(flags & _IMPORTED), bool(flags & _DISTURBED), end, length, checksum)
+    median_us = middle if middle > 0 else None  # NaN is not
+    return Entry(
+        name, median_us, at, round, job, bool(flags & _IMPORTED), bool(flags & _DISTURBED), end, length, checksum
+    )
 
 
 def _seal(row: bytes | memoryview) -> Seal:
@@ -187,7 +190,8 @@ def _last_row(descriptor: int, size: int) -> bytes | None:
     if size != _end(size) or size <= len(_MAGIC):
         return None
     start = size - _ROW.size
-    row, state = os.pread(descriptor, _ROW.size, start), 0
+    row = os.pread(descriptor, _ROW.size, start)
+    state = 0
     if start > len(_MAGIC):
         state = _CHAIN.unpack(os.pread(descriptor, _CHAIN.size, start - _CHAIN.size))[0]
     return row if zlib.crc32(row[: _BODY.size], state) == _chain(row) else None

@@ -81,7 +81,8 @@ def _lines(logs: Iterable[LogTrials]) -> Iterator[bytes]:
     for log in logs:
         yield encode_line({"log": to_json(_Head(log.key, log.task, len(log.trials), log.kind))})
         yield from (encode_line({"trial": to_json(trial)}) for trial in log.trials)
-        count, total = count + 1, total + len(log.trials)
+        count += 1
+        total += len(log.trials)
     yield encode_line({"end": {"logs": count, "trials": total}})
 
 
@@ -123,7 +124,8 @@ class _Reader:
         count = total = 0
         while "log" in (record := self._next()):
             log = self._log(record["log"])
-            count, total = count + 1, total + len(log.trials)
+            count += 1
+            total += len(log.trials)
             yield log
         if record != {"end": {"logs": count, "trials": total}}:
             raise self._damaged("neither a log nor the end of the file")

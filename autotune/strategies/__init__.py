@@ -14,14 +14,13 @@ from __future__ import annotations
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
-from autotune.strategies.sampler_names import SAMPLERS
-
 if TYPE_CHECKING:
     from autotune.strategies.base import Strategy
 
 __all__ = ["BACKEND_STRATEGIES", "DEFAULT", "GROUP", "SAMPLERS", "STRATEGIES", "default_sampler", "get", "names"]
 
 GROUP = "autotune.strategies"
+SAMPLERS = ("greedy", "adaptive")
 DEFAULT = "beam"
 # "module:Class" by name. To add a strategy, write its module and name it here: it can then be chosen, compared and
 # tested.
@@ -54,18 +53,18 @@ def get(name: str) -> type[Strategy]:
 
     if name in BACKEND_STRATEGIES:
         raise ValueError(f"the strategy {name!r} belongs to the TVM back end; get its class there")
-    known = {**_registered(), **STRATEGIES}
-    if name not in known:
+    places = {**_registered(), **STRATEGIES}
+    if name not in places:
         raise ValueError(f"no strategy {name!r}; there are {', '.join(names())}")
-    module, _, attribute = known[name].partition(":")
+    module, _, attribute = places[name].partition(":")
     attribute = attribute or _DEFAULT_CLASS
     try:
-        found = getattr(import_module(module), attribute)
+        strategy = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"the strategy {name!r} does not load: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, Strategy)):
+    if not (isinstance(strategy, type) and issubclass(strategy, Strategy)):
         raise ValueError(f"{module}.{attribute} is not a class below autotune.strategies.base.Strategy")
-    return found
+    return strategy
 
 
 def default_sampler(name: str) -> str:

@@ -6,12 +6,12 @@ its experiments.)
 
 from __future__ import annotations
 
+import heapq
+
 import numpy as np
 
 from autotune.strategies.base import Strategy
-from autotune.strategies.space import Indices, as_array
-from autotune.strategies.top_k import TopK
-from autotune.strategies.view import Score
+from autotune.strategies.space import Configuration, Floats, Indices, Score, as_array, as_tuples
 
 CHAINS = 128
 STEPS = 500
@@ -39,7 +39,8 @@ class SimulatedAnnealing(Strategy):
 
     def _anneal(self, score: Score, kept: TopK, count: int) -> None:
         """Run the chains. Only the best of a batch decide when to stop; the rest of `kept` changes for much longer."""
-        space, watched = self.view.space, TopK(max(64, count))
+        space = self.view.space
+        watched = TopK(max(64, count))
         points = starts(self, CHAINS)
         scores = score(points)
         kept.add(points, scores)
@@ -56,6 +57,41 @@ class SimulatedAnnealing(Strategy):
             self.steps += 1
             if unchanged >= PATIENCE:
                 return
+
+
+class TopK:
+    """Keeps the `k` best of all distinct configurations that it is shown."""
+
+    def __init__(self, k: int) -> None:
+        self._k = k
+        self._heap: list[tuple[float, Configuration]] = []
+        self._members: set[Configuration] = set()
+
+    def add(self, configurations: Indices, scores: Floats) -> bool:
+        """Show it configurations, [n, knobs], with their scores, [n]; return whether any of them is kept."""
+        full = len(self._heap) >= self._k
+        better = scores > self._heap[0][0] if full else scores > -float("inf")
+        entered = [
+            self._enter(item, float(score))
+            for item, score in zip(as_tuples(configurations[better]), scores[better], strict=True)
+        ]
+        return any(entered)
+
+    def _enter(self, item: Configuration, score: float) -> bool:
+        if item in self._members:
+            return False
+        if len(self._heap) < self._k:
+            heapq.heappush(self._heap, (score, item))
+        elif score > self._heap[0][0]:
+            self._members.discard(heapq.heapreplace(self._heap, (score, item))[1])
+        else:
+            return False
+        self._members.add(item)
+        return True
+
+    def best_first(self, knobs: int) -> Indices:
+        """Return the kept configurations, best first, [n, knobs]."""
+        return as_array((item for _, item in sorted(self._heap, reverse=True)), knobs)
 
 
 def starts(search: Strategy, chains: int) -> Indices:

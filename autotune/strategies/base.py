@@ -30,7 +30,8 @@ The whole of a strategy that looks around the best trials (a file of your own, n
         modelled = False                    # its own order counts, not the cost model's
 
         def explore(self, count):
-            space, best = self.view.space, self.view.ranked()
+            space = self.view.space
+            best = self.view.ranked()
             if not len(best):
                 return space.sample(self.rng, 8 * count)
             starts = np.repeat(best[:4], 4 * count, axis=0)
@@ -47,8 +48,7 @@ from typing import ClassVar
 import numpy as np
 
 from autotune.strategies.samplers import Sampler
-from autotune.strategies.space import Configuration, Indices, as_tuples
-from autotune.strategies.view import View, first_valid
+from autotune.strategies.space import Configuration, Indices, View, as_tuples, first_valid
 
 # A space of at most this many configurations is searched to the end.
 _ENUMERATED = 2048

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from autotune.strategies.base import Strategy
-from autotune.strategies.space import Indices, as_array
-from autotune.strategies.view import Score
+from autotune.strategies.space import Indices, Score, as_array
 
 SAMPLE = 1024
 BEAM = 64
@@ -29,7 +28,8 @@ class BeamSearch(Strategy):
     def explore(self, count: int) -> Indices:
         score = self.view.score
         assert score is not None, "a modelled strategy explores with a score"
-        space, width = self.view.space, max(BEAM, 4 * count)
+        space = self.view.space
+        width = max(BEAM, 4 * count)
         start = np.concatenate([self.view.ranked()[:BEAM], space.sample(self.rng, SAMPLE)])
         beam, scores = self._best(score, start, width)
         for _ in range(STEPS):

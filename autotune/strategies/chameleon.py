@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotune.strategies.annealing import KEPT, PATIENCE, starts
+from autotune.strategies.annealing import KEPT, PATIENCE, TopK, starts
 from autotune.strategies.base import Strategy
 from autotune.strategies.ppo import Agent, AgentSettings, EpisodeStep, training_batch
-from autotune.strategies.space import Indices
-from autotune.strategies.top_k import TopK
-from autotune.strategies.view import Score
+from autotune.strategies.space import Indices, Score
 
 EPISODES = 128
 STEPS = 500
@@ -41,7 +39,8 @@ class ChameleonSearch(Strategy):
         score = self.view.score
         assert score is not None, "a modelled strategy explores with a score"
         space = self.view.space
-        kept, watched = TopK(max(KEPT, 8 * count)), TopK(max(64, count))
+        kept = TopK(max(KEPT, 8 * count))
+        watched = TopK(max(64, count))
         agent = Agent(len(space.knobs), AgentSettings(), self.rng)
         points = starts(self, EPISODES)
         for best in (kept, watched):
@@ -58,10 +57,12 @@ class ChameleonSearch(Strategy):
         Returns:
             Where the episodes are now, [episodes, knobs], and whether `watched` has changed.
         """
-        space, changed = self.view.space, False
+        space = self.view.space
+        changed = False
         steps: list[EpisodeStep] = []
         for _ in range(STEPS_PER_UPDATE):
-            states, mask = space.coordinates(points), space.mask[points[:, 0]].astype(np.float64)
+            states = space.coordinates(points)
+            mask = space.mask[points[:, 0]].astype(np.float64)
             actions, log_probabilities, values = agent.act(states, mask, self.rng)
             points = space.clip(points + actions - 1)
             rewards = score(points)

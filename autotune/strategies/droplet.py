@@ -44,15 +44,15 @@ class DropletSearch(SimulatedAnnealing):
     def _neighbours(self, centre: Indices) -> Indices:
         """Return the centre and the configurations along each knob, the nearest first, [n, knobs]."""
         space = self.view.space
-        found = []
+        rings = []
         distance = 1
         while distance < int(space.sizes.max()):
             moves = distance * np.eye(len(centre), dtype=np.int64)
             inside = space.clip(np.concatenate([centre + moves, centre - moves]))
-            found.append(self._best_first(np.unique(inside, axis=0)))
+            rings.append(self._best_first(np.unique(inside, axis=0)))
             self.steps += 1
             distance *= 2
-        return np.concatenate([centre[None], *found])
+        return np.concatenate([centre[None], *rings])
 
     def _best_first(self, configurations: Indices) -> Indices:
         if self.view.score is None:

@@ -25,7 +25,8 @@ class GeneticSearch(Strategy):
     modelled = False
 
     def explore(self, count: int) -> Indices:
-        space, wanted = self.view.space, 16 * count
+        space = self.view.space
+        wanted = 16 * count
         parents = self.view.ranked()[:POPULATION]
         self.steps += 1
         if len(parents) < PARENTS:

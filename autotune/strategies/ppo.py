@@ -137,9 +137,12 @@ class Agent:
 
     def loss(self, batch: TrainingBatch) -> tuple[float, Parameters]:
         """Return the loss and its gradients: clipped objective, value error and entropy as one number to minimise."""
-        s, n, forward = self.settings, len(batch.states), self._forward(batch.states)
+        s = self.settings
+        n = len(batch.states)
+        forward = self._forward(batch.states)
         ratio = np.exp(_chosen(forward.logs, batch.actions, batch.mask) - batch.log_probabilities)
-        plain, clipped = ratio * batch.advantages, np.clip(ratio, 1 - s.clip, 1 + s.clip) * batch.advantages
+        plain = ratio * batch.advantages
+        clipped = np.clip(ratio, 1 - s.clip, 1 + s.clip) * batch.advantages
         probabilities = np.exp(forward.logs)
         entropies = -(probabilities * forward.logs).sum(axis=2)
         error = forward.values - batch.returns
@@ -167,10 +170,10 @@ class Agent:
         gradients = {name: given.T @ error for name, (given, error) in layers.items()}
         return gradients | {f"{name}_bias": error.sum(axis=0) for name, (_, error) in layers.items()}
 
-    def learn(self, batch: TrainingBatch, rng: np.random.Generator, parts: int = 4) -> None:
-        """Make `epochs` passes over the batch, in `parts` steps of Adam each."""
+    def learn(self, batch: TrainingBatch, rng: np.random.Generator, minibatches: int = 4) -> None:
+        """Make `epochs` passes over the batch, in `minibatches` steps of Adam each."""
         for _ in range(self.settings.epochs):
-            for rows in np.array_split(rng.permutation(len(batch.states)), parts):
+            for rows in np.array_split(rng.permutation(len(batch.states)), minibatches):
                 self._adam(self.loss(batch[rows])[1])
 
     def _adam(self, gradients: Parameters) -> None:
@@ -196,13 +199,13 @@ def advantages(rewards: Floats, values: Floats, settings: AgentSettings) -> Floa
         rewards: [steps, n].
         values: The critic's estimates, [steps + 1, n]; the last row is of the state after the last step.
     """
-    found = np.zeros_like(rewards)
+    estimates = np.zeros_like(rewards)
     following = np.zeros(rewards.shape[1])
-    for at in range(len(rewards) - 1, -1, -1):
-        residual = rewards[at] + settings.discount * values[at + 1] - values[at]
+    for step in range(len(rewards) - 1, -1, -1):
+        residual = rewards[step] + settings.discount * values[step + 1] - values[step]
         following = residual + settings.discount * settings.gae * following
-        found[at] = following
-    return found
+        estimates[step] = following
+    return estimates
 
 
 def training_batch(steps: Sequence[EpisodeStep], last_values: Floats, settings: AgentSettings) -> TrainingBatch:

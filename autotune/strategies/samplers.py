@@ -10,9 +10,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from autotune.strategies.sampler_names import SAMPLERS
-from autotune.strategies.space import Configuration, Floats, Indices, Space, as_array, as_tuples
-from autotune.strategies.view import ValidConfiguration, View, first_valid
+from autotune.strategies import SAMPLERS
+from autotune.strategies.space import (
+    Configuration,
+    Floats,
+    Indices,
+    Space,
+    ValidConfiguration,
+    View,
+    as_array,
+    as_tuples,
+    first_valid,
+)
 
 # How many configurations are validated and reranked for each one that is picked. Validation is slow.
 _RERANKED_PER_PICK = 4
@@ -110,13 +119,14 @@ class Adaptive(Sampler):
 
     def _clusters(self, points: Floats, count: int, rng: np.random.Generator) -> list[Indices]:
         """Return the points of each cluster, nearest to the centroid first; the cluster of the best point first."""
-        previous, found = float("inf"), list[Indices]()
+        previous = float("inf")
+        clusters: list[Indices] = []
         for k in range(min(self.fewest, count), min(self.most, count) + 1):
-            loss, found = cluster(points, k, rng)
+            loss, clusters = cluster(points, k, rng)
             if self.threshold * loss >= previous:
                 break
             previous = loss
-        return sorted(found, key=lambda members: int(members.min()))
+        return sorted(clusters, key=lambda members: int(members.min()))
 
 
 def cluster(points: Floats, k: int, rng: np.random.Generator) -> tuple[float, list[Indices]]:

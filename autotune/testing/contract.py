@@ -10,8 +10,7 @@ import pytest
 
 from autotune.strategies import SAMPLERS, samplers
 from autotune.strategies.base import Strategy
-from autotune.strategies.space import Configuration, Knob, Space
-from autotune.strategies.view import Measured, View
+from autotune.strategies.space import Configuration, Knob, Measured, Space, View
 from autotune.testing.landscape import Landscape, make_space
 
 _ROUNDS = 40

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autotune.strategies.space import Configuration, Floats, Indices, Knob, Space
-from autotune.strategies.view import Measured, ValidConfiguration, View
+from autotune.strategies.space import Configuration, Floats, Indices, Knob, Measured, Space, ValidConfiguration, View
 
 _INVALID_MODULUS, _INVALID_REMAINDER = 11, 3
 
@@ -36,7 +35,9 @@ class Landscape:
         """Return the time of a configuration in microseconds; None where it is invalid."""
         if self.barren or (configuration[1] + configuration[2]) % _INVALID_MODULUS == _INVALID_REMAINDER:
             return None
-        gaps = [(at - low) / size for at, low, size in zip(configuration, self.lowest, self.space.sizes, strict=True)]
+        gaps = [
+            (index - low) / size for index, low, size in zip(configuration, self.lowest, self.space.sizes, strict=True)
+        ]
         ripple = 0.1 * (sum(configuration) % 3)
         return float(100.0 * (1.0 + 10.0 * sum(gap * gap for gap in gaps) + ripple + abs(configuration[0] - 1)))
 
@@ -89,7 +90,7 @@ class Landscape:
 
 def make_space(*sizes: int) -> Space:
     """Return a space of three sketches and knobs of these sizes; the second sketch leaves out the last knob but one."""
-    knobs = (Knob("sketch", (0, 1, 2)), *(Knob(f"knob{at}", tuple(range(size))) for at, size in enumerate(sizes)))
-    some = tuple(at != len(sizes) - 1 for at in range(len(sizes) + 1))
+    knobs = (Knob("sketch", (0, 1, 2)), *(Knob(f"knob{index}", tuple(range(size))) for index, size in enumerate(sizes)))
+    some = tuple(index != len(sizes) - 1 for index in range(len(sizes) + 1))
     every = (True,) * (len(sizes) + 1)
     return Space(knobs, (every, some, every))

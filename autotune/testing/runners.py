@@ -50,7 +50,8 @@ class StageRunnerContract:
     @classmethod
     def make_workspace(cls, folder: Path) -> Workspace:
         """Make a workspace with a simulated device in a folder."""
-        workspace, locks = Workspace(folder / "workspace"), folder / "locks"
+        workspace = Workspace(folder / "workspace")
+        locks = folder / "locks"
         for folder in (workspace.jobs, workspace.logs):
             folder.mkdir(parents=True)
         workspace.config.write_text(_SETTINGS.format(locks=locks, measure_s=cls.measure_s))
@@ -97,19 +98,19 @@ class StageRunnerContract:
 
     def reports(self, runner: StageRunner, until: Callable[[list[StageReport]], bool]) -> list[StageReport]:
         """Collect reports as the daemon does until they are enough."""
-        found: list[StageReport] = []
+        reports: list[StageReport] = []
         deadline = time.monotonic() + _LIMIT_S
-        while not until(found):
-            assert time.monotonic() < deadline, f"only {found}"
+        while not until(reports):
+            assert time.monotonic() < deadline, f"only {reports}"
             readable, _, _ = select.select(runner.descriptors(), [], [], 0.1)
-            found += runner.reports(readable)
-        return found
+            reports += runner.reports(readable)
+        return reports
 
     def serve(self, runner: StageRunner, request: RunStage) -> StageReport:
         """Run one stage to its end."""
         runner.run(formats.SIMULATED, request)
-        (found,) = self.reports(runner, lambda found: bool(found))
-        return found
+        (report,) = self.reports(runner, bool)
+        return report
 
     def trials(self, workspace: Workspace, job: JobPaths) -> list[str]:
         """Return the hashes in the tuning log of a job's first task."""
@@ -140,10 +141,10 @@ class StageRunnerContract:
     def test_stages_run_side_by_side_and_each_is_reported_once(self, runner: StageRunner, job: JobPaths) -> None:
         for id in (1, 2):
             runner.run(formats.SIMULATED, self.request(runner, job, id, task=id - 1))
-        found = self.reports(runner, lambda found: len(found) >= 2)
+        reports = self.reports(runner, lambda reports: len(reports) >= 2)
         quiet = time.monotonic() + 0.5
-        found += self.reports(runner, lambda _: time.monotonic() > quiet)
-        assert sorted((report.id, report.outcome) for report in found) in (
+        reports += self.reports(runner, lambda _: time.monotonic() > quiet)
+        assert sorted((report.id, report.outcome) for report in reports) in (
             [(1, "done"), (2, "done")],
             [(1, "busy"), (2, "done")],
             [(1, "done"), (2, "busy")],
@@ -160,11 +161,11 @@ class StageRunnerContract:
         self.to_measure(runner, job, settings)
         request = self.request(runner, job, 5)
         runner.run(formats.SIMULATED, request)
-        first = self.reports(runner, lambda found: bool(found) or bool(self.trials(settings, job)))
+        first = self.reports(runner, lambda reports: bool(reports or self.trials(settings, job)))
         assert first == []
         runner.kill_stage(5)
         runner.kill_stage(77)
-        (report,) = self.reports(runner, lambda found: bool(found))
+        (report,) = self.reports(runner, bool)
         assert (report.id, report.outcome) == (5, "crashed")
         kept = self.trials(settings, job)
         assert 0 < len(kept) < 4
@@ -184,7 +185,7 @@ class StageRunnerContract:
     def test_nothing_runs_on_after_it_is_stopped(self, runner: StageRunner, settings: Workspace, job: JobPaths) -> None:
         self.to_measure(runner, job, settings)
         runner.run(formats.SIMULATED, self.request(runner, job, 5))
-        self.reports(runner, lambda found: bool(self.trials(settings, job)))
+        self.reports(runner, lambda _: bool(self.trials(settings, job)))
         assert self.workers(settings)
         runner.stop()
         runner.stop()

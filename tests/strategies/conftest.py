@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from autotune.strategies import annealing, base, chameleon
-from autotune.strategies.view import Measured
+from autotune.strategies.space import Measured
 from autotune.testing import Landscape, make_space
 
 OWN = "hill"

@@ -12,7 +12,7 @@ from autotune.strategies.chameleon import ChameleonSearch
 from autotune.strategies.droplet import DropletSearch
 from autotune.strategies.genetic import GeneticSearch
 from autotune.strategies.samplers import Greedy
-from autotune.strategies.view import Measured
+from autotune.strategies.space import Measured
 
 pytestmark = pytest.mark.usefixtures("brief")
 

@@ -7,8 +7,7 @@ import pytest
 
 from autotune.strategies import samplers
 from autotune.strategies.samplers import Adaptive, Greedy, cluster, mode
-from autotune.strategies.space import as_array, as_tuples
-from autotune.strategies.view import ValidConfiguration
+from autotune.strategies.space import ValidConfiguration, as_array, as_tuples
 
 
 @pytest.fixture

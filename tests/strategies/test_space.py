@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from autotune.strategies.annealing import TopK
 from autotune.strategies.space import Knob, Space, as_array, as_tuples
-from autotune.strategies.top_k import TopK
 
 
 @pytest.fixture

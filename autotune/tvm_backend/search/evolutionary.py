@@ -18,8 +18,7 @@ from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch as TVMSea
 
 from autotune.storage.formats import Trial
 from autotune.strategies.base import Strategy
-from autotune.strategies.space import Indices, as_array
-from autotune.strategies.view import View
+from autotune.strategies.space import Indices, View, as_array
 from autotune.tvm_backend.search.cost_model import CostModel
 from autotune.tvm_backend.search.features import FeatureExtractor
 from autotune.tvm_backend.search.knobs import Knobs

@@ -14,8 +14,7 @@ from tvm.s_tir.meta_schedule.database import Workload
 from autotune.storage.formats import Candidate, Trial
 from autotune.strategies.base import Strategy
 from autotune.strategies.samplers import Sampler
-from autotune.strategies.space import Configuration
-from autotune.strategies.view import Measured, Score, ValidConfiguration, View, first_valid
+from autotune.strategies.space import Configuration, Measured, Score, ValidConfiguration, View, first_valid
 from autotune.tvm_backend.search.cost_model import CostModel
 from autotune.tvm_backend.search.features import FeatureExtractor
 from autotune.tvm_backend.search.knobs import Applied, Knobs

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
-from autotune.strategies.space import Floats, Indices, Knob, Space, as_array
-from autotune.strategies.view import Measured
+from autotune.strategies.space import Floats, Indices, Knob, Measured, Space, as_array
 from autotune.tvm_backend.search.cost_model import CostModel, relative_throughput
 from autotune.tvm_backend.search.features import widen
 from autotune.tvm_backend.search.knobs import Knobs

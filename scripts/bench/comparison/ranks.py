@@ -32,8 +32,7 @@ def rank(layer: Layer) -> dict[str, Any]:
 
 
 def _guesses(layer: Layer, train: Sequence[Any], test: Sequence[Any]) -> dict[str, Any]:
-    from autotune.strategies.space import as_array
-    from autotune.strategies.view import Measured
+    from autotune.strategies.space import Measured, as_array
     from autotune.tvm_backend.search.cost_model import CostModel, prior, relative_throughput
     from autotune.tvm_backend.search.scores import KnobScore
 
