@@ -33,7 +33,8 @@ from autotune.storage.formats import SIMULATED
 from autotune.storage.paths import Workspace
 from autotune.tvm_backend.cuda.places import installed
 from autotune.tvm_backend.linker import find_linker
-from autotune.tvm_backend.load import TESTED, check_versions
+from autotune.tvm_backend.load import check_versions
+from autotune.version import TESTED_TVM
 
 _LOW_SPACE = 2 * 1024**3
 
@@ -116,7 +117,7 @@ def _platform() -> str:
 
 
 def _environment() -> Finding:
-    found = clashes(TESTED)
+    found = clashes(TESTED_TVM)
     if not found:
         return Finding(True, True, "no installed package needs other versions than autotune does")
     return Finding(False, True, f"{'; '.join(found)}: give autotune a virtual environment of its own")

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from autotune import devices
 from autotune.commands.report import references
 from autotune.commands.terminal import Json, OneJob, steps, tell, workspace_of
 from autotune.config import Config, load_config
@@ -17,11 +18,10 @@ from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, StorageError, disk_problem
 from autotune.processes.messages import ExportRequest
 from autotune.storage.atomic import make_folders
-from autotune.storage.formats import SIMULATED, JobSpec
+from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export.writing.files import SOURCE, edited, foreign_files
-from autotune.tvm_backend.target import check_board_job
 from autotune.workers import oneshot
 
 
@@ -60,7 +60,7 @@ def export(
     """
     spec = _exportable(paths, source)
     if spec.board:
-        check_board_job(spec.target, spec.target_key, spec.board, config.boards.get(spec.board))
+        devices.of_job(spec, config).check_here(spec.target_key)
     _check_output(output, source)
     for file in inputs:
         if not file.is_file():
@@ -104,7 +104,7 @@ def _exportable(paths: JobPaths, source: bool) -> JobSpec:
     """Return the spec of a job that can be exported, as source if that is asked for."""
     spec = read_spec(paths)
     kind = spec.target_kind
-    if kind == SIMULATED:
+    if not devices.for_target(spec.target).exists:
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
     if source and kind != "llvm":
         raise BadInput(f"--source is for CPUs; {paths.folder.name} was tuned for {kind}")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from autotune import devices
 from autotune.commands import control, submit
 from autotune.commands.submission import Submission
 from autotune.config import Config
 from autotune.errors import BadState
-from autotune.storage.formats import SIMULATED, InputSpec, JobSpec
+from autotune.storage.formats import InputSpec, JobSpec
 from autotune.storage.job_files import check_model, read_control, read_spec, read_state
 from autotune.storage.job_state import effective_state
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.tvm_backend.target import belongs_here
 from autotune.workers.oneshot import TellProgress
 
 
@@ -37,7 +37,7 @@ def resubmit_here(workspace: Workspace, config: Config, paths: JobPaths, progres
     ended = effective_state(read_control(paths), read_state(paths))
     if ended in ("done", "cancelled"):
         raise BadState(f"cannot retry job {paths.id} here: it is {ended}")
-    if spec.target_kind == SIMULATED or spec.board or belongs_here(spec.target, spec.target_key):
+    if devices.of_job(spec, config).is_here(spec.target_key):
         raise BadState(f"cannot retry job {paths.id} here: it was submitted on this machine; retry it without --here")
     check_model(paths, spec)
     found = submit.submit(workspace, config, _submission(paths, spec), progress)

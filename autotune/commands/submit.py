@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import typer
 
+from autotune import devices
 from autotune.commands import submit_options as options
 from autotune.commands.budget import parse_trials, trials_of
 from autotune.commands.durations import parse_duration, parse_latency, parse_moment
@@ -34,7 +35,6 @@ from autotune.storage.job_files import make_folder
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import private_folder
 from autotune.storage.tuning_log import TuningLog
-from autotune.tvm_backend.target import device_kind
 from autotune.workers import oneshot
 
 
@@ -149,7 +149,7 @@ def _name(workspace: Workspace, submission: Submission) -> str:
 
 def _note_device(workspace: Workspace, config: Config, spec: JobSpec) -> None:
     """Write down, beside the tuning logs, on what kind of device their trials are measured."""
-    kind = device_kind(spec.target, board=config.boards[spec.board].key if spec.board else "")
+    kind = devices.of_job(spec, config).log_kind()
     if kind.key == spec.target_key:
         note(workspace, kind)
 

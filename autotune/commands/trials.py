@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.commands.terminal import say, show, tell, workspace_of
+from autotune.devices import for_target
 from autotune.errors import BadInput, InvalidData, StorageError, UnknownJob, disk_problem
 from autotune.machine.gpus import cuda_devices
 from autotune.machine.hardware import cpu_model
@@ -32,9 +33,8 @@ from autotune.storage.trials_file import LogTrials, check_trial
 from autotune.storage.trials_file import read as read_file
 from autotune.storage.trials_file import write as write_file
 from autotune.storage.tuning_log import FORMAT, TuningLog
-from autotune.tvm_backend.load import TESTED
 from autotune.tvm_backend.sanitize import check_trace
-from autotune.tvm_backend.target import device_kind as kind_here
+from autotune.version import TESTED_TVM
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -126,7 +126,7 @@ def _kind(workspace: Workspace, key: str) -> DeviceKind | None:
             spec = read_spec(job)
         except StorageError:
             continue
-        if spec.target_key == key and (found := kind_here(spec.target)).key == key:
+        if spec.target_key == key and (found := for_target(spec.target).log_kind()).key == key:
             return found
     return None
 
@@ -188,7 +188,7 @@ def _prepare(workspace: Workspace) -> None:
 
 def same_machine(kind: DeviceKind | None) -> bool:
     """Return whether jobs of this machine share the trials of a kind of device, if they have its target."""
-    if kind is None or kind.versions != TESTED:
+    if kind is None or kind.versions != TESTED_TVM:
         return False
     return kind.device in {cpu_model(), *(gpu.name for gpu in cuda_devices())}
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 
+from autotune import devices
 from autotune.config import Config
-from autotune.machine import boards, gpus
+from autotune.devices import DEVICES, Device
 from autotune.machine.hardware import kept_cpus, lent_cpus
-from autotune.machine.leases import resource_names
 from autotune.planning.view import Kind, MachineResources
-from autotune.storage.formats import SIMULATED, JobSpec
+from autotune.storage.formats import JobSpec
 from autotune.storage.paths import Workspace
-from autotune.workers.cluster import placement
 
 _LIMIT_FACTOR = 2.0
+_ALLOWANCE_S = 60.0
 
 
 def machine(config: Config) -> MachineResources:
@@ -23,11 +23,9 @@ def machine(config: Config) -> MachineResources:
     With simulated CPUs nothing that is real is lent: what shares no CPU with the rest of the machine must not
     measure on it.
     """
-    devices = tuple(f"{SIMULATED}:{name}" for name in config.devices)
-    if config.machine.simulated_cpus:
-        return MachineResources(tuple(range(config.machine.simulated_cpus)), devices)
-    local = ("cpu", *gpus.device_names(gpus.cuda_devices()))
-    return replace(cpus(config), devices=(*local, *boards.board_names(config.boards), *devices))
+    simulated = config.machine.simulated_cpus
+    names = tuple(chain(*(kind.lent(config) for kind in DEVICES if not (simulated and kind.exists))))
+    return MachineResources(tuple(range(simulated)), names) if simulated else replace(cpus(config), devices=names)
 
 
 def cpus(config: Config) -> MachineResources:
@@ -39,14 +37,8 @@ def cpus(config: Config) -> MachineResources:
 
 def job_device(workspace: Workspace, config: Config, spec: JobSpec) -> str:
     """The kind of device that a job is measured on."""
-    if config.cluster.engine:
-        return placement.job_device(workspace, spec)
-    if spec.board:
-        return boards.board_kind(spec.board)
-    target, kind = spec.target, spec.target_kind
-    if kind == gpus.KIND:
-        return gpus.device_kind(str(target.get("arch", "")), gpus.cuda_devices())
-    return "cpu" if kind == "llvm" else kind
+    device = devices.of_job(spec, config)
+    return device.kind_of_nodes(workspace, spec) if config.cluster.engine else device.kind()
 
 
 def threads(config: Config) -> int:
@@ -54,24 +46,12 @@ def threads(config: Config) -> int:
     return config.measure.threads or len(cpus(config).cpu_device)
 
 
-def lease_names(config: Config, cpus: Iterable[int], device: str) -> list[str]:
-    """The resources that a stage on these CPUs leases, and a measurement on this device. `cpu` is its CPUs."""
-    device = boards.shared_name(device, config.boards)
-    return resource_names(cpus, device, simulated=bool(config.machine.simulated_cpus))
-
-
-def limit_s(config: Config, kind: Kind, candidates: int, board: str = "") -> float:
-    """Seconds after which a stage as a whole is killed; its candidates have limits of their own.
-
-    On a board, each of them may wait for several sessions and for a kernel that is known to be good.
-    """
-    each = _LIMIT_FACTOR * max(1, candidates)
-    if kind == "measure" and board in config.boards:
-        return 60 + 3 * each * (config.measure.timeout_s + 60 + config.boards[board].request_timeout_s)
+def limit_s(config: Config, kind: Kind, candidates: int, device: Device) -> float:
+    """Seconds after which a stage as a whole is killed; its candidates have limits of their own."""
     return {
         "search": config.search.timeout_s,
-        "build": 60 + each * config.build.timeout_s,
-        "measure": 60 + each * config.measure.timeout_s,
+        "build": _ALLOWANCE_S + _LIMIT_FACTOR * max(1, candidates) * config.build.timeout_s,
+        "measure": device.measure_limit_s(config, candidates),
         "train": config.train.timeout_s,
         "confirm": config.export.timeout_s,
     }[kind]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from autotune.config import Config
 from autotune.daemon.changes import Changes
 from autotune.daemon.clock import DaemonClock
-from autotune.machine.boards import section_of
+from autotune.devices import Board
 from autotune.planning.view import MachineResources, device_kind
 from autotune.reasons import Reason
 from autotune.storage.daemon_formats import DeviceAside
@@ -44,7 +44,7 @@ class DevicesAside:
         """Do without a board for a while: longer each time that it fails, up to ten minutes."""
         before = self._boards.get(device)
         tries = 1 if before is None else before.tries + 1
-        pause_s = min(self.config.boards[section_of(device_kind(device))].retry_s * 2 ** (tries - 1), _LONGEST_S)
+        pause_s = min(self.config.boards[Board.section_of(device_kind(device))].retry_s * 2 ** (tries - 1), _LONGEST_S)
         self._boards[device] = _Board(reason, self.clock.monotonic() + pause_s, tries)
         self._show()
         _LOG.warning("%s is set aside for %.0f s: %s", device, pause_s, reason)

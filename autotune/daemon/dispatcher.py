@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
+from autotune import devices
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.daemon.changes import Changes
@@ -127,7 +128,7 @@ class Dispatcher:
     def _request(self, start: Start, job: QueuedJob) -> RunStage:
         stage = start.stage
         # A policy that waits for nobody leases nothing.
-        resources = capacity.lease_names(self.config, start.cpus, start.device) if start.lease else []
+        resources = devices.lease_names(self.config, start.cpus, start.device) if start.lease else []
         return RunStage(
             id=self.running.new_id(),
             job=job.paths.folder.name,
@@ -135,7 +136,7 @@ class Dispatcher:
             round=stage.id.round,
             kind=stage.kind,
             cpus=start.cpus,
-            limit_s=capacity.limit_s(self.config, stage.kind, stage.candidates, job.spec.board),
+            limit_s=capacity.limit_s(self.config, stage.kind, stage.candidates, devices.of_job(job.spec, self.config)),
             resources=tuple(resources),
             count=start.count,
             device=start.device,
@@ -155,7 +156,7 @@ class Dispatcher:
     def put_off(self, stage: RunningView) -> None:
         """Plan again in a moment, as somebody else has leased what a stage needs. Until then its job waits for that."""
         self._not_before = self.clock.monotonic() + _BUSY_PAUSE_S
-        names = sorted(set(capacity.lease_names(self.config, stage.cpus, stage.device)))
+        names = sorted(set(devices.lease_names(self.config, stage.cpus, stage.device)))
         found = lease_holders(self.config.machine.lock_folder, names)
         reason = Reason("lease", resources=tuple(names), holders=tuple(map(str, found)))
         self.plan = replace(self.plan, waits={**self.plan.waits, stage.id.job: reason})

@@ -1,4 +1,4 @@
-"""Boards that are measured on over TVM's RPC: their names, and what their tracker says. Never imports TVM.
+"""Boards that are measured on over TVM's RPC: what their tracker says. Never imports TVM.
 
 A tracker knows the boards of a lab by keys. Who wants a board asks the tracker for one with a key, and is told its
 address and a word that the board expects. A message to the tracker is its length in four bytes, then JSON.
@@ -7,11 +7,10 @@ address and a word that the board expects. A message to the tracker is its lengt
 from __future__ import annotations
 
 import json
-import re
 import socket
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,35 +18,10 @@ from typing import Any
 from autotune.device_settings import BoardSettings
 from autotune.errors import BoardProblem
 
-KIND_PREFIX = "rpc-"
 _MAGIC = 0x2F271
 _REQUEST, _SUMMARY, _SUCCESS = 4, 6, 0
 _MOST_BYTES = 2**24
 _ANSWER_S = 5.0
-
-
-def board_kind(name: str) -> str:
-    """Return the kind of device of a section [devices.NAME] of boards."""
-    return f"{KIND_PREFIX}{name}"
-
-
-def board_names(boards: Mapping[str, BoardSettings]) -> tuple[str, ...]:
-    """Return the names of all boards: `rpc-phone:0` is one of [devices.phone], and not always the same one."""
-    return tuple(f"{board_kind(name)}:{index}" for name, found in boards.items() for index in range(found.count))
-
-
-def section_of(kind: str) -> str:
-    """Return the NAME of the section [devices.NAME] of a kind of device; empty if it is not one of boards."""
-    return kind[len(KIND_PREFIX) :] if kind.startswith(KIND_PREFIX) else ""
-
-
-def shared_name(device: str, boards: Mapping[str, BoardSettings]) -> str:
-    """Return the name that a board is leased under: the same in all workspaces that ask this tracker for its key."""
-    kind, _, index = device.partition(":")
-    board = boards.get(section_of(kind))
-    if board is None:
-        return device
-    return f"{KIND_PREFIX}{re.sub(r'[^A-Za-z0-9_.-]+', '_', f'{board.tracker}-{board.key}')}-{index}"
 
 
 @dataclass(frozen=True)

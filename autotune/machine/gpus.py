@@ -47,41 +47,15 @@ def visible(devices: Sequence[CudaDevice], setting: str | None) -> tuple[CudaDev
     """What `CUDA_VISIBLE_DEVICES` lets through: numbers, or beginnings of UUIDs; nothing from an unknown one on."""
     if setting is None:
         return tuple(devices)
-    found: list[CudaDevice] = []
+    chosen: list[CudaDevice] = []
     for word in map(str.strip, setting.split(",")):
-        chosen = [
-            it for it in devices if word == str(it.index) or (word.startswith("GPU-") and it.uuid.startswith(word))
+        meant = [
+            gpu for gpu in devices if word == str(gpu.index) or (word.startswith("GPU-") and gpu.uuid.startswith(word))
         ]
-        if len(chosen) != 1 or chosen[0] in found:
+        if len(meant) != 1 or meant[0] in chosen:
             break
-        found += chosen
-    return tuple(found)
-
-
-def device_kind(arch: str, devices: Sequence[CudaDevice]) -> str:
-    """The kind of device that a job for an architecture is measured on.
-
-    It is `cuda` where all GPUs are alike. A GPU of another architecture than the first one has a kind of its own,
-    such as `cuda-sm_80`, since neither runs what is compiled for the other, nor may their times be mixed.
-    """
-    return KIND if not devices or devices[0].arch == arch else f"{KIND}-{arch}"
-
-
-def device_names(devices: Sequence[CudaDevice]) -> tuple[str, ...]:
-    """The names of the devices, of which each begins with its kind."""
-    return tuple(f"{device_kind(device.arch, devices)}:{device.index}" for device in devices)
-
-
-def lock_name(device: str) -> str:
-    """The name under which a device is leased: the same in all workspaces, whatever else is visible there."""
-    kind, _, number = device.partition(":")
-    return f"{KIND}:{number}" if kind.startswith(f"{KIND}-") else device
-
-
-def find_device(device: str, devices: Sequence[CudaDevice]) -> CudaDevice | None:
-    """The GPU of a name; the first one for an empty name; None if it is not visible."""
-    number = device.partition(":")[2]
-    return next((found for found in devices if number in ("", str(found.index))), None)
+        chosen += meant
+    return tuple(chosen)
 
 
 def _all_devices() -> tuple[CudaDevice, ...]:

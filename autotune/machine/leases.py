@@ -15,10 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from autotune.errors import Busy, DiskProblem
-from autotune.machine.gpus import lock_name
 from autotune.machine.lock_holders import Holder, holders
 from autotune.storage import locks
-from autotune.storage.formats import SIMULATED
 from autotune.storage.locks import Lease
 
 _POLL_S = 0.05
@@ -30,22 +28,6 @@ _ABANDONED_AFTER_S = 60.0
 def cpu_name(cpu: int) -> str:
     """Return the resource name of a CPU."""
     return f"cpu-{cpu}"
-
-
-def resource_names(cpus: Iterable[int], device: str, *, simulated: bool, node: str = "") -> list[str]:
-    """Return the resources that a stage leases: its CPUs, and the device of a measurement. `cpu` is its CPUs.
-
-    Args:
-        cpus: The CPUs.
-        device: The device; empty for none.
-        simulated: Whether the CPUs do not exist.
-        node: The node of a cluster whose simulated CPUs and devices these are. Nodes on one machine share real ones.
-    """
-    own = f"-{node}" if node else ""
-    names = [f"simcpu{own}-{cpu}" if simulated else cpu_name(cpu) for cpu in cpus]
-    if device in ("", "cpu"):
-        return names
-    return [*names, f"{device}{own}" if device.startswith(f"{SIMULATED}:") else lock_name(device)]
 
 
 def lease(folder: Path, names: Iterable[str], wait_s: float) -> Lease:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from autotune import devices
+from autotune.devices import Device
 from autotune.machine.disturbance import Quiet
 from autotune.processes.isolate import ItemResult, ResultKind, isolated
 from autotune.stages.guard import Guard
@@ -73,6 +75,11 @@ class Bench(ABC):
     suspect: ClassVar[tuple[ResultKind, ...]] = ("error", "crash", "timeout")
     stays_fit: ClassVar[bool] = True
     candidates_can_kill: ClassVar[bool] = True
+
+    @property
+    def device(self) -> Device:
+        """The half of the device that knows no TVM."""
+        return devices.of_job(self.stage.spec, self.stage.config)
 
     @classmethod
     @abstractmethod

@@ -1,7 +1,9 @@
-"""The kinds of devices that there are for stages. A new target adds its line here."""
+"""The halves of devices that stages use, by those that know no TVM. A new target adds its line here."""
 
 from __future__ import annotations
 
+from autotune import devices
+from autotune.devices import Board, Cpu, Device, Gpu, Simulated
 from autotune.stages.bench import Bench
 from autotune.stages.on_board import BoardBench
 from autotune.stages.on_cpu import CpuBench, OtherCpuBench
@@ -9,14 +11,16 @@ from autotune.stages.on_gpu import GpuBench
 from autotune.stages.on_simulated import SimulatedBench
 from autotune.stages.stage import Stage
 
-# By the kind of a target. Workers for CPUs serve boards as well.
-BENCHES: dict[str, type[Bench]] = {"llvm": CpuBench, "cuda": GpuBench, "simulated": SimulatedBench}
+BENCHES: dict[type[Device], type[Bench]] = {
+    Cpu: CpuBench,
+    Gpu: GpuBench,
+    Board: BoardBench,
+    Simulated: SimulatedBench,
+}
 
 
 def bench_of(stage: Stage) -> Bench:
     """Return what a stage asks of the device that its job is for."""
-    if stage.spec.board:
-        return BoardBench(stage)
     if stage.cross:
         return OtherCpuBench(stage)
-    return BENCHES[stage.spec.target_kind](stage)
+    return BENCHES[type(devices.of_job(stage.spec, stage.config))](stage)

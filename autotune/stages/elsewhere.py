@@ -17,7 +17,7 @@ from autotune.stages import features
 from autotune.stages.stage import Stage
 from autotune.storage import device_kind
 from autotune.storage.device_kind import DeviceKind, is_private, target_keys
-from autotune.storage.formats import SIMULATED, Candidate, Trial
+from autotune.storage.formats import Candidate, Trial
 from autotune.storage.paths import TaskLogPaths
 from autotune.storage.trial_index import Entry, by_time
 from autotune.storage.tuning_log import TuningLog
@@ -96,7 +96,7 @@ def trial_features(stage: Stage, most: int) -> list[Any]:
 def _logs(stage: Stage, task: str) -> list[_Log]:
     """Return what other folders know of a task, those of this processor first; of each its timed trials, best first."""
     own = stage.spec.target_key
-    if is_private(own) or stage.spec.target_kind == SIMULATED:
+    if is_private(own) or not stage.bench.device.exists:
         return []
     found = []
     for key in target_keys(stage.workspace):

@@ -21,7 +21,7 @@ from autotune.machine.disturbance import Quiet
 from autotune.processes.isolate import ItemResult, ResultKind, isolated
 from autotune.stages.bench import OpenDevice, Timer
 from autotune.stages.guard import Guard
-from autotune.stages.on_cpu import OtherCpuBench
+from autotune.stages.on_cpu import BuildOnlyBench
 from autotune.stages.tvm_bench import OpenTvmDevice
 from autotune.storage.formats import Candidate
 
@@ -32,7 +32,7 @@ _LOST: tuple[ResultKind, ...] = ("error", "crash", "timeout", "memory")
 _OPENING_S, _CLOSING_S = 10.0, 2.0
 
 
-class BoardBench(OtherCpuBench):
+class BoardBench(BuildOnlyBench):
     """Boards with CPUs, which this machine builds for."""
 
     suspect = ()  # a candidate is blamed only after the board has run the kernel that is known to be good
@@ -41,12 +41,6 @@ class BoardBench(OtherCpuBench):
     def board(self) -> BoardSettings:
         """The settings of the boards."""
         return self.stage.config.boards[self.stage.spec.board]
-
-    def check_device(self) -> None:
-        from autotune.tvm_backend.target import check_board_job
-
-        spec = self.stage.spec
-        check_board_job(spec.target, spec.target_key, spec.board, self.stage.config.boards.get(spec.board))
 
     @property
     def reference_target(self) -> Mapping[str, Any] | None:

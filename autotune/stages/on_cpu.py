@@ -25,12 +25,6 @@ class CpuBench(TvmBench):
 
         load_for_tuning("llvm", _triples(workspace))
 
-    def check_device(self) -> None:
-        from autotune.tvm_backend.target import check_here
-
-        spec = self.stage.spec
-        check_here(spec.target, spec.target_key, spec.machine)
-
     @property
     def fitness_key(self) -> str:
         return json.dumps(self.stage.spec.target, sort_keys=True)
@@ -56,21 +50,25 @@ class CpuBench(TvmBench):
         return Guard(lambda: Watch.begin(cpus, quiet), measure.disturbed_again, measure.timeout_s / 2)
 
 
-class OtherCpuBench(CpuBench):
-    """CPUs of another model than those of this machine, which need not be able to run what is built for them."""
-
-    def check_device(self) -> None:
-        """Pass: what is measured elsewhere is checked there."""
+class BuildOnlyBench(CpuBench):
+    """CPUs that need not be here: this machine searches and builds for them, and need not run what it builds."""
 
     @property
     def fitness_key(self) -> str:
-        return json.dumps(["built only", self.stage.spec.target], sort_keys=True)
+        return json.dumps(["build only", self.stage.spec.target], sort_keys=True)
 
     def check(self, candidates: Sequence[Candidate] = ()) -> None:
         """Compile and link the kernel only."""
         from autotune.tvm_backend.kernels.probe import check_cross_build
 
         check_cross_build(self.stage.spec.target)
+
+
+class OtherCpuBench(BuildOnlyBench):
+    """The CPUs of other nodes of a cluster, of another model than those of this one."""
+
+    def check_device(self) -> None:
+        """Pass: it is checked where it is measured."""
 
     @property
     def reference_target(self) -> Mapping[str, Any] | None:

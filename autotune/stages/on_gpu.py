@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from autotune.devices.gpu import find_gpu
 from autotune.errors import MachineProblem
 from autotune.machine.disturbance import Quiet
-from autotune.machine.gpus import CudaDevice, cuda_devices, find_device
+from autotune.machine.gpus import CudaDevice, cuda_devices
 from autotune.machine.nvml import GpuCounters
 from autotune.planning.view import ON_DEVICE
 from autotune.stages.guard import GpuWatcher, Guard
@@ -39,17 +40,14 @@ class GpuBench(TvmBench):
         """
         if self.stage.file.kind not in ON_DEVICE:
             return None
-        gpu = find_device(self.stage.device, cuda_devices())
+        gpu = find_gpu(self.stage.device, cuda_devices())
         if gpu is None:
             raise MachineProblem(f"{self.stage.device} is gone; look for it with nvidia-smi")
         return gpu
 
     def check_device(self) -> None:
-        from autotune.tvm_backend.target import check_here
-
         _ = self.gpu
-        spec = self.stage.spec
-        check_here(spec.target, spec.target_key, spec.machine)
+        super().check_device()
 
     @property
     def fitness_key(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,13 +59,13 @@ class TvmBench(Bench):
         check_executable(self.stage.paths.folder)
         self.check_device()
 
-    @abstractmethod
     def check_device(self) -> None:
         """Ask whether the job's times belong to the device that is here now.
 
         Raises:
             MachineProblem: They do not, or the device is gone.
         """
+        self.device.check_here(self.stage.spec.target_key, self.stage.spec.machine)
 
     def propose(
         self, pending: Sequence[Candidate], excluded: Collection[str]

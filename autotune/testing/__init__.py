@@ -1,4 +1,4 @@
-"""The contract suites: tests that every search strategy must pass, and every runner of stages, for pytest.
+"""The contract suites: tests that every search strategy must pass, every runner of stages and every device, for pytest.
 
 A strategy of your own is tested by a subclass in one of your test files:
 
@@ -15,13 +15,17 @@ up; no trials, and only failed ones. `Landscape`, the task that they run on, is 
 A runner of stages is tested in the same way by a subclass of `StageRunnerContract` that makes it in a fixture. Each
 promise of `autotune.workers.runner` is one test.
 
-pytest must be installed. Neither TVM nor a workspace is needed.
+A kind of device is tested by a subclass of `DeviceContract` that makes a job for it in a fixture. Each promise of
+`autotune.devices.base` and of `autotune.stages.bench` is one test.
+
+pytest must be installed. Only a device that exists needs TVM.
 """
 
 from __future__ import annotations
 
 from autotune.testing.contract import StrategyContract
+from autotune.testing.devices import DeviceContract, DeviceJob
 from autotune.testing.landscape import Landscape, make_space
 from autotune.testing.runners import StageRunnerContract
 
-__all__ = ["Landscape", "StageRunnerContract", "StrategyContract", "make_space"]
+__all__ = ["DeviceContract", "DeviceJob", "Landscape", "StageRunnerContract", "StrategyContract", "make_space"]

@@ -15,8 +15,7 @@ from importlib import metadata
 
 from autotune.errors import MachineProblem, UnsupportedVersion
 from autotune.tvm_backend.cuda import compiler, runtime
-
-TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
+from autotune.version import TESTED_TVM
 
 _PACKAGES = ("tvm", "tvm_ffi")
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
@@ -29,10 +28,11 @@ def check_versions() -> None:
     Raises:
         UnsupportedVersion: says what is installed and which command corrects it.
     """
-    versions = {name: _version(name) for name in TESTED}
-    if versions != TESTED:
-        wrong = ", ".join(f"{name} {versions[name] or 'missing'}" for name in TESTED if versions[name] != TESTED[name])
-        needed = " ".join(f"{name}=={version}" for name, version in TESTED.items())
+    versions = {name: _version(name) for name in TESTED_TVM}
+    if versions != TESTED_TVM:
+        others = [name for name in TESTED_TVM if versions[name] != TESTED_TVM[name]]
+        wrong = ", ".join(f"{name} {versions[name] or 'missing'}" for name in others)
+        needed = " ".join(f"{name}=={version}" for name, version in TESTED_TVM.items())
         raise UnsupportedVersion(f"untested TVM installation ({wrong}); run: pip install {needed}")
 
 

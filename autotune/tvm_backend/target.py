@@ -10,17 +10,14 @@ from typing import Any
 
 from autotune.config import check_job_device
 from autotune.device_settings import BoardSettings
-from autotune.errors import BadTarget, InvalidData, MachineProblem, first_line
+from autotune.devices import Board, Device, for_target
+from autotune.errors import BadTarget, InvalidData, first_line
 from autotune.machine.gpus import cuda_devices
-from autotune.machine.hardware import cpu_model
 from autotune.settings import TARGET_KINDS
-from autotune.storage.device_kind import PRIVATE, DeviceKind
 from autotune.storage.formats import SIMULATED
-from autotune.tvm_backend.load import TESTED, load_intrinsics
+from autotune.tvm_backend.load import load_intrinsics
 from autotune.tvm_backend.types import Target
 
-_DIGEST = re.compile(r"-[0-9a-f]{10}$")
-_WAY_OUT = " continue there, or run: autotune retry JOB --here"
 _LISTS = ("keys", "libs", "mattr")  # options of a target that have several values
 DEFAULT_CUDA_ARCH = "sm_80"
 _FIRST_TENSOR_CORES = 75  # MetaSchedule's rules begin with this architecture
@@ -82,18 +79,18 @@ def resolve_target(text: str, threads: int, board: str = "") -> ResolvedTarget:
     given = _parse(text)
     if given["kind"] == SIMULATED:
         _check_simulated(text, given)
-        return ResolvedTarget(given, device_kind(given).key, _cpu({"kind": "llvm"}, threads))
+        return ResolvedTarget(given, for_target(given).log_kind().key, _cpu({"kind": "llvm"}, threads))
     if board:
         _check_board(text, given)
-        complete = given
+        device: Device = Board(given, settings=BoardSettings(key=board))
     else:
-        complete = _cpu(given, threads) if given["kind"] == "llvm" else _cuda(given, threads)
+        device = for_target(_cpu(given, threads) if given["kind"] == "llvm" else _cuda(given, threads))
+    complete = dict(device.target)
     try:
         tvm.target.Target(complete)
     except (ValueError, TypeError, tvm.error.InternalError) as error:
         raise BadTarget(f"target {text!r}: {first_line(error)}") from error
-    key = device_kind(complete, board=board).key
-    return ResolvedTarget(complete, key, complete)
+    return ResolvedTarget(complete, device.log_kind().key, complete)
 
 
 def check_tensor_cores(description: Mapping[str, Any]) -> None:
@@ -162,67 +159,6 @@ def _cpu(given: dict[str, Any], threads: int) -> dict[str, Any]:
     return {"mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": threads, **given}
 
 
-def check_here(description: Mapping[str, Any], key: str, submitted_on: str = "") -> None:
-    """Check that a job belongs to this machine. Times of different machines must not share a log.
-
-    Args:
-        description: the job's target.
-        key: of its tuning logs, from when it was submitted. A key without a digest is not checked.
-        submitted_on: the CPU of that machine, if the job names it.
-
-    Raises:
-        MachineProblem: this is another machine, or has another TVM. A simulated device never raises it.
-    """
-    if description["kind"] == SIMULATED or belongs_here(description, key):
-        return
-    here = cpu_model()
-    if submitted_on not in ("", here):
-        then = f"on another machine ({submitted_on}; this is {here})"
-    elif description["kind"] == "cuda":
-        then = "for a GPU that this machine does not have"
-    else:
-        then = "on another machine, or with another TVM"
-    raise MachineProblem(
-        f"it was submitted {then}, and its times must not be mixed with those of this machine;{_WAY_OUT}"
-    )
-
-
-def check_board_job(description: Mapping[str, Any], key: str, name: str, board: BoardSettings | None) -> None:
-    """Check that the settings still mean the boards that a job was submitted for.
-
-    Args:
-        description: The job's target.
-        key: Of its tuning logs.
-        name: That of the section [devices.NAME].
-        board: The section; None where there is none.
-
-    Raises:
-        MachineProblem: They do not. Times of different boards must not share a log.
-    """
-    if board is None:
-        raise MachineProblem(f"it is for the boards [devices.{name}], which autotune.toml does not have")
-    if device_kind(description, board=board.key).key != key.partition(PRIVATE)[0]:
-        raise MachineProblem(f"it was submitted when [devices.{name}] had another key; submit it again")
-
-
-def belongs_here(description: Mapping[str, Any], key: str) -> bool:
-    """Return whether the key of a target's tuning logs is one that this machine gives it. Imports no TVM."""
-    key = key.partition(PRIVATE)[0]
-    return not _DIGEST.search(key) or key in _keys_here(dict(description))
-
-
-def _keys_here(target: dict[str, Any]) -> set[str]:
-    """Return the keys that this machine gives a target.
-
-    There are several for CUDA, since a job may have been submitted before the machine had a GPU.
-    """
-    if target["kind"] == "llvm":
-        return {device_kind(target).key}
-    arch = str(target.get("arch"))
-    names = (arch, *(device.name for device in cuda_devices() if device.arch == arch))
-    return {device_kind(target, name).key for name in names}
-
-
 def vector_registers(target: Target) -> tuple[int, int]:
     """Return how many 32-bit elements a vector register has, and how many such registers a core has.
 
@@ -270,22 +206,3 @@ def _cuda(given: dict[str, Any], threads: int) -> dict[str, Any]:
     if variant := _ARCH_VARIANT.fullmatch(str(complete["arch"])):
         complete["arch"] = variant[1]
     return complete
-
-
-def device_kind(target: Mapping[str, Any], gpu: str = "", board: str = "") -> DeviceKind:
-    """Return the kind of device of a complete target on this machine, or with another `gpu`. Imports no TVM.
-
-    What a GPU takes does not depend on the CPU beside it, the target's host. What a board takes does not depend on
-    this machine: `board` is the key of boards that are alike.
-    """
-    if target["kind"] == SIMULATED:
-        return DeviceKind(dict(target))
-    if board:
-        return DeviceKind(dict(target), f"board {board}", TESTED)
-    target = {name: value for name, value in target.items() if name != "host" or target["kind"] == "llvm"}
-    device = cpu_model() if target["kind"] == "llvm" else gpu or _gpu_model(str(target.get("arch")))
-    return DeviceKind(dict(target), device, TESTED)
-
-
-def _gpu_model(arch: str) -> str:
-    return next((device.name for device in cuda_devices() if device.arch == arch), arch)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from autotune.config import load_config
+from autotune.devices import for_target
 from autotune.errors import (
     AutotuneError,
     BoardProblem,
@@ -337,7 +338,7 @@ def _load(kind: str, workspace: Workspace) -> None:
         import_module(name)
     from autotune.stages.benches import BENCHES
 
-    BENCHES[kind].load(workspace)
+    BENCHES[type(for_target({"kind": kind}))].load(workspace)
 
 
 if __name__ == "__main__":

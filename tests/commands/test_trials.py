@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from autotune import devices
 from autotune.cli import app
 from autotune.commands import trials
 from autotune.errors import BadInput, DamagedFile, NewerFormat, StorageError
@@ -21,7 +22,7 @@ from autotune.storage.log_lines import decode_line, encode_line
 from autotune.storage.paths import Workspace
 from autotune.storage.tuning_log import TuningLog
 
-HERE = trials.kind_here({"kind": "llvm", "mcpu": "x86-64", "num-cores": 2})
+HERE = devices.for_target({"kind": "llvm", "mcpu": "x86-64", "num-cores": 2}).log_kind()
 ELSEWHERE = replace(HERE, device="another CPU 6/1/1")
 TASK = "00000000000000aa"
 

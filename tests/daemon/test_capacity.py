@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from autotune import devices
 from autotune.commands import export, submit
 from autotune.commands.submission import Submission
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.device_settings import BoardSettings, DeviceSettings
+from autotune.devices import Board, Cpu
 from autotune.errors import BadInput, BadState, BadTarget
 from autotune.machine.hardware import usable_cpus
 from autotune.processes.messages import ImportAnswer
@@ -33,22 +35,23 @@ def test_simulated_cpus_lend_nothing_real() -> None:
     config = Config(machine=MachineSettings(simulated_cpus=32), devices=SIMULATED)
     assert capacity.machine(config).cpus == tuple(range(32))
     assert set(capacity.machine(config).kinds) == {"simulated"}
-    assert capacity.lease_names(config, (0, 3), "simulated:gpu0") == ["simcpu-0", "simcpu-3", "simulated:gpu0"]
+    assert devices.lease_names(config, (0, 3), "simulated:gpu0") == ["simcpu-0", "simcpu-3", "simulated:gpu0"]
 
 
 def test_real_cpus_are_leased_by_their_number_and_cpu_is_no_device_of_its_own() -> None:
-    assert capacity.lease_names(Config(), (1,), "") == ["cpu-1"]
-    assert capacity.lease_names(Config(), (0, 1), "cpu") == ["cpu-0", "cpu-1"]
-    assert capacity.lease_names(Config(), (1,), "cuda:0") == ["cpu-1", "cuda:0"]
+    assert devices.lease_names(Config(), (1,), "") == ["cpu-1"]
+    assert devices.lease_names(Config(), (0, 1), "cpu") == ["cpu-0", "cpu-1"]
+    assert devices.lease_names(Config(), (1,), "cuda:0") == ["cpu-1", "cuda:0"]
 
 
 def test_boards_are_devices_that_are_leased_by_tracker_and_key() -> None:
     board = BoardSettings(tracker="lab:9190", key="rk3588", count=2, request_timeout_s=5.0)
     config = Config(boards={"phone": board})
+    phone = Board({}, "phone", board)
     assert capacity.machine(config).kinds["rpc-phone"] == ("rpc-phone:0", "rpc-phone:1")
-    assert capacity.lease_names(config, (1,), "rpc-phone:1") == ["cpu-1", "rpc-lab_9190-rk3588-1"]
-    assert capacity.limit_s(config, "measure", 8, "phone") > 3 * 8 * (5 + 20)  # or slow boards would end the stage
-    assert capacity.limit_s(config, "build", 8, "phone") == capacity.limit_s(config, "build", 8)
+    assert devices.lease_names(config, (1,), "rpc-phone:1") == ["cpu-1", "rpc-lab_9190-rk3588-1"]
+    assert capacity.limit_s(config, "measure", 8, phone) > 3 * 8 * (5 + 20)  # or slow boards would end the stage
+    assert capacity.limit_s(config, "build", 8, phone) == capacity.limit_s(config, "build", 8, Cpu({}))
 
 
 def test_a_job_for_boards_is_measured_on_them_alone(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:

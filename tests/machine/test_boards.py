@@ -15,20 +15,6 @@ from autotune.machine import boards
 
 from ..rpc_lab import KEY, Lab, free_port
 
-PHONE = BoardSettings(tracker="lab.example:9190", key="rk 3588", count=2)
-
-
-def test_each_board_is_a_device_of_the_kind_of_its_section() -> None:
-    assert boards.board_names({"phone": PHONE}) == ("rpc-phone:0", "rpc-phone:1")
-    assert boards.section_of(boards.board_kind("phone")) == "phone"
-    assert boards.section_of("cuda") == ""
-
-
-def test_a_board_has_one_lock_whatever_its_section_is_called() -> None:
-    names = {boards.shared_name(f"rpc-{name}:1", {name: PHONE}) for name in ("phone", "mobile")}
-    assert names == {"rpc-lab.example_9190-rk_3588-1"}
-    assert boards.shared_name("cuda:1", {"phone": PHONE}) == "cuda:1"
-
 
 @pytest.mark.parametrize(
     ("tracker", "expected"),

@@ -1,4 +1,4 @@
-"""GPUs have one number for everybody, whatever a user may see of them, and kinds where they are not alike."""
+"""Which GPUs a process sees, and how it takes one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from autotune.machine.gpus import CudaDevice, device_kind, device_names, find_device, lock_name, visible
+from autotune.machine.gpus import CudaDevice, visible
 
 H200 = CudaDevice(0, "NVIDIA H200", "sm_90", "GPU-11")
 A100 = CudaDevice(1, "NVIDIA A100", "sm_80", "GPU-12")
@@ -31,24 +31,8 @@ def test_what_the_variable_lets_through(setting: str | None, found: tuple[CudaDe
     assert visible(ALL, setting) == found
 
 
-def test_gpus_of_another_architecture_are_of_another_kind() -> None:
-    assert device_names(ALL) == ("cuda:0", "cuda-sm_80:1", "cuda:2")
-    assert device_kind("sm_80", ALL) == "cuda-sm_80"
-    assert device_kind("sm_75", ALL) == "cuda-sm_75", "no device is of that kind: the job waits for one"
-    assert device_kind("sm_75", ()) == "cuda"
-
-
-def test_a_gpu_is_leased_under_one_name_whatever_else_is_visible() -> None:
-    assert [lock_name(name) for name in device_names(ALL)] == ["cuda:0", "cuda:1", "cuda:2"]
-    assert [lock_name(name) for name in device_names((A100, H200))] == ["cuda:1", "cuda:0"]
-    assert lock_name("simulated:gpu0") == "simulated:gpu0"
-
-
-def test_a_process_takes_the_gpu_of_a_name_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_takes_a_gpu_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,1")
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
-    found = find_device("cuda-sm_80:1", (OTHER, A100))
-    assert found == A100
     A100.take()
     assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["CUDA_DEVICE_ORDER"]) == ("GPU-12", "PCI_BUS_ID")
-    assert find_device("cuda:0", (OTHER, A100)) is None

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from autotune import devices
 from autotune.config import load_config
 from autotune.errors import AutotuneError, DiskProblem
 from autotune.processes.channel import MessageReader
@@ -36,7 +37,7 @@ from autotune.workers.cluster.link import Ended, Event, HostOptions, Joined, Lin
 from autotune.workers.cluster.merging import merge, merge_trials
 from autotune.workers.cluster.pace import Pace, Timed
 from autotune.workers.cluster.parcel import Parcel, StageFiles
-from autotune.workers.cluster.placement import Place, job_device
+from autotune.workers.cluster.placement import Place
 from autotune.workers.cluster.sending import LogReader, NodeCopy
 from autotune.workers.cluster.versions import probe
 
@@ -161,7 +162,8 @@ class Bridge:
             blocked = isinstance(error, DiskProblem) and error.passing
             return self._report(StageReport(request.id, "blocked" if blocked else "failed", reason=str(error)))
         self._stages[request.id] = _Handed(request, files, node, time.monotonic(), len(parcel))
-        order = node.place.local(request, job_device(self.workspace, spec), self._config)
+        measured_on = devices.of_job(spec, self._config).kind_of_nodes(self.workspace, spec)
+        order = node.place.local(request, measured_on, self._config)
         node.link.send(Order(spec.target_kind, order, spec, bool(request.resources), parcel))
 
     def _take(self, event: Event | list[RayNode]) -> None:

@@ -15,11 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from autotune.config import Config, load_config
+from autotune.devices import lease_names
 from autotune.errors import AutotuneError, StorageError, WorkerError
 from autotune.machine import gpus
-from autotune.machine.boards import shared_name
 from autotune.machine.hardware import cpu_model, kept_cpus, lent_cpus
-from autotune.machine.leases import resource_names
 from autotune.processes.messages import KillStage, RunStage, StageReport
 from autotune.storage.formats import JobSpec
 from autotune.workers.cluster.parcel import Parcel, StageFiles
@@ -189,9 +188,7 @@ class Host:
         try:
             self._scratch.put(Parcel.unpack(order.parcel), files)
             if order.lease:
-                config = self._config()
-                device, simulated = shared_name(request.device, config.boards), bool(config.machine.simulated_cpus)
-                names = resource_names(request.cpus, device, simulated=simulated, node=self.name)
+                names = lease_names(self._config(), request.cpus, request.device, self.name)
                 request = replace(request, resources=tuple(names))
             self._running[request.id] = _Running(files, self._scratch.watch(files))
             pool.run(order.kind, request)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.config import Config
+from autotune.devices import for_target
 from autotune.processes.messages import RunStage
 from autotune.storage.device_kind import is_private, target_keys
-from autotune.storage.formats import SIMULATED, JobSpec, Quarantined, Trial
+from autotune.storage.formats import JobSpec, Quarantined, Trial
 from autotune.storage.paths import JobPaths, Workspace
 
 
@@ -74,7 +75,7 @@ class StageFiles:
         yield from (self.workspace.root / device.trials for device in config.devices.values() if device.trials)
         yield job.spec
         yield job.in_progress(task, self.request.round)
-        if self.spec.target_kind != SIMULATED:
+        if for_target(self.spec.target).exists:
             yield from map(job.task, self.spec.tunable if self._plans else (task,))
             yield self.workspace.tuning_log(self.spec.target_key, self.spec.tasks[task].hash).reference
             if self._plans:
@@ -124,6 +125,6 @@ class StageFiles:
 
     def _other_keys(self) -> list[str]:
         own = self.spec.target_key
-        if is_private(own) or self.spec.target_kind == SIMULATED:
+        if is_private(own) or not for_target(self.spec.target).exists:
             return []
         return [key for key in target_keys(self.workspace) if key != own and not is_private(key)]

@@ -6,48 +6,18 @@ device says what measures, so that times of different hardware never get into on
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from autotune import devices
 from autotune.config import Config
-from autotune.machine import gpus
-from autotune.machine.boards import board_kind, section_of
-from autotune.machine.hardware import cpu_model
+from autotune.devices import Board, Cpu, Gpu
 from autotune.planning.view import device_kind as device_kind_of
 from autotune.planning.view import measures_on_cpus
 from autotune.processes.messages import RunStage
-from autotune.storage import device_kind
 from autotune.storage.daemon_formats import CPUS_APART, ClusterNode
-from autotune.storage.formats import SIMULATED, JobSpec
-from autotune.storage.paths import Workspace
+from autotune.storage.formats import SIMULATED
 from autotune.workers.cluster.host import NodeFacts
-
-
-def _word(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")
-
-
-def cpu_kind(model: str, threads: int) -> str:
-    """Return the kind of device of CPUs of a model, measured on with so many threads."""
-    return f"cpu-{_word(model)}-{threads}"
-
-
-def gpu_kind(model: str) -> str:
-    """Return the kind of device of GPUs of a model."""
-    return f"{gpus.KIND}-{_word(model)}"
-
-
-def job_device(workspace: Workspace, spec: JobSpec) -> str:
-    """Return the kind of device that a job is measured on: hardware like that which it was submitted for."""
-    if spec.board:
-        return board_kind(spec.board)
-    if spec.target_kind == SIMULATED:
-        return SIMULATED
-    if spec.target_kind == gpus.KIND:
-        known = device_kind.read(workspace, spec.target_key.partition(device_kind.PRIVATE)[0])
-        return gpu_kind(known.device if known else str(spec.target.get("arch", "")))
-    return cpu_kind(spec.machine or cpu_model(), int(spec.target.get("num-cores", 1)))
 
 
 @dataclass(frozen=True)
@@ -100,19 +70,19 @@ class Place:
             return names
         facts = self.facts
         threads = config.measure.threads or len(facts.measure_cpus or facts.cpus)
-        names[f"{cpu_kind(facts.cpu, threads)}:{self.name}"] = "cpu"
+        names[f"{Cpu.kind_of_model(facts.cpu, threads)}:{self.name}"] = "cpu"
         for gpu in facts.gpus:
-            names[f"{gpu_kind(gpu.name)}:{self.name}/{gpu.index}"] = f"{gpus.KIND}:{gpu.index}"
+            names[f"{Gpu.kind_of_model(gpu.name)}:{self.name}/{gpu.index}"] = f"{Gpu.family}:{gpu.index}"
         for section, count in self.boards.items():
-            kind = board_kind(section)
+            kind = Board.kind_of(section)
             names.update({f"{kind}:{self.name}/{index}": f"{kind}:{index}" for index in range(count)})
         return names
 
     def _inner(self, device: str) -> str:
         kind, _, rest = device.partition(":")
         _, _, number = rest.partition("/")
-        own = kind if section_of(kind) else kind.partition("-")[0]
-        return f"{own}:{number}" if number else "cpu"
+        own = devices.named(device).local_kind(kind)
+        return f"{own}:{number}" if number else own
 
     def _outer(self, cpu: int) -> int:
         return self.number * CPUS_APART + cpu

@@ -7,22 +7,28 @@ from dataclasses import replace
 
 import pytest
 
+from autotune import devices
 from autotune.config import Config
 from autotune.device_settings import BoardSettings
+from autotune.devices import Cpu, Gpu
 from autotune.machine.gpus import CudaDevice
 from autotune.machine.hardware import cpu_model
-from autotune.machine.leases import resource_names
 from autotune.processes.messages import RunStage
 from autotune.settings import MachineSettings, MeasureSettings
 from autotune.storage import device_kind
 from autotune.storage.device_kind import DeviceKind
+from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.workers.cluster.host import NodeFacts
-from autotune.workers.cluster.placement import Place, cpu_kind, gpu_kind, job_device
+from autotune.workers.cluster.placement import Place
 
 EPYC, XEON = "AMD EPYC 25/17/1", "Intel Xeon 6/143/8"
 H100 = CudaDevice(1, "NVIDIA H100", "sm_90", "GPU-1")
+
+
+def kind_of_nodes(workspace: Workspace, spec: JobSpec) -> str:
+    return devices.of_job(spec, Config()).kind_of_nodes(workspace, spec)
 
 
 def place(number: int, model: str = EPYC, gpus: tuple[CudaDevice, ...] = (), devices: tuple[str, ...] = ()) -> Place:
@@ -59,20 +65,20 @@ def test_a_job_is_measured_on_hardware_like_that_which_it_is_for(
     target = {"kind": "llvm", "mcpu": "znver3", "num-cores": 2}
     amd = read_spec(make_job(1, machine=EPYC))
     two = replace(amd, target=target)
-    assert job_device(workspace, two) in kinds(place(1)) and job_device(workspace, two) in kinds(place(2))
-    assert job_device(workspace, two) not in kinds(place(1, XEON)), "two kinds of nodes never mix in a log"
-    assert job_device(workspace, two) not in kinds(place(1), threads=4)
-    assert job_device(workspace, amd) == cpu_kind(EPYC, 1)
-    assert job_device(workspace, read_spec(make_job(2))) == cpu_kind(cpu_model(), 1)
+    assert kind_of_nodes(workspace, two) in kinds(place(1)) and kind_of_nodes(workspace, two) in kinds(place(2))
+    assert kind_of_nodes(workspace, two) not in kinds(place(1, XEON)), "two kinds of nodes never mix in a log"
+    assert kind_of_nodes(workspace, two) not in kinds(place(1), threads=4)
+    assert kind_of_nodes(workspace, amd) == Cpu.kind_of_model(EPYC, 1)
+    assert kind_of_nodes(workspace, read_spec(make_job(2))) == Cpu.kind_of_model(cpu_model(), 1)
 
 
 def test_a_node_of_another_cpu_model_only_compiles_for_the_target() -> None:
     config = Config(measure=MeasureSettings(threads=2))
     amd, intel = place(1), place(2, XEON)
-    wanted = cpu_kind(EPYC, 2)
+    wanted = Cpu.kind_of_model(EPYC, 2)
     assert not amd.local(request((10_000,)), wanted, config).cross
     assert intel.local(request((20_000,)), wanted, config).cross
-    assert not intel.local(request((20_000,)), gpu_kind(H100.name), config).cross, "a host compiles for GPUs"
+    assert not intel.local(request((20_000,)), Gpu.kind_of_model(H100.name), config).cross, "a host compiles for GPUs"
 
 
 def test_boards_are_on_the_nodes_that_have_their_resource() -> None:
@@ -96,8 +102,8 @@ def test_a_job_for_a_gpu_is_measured_on_gpus_of_its_model(
     kind = DeviceKind({"kind": "cuda", "arch": "sm_90"}, H100.name, {})
     device_kind.note(workspace, kind)
     spec = read_spec(make_job(1, target="cuda", target_key=kind.key))
-    assert job_device(workspace, spec) == gpu_kind(H100.name)
-    assert f"{gpu_kind(H100.name)}:n1/1" in place(1, gpus=(H100,)).serving(Config()).devices
+    assert kind_of_nodes(workspace, spec) == Gpu.kind_of_model(H100.name)
+    assert f"{Gpu.kind_of_model(H100.name)}:n1/1" in place(1, gpus=(H100,)).serving(Config()).devices
 
 
 @pytest.mark.parametrize(
@@ -113,4 +119,5 @@ def test_a_job_for_a_gpu_is_measured_on_gpus_of_its_model(
 def test_nodes_share_the_real_resources_of_a_machine_and_only_those(
     device: str, simulated: bool, names: list[str]
 ) -> None:
-    assert resource_names((0,), device, simulated=simulated, node="n1") == names
+    config = Config(machine=MachineSettings(simulated_cpus=int(simulated)))
+    assert devices.lease_names(config, (0,), device, node="n1") == names

@@ -1,0 +1,102 @@
+"""Every device that can be had here keeps the contract that `autotune.testing` ships."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune import devices
+from autotune.config import load_config
+from autotune.stages.benches import BENCHES
+from autotune.storage import formats
+from autotune.storage.formats import JobSpec
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.testing import DeviceContract, DeviceJob
+from autotune.tvm_backend.cuda import places
+
+from .. import cuda_stand_in
+from ..rpc_lab import Lab
+
+MakeJob = Callable[..., JobPaths]
+FAST = "\n[measure]\nrepeats = 1\nmin_repeat_ms = 1\nverify = true\n"
+
+
+def doubling() -> Any:
+    """Return a program that doubles numbers, which every device has a design space for."""
+    import tvm
+    from tvm import te
+
+    numbers = te.placeholder((4096,), "float32", name="numbers")
+    doubled = te.compute((4096,), lambda index: numbers[index] * 2.0, name="doubled")
+    return tvm.IRModule({"main": te.create_prim_func([numbers, doubled])})
+
+
+def job_for(workspace: Workspace, paths: JobPaths, target: dict[str, Any], measured_on: str) -> DeviceJob:
+    """Give a job a target and a task that doubles numbers."""
+    from autotune.tvm_backend.search.tasks import task_hash, write_program
+
+    config = load_config(workspace.config)
+    spec = replace(formats.read(JobSpec, paths.spec), target=target)
+    device = devices.of_job(spec, config)
+    BENCHES[type(device)].load(workspace)
+    program = doubling()
+    tasks = (replace(spec.tasks[0], hash=task_hash(program)),)
+    formats.write(paths.spec, replace(spec, tasks=tasks, target_key=device.log_kind().key))
+    paths.tasks.mkdir()
+    write_program(paths.task(0), program)
+    return DeviceJob(workspace, paths, measured_on)
+
+
+class TestCpu(DeviceContract):
+    @pytest.fixture
+    def job(self, workspace: Workspace, make_job: MakeJob) -> DeviceJob:
+        workspace.config.write_text(workspace.config.read_text() + FAST)
+        target = {"kind": "llvm", "mcpu": "x86-64", "num-cores": 1}
+        return job_for(workspace, make_job(tasks=1), target, "cpu")
+
+
+class TestBoard(DeviceContract):
+    @pytest.fixture
+    def job(self, workspace: Workspace, make_job: MakeJob, lab: Lab) -> DeviceJob:
+        lab.start_server()
+        workspace.config.write_text(workspace.config.read_text() + FAST + lab.section(request_timeout_s=20))
+        target = load_config(workspace.config).boards["phone"].description
+        return job_for(workspace, make_job(tasks=1, board="phone"), target, "rpc-phone:0")
+
+
+class TestSimulated(DeviceContract):
+    @pytest.fixture
+    def job(self, workspace: Workspace, make_job: MakeJob, simulate: Callable[..., None]) -> DeviceJob:
+        simulate(speed=1000.0)
+        paths = make_job(tasks=1, target="simulated")
+        spec = formats.read(JobSpec, paths.spec)
+        key = devices.for_target(spec.target).log_kind().key
+        formats.write(paths.spec, replace(spec, target_key=key))
+        return DeviceJob(workspace, paths, "simulated:gpu0")
+
+
+@pytest.mark.skipif(places.nvcc() is None, reason="no nvcc")
+def test_a_gpu_keeps_it_on_the_stand_in(tmp_path: Path) -> None:
+    """In a process of its own, for the libraries of CUDA are chosen when a process starts."""
+    (tmp_path / "libraries").mkdir()
+    libraries = cuda_stand_in.compile_libraries(tmp_path / "libraries")
+    stand_in = cuda_stand_in.StandIn.make(libraries, tmp_path / "gpus")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        str(Path(__file__).with_name("on_gpu.py")),
+    ]
+    environment = {**os.environ, **stand_in.environment()}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stdout
