@@ -19,7 +19,7 @@ from autotune.strategies import samplers
 from autotune.tvm_backend.export.join import Joiner
 from autotune.tvm_backend.export.submitted import submitted
 from autotune.tvm_backend.kernels.build import linking, lowering
-from autotune.tvm_backend.kernels.pipeline import pipeline
+from autotune.tvm_backend.kernels.prefetch import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
 from autotune.tvm_backend.passes.prepare import finish, prepare
 from autotune.tvm_backend.search import propose
@@ -91,8 +91,7 @@ class JobModel:
 
     def compile_untuned(self, library: Path) -> None:
         """Write the library that TVM makes by default."""
-        linking_alone = linking(self.target, pool=False)  # it stands for what TVM does by itself
-        compile_untuned(self.imported, self.target).export_library(str(library), fcompile=linking_alone)
+        compile_untuned(self.imported, self.target).export_library(str(library), fcompile=linking(self.target))
 
 
 def compile_untuned(module: IRModule, target: Target) -> Executable:
@@ -177,7 +176,7 @@ def _default_trial(program: IRModule, target: Target) -> Trial | None:
     """
     if target.kind.name != "llvm" or is_too_wide(program):
         return None  # the default schedules for GPUs are better than a random one
-    candidate = _by_prior(program, target)
+    candidate = propose.by_hand(program) or _by_prior(program, target)
     if candidate is None:
         tiny = EvolutionParameters(population=8, generations=0, init_unmeasured=1, mutation_probability=0.0)
         request = propose.Request((), (), 1, None, _DEFAULT_SEED)

@@ -35,6 +35,7 @@ def prepare(
     import tvm
     from tvm import relax
 
+    from autotune.tvm_backend.integer.replace import integer_kernels
     from autotune.tvm_backend.passes.constants import fold_constants
     from autotune.tvm_backend.passes.embeddings import read_rows
     from autotune.tvm_backend.passes.fold_scale import fold_scales
@@ -50,6 +51,7 @@ def prepare(
 
     passes = relax.transform
     with target, tvm.transform.PassContext(opt_level=3):
+        module = integer_kernels(module, target)  # first: it reads what becomes folded constants
         simplify = [passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()]
         module = fold_constants(tvm.transform.Sequential([*_dispatch(target), *simplify])(module))
         module = drop_unread_pixels(fold_scales(sink_reshapes(read_rows(module))))

@@ -15,6 +15,7 @@ from autotune.storage.formats import Candidate, Trial
 from autotune.strategies.base import Strategy
 from autotune.strategies.samplers import Sampler
 from autotune.strategies.space import Configuration, Measured, Score, ValidConfiguration, View, first_valid
+from autotune.tvm_backend.integer.schedules import default_schedule
 from autotune.tvm_backend.search.cost_model import CostModel
 from autotune.tvm_backend.search.features import FeatureExtractor
 from autotune.tvm_backend.search.knobs import Applied, Knobs
@@ -83,7 +84,8 @@ def propose(knobs: Knobs, strategy: Callable[[View, int], Strategy], sampler: Sa
     # Where the score is the cost model itself, validation need not apply the model again.
     validator = Validator(knobs, None if score else request.model, request.known())
     view = _view(knobs, request, validator, score)
-    transferred = filter(None, map(knobs.transfer, request.warm_starts))
+    known_good = by_hand(knobs.program)
+    transferred = filter(None, map(knobs.transfer, [*([known_good.trace] if known_good else []), *request.warm_starts]))
     most = max(1, request.count // _CANDIDATES_PER_WARM_START)
     warm = [item.configuration for item in first_valid(view, transferred, most)]
     search = strategy(replace(view, pending=view.pending.union(warm)), request.seed)
@@ -205,3 +207,9 @@ def _rebuilt(
 def _measure_candidate(schedule: Schedule) -> MeasureCandidate:
     arguments = ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
     return MeasureCandidate(schedule, arguments)
+
+
+def by_hand(program: IRModule) -> Candidate | None:
+    """Return the candidate that is known to be good untuned, for a program with an integer product; else None."""
+    schedule = default_schedule(program)
+    return to_candidate(_measure_candidate(schedule), program_hash(schedule.mod)) if schedule is not None else None

@@ -1,0 +1,208 @@
+"""Operators on bytes between the products: sums, tables, pools. They are scheduled here and need no search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import te, tirx
+
+from autotune.tvm_backend.integer.kernels import LANES, OPAQUE, Window, added, rounded, to_byte
+
+Expr = Any  # a tensor expression, or a TIR one
+
+_PARALLEL_FROM = 16384  # bytes; fewer are done before other threads have begun
+Element = Callable[..., Expr]
+
+
+def image(shape: Sequence[int], name: str = "data") -> Expr:
+    """A placeholder for bytes."""
+    return te.placeholder(tuple(shape), "uint8", name)
+
+
+def floats(size: int, name: str) -> Expr:
+    """A placeholder for constants."""
+    return te.placeholder((size,), "float32", name)
+
+
+def sum_kernel(shape: Sequence[int]) -> Any:
+    """The program of a quantised addition; the constants are those of `added`."""
+    one, other, constants = image(shape, "one"), image(shape, "other"), floats(5, "constants")
+    result = _compute(shape, lambda *at: added(_float(one[at]), _float(other[at]), constants))
+    return _scheduled([one, other, constants, result])
+
+
+def product_kernel(shape: Sequence[int]) -> Any:
+    """The program of a quantised multiplication.
+
+    Its constants are the zero points of both, the factor, the zero point of the result, its least and greatest value.
+    """
+    one, other, constants = image(shape, "one"), image(shape, "other"), floats(6, "constants")
+
+    def element(*at: Expr) -> Expr:
+        product = (_float(one[at]) - constants[0]) * (_float(other[at]) - constants[1])
+        return to_byte(rounded(product * constants[2], constants[3]), constants[4], constants[5])
+
+    return _scheduled([one, other, constants, _compute(shape, element)])
+
+
+def channel_kernel(shape: Sequence[int]) -> Any:
+    """The program of round(x * factor[c] + offset[c]) + zero for each channel c, the last two axes.
+
+    Its limits are those of a convolution.
+    """
+    data, limits = image(shape), floats(3, "limits")
+    factor, offset = (te.placeholder(tuple(shape[-2:]), "float32", name) for name in ("factor", "offset"))
+
+    def element(*at: Expr) -> Expr:
+        value = _float(data[at]) * factor[at[-2:]] + offset[at[-2:]]
+        return to_byte(rounded(value, limits[0]), limits[1], limits[2])
+
+    return _scheduled([data, factor, offset, limits, _compute(shape, element)])
+
+
+def table_kernel(shape: Sequence[int]) -> Any:
+    """The program that looks bytes up in a table."""
+    data, table = image(shape), image((256,), "table")
+    return _scheduled([data, table, _compute(shape, lambda *at: table[data[at].astype("int32")])])
+
+
+def quantise_kernel(shape: Sequence[int], lanes: int) -> Any:
+    """The program that makes an image of floats (N, C, H, W). Its constants are the scale and the zero point."""
+    batch, channels, height, width = shape
+    data, constants = te.placeholder(tuple(shape), "float32", "data"), floats(2, "constants")
+    chunks = -(-channels // lanes)
+
+    def element(n: Expr, y: Expr, x: Expr, chunk: Expr, lane: Expr) -> Expr:
+        channel = chunk * lanes + lane
+        value = data[n, tirx.min(channel, channels - 1), y, x] / constants[0]
+        return to_byte(rounded(value, constants[1]), tirx.const(0.0, "float32"), tirx.const(255.0, "float32"))
+
+    return _scheduled([data, constants, _compute((batch, height, width, chunks, lanes), element)])
+
+
+def dequantise_kernel(shape: Sequence[int]) -> Any:
+    """The program that makes floats of bytes. Its constants are the scale and the zero point."""
+    data, constants = image(shape), floats(2, "constants")
+    result = _compute(shape, lambda *at: (_float(data[at]) - constants[1]) * constants[0])
+    return _scheduled([data, constants, result])
+
+
+def max_pool_kernel(shape: Sequence[int], kernel: tuple[int, int], window: Window) -> Any:
+    """The program of a maximum pooling without dilation."""
+    data = image(shape)
+    height, width = shape[1:3]
+    top, left, *_ = window.padding
+    down, right = (te.reduce_axis((0, size)) for size in kernel)
+
+    def largest(n: Expr, y: Expr, x: Expr, chunk: Expr, lane: Expr) -> Expr:
+        row, column = window.at(y, x, down, right)
+        # The pixel at the border is in the window too, so that reading it once more changes nothing.
+        inside = (te.max(te.min(row - top, height - 1), 0), te.max(te.min(column - left, width - 1), 0))
+        return te.max(data[(n, *inside, chunk, lane)], axis=[down, right])
+
+    shape = (shape[0], *window.size, *shape[3:])
+    pooled = te.compute(shape, largest, name="pooled")
+    return _scheduled([data, _compute(shape, lambda *at: pooled[at])], "pooled")
+
+
+def average_kernel(shape: Sequence[int], kernel: tuple[int, int], window: Window) -> Any:
+    """The program of an average pooling without padding; the other arguments are those of a requantised sum.
+
+    They are the zero points of all added bytes, the factor, and the limits of a convolution.
+    """
+    data, constants, limits = image(shape), floats(2, "constants"), floats(3, "limits")
+    down, right = (te.reduce_axis((0, size)) for size in kernel)
+    shape = (shape[0], *window.size, *shape[3:])
+
+    def total(n: Expr, y: Expr, x: Expr, chunk: Expr, lane: Expr) -> Expr:
+        at = (n, *window.at(y, x, down, right), chunk, lane)
+        return te.sum(data[at].astype("int32"), axis=[down, right])
+
+    sums = te.compute(shape, total, name="total")
+
+    def element(*at: Expr) -> Expr:
+        value = (_float(sums[at]) - constants[0]) * constants[1]
+        return to_byte(rounded(value, limits[0]), limits[1], limits[2])
+
+    return _scheduled([data, constants, limits, _compute(shape, element)], "total")
+
+
+def concat_kernel(shapes: Sequence[Sequence[int]]) -> Any:
+    """The program that puts the channels of images together, each requantised.
+
+    Its constants are, of each image, the zero point and the scale, and last those of the result.
+    """
+    images = [image(shape, f"image{index}") for index, shape in enumerate(shapes)]
+    constants = te.placeholder((len(shapes) + 1, 2), "float32", "constants")
+    result_zero, result_scale = constants[len(shapes), 0], constants[len(shapes), 1]
+
+    def requantised(index: int, *at: Expr) -> Expr:
+        number = (_float(images[index][at]) - constants[index, 0]) * constants[index, 1]
+        low, high = (tirx.const(limit, "float32") for limit in (0.0, 255.0))
+        return to_byte(rounded(number / result_scale, result_zero), low, high)
+
+    def element(n: Expr, y: Expr, x: Expr, chunk: Expr, lane: Expr) -> Expr:
+        first = sum(shape[3] for shape in shapes[:-1])
+        value = requantised(len(shapes) - 1, n, y, x, chunk - first, lane)
+        for index in reversed(range(len(shapes) - 1)):
+            past = first
+            first = past - shapes[index][3]
+            value = tirx.if_then_else(chunk < past, requantised(index, n, y, x, chunk - first, lane), value)
+        return value
+
+    chunks = sum(shape[3] for shape in shapes)
+    result = _compute((*shapes[0][:3], chunks, LANES), element)
+    return _scheduled([*images, constants, result])
+
+
+def enlarge_kernel(shape: Sequence[int], factors: tuple[int, int]) -> Any:
+    """The program that repeats each pixel of an image so many times down and right."""
+    batch, height, width, chunks, lanes = shape
+    data = image(shape)
+    down, right = factors
+    result = _compute(
+        (batch, height * down, width * right, chunks, lanes),
+        lambda n, y, x, *rest: data[(n, y // down, x // right, *rest)],
+    )
+    return _scheduled([data, result])
+
+
+def _float(value: Expr) -> Expr:
+    return value.astype("float32")
+
+
+def _compute(shape: Sequence[int], element: Element) -> Expr:
+    return te.compute(tuple(shape), element, name="result")
+
+
+def _scheduled(arguments: list[Expr], reduction: str = "") -> Any:
+    """The program of a tensor expression: all loops but the last in parallel, the last as vectors.
+
+    Args:
+        arguments: Of the program; the last is its result.
+        reduction: The name of the block that the result is computed from, where there is one.
+    """
+    shape = [int(extent) for extent in arguments[-1].shape]
+    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func(arguments)}))
+    *outer, lane = schedule.get_loops(schedule.get_sblock("result"))
+    row = schedule.fuse(*outer)
+    if prod(shape) >= _PARALLEL_FROM:
+        schedule.parallel(row)
+    if reduction:
+        _reduce_within(schedule, schedule.get_sblock(reduction), row)
+    schedule.vectorize(lane)
+    program = schedule.mod["main"].without_attr("global_symbol")
+    return program.with_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True})
+
+
+def _reduce_within(schedule: Any, block: Any, row: Any) -> None:
+    """Reduce a vector of lanes at a time, and keep it in a register."""
+    schedule.compute_at(block, row, preserve_unit_loops=True)
+    *_, lane, down, right = schedule.get_loops(block)
+    schedule.reorder(down, right, lane)
+    schedule.vectorize(lane)
+    init = schedule.decompose_reduction(block, down)
+    schedule.set_scope(init, 0, "local")

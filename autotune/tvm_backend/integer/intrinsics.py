@@ -1,0 +1,195 @@
+"""The instructions for integer products, as tensor intrinsics, and which of them the CPU of a target has.
+
+LLVM aborts the process when it is asked for an instruction that the CPU lacks. So a target is asked for its features
+before a schedule names an intrinsic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir import TensorIntrin
+from tvm.script import tirx as T
+
+Expr = Any  # a TIR expression; TVM has no types
+
+
+@dataclass(frozen=True)
+class Dot:
+    """An intrinsic for c[i] += sum over k of a[k] * b[i, k], with a of unsigned and b of signed bytes.
+
+    Attributes:
+        name: Under which it is registered.
+        lanes: Sums that it computes, i.
+        features: Of the CPU, as LLVM names them.
+        narrow: Whether weights must lie in -64..63, as otherwise sums of two products would saturate.
+        registers: Sums that fit in the registers of a core, beside the operands, in units of `lanes`.
+    """
+
+    name: str
+    lanes: int
+    features: tuple[str, ...]
+    registers: int
+    narrow: bool = False
+
+
+# In the order of preference.
+DOTS = (
+    Dot("autotune_vpdpbusd_512", 16, ("avx512vnni",), 28),
+    Dot("autotune_vpdpbusd_256_evex", 8, ("avx512vnni", "avx512vl"), 28),
+    Dot("autotune_vpdpbusd_256", 8, ("avxvnni",), 12),
+    Dot("autotune_pmaddubsw_256", 8, ("avx2",), 10, narrow=True),
+    Dot("autotune_pmaddwd_256", 8, ("avx2",), 8),
+)
+DEPTHWISE = Dot("autotune_depthwise_vpdpbusd_512", 16, ("avx512vnni", "avx512vbmi"), 24)
+
+
+def dot_of(target: Any, *, narrow: bool) -> Dot | None:
+    """Return the best intrinsic that the CPU of a target has; None if it has none.
+
+    Args:
+        target: The target.
+        narrow: Whether all weights lie in -64..63.
+    """
+    return next((dot for dot in DOTS if has(target, dot) and (narrow or not dot.narrow)), None)
+
+
+def has(target: Any, dot: Dot) -> bool:
+    """Return whether the CPU of a target has the instructions of an intrinsic."""
+    from tvm.target import codegen
+
+    if target.kind.name != "llvm":
+        return False
+    return all(codegen.llvm_cpu_has_features(feature, target) for feature in dot.features)
+
+
+def _bytes(value: Expr, lanes: int) -> Expr:
+    """Four bytes, repeated to fill a vector."""
+    word = tirx.reinterpret("int32", value)
+    return tirx.reinterpret(f"int8x{4 * lanes}", tirx.Broadcast(word, lanes))
+
+
+def _vpdpbusd(sums: Expr, data: Expr, weights: Expr, lanes: int) -> Expr:
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"  # LLVM encodes it for AVX-VNNI too
+    return tirx.call_llvm_pure_intrin(f"int32x{lanes}", name, sums, data, weights)
+
+
+def _pmaddubsw(sums: Expr, data: Expr, weights: Expr, lanes: int) -> Expr:
+    pairs = tirx.call_llvm_pure_intrin(f"int16x{2 * lanes}", "llvm.x86.avx2.pmadd.ub.sw", data, weights)
+    ones = tirx.Broadcast(tirx.const(1, "int16"), 2 * lanes)
+    return sums + tirx.call_llvm_pure_intrin(f"int32x{lanes}", "llvm.x86.avx2.pmadd.wd", pairs, ones)
+
+
+def _pmaddwd(sums: Expr, data: Expr, weights: Expr, lanes: int) -> Expr:
+    """Even and odd bytes apart, each widened to 16 bits: no sum of two products overflows 32 bits."""
+    wide = f"int16x{2 * lanes}"
+    eight = tirx.Broadcast(tirx.const(8, "int16"), 2 * lanes)
+    mask = tirx.Broadcast(tirx.const(255, "int16"), 2 * lanes)
+    bytes_ = tirx.reinterpret(wide, data)
+    signed = tirx.reinterpret(wide, weights)
+    even = tirx.bitwise_and(bytes_, mask), tirx.shift_right(tirx.shift_left(signed, eight), eight)
+    odd_data = tirx.reinterpret(
+        wide, tirx.shift_right(tirx.reinterpret(f"uint16x{2 * lanes}", data), _unsigned(8, lanes))
+    )
+    odd = odd_data, tirx.shift_right(signed, eight)
+    name = "llvm.x86.avx2.pmadd.wd"
+    first, second = (tirx.call_llvm_pure_intrin(f"int32x{lanes}", name, *pair) for pair in (even, odd))
+    return sums + first + second
+
+
+def _unsigned(value: int, lanes: int) -> Expr:
+    return tirx.Broadcast(tirx.const(value, "uint16"), 2 * lanes)
+
+
+def _transposed(pixels: list[Expr]) -> Expr:
+    """4 pixels of 16 channels, as 16 channels of 4 pixels."""
+    rows = tirx.Shuffle(pixels, [tirx.const(index, "int32") for index in range(64)])
+    lane = tirx.Ramp(tirx.const(0, "int8"), tirx.const(1, "int8"), 64)
+
+    def all_lanes(value: int) -> Expr:
+        return tirx.Broadcast(tirx.const(value, "int8"), 64)
+
+    source = tirx.bitwise_and(lane, all_lanes(3)) * all_lanes(16) + tirx.shift_right(lane, all_lanes(2))
+    name = "llvm.x86.avx512.permvar.qi.512"
+    return tirx.call_llvm_pure_intrin("int8x64", name, tirx.reinterpret("int8x64", rows), source)
+
+
+def register() -> None:
+    """Register the intrinsics with TVM. Schedules name them, also those that are read from a log."""
+    for dot, step in zip(DOTS, (_vpdpbusd, _vpdpbusd, _vpdpbusd, _pmaddubsw, _pmaddwd), strict=True):
+        TensorIntrin.register(dot.name, _described(dot.lanes), _implemented(dot.lanes, step), override=True)
+    TensorIntrin.register(DEPTHWISE.name, *_depthwise(), override=True)
+
+
+def _described(lanes: int) -> Any:
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def product(a: T.handle, b: T.handle, c: T.handle) -> None:
+        A = T.match_buffer(a, (4,), "uint8", offset_factor=1)
+        B = T.match_buffer(b, (lanes, 4), "int8", offset_factor=1)
+        C = T.match_buffer(c, (lanes,), "int32", offset_factor=1)
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
+            T.writes(C[0:lanes])
+            for i in T.serial(0, lanes):
+                for k in T.serial(0, 4):
+                    with T.sblock("update"):
+                        vi, vk = T.axis.remap("SR", [i, k])
+                        C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
+
+    return product
+
+
+def _implemented(lanes: int, step: Callable[[Expr, Expr, Expr, int], Expr]) -> Any:
+    sums, weights = f"int32x{lanes}", f"int8x{4 * lanes}"
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def product(a: T.handle, b: T.handle, c: T.handle) -> None:
+        A = T.match_buffer(a, (4,), "uint8", offset_factor=1)
+        B = T.match_buffer(b, (lanes, 4), "int8", offset_factor=1)
+        C = T.match_buffer(c, (lanes,), "int32", offset_factor=1)
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = step(
+                C.vload([0], dtype=sums), _bytes(A.vload([0], "uint8x4"), lanes), B.vload([0, 0], dtype=weights), lanes
+            )
+
+    return product
+
+
+def _depthwise() -> tuple[Any, Any]:
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def described(a: T.handle, b: T.handle, c: T.handle) -> None:
+        pixel = T.int32()
+        A = T.match_buffer(a, (4, 1, 16), "uint8", offset_factor=1, strides=[pixel, 16, 1])
+        B = T.match_buffer(b, (16, 4), "int8", offset_factor=1)
+        C = T.match_buffer(c, (16,), "int32", offset_factor=1)
+        with T.sblock("root"):
+            T.reads(C[0:16], A[0:4, 0, 0:16], B[0:16, 0:4])
+            T.writes(C[0:16])
+            for i in T.serial(0, 16):
+                for k in T.serial(0, 4):
+                    with T.sblock("update"):
+                        vi, vk = T.axis.remap("SR", [i, k])
+                        C[vi] = C[vi] + T.cast(A[vk, 0, vi], "int32") * T.cast(B[vi, vk], "int32")
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def implemented(a: T.handle, b: T.handle, c: T.handle) -> None:
+        pixel = T.int32()
+        A = T.match_buffer(a, (4, 1, 16), "uint8", offset_factor=1, strides=[pixel, 16, 1])
+        B = T.match_buffer(b, (16, 4), "int8", offset_factor=1)
+        C = T.match_buffer(c, (16,), "int32", offset_factor=1)
+        with T.sblock("root"):
+            T.reads(C[0:16], A[0:4, 0, 0:16], B[0:16, 0:4])
+            T.writes(C[0:16])
+            C[T.ramp(T.int32(0), 1, 16)] = _vpdpbusd(
+                C.vload([0], dtype="int32x16"),
+                _transposed([A.vload([k, 0, 0], "uint8x16") for k in range(4)]),
+                B.vload([0, 0], dtype="int8x64"),
+                16,
+            )
+
+    return described, implemented

@@ -1,0 +1,233 @@
+"""Schedules of integer products: a rule with sampled tiles for MetaSchedule, and tiles that are good untuned."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import tvm
+
+from autotune.tvm_backend.integer.intrinsics import DEPTHWISE, DOTS
+
+Expr = Any
+Schedule = Any
+Loop = Any
+
+# Names of blocks; those of products are the names of their rules too.
+DOT_BLOCK, DEPTHWISE_BLOCK, PAD, OUT = "integer_dot", "integer_depthwise", "integer_pad", "integer_out"
+LEFT_ALONE = {"schedule_rule": "None"}  # MetaSchedule leaves the block where it is; the rule of the product moves it
+INTRINSIC = "autotune.intrinsic"  # the annotation that names the intrinsic of a product; "" for none
+_MOST_CHUNKS, _MOST_ROWS, _MOST_COLUMNS = 8, 8, 28  # of a tile
+_WIDEST_COPY = 64  # bytes
+
+
+@dataclass(frozen=True)
+class Order:
+    """What an iteration of the parallel loop does.
+
+    Attributes:
+        loops: The tiles in their order: y, x and chunks c.
+        inside: Whether it makes the part of the padded input that it needs.
+    """
+
+    loops: str
+    inside: bool = False
+
+
+_DOT_ORDERS = (Order("cyx"), Order("ycx"), Order("ycx", inside=True))
+_DEPTHWISE_ORDERS = (Order("yxc"), Order("yxc", inside=True), Order("cyx", inside=True))
+Tile = tuple[int, int, int]  # rows, columns, chunks
+
+
+def _dot_rule(schedule: Schedule, block: Any) -> list[Schedule]:
+    return _sketches(schedule, block, _DOT_ORDERS, _schedule_dot)
+
+
+def _depthwise_rule(schedule: Schedule, block: Any) -> list[Schedule]:
+    return _sketches(schedule, block, _DEPTHWISE_ORDERS, _schedule_depthwise)
+
+
+def _sketches(schedule: Schedule, block: Any, orders: Sequence[Order], apply: Any) -> list[Schedule]:
+    fitting = orders if _is_padded(schedule) else [order for order in orders if not order.inside] or orders[:1]
+    return [apply(schedule.copy(), block, order, None) for order in fitting]
+
+
+def default_schedule(program: Any) -> Schedule | None:
+    """Return a good schedule for a program with an integer product; None for any other program."""
+    schedule = tvm.s_tir.Schedule(program)
+    looked_at = schedule.copy()
+    blocks = looked_at.get_child_blocks(looked_at.get_sblock("root"))
+    names = {str(looked_at.get(item).name_hint) for item in blocks}
+    for name, apply, choose in _DEFAULTS:
+        if name in names:
+            block = schedule.get_sblock(name)
+            return apply(schedule, block, *choose(schedule, block))
+    return None
+
+
+def _default_dot(schedule: Schedule, block: Any) -> tuple[Order, Tile]:
+    """Wide images go by rows, as their weights stay in the cache; others by chunks of the output.
+
+    A vector of weights costs as much as four pixels, since it comes from farther away.
+    """
+    _, rows, columns, chunks, _ = _extents(schedule, block)
+    dot = next((item for item in DOTS if item.name == _intrinsic(schedule, block)), DOTS[-1])
+    most = dot.registers // (16 // dot.lanes)
+
+    def merit(tile: Tile) -> tuple[float, int]:
+        pixels, vectors = tile[0] * tile[1], tile[2]
+        return pixels * vectors / (pixels + 4 * vectors), tile[1]
+
+    tile = max(_tiles((rows, columns, chunks), most), key=merit)
+    by_rows = rows * columns >= 28 * 28 and rows > 1
+    return (Order("ycx") if by_rows else Order("cyx")), tile
+
+
+def _default_depthwise(schedule: Schedule, block: Any) -> tuple[Order, Tile]:
+    _, rows, columns, _, _ = _extents(schedule, block)
+    most = DEPTHWISE.registers // 2 if _intrinsic(schedule, block) else 8
+    tile = max(_tiles((rows, columns, 1), most), key=lambda tile: (tile[0] * tile[1], -abs(tile[0] - 4)))
+    return Order("yxc", inside=_is_padded(schedule)), tile
+
+
+def _tiles(extents: tuple[int, int, int], most: int) -> Iterator[Tile]:
+    """The tiles that divide the extents and have so many vectors at most."""
+    factors = [[item for item in range(1, extent + 1) if extent % item == 0] for extent in extents]
+    limits = (_MOST_ROWS, _MOST_COLUMNS, _MOST_CHUNKS)
+    for tile in itertools.product(*factors):
+        if prod(tile) <= most and all(size <= limit for size, limit in zip(tile, limits, strict=True)):
+            yield (tile[0], tile[1], tile[2])
+
+
+def _schedule_dot(schedule: Schedule, block: Any, order: Order, tile: Tile | None) -> Schedule:
+    """Keep the sums of a tile in registers, and go over the reduction once for them."""
+    name = _take_intrinsic(schedule, block)
+    dot = next((item for item in DOTS if item.name == name), None)
+    outer = _tile_output(schedule, block, order, tile)
+    schedule.compute_at(block, outer[-1], preserve_unit_loops=True)
+    *_, y, x, c, lane, down, right, chunk, word, byte = schedule.get_loops(block)
+    schedule.reorder(down, right, chunk, word, y, x, c, lane, byte)
+    _finish(schedule, block, (y, x, c), lane, byte, down, dot.name if dot else "", dot.lanes if dot else 16)
+    _schedule_padding(schedule, outer, order)
+    return schedule
+
+
+def _schedule_depthwise(schedule: Schedule, block: Any, order: Order, tile: Tile | None) -> Schedule:
+    name = _take_intrinsic(schedule, block)
+    outer = _tile_output(schedule, block, order, tile)
+    schedule.compute_at(block, outer[-1], preserve_unit_loops=True)
+    *_, y, x, c, lane, down, group, tap = schedule.get_loops(block)
+    schedule.reorder(down, group, y, x, c, lane, tap)
+    _finish(schedule, block, (y, x, c), lane, tap, down, name, 16)
+    schedule.unroll(down)
+    schedule.unroll(group)
+    _schedule_padding(schedule, outer, order)
+    return schedule
+
+
+def _tile_output(schedule: Schedule, block: Any, order: Order, tile: Tile | None) -> list[Loop]:
+    """Tile the last block, and return the loops over tiles: one, or two where the padding is made inside the first."""
+    (out,) = schedule.get_consumers(block)
+    batch, y, x, c, lane = schedule.get_loops(out)
+    limits = {"y": _MOST_ROWS, "x": _MOST_COLUMNS, "c": _MOST_CHUNKS}
+    tiles: dict[str, Loop] = {}
+    inner: dict[str, Loop] = {}
+    for at, (axis, loop) in enumerate((("y", y), ("x", x), ("c", c))):
+        decision = None if tile is None else [int(schedule.get(loop).extent) // tile[at], tile[at]]
+        factors = schedule.sample_perfect_tile(loop, 2, limits[axis], decision=decision)
+        tiles[axis], inner[axis] = schedule.split(loop, factors)
+    schedule.reorder(*(tiles[axis] for axis in order.loops), inner["y"], inner["x"], inner["c"], lane)
+    for axis in "yxc":
+        schedule.unroll(inner[axis])
+    schedule.vectorize(lane)
+    first = 1 if order.inside else 3
+    outer = [schedule.fuse(batch, *(tiles[axis] for axis in order.loops[:first]))]
+    if order.inside:
+        outer.append(schedule.fuse(*(tiles[axis] for axis in order.loops[first:])))
+    schedule.parallel(outer[0])
+    return outer
+
+
+def _finish(
+    schedule: Schedule,
+    block: Any,
+    tile: tuple[Loop, Loop, Loop],
+    lane: Loop,
+    last: Loop,
+    reduction: Loop,
+    intrinsic: str,
+    lanes: int,
+) -> None:
+    """Unroll the loops over a tile, and compute its innermost loops by an intrinsic; without one, by vectors."""
+    if not intrinsic:
+        schedule.reorder(last, lane)
+        schedule.vectorize(lane)
+    init = schedule.decompose_reduction(block, reduction)
+    *_, y, x, c, vector = schedule.get_loops(init)
+    if intrinsic:
+        schedule.vectorize(vector)
+    else:
+        schedule.unroll(last)
+    for loop in (*tile, y, x, c):
+        schedule.unroll(loop)
+    if intrinsic:
+        _, vector = schedule.split(lane, [None, lanes])
+        schedule.tensorize(vector, intrinsic)
+    # After `tensorize`, as the intrinsic is described in the global scope, where 1 KiB or more is on the heap.
+    schedule.set_scope(init, 0, "local")
+
+
+def _schedule_padding(schedule: Schedule, outer: list[Loop], order: Order) -> None:
+    if not _is_padded(schedule):
+        return
+    pad = schedule.get_sblock(PAD)
+    if order.inside:
+        schedule.compute_at(pad, outer[0], preserve_unit_loops=True)
+    else:
+        batch, row, *_ = schedule.get_loops(pad)
+        schedule.parallel(schedule.fuse(batch, row))
+    *_, chunk, lane = schedule.get_loops(pad)
+    copied = schedule.fuse(chunk, lane)
+    size = int(schedule.get(copied).extent)
+    width = next(width for width in (_WIDEST_COPY, 32, 16, size) if size % width == 0)
+    _, vector = schedule.split(copied, [None, width])
+    schedule.vectorize(vector)
+
+
+def _is_padded(schedule: Schedule) -> bool:
+    """Whether there is a block that pads the input."""
+    looked_at = schedule.copy()
+    blocks = looked_at.get_child_blocks(looked_at.get_sblock("root"))
+    return any(str(looked_at.get(item).name_hint) == PAD for item in blocks)
+
+
+def _extents(schedule: Schedule, block: Any) -> list[int]:
+    looked_at = schedule.copy()  # what is asked of a schedule becomes a part of its trace
+    (out,) = looked_at.get_consumers(block)
+    return [int(looked_at.get(loop).extent) for loop in looked_at.get_loops(out)]
+
+
+def _intrinsic(schedule: Schedule, block: Any) -> str:
+    return str(schedule.get(block).annotations[INTRINSIC])
+
+
+def _take_intrinsic(schedule: Schedule, block: Any) -> str:
+    """The intrinsic that a block names. The annotation is removed, as it means nothing to the compiler."""
+    name = _intrinsic(schedule, block)
+    schedule.unannotate(block, INTRINSIC)
+    return name
+
+
+_DEFAULTS = (
+    (DOT_BLOCK, _schedule_dot, _default_dot),
+    (DEPTHWISE_BLOCK, _schedule_depthwise, _default_depthwise),
+)
+
+
+def register() -> None:
+    """Register the rules under the names of their blocks, as MetaSchedule looks for them."""
+    for name, rule in ((DOT_BLOCK, _dot_rule), (DEPTHWISE_BLOCK, _depthwise_rule)):
+        tvm.register_global_func(f"s_tir.meta_schedule.cpu.{name}", rule, override=True)

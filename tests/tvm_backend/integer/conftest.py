@@ -1,0 +1,137 @@
+"""Small networks in ONNX, quantised as users quantise them, and what the product makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import tvm
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from tvm import relax
+
+from autotune.machine.hardware import cpu_flags
+from autotune.tvm_backend.export.compilation import compile_tuned
+from autotune.tvm_backend.models.onnx.read import read_model
+from autotune.tvm_backend.passes.prepare import prepare
+from autotune.tvm_backend.search.tasks import extract_tasks
+
+_CPUS = {
+    "x86-64-v3": "avx2",
+    "alderlake": "avx_vnni",
+    "cascadelake": "avx512_vnni",
+    "icelake-server": "avx512vbmi",
+}
+
+
+@pytest.fixture(params=_CPUS)
+def cpu(request, target):
+    """One kind of CPU after the other, of those whose instructions this one has."""
+    if _CPUS[request.param] not in cpu_flags():
+        pytest.skip(f"this CPU lacks {_CPUS[request.param]}")
+    return tvm.target.Target({"kind": "llvm", "mcpu": request.param, "num-cores": 2})
+
+
+class Network:
+    """A network under construction. Each method adds a layer to the last value."""
+
+    def __init__(self, shape: tuple[int, ...], seed: int = 0) -> None:
+        self.shape = shape
+        self.rng = np.random.default_rng(seed)
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self.last = "input"
+
+    def constant(self, value: Any) -> str:
+        name = f"constant{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        self.last = f"value{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(inputs), [self.last], self.last, **attributes))
+        return self.last
+
+    def conv(self, inner: int, outer: int, kernel: int = 3, *, of: str = "", group: int = 1, **window: Any) -> str:
+        weight = self.rng.standard_normal((outer, inner // group, kernel, kernel)) / np.sqrt(inner / group) / kernel
+        bias = self.rng.standard_normal(outer) * 0.1
+        operands = (self.constant(item.astype(np.float32)) for item in (weight, bias))
+        return self.add("Conv", of or self.last, *operands, group=group, **window)
+
+    def gemm(self, inner: int, outer: int) -> str:
+        weight = self.rng.standard_normal((outer, inner)) / np.sqrt(inner)
+        bias = self.rng.standard_normal(outer)
+        operands = (self.constant(item.astype(np.float32)) for item in (weight, bias))
+        return self.add("Gemm", self.last, *operands, transB=1)
+
+    def matmul(self, inner: int, outer: int) -> str:
+        weight = self.rng.standard_normal((inner, outer)) / np.sqrt(inner)
+        return self.add("MatMul", self.last, self.constant(weight.astype(np.float32)))
+
+    def model(self) -> onnx.ModelProto:
+        data = helper.make_tensor_value_info("input", TensorProto.FLOAT, self.shape)
+        result = helper.make_tensor_value_info(self.last, TensorProto.FLOAT, None)
+        graph = helper.make_graph(self.nodes, "network", [data], [result], self.constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+class _Calibration(CalibrationDataReader):
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        rng = np.random.default_rng(1)
+        self._left = [rng.standard_normal(shape).astype(np.float32) for _ in range(3)]
+
+    def get_next(self) -> Any:
+        return {"input": self._left.pop()} if self._left else None
+
+
+@pytest.fixture
+def quantised(tmp_path):
+    """A function that writes a network quantised by ONNX Runtime, and returns the path."""
+
+    def write(
+        network: Network,
+        *,
+        activations: QuantType = QuantType.QUInt8,
+        weights: QuantType = QuantType.QInt8,
+        per_channel: bool = True,
+        format: QuantFormat = QuantFormat.QDQ,
+    ) -> Path:
+        source = tmp_path / "floats.onnx"
+        onnx.save(onnx.shape_inference.infer_shapes(network.model()), source)
+        result = tmp_path / "quantised.onnx"
+        quantize_static(
+            source,
+            result,
+            _Calibration(network.shape),
+            quant_format=format,
+            per_channel=per_channel,
+            activation_type=activations,
+            weight_type=weights,
+        )
+        return result
+
+    return write
+
+
+def kernels(path: Path, target: Any) -> list[str]:
+    """The names of the tasks of a model, without numbers."""
+    prepared = prepare(read_model(path, {}).module, target)
+    return [task.spec.name.rstrip("0123456789_") for task in extract_tasks(prepared, target)]
+
+
+def differences(path: Path, target: Any) -> tuple[float, float]:
+    """The share of the output that differs from ONNX Runtime's, and by how much of the largest value at most."""
+    model = read_model(path, {})
+    prepared = prepare(model.module, target)
+    programs = [task.program for task in extract_tasks(prepared, target)]
+    machine = relax.VirtualMachine(compile_tuned(prepared, programs, {}, target), tvm.cpu())
+    (spec,) = model.inputs
+    data = np.random.default_rng(2).standard_normal(spec.shape).astype(np.float32)
+    result = machine["main"](tvm.runtime.tensor(data)).numpy()
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {spec.name: data})
+    return float((result != expected).mean()), float(np.abs(result - expected).max() / np.abs(expected).max())

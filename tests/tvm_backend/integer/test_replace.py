@@ -1,0 +1,91 @@
+"""Quantised networks compute in integers, and put out what ONNX Runtime does, bit for bit."""
+
+from __future__ import annotations
+
+import pytest
+from onnxruntime.quantization import QuantType
+
+from tests.tvm_backend.integer.conftest import Network, differences, kernels
+
+_IMAGE = (1, 3, 12, 12)
+
+
+def classifier(shape=_IMAGE) -> Network:
+    """A convolution of each kind, an addition, pools and a product."""
+    net = Network(shape)
+    net.add("Relu", net.conv(3, 24, strides=[2, 2], pads=[1, 1, 1, 1]))
+    skipped = net.conv(24, 32, 1)
+    net.add("Relu", net.conv(32, 32, pads=[1, 1, 1, 1], group=32))
+    net.add("Add", net.conv(32, 32, 1), skipped)
+    net.add("MaxPool", net.last, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    net.add("GlobalAveragePool", net.last)
+    net.add("Flatten", net.last)
+    net.gemm(32, 10)
+    return net
+
+
+def test_a_classifier_is_integer_kernels_from_end_to_end(quantised, cpu):
+    assert sorted(kernels(quantised(classifier()), cpu)) == [
+        "integer_conv2d",
+        "integer_conv2d",
+        "integer_conv2d",
+        "integer_conv2d_add",
+        "integer_depthwise_conv2d",
+        "reshape_strided_slice_dequantize",
+    ]
+
+
+@pytest.mark.parametrize("per_channel", (True, False))
+@pytest.mark.parametrize("activations", (QuantType.QUInt8, QuantType.QInt8))
+def test_a_classifier_equals_onnx_runtime(quantised, cpu, activations, per_channel):
+    path = quantised(classifier(), activations=activations, per_channel=per_channel)
+    assert differences(path, cpu) == (0.0, 0.0)
+
+
+def test_a_batch_of_images(quantised, cpu):
+    assert differences(quantised(classifier((2, 3, 13, 9))), cpu) == (0.0, 0.0)
+
+
+def test_an_addition_of_what_several_operators_read(quantised, cpu):
+    net = Network((1, 16, 6, 6))
+    shared = net.conv(16, 16)
+    net.add("Add", net.conv(16, 16, 1), shared)
+    net.add("Add", net.last, shared)
+    path = quantised(net)
+    assert differences(path, cpu) == (0.0, 0.0)
+
+
+def test_a_concatenation_of_images_with_other_scales(quantised, cpu):
+    net = Network((1, 16, 6, 6))
+    parts = [net.conv(16, outputs, 1, of="input") for outputs in (16, 48)]
+    net.add("Concat", *parts, axis=1)
+    net.conv(64, 16)
+    assert differences(quantised(net), cpu) == (0.0, 0.0)
+
+
+def test_rows_that_are_no_whole_vectors(quantised, cpu):
+    net = Network((5, 20))
+    net.add("Relu", net.gemm(20, 33))
+    net.matmul(33, 7)
+    assert differences(quantised(net), cpu) == (0.0, 0.0)
+
+
+def test_functions_of_one_value_are_one_table(quantised, cpu):
+    net = Network((1, 16, 6, 6))
+    value = net.conv(16, 16)
+    net.add("Mul", net.add("Sigmoid", value), value)
+    net.conv(16, 16, 1)
+    path = quantised(net)
+    share, error = differences(path, cpu)
+    assert "integer_table" not in kernels(path, cpu)  # it needs no search
+    assert share < 0.05 and error < 0.02  # ONNX Runtime's logistic function is a polynomial
+
+
+def test_what_has_no_integer_kernel_stays_in_floats(quantised, cpu):
+    net = Network((1, 16, 6, 6))
+    net.conv(16, 16)
+    net.add("Softmax", net.last, axis=1)
+    net.conv(16, 16, 1)
+    names = kernels(quantised(net), cpu)
+    assert any("softmax" in name for name in names)
+    assert sum(name.startswith("integer_conv2d") for name in names) == 2
