@@ -24,7 +24,6 @@ from autotune.tvm_backend.integer.products import PackedProduct, pack_convolutio
 from autotune.tvm_backend.integer.quantity import LEVELS, Quantity, ScaledConstant
 from autotune.tvm_backend.integer.tables import FunctionOfOne, NoTable, single_number
 from autotune.tvm_backend.passes.rewrite import (
-    Expr,
     Rewriter,
     is_tensor_constant,
     op_name,
@@ -32,6 +31,7 @@ from autotune.tvm_backend.passes.rewrite import (
     static_shape,
     variables,
 )
+from autotune.tvm_backend.types import Expr
 
 Array = npt.NDArray[Any]
 _LARGEST = LEVELS - 1

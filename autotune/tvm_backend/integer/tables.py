@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from autotune.tvm_backend.passes.rewrite import Expr, is_tensor_constant, op_name
+from autotune.tvm_backend.passes.rewrite import is_tensor_constant, op_name
+from autotune.tvm_backend.types import Expr
 
 Array = npt.NDArray[Any]
 _DEEPEST = 32  # operators between a value and what it is a function of
