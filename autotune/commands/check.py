@@ -41,16 +41,16 @@ from pathlib import Path
 import typer
 
 from autotune.commands.terminal import say, tell, workspace_of
-from autotune.daemon.leftovers import temporaries
-from autotune.daemon.worker_processes import strays
 from autotune.errors import AutotuneError
 from autotune.storage import atomic, formats
 from autotune.storage.formats import ENDED, SIMULATED, Control, JobSpec, JobState, StageFile, Trial, from_json
 from autotune.storage.identity import runs
 from autotune.storage.job_files import orphaned_artifacts, read_state
+from autotune.storage.leftovers import temporaries
 from autotune.storage.paths import JobPaths, TaskLogPaths, Workspace
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT, TuningLog
+from autotune.workers.worker_processes import strays
 
 _SETTLE_S = 1.0
 _WRITER = re.compile(r"^\.(?:tmp|incoming)-(\d+)-")

@@ -16,9 +16,9 @@ from autotune.commands.durations import parse_age
 from autotune.commands.job_status import JobStatus, snapshot
 from autotune.commands.jobs import select
 from autotune.commands.terminal import JOBS_HELP, tell, workspace_of
-from autotune.daemon.leftovers import abandoned
 from autotune.errors import BadInput, BadState, disk_problem
 from autotune.storage import locks
+from autotune.storage.leftovers import abandoned
 from autotune.storage.paths import JobPaths, Workspace
 
 _TRASH = "removed-"

@@ -12,7 +12,6 @@ import typer
 
 from autotune.commands.render import REQUEST_DONE
 from autotune.commands.terminal import Jobs, tell, workspace_of
-from autotune.daemon.watch import nudge
 from autotune.errors import BadState, StorageError
 from autotune.storage import formats, journal, locks
 from autotune.storage.formats import ENDED, Control, JobState, Wanted
@@ -20,6 +19,7 @@ from autotune.storage.job_files import read_control, read_state
 from autotune.storage.job_state import effective_state
 from autotune.storage.journal import ControlVerb, UserRequest
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.watch import nudge
 
 
 def _stop(wanted: Wanted, control: Control, state: JobState) -> Control | str:

@@ -1,17 +1,15 @@
-"""Handle reports on stages: results, failures, and conditions that keep every stage from running."""
+"""Take in the reports on stages: results, failures, and conditions that keep every stage from running."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 
-from autotune.config import Config
-from autotune.daemon.changes import Changes
+from autotune.daemon.clock import Pause
 from autotune.daemon.dispatcher import Dispatcher
-from autotune.daemon.job_queue import JobQueue
-from autotune.daemon.pause import Pause
+from autotune.daemon.job_queue import SOMETHING, Change, JobQueue
 from autotune.daemon.queued_job import QueuedJob
-from autotune.daemon.running import RunningStages
 from autotune.daemon.stage_times import StageTimes
 from autotune.planning.view import RunningView
 from autotune.processes.messages import StageReport
@@ -24,79 +22,88 @@ _LOG = logging.getLogger("autotune.daemon")
 class Collector:
     """Applies the reports of the runner to the jobs whose stages they are about.
 
-    `busy` is what disturbed the last measurement, if anything did.
+    Attributes:
+        attempts: How often a stage may fail before its task is set aside.
+        busy: What disturbed the last measurement; empty if nothing did.
     """
 
-    config: Config
+    attempts: int
     queue: JobQueue
-    running: RunningStages
-    changes: Changes
-    pause: Pause
     dispatcher: Dispatcher
+    pause: Pause
     stage_times: StageTimes
     busy: str = ""
 
-    def take(self, report: StageReport) -> None:
+    def take(self, report: StageReport) -> Change:
         """Take in one report.
 
         Raises:
             DiskProblem: The disk refuses what has to be written.
         """
-        self.dispatcher.stalled = False
-        self.changes.note()
-        view = self.running.end(report.id)
-        if view is None or view.id.job not in self.queue.jobs:
-            return
-        job, id = self.queue.jobs[view.id.job], view.id
-        self.changes.jobs.add(id.job)
+        stage = self.dispatcher.running.end(report.id)
+        job = self.queue.jobs.get(stage.id.job) if stage else None
+        if stage is None or job is None:
+            return SOMETHING
         if report.outcome == "busy":
-            self.dispatcher.put_off(view)
-            return
-        with self.queue.skipping_unusable(job.id):
-            job.refresh(id.task)
-            if view.kind == "measure":  # whatever became of it, it may have logged trials
-                self.queue.follow_logs()
-            if report.outcome == "blocked":  # no fault of the stage, which runs again when that is over
+            self.dispatcher.put_off(stage)
+        else:
+            self.queue.attempt(job.id, partial(self._apply, job, stage, report))
+        return Change(True, frozenset({job.id}))
+
+    def _apply(self, job: QueuedJob, stage: RunningView, report: StageReport) -> None:
+        job.refresh(stage.id.task)
+        if stage.kind == "measure":  # whatever became of it, it may have logged trials
+            self.queue.follow_logs()
+        match report.outcome:
+            case "done":
+                self._take_result(job, stage, report)
+            case "blocked":  # nothing can run: the stage starts again after a pause
                 self.pause.begin(report.reason)
-            elif report.outcome == "unfit":  # nor is this
+            case "unfit":  # this machine cannot work for the job: the stage starts again when that may be mended
                 self.queue.block(job, report.reason)
-            elif report.outcome == "lost":  # nor this: it runs again, elsewhere
-                self._record_failure(job, view, report)
-            elif report.outcome == "device-lost":  # nor this
-                self._record_failure(job, view, report)
-                self.dispatcher.aside.set_aside(view.device, report.reason)
-            elif report.outcome == "done":
-                self.dispatcher.aside.works(view.device)
-                self.pause.end()
-                self.queue.unblock(job)
-                self._take_result(job, view, report)
-            elif job.control.wanted != "cancel":
-                self._take_failure(job, view, self._record_failure(job, view, report))
+            case "lost":  # its machine is gone: the stage starts again on another
+                _record_failure(job, stage, report)
+            case "device-lost":  # its board is gone: the stage starts again when one works
+                _record_failure(job, stage, report)
+                self.dispatcher.running.aside.set_aside(stage.device, report.reason)
+            case _:
+                self._take_failure(job, stage, report)
 
-    def _take_result(self, job: QueuedJob, view: RunningView, report: StageReport) -> None:
-        id, kind = view.id, view.kind
-        job.failures.pop(id, None)
-        self.stage_times.learn(job.view(), view, report.summary, report.seconds)
+    def _take_result(self, job: QueuedJob, stage: RunningView, report: StageReport) -> None:
+        self.dispatcher.running.aside.works(stage.device)
+        self.pause.end()
+        self.queue.unblock(job)
+        job.failures.pop(stage.id, None)
+        self.stage_times.learn(job.view(), stage, report.summary, report.seconds)
         facts = {key: value for key, value in report.summary.items() if key != "kind"}
-        job.journal.stage_done(view, report, facts)
-        for said in report.summary.get("sessions_failed", ()):
-            _LOG.warning("%s: a session on a board failed: %s", job.paths.folder.name, said)
-        if kind == "search" and not report.summary.get("proposed"):
-            job.mark_exhausted(id.task)
-        if kind == "measure":
+        job.journal.stage_done(stage, report, facts)
+        name = job.paths.folder.name
+        for failure in report.summary.get("sessions_failed", ()):
+            _LOG.warning("%s: a session on a board failed: %s", name, failure)
+        if stage.kind == "search" and not report.summary.get("proposed"):
+            job.mark_exhausted(stage.id.task)
+        if stage.kind == "measure":
             self.busy = str(report.summary.get("busy", ""))
-            _LOG.info("%s: %s", job.paths.folder.name, job.progress.line(id.task, report.summary))
+            _LOG.info("%s: %s", name, job.progress.line(stage.id.task, report.summary))
 
-    def _take_failure(self, job: QueuedJob, view: RunningView, diagnosis: str) -> None:
-        id = view.id
-        attempts = job.failures[id] = job.failures.get(id, 0) + 1
-        if attempts - explained_attempts(job.paths, id.task, id.round, attempts - 1) >= self.config.daemon.attempts:
-            if view.kind == "confirm":  # which is no fault of the task
-                job.give_up_confirming(id, diagnosis)
-            else:
-                job.set_aside(id.task, diagnosis)
+    def _take_failure(self, job: QueuedJob, stage: RunningView, report: StageReport) -> None:
+        """Count a failure, and after too many go on without the task, or without the confirmation."""
+        if job.control.wanted == "cancel":  # the stage was killed for that
+            return
+        diagnosis = _record_failure(job, stage, report)
+        id = stage.id
+        failures = job.failures.get(id, 0) + 1
+        job.failures[id] = failures
+        explained = explained_attempts(job.paths, id.task, id.round, failures - 1)
+        if failures - explained < self.attempts:
+            return
+        if stage.kind == "confirm":  # which is no fault of the task
+            job.give_up_confirming(id, diagnosis)
+        else:
+            job.set_aside(id.task, diagnosis)
 
-    def _record_failure(self, job: QueuedJob, view: RunningView, report: StageReport) -> str:
-        diagnosis = job.journal.stage_failed(view, report)
-        _LOG.warning("%s task %d round %d: %s", job.paths.folder.name, view.id.task, view.id.round, diagnosis)
-        return diagnosis
+
+def _record_failure(job: QueuedJob, stage: RunningView, report: StageReport) -> str:
+    diagnosis = job.journal.stage_failed(stage, report)
+    _LOG.warning("%s task %d round %d: %s", job.paths.folder.name, stage.id.task, stage.id.round, diagnosis)
+    return diagnosis

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from autotune.config import Config
-from autotune.daemon.changes import Changes
 from autotune.daemon.clock import DaemonClock
 from autotune.devices import Board
 from autotune.planning.view import MachineResources, device_kind
@@ -35,7 +34,6 @@ class DevicesAside:
     """Which boards the planner does without."""
 
     config: Config
-    changes: Changes
     clock: DaemonClock
     shown: tuple[DeviceAside, ...] = ()
     _boards: dict[str, _Board] = field(default_factory=dict)
@@ -54,12 +52,14 @@ class DevicesAside:
         if self._boards.pop(device, None):
             _LOG.info("%s works again", device)
 
-    def retry(self) -> None:
-        """Let the boards be tried again whose time has come."""
+    def retry(self) -> bool:
+        """Let the boards be tried again whose time has come, and return whether there are any."""
+        before = self.shown
         for device, board in self._boards.items():
             if board.aside and self.clock.monotonic() >= board.until:
                 self._boards[device] = replace(board, aside=False)
                 self._show()
+        return self.shown != before
 
     def without(self, machine: MachineResources) -> MachineResources:
         """Return a machine without the boards that are set aside; the same object if there are none."""
@@ -92,4 +92,3 @@ class DevicesAside:
         now, clock = self.clock.time(), self.clock.monotonic()
         found = sorted(self._aside.items())
         self.shown = tuple(DeviceAside(name, it.reason, round(now + it.until - clock)) for name, it in found)
-        self.changes.note()

@@ -3,26 +3,49 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from autotune.config import Config
-from autotune.daemon.archive import Archive
-from autotune.daemon.changes import Changes
 from autotune.daemon.clock import DaemonClock
 from autotune.daemon.queued_job import QueuedJob
-from autotune.daemon.running import RunningStages
 from autotune.daemon.task_logs import TaskLogs
 from autotune.errors import DiskProblem, StorageError, disk_problem
 from autotune.reasons import Reason
+from autotune.storage.atomic import stamp
+from autotune.storage.job_files import read_control
 from autotune.storage.job_state import retry_requested
-from autotune.storage.paths import Workspace
+from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import stops_everything
 
 _LOG = logging.getLogger("autotune.daemon")
 _RETRY_UNUSABLE_S = 10.0
-_RETRY_BLOCKED_FIRST_S, _RETRY_BLOCKED_S = 1.0, 10.0
+_RETRY_BLOCKED_FIRST_S = 1.0
+_RETRY_BLOCKED_S = 10.0
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a step of the daemon's loop has changed. The steps after it take it in.
+
+    Attributes:
+        any: Whether anything is other than before, so that other stages may start and `status` shows something else.
+        jobs: The ids of jobs whose states are to be written before those of others, as users wait to see them.
+    """
+
+    any: bool = False
+    jobs: frozenset[int] = frozenset()
+
+    def __or__(self, other: Change) -> Change:
+        if not (self.any and other.any):
+            return self if self.any else other
+        return Change(True, self.jobs | other.jobs)
+
+
+NOTHING = Change()
+SOMETHING = Change(any=True)
 
 
 @dataclass(frozen=True)
@@ -63,6 +86,41 @@ class _SubmissionOrder:
             self._latest = job
 
 
+class Archive(dict[int, "ArchivedJob"]):
+    """The little that is kept of the jobs that have ended, by id."""
+
+    def put(self, job: QueuedJob) -> None:
+        """Keep what has to be known to notice a retry of a job."""
+        self[job.id] = ArchivedJob(job.state.retries_seen)
+
+    def drop_retried(self, folders: Mapping[int, JobPaths]) -> None:
+        """Forget the jobs that are to be retried, so that they are opened again."""
+        for id in [id for id, job in self.items() if id in folders and job.is_to_be_retried(folders[id])]:
+            del self[id]
+
+
+@dataclass(slots=True)
+class ArchivedJob:
+    """How many retries a job has had."""
+
+    retries_seen: int
+    _control_seen: tuple[int, int] = (0, 0)
+
+    def is_to_be_retried(self, paths: JobPaths) -> bool:
+        """Return whether another retry is requested. Reads the control file only if it has changed."""
+        try:
+            seen = stamp(paths.control)
+        except OSError:
+            return False
+        if seen == self._control_seen:
+            return False
+        self._control_seen = seen
+        try:
+            return retry_requested(read_control(paths), self.retries_seen)
+        except StorageError:  # opening the job will report the error
+            return True
+
+
 @dataclass
 class JobQueue:
     """Follows the job folders of a workspace, and what the user wants of each job.
@@ -77,8 +135,6 @@ class JobQueue:
 
     workspace: Workspace
     config: Config
-    running: RunningStages
-    changes: Changes
     clock: DaemonClock
     jobs: dict[int, QueuedJob] = field(default_factory=dict)
     archive: Archive = field(default_factory=Archive)
@@ -88,16 +144,12 @@ class JobQueue:
     _retry_unusable_at: float = 0.0
 
     @property
-    def active(self) -> list[QueuedJob]:
-        """The jobs of which stages may start."""
-        return [job for job in self.jobs.values() if job.active]
-
-    @property
     def startable(self) -> list[QueuedJob]:
         """The jobs of which stages may start now."""
+        active = [job for job in self.jobs.values() if job.active]
         if not self.blocked:
-            return self.active
-        return [job for job in self.active if job.id not in self.blocked or self.blocked[job.id].over]
+            return active
+        return [job for job in active if job.id not in self.blocked or self.blocked[job.id].over]
 
     @property
     def excluded(self) -> dict[int, Reason]:
@@ -109,9 +161,97 @@ class JobQueue:
         """Whether a job is blocked that has not been tried again yet."""
         return any(block.tries < 2 for block in self.blocked.values())
 
+    def wants(self, id: int) -> bool:
+        """Return whether stages of a job may run on: not if it is cancelled, gone, or its files cannot be used."""
+        job = self.jobs.get(id)
+        return job is not None and (job.ended or job.control.wanted != "cancel")
+
+    def load(self) -> Change:
+        """Open the jobs that are new, to be retried or repaired, and drop those whose folder is gone.
+
+        Raises:
+            DiskProblem: The disk refuses what concerns all jobs.
+        """
+        folders = {paths.id: paths for paths in self.workspace.job_list()}
+        change = self._drop_gone(folders)
+        self.archive.drop_retried(folders)
+        left_out = set(self.unusable)
+        if self.clock.monotonic() >= self._retry_unusable_at:  # the files may have been repaired
+            left_out.clear()
+            self._retry_unusable_at = self.clock.monotonic() + _RETRY_UNUSABLE_S
+        order = _SubmissionOrder(self.jobs)
+        for id in sorted(folders.keys() - self.jobs.keys() - self.archive.keys() - left_out):
+            change |= self.attempt(id, partial(self._open, folders[id], order))
+        return change
+
+    def load_repaired(self) -> Change:
+        """Try at once to load the jobs with unusable files.
+
+        Raises:
+            DiskProblem: As of `load`.
+        """
+        self._retry_unusable_at = 0.0
+        return self.load()
+
+    def _drop_gone(self, folders: Mapping[int, JobPaths]) -> Change:
+        gone = (self.jobs.keys() | self.unusable.keys() | self.blocked.keys() | self.archive.keys()) - folders.keys()
+        for id in gone:
+            self.jobs.pop(id, None)
+            self.unusable.pop(id, None)
+            self.blocked.pop(id, None)
+            self.archive.pop(id, None)
+        return Change(bool(gone))
+
+    def _open(self, paths: JobPaths, order: _SubmissionOrder) -> Change:
+        job = QueuedJob.open(self.workspace, paths, self.config, self.logs)
+        job.enter_queue(order.before(job.id), self.clock.time())
+        order.entered(job)
+        again = retry_requested(job.control, job.state.retries_seen)
+        if job.ended and not again and not job.spec.on_end:  # whose command may have yet to be started
+            self.archive.put(job)  # not all of those that have ended are held at once
+        else:
+            self.jobs[job.id] = job
+        self.unusable.pop(job.id, None)
+        return SOMETHING
+
+    def obey(self) -> Change:
+        """Take in what users have asked for since the last time: to hold, release, cancel or retry jobs.
+
+        Raises:
+            DiskProblem: The disk refuses what concerns all jobs.
+        """
+        change = NOTHING
+        for id, job in list(self.jobs.items()):
+            change |= self.attempt(id, partial(_obey, job))
+        return change
+
+    def attempt(self, id: int, action: Callable[[], Change | None]) -> Change:
+        """Do something with the files of a job. If they cannot be used, leave the job out, and say why in `status`.
+
+        Returns:
+            What the action has changed, or that the job is left out.
+
+        Raises:
+            DiskProblem: The fault concerns all jobs. The job is read again when it has passed.
+        """
+        try:
+            return action() or NOTHING
+        except (StorageError, OSError) as fault:
+            error = fault if isinstance(fault, StorageError) else disk_problem("use", fault.filename or "a file", fault)
+            self.jobs.pop(id, None)
+            if isinstance(error, DiskProblem) and stops_everything(error, self.workspace.jobs, self.workspace.logs):
+                raise error from fault
+            reason = Reason("unusable-files", detail=str(error))
+            if self.unusable.get(id) == reason:
+                return NOTHING
+            _LOG.error("leaving out job %d: %s", id, error)
+            self.unusable[id] = reason
+            return SOMETHING
+
     def block(self, job: QueuedJob, detail: str) -> None:
         """Start nothing of this job for a while, for this machine cannot work for it. Then try again."""
-        before, reason = self.blocked.get(job.id), Reason("unfit-machine", detail=detail)
+        before = self.blocked.get(job.id)
+        reason = Reason("unfit-machine", detail=detail)
         if before is not None and not before.over:
             return  # another stage of it said so just now
         if before is None or before.reason != reason:
@@ -125,77 +265,14 @@ class JobQueue:
         if self.blocked.pop(job.id, None):
             _LOG.info("job %d goes on", job.id)
 
-    def retry_blocked(self) -> None:
+    def retry_blocked(self) -> Change:
         """Let stages of blocked jobs start whose time has come."""
+        change = NOTHING
         for id, block in self.blocked.items():
             if not block.over and self.clock.monotonic() >= block.until:
                 self.blocked[id] = replace(block, over=True)
-                self.changes.note()
-
-    def load(self) -> None:
-        """Open jobs that are new, drop those whose folder is gone."""
-        found = {paths.id: paths for paths in self.workspace.job_list()}
-        for known in (self.jobs, self.unusable, self.blocked, self.archive):
-            for id in set(known) - set(found):
-                del known[id]
-                self.running.kill(id)  # `clean` may come before the daemon has seen the `cancel`
-                self.changes.note()
-        self.archive.drop_retried(found)
-        kept = set(self.unusable)
-        if self.clock.monotonic() >= self._retry_unusable_at:  # the files may have been repaired
-            kept, self._retry_unusable_at = set(), self.clock.monotonic() + _RETRY_UNUSABLE_S
-        order = _SubmissionOrder(self.jobs)
-        for id in sorted(set(found) - set(self.jobs) - set(self.archive) - kept):
-            with self.skipping_unusable(id):
-                job = QueuedJob.open(self.workspace, found[id], self.config, self.logs)
-                job.enter_queue(order.before(id), self.clock.time())
-                order.entered(job)
-                again = retry_requested(job.control, job.state.retries_seen)
-                if job.ended and not again and not job.spec.on_end:  # whose command may have yet to be started
-                    self.archive.put(job)  # not all of those that have ended are held at once
-                else:
-                    self.jobs[id] = job
-                self.unusable.pop(id, None)
-                self.changes.note()
-
-    def load_repaired(self) -> bool:
-        """Try at once to load the jobs with unusable files. Returns whether one of them can be served now."""
-        before, self._retry_unusable_at = set(self.unusable), 0.0
-        self.load()
-        return bool(before - set(self.unusable))
-
-    @contextmanager
-    def skipping_unusable(self, id: int) -> Iterator[None]:
-        """Serve a job no further if its files cannot be used. `status` says why, and the other jobs go on.
-
-        Raises:
-            DiskProblem: The fault concerns all jobs. The job is read again when it has passed.
-        """
-        try:
-            yield
-        except (StorageError, OSError) as fault:
-            error = fault if isinstance(fault, StorageError) else disk_problem("use", fault.filename or "a file", fault)
-            self.jobs.pop(id, None)
-            if isinstance(error, DiskProblem) and stops_everything(error, self.workspace.jobs, self.workspace.logs):
-                raise error from fault
-            if self.unusable.get(id) != (reason := Reason("unusable-files", detail=str(error))):
-                _LOG.error("leaving out job %d: %s", id, error)
-                self.changes.note()
-            self.unusable[id] = reason
-            self.running.kill(id)
-
-    def apply_controls(self) -> None:
-        """Apply what the user has asked for since the last tick: hold, cancel or retry jobs."""
-        for id, job in list(self.jobs.items()):
-            with self.skipping_unusable(id):
-                if not job.refresh_control():
-                    continue
-                self.changes.note()
-                self.changes.jobs.add(id)
-                if job.ended and retry_requested(job.control, job.state.retries_seen):
-                    job.restart()
-                if job.control.wanted == "cancel" and not job.ended:
-                    self.running.kill(id)
+                change = SOMETHING
+        return change
 
     def follow_logs(self) -> None:
         """Read the trials that somebody else may have added to tuning logs: at some of them, others each time."""
@@ -207,3 +284,11 @@ class JobQueue:
         """Move a job that has ended to the archive."""
         self.blocked.pop(job.id, None)
         self.archive.put(self.jobs.pop(job.id))
+
+
+def _obey(job: QueuedJob) -> Change:
+    if not job.refresh_control():
+        return NOTHING
+    if job.ended and retry_requested(job.control, job.state.retries_seen):
+        job.restart()
+    return Change(True, frozenset({job.id}))

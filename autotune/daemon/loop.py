@@ -1,39 +1,35 @@
-"""The daemon: load jobs, apply controls, dispatch, publish, collect; and again. Never imports TVM."""
+"""The daemon: load jobs, obey users, dispatch stages, publish states, collect reports; and again. Never imports TVM."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 from autotune.config import Config
-from autotune.daemon import uptime
-from autotune.daemon.changes import Changes
-from autotune.daemon.clock import DaemonClock
+from autotune.daemon.clock import DaemonClock, Pause
 from autotune.daemon.collector import Collector
 from autotune.daemon.devices_aside import DevicesAside
 from autotune.daemon.dispatcher import Dispatcher
 from autotune.daemon.end_commands import EndCommands
-from autotune.daemon.job_queue import JobQueue
-from autotune.daemon.leftovers import leftovers
-from autotune.daemon.pause import Pause
-from autotune.daemon.publisher import Publisher
+from autotune.daemon.job_queue import NOTHING, SOMETHING, Change, JobQueue
+from autotune.daemon.publisher import Condition, Publisher, StatusFile
 from autotune.daemon.running import RunningStages
 from autotune.daemon.stage_times import StageTimes
-from autotune.daemon.status_file import StatusFile
-from autotune.daemon.watch import FolderWatch
 from autotune.errors import DaemonRunning, DiskProblem, MachineProblem, TimedOut, disk_problem
 from autotune.machine.shared_folder import private_reason
 from autotune.planning.windows import Hours
 from autotune.processes.interrupts import Interrupts, interrupts
-from autotune.storage import locks
-from autotune.storage.daemon_info import holder
+from autotune.storage import daemon_info, locks
+from autotune.storage.leftovers import leftovers
 from autotune.storage.paths import Workspace
 from autotune.storage.quarantine import Quarantine
 from autotune.storage.room import private_folder
+from autotune.storage.watch import FolderWatch
 from autotune.tvm_backend.load import check_versions
 from autotune.workers.cluster.runner import ClusterRunner
 from autotune.workers.pool import WorkerPool
@@ -41,7 +37,8 @@ from autotune.workers.runner import StageRunner
 
 _LOG = logging.getLogger("autotune.daemon")
 _DELETE_LEFTOVERS_EVERY_S = 3600.0
-_FOLDERS_AT_ONCE, _FOLDERS_AT_THE_END = 3, 500
+_FOLDERS_AT_ONCE = 3
+_FOLDERS_AT_THE_END = 500
 # After the queue was read, it is not read again for so many times as long.
 _READING_PAUSE = 10.0
 
@@ -69,13 +66,11 @@ class Daemon:
     clock: DaemonClock = field(default_factory=DaemonClock)
     _interrupts: Interrupts = field(init=False)
     _runner: StageRunner = field(init=False)
-    _changes: Changes = field(init=False, default_factory=Changes)
     _pause: Pause = field(init=False)
     _watch: FolderWatch = field(init=False)
-    _running: RunningStages = field(init=False)
     _queue: JobQueue = field(init=False)
     _stage_times: StageTimes = field(init=False)
-    _aside: DevicesAside = field(init=False)
+    _running: RunningStages = field(init=False)
     _dispatcher: Dispatcher = field(init=False)
     _collector: Collector = field(init=False)
     _publisher: Publisher = field(init=False)
@@ -94,20 +89,15 @@ class Daemon:
             TimedOut: `until` came before the work was done.
         """
         self._runner = self.runner or self._local_workers()
-        policy, window = self.policy or self.config.daemon.policy, self.window or self.config.daemon.window
-        hours = Hours.parse(window)
         with self._alone(), interrupts(self._stop_soon) as self._interrupts:
-            self._assemble(hours, policy)
+            self._assemble()
             try:
-                self._introduce(hours, policy, window)
-                while not self._leaving():
-                    self._tick()
-                self._publisher.publish(self._stopping, last=True)
-                self._delete_leftovers(_FOLDERS_AT_THE_END)
+                self._introduce()
+                self._serve()
             finally:
                 self._runner.stop()
                 self._stage_times.save(last=True)
-                uptime.stopped(self.workspace)
+                daemon_info.note_stop(self.workspace)
                 with suppress(OSError):
                     self.workspace.daemon_info.unlink(missing_ok=True)
         if self._interrupts.received:
@@ -131,119 +121,141 @@ class Daemon:
             private_folder(folder)
         held = locks.try_lock(self.workspace.daemon_lock)
         if held is None:
-            raise DaemonRunning(f"a daemon already serves {self.workspace.root.absolute()}{holder(self.workspace)}")
+            raise DaemonRunning(
+                f"a daemon already serves {self.workspace.root.absolute()}{daemon_info.holder(self.workspace)}"
+            )
         with held:
             yield
 
-    def _assemble(self, hours: Hours, policy: str) -> None:
-        self._pause = Pause(self._changes, self.clock)
-        self._watch = FolderWatch(self.workspace.jobs)
-        self._running = RunningStages(self._runner)
-        self._queue = JobQueue(self.workspace, self.config, self._running, self._changes, self.clock)
-        self._stage_times = StageTimes.load(self.workspace, self.clock)
-        self._aside = DevicesAside(self.config, self._changes, self.clock)
-        self._dispatcher = Dispatcher(
-            self.config,
-            self._queue,
-            self._running,
-            self._changes,
-            self._pause,
-            self.clock,
-            hours,
-            self._stage_times.estimates,
-            policy,
-            self._aside,
-        )
-        self._collector = Collector(
-            self.config,
-            self._queue,
-            self._running,
-            self._changes,
-            self._pause,
-            self._dispatcher,
-            self._stage_times,
-        )
+    @property
+    def _policy(self) -> str:
+        return self.policy or self.config.daemon.policy
 
-    def _introduce(self, hours: Hours, policy: str, window: str) -> None:
+    @property
+    def _window(self) -> str:
+        return self.window or self.config.daemon.window
+
+    def _assemble(self) -> None:
+        clock = self.clock
+        self._pause = Pause(clock)
+        self._watch = FolderWatch(self.workspace.jobs)
+        self._queue = JobQueue(self.workspace, self.config, clock)
+        self._stage_times = StageTimes.load(self.workspace, clock)
+        self._running = RunningStages(self.config, self._runner, DevicesAside(self.config, clock))
+        estimates = self._stage_times.estimates
+        hours = Hours.parse(self._window)
+        self._dispatcher = Dispatcher(self._queue, self._running, clock, hours, estimates, self._policy)
+        attempts = self.config.daemon.attempts
+        self._collector = Collector(attempts, self._queue, self._dispatcher, self._pause, self._stage_times)
+
+    def _introduce(self) -> None:
         Quarantine(self.workspace.quarantine).failures("")  # a newer autotune's could be read by no stage
-        uptime.started(self.workspace)
+        daemon_info.note_start(self.workspace)
+        hours = self._dispatcher.hours
+        status_file = StatusFile.begin(self.workspace, hours, self._policy, self._window, self.clock)
+        end_commands = EndCommands(self.workspace, self.config)
         self._publisher = Publisher(
-            self._queue,
-            self._running,
-            self._changes,
-            self._pause,
-            self._dispatcher,
-            self._stage_times,
-            self._collector,
-            StatusFile.begin(self.workspace, hours, policy, window, self.clock),
-            EndCommands(self.workspace, self.config),
-            self.clock,
+            self._queue, self._dispatcher, status_file, end_commands, self._stage_times, self.clock
         )
         if reason := private_reason(self.config.machine.lock_folder):
             _LOG.warning(
                 "other processes on this machine do not see this daemon's locks: %s; see autotune doctor", reason
             )
+        window = self._window
         _LOG.info("serving %s with pid %d%s", self.workspace.root, os.getpid(), f", {window}" if window else "")
 
-    @contextmanager
-    def _pausing(self) -> Iterator[None]:
-        """Begin a pause if nothing can be done for now, because the disk is full, say."""
+    def _serve(self) -> None:
+        change = SOMETHING
+        while not self._is_over():
+            change = self._tick(change)
+            if self._is_drained():
+                repaired = self._step(self._queue.load_repaired)
+                if not repaired.any:
+                    break
+                change |= repaired
+        self._publish(change, last=True)
+        self._delete_leftovers(_FOLDERS_AT_THE_END)
+
+    def _tick(self, change: Change) -> Change:
+        """Do everything once.
+
+        Args:
+            change: What has changed since stages were last started.
+
+        Returns:
+            What has changed since then.
+        """
+        change |= self._step(self._delete_leftovers)
+        change |= self._step(self._load_and_obey)
+        change |= self._try_again()
+        change |= self._step(partial(self._dispatch, change))
+        after = self._step(partial(self._publish, change))
+        self._stage_times.save()
+        return after | self._end_pause() | self._collect()
+
+    def _step(self, step: Callable[[], Change]) -> Change:
+        """Do a step. If nothing can be done for now, because the disk is full, say, begin a pause."""
         try:
-            yield
+            return step()
         except (DiskProblem, MachineProblem) as problem:
             self._pause.begin(str(problem))
         except OSError as error:
             self._pause.begin(str(disk_problem("use", error.filename or "a file", error)))
+        return SOMETHING
 
-    def _tick(self) -> None:
-        with self._pausing():
-            self._delete_leftovers()
-            self._read_queue()
-            self._queue.retry_blocked()
-            self._aside.retry()
-            if not self._stopping:
-                self._dispatcher.dispatch()
-            self._publisher.publish(self._stopping)
-            self._stage_times.save()
-            if not self._running and not self._pause.on:
-                self._pause.end()
-        self._collect()
-
-    def _read_queue(self) -> None:
+    def _load_and_obey(self) -> Change:
         """Look for new jobs and requests, if there may be any; of a large queue no more often than it is worth."""
         begun = self.clock.monotonic()
+        change = NOTHING
         trouble = self._pause.trouble  # which may have kept a job from being read
         if begun >= self._read_queue_at and (self._watch.changed() or trouble):
-            self._queue.load()
-            self._queue.apply_controls()
+            change |= self._queue.load()
+            change |= self._queue.obey()
             now = self.clock.monotonic()
             self._read_queue_at = now + _READING_PAUSE * (now - begun)
+        self._running.kill_unless(self._queue.wants)
+        return change
 
-    def _delete_leftovers(self, folders: int = _FOLDERS_AT_ONCE) -> None:
+    def _try_again(self) -> Change:
+        """Let jobs and boards be tried again that did not work some time ago."""
+        return self._queue.retry_blocked() | Change(self._running.aside.retry())
+
+    def _dispatch(self, change: Change) -> Change:
+        return NOTHING if self._stopping else self._dispatcher.dispatch(change, self._pause)
+
+    def _publish(self, change: Change, last: bool = False) -> Change:
+        condition = Condition(self._stopping, self._pause.trouble, self._collector.busy)
+        return self._publisher.publish(change, condition, last)
+
+    def _end_pause(self) -> Change:
+        """Take trouble as over if nothing runs that could show it, and nothing has failed for as long as the pause."""
+        return Change(not self._running and not self._pause.on and self._pause.end())
+
+    def _collect(self) -> Change:
+        """Wait for reports, a signal or the next poll, and take in what came."""
+        descriptors = [self._interrupts.descriptor, *self._runner.descriptors()]
+        readable = self.clock.wait(descriptors, self.config.daemon.poll_s)
+        nodes = self._runner.nodes()
+        if self._interrupts.descriptor in readable:
+            self._interrupts.drain()
+        change = NOTHING
+        for report in self._runner.reports(readable):
+            change |= self._step(partial(self._collector.take, report))
+        return change | Change(self._runner.nodes() != nodes)
+
+    def _delete_leftovers(self, folders: int = _FOLDERS_AT_ONCE) -> Change:
         """Look through some folders. Of a large queue all would take seconds."""
         if self.clock.monotonic() >= self._delete_leftovers_at:
             self._delete_leftovers_at = self.clock.monotonic() + _DELETE_LEFTOVERS_EVERY_S
             self._leftovers = leftovers(self.workspace, self.config.machine.lock_folder)
         for _ in islice(self._leftovers, folders):
             pass
-
-    def _collect(self) -> None:
-        """Wait for reports, a signal or the next poll, and take in what came."""
-        descriptors = [self._interrupts.descriptor, *self._runner.descriptors()]
-        readable, nodes = self.clock.wait(descriptors, self.config.daemon.poll_s), self._runner.nodes()
-        if self._interrupts.descriptor in readable:
-            self._interrupts.drain()
-        for report in self._runner.reports(readable):
-            with self._pausing():
-                self._collector.take(report)
-        if self._runner.nodes() is not nodes:
-            self._changes.note()
+        return NOTHING
 
     def _stop_soon(self) -> None:
         """Start nothing more; what runs may finish within the grace."""
         if self._stop_by is None:
             self._stop_by = self.clock.monotonic() + self.config.daemon.stop_grace_s
-            self._changes.unpublished = True
 
     @property
     def _stopping(self) -> bool:
@@ -253,18 +265,16 @@ class Daemon:
     def _late(self) -> bool:
         return self.until is not None and self.clock.time() >= self.until
 
-    def _leaving(self) -> bool:
+    def _is_over(self) -> bool:
+        """Whether to leave, because the time is up or a signal came: when nothing runs, or the grace is over."""
         if self._late:
             self._stop_soon()
-        if self._stop_by is not None:
-            overdue = self.clock.monotonic() >= self._stop_by or len(self._interrupts.received) > 1
-            return overdue or not self._running
-        if not self.drain or not self._dispatcher.stalled or self._pause.trouble or self._publisher.behind:
+        if self._stop_by is None:
             return False
-        return not self._queue.retries_blocked and not self._repaired()
+        overdue = self.clock.monotonic() >= self._stop_by or len(self._interrupts.received) > 1
+        return overdue or not self._running
 
-    def _repaired(self) -> bool:
-        """Whether a job whose files were unusable can be served now. Asked before the queue counts as drained."""
-        with self._pausing():
-            return self._queue.load_repaired()
-        return True
+    def _is_drained(self) -> bool:
+        """Whether to leave, because all that can be done is done. Jobs with unusable files may have been repaired."""
+        working = not self._dispatcher.stalled or self._publisher.behind or self._queue.retries_blocked
+        return self.drain and not working and not self._pause.trouble

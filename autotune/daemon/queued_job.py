@@ -7,9 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from autotune.config import Config
 from autotune.daemon import capacity
-from autotune.daemon.job_journal import JobJournal
-from autotune.daemon.job_progress import JobProgress
-from autotune.daemon.job_rounds import JobRounds
+from autotune.daemon.job_record import JobJournal, JobProgress, JobRounds
 from autotune.daemon.job_trials import JobTrials
 from autotune.daemon.task_logs import TaskLogs
 from autotune.planning.budget import ended, settled
@@ -76,11 +74,12 @@ class QueuedJob:
             StorageError: A file of the job cannot be used; the job cannot be run.
         """
         control_seen = _stamp(paths)
-        spec, control, state = read_spec(paths), read_control(paths), read_state(paths)
+        spec = read_spec(paths)
+        control = read_control(paths)
         journal = JobJournal(paths)
         trials = JobTrials(workspace, paths, spec, logs or TaskLogs(), control.forgiven)
         rounds = JobRounds(paths, spec, trials, journal)
-        progress = JobProgress(paths, spec, trials, journal, state)
+        progress = JobProgress(paths, spec, trials, journal, read_state(paths))
         if spec.within_s is not None:
             journal.recall(control.forgiven_at)
         job = cls(paths, config, spec, control, rounds, trials, progress, journal, submitted_at=spec.submitted_at)

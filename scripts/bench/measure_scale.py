@@ -144,6 +144,7 @@ def serve(root: Path, seconds: float) -> None:
     from autotune.config import load_config
     from autotune.daemon.clock import DaemonClock
     from autotune.daemon.collector import Collector
+    from autotune.daemon.job_queue import Change
     from autotune.daemon.loop import Daemon
     from autotune.errors import TimedOut
     from autotune.processes.messages import StageReport
@@ -171,11 +172,11 @@ def serve(root: Path, seconds: float) -> None:
 
     take = Collector.take
 
-    def noted(self: Collector, report: StageReport) -> None:
+    def noted(self: Collector, report: StageReport) -> Change:
         nonlocal measured
-        view = self.running._views.get(report.id)
+        view = self.dispatcher.running._views.get(report.id)
         measured = measured or (view is not None and view.kind == "measure")
-        take(self, report)
+        return take(self, report)
 
     workspace, clock = Workspace(root), Clock()
     config = load_config(workspace.config)

@@ -12,13 +12,13 @@ import pytest
 
 from autotune.commands import control, logs
 from autotune.commands.job_status import snapshot
-from autotune.daemon.watch import FolderWatch
 from autotune.errors import BadState
 from autotune.storage import formats, locks
 from autotune.storage.formats import Control, JobState, State, TaskProgress
 from autotune.storage.job_files import read_control
 from autotune.storage.journal import ControlVerb
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.watch import FolderWatch
 
 Make = Callable[..., JobPaths]
 ASIDE = (TaskProgress(3, None, "build: crashed"),)

@@ -15,7 +15,6 @@ from autotune.commands import job_status
 from autotune.config import load_config
 from autotune.daemon.clock import DaemonClock
 from autotune.daemon.loop import Daemon
-from autotune.daemon.watch import nudge
 from autotune.errors import TimedOut
 from autotune.planning.view import MachineResources
 from autotune.processes.messages import RunStage, StageReport
@@ -26,6 +25,7 @@ from autotune.storage.daemon_formats import ClusterNode
 from autotune.storage.formats import Control, JobState, StageFile
 from autotune.storage.journal import StageFailed, read
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.watch import nudge
 from autotune.workers.runner import StageRunner
 
 NOON = time.mktime((2026, 3, 2, 12, 0, 0, 0, 0, -1))

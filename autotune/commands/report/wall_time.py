@@ -20,9 +20,8 @@ from typing import Any, get_args
 
 from autotune.commands import job_status
 from autotune.commands.job_status import JobStatus
-from autotune.daemon import uptime
 from autotune.reasons import WaitTopic
-from autotune.storage import journal
+from autotune.storage import daemon_info, journal
 from autotune.storage.daemon_formats import DaemonInfo, RunningStage
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import KINDS, State
@@ -160,7 +159,7 @@ def reports(workspace: Workspace, jobs: Sequence[JobPaths], now: float) -> list[
         StorageError: A journal cannot be read.
     """
     daemon = running_daemon(workspace)
-    served = uptime.served(workspace)
+    served = daemon_info.times_served(workspace)
     if daemon is None and served and served[-1][1] == math.inf:
         served[-1] = (served[-1][0], _last_seen(workspace, served[-1][0]))
     shown = job_status.snapshot(workspace, jobs)

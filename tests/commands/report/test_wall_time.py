@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.commands.report.wall_time import PARTS, WAITS, Times, attribute, reports
-from autotune.daemon import uptime
-from autotune.storage import formats
+from autotune.storage import daemon_info, formats
 from autotune.storage.daemon_formats import DaemonInfo, RunningStage
 from autotune.storage.formats import KINDS, JobState
 from autotune.storage.identity import Identity
@@ -116,13 +115,13 @@ class TestReports:
     def test_a_daemon_that_was_killed_served_until_it_last_wrote(self, workspace: Workspace, make_job: Make) -> None:
         begin = time.time()
         make_job(submitted_at=begin)
-        uptime.started(workspace)
+        daemon_info.note_start(workspace)
         gone = Identity.current().to_json() | {"start_time": 1}
         formats.write(workspace.daemon_info, DaemonInfo(gone, 0.0, "p"))
         os.utime(workspace.daemon_info, (begin + 40, begin + 40))
         found = self.only(workspace, begin + 100).parts
         assert found["waits turn"] == pytest.approx(40, abs=5)
         assert found["stopped"] == pytest.approx(60, abs=5)
-        uptime.started(workspace)
-        (killed, _) = uptime.served(workspace)
+        daemon_info.note_start(workspace)
+        (killed, _) = daemon_info.times_served(workspace)
         assert killed[1] <= time.time(), "the next daemon was there before that moment"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.daemon.leftovers import delete_leftovers, temporaries
+from autotune.storage.leftovers import delete_leftovers, temporaries
 from autotune.storage.paths import JobPaths, Workspace
 
 

@@ -1,4 +1,4 @@
-"""How long stages ran: overlaps count once."""
+"""How long the stages of a job ran: overlaps count once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.planning.worked_time import WorkedTime
+from autotune.daemon.job_record import WorkedTime
 
 
 def worked(*intervals: tuple[float, float]) -> float:

@@ -8,19 +8,19 @@ import time
 
 import pytest
 
-from autotune.daemon import uptime
+from autotune.storage import daemon_info
 from autotune.storage.paths import Workspace
 
 
 def test_none_has_served_a_new_workspace(workspace: Workspace) -> None:
-    assert uptime.served(workspace) == []
+    assert daemon_info.times_served(workspace) == []
 
 
 def test_one_that_serves_has_no_end(workspace: Workspace) -> None:
-    uptime.started(workspace)
-    uptime.stopped(workspace)
-    uptime.started(workspace)
-    (first, second) = uptime.served(workspace)
+    daemon_info.note_start(workspace)
+    daemon_info.note_stop(workspace)
+    daemon_info.note_start(workspace)
+    (first, second) = daemon_info.times_served(workspace)
     assert first[0] <= first[1] <= second[0] < second[1] == math.inf
 
 
@@ -28,15 +28,15 @@ def test_one_that_was_killed_served_until_it_last_wrote_of_itself(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = time.time()
-    uptime.started(workspace)
+    daemon_info.note_start(workspace)
     workspace.daemon_info.touch()
     os.utime(workspace.daemon_info, (begin + 40, begin + 40))
     monkeypatch.setattr(time, "time", lambda: begin + 100)
-    uptime.started(workspace)
-    assert uptime.served(workspace)[0][1] == pytest.approx(begin + 40, abs=1)
+    daemon_info.note_start(workspace)
+    assert daemon_info.times_served(workspace)[0][1] == pytest.approx(begin + 40, abs=1)
 
 
 def test_a_disk_that_takes_nothing_stops_nobody(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:
     workspace.uptime.mkdir()
-    uptime.started(workspace)
+    daemon_info.note_start(workspace)
     assert str(workspace.uptime) in caplog.text

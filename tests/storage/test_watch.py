@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.daemon import watch
-from autotune.daemon.watch import FolderWatch, nudge
+from autotune.storage import watch
+from autotune.storage.watch import FolderWatch, nudge
 
 
 def quiet(folder: Path) -> FolderWatch:
