@@ -19,7 +19,7 @@ from autotune.strategies import samplers
 from autotune.tvm_backend.export.join import Joiner
 from autotune.tvm_backend.export.submitted import submitted
 from autotune.tvm_backend.kernels.build import linking, lowering
-from autotune.tvm_backend.kernels.prefetch import pipeline
+from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
 from autotune.tvm_backend.passes.prepare import finish, prepare
 from autotune.tvm_backend.search import propose
@@ -91,7 +91,8 @@ class JobModel:
 
     def compile_untuned(self, library: Path) -> None:
         """Write the library that TVM makes by default."""
-        compile_untuned(self.imported, self.target).export_library(str(library), fcompile=linking(self.target))
+        linking_alone = linking(self.target, pool=False)  # it stands for what TVM does by itself
+        compile_untuned(self.imported, self.target).export_library(str(library), fcompile=linking_alone)
 
 
 def compile_untuned(module: IRModule, target: Target) -> Executable:

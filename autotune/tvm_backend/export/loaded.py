@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,7 @@ Inputs = dict[str, tuple[tuple[int, ...], str]]  # shape and element type by nam
 def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedModel:
     """Load an exported library.
 
-    TVM's runtime has one thread pool in a process. The first model that is loaded sets its size.
+    A library has a thread pool of its own, which is started by its first call.
 
     Args:
         library: The library.
@@ -42,8 +41,9 @@ def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedMo
     if not library.is_file():
         raise BadInput(f"cannot load {library}: there is no such file; export the job again")
     _check_cpu(library, report)
-    if "tvm" not in sys.modules:
-        os.environ.setdefault("TVM_NUM_THREADS", str(threads or report["threads"]))
+    if threads:
+        os.environ["TVM_NUM_THREADS"] = str(threads)
+    os.environ.setdefault("TVM_NUM_THREADS", str(report["threads"]))
     import tvm
     from tvm import relax
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from autotune.errors import WorkerError
 from autotune.processes.start import is_refusal, refused
 from autotune.storage.formats import Candidate, Trial
-from autotune.tvm_backend.kernels.prefetch import pipeline
+from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile
 from autotune.tvm_backend.linker import architecture, cross_linkers, linker_for
+from autotune.tvm_backend.threads.pool import pool_object
 from autotune.tvm_backend.types import IRModule, Target
 
 _OPT_LEVEL = 2  # TVM's own default
@@ -72,10 +74,25 @@ def lowering(module: IRModule, target: Target) -> PassContext:
     return PassContext(opt_level=_OPT_LEVEL, config=config)
 
 
-def linking(target: Target) -> Callable[..., None]:
-    """Return a function that links object files of a target to a shared library."""
+def linking(target: Target, *, pool: bool = True) -> Callable[..., None]:
+    """Return a function that links object files of a target to a shared library.
+
+    Args:
+        target: The target.
+        pool: Whether a library for the CPUs of this machine brings our thread pool along. All others run on that of
+            TVM's runtime, which `autotune.tvm_backend.kernels.run_board` configures on boards.
+    """
     triple = str(target.attrs.get("mtriple") or "")
-    return lambda output, objects, *_, **__: link_shared(output, objects, triple=triple)
+    has_pool = pool and target.kind.name == "llvm" and not triple
+
+    def link(output: str, objects: Sequence[str], *_: object, **__: object) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            threads = Path(folder, "threads.o")
+            if has_pool:
+                threads.write_bytes(pool_object())
+            link_shared(output, [*objects, *([str(threads)] if has_pool else [])], triple=triple)
+
+    return link
 
 
 def link_shared(output: str, objects: Sequence[str] | str, *_: object, triple: str = "", **__: object) -> None:

@@ -21,12 +21,10 @@ from dataclasses import dataclass, field, replace
 
 import tvm
 from tvm import tirx
-from tvm.target import codegen
 
 from autotune.tvm_backend.kernels.index import Index
-from autotune.tvm_backend.types import Buffer, IRModule, Pass, PrimExpr, PrimFunc, Stmt, Target
+from autotune.tvm_backend.types import Buffer, IRModule, PrimExpr, PrimFunc, Stmt
 
-_PIPELINE = "autotune"
 _FUNCTION = "autotune_prefetch"
 _EFFECT = "nounwind willreturn memory(inaccessiblemem: readwrite)"
 _ASSEMBLY = f"""
@@ -39,31 +37,6 @@ _LINE = 16  # elements of a line in the cache; all computation on CPUs is in flo
 _AHEAD = 65536  # elements that are used before those that are fetched, at most: 256 KiB, a part of the L2 cache
 _REPEATED = 2  # how often a line is fetched at most, in as many passes
 _LOOKED_AT = 4096  # iterations of a loop, at most
-
-
-def pipeline(target: Target) -> str:
-    """Return the name of the passes that lower a program for a target: those of TVM, and prefetches on x86-64.
-
-    Args:
-        target: The target.
-    """
-    if target.kind.name != "llvm":
-        return "default"
-    triple = str(target.attrs.get("mtriple") or codegen.llvm_get_system_triple())
-    if not triple.startswith("x86_64"):
-        return "default"
-    tirx.register_tir_pipeline(_PIPELINE, _passes)
-    return _PIPELINE
-
-
-def _passes() -> tuple[Pass, Pass, Pass]:
-    lower, host, device = tvm.tirx.get_tir_pipeline("default")
-
-    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
-    def lower_and_prefetch(module: IRModule, _context: object) -> IRModule:
-        return prefetch_weights(lower(module))
-
-    return lower_and_prefetch, host, device
 
 
 def prefetch_weights(module: IRModule) -> IRModule:

@@ -17,6 +17,7 @@ from autotune.storage.formats import InputSpec
 from autotune.tvm_backend.export.writing.files import (
     KERNELS,
     NETWORK,
+    POOL,
     SOURCE_HEADER,
     SOURCE_STATIC,
     SUMS,
@@ -25,9 +26,10 @@ from autotune.tvm_backend.export.writing.files import (
 )
 from autotune.tvm_backend.export.writing.network import ALIGNMENT, Network, aligned, read_network, refused
 from autotune.tvm_backend.export.writing.network_text import model_header, network_source
+from autotune.tvm_backend.threads import pool
 from autotune.tvm_backend.types import Executable, IRModule
 
-# What shim.cpp defines.
+# What shim.cpp and pool.c define.
 SHIM = frozenset(
     {
         "TVMFFIErrorSetRaisedFromCStr",
@@ -94,11 +96,17 @@ def write_source(folder: Path, lowered: IRModule, executable: Executable, model:
     texts = {
         SOURCE_HEADER: model_header(model.name, model.inputs, outputs, model.rows, model.version),
         NETWORK: network_source(model.name, network, names, model.threads, weights, model.version),
-        **{name: files(__package__).joinpath("program", name).read_text() for name in SOURCE_STATIC},
+        **{name: _static(name) for name in SOURCE_STATIC},
     }
     for name, text in texts.items():
         (folder / name).write_text(text)
     (folder / SUMS).write_text(checksums(texts))
+
+
+def _static(name: str) -> str:
+    """Return the content of a file that is the same for every network."""
+    folder = files(pool.__package__) if name == POOL else files(__package__).joinpath("program")
+    return folder.joinpath(name).read_text()
 
 
 def _write_kernels(path: Path, executable: Executable) -> None:

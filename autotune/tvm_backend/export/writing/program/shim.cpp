@@ -1,19 +1,17 @@
-// Memory, the thread pool, and the functions of TVM's runtime that compiled kernels call.
+// Memory, and the functions of TVM's runtime that compiled kernels call. Those for threads are in pool.c.
 #include "shim.h"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <new>
+
+extern "C" void autotune_limit(int32_t threads);  // of the loops that run next
 
 namespace {
 
@@ -70,135 +68,7 @@ Weights::Weights(const char* path, size_t bytes, const char* id) {
   if (std::strncmp(start_, id, kIdBytes) != 0) fail("these are not the weights of this network: ", path);
 }
 
-// ---- Threads
-//
-// The calling thread does a share of the work, and each worker waits at a mailbox of its own. A worker spins for some
-// milliseconds after its last job, because a network has the next one soon, and sleeps then. A worker that finds itself
-// on the CPU of the calling thread leaves it, because the system may leave both there for long.
-
 namespace {
-
-struct Group {
-  void* unused;
-  int32_t tasks;
-};
-
-using Task = int(int index, Group* group, void* data);
-
-struct Job {
-  Task* task;
-  void* data;
-  Group group;
-  int cpu;  // of the calling thread; -1 if there are more threads than CPUs
-};
-
-struct alignas(kAlignment) Worker {
-  std::atomic<uint32_t> jobs{0};  // how many it was given
-  std::atomic<bool> asleep{false};
-  int index;
-  pthread_mutex_t lock;
-  pthread_cond_t woken;
-};
-
-constexpr int kMaxThreads = 256;
-constexpr int kPauses = 100;  // then a waiting thread lets others run, for they may be what it waits for
-constexpr double kSpinSeconds = 0.01;
-
-Worker* workers[kMaxThreads];
-int worker_count = 0;  // besides the calling thread, which is task 0
-Job job;
-std::atomic<int> unfinished{0};
-std::atomic<bool> failed{false};
-cpu_set_t usable;                  // the CPUs that the program may use
-int block_threads = 1;             // of the block that runs now
-thread_local bool inside = false;  // whether this thread computes a part of a block
-
-void pause_briefly() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-void leave_cpu(int cpu) {
-  cpu_set_t others = usable;
-  CPU_CLR(cpu, &others);
-  if (CPU_COUNT(&others) > 0) sched_setaffinity(0, sizeof others, &others);
-}
-
-void compute(int index) {
-  inside = true;
-  if (job.task(index, &job.group, job.data) != 0) failed.store(true);
-  inside = false;
-}
-
-void wait_for_job(Worker& self, uint32_t seen) {
-  double end = 0;
-  for (int spins = 0; self.jobs.load(std::memory_order_acquire) == seen; ++spins) {
-    pause_briefly();
-    if (spins < kPauses) continue;
-    sched_yield();
-    double now = now_seconds();
-    if (end == 0) end = now + kSpinSeconds;
-    if (now < end) continue;
-    pthread_mutex_lock(&self.lock);
-    self.asleep.store(true);
-    while (self.jobs.load() == seen) pthread_cond_wait(&self.woken, &self.lock);
-    self.asleep.store(false);
-    pthread_mutex_unlock(&self.lock);
-  }
-}
-
-void* work(void* argument) {
-  Worker& self = *static_cast<Worker*>(argument);
-  for (uint32_t seen = 0;; ++seen) {
-    wait_for_job(self, seen);
-    if (sched_getcpu() == job.cpu) leave_cpu(job.cpu);
-    compute(self.index);
-    unfinished.fetch_sub(1, std::memory_order_release);
-  }
-  return nullptr;
-}
-
-void give_job(Worker& worker) {
-  worker.jobs.fetch_add(1);
-  if (!worker.asleep.load()) return;
-  pthread_mutex_lock(&worker.lock);
-  pthread_cond_signal(&worker.woken);
-  pthread_mutex_unlock(&worker.lock);
-}
-
-void start_workers(int threads) {
-  if (threads > kMaxThreads) fail("a block has too many threads", "");
-  if (worker_count == 0) sched_getaffinity(0, sizeof usable, &usable);
-  while (worker_count < threads - 1) {
-    Worker* worker = new (std::aligned_alloc(kAlignment, sizeof(Worker))) Worker;
-    worker->index = worker_count + 1;
-    pthread_mutex_init(&worker->lock, nullptr);
-    pthread_cond_init(&worker->woken, nullptr);
-    workers[worker_count++] = worker;
-    pthread_t thread;
-    if (pthread_create(&thread, nullptr, work, worker) != 0) fail("cannot start a thread", "");
-  }
-}
-
-int launch(Task* task, void* data, int wanted) {
-  int tasks = wanted > 0 && wanted < block_threads ? wanted : block_threads;
-  if (inside || tasks == 1) {
-    Group alone{nullptr, 1};
-    return task(0, &alone, data);
-  }
-  job = {task, data, {nullptr, tasks}, tasks <= CPU_COUNT(&usable) ? sched_getcpu() : -1};
-  unfinished.store(tasks - 1);
-  for (int index = 1; index < tasks; ++index) give_job(*workers[index - 1]);
-  compute(0);
-  for (int spins = 0; unfinished.load(std::memory_order_acquire) != 0; ++spins) {
-    pause_briefly();
-    if (spins >= kPauses) sched_yield();
-  }
-  return failed.load() ? -1 : 0;
-}
 
 // ---- Scratch memory of kernels. Each thread keeps what it has freed and takes it again.
 
@@ -241,7 +111,6 @@ int release(int, int, void* start) {
 
 extern "C" {
 
-int (*__TVMBackendParallelLaunch)(Task*, void*, int) = launch;
 void* (*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = allocate;
 int (*__TVMBackendFreeWorkspace)(int, int, void*) = release;
 
@@ -273,12 +142,11 @@ Block::Block(const char* name, Kernel* kernel, int threads, std::initializer_lis
   const Block** last = &first;
   while (*last != nullptr) last = &const_cast<Block*>(*last)->next_;
   *last = this;
-  start_workers(threads_);
 }
 
 void Block::run() {
   double began = timed ? now_seconds() : 0;
-  block_threads = threads_;
+  autotune_limit(threads_);
   Argument result{};
   if (kernel_(nullptr, arguments_, count_, &result) != 0) fail("this block failed: ", name_);
   if (timed) seconds_ += now_seconds() - began;

@@ -1,0 +1,43 @@
+"""The passes that lower a scheduled program to what LLVM compiles: those of TVM, and ours after them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import tvm
+from tvm import tirx
+from tvm.target import codegen
+
+from autotune.tvm_backend.kernels.prefetch import prefetch_weights
+from autotune.tvm_backend.threads.extents import announce_extents
+from autotune.tvm_backend.types import IRModule, Pass, Target
+
+_ANY_CPU: tuple[Pass, ...] = (announce_extents,)
+_X86: tuple[Pass, ...] = (prefetch_weights, *_ANY_CPU)
+
+
+def pipeline(target: Target) -> str:
+    """Return the name under which TVM knows the passes for a target.
+
+    Args:
+        target: The target.
+    """
+    if target.kind.name != "llvm":
+        return "default"
+    triple = str(target.attrs.get("mtriple") or codegen.llvm_get_system_triple())
+    name, ours = ("autotune-x86", _X86) if triple.startswith("x86_64") else ("autotune", _ANY_CPU)
+    tirx.register_tir_pipeline(name, partial(_passes, ours))
+    return name
+
+
+def _passes(ours: tuple[Pass, ...]) -> tuple[Pass, Pass, Pass]:
+    lower, host, device = tirx.get_tir_pipeline("default")
+
+    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
+    def lower_ours(module: IRModule, _context: object) -> IRModule:
+        module = lower(module)
+        for rewrite in ours:
+            module = rewrite(module)
+        return module
+
+    return lower_ours, host, device

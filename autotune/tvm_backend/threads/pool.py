@@ -1,0 +1,47 @@
+"""Compile the thread pool that every library for CPUs brings along.
+
+With TVM's own pool, each kernel waits until every thread has done its fixed share. On a machine with other work, a
+thread that has no CPU then costs a time slice of the system for each kernel. `pool.c` describes ours.
+
+`pool.ll` is what clang makes of `pool.c`; `scripts/write_pool.sh` writes it. TVM's LLVM compiles it for any target,
+so that a machine without a C compiler can export. A test holds the two equal.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+
+import tvm
+
+from autotune.tvm_backend.linker import architecture
+
+# What a thread does while it spins, so that the other thread of its core runs on.
+_SPIN_HINTS = {"x86_64": "pause", "aarch64": "yield"}
+_SPIN = """
+define internal void @autotune_spin_hint() alwaysinline nounwind {{
+  call void asm sideeffect "{instruction}", "~{{memory}}"()
+  ret void
+}}
+"""
+
+
+@lru_cache(maxsize=4)
+def pool_object(triple: str = "") -> bytes:
+    """Return the pool as an object file. It takes some 20 ms, once for each target in a process.
+
+    Args:
+        triple: What to compile for, such as `aarch64-linux-gnu`; empty for this machine.
+    """
+    arch = architecture(triple)
+    code = resources.files(__package__).joinpath("pool.ll").read_text()
+    head = f'target triple = "{triple or arch + "-unknown-linux-gnu"}"\n'
+    hint = _SPIN.format(instruction=_SPIN_HINTS.get(arch, "nop"))
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "pool.ll")
+        source.write_text(head + code + hint)
+        output = Path(folder, "pool.o")
+        tvm.runtime.load_module(str(source)).write_to_file(str(output), "o")
+        return output.read_bytes()
