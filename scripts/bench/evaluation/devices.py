@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,7 @@ from autotune.planning.scenario import Duration, Scenario, SimulatedJob
 from autotune.planning.simulator import simulate
 from autotune.planning.view import Kind, MachineResources
 from autotune.processes.messages import ImportAnswer
-from autotune.storage.formats import KINDS, SIMULATED, TaskSpec
+from autotune.storage.formats import SIMULATED, TaskSpec
 from autotune.storage.paths import Workspace
 
 from . import workspaces
@@ -26,23 +23,12 @@ SEED = 7
 _CPUS = 40
 _BATCH = 16
 _UNIFORM: dict[Kind, float] = {"search": 10.0, "build": 15.0, "measure": 3.0, "train": 1.0}
-_SIMULATED_KINDS = tuple(kind for kind in KINDS if kind != "confirm")
 _KINDS_OF_JOBS: tuple[tuple[str, int, dict[Kind, float]], ...] = (
     ("convolutions", 6, {"search": 10.0, "build": 15.0, "measure": 3.0, "train": 1.0}),
     ("transformer", 4, {"search": 6.0, "build": 9.0, "measure": 6.0, "train": 1.0}),
     ("winograd", 3, {"search": 12.0, "build": 40.0, "measure": 2.0, "train": 1.5}),
     ("small", 2, {"search": 4.0, "build": 5.0, "measure": 5.0, "train": 0.5}),
 )
-
-
-@dataclass(frozen=True)
-class _Slower(Scenario):
-    """The scenario, with so many more seconds for each stage of a kind."""
-
-    more: Mapping[str, float] | None = None
-
-    def seconds(self, job: SimulatedJob, task: int, round: int, kind: Kind, count: int) -> float:
-        return super().seconds(job, task, round, kind, count) + (self.more or {}).get(kind, 0.0)
 
 
 def uniform(devices: int, jobs: int, trials: int) -> Scenario:
@@ -104,7 +90,6 @@ def measure(root: Path, name: str, scenario: Scenario, policy: str, speed: float
         "simulated_s": predicted.makespan,
         "simulated_utilisation": predicted.utilisation(SIMULATED),
         "bound_s": predicted.bound,
-        "gap": _explain(scenario, policy, ran, speed),
         "stages": [asdict(stage) for stage in ran],
     }
 
@@ -129,25 +114,3 @@ def _publish(workspace: Workspace, job: SimulatedJob) -> None:
     found = ImportAnswer(target, f"{SIMULATED}-{job.name}", (), tasks, (0,) * job.tasks)
     asked = Submission(Path(job.name), SIMULATED, job.name, job.trials, job.trials_per_round, seed=SEED)
     submit.publish(workspace, load_config(workspace.config), asked, found)
-
-
-def _explain(scenario: Scenario, policy: str, ran: Sequence[workspaces.Ran], speed: float) -> list[dict[str, Any]]:
-    """The simulator again, with the stages of one kind after another as long as they really were, on average."""
-    jobs = {job.id: job for job in scenario.jobs}
-    over: dict[str, list[float]] = {kind: [] for kind in _SIMULATED_KINDS}
-    for stage in ran:
-        kind: Kind = next(kind for kind in _SIMULATED_KINDS if kind == stage.kind)
-        count = stage.count or jobs[stage.job].trials_per_round
-        nominal = scenario.seconds(jobs[stage.job], stage.task, stage.round, kind, count)
-        over[kind].append(stage.seconds * speed - nominal)
-    more: dict[str, float] = {}
-    rows = []
-    for kind in _SIMULATED_KINDS:
-        more[kind] = statistics.mean(over[kind]) if over[kind] else math.nan
-        makespan = simulate(_slower(scenario, more), policies.get(policy)).makespan
-        rows.append({"kind": kind, "stages": len(over[kind]), "over_s": more[kind], "makespan_s": makespan})
-    return rows
-
-
-def _slower(scenario: Scenario, more: Mapping[str, float]) -> Scenario:
-    return replace(_Slower(scenario.machine, scenario.jobs, scenario.seed), more=dict(more))

@@ -17,12 +17,12 @@ _HEAD = """# Scheduling, measured
 measures kernels as accurately as if each were alone on the machine. Jobs that run side by side without a plan end
 sooner still, but log wrong times.
 
-**The command.** `python scripts/bench/evaluate_scheduler.py` measured all figures of this page and wrote it. `--part
-real|devices|scale` runs one part again. Raw results are kept as JSON in the `--work` folder, from which `--render`
-writes the page. The last part was run at commit {commit}.
+**What it does not show.** The real models ran on two CPUs. GPUs appear only as simulated devices.
 
-**What it does not show.** The real models ran on two CPUs. GPUs appear only as simulated devices: no figure of this
-page was measured on a GPU.
+    python scripts/bench/evaluate_scheduler.py
+
+measured all figures of this page and wrote it; `--part real|devices|scale` runs one part again. The last part was run
+at commit {commit}.
 """
 
 
@@ -53,9 +53,9 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def distortion(tasks: Sequence[dict[str, Any]], time: str = "logged", of: str = "us") -> tuple[float, float]:
+def distortion(tasks: Sequence[dict[str, Any]], time: str = "logged") -> tuple[float, float]:
     """Of the logged over the true time of each task's best kernel, less one: the median, and that of the sizes."""
-    off = [task[f"{time}_{of}"] / task[f"again_{of}"] - 1 for task in tasks]
+    off = [task[f"{time}_us"] / task["again_us"] - 1 for task in tasks]
     return statistics.median(off), statistics.median(map(abs, off))
 
 
@@ -64,24 +64,20 @@ def _real(found: dict[str, Any]) -> str:
     for row in found["policies"]:
         latency = [f"{row['latency'][name]['tuned_ms']:.2f}" for name in found["models"]]
         cells = [row["policy"], f"{row['wall_s']:.0f}", *latency, f"{_held(row, found['cpus']):.0%}"]
-        offs = [distortion(row["tasks"], time, of) for of in ("us", "least_us") for time in ("logged", "control")]
+        offs = [distortion(row["tasks"], time) for time in ("logged", "control")]
         rows.append([*cells, *(f"{middle:+.1%} ({size:.1%})" for middle, size in offs)])
     head = ["policy", "total s", *(f"{name} ms" for name in found["models"]), "CPUs held"]
-    table = _table([*head, "distortion", "control", "of the least repeats", "control"], rows)
+    table = _table([*head, "distortion", "control"], rows)
     return f"""## Real models
 
 {len(found["models"])} models at {found["trials"]} trials each on {found["cpu"]}, {found["cpus"]} CPUs,
 each policy in a fresh workspace with the same seeds, one after another.
 
 {table}
-*Distortion* is the logged time of a task's best kernel divided by a second time, less one. For the second time, the
-same kernel is rebuilt and measured alone after everything has ended. The table has the median over the tasks, and in
-brackets the median of the absolute values. The logged time is the median of a trial's repeats. Disturbances only add
-to a time, so the table has the same for the least of the repeats, too. The best of a batch is chosen by its logged
-time, so some values are a little below zero by luck. The *control* compares a third measurement of the same kernels,
-also alone, with the second: it shows the noise of this machine. *CPUs held* is the share of the CPUs' time in which
-stages held them: a search, a build and a training hold one CPU, a measurement holds all. Without coordination, stages
-also hold CPUs that others hold already.
+*Distortion* is the logged time of a task's best kernel divided by a second time, less one: the same kernel is rebuilt
+and measured alone after everything has ended. The table has the median over the tasks, and in brackets the median of
+the absolute values. The *control* compares a third measurement, also alone, with the second. *CPUs held* is the share
+of the CPUs' time in which stages held them; without coordination, they also hold CPUs that others hold already.
 """
 
 
@@ -106,18 +102,15 @@ def _devices(found: Sequence[dict[str, Any]]) -> str:
         "simulated",
         "daemon CPU",
     ]
-    judged = [run for run in found if run["name"] == "judged"]
     return f"""## The real daemon on simulated devices
 
 Stages take time, but no CPU. The daemon, the workers, the leases and the files are the real ones, with
 {found[0]["cpus"]} CPU slots that do not exist. *uniform*: a stage of a full batch takes 10 s to search, 15 s to build,
-3 s to measure, 1 s to train. *mixed*: four kinds of jobs, with lengths that are spread by 0.3. In the simulator, every
-stage takes as long as in the daemon. At a higher speed, all lengths are divided by it, and the seconds in the table are
-the measured ones times the speed. So what the daemon adds is multiplied, too. `uncoordinated` is left out, because two
-measurements on one simulated device do not slow each other down.
+3 s to measure, 1 s to train. *mixed*: four kinds of jobs, with lengths that are spread by 0.3. At a higher speed, all
+lengths are divided by it, and the seconds in the table are the measured ones times the speed; so what the daemon adds
+is multiplied, too.
 
-{_table(head, rows)}
-{"".join(map(_gap, judged))}"""
+{_table(head, rows)}"""
 
 
 def _device_row(run: dict[str, Any]) -> list[str]:
@@ -129,26 +122,6 @@ def _device_row(run: dict[str, Any]) -> list[str]:
     cells += [f"{run['speed']:g}", f"{run['real_s']:.1f}", f"{run['simulated_s']:.1f}"]
     cells += [f"{run['real_s'] / run['simulated_s']:.3f}", f"{run['utilisation']:.0%}"]
     return [*cells, f"{run['simulated_utilisation']:.0%}", f"{run['daemon_cpu_share']:.1%}"]
-
-
-def _gap(run: dict[str, Any]) -> str:
-    """Where the seconds between the simulator and the daemon go."""
-    rows, before = [["the simulator", "", "", f"{run['simulated_s']:.1f}", ""]], run["simulated_s"]
-    for row in run["gap"]:
-        over, made = 1000 * row["over_s"], row["makespan_s"]
-        rows.append(
-            [f"{row['kind']} as it was", str(row["stages"]), f"{over:.0f}", f"{made:.1f}", f"{made - before:+.1f}"]
-        )
-        before = made
-    rows.append(["hand-over between stages", "", "", f"{run['working_s']:.1f}", f"{run['working_s'] - before:+.1f}"])
-    ends = run["real_s"] - run["working_s"]
-    rows.append(["start and end of the daemon", "", "", f"{run['real_s']:.1f}", f"{ends:+.1f}"])
-    table = _table(["", "stages", "ms over the length asked for", "makespan s", "adds s"], rows)
-    return f"""**The gap** of the {run["jobs"]} jobs on {run["devices"]} devices at speed 1, stage by stage:
-the simulator runs again, and takes over the real average length of one kind of stage after another. That length
-includes a fork, leases, reading and publishing files, and the log.
-
-{table}"""
 
 
 def _scale(found: dict[str, Any]) -> str:
