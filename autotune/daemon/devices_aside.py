@@ -71,24 +71,25 @@ class DevicesAside:
 
     def explained(self, waits: dict[int, Reason]) -> dict[int, Reason]:
         """Return why jobs wait, where those without a device are told why their boards are set aside."""
-        reasons = {device_kind(it.device): it.reason for it in self.shown}
-        found = {
+        reasons = {device_kind(aside.device): aside.reason for aside in self.shown}
+        explained = {
             job: replace(wait, kind="device-aside", detail=reasons[wait.device])
             for job, wait in (waits.items() if reasons else ())
             if wait.kind in ("no-device", "no-device-on-nodes") and wait.device in reasons
         }
-        return {**waits, **found} if found else waits
+        return {**waits, **explained} if explained else waits
 
     def hoped_for(self, waits: Iterable[Reason]) -> bool:
         """Return whether a job waits for boards of which one has not failed several times in a row."""
         kinds = {wait.device for wait in waits if wait.kind == "device-aside"}
-        return any(it.tries < _TRIES for device, it in self._boards.items() if device_kind(device) in kinds)
+        return any(board.tries < _TRIES for device, board in self._boards.items() if device_kind(device) in kinds)
 
     @property
     def _aside(self) -> dict[str, _Board]:
         return {device: board for device, board in self._boards.items() if board.aside}
 
     def _show(self) -> None:
-        now, clock = self.clock.time(), self.clock.monotonic()
-        found = sorted(self._aside.items())
-        self.shown = tuple(DeviceAside(name, it.reason, round(now + it.until - clock)) for name, it in found)
+        now = self.clock.time()
+        clock = self.clock.monotonic()
+        aside = sorted(self._aside.items())
+        self.shown = tuple(DeviceAside(name, board.reason, round(now + board.until - clock)) for name, board in aside)

@@ -19,7 +19,9 @@ from autotune.device_settings import BoardSettings
 from autotune.errors import BoardProblem
 
 _MAGIC = 0x2F271
-_REQUEST, _SUMMARY, _SUCCESS = 4, 6, 0
+_REQUEST = 4
+_SUMMARY = 6
+_SUCCESS = 0
 _MOST_BYTES = 2**24
 _ANSWER_S = 5.0
 
@@ -71,8 +73,8 @@ def counts(board: BoardSettings) -> BoardCounts:
     with _tracker(board.tracker) as connection:
         _, summary = _ask(connection, [_SUMMARY])
         queue = summary["queue_info"].get(board.key, {})
-        known = sum(server.get("key") == f"server:{board.key}" for server in summary["server_info"])
-        return BoardCounts(known, int(queue.get("free", 0)), int(queue.get("pending", 0)))
+        registered = sum(server.get("key") == f"server:{board.key}" for server in summary["server_info"])
+        return BoardCounts(registered, int(queue.get("free", 0)), int(queue.get("pending", 0)))
 
 
 def is_loopback(tracker: str) -> bool:
@@ -93,9 +95,9 @@ def address(tracker: str) -> tuple[str, int]:
 
 
 def _none_free(board: BoardSettings) -> str:
-    found = counts(board)
+    boards = counts(board)
     waited = f"the tracker {board.tracker} had no free board with the key {board.key!r}"
-    there = f"{found.known} known, {found.free} free" if found.known else "none is known there"
+    there = f"{boards.known} known, {boards.free} free" if boards.known else "none is known there"
     return f"{waited} for {board.request_timeout_s:g} s ({there})"
 
 
@@ -130,7 +132,8 @@ def _ask(connection: socket.socket, message: list[Any]) -> Any:
 
 def _receive(connection: socket.socket, length: int) -> bytes:
     """Receive bytes. The time-out of the connection is for all of them."""
-    data, limit = b"", connection.gettimeout()
+    data = b""
+    limit = connection.gettimeout()
     until = None if limit is None else time.monotonic() + limit
     while len(data) < length:
         if until is not None and time.monotonic() >= until:

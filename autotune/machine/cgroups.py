@@ -52,8 +52,8 @@ def cpu_quota(root: Path = ROOT) -> Limit | None:
     Args:
         root: The root of the file system; tests give another one.
     """
-    found = [limit for folder in _groups(root, "cpu") for limit in (_quota_v2(folder), _quota_v1(folder)) if limit]
-    return min(found, key=lambda limit: limit.amount, default=None)
+    limits = [limit for folder in _groups(root, "cpu") for limit in (_quota_v2(folder), _quota_v1(folder)) if limit]
+    return min(limits, key=lambda limit: limit.amount, default=None)
 
 
 def memory_limit(root: Path = ROOT) -> Limit | None:
@@ -65,9 +65,9 @@ def memory_limit(root: Path = ROOT) -> Limit | None:
         root: The root of the file system; tests give another one.
     """
     names = ("memory.max", "memory.high", "memory.limit_in_bytes")
-    found = [limit for folder in _groups(root, "memory") for name in names if (limit := _bytes(folder / name))]
-    found += [limit for folder in _groups(root, "memory") if (limit := _hierarchical(folder / "memory.stat"))]
-    return min(found, key=lambda limit: limit.amount, default=None)
+    limits = [limit for folder in _groups(root, "memory") for name in names if (limit := _bytes(folder / name))]
+    limits += [limit for folder in _groups(root, "memory") if (limit := _hierarchical(folder / "memory.stat"))]
+    return min(limits, key=lambda limit: limit.amount, default=None)
 
 
 def throttled_s(root: Path = ROOT) -> float:
@@ -88,13 +88,13 @@ def throttled_s(root: Path = ROOT) -> float:
 def _groups(root: Path, controller: str) -> list[Path]:
     """Return the folders of this process's group and of the groups around it, in both versions."""
     own = _own_groups(root)
-    found: list[Path] = []
+    folders: list[Path] = []
     for mount in _mounts(root):
         if mount.controllers and controller not in mount.controllers:
             continue
         path = own.get(controller if mount.controllers else "", "/")
-        found += _along(mount, path)
-    return found
+        folders += _along(mount, path)
+    return folders
 
 
 def _along(mount: CgroupMount, path: str) -> Iterator[Path]:
@@ -111,26 +111,27 @@ def _along(mount: CgroupMount, path: str) -> Iterator[Path]:
 
 def _own_groups(root: Path) -> dict[str, str]:
     """Return the group of this process by controller. The group of version 2 has the empty name."""
-    found = {}
+    groups = {}
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
-        found.update(dict.fromkeys(controllers.split(","), path))
-    return found
+        groups.update(dict.fromkeys(controllers.split(","), path))
+    return groups
 
 
 @lru_cache(maxsize=8)
 def _mounts(root: Path) -> tuple[CgroupMount, ...]:
     """Return the mounted hierarchies. They are cached: they do not change while a process runs."""
-    found = []
+    mounts = []
     for line in _text(root / "proc/self/mountinfo").splitlines():
         left, _, right = line.partition(" - ")
-        fields, kinds = left.split(), right.split()
+        fields = left.split()
+        kinds = right.split()
         if len(fields) < 5 or not kinds or kinds[0] not in ("cgroup", "cgroup2"):
             continue
         controllers = frozenset(kinds[-1].split(",")) if kinds[0] == "cgroup" else frozenset[str]()
-        found.append(CgroupMount(unescaped(fields[3]), root / unescaped(fields[4]).lstrip("/"), controllers))
-    return tuple(found)
+        mounts.append(CgroupMount(unescaped(fields[3]), root / unescaped(fields[4]).lstrip("/"), controllers))
+    return tuple(mounts)
 
 
 def unescaped(path: str) -> str:

@@ -71,7 +71,8 @@ def disturbance(before: Sample, after: Sample, cpus: int, limits: Thresholds = T
         return ""
     whole = elapsed * max(1, cpus)
     others = after.busy - before.busy - (after.ours - before.ours)
-    stolen, waited = after.stolen - before.stolen, after.waited - before.waited
+    stolen = after.stolen - before.stolen
+    waited = after.waited - before.waited
     throttled = after.throttled - before.throttled
     if throttled > limits.throttled * elapsed:
         return f"its container was stopped for {throttled / elapsed:.0%} of the time (its CPU quota was used up)"

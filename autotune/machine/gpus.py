@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 QUERY = "--query-gpu=pci.bus_id,uuid,name,compute_cap"
-_VISIBLE, _ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_ORDER = "CUDA_DEVICE_ORDER"
 _LIMIT_S = 20
 KIND = "cuda"
 

@@ -30,7 +30,8 @@ def usable_cpus(root: Path = ROOT) -> tuple[int, ...]:
     Args:
         root: The root of the file system; tests give another one.
     """
-    allowed, quota = allowed_cpus(), cpu_quota(root)
+    allowed = allowed_cpus()
+    quota = cpu_quota(root)
     whole = len(allowed) if quota is None else max(1, int(quota.amount + _ROUNDING))
     return _some(allowed, whole, root)
 
@@ -91,14 +92,14 @@ def cpu_flags(root: Path = ROOT) -> frozenset[str]:
 @lru_cache(maxsize=1)
 def cpu_model() -> str:
     """Return the marketing name of the CPU with its family, model and stepping, such as `AMD EPYC 25/17/1`."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             key, _, value = line.partition(":")
             if not key.strip():
                 break
-            found[key.strip()] = value.strip()
+            fields[key.strip()] = value.strip()
     except OSError:
         return "unknown CPU"
-    numbers = "/".join(found.get(key, "?") for key in ("cpu family", "model", "stepping"))
-    return f"{found.get('model name', 'unknown CPU')} {numbers}"
+    numbers = "/".join(fields.get(key, "?") for key in ("cpu family", "model", "stepping"))
+    return f"{fields.get('model name', 'unknown CPU')} {numbers}"

@@ -52,8 +52,8 @@ def lease(folder: Path, names: Iterable[str], wait_s: float) -> Lease:
     with _usable(folder):
         try:
             with _turnstile(folder, deadline) as turnstile:
-                if found := _take_all(paths, deadline, turnstile):
-                    return found
+                if held := _take_all(paths, deadline, turnstile):
+                    return held
         except Busy as busy:  # at the turnstile, which means nothing to the user
             raise Busy(f"{_names(paths)} in use by others") from busy
     raise Busy(f"{_names(paths)} in use by others")
@@ -106,7 +106,8 @@ def _turnstile(folder: Path, deadline: float | None) -> Iterator[Path | None]:
     Raises:
         Busy: It was not free in time.
     """
-    path, abandoned = _path(folder, _TURNSTILE), False
+    path = _path(folder, _TURNSTILE)
+    abandoned = False
     while (held := locks.try_lock(path)) is None and not abandoned:
         if deadline is not None and time.monotonic() >= deadline:
             raise Busy("out of time")

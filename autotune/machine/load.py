@@ -13,7 +13,9 @@ from autotune.machine.topology import topology
 
 ROOT = Path("/")
 _TICK_S = 1 / (os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100)
-_BUSY, _STEAL = (0, 1, 2, 5, 6), 7  # user, nice, system, irq, softirq; guests are in user
+# Columns of /proc/stat: user (with guests), nice, system, irq and softirq; and what the hypervisor took.
+_BUSY = (0, 1, 2, 5, 6)
+_STEAL = 7
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,9 @@ def sample(cpus: Collection[int], root: Path = ROOT) -> Sample:
 
 def _used(cpus: Collection[int], root: Path) -> tuple[float, float]:
     """Return the seconds used on these CPUs and the seconds stolen from them."""
-    names, busy, stolen = {f"cpu{number}" for number in cpus}, 0, 0
+    names = {f"cpu{number}" for number in cpus}
+    busy = 0
+    stolen = 0
     for line in _lines(root / "proc/stat"):
         name, *counts = line.split()
         if not name.startswith("cpu"):

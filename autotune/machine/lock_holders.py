@@ -42,8 +42,8 @@ def holders(paths: Iterable[Path], root: Path = ROOT) -> list[Holder]:
         root: The root of the file system; tests give another one.
     """
     pids = _pids(root)
-    found = sorted({pids[key] for path in paths if (key := _key(path)) in pids})
-    return [holder for pid in found if (holder := _holder(pid, root)) is not None]
+    holding = sorted({pids[key] for path in paths if (key := _key(path)) in pids})
+    return [holder for pid in holding if (holder := _holder(pid, root)) is not None]
 
 
 def _key(path: Path) -> str:

@@ -87,8 +87,8 @@ class GpuCounters:
         listed = _or([], pynvml.nvmlDeviceGetComputeRunningProcesses, self.handle)
         since = int(time.time() * 1e6) - _LOOKS_BACK_US
         used = _used(self.handle, since) if listed else {}
-        processes = {int(it.pid): used.get(int(it.pid), 0) if used is not None else None for it in listed}
-        return without_own(processes, os.getpid())
+        pids = [int(process.pid) for process in listed]
+        return without_own({pid: None if used is None else used.get(pid, 0) for pid in pids}, os.getpid())
 
 
 def _used(handle: Any, since_us: int) -> dict[int, int] | None:
@@ -101,11 +101,11 @@ def _used(handle: Any, since_us: int) -> dict[int, int] | None:
         return {}  # nobody used it
     except pynvml.NVMLError:
         return None
-    found: dict[int, int] = {}
+    percent: dict[int, int] = {}
     for sample in samples:
         if sample.timeStamp >= since_us:
-            found[int(sample.pid)] = max(found.get(int(sample.pid), 0), int(sample.smUtil))
-    return found
+            percent[int(sample.pid)] = max(percent.get(int(sample.pid), 0), int(sample.smUtil))
+    return percent
 
 
 def _or(default: Any, ask: Any, *arguments: Any) -> Any:

@@ -66,8 +66,8 @@ def private_reason(folder: Path, root: Path = ROOT) -> str:
 
 def _covering(mounts: list[_Mount], path: str) -> _Mount | None:
     """Return the mount that a path is on: the one with the longest mount point, and of equal ones the last."""
-    found = [mount for mount in mounts if path == mount.point or path.startswith(mount.point.rstrip("/") + "/")]
-    return max(reversed(found), key=lambda mount: len(mount.point), default=None)
+    covering = [mount for mount in mounts if path == mount.point or path.startswith(mount.point.rstrip("/") + "/")]
+    return max(reversed(covering), key=lambda mount: len(mount.point), default=None)
 
 
 def _mounts(file: Path) -> list[_Mount]:
@@ -75,13 +75,14 @@ def _mounts(file: Path) -> list[_Mount]:
         lines = file.read_text(errors="replace").splitlines()
     except OSError:
         return []
-    found = []
+    mounts = []
     for line in lines:
         left, _, right = line.partition(" - ")
-        fields, kind = left.split(), right.split()[:1]
+        fields = left.split()
+        kind = right.split()[:1]
         if len(fields) >= 5 and kind:
-            found.append(_Mount(fields[2], unescaped(fields[3]), unescaped(fields[4]), kind[0]))
-    return found
+            mounts.append(_Mount(fields[2], unescaped(fields[3]), unescaped(fields[4]), kind[0]))
+    return mounts
 
 
 def _in_container(root: Path) -> bool:

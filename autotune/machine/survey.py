@@ -49,7 +49,7 @@ class Survey:
 
     def remarks(self) -> list[Remark]:
         """Return all remarks, the most harmful ones first."""
-        parts: tuple[Callable[[], Iterator[Remark]], ...] = (
+        looks: tuple[Callable[[], Iterator[Remark]], ...] = (
             self._locks,
             self._quota,
             self._memory,
@@ -59,7 +59,7 @@ class Survey:
             self._governors,
             self._stolen,
         )
-        return [remark for part in parts for remark in part()]
+        return [remark for look in looks for remark in look()]
 
     @property
     def _cpus(self) -> tuple[Cpu, ...]:

@@ -41,7 +41,8 @@ def topology(numbers: tuple[int, ...], root: Path = ROOT) -> tuple[Cpu, ...]:
     Returns:
         The CPUs in the same order.
     """
-    nodes, slow = _nodes(root), _efficient(numbers, root)
+    nodes = _nodes(root)
+    slow = _efficient(numbers, root)
     return tuple(Cpu(number, _core(root, number), nodes.get(number, 0), number in slow) for number in numbers)
 
 
@@ -86,13 +87,13 @@ def shares_core(cpus: Iterable[Cpu], others: Collection[int]) -> tuple[int, ...]
 
 def parse_list(text: str) -> tuple[int, ...]:
     """Parse a list of CPUs: `0-3,6` gives 0, 1, 2, 3, 6. A list that cannot be parsed gives none."""
-    found: list[int] = []
-    for part in text.strip().split(","):
-        first, _, last = part.partition("-")
+    numbers: list[int] = []
+    for span in text.strip().split(","):
+        first, _, last = span.partition("-")
         if not first.isdigit() or not (last or first).isdigit():
             return ()
-        found += range(int(first), int(last or first) + 1)
-    return tuple(found)
+        numbers += range(int(first), int(last or first) + 1)
+    return tuple(numbers)
 
 
 def _by_preference(cpus: Iterable[Cpu]) -> list[Cpu]:
@@ -135,17 +136,17 @@ def _whole_cores(cores: Sequence[tuple[int, ...]], count: int) -> tuple[int, ...
 def _core(root: Path, number: int) -> tuple[int, ...]:
     folder = root / f"sys/devices/system/cpu/cpu{number}/topology"
     for name in ("core_cpus_list", "thread_siblings_list"):  # the new name and the old one
-        found = parse_list(_text(folder / name))
-        if number in found:
-            return found
+        siblings = parse_list(_text(folder / name))
+        if number in siblings:
+            return siblings
     return (number,)
 
 
 def _nodes(root: Path) -> dict[int, int]:
-    found = {}
+    nodes = {}
     for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
-        found.update(dict.fromkeys(parse_list(_text(folder / "cpulist")), int(folder.name[4:])))
-    return found
+        nodes.update(dict.fromkeys(parse_list(_text(folder / "cpulist")), int(folder.name[4:])))
+    return nodes
 
 
 def _efficient(numbers: Sequence[int], root: Path) -> set[int]:

@@ -29,7 +29,8 @@ def memory_bytes(root: Path = ROOT) -> int:
     Args:
         root: The root of the file system; tests give another one.
     """
-    memory, limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), memory_limit(root)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = memory_limit(root)
     return memory if limit is None else min(memory, int(limit.amount))
 
 

@@ -65,8 +65,8 @@ def first_candidates(
         return []
     from autotune.tvm_backend.search.propose import rebuild
 
-    known = {trial.hash for trial in trials} | {item.hash for item in pending} | set(excluded)
-    return list(islice(rebuild(stage.program, stage.target, best, known), wanted))
+    seen = {trial.hash for trial in trials} | {item.hash for item in pending} | set(excluded)
+    return list(islice(rebuild(stage.program, stage.target, best, seen), wanted))
 
 
 def has_trials(stage: Stage) -> bool:
@@ -82,15 +82,15 @@ def trial_features(stage: Stage, most: int) -> list[Any]:
     Raises:
         DiskProblem: A file of features could not be written.
     """
-    found: list[Any] = []
+    learnable: list[Any] = []
     for task in stage.spec.tunable:
         for log in _logs(stage, stage.spec.tasks[task].hash):
             if most <= 0:
-                return found
+                return learnable
             learnt = log.log.trials_of(log.timed[: min(most, _LEARNT_FROM)])
-            found.append(features.of_task(stage, task, learnt, log.paths.features))
+            learnable.append(features.of_task(stage, task, learnt, log.paths.features))
             most -= len(learnt)
-    return found
+    return learnable
 
 
 def _logs(stage: Stage, task: str) -> list[_Log]:
@@ -98,15 +98,15 @@ def _logs(stage: Stage, task: str) -> list[_Log]:
     own = stage.spec.target_key
     if is_private(own) or not stage.bench.device.exists:
         return []
-    found = []
+    logs = []
     for key in target_keys(stage.workspace):
         kind = device_kind.read(stage.workspace, key)
         if key != own and not is_private(key) and _kind_of(key, kind) == stage.spec.target_kind:
             paths = stage.workspace.tuning_log(key, task)
             log = TuningLog(paths.records)
             if timed := _timed(log):
-                found.append(_Log(paths, _is_near(stage, kind), log, timed))
-    return sorted(found, key=lambda log: (not log.near, -len(log.timed)))
+                logs.append(_Log(paths, _is_near(stage, kind), log, timed))
+    return sorted(logs, key=lambda log: (not log.near, -len(log.timed)))
 
 
 def _timed(log: TuningLog) -> tuple[Entry, ...]:

@@ -59,21 +59,21 @@ def of_task(stage: Stage, task: int, trials: Sequence[Trial], elsewhere: Path | 
     from autotune.tvm_backend.search.features import FeatureExtractor
 
     path = elsewhere or stage.workspace.tuning_log(stage.spec.target_key, stage.spec.tasks[task].hash).features
-    known = read(path).by_hash()
-    missing = [trial for trial in trials if trial.hash not in known]
+    rows = read(path).by_hash()
+    missing = [trial for trial in trials if trial.hash not in rows]
     if missing:
         extractor = FeatureExtractor(stage.program_of(task), stage.target)
         doubtful = [trial for trial in missing if elsewhere or _ended_its_build(trial)]
         harmful = [trial for trial in doubtful if extractor.needs_replay(trial)]
         harmful_hashes = {trial.hash for trial in harmful}
         harmless = [trial for trial in missing if trial.hash not in harmful_hashes]
-        known.update(zip((trial.hash for trial in harmless), extractor.of_trials(harmless), strict=True))
-        known.update(_isolated_rows(stage, extractor, harmful))
+        rows.update(zip((trial.hash for trial in harmless), extractor.of_trials(harmless), strict=True))
+        rows.update(_isolated_rows(stage, extractor, harmful))
     hashes = [trial.hash for trial in trials]
-    found = TrialFeatures(hashes, [known[hash] for hash in hashes], [trial.median_us or 0.0 for trial in trials])
+    features = TrialFeatures(hashes, [rows[hash] for hash in hashes], [trial.median_us or 0.0 for trial in trials])
     if missing:
-        write(path, found)
-    return found
+        write(path, features)
+    return features
 
 
 def _ended_its_build(trial: Trial) -> bool:
@@ -91,8 +91,8 @@ def _isolated_rows(stage: Stage, extractor: Any, trials: Sequence[Trial]) -> dic
         return [[float(value) for value in row] for row in extractor.of_trials([trial])[0]]
 
     runs = isolated(trials, lambda: rows, limit_s=stage.config.build.timeout_s)
-    found = {trial.hash: outcome.value if outcome.kind == "ok" else [] for trial, outcome in runs}
-    return {hash: np.array(value, np.float32).reshape(len(value), WIDTH) for hash, value in found.items()}
+    extracted = {trial.hash: outcome.value if outcome.kind == "ok" else [] for trial, outcome in runs}
+    return {hash: np.array(value, np.float32).reshape(len(value), WIDTH) for hash, value in extracted.items()}
 
 
 def of_other_jobs(stage: Stage, most: int) -> list[TrialFeatures]:
@@ -103,14 +103,14 @@ def of_other_jobs(stage: Stage, most: int) -> list[TrialFeatures]:
     """
     own = {stage.workspace.tuning_log(stage.spec.target_key, task.hash).records for task in stage.spec.tasks}
     others = [log for log in stage.workspace.tuning_logs(stage.spec.target_key) if log.records not in own]
-    found: list[TrialFeatures] = []
+    others_features: list[TrialFeatures] = []
     for log in sorted(others, key=lambda log: -_changed(log.features)):
         if most <= 0:
             break
         features = read(log.features)
-        found.append(features)
+        others_features.append(features)
         most -= len(features.hashes)
-    return found
+    return others_features
 
 
 def _changed(path: Path) -> float:
@@ -129,10 +129,12 @@ def read(path: Path) -> TrialFeatures:
     try:
         with np.load(path, allow_pickle=False) as stored:
             hashes = json.loads(bytes(stored["hashes"]).decode())
-            rows, times = stored["rows"], stored["times_us"]
+            rows = stored["rows"]
+            times = stored["times_us"]
             if rows.ndim != 2 or rows.shape[1] != WIDTH or rows.dtype != np.float32 or times.dtype != np.float64:
                 return TrialFeatures()
-            rows, times = np.split(rows, stored["ends"][:-1]), times.tolist()
+            rows = np.split(rows, stored["ends"][:-1])
+            times = times.tolist()
     except Exception:  # derived data, which may be damaged in any way
         return TrialFeatures()
     return TrialFeatures(hashes, rows, times) if len(hashes) == len(rows) == len(times) else TrialFeatures()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from autotune.errors import StorageError
-from autotune.machine import sentinel
 from autotune.machine.disturbance import Quiet, disturbance, slowed
 from autotune.machine.hardware import cpu_model
 from autotune.machine.load import Sample, sample, watched
@@ -19,6 +19,8 @@ from autotune.storage.formats import QuietTimes
 from autotune.storage.paths import Workspace
 
 _PAUSE_S = 0.1
+_SENTINEL_DATA = bytes(range(256)) * 1024  # 256 KiB, which fit into the second-level cache
+_SENTINEL_RUNS = 8
 # After this many candidates in a row that stayed disturbed, this process repeats no measurement.
 _PATIENCE = 2
 
@@ -36,7 +38,7 @@ class Watch:
     def begin(cls, cpus: tuple[int, ...], quiet: Quiet) -> Watch:
         """Time the sentinel, then read the counters, so that the sentinel does not count as a disturbance."""
         cpus = watched(cpus)
-        return cls(cpus, quiet, sentinel_us=sentinel.time_us(), counters=sample(cpus))
+        return cls(cpus, quiet, sentinel_us=_sentinel_us(), counters=sample(cpus))
 
     def end(self) -> tuple[str, float]:
         """Return what disturbed the measurement, and the sentinel's time in microseconds.
@@ -46,7 +48,7 @@ class Watch:
         reason = disturbance(self.counters, sample(self.cpus), len(self.cpus))
         if reason:
             return reason, 0.0
-        times = (self.sentinel_us, sentinel.time_us())
+        times = (self.sentinel_us, _sentinel_us())
         return slowed(times, self.quiet), min(times)
 
 
@@ -76,6 +78,20 @@ class GpuWatcher:
         before = self._before or after
         self._highest_mhz = max(self._highest_mhz, before.mhz, after.mhz)
         return gpu_disturbance(before, after, self._highest_mhz), 0.0
+
+
+def _sentinel_us() -> float:
+    """Return the shortest time of several runs of a fixed piece of work, in microseconds. Takes half a millisecond.
+
+    A CPU may be slow because of its temperature, because another virtual machine uses the other thread of its core, or
+    because the memory bus is busy. No counter shows all of these, but each makes the same work take longer.
+    """
+    best = float("inf")
+    for _ in range(_SENTINEL_RUNS):
+        started = time.perf_counter()
+        zlib.crc32(_SENTINEL_DATA)
+        best = min(best, time.perf_counter() - started)
+    return best * 1e6
 
 
 @dataclass(frozen=True)
@@ -159,10 +175,10 @@ class Guard:
 def load_quiet(workspace: Workspace) -> Quiet:
     """Read the sentinel's times on this machine without other work; empty where they are unknown."""
     try:
-        found = formats.read(QuietTimes, workspace.quiet_times)
+        kept = formats.read(QuietTimes, workspace.quiet_times)
     except (FileNotFoundError, StorageError):
         return Quiet()
-    return Quiet(found.times_us) if found.cpu == cpu_model() else Quiet()
+    return Quiet(kept.times_us) if kept.cpu == cpu_model() else Quiet()
 
 
 def save_quiet(workspace: Workspace, quiet: Quiet) -> None:

@@ -29,7 +29,8 @@ from autotune.storage.formats import Candidate
 _SESSIONS = 3
 _LOST: tuple[ResultKind, ...] = ("error", "crash", "timeout", "memory")
 # What a board may take to accept a session, and to end one, in seconds.
-_OPENING_S, _CLOSING_S = 10.0, 2.0
+_OPENING_S = 10.0
+_CLOSING_S = 2.0
 
 
 class BoardBench(BuildOnlyBench):

@@ -62,12 +62,12 @@ class SimulatedBench(Bench):
     ) -> tuple[list[Candidate], dict[str, int]]:
         """Return the first candidates of the task's endless sequence that are not known."""
         _sleep(self.seconds("search"))
-        known = {candidate.hash for candidate in pending}.union(excluded)
+        taken = {candidate.hash for candidate in pending}.union(excluded)
         proposed: list[Candidate] = []
         number = 0
         while len(proposed) < self.stage.count:
             hash = self._hash(number)
-            if hash not in known:
+            if hash not in taken:
                 proposed.append(Candidate(hash, {"simulated": number}, []))
             number += 1
         return proposed, {}

@@ -96,11 +96,11 @@ def explained_attempts(paths: JobPaths, task: int, round: int, attempt: int) -> 
 def with_quarantine(stage: Stage, progress: CandidateProgress, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Add a failure to each candidate that is in quarantine, or goes there because this stage died at it."""
     quarantined = stage.quarantine().failures(stage.spec.target_kind, stage.spec.board)
-    found = []
+    judged = []
     for candidate in candidates:
         failure = candidate.failure or _known(quarantined.get(candidate.hash)) or _deadly(progress, candidate)
-        found.append(replace(candidate, failure=failure))
-    return found
+        judged.append(replace(candidate, failure=failure))
+    return judged
 
 
 def _known(failure: Failure | None) -> Failure | None:

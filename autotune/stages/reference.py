@@ -11,7 +11,9 @@ from autotune.stages.stage import Stage
 from autotune.storage.room import check_room
 
 _LIMIT_S = 60.0
-_AGAIN_S, _MOST_WAITS = 600.0, 8  # a problem may pass: each wait for the next try is four times as long
+# A problem may pass. Each wait for the next try is four times as long as the one before, up to this number of waits.
+_AGAIN_S = 600.0
+_MOST_WAITS = 8
 
 
 def ensure(stage: Stage) -> tuple[Any, float]:
@@ -46,7 +48,7 @@ def ensure(stage: Stage) -> tuple[Any, float]:
         ((_, outcome),) = isolated([0], lambda: make, limit_s=_LIMIT_S)
         if outcome.kind != "ok":
             check_room(stage.workspace.logs)  # else a full disk would leave the task unverified for good
-            stage.bench.check()  # and so would a missing linker
+            stage.bench.check()  # so would a missing linker
             verify.save(path, verify.Reference(problem=f"{outcome.kind}: {outcome.reason}", tries=tries))
         reference = verify.load(path)
     return reference, round(time.monotonic() - started, 3)

@@ -79,13 +79,13 @@ def _propose(
     request = Request(trials, pending, stage.count, model, seed, frozenset(excluded), _warm_starts(stage))
     knobs = _knobs(stage)
     if knobs is None:
-        found = propose_without_knobs(stage.program, stage.target, request, _evolution(stage))
+        proposal = propose_without_knobs(stage.program, stage.target, request, _evolution(stage))
     else:
         search = stage.config.search
         sampler = samplers.make(stage.spec.sampler, search.epsilon, search.synthesis)
-        found = propose(knobs, _strategy(stage, knobs, request), sampler, request)
-    counts = {"steps": found.steps, "replayed": found.replayed, "invalid": found.invalid, "repeated": found.repeated}
-    return found.candidates, counts
+        proposal = propose(knobs, _strategy(stage, knobs, request), sampler, request)
+    counts = {name: getattr(proposal, name) for name in ("steps", "replayed", "invalid", "repeated")}
+    return proposal.candidates, counts
 
 
 def _model(stage: Stage, trials: Sequence[Trial]) -> Any:

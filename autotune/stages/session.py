@@ -55,13 +55,13 @@ class Session:
 
     def summary(self, disturbed: list[Trial]) -> dict[str, Any]:
         """Return what the daemon is told besides the counts. What went wrong is included only where it did."""
-        found: dict[str, Any] = {"verified": len(self.checks), "verification": round(sum(self.checks), 3)}
+        told: dict[str, Any] = {"verified": len(self.checks), "verification": round(sum(self.checks), 3)}
         if self.unverified:
-            found["unverified"] = self.unverified
+            told["unverified"] = self.unverified
         if self.again:
-            found["again"] = self.again
+            told["again"] = self.again
         if self.failures:
-            found["sessions_failed"] = self.failures
+            told["sessions_failed"] = self.failures
         if disturbed:
-            found |= {"disturbed": len(disturbed), "busy": disturbed[-1].disturbed}
-        return found
+            told |= {"disturbed": len(disturbed), "busy": disturbed[-1].disturbed}
+        return told

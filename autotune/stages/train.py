@@ -60,12 +60,13 @@ def update_model(stage: Stage) -> int:
     if total < before * _GROWTH and is_intact(stage.paths):
         return before
     learnt = {task: trials_to_learn_from(log) for task, log in logs.items()}
-    known = [features.of_task(stage, task, trials) for task, trials in learnt.items() if trials]
-    known += elsewhere.trial_features(stage, max(0, _ENOUGH - total))
-    known += features.of_other_jobs(stage, max(0, _ENOUGH - sum(len(found.hashes) for found in known)))
+    extracted = [features.of_task(stage, task, trials) for task, trials in learnt.items() if trials]
+    extracted += elsewhere.trial_features(stage, max(0, _ENOUGH - total))
+    enough = _ENOUGH - sum(len(task_features.hashes) for task_features in extracted)
+    extracted += features.of_other_jobs(stage, max(0, enough))
     rows: list[Any] = []
     throughput: list[float] = []
-    for task_features in known:
+    for task_features in extracted:
         usable, labels = task_features.labelled()
         rows += usable
         throughput += labels

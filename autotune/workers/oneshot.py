@@ -99,8 +99,10 @@ class _TimeLimit:
     """Calls a function once `count` has counted some seconds. `pause` stops counting until `count` goes on."""
 
     def __init__(self, seconds: float, act: Callable[[], None]) -> None:
-        self.seconds, self.over = seconds, False
-        self._left, self._act = seconds, act
+        self.seconds = seconds
+        self.over = False
+        self._left = seconds
+        self._act = act
         self._timer: threading.Timer | None = None
         self._since = 0.0
 
@@ -113,7 +115,8 @@ class _TimeLimit:
     def pause(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer, self._left = None, self._left - (time.monotonic() - self._since)
+            self._timer = None
+            self._left = self._left - (time.monotonic() - self._since)
 
     def _end(self) -> None:
         self.over = True

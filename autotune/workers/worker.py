@@ -207,7 +207,8 @@ class Worker:
         _, status = os.waitpid(child.pid, 0)
         os.close(child.answers.descriptor)
         del self._children[child.stage.id]
-        seconds, waited = time.monotonic() - child.began_at, child.began_at - child.started_at
+        seconds = time.monotonic() - child.began_at
+        waited = child.began_at - child.started_at
         send(self.reports, replace(_report(child, status), seconds=round(seconds, 4), waited=round(waited, 4)))
 
     def _kill_overdue(self) -> None:

@@ -77,20 +77,21 @@ def folder(tmp_path: Path) -> Path:
 
 
 class TestLease:
-    def test_it_names_what_it_holds(self, folder: Path) -> None:
+    def test_a_lease_names_what_it_holds(self, folder: Path) -> None:
         with lease(folder, CPUS[:2], 0) as held:
             assert [path.name for path in held.paths] == ["cpu-0.lock", "cpu-1.lock"]
 
-    def test_it_excludes_other_processes_until_it_is_released(self, folder: Path, others: Others) -> None:
+    def test_a_lease_excludes_other_processes_until_it_is_released(self, folder: Path, others: Others) -> None:
         with lease(folder, CPUS[:1], 0):
             assert others.end(others.start(lambda: lease(folder, CPUS[:1], 0))) == 1
         assert others.end(others.start(lambda: lease(folder, CPUS[:1], 0))) == 0
 
-    def test_another_resource_is_free(self, folder: Path, others: Others) -> None:
+    def test_a_resource_that_nobody_holds_is_leased_beside_one_that_is_held(self, folder: Path, others: Others) -> None:
         others.holding(lambda: lease(folder, CPUS[:1], 0))
-        lease(folder, CPUS[1:], 0).release()
+        with lease(folder, CPUS[1:], 0) as held:
+            assert len(held.paths) == len(CPUS) - 1
 
-    def test_it_is_all_or_none(self, folder: Path, others: Others) -> None:
+    def test_a_lease_is_on_all_resources_or_none(self, folder: Path, others: Others) -> None:
         holder = others.holding(lambda: lease(folder, CPUS[1:2], 0))
         with pytest.raises(Busy):
             lease(folder, CPUS, 0)
@@ -105,7 +106,7 @@ class TestLease:
             lease(folder, CPUS[:1], wait_s)
         assert time.monotonic() - begun >= wait_s
 
-    def test_so_it_does_when_someone_else_waits_at_the_turnstile(self, folder: Path, others: Others) -> None:
+    def test_who_gives_up_at_the_turnstile_says_what_was_busy(self, folder: Path, others: Others) -> None:
         others.holding(lambda: _hold_turnstile(folder))
         with pytest.raises(Busy, match=r"^cpu-0 in use by others$"):
             lease(folder, CPUS[:1], 0.1)
@@ -115,10 +116,12 @@ class TestLease:
         others.holding(lambda: _hold_turnstile(folder))
         then = time.time() - age_s
         os.utime(folder / "turnstile.lock", (then, then))
-        lease(folder, CPUS, 0.5).release()
-        lease_one(folder, CPUS).release()
+        with lease(folder, CPUS, 0.5) as held:
+            assert len(held.paths) == len(CPUS)
+        with lease_one(folder, CPUS) as held:
+            assert len(held.paths) == 1
 
-    def test_one_who_waits_gets_it_when_it_is_free(self, folder: Path, others: Others) -> None:
+    def test_a_lease_that_is_waited_for_is_had_when_it_is_free(self, folder: Path, others: Others) -> None:
         others.holding(lambda: lease(folder, CPUS[:1], 0))
         waiting = others.start(lambda: lease(folder, CPUS, 30))
         time.sleep(0.1)
@@ -127,7 +130,8 @@ class TestLease:
 
     def test_the_kernel_releases_it_when_its_holder_is_killed(self, folder: Path, others: Others) -> None:
         others.end(others.holding(lambda: lease(folder, CPUS, 0)), signal.SIGKILL)
-        lease(folder, CPUS, 0).release()
+        with lease(folder, CPUS, 0) as held:
+            assert len(held.paths) == len(CPUS)
 
     def test_a_child_of_its_holder_does_not_keep_it(self, folder: Path, others: Others) -> None:
         def with_child() -> object:
@@ -138,7 +142,8 @@ class TestLease:
             return held
 
         others.end(others.holding(with_child), signal.SIGKILL)
-        lease(folder, CPUS, 5).release()  # at once, but for the moment in which the child is still being born
+        with lease(folder, CPUS, 5) as held:  # at once, but for the moment in which the child is still being born
+            assert len(held.paths) == len(CPUS)
 
     def test_a_folder_that_is_not_safe_is_refused(self, folder: Path) -> None:
         folder.symlink_to("/tmp")
@@ -152,7 +157,7 @@ class TestLeaseOne:
         with lease_one(folder, CPUS) as held:
             assert [path.name for path in held.paths] == ["cpu-1.lock"]
 
-    def test_it_waits_until_one_is(self, folder: Path, others: Others) -> None:
+    def test_it_waits_until_one_is_free(self, folder: Path, others: Others) -> None:
         holder = others.holding(lambda: lease(folder, CPUS, 0))
         waiting = others.start(lambda: lease_one(folder, CPUS))
         time.sleep(0.1)
@@ -171,7 +176,8 @@ class TestFairness:
         for _ in range(6):  # twice as many as there are resources: none is ever free for long
             others.start(take_one_again_and_again)
         time.sleep(0.2)
-        lease(folder, CPUS, 20).release()
+        with lease(folder, CPUS, 20) as held:
+            assert len(held.paths) == len(CPUS)
 
     def test_many_who_need_all_get_their_turns(self, folder: Path, others: Others) -> None:
         def take_all() -> None:

@@ -46,7 +46,7 @@ def test_a_holder_is_named_with_user_and_command(path: Path, other: subprocess.P
     assert "\n" not in str(holder) and len(holder.command) <= 80
 
 
-def test_one_that_is_stopped_is_said_to_be(path: Path, other: subprocess.Popen[str]) -> None:
+def test_a_holder_that_is_stopped_is_said_to_be(path: Path, other: subprocess.Popen[str]) -> None:
     other.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, other.pid, os.WSTOPPED | os.WNOWAIT)
     (holder,) = holders([path])

@@ -62,7 +62,7 @@ class TestContainer:
         root = tree(plant, self.OVERLAY, self.OVERLAY)
         assert private_reason(LOCKS, root) == "/tmp/autotune-locks is inside this container only"
 
-    def test_nor_is_a_tmpfs_of_its_own(self, plant):
+    def test_a_tmpfs_of_its_own_is_seen_by_nobody_else(self, plant):
         both = f"{self.OVERLAY}\n601 600 0:60 / /tmp rw - tmpfs tmpfs rw"
         assert private_reason(LOCKS, tree(plant, both, both)) == "/tmp is inside this container only"
 

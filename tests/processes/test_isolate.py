@@ -216,19 +216,19 @@ class TestPreparing:
     def run(self, prepare: Callable[[], Any], limit_s: float = LIMIT_S) -> None:
         list(isolated([1, 2], prepare, limit_s=LIMIT_S, prepare_limit_s=limit_s))
 
-    def test_a_failure_is_no_items_fault(self) -> None:
+    def test_a_failure_to_prepare_is_no_items_fault(self) -> None:
         with pytest.raises(WorkerError, match="cannot start work: ValueError: wrong shape"):
             self.run(fail)
 
-    def test_nor_is_a_crash(self) -> None:
+    def test_a_crash_while_preparing_is_no_items_fault(self) -> None:
         with pytest.raises(WorkerError, match="cannot start work: killed by SIGSEGV"):
             self.run(segfault)
 
-    def test_nor_a_hang(self) -> None:
+    def test_a_hang_while_preparing_is_no_items_fault(self) -> None:
         with pytest.raises(WorkerError, match="cannot start work: killed after 0.2 s"):
             self.run(hang, limit_s=0.2)
 
-    def test_it_has_its_own_limit(self) -> None:
+    def test_preparing_has_a_time_limit_of_its_own(self) -> None:
         def prepare() -> Callable[[int], int]:
             time.sleep(0.5)
             return lambda item: item

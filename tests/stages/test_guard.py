@@ -41,19 +41,19 @@ def test_a_quiet_measurement_is_made_once() -> None:
     assert (machine.measured, machine.pauses) == (1, [])
 
 
-def test_a_disturbed_one_is_made_again_after_a_pause_and_counts_when_quiet() -> None:
+def test_a_disturbed_measurement_is_made_again_after_a_pause_and_counts_when_quiet() -> None:
     machine = Machine(busy=2)
     assert machine.guard().measure(machine.once) == Guarded([10.0], 2, "", 60.0)
     assert machine.pauses == [0.1, 0.1]
 
 
-def test_one_that_cannot_be_had_quietly_is_marked_and_has_its_fastest_times() -> None:
+def test_a_measurement_that_cannot_be_had_quietly_is_marked_and_has_its_fastest_times() -> None:
     machine = Machine(busy=99)
     assert machine.guard().measure(machine.once) == Guarded([21.0], 2, BUSY, 0.0)
     assert machine.measured == 3
 
 
-def test_after_two_hopeless_ones_none_is_made_again_until_one_is_quiet() -> None:
+def test_after_two_hopeless_measurements_none_is_made_again_until_one_is_quiet() -> None:
     machine = Machine(busy=7)
     guard = machine.guard()
     marked = [guard.measure(machine.once) for _ in range(3)]

@@ -145,7 +145,7 @@ def test_a_bad_kernel_is_a_failed_trial_in_quarantine_and_the_others_are_measure
     assert job.quarantined() == {name}
 
 
-def test_one_that_dies_of_what_another_left_behind_is_not_blamed(job: Job) -> None:
+def test_a_candidate_that_dies_of_what_another_left_behind_is_not_blamed(job: Job) -> None:
     job.put("saboteur", "slow", "good")
     assert job.run() == 0
     assert job.found() == {"saboteur": "ok", "slow": "ok", "good": "ok"}
@@ -275,7 +275,7 @@ def test_a_worker_gives_its_stages_the_memory_of_the_settings(job: Job) -> None:
 
 
 class TestPoison:
-    def test_one_that_kills_its_stage_twice_is_found_out_and_the_others_are_measured(self, job: Job) -> None:
+    def test_a_candidate_that_kills_its_stage_twice_is_found_out_and_the_others_are_measured(self, job: Job) -> None:
         job.put("good", "assassin", "also_good")
         assert os.WTERMSIG(job.run(attempt=0)) == signal.SIGKILL
         assert os.WTERMSIG(job.run(attempt=1)) == signal.SIGKILL
@@ -284,7 +284,7 @@ class TestPoison:
         assert job.reason("assassin") == "its stage died at it 2 times in a row"
         assert job.quarantined() == {"assassin"}
 
-    def test_one_found_out_does_not_count_against_the_stage_when_it_dies_at_another(self, job: Job) -> None:
+    def test_a_candidate_found_out_does_not_count_against_the_stage_when_it_dies_at_another(self, job: Job) -> None:
         job.put("assassin", "good", "second_assassin")
         explained = []
         for attempt in range(4):

@@ -49,7 +49,7 @@ def rounds(stage: Stage) -> dict[int, str]:
 
 
 class TestBuild:
-    def test_it_publishes_the_next_search(self, stage: Any) -> None:
+    def test_a_build_publishes_the_next_search(self, stage: Any) -> None:
         loaded = stage(file=StageFile(0, 0, "build", (A,)))
         build.run(loaded)
         assert rounds(loaded) == {0: "measure", 1: "search"}

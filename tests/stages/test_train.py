@@ -34,7 +34,7 @@ def test_what_was_trained_is_intact_and_loads(trained: JobPaths) -> None:
     assert CostModel.load(trained.cost_model, WIDTH) is not None
 
 
-def test_one_of_a_version_with_other_features_is_trained_again(trained: JobPaths) -> None:
+def test_a_model_of_a_version_with_other_features_is_trained_again(trained: JobPaths) -> None:
     assert train.is_intact(trained)
     assert CostModel.load(trained.cost_model, WIDTH + 1) is None
 

@@ -49,7 +49,7 @@ def test_an_error_arrives_as_it_was_raised_after_the_steps(
     assert steps[:2] == ["waiting for a CPU", "loading TVM"]
 
 
-def test_one_that_dies_is_a_crash_that_quotes_its_last_words(
+def test_a_process_that_dies_is_a_crash_that_quotes_its_last_words(
     request_of: Callable[[str], ImportRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs(monkeypatch, "import os, sys; sys.stdin.readline(); sys.stderr.write('no such kernel\\n'); os._exit(3)")
@@ -57,7 +57,7 @@ def test_one_that_dies_is_a_crash_that_quotes_its_last_words(
         oneshot.import_model(request_of("net.onnx"), LIMIT_S, print)
 
 
-def test_one_that_the_kernel_kills_has_not_timed_out(
+def test_a_process_that_the_kernel_kills_has_not_timed_out(
     request_of: Callable[[str], ImportRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs(monkeypatch, f"import os, sys; sys.stdin.readline(); os.kill(os.getpid(), {int(signal.SIGKILL)})")
@@ -65,7 +65,7 @@ def test_one_that_the_kernel_kills_has_not_timed_out(
         oneshot.import_model(request_of("net.onnx"), LIMIT_S, print)
 
 
-def test_one_that_takes_too_long_is_killed(
+def test_a_process_that_takes_too_long_is_killed(
     request_of: Callable[[str], ImportRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs(monkeypatch, "import time; time.sleep(1000)")

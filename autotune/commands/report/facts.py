@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from autotune import devices
 from autotune.commands import job_status
 from autotune.commands.job_status import JobStatus
 from autotune.commands.model_inputs import shape_options, written, written_number, written_value
@@ -283,8 +284,8 @@ def _commands(spec: JobSpec) -> tuple[str, ...]:
     """
     import json
 
-    kind = spec.board or (spec.target_kind if spec.target_kind == formats.SIMULATED else "")
-    target = kind or json.dumps(spec.target)
+    exists = devices.for_target(spec.target).exists
+    target = spec.board or (json.dumps(spec.target) if exists else spec.target_kind)
     words = ["autotune", "submit", spec.model, "--target", target]
     trials = "auto" if spec.automatic else str(spec.trials)
     words += ["--trials", trials, "--trials-per-round", str(spec.trials_per_round)]

@@ -231,7 +231,8 @@ class Bridge:
         _LOG.warning("node %s is lost: %s", node.shown.name, reason)
         self._pace.forget(node.shown.name)
         node.shown = ClusterNode(node.shown.name, "lost", reason)
-        node.place, node.retry_at = None, time.monotonic() + _RETRY_LOST_S
+        node.place = None
+        node.retry_at = time.monotonic() + _RETRY_LOST_S
         self._publish()  # before the reports, or the daemon would send the stages to this node again
         for id in [id for id, stage in self._stages.items() if stage.node is node]:
             self._late[node.link, id] = self._stages[id].files

@@ -201,7 +201,8 @@ class Host:
         try:
             written = running.written()
         except (AutotuneError, OSError) as error:
-            written, report = Parcel(), StageReport(report.id, "lost", report.seconds, reason=str(error))
+            written = Parcel()
+            report = StageReport(report.id, "lost", report.seconds, reason=str(error))
         self._outbox.put(Found(report.id, written.pack(), report))
 
     def _tell_trials(self) -> None:

@@ -140,8 +140,8 @@ class Link:
         import ray
 
         try:
-            found = ray.get(self._at_node(ray.remote(versions.probe())).remote(), timeout=_START_S)
-            if fault := versions.fault(self._options.versions, found):
+            installed = ray.get(self._at_node(ray.remote(versions.probe())).remote(), timeout=_START_S)
+            if fault := versions.fault(self._options.versions, installed):
                 return self._tell(Refused(self, f"it has {fault}"))
             self._tell(Joined(self, self._make_host()))
             while True:
@@ -156,8 +156,8 @@ class Link:
     def _tell_news(self, timeout_s: float) -> None:
         import ray
 
-        for found in ray.get(self._asked, timeout=timeout_s):
-            self._tell(News(self, found))
+        for news in ray.get(self._asked, timeout=timeout_s):
+            self._tell(News(self, news))
 
     def _end_late(self) -> None:
         """Have a host leave that does not answer, and pass on what it has measured, should it ever answer again."""
@@ -172,7 +172,8 @@ class Link:
         import ray
 
         cpus, gpus = (int(self.node.resources.get(name, 0)) for name in ("CPU", "GPU"))
-        options, resources = self._options, {"num_cpus": cpus, "num_gpus": gpus}
+        options = self._options
+        resources = {"num_cpus": cpus, "num_gpus": gpus}
         wanted = self._at_node(ray.remote(Host), max_concurrency=8, **resources)
         how = (options.settings, options.recorded, cpus, options.grace_s, options.stages_each)
         host = wanted.remote(self.node.name, *how)

@@ -38,7 +38,7 @@ class Pace:
         if len(self._seconds) > _TASKS:
             self._seconds.popitem(last=False)
         nodes.setdefault(node, deque(maxlen=_STAGES)).append(seconds)
-        others = [it for name, found in nodes.items() if name != node for it in found]
+        others = [there for name, seconds_there in nodes.items() if name != node for there in seconds_there]
         if others and (usual := statistics.median(others)) > 0:
             ratios = self._ratios.setdefault(node, {}).setdefault(what.kind, deque(maxlen=_STAGES))
             ratios.append(seconds / usual)

@@ -70,7 +70,8 @@ class StageFiles:
 
     def read(self, config: Config) -> Iterator[Path]:
         """Yield the files that the stage reads, whether they exist or not, without logs and `folders`."""
-        job, task = self.job, self.request.task
+        job = self.job
+        task = self.request.task
         yield self.workspace.config
         yield from (self.workspace.root / device.trials for device in config.devices.values() if device.trials)
         yield job.spec
@@ -85,7 +86,8 @@ class StageFiles:
 
     def folders(self) -> Iterator[tuple[Path, str]]:
         """Yield the folders of which the stage reads all files with a name that fits a pattern."""
-        job, request = self.job, self.request
+        job = self.job
+        request = self.request
         yield job.stages, job.stage(request.task, 0).name.replace("r0000", "r*")
         if request.kind == "measure":
             yield job.artifacts_of(request.task, request.round), "*"
@@ -104,7 +106,9 @@ class StageFiles:
 
         In this order they may be published: a stage file commits what the stage did, and a later round comes first.
         """
-        job, task, round = self.job, self.request.task, self.request.round
+        job = self.job
+        task = self.request.task
+        round = self.request.round
         derived = sorted(self.log.parent.glob("*.npz"))
         artifacts = sorted(job.artifacts_of(task, round).glob("*"))
         model = [job.cost_model, job.cost_model_meta] if self._plans else []
@@ -113,7 +117,9 @@ class StageFiles:
 
     def may_write(self, path: str) -> bool:
         """Return whether a path, relative to the workspace, is one that the stage may write."""
-        job, task, round = self.job, self.request.task, self.request.round
+        job = self.job
+        task = self.request.task
+        round = self.request.round
         target = self.workspace.root / path
         fixed = (job.cost_model, job.cost_model_meta, job.in_progress(task, round), job.stage(task, round))
         derived = target.suffix == ".npz" and target.parent == self.log.parent

@@ -41,8 +41,8 @@ class Place:
     def of(cls, name: str, number: int, facts: NodeFacts, resources: Mapping[str, float], config: Config) -> Place:
         """Return the place of a node. Its resources in Ray say which simulated devices and boards it has."""
         devices = tuple(device for device in config.devices if resources.get(device, 0) >= 1)
-        found = {name: min(board.count, int(resources.get(name, 0))) for name, board in config.boards.items()}
-        return cls(name, number, facts, devices, {name: count for name, count in found.items() if count})
+        boards = {name: min(board.count, int(resources.get(name, 0))) for name, board in config.boards.items()}
+        return cls(name, number, facts, devices, {name: count for name, count in boards.items() if count})
 
     def serving(self, config: Config) -> ClusterNode:
         """Return what the daemon is told of the node."""

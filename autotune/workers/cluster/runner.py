@@ -22,7 +22,8 @@ from autotune.storage.daemon_formats import ClusterNode
 from autotune.storage.paths import Workspace
 from autotune.workers.runner import StageRunner
 
-_FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 30.0
+_FIRST_RETRY_S = 1.0
+_LONGEST_RETRY_S = 30.0
 _STOP_S = 10.0
 
 
@@ -55,8 +56,10 @@ class ClusterRunner(StageRunner):
         self._unsent: list[int] = []
         self._nodes: tuple[ClusterNode, ...] = ()
         self._machine = MachineResources((), ())
-        self._trouble, self._fatal = f"connecting to Ray at {config.cluster.address}", ""
-        self._retry_at, self._retry_s = 0.0, _FIRST_RETRY_S
+        self._trouble = f"connecting to Ray at {config.cluster.address}"
+        self._fatal = ""
+        self._retry_at = 0.0
+        self._retry_s = _FIRST_RETRY_S
 
     def run(self, kind: str, request: RunStage) -> None:
         """Hand a stage to the bridge. See `StageRunner`."""
@@ -90,7 +93,9 @@ class ClusterRunner(StageRunner):
 
     def stop(self) -> None:
         """End the bridge, which ends everything on the nodes. See `StageRunner`."""
-        bridge, self._bridge, self._answers = self._bridge, None, None
+        bridge = self._bridge
+        self._bridge = None
+        self._answers = None
         if bridge is None or bridge.stdin is None:
             return
         with contextlib.suppress(OSError):
@@ -152,32 +157,35 @@ class ClusterRunner(StageRunner):
 
     def _take(self, message: Message) -> StageReport | None:
         if isinstance(message, StageReport):
-            known = message.id in self._handed
+            awaited = message.id in self._handed
             self._handed.discard(message.id)
-            return message if known else None
+            return message if awaited else None
         if isinstance(message, Fatal):
             self._fatal = message.reason
         elif isinstance(message, ClusterNodes):
-            self._trouble, self._retry_s = "", _FIRST_RETRY_S
+            self._trouble = ""
+            self._retry_s = _FIRST_RETRY_S
             self._show(message.nodes)
         return None
 
     def _show(self, nodes: tuple[ClusterNode, ...]) -> None:
         self._nodes = nodes
-        parts = [
+        serving = [
             MachineResources(node.cpus, node.devices, node.measure_cpus) for node in nodes if node.state == "serving"
         ]
-        machine = MachineResources.of_nodes(parts)
+        machine = MachineResources.of_nodes(serving)
         self._machine = machine if machine != self._machine else self._machine
 
     def _give_up(self) -> Iterator[StageReport]:
         assert self._bridge is not None
         _kill(self._bridge)
-        self._bridge, self._answers = None, None
+        self._bridge = None
+        self._answers = None
         self._trouble = self._fatal or "the connection to the cluster was lost"
         self._try_later()
         self._show(())
-        handed, self._handed = self._handed, set()
+        handed = self._handed
+        self._handed = set()
         for id in sorted(handed):
             yield StageReport(id, "lost", reason=f"{self._trouble}; see {self._workspace.worker_log('ray')}")
 

@@ -93,7 +93,8 @@ class Scratch:
 
     def _new_quarantined(self) -> tuple[Quarantined, ...]:
         entries = Quarantine(self.workspace.quarantine).entries()
-        new, self._told_quarantined = entries[self._told_quarantined :], len(entries)
+        new = entries[self._told_quarantined :]
+        self._told_quarantined = len(entries)
         return tuple(new)
 
     def _log(self, path: Path) -> TuningLog:
@@ -104,11 +105,11 @@ class Scratch:
 
 
 def _stamps(stage: StageFiles) -> dict[Path, tuple[int, int]]:
-    found = {}
+    stamps = {}
     for path in stage.written():
         with contextlib.suppress(FileNotFoundError):  # another stage of the node has just replaced or deleted it
-            found[path] = stamp(path)
-    return found
+            stamps[path] = stamp(path)
+    return stamps
 
 
 def _write(path: Path, data: bytes) -> None:

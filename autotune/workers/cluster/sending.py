@@ -101,8 +101,8 @@ class NodeCopy:
     def _gone(self, stage: StageFiles) -> list[str]:
         """Return the files that the node has in the folders of a stage and the workspace has not."""
         folders = [(f"{self._name(folder)}/", pattern) for folder, pattern in stage.folders()]
-        known = [name for name in self._files if any(_fits(name, *folder) for folder in folders)]
-        return [name for name in known if not (self.workspace.root / name).exists()]
+        sent = [name for name in self._files if any(_fits(name, *folder) for folder in folders)]
+        return [name for name in sent if not (self.workspace.root / name).exists()]
 
     def _new_trials(self, log: Path) -> tuple[Trial, ...]:
         has = self._trials[self._name(log)]

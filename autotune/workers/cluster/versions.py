@@ -17,19 +17,19 @@ def probe() -> Callable[[], dict[str, str]]:
     def versions() -> dict[str, str]:
         from importlib import metadata
 
-        found = {}
+        installed = {}
         for package in ("autotune", "apache-tvm", "apache-tvm-ffi"):
             try:
-                found[package] = metadata.version(package)
+                installed[package] = metadata.version(package)
             except metadata.PackageNotFoundError:
-                found[package] = ""
+                installed[package] = ""
         try:
             from autotune.version import __version__
 
-            found["autotune"] = __version__
+            installed["autotune"] = __version__
         except ImportError:
-            found["autotune"] = ""
-        return found
+            installed["autotune"] = ""
+        return installed
 
     return versions
 
