@@ -10,7 +10,7 @@ from typing import Any
 from autotune.devices.gpu import find_gpu
 from autotune.errors import MachineProblem
 from autotune.machine.disturbance import Quiet
-from autotune.machine.gpus import CudaDevice, cuda_devices
+from autotune.machine.gpus import CudaDevice, cuda_devices, hide_all
 from autotune.machine.nvml import GpuCounters
 from autotune.planning.view import ON_DEVICE
 from autotune.stages.guard import GpuWatcher, Guard
@@ -30,6 +30,7 @@ class GpuBench(TvmBench):
         from autotune.tvm_backend.load import load_for_tuning
 
         load_for_tuning("cuda", ())
+        cuda_devices()  # asked once, and known to the children that run stages
 
     @cached_property
     def gpu(self) -> CudaDevice | None:
@@ -48,6 +49,8 @@ class GpuBench(TvmBench):
     def check_device(self) -> None:
         _ = self.gpu
         super().check_device()
+        if self.gpu is None:
+            hide_all()
 
     @property
     def fitness_key(self) -> str:

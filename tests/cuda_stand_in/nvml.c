@@ -51,13 +51,70 @@ int nvmlInitWithFlags(unsigned flags) {
     return OK;
 }
 
+/* The GPUs that devices.csv names, as `bus, uuid, name, capability`. */
+enum { MOST = 8 };
+typedef struct {
+    char bus[32], uuid[96], name[64];
+    int major, minor;
+} gpu_t;
+static gpu_t gpus[MOST];
+
+static unsigned read_gpus(void) {
+    char path[4096];
+    unsigned count = 0;
+    const char *folder = getenv("AUTOTUNE_CUDA_STAND_IN");
+    snprintf(path, sizeof path, "%s/devices.csv", folder ? folder : "/nonexistent");
+    FILE *file = fopen(path, "r");
+    if (!file) return 0;
+    for (gpu_t *gpu = gpus; count < MOST; gpu++, count++)
+        if (fscanf(file, " %31[^,], %95[^,], %63[^,], %d.%d", gpu->bus, gpu->uuid, gpu->name, &gpu->major, &gpu->minor) != 5)
+            break;
+    fclose(file);
+    return count;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+    *count = read_gpus();
+    return initialized ? OK : UNINITIALIZED;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
+    *device = &gpus[index < MOST ? index : 0];
+    return !initialized ? UNINITIALIZED : index < read_gpus() ? OK : NOT_FOUND;
+}
+
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
-    static int gpu;
-    *device = &gpu;
+    *device = &gpus[0];
     return !initialized ? UNINITIALIZED : strncmp(uuid, "GPU-", 4) ? NOT_FOUND : OK;
 }
 
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { return index ? NOT_FOUND : nvmlDeviceGetHandleByUUID("GPU-", device); }
+int nvmlDeviceGetUUID(gpu_t *gpu, char *text, unsigned length) {
+    snprintf(text, length, "%s", gpu->uuid);
+    return OK;
+}
+
+int nvmlDeviceGetName(gpu_t *gpu, char *text, unsigned length) {
+    snprintf(text, length, "%s", gpu->name);
+    return OK;
+}
+
+int nvmlDeviceGetCudaComputeCapability(gpu_t *gpu, int *major, int *minor) {
+    *major = gpu->major;
+    *minor = gpu->minor;
+    return OK;
+}
+
+typedef struct {
+    char legacy_bus[16];
+    unsigned domain, bus, device, id, subsystem;
+    char bus_id[32];
+} pci_t;
+
+int nvmlDeviceGetPciInfo_v3(gpu_t *gpu, pci_t *found) {
+    memset(found, 0, sizeof *found);
+    snprintf(found->bus_id, sizeof found->bus_id, "%s", gpu->bus);
+    return OK;
+}
 
 int nvmlDeviceGetUtilizationRates(void *device, unsigned *gpu_and_memory) {
     gpu_and_memory[0] = OURS_USED;

@@ -48,7 +48,9 @@ def test_this_machine_has_its_own_linker() -> None:
     assert linker.linker_for("") == here == linker.linker_for(f"{linker.architecture('')}-linux-gnu")
 
 
-def test_without_a_linker_the_reason_names_those_that_would_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_linker_for_a_board_the_error_names_those_that_would_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MachineProblem, match="for cortex-a76: there is no linker for aarch64 in PATH; "):
         probe.check_cross_build(ARM)

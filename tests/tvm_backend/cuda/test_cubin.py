@@ -59,7 +59,7 @@ def test_a_library_needs_the_most_that_one_of_its_kernels_does(compile_for):
 
 
 @pytest.mark.parametrize("data", [b"", SOURCE.encode(), b"\x7fELF\x02\x01", Path("/bin/true").read_bytes()])
-def test_other_data_is_refused(data):
+def test_data_that_is_no_cubin_is_refused(data):
     with pytest.raises(DamagedFile):
         cubin.read(data)
 

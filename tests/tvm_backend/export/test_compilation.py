@@ -16,7 +16,7 @@ from autotune.tvm_backend.search.scores import nest_score
 from autotune.tvm_backend.target import resolve_target, tvm_target
 
 
-def test_it_is_better_than_nearly_all_and_always_the_same(target, matmul_of):
+def test_the_default_schedule_is_better_than_nearly_all_and_always_the_same(target, matmul_of):
     matmul = matmul_of(96)
     once, again = (compiling._default_trial(matmul, target) for _ in range(2))
     assert once is not None and once == again

@@ -40,7 +40,7 @@ def test_an_index_is_within_its_table_and_uses_it():
     assert one(IDS, {"ids": 30_000}).max() > 10_000
 
 
-def test_another_integer_is_small():
+def test_an_integer_of_unknown_use_is_small():
     assert 8 < one(IDS).max() < 16
 
 
@@ -85,7 +85,7 @@ def test_a_table_that_is_unpacked_from_integers_is_a_table():
     assert onnx_hints(embedding(nodes)).vocabularies == {"ids": 30}
 
 
-def test_of_two_tables_the_smaller_counts():
+def test_an_index_into_two_tables_is_drawn_for_the_smaller():
     nodes = [helper.make_node("Gather", [table, "ids"], [table[5:]]) for table in ("table30", "table2")]
     assert onnx_hints(embedding(nodes)).vocabularies == {"ids": 2}
 
@@ -173,7 +173,7 @@ def test_a_reference_that_fails_on_drawn_inputs_names_the_way_out():
         check_reference(fail, given=False)
 
 
-def test_one_that_fails_on_the_users_says_why():
+def test_a_reference_that_fails_on_the_users_inputs_says_why():
     with pytest.raises(VerificationError, match="out of data bounds") as caught:
         check_reference(fail, given=True)
     assert "--inputs" not in str(caught.value)

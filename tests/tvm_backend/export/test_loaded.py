@@ -106,7 +106,7 @@ class _Tensor:
 ENTRIES = {f"sequence={size}": {"input_ids": (1, size), "mask": (1, size), "factor": ()} for size in (32, 128, 512)}
 
 
-def test_it_is_the_one_with_these_shapes():
+def test_the_entry_with_the_shapes_of_the_inputs_is_picked():
     assert pick_entry(ENTRIES, ENTRIES["sequence=128"]) == "sequence=128"
 
 
@@ -132,7 +132,7 @@ def test_it_is_the_one_with_these_shapes():
         ),
     ],
 )
-def test_where_none_has_them_the_error_names_the_input_and_what_there_is(given, says):
+def test_the_error_for_shapes_that_no_entry_has_names_the_input_and_what_there_is(given, says):
     with pytest.raises(ValueError) as caught:
         pick_entry(ENTRIES, given)
     assert str(caught.value) == says
@@ -140,8 +140,8 @@ def test_where_none_has_them_the_error_names_the_input_and_what_there_is(given, 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "float32"])
 @pytest.mark.parametrize("indices", [[], [0], [29, 0, 3]])
-def test_an_index_of_a_row_is_let_through(indices, dtype):
-    check_index("ids", np.array(indices, dtype), 30)
+def test_an_index_of_a_row_that_the_table_has_is_let_through(indices, dtype):
+    assert check_index("ids", np.array(indices, dtype), 30) is None
 
 
 @pytest.mark.parametrize(

@@ -74,13 +74,13 @@ def test_a_gpu_is_tried_and_what_is_wrong_with_it_is_said_in_one_line(tmp_path):
     assert "its memory is full: 4 MiB are needed" in bad[3]
 
 
-def test_without_a_gpu_the_same_is_compiled(tmp_path):
+def test_without_a_gpu_the_known_good_kernel_is_compiled(tmp_path):
     """Where the driver is missing, a placeholder takes its place: nothing is launched."""
     assert probe(tmp_path, [("", "sm_75", [16], True), ("", "sm_120", [16], True)], PATH=os.environ["PATH"]) == [
         f"ok {tool} None" for tool in ("nvrtc" if importlib.util.find_spec("cuda") else "nvcc",) * 2
     ]
 
 
-def test_without_a_compiler_it_is_said_what_to_install(tmp_path):
+def test_without_a_compiler_the_error_says_what_to_install(tmp_path):
     (said,) = probe(tmp_path, [("", "sm_90", [16], True)], TVM_CUDA_COMPILE_MODE="ptx")
     assert said == "TVM_CUDA_COMPILE_MODE is 'ptx'; set it to nvrtc or nvcc, or not at all"

@@ -21,7 +21,7 @@ def tvm_loaded():
     load_tvm("llvm")
 
 
-def test_nothing_is_wrong_with_this_machine(tmp_path, monkeypatch):
+def test_this_machine_passes_and_no_file_is_left_behind(tmp_path, monkeypatch):
     from tvm.target import codegen
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -30,13 +30,13 @@ def test_nothing_is_wrong_with_this_machine(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir()), "and nothing is left behind"
 
 
-def test_no_linker(monkeypatch):
+def test_without_a_linker_the_error_names_the_path(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(MachineProblem, match=r"no linker in PATH \(/nowhere\); install binutils or gcc"):
         check_machine(GENERIC)
 
 
-def test_a_linker_that_fails(tmp_path, monkeypatch):
+def test_a_linker_that_fails_is_quoted(tmp_path, monkeypatch):
     linker = tmp_path / "ld"
     linker.write_text("#!/bin/sh\necho 'ld: sick today' >&2\nexit 1\n")
     linker.chmod(0o755)
@@ -45,7 +45,7 @@ def test_a_linker_that_fails(tmp_path, monkeypatch):
         check_machine(GENERIC)
 
 
-def test_no_temporary_folder(tmp_path, monkeypatch):
+def test_without_a_temporary_folder_the_error_says_which_to_make(tmp_path, monkeypatch):
     def nowhere() -> str:
         raise FileNotFoundError(2, "No such file or directory")
 
@@ -65,17 +65,17 @@ def test_a_full_disk_is_the_disks_problem(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif("avx512_fp16" in Path("/proc/cpuinfo").read_text(), reason="this CPU has the instructions")
-def test_a_cpu_whose_instructions_this_one_lacks():
+def test_a_target_with_instructions_that_this_cpu_lacks_cannot_run_here():
     with pytest.raises(MachineProblem, match="cannot run what is built for the CPU sapphirerapids .*SIGILL"):
         check_machine({**GENERIC, "mcpu": "sapphirerapids"})
 
 
-def test_another_architecture():
+def test_a_target_of_another_architecture_cannot_run_here():
     with pytest.raises(MachineProblem, match="cannot run what is built for the CPU cortex-a72|nothing can be compiled"):
         check_machine({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72", "num-cores": 1})
 
 
-def test_a_kernel_that_computes_nonsense(monkeypatch):
+def test_a_good_kernel_that_fails_here_is_the_machines_problem(monkeypatch):
     monkeypatch.setattr(probe, "check_answers", lambda module, device: 1 / 0)
     with pytest.raises(MachineProblem, match="a kernel that is known to be good fails here"):
         check_machine(GENERIC)

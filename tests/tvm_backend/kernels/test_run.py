@@ -37,16 +37,16 @@ def clock(repeats=3):
     return Clock(open_device("llvm"), Timing(warmup=1, repeats=repeats, min_repeat_ms=10))
 
 
-def test_the_first_of_its_task_gets_all_repeats(library):
+def test_the_first_candidate_of_a_task_gets_all_repeats(library):
     assert clock().answer(900, 500, 500, 500, 501, 502, 503).time(library, ARGS, None) == [501, 502, 503]
 
 
-def test_one_that_is_hopeless_after_three_runs_gets_no_repeat(library):
+def test_a_candidate_that_is_hopeless_after_three_runs_gets_no_repeat(library):
     assert clock().answer(900, 301, 290, 302).time(library, ARGS, BEST) == [301, 290, 302]
 
 
 @pytest.mark.parametrize(("once", "repeats"), [(131.0, 1), (129.0, 2), (104.0, 3)])
-def test_the_nearer_to_the_best_the_more_repeats(library, once, repeats):
+def test_a_candidate_gets_more_repeats_the_nearer_it_is_to_the_best(library, once, repeats):
     runner = clock().answer(900, 150, 150, 150, once, 129.0, 129.0)
     assert runner.time(library, ARGS, BEST) == [once, 129.0, 129.0][:repeats]
     assert runner.lasted == [0, 0, *[10] * repeats]

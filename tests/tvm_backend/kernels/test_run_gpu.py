@@ -27,7 +27,7 @@ def test_the_line_that_names_the_error_is_found(text, said):
     assert said_by_cuda(RuntimeError(text)).endswith(said)
 
 
-def test_other_errors_are_left_as_they_are():
+def test_errors_that_are_not_of_cuda_are_left_as_they_are():
     assert said_by_cuda(RuntimeError("Check failed: CUDA was meant\nlast line")) == ""
 
 

@@ -21,7 +21,7 @@ def check():
 
 
 @pytest.mark.parametrize("values", [[1, -INF, NAN], [1, NAN, INF], [1, INF, INF], [NAN, INF, NAN], [1, INF, 2]])
-def test_another_infinity_or_nan_is_wrong(check, values):
+def test_an_infinity_or_nan_that_the_reference_lacks_is_wrong(check, values):
     check(RIGHT)
     with pytest.raises(WrongResult, match="infinities and NaNs"):
         check(values)

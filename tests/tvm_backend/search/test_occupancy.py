@@ -52,7 +52,7 @@ GOOD = ((16, 1, 16, 4, 1), (16, 1, 16, 4, 1), (64, 16, 1))  # 256 blocks of 256 
 ONE_THREAD = ((1, 1, 1, 1024, 1), (1024, 1, 1, 1, 1), (64, 16, 1))
 
 
-def test_one_without_parallelism_is_worse_than_one_that_fills_the_gpu(judged):
+def test_a_kernel_without_parallelism_is_worse_than_one_that_fills_the_gpu(judged):
     best, found = judged(*GOOD)
     assert (found.blocks[0], found.threads[0]) == (256, 256)
     assert judged(*ONE_THREAD)[0] < best / 10

@@ -57,7 +57,7 @@ def _decided(knobs, configuration):
     return [list(value) if isinstance(value, tuple) else value for value in values]
 
 
-def test_another_size_or_what_is_no_trace_decides_nothing(plain, target, matmul_of):
+def test_a_trace_of_another_size_or_what_is_no_trace_decides_nothing(plain, target, matmul_of):
     (candidate,) = batch(Knobs(matmul_of(48), target), 1)
     strange = [None, [], {}, [[], []], [["SampleCategorical"], []], [[[1, [], [], []]], []], "text"]
     assert [plain.transfer(trace) for trace in (candidate.trace, *strange)] == [None] * 8

@@ -32,7 +32,7 @@ def sampled(program, innermost, seed):
 
 
 @pytest.mark.parametrize("innermost", [-1, 4, 64])
-def test_they_are_those_that_tvm_draws(matmul_of, innermost):
+def test_the_tiles_of_a_loop_are_those_that_tvm_draws(matmul_of, innermost):
     program = matmul_of(32)
     drawn = set()
     for seed in range(1, 400):

@@ -134,7 +134,11 @@ class RuntimeComparison:
             return timed_process.load(path)
 
     def time(
-        self, timings: int, pair: tuple[str, str] | None = None, without: Collection[str] = ()
+        self,
+        timings: int,
+        pair: tuple[str, str] | None = None,
+        without: Collection[str] = (),
+        longest_s: float = _LONG_S,
     ) -> dict[str, RuntimeTimes]:
         """Time the runtimes.
 
@@ -145,6 +149,7 @@ class RuntimeComparison:
                 ratio is uncertain by more than 5% and the minute is not over. A runtime outside of the pair whose
                 process takes more than 5 s gets one turn, so that the minute is left to the pair.
             without: The names of those that are not timed.
+            longest_s: The seconds after which no further turn begins.
 
         Returns:
             The times by the name of the runtime.
@@ -154,7 +159,7 @@ class RuntimeComparison:
             WorkerCrashed: A process died.
         """
         times = {name: RuntimeTimes() for name in self._runtimes if name not in without}
-        ends = time.monotonic() + _LONG_S
+        ends = time.monotonic() + longest_s
         names = list(times)
         turns = max(1, -(-timings // TIMINGS))
         for turn in range(max(turns, _MOST_TURNS) if pair else turns):

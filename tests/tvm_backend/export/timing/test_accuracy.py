@@ -32,7 +32,7 @@ INF, NAN = np.inf, np.nan
 
 
 @pytest.mark.parametrize("found", [[1, -INF, NAN], [1, NAN, INF], [1, INF, INF], [NAN, INF, NAN], [1, INF, 2]])
-def test_another_infinity_or_nan_is_an_error(found):
+def test_an_infinity_or_nan_that_the_reference_lacks_is_an_error(found):
     assert largest_error([np.float32(found)], [np.float32([1, INF, NAN])]) == INF
     assert largest_error([np.float32([1, INF, NAN])], [np.float32([1, INF, NAN])]) == 0
 

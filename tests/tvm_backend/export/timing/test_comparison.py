@@ -97,7 +97,7 @@ def processes(monkeypatch):
     return made
 
 
-def test_all_start_anew_for_every_turn(comparison, monkeypatch):
+def test_every_turn_starts_a_new_process_for_each_runtime(comparison, monkeypatch):
     start, begun = RuntimeComparison._start, []
     monkeypatch.setattr(RuntimeComparison, "_start", lambda self, name: begun.append(name) or start(self, name))
     times = comparison.time(timings=TIMINGS + 1)
@@ -118,7 +118,7 @@ def test_kernels_of_a_model_that_takes_seconds_are_timed_in_one_process(comparis
     assert [kernel.us for kernel in comparison.kernels("ours")] == [5.0]
 
 
-def test_within_a_turn_they_are_timed_one_after_the_other(comparison, processes):
+def test_within_a_turn_runtimes_are_timed_one_after_the_other(comparison, processes):
     comparison.time(3)
     assert processes.log[:2] == [("begun", "ours"), ("begun", "theirs")]
     assert [name for what, name in processes.log if what == "timed"] == [
@@ -128,12 +128,12 @@ def test_within_a_turn_they_are_timed_one_after_the_other(comparison, processes)
     ]
 
 
-def test_where_memory_is_small_each_ends_before_the_next_begins(comparison, processes, monkeypatch):
+def test_on_a_machine_with_little_memory_a_runtime_ends_before_the_next_begins(comparison, processes, monkeypatch):
     monkeypatch.setattr(room, "memory_bytes", lambda: 1000)
     comparison.time(2)
-    each = [("begun", "timed", "timed", "ended"), ("ours", "ours", "ours", "ours", "theirs")]
-    assert [what for what, _ in processes.log] == [*each[0], *each[0]]
-    assert [name for _, name in processes.log][:5] == list(each[1])
+    of_one = ["begun", "timed", "timed", "ended"]
+    assert [what for what, _ in processes.log] == [*of_one, *of_one]
+    assert [name for _, name in processes.log] == ["ours"] * 4 + ["theirs"] * 4
 
 
 def test_a_slow_model_is_timed_less_often(comparison, processes, monkeypatch):
@@ -141,9 +141,8 @@ def test_a_slow_model_is_timed_less_often(comparison, processes, monkeypatch):
     assert comparison.time(TIMINGS)["ours"].timings_ms == [(2.0,)]
 
 
-def test_no_turn_begins_after_slow_ones(comparison, monkeypatch):
-    monkeypatch.setattr(room, "_LONG_S", 0.0)
-    times = comparison.time(timings=3 * TIMINGS)
+def test_no_turn_begins_after_slow_ones(comparison):
+    times = comparison.time(timings=3 * TIMINGS, longest_s=0.0)
     assert [len(item.turns_ms) for item in times.values()] == [1, 1]
 
 

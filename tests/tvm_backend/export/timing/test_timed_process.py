@@ -56,7 +56,17 @@ def test_a_timing_ends_when_the_threads_sleep():
     assert not thread.is_alive() or time.perf_counter() - began > 0.2
 
 
-def test_a_process_that_never_sleeps_is_not_waited_for_forever(monkeypatch):
-    monkeypatch.setattr(timed_process, "_ASLEEP", -1.0)
-    monkeypatch.setattr(timed_process, "_LONGEST_S", 0.05)
+def test_a_process_that_never_sleeps_is_not_waited_for_forever():
+    ended = threading.Event()
+
+    def spin():
+        while not ended.is_set():
+            pass
+
+    thread = threading.Thread(target=spin)
+    thread.start()
     timed_process._settle()
+    spinning = thread.is_alive()
+    ended.set()
+    thread.join()
+    assert spinning

@@ -90,7 +90,9 @@ def arrays_of(rows: int) -> list[np.ndarray]:
 @pytest.mark.parametrize(
     ("entry", "words"), [("rows=2", ()), ("rows=2", ("--repeat", "3")), ("other=3", ("--entry", "other=3"))]
 )
-def test_its_outputs_are_those_of_python(program: Path, tmp_path: Path, entry: str, words: tuple[str, ...]) -> None:
+def test_the_outputs_of_the_program_are_those_of_python(
+    program: Path, tmp_path: Path, entry: str, words: tuple[str, ...]
+) -> None:
     done = run(program, tmp_path, ROWS[entry], *words)
     assert done.returncode == 0 and done.stdout.startswith("net: ")
     inputs = [{"name": item.name, "shape": item.shape, "dtype": item.dtype} for item in tensors(ROWS[entry])]
@@ -144,7 +146,7 @@ def test_an_index_that_its_table_lacks_is_refused_as_in_python(
 
 
 @needs_cmake
-def test_it_needs_no_python(program: Path) -> None:
+def test_the_program_needs_no_python(program: Path) -> None:
     linked = subprocess.run(["ldd", program / "main"], capture_output=True, text=True).stdout
     assert "libtvm_runtime.so" in linked and "libtvm_compiler" not in linked and "python" not in linked.split("/")[0]
 

@@ -24,18 +24,20 @@ def script_text(request: pytest.FixtureRequest, make_job: Callable[..., JobPaths
     return script.source(spec, threads=2, rows=[{}] * len(spec.all_entries))
 
 
-def test_a_new_folder_has_none(tmp_path: Path) -> None:
+def test_a_new_folder_has_no_foreign_files(tmp_path: Path) -> None:
     assert foreign_files(tmp_path) == []
 
 
-def test_a_folder_that_an_export_has_filled_has_none(tmp_path: Path, script_text: str) -> None:
+def test_a_folder_that_an_export_has_filled_has_no_foreign_files(tmp_path: Path, script_text: str) -> None:
     (tmp_path / "run.py").write_text(script_text)
     (tmp_path / "model.so").write_bytes(b"\x7fELF")
     publish_json(tmp_path / "report.json", *REPORT_FORMAT, {"job": 1})
     assert foreign_files(tmp_path) == []
 
 
-def test_one_that_was_killed_after_its_script_has_none(tmp_path: Path, script_text: str) -> None:
+def test_a_folder_of_an_export_that_was_killed_after_its_script_has_no_foreign_files(
+    tmp_path: Path, script_text: str
+) -> None:
     (tmp_path / "run.py").write_text(script_text)
     (tmp_path / "model.so").write_bytes(b"")
     assert foreign_files(tmp_path) == []

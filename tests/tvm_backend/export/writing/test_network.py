@@ -44,7 +44,7 @@ def chain(relax: Any, builder: Any, x: Any) -> Any:
     return x
 
 
-def test_it_has_a_block_for_each_kernel_and_a_weight_for_each_constant(lowered) -> None:
+def test_a_network_has_a_block_for_each_kernel_and_a_weight_for_each_constant(lowered) -> None:
     network = read_network(lowered(chain, (32,)), 64)
     assert [block.kernel.rstrip("12") for block in network.blocks] == ["packed_matmul"] * 4 + ["reshape"]
     viewed = {view.name: view.viewed for view in network.views}
@@ -95,7 +95,7 @@ def test_an_open_size_is_refused(lowered, target) -> None:
         read_network(lowered(lambda relax, builder, x: relax.op.exp(x), (rows, 8)), 0)
 
 
-def test_another_function_is_named(lowered) -> None:
+def test_a_module_with_two_functions_is_refused_and_they_are_named(lowered) -> None:
     module = lowered(chain, (32,))
     main = module["main"]
     module["twice"] = main.with_attr("global_symbol", "twice")

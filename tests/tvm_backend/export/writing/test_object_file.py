@@ -28,7 +28,7 @@ def test_what_neither_the_shim_nor_the_c_library_has_is_named(tmp_path: Path) ->
     assert missing_functions(tmp_path / "a.o") == ["__TVMFFIFunctionCall", "not_anywhere"]
 
 
-def test_another_file_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_object_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.o").write_bytes(b"BC\xc0\xde" * 10)
     with pytest.raises(WorkerError, match="something else than an object file"):
         missing_functions(tmp_path / "a.o")

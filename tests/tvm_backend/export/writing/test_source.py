@@ -106,13 +106,13 @@ def same(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
     return all(np.array_equal(*pair) for pair in zip(found, expected, strict=True))
 
 
-def test_its_outputs_are_those_of_the_library(program: Path, written: Written, tmp_path: Path) -> None:
+def test_the_outputs_of_the_program_are_those_of_the_library(program: Path, written: Written, tmp_path: Path) -> None:
     said = run(program, tmp_path, "--repeat", "3")
     assert same(outputs(tmp_path, written.expected), written.expected)
     assert re.match(r'a "net": [0-9.]+ ms, the median of 3 runs', said)
 
 
-def test_it_reads_inputs_and_keeps_them_between_runs(program: Path, written: Written, tmp_path: Path) -> None:
+def test_the_program_reads_inputs_and_keeps_them_between_runs(program: Path, written: Written, tmp_path: Path) -> None:
     import tvm
 
     x = np.random.default_rng(2).standard_normal(SHAPE).astype(np.float32)
@@ -122,7 +122,7 @@ def test_it_reads_inputs_and_keeps_them_between_runs(program: Path, written: Wri
     assert same(outputs(tmp_path, expected), expected) and not same(expected, written.expected)
 
 
-def test_it_needs_the_c_library_alone(program: Path) -> None:
+def test_the_program_needs_the_c_library_alone(program: Path) -> None:
     linked = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     needed = {line.split()[0] for line in linked.splitlines()}
     assert {re.split(r"[.-]", Path(name).name)[0] for name in needed} <= {"linux", "libc", "libm", "ld"}
