@@ -41,6 +41,14 @@ class Lease:
     def __init__(self, paths: Sequence[Path], held: ExitStack) -> None:
         self.paths = tuple(paths)
         self._held = held
+        self._files = [_file(path) for path in self.paths]
+
+    def in_place(self) -> bool:
+        """Return whether the files of the locks are those that were locked.
+
+        A file that was removed or replaced, say with the folder that it was in, keeps nobody else out.
+        """
+        return [_file(path) for path in self.paths] == self._files
 
     def release(self) -> None:
         """Release all locks, the last one first. A second call does nothing, and neither does one in a forked child."""
@@ -152,6 +160,14 @@ def cannot_lock(problem: DiskProblem) -> LockFolderProblem:
         return LockFolderProblem(str(problem))
     owner = owner_name(os.stat(path).st_uid)
     return LockFolderProblem(f"nobody but {owner} can lock {path}; {owner} should run: chmod 666 {path}")
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from all others; None if there is none."""
+    with suppress(OSError):
+        status = os.stat(path)
+        return status.st_dev, status.st_ino
+    return None
 
 
 def _make_shared_folder(path: Path) -> None:

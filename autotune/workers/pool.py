@@ -10,15 +10,16 @@ import sys
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
-from autotune.errors import disk_problem
+from autotune.errors import DiskProblem, disk_problem
 from autotune.processes.channel import MessageReader
 from autotune.processes.interrupts import signal_name
 from autotune.processes.messages import Fatal, KillStage, Message, Ready, RunStage, StageReport, receive, send
 from autotune.processes.start import refused
+from autotune.storage.atomic import publish_bytes
 from autotune.storage.paths import Workspace
-from autotune.storage.text_log import shorten
 from autotune.workers.runner import LEASE_WAIT_S, StageRunner
 
 # A worker loads TVM before it is ready, perhaps from a slow disk.
@@ -210,3 +211,22 @@ def _kill(process: _WorkerProcess) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.popen.pid, signal.SIGKILL)
     process.popen.wait()
+
+
+def shorten(path: Path, most: int) -> None:
+    """Move what workers print to `NAME.1` once a file has more than `most` bytes; of more than that, the end.
+
+    Who has the file open for appending goes on in it. What is written in that moment may be lost. An error is ignored.
+
+    Args:
+        path: The file, of which there may be none.
+        most: How many bytes it may have.
+    """
+    with contextlib.suppress(OSError, DiskProblem):
+        size = os.stat(path).st_size
+        if size <= most:
+            return
+        with open(path, "rb") as file:
+            file.seek(size - most)
+            publish_bytes(path.with_name(path.name + ".1"), file.read(most))
+        os.truncate(path, 0)

@@ -266,10 +266,11 @@ class TestPublishFolder:
         assert final.lstat() == before
 
     @pytest.mark.parametrize("existing", ["full folder", "file", "dangling link"])
-    def test_nor_does_it_replace_what_came_in_the_last_moment(
+    def test_it_does_not_replace_what_came_in_the_last_moment(
         self, tmp_path: Path, prepared: Path, existing: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        final, rename = tmp_path / "job", os.rename
+        final = tmp_path / "job"
+        rename = os.rename
 
         def late(source: Path, target: Path) -> None:
             occupy(final, existing)

@@ -96,9 +96,15 @@ class TestExclusive:
 
     def test_it_waits_until_the_holder_is_done(self, path: Path) -> None:
         child = Child(lambda: try_lock(path))
-        threading.Timer(0.1, child.kill).start()
+        killed = threading.Event()
+
+        def kill() -> None:
+            killed.set()
+            child.kill()
+
+        threading.Timer(0.1, kill).start()
         with exclusive(path, 10):
-            pass
+            assert killed.is_set(), "two held the lock"
 
     def test_two_threads_are_never_inside_together(self, path: Path) -> None:
         inside, most = 0, 0
@@ -226,6 +232,15 @@ class TestLease:
         thread.join()
         assert is_free(path)
 
+    @pytest.mark.parametrize("replace", [Path.unlink, lambda path: (path.unlink(), path.touch())])
+    def test_a_lease_tells_that_its_file_was_removed_or_replaced(
+        self, path: Path, replace: Callable[[Path], object]
+    ) -> None:
+        lease = try_lock(path)
+        assert lease is not None and lease.in_place()
+        replace(path)
+        assert not lease.in_place()
+
     def test_a_forgotten_lease_is_released(self, path: Path) -> None:
         lease = try_lock(path)
         assert not is_free(path)
@@ -303,7 +318,7 @@ class TestLockFolder:
         assert (tmp_path / "locks").stat().st_mode & 0o7777 == 0o1777
         assert os.listdir(tmp_path) == ["locks"]
 
-    def test_again_changes_nothing(self, tmp_path: Path) -> None:
+    def test_a_folder_that_is_there_is_left_as_it_is(self, tmp_path: Path) -> None:
         ensure_lock_folder(tmp_path / "locks")
         (tmp_path / "locks" / "cpu0").touch()
         ensure_lock_folder(tmp_path / "locks")

@@ -105,14 +105,14 @@ class TestWriting:
         assert hashes(path) == [0, 1, 2, 3]
         assert full_checks == []
 
-    def test_nor_read_again(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_log_that_fits_its_index_is_not_read(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         TuningLog(path).add(map(trial, range(9)))
         monkeypatch.setattr(RecordLog, "_all_lines", lambda _: pytest.fail("the whole log was read"))
         assert len(TuningLog(path).entries()) == 9
         assert TuningLog(path).add([trial(0), trial(9)]) == [trial(9)]
 
     @pytest.mark.parametrize("change", [lambda data: data.replace(b'["inst",1]', b'["inst",8]'), lambda data: data])
-    def test_a_log_that_somebody_wrote_to_is(
+    def test_a_log_that_somebody_wrote_to_is_checked_again(
         self, path: Path, full_checks: list[Path], change: Callable[[bytes], bytes]
     ) -> None:
         """Of the same length, at once, and in place: only its time of change tells."""

@@ -46,8 +46,8 @@ def _slope(agent, batch, parameter, at, width=1e-6):
     return (above - below) / (2 * width)
 
 
-def test_some_ratios_of_that_batch_are_clipped(rng):
-    """Or the gradients above would say nothing about clipping."""
+def test_a_batch_has_ratios_that_are_clipped(rng):
+    """Or `test_the_gradients_are_those_of_the_loss` would say nothing about clipping."""
     agent = Agent(4, AgentSettings(width=6), rng)
     batch = make_batch(agent, rng)
     _, again, _ = agent.act(batch.states, batch.mask, rng)

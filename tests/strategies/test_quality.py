@@ -32,5 +32,5 @@ def test_it_beats_random_search_on_equal_trials(tune, name):
 
 
 @pytest.mark.parametrize("name", ["annealing", "chameleon"])
-def test_with_the_adaptive_sampler_too(tune, name):
+def test_with_the_adaptive_sampler_it_beats_random_search_on_equal_trials(tune, name):
     assert best_of(tune, name, Adaptive(), 10)[0] < best_of(tune, "random", Greedy(0.1), 10)[0]

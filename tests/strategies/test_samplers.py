@@ -70,7 +70,7 @@ class TestAdaptive:
         known = landscape.view(landscape.measure(first[:1]))
         assert Adaptive().pick(known, pool, 8, np.random.default_rng(0), modelled=True) == [synthesis, *first[1:]]
 
-    def test_then_by_the_next_of_its_cluster(self, landscape, pool):
+    def test_without_synthesis_what_was_measured_is_replaced_by_the_next_of_its_cluster(self, landscape, pool):
         first = Adaptive().pick(landscape.view([]), pool, 8, np.random.default_rng(0), modelled=True)
         trials = landscape.measure(first)
         second = Adaptive(synthesis=False).pick(

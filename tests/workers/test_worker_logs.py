@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from autotune.storage.text_log import earlier, shorten
+from autotune.workers.pool import shorten
 
 
-def test_a_short_one_stays(tmp_path: Path) -> None:
+def earlier(path: Path) -> Path:
+    """Where the text of a file goes that was there before."""
+    return path.with_name(f"{path.name}.1")
+
+
+def test_a_file_that_is_not_too_long_stays(tmp_path: Path) -> None:
     path = tmp_path / "worker-llvm.log"
     shorten(path, 10)
     path.write_bytes(b"0123456789")
@@ -17,7 +22,7 @@ def test_a_short_one_stays(tmp_path: Path) -> None:
     assert (path.read_bytes(), earlier(path).exists()) == (b"0123456789", False)
 
 
-def test_who_prints_goes_on(tmp_path: Path) -> None:
+def test_who_has_the_file_open_prints_on_in_it(tmp_path: Path) -> None:
     path = tmp_path / "worker-llvm.log"
     with path.open("ab", buffering=0) as printing:
         printing.write(b"first " * 5)
@@ -29,7 +34,7 @@ def test_who_prints_goes_on(tmp_path: Path) -> None:
         assert (path.read_bytes(), earlier(path).read_bytes()) == (b"", b" third third")
 
 
-def test_one_that_cannot_be_moved_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_moved_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "worker-llvm.log"
     path.write_bytes(b"x" * 20)
 
