@@ -66,6 +66,7 @@ class Daemon:
     clock: DaemonClock = field(default_factory=DaemonClock)
     _interrupts: Interrupts = field(init=False)
     _runner: StageRunner = field(init=False)
+    _lock: locks.Lease = field(init=False)
     _pause: Pause = field(init=False)
     _watch: FolderWatch = field(init=False)
     _queue: JobQueue = field(init=False)
@@ -98,8 +99,9 @@ class Daemon:
                 self._runner.stop()
                 self._stage_times.save(last=True)
                 daemon_info.note_stop(self.workspace)
-                with suppress(OSError):
-                    self.workspace.daemon_info.unlink(missing_ok=True)
+                if self._lock.in_place():
+                    with suppress(OSError):
+                        self.workspace.daemon_info.unlink(missing_ok=True)
         if self._interrupts.received:
             return 128 + self._interrupts.received[0]
         if self._late and not self._dispatcher.stalled:
@@ -119,13 +121,29 @@ class Daemon:
     def _alone(self) -> Iterator[None]:
         for folder in (self.workspace.jobs, self.workspace.logs):
             private_folder(folder)
-        held = locks.try_lock(self.workspace.daemon_lock)
-        if held is None:
+        self._lock = self._take_lock()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _take_lock(self) -> locks.Lease:
+        lock = locks.try_lock(self.workspace.daemon_lock)
+        if lock is None:
             raise DaemonRunning(
                 f"a daemon already serves {self.workspace.root.absolute()}{daemon_info.holder(self.workspace)}"
             )
-        with held:
-            yield
+        return lock
+
+    def _stay_alone(self) -> Change:
+        """Lock `jobs/` again if another folder has taken its place: a second daemon could lock that one."""
+        if self._lock.in_place() or not self.workspace.jobs.is_dir():
+            return NOTHING
+        lock = self._take_lock()
+        self._lock.release()
+        self._lock = lock
+        _LOG.warning("%s was replaced while it was served; the new one is served now", self.workspace.jobs)
+        return SOMETHING
 
     @property
     def _policy(self) -> str:
@@ -185,6 +203,7 @@ class Daemon:
         Returns:
             What has changed since then.
         """
+        change |= self._step(self._stay_alone)
         change |= self._step(self._delete_leftovers)
         change |= self._step(self._load_and_obey)
         change |= self._try_again()

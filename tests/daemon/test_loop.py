@@ -5,6 +5,7 @@ Nothing is patched and nothing waits: the clock moves on whenever the daemon wou
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
@@ -15,11 +16,11 @@ from autotune.commands import job_status
 from autotune.config import load_config
 from autotune.daemon.clock import DaemonClock
 from autotune.daemon.loop import Daemon
-from autotune.errors import TimedOut
+from autotune.errors import DaemonRunning, TimedOut
 from autotune.planning.view import MachineResources
 from autotune.processes.messages import RunStage, StageReport
 from autotune.reasons import Reason, sentence
-from autotune.storage import formats
+from autotune.storage import formats, locks
 from autotune.storage.confirmation import read_confirmation
 from autotune.storage.daemon_formats import ClusterNode
 from autotune.storage.formats import Control, JobState, StageFile
@@ -305,3 +306,41 @@ def test_such_a_job_goes_on_when_the_machine_is_mended_and_others_go_on_meanwhil
     assert state(job).reason == Reason("all-set-aside", detail="search: failed: no kernel")
     others = [moment for moment, stage in runner.started if stage.job == "0002-other"]
     assert max(others) < 5
+
+
+class ReplacingClock(ManualClock):
+    """Puts a copy in the place of `jobs/` at the third wait, and then looks whether another daemon could serve it."""
+
+    def __init__(self, workspace: Workspace, locked_by_another: bool = False) -> None:
+        super().__init__()
+        self.workspace = workspace
+        self.locked_by_another = locked_by_another
+        self.waits = 0
+        self.lease: locks.Lease | None = None
+
+    def wait(self, descriptors: Sequence[int], timeout_s: float) -> list[int]:
+        self.waits += 1
+        if self.waits == 3:
+            aside = self.workspace.root / "aside"
+            self.workspace.jobs.rename(aside)
+            shutil.copytree(aside, self.workspace.jobs)
+        if self.waits == (3 if self.locked_by_another else 5):
+            self.lease = locks.try_lock(self.workspace.daemon_lock)
+        return super().wait(descriptors, timeout_s)
+
+
+def test_no_second_daemon_serves_a_copy_that_takes_the_place_of_the_jobs(workspace: Workspace, job: JobPaths) -> None:
+    clock = ReplacingClock(workspace)
+    runner = ScriptedRunner(clock, lambda _: None)
+    with pytest.raises(TimedOut):
+        daemon(workspace, clock, runner, until=NOON + 60).run()
+    assert clock.waits > 5 and clock.lease is None
+
+
+def test_a_daemon_leaves_when_another_was_first_to_serve_the_copy(workspace: Workspace, job: JobPaths) -> None:
+    clock = ReplacingClock(workspace, locked_by_another=True)
+    runner = ScriptedRunner(clock, lambda _: None)
+    with pytest.raises(DaemonRunning):
+        daemon(workspace, clock, runner, until=NOON + 60).run()
+    assert clock.lease is not None and runner.stopped
+    assert workspace.daemon_info.exists(), "it is the other daemon's by now"
