@@ -18,6 +18,7 @@ from autotune.commands.jobs import select
 from autotune.commands.terminal import JOBS_HELP, tell, workspace_of
 from autotune.errors import BadInput, BadState, disk_problem
 from autotune.storage import locks
+from autotune.storage.job_files import is_in_use
 from autotune.storage.leftovers import abandoned
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -36,7 +37,7 @@ def clean(workspace: Workspace, older_than_s: float, named: Sequence[JobPaths] |
         The jobs that were removed.
 
     Raises:
-        BadState: A named job has not ended. No job was removed.
+        BadState: A named job has not ended, or is being exported. No job was removed.
         DiskProblem: A folder could not be removed.
     """
     now = time.time()
@@ -47,7 +48,7 @@ def clean(workspace: Workspace, older_than_s: float, named: Sequence[JobPaths] |
         if named is not None:
             jobs = _ended(jobs, [paths.id for paths in named])
         ended = {job.id for job in jobs if _ended_for(job, older_than_s, now)}
-        gone = [paths for paths in workspace.job_list() if paths.id in ended]
+        gone = [paths for paths in workspace.job_list() if paths.id in ended and not _is_kept(paths, named)]
         for paths in gone:
             _remove(workspace, paths)
         for folder in workspace.jobs.glob(workspace.incoming("*").name):
@@ -63,6 +64,15 @@ def _ended(jobs: Sequence[JobStatus], ids: Sequence[int]) -> list[JobStatus]:
         if not _ended_for(job, 0.0, time.time()):
             raise BadState(f"job {job.id} ({job.name}) has not ended; run `autotune cancel {job.id}` first")
     return found
+
+
+def _is_kept(paths: JobPaths, named: Sequence[JobPaths] | None) -> bool:
+    """Return whether a job is being exported. Raises BadState if the user named it."""
+    if not is_in_use(paths):
+        return False
+    if named is not None:
+        raise BadState(f"job {paths.id} ({paths.folder.name}) is being exported; remove it when that is done")
+    return True
 
 
 def _abandoned(folder: Path) -> bool:

@@ -19,7 +19,7 @@ from autotune.errors import BadInput, BadState, StorageError, disk_problem
 from autotune.processes.messages import ExportRequest
 from autotune.storage.atomic import make_folders
 from autotune.storage.formats import JobSpec
-from autotune.storage.job_files import read_spec
+from autotune.storage.job_files import in_use, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export.writing.files import SOURCE, edited, foreign_files
 from autotune.workers import oneshot
@@ -66,9 +66,10 @@ def export(
         if not file.is_file():
             raise BadInput(f"cannot read {file}: there is no such file")
     request = _request(workspace, config, paths, spec, output, inputs, source)
-    report = oneshot.export_model(request, config.export.timeout_s, progress).report
-    with contextlib.suppress(StorageError):  # the library is written, which is what was asked for
-        references.remember(paths, report)
+    with in_use(workspace, paths):
+        report = oneshot.export_model(request, config.export.timeout_s, progress).report
+        with contextlib.suppress(StorageError):  # the library is written, which is what was asked for
+            references.remember(paths, report)
     return report
 
 

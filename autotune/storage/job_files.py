@@ -11,16 +11,19 @@ import math
 import os
 import re
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-from autotune.errors import DamagedFile, disk_problem
+from autotune.errors import DamagedFile, DiskProblem, disk_problem
 from autotune.reasons import Reason
 from autotune.settings import TARGET_KINDS
-from autotune.storage import formats
+from autotune.storage import formats, locks
 from autotune.storage.atomic import sync_folder
 from autotune.storage.formats import Candidate, Control, JobSpec, JobState, StageFile
-from autotune.storage.paths import JobPaths
+from autotune.storage.paths import JobPaths, Workspace
 
 _LOG = logging.getLogger("autotune.storage")
 _TARGET_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}")
@@ -207,3 +210,26 @@ def check_model(paths: JobPaths, spec: JobSpec) -> None:
     if current is None or (spec.model_size and current != (spec.model_size, spec.model_crc32)):
         what = "is missing" if current is None else "is damaged"
         raise DamagedFile(f"{paths.snapshot} {what}; submit the model again: its trials stay known")
+
+
+@contextmanager
+def in_use(workspace: Workspace, paths: JobPaths) -> Iterator[None]:
+    """Keep a job from being removed during a `with` block. Any number of processes may use one job.
+
+    Where nothing can be written, as in the workspace of somebody else, the job is not kept.
+    """
+    path = paths.use(f"{os.getpid()}-{uuid4().hex[:8]}")
+    lease = None
+    with suppress(DiskProblem), locks.exclusive(workspace.queue_lock):
+        lease = locks.try_lock(path)
+    try:
+        yield
+    finally:
+        if lease is not None:
+            path.unlink(missing_ok=True)
+            lease.release()
+
+
+def is_in_use(paths: JobPaths) -> bool:
+    """Return whether a process uses a job. Call it under the queue lock, so that none begins to meanwhile."""
+    return any(locks.try_lock(path) is None for path in paths.folder.glob(paths.use("*").name))

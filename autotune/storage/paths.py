@@ -81,6 +81,10 @@ class JobPaths:
     def state(self) -> Path:
         return self.folder / "state.json"
 
+    def use(self, user: str) -> Path:
+        """The lock of a process that needs the job's files; `*` for a pattern of all."""
+        return self.folder / f".use-{user}.lock"
+
     @property
     def journal(self) -> Path:
         return self.folder / "journal.jsonl"

@@ -13,6 +13,7 @@ import pytest
 from autotune.commands.clean import clean
 from autotune.errors import BadState, DiskProblem
 from autotune.storage.formats import Control, JobState, State
+from autotune.storage.job_files import in_use
 from autotune.storage.locks import try_lock
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -66,6 +67,22 @@ class TestWhatGoes:
     def test_those_cancelled_while_no_daemon_ran(self, workspace: Workspace, make_job: Make) -> None:
         make_job(control=Control("cancel"))
         assert [job.id for job in clean(workspace, 0)] == [1]
+
+    def test_none_that_is_being_exported(self, workspace: Workspace, make_job: Make) -> None:
+        exported, other = make_job(1, "exported", state=ended()), make_job(2, "other", state=ended())
+        with in_use(workspace, exported):
+            with in_use(workspace, exported):
+                pass  # the first of two exports is done
+            with pytest.raises(BadState, match="job 1 .* is being exported"):
+                clean(workspace, 0, [other, exported])
+            assert left(workspace) == [1, 2]
+            assert clean(workspace, 0) == [other]
+        assert clean(workspace, 0) == [exported]
+
+    def test_those_whose_export_was_killed(self, workspace: Workspace, make_job: Make) -> None:
+        job = make_job(1, state=ended())
+        job.use("7-killed").touch()
+        assert clean(workspace, 0) == [job]
 
     def test_only_those_that_ended_so_long_ago(self, workspace: Workspace, make_job: Make) -> None:
         for id, days in enumerate([6.9, 7.1, 30], start=1):
