@@ -2,21 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.transform import (
+    AnnotateTIROpPattern,
+    AttachGlobalSymbol,
+    CallTIRRewrite,
+    CanonicalizeBindings,
+    ComputePrimValue,
+    DeadCodeElimination,
+    DecomposeOpsForInference,
+    FoldConstant,
+    FuseOps,
+    FuseTIR,
+    KillAfterLastUse,
+    LegalizeOps,
+    LowerAllocTensor,
+    LowerRuntimeBuiltin,
+    RemovePurityChecking,
+    RewriteCUDAGraph,
+    RewriteDataflowReshape,
+    StaticPlanBlockMemory,
+    ToNonDataflow,
+    VMShapeLower,
+)
 
 from autotune.storage.formats import Precision
+from autotune.tvm_backend.integer.replace import integer_kernels
+from autotune.tvm_backend.passes.constants import fold_constants
+from autotune.tvm_backend.passes.embeddings import read_rows
+from autotune.tvm_backend.passes.fold_scale import fold_scales
+from autotune.tvm_backend.passes.half import half_precision
+from autotune.tvm_backend.passes.in_place import place_parts, share_buffers
+from autotune.tvm_backend.passes.layout import pack_layouts
+from autotune.tvm_backend.passes.matmul import pack_products
+from autotune.tvm_backend.passes.reshape import sink_reshapes
+from autotune.tvm_backend.passes.rewrite import op_name
+from autotune.tvm_backend.passes.rows import replace_row_operators
+from autotune.tvm_backend.passes.unread_pixels import drop_unread_pixels
+from autotune.tvm_backend.passes.winograd import winograd_pays
+from autotune.tvm_backend.target import vector_registers
+from autotune.tvm_backend.types import IRModule, Pass, Target
 
 _CUDA_GRAPH = "relax.backend.use_cuda_graph"
 
+# A pass: ours are functions, TVM's are objects that are called like them.
+Rewrite = Callable[[IRModule], IRModule]
 
-def prepare(
-    module: Any,
-    target: Any,
-    *,
-    winograd: bool = False,
-    precision: Precision = "fp32",
-) -> Any:
+
+def _passes(target: Target, winograd: bool, precision: Precision) -> Sequence[tuple[bool, Rewrite]]:
+    """Return the passes in order, each with whether it applies."""
+    cpu = target.kind.name == "llvm"
+    tensor_cores = not cpu and precision == "fp16"
+    registers = vector_registers(target)
+    pays = partial(winograd_pays, vector=registers[0]) if winograd else None
+    return [
+        (True, partial(integer_kernels, target=target)),  # first: it reads what becomes folded constants
+        *((True, item) for item in _dispatch(target)),  # operators for which the target has a library
+        (True, DecomposeOpsForInference()),  # batch normalisation becomes arithmetic
+        (True, CanonicalizeBindings()),
+        (True, fold_constants),
+        (True, read_rows),  # a product with a one-hot encoding becomes a gather
+        (True, sink_reshapes),  # an activation is fused to the product before it, with no reshape between them
+        (True, fold_scales),  # a multiplication by a constant goes into the weights before it
+        (True, drop_unread_pixels),  # a convolution before one with strides takes larger strides itself
+        (cpu, partial(pack_layouts, winograd=pays, registers=registers)),  # channels in blocks of a vector
+        (cpu, pack_products),  # constant matrices in blocks of a vector
+        (cpu, sink_reshapes),  # again, for `pack_products` makes reshapes
+        (cpu, replace_row_operators),  # softmax and layer normalisation, scheduled
+        (cpu, place_parts),  # concatenations and slices without copies
+        (tensor_cores, half_precision),  # convolutions and products in fp16
+        (True, LegalizeOps()),  # operators become tensor programs
+        (True, AnnotateTIROpPattern()),
+        (True, FoldConstant()),
+        (True, FuseOps()),
+        (True, FuseTIR()),
+        (True, DeadCodeElimination(["main"])),
+    ]
+
+
+def prepare(module: IRModule, target: Target, *, winograd: bool = False, precision: Precision = "fp32") -> IRModule:
     """Fold constants and batch normalisation, choose layouts, lower to TIR and fuse.
 
     `submit` extracts tasks from the tensor programs of the result, and `export` applies schedules to them. So the
@@ -32,48 +100,20 @@ def prepare(
     Returns:
         The module with its tensor programs.
     """
-    import tvm
-    from tvm import relax
-
-    from autotune.tvm_backend.integer.replace import integer_kernels
-    from autotune.tvm_backend.passes.constants import fold_constants
-    from autotune.tvm_backend.passes.embeddings import read_rows
-    from autotune.tvm_backend.passes.fold_scale import fold_scales
-    from autotune.tvm_backend.passes.half import half_precision
-    from autotune.tvm_backend.passes.in_place import place_parts
-    from autotune.tvm_backend.passes.layout import pack_layouts
-    from autotune.tvm_backend.passes.matmul import pack_products
-    from autotune.tvm_backend.passes.reshape import sink_reshapes
-    from autotune.tvm_backend.passes.rows import replace_row_operators
-    from autotune.tvm_backend.passes.unread_pixels import drop_unread_pixels
-    from autotune.tvm_backend.passes.winograd import winograd_pays
-    from autotune.tvm_backend.target import vector_registers
-
-    passes = relax.transform
     with target, tvm.transform.PassContext(opt_level=3):
-        module = integer_kernels(module, target)  # first: it reads what becomes folded constants
-        simplify = [passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()]
-        module = fold_constants(tvm.transform.Sequential([*_dispatch(target), *simplify])(module))
-        module = drop_unread_pixels(fold_scales(sink_reshapes(read_rows(module))))
-        if target.kind.name == "llvm":
-            registers = vector_registers(target)
-            pays = partial(winograd_pays, vector=registers[0]) if winograd else None
-            module = pack_products(pack_layouts(module, winograd=pays, registers=registers))
-            module = place_parts(replace_row_operators(sink_reshapes(module)))
-        elif precision == "fp16":
-            module = half_precision(module)
-        lower = [
-            passes.LegalizeOps(),
-            passes.AnnotateTIROpPattern(),
-            passes.FoldConstant(),
-            passes.FuseOps(),
-            passes.FuseTIR(),
-            passes.DeadCodeElimination(["main"]),
-        ]
-        return tvm.transform.Sequential(lower)(module)
+        for applies, rewrite in _passes(target, winograd, precision):
+            module = rewrite(module) if applies else module
+    return module
 
 
-def unlowered(module: Any) -> list[str]:
+def _dispatch(target: Target) -> list[Pass]:
+    try:
+        return list(relax.pipeline.library_dispatch_passes(target))
+    except (ValueError, AttributeError):
+        return []
+
+
+def unlowered(module: IRModule) -> list[str]:
     """Return the operators of a prepared module that TVM could not lower, because it knows no shapes for them.
 
     The module cannot be compiled then.
@@ -81,14 +121,12 @@ def unlowered(module: Any) -> list[str]:
     Args:
         module: What `prepare` returned.
     """
-    from autotune.tvm_backend.passes.rewrite import op_name
-
     calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
-    found = {op_name(call) for call in calls if op_name(call) and call.op.get_attr("FLegalize") is not None}
-    return sorted(name.removeprefix("relax.") for name in found)
+    names = {op_name(call) for call in calls if op_name(call) and call.op.get_attr("FLegalize") is not None}
+    return sorted(name.removeprefix("relax.") for name in names)
 
 
-def finish(module: Any, target: Any, *, cuda_graph: bool = False) -> Any:
+def finish(module: IRModule, target: Target, *, cuda_graph: bool = False) -> IRModule:
     """Lower a module with scheduled tensor programs to what TVM's virtual machine runs.
 
     Args:
@@ -97,36 +135,22 @@ def finish(module: Any, target: Any, *, cuda_graph: bool = False) -> Any:
         cuda_graph: Whether kernels that neither read an input nor write an output are launched together, as a CUDA
             graph. The first call of the model records it.
     """
-    import tvm
-    from tvm import relax
-
-    from autotune.tvm_backend.passes.in_place import share_buffers
-
-    passes = relax.transform
-    calls = [
-        passes.RewriteDataflowReshape(),
-        passes.ToNonDataflow(),
-        passes.RemovePurityChecking(),
-        passes.CallTIRRewrite(),
-    ]
-    lower = [
-        passes.StaticPlanBlockMemory(),
-        *([passes.RewriteCUDAGraph()] if cuda_graph else []),
-        passes.LowerAllocTensor(),
-        passes.KillAfterLastUse(),
-        passes.LowerRuntimeBuiltin(),
-        passes.ComputePrimValue(),
-        passes.VMShapeLower(),
-        passes.AttachGlobalSymbol(),
+    passes: list[Rewrite] = [
+        RewriteDataflowReshape(),
+        ToNonDataflow(),
+        RemovePurityChecking(),
+        CallTIRRewrite(),
+        share_buffers,  # what `place_parts` has found gets its places
+        StaticPlanBlockMemory(),
+        *([RewriteCUDAGraph()] if cuda_graph else []),
+        LowerAllocTensor(),
+        KillAfterLastUse(),
+        LowerRuntimeBuiltin(),
+        ComputePrimValue(),
+        VMShapeLower(),
+        AttachGlobalSymbol(),
     ]
     with target, tvm.transform.PassContext(opt_level=3, config={_CUDA_GRAPH: cuda_graph}):
-        return tvm.transform.Sequential(lower)(share_buffers(tvm.transform.Sequential(calls)(module)))
-
-
-def _dispatch(target: Any) -> list[Any]:
-    from tvm import relax
-
-    try:
-        return list(relax.pipeline.library_dispatch_passes(target))
-    except (ValueError, AttributeError):
-        return []
+        for rewrite in passes:
+            module = rewrite(module)
+    return module
