@@ -135,8 +135,8 @@ def _device_name(kind: str) -> str:
     return names.get(kind, f"a {kind.upper()} device")
 
 
-def _time_of_day(at: float | None) -> str:
+def _time_of_day(opens_at: float | None) -> str:
     try:
-        return "its next opening" if at is None else datetime.fromtimestamp(at).strftime("%H:%M")
+        return "its next opening" if opens_at is None else datetime.fromtimestamp(opens_at).strftime("%H:%M")
     except (ValueError, OverflowError, OSError):  # no calendar has this time: the file is damaged
         return "its next opening"

@@ -90,17 +90,18 @@ def _is_due(paths: JobPaths) -> bool:
 
 def _distrust(path: Path) -> str:
     """Return why what stands in a file or folder may not be this user's; empty if it can only be."""
-    found = os.lstat(path)
-    if found.st_uid != os.geteuid():
+    status = os.lstat(path)
+    if status.st_uid != os.geteuid():
         return f"{path} belongs to another user than the daemon's"
-    if found.st_mode & _WRITABLE_BY_OTHERS:
+    if status.st_mode & _WRITABLE_BY_OTHERS:
         return f"others may write to {path}; run: chmod go-w {shlex.quote(str(path))}"
     return ""
 
 
 def _facts(workspace: Workspace, job: QueuedJob) -> dict[str, str]:
     """Return what the command finds in its environment."""
-    state, reason = job.state, job.state.reason
+    state = job.state
+    reason = job.state.reason
     latency = _latency_ms(job)
     return {
         "AUTOTUNE_WORKSPACE": str(workspace.root.absolute()),

@@ -56,7 +56,8 @@ class WorkedTime:
         while self._intervals and self._intervals[-1][1] >= began:
             first, last = self._intervals.pop()
             self.seconds -= last - first
-            began, ended = min(began, first), max(ended, last)
+            began = min(began, first)
+            ended = max(ended, last)
         self._intervals.append((began, ended))
         self.seconds += ended - began
 

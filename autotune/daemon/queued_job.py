@@ -168,7 +168,8 @@ class QueuedJob:
     @property
     def confirmed_ms(self) -> float | None:
         """How long a run of the whole model took when it was found to be as fast as `--stop-at` says; else None."""
-        limit, last = self.spec.stop_at_ms, self.confirmation
+        limit = self.spec.stop_at_ms
+        last = self.confirmation
         return last.latency_ms if limit is not None and last is not None and last.meets(limit) else None
 
     def mark_exhausted(self, task: int) -> None:

@@ -94,7 +94,8 @@ class Board:
 
     def _note_tasks(self, id: int, before: Sequence[TaskView], after: Sequence[TaskView]) -> None:
         """Take note of which tasks a job has. One that was the only job with a task may have to be looked at again."""
-        keys, old = {task.key for task in after}, {task.key for task in before}
+        keys = {task.key for task in after}
+        old = {task.key for task in before}
         for key in old - keys:
             self._jobs_with[key].discard(id)
             if not self._jobs_with[key]:
@@ -165,7 +166,8 @@ class Board:
 
     def ends_at(self, ready: ReadyStage) -> float:
         """Return the epoch second at which a stage is expected to end if it starts now."""
-        job, stage = self.jobs[ready.job], ready.stage
+        job = self.jobs[ready.job]
+        stage = ready.stage
         return self.now + job.seconds(stage.kind, stage.candidates or job.view.trials_per_round, stage.id.task)
 
     def busy_until(self) -> float:
@@ -197,7 +199,8 @@ class Board:
         """Update the queues by the jobs that have changed."""
         while self._stale:
             id = next(iter(self._stale))
-            job, part = self.jobs[id], self._stale.pop(id)
+            job = self.jobs[id]
+            part = self._stale.pop(id)
             if part == _Part.CLAIMS:
                 job.reason = None
                 self._queue_searches(job)
@@ -205,7 +208,9 @@ class Board:
                 self._update(job, part)
 
     def _update(self, job: PlannedJob, part: _Part) -> None:
-        claims, begun, batches = job.claims, job.rounds_begun, job.ready_batches
+        claims = job.claims
+        begun = job.rounds_begun
+        batches = job.ready_batches
         job.update(job.view.device in self.machine.kinds)
         job.reason = None
         self.queues_of(job.view.device).ready_batches += job.ready_batches - batches
@@ -227,10 +232,12 @@ class Board:
                     queues.shared.freed(key)
 
     def _update_remaining(self, job: PlannedJob) -> None:
-        before, after = job.remaining, RemainingWork()
+        before = job.remaining
+        after = RemainingWork()
         if job.view.tasks:
             after = job.estimate_remaining(self.machine, self.policy.rounds_per_task)
-        job.remaining, queues = after, self.queues_of(job.view.device)
+        job.remaining = after
+        queues = self.queues_of(job.view.device)
         queues.cpu_ms += after.cpu_ms - before.cpu_ms
         queues.device_ms += after.device_ms - before.device_ms
         queues.ready_ms += after.ready_ms - before.ready_ms
@@ -279,7 +286,8 @@ class Board:
         if (limit is None or sum(job.task_rounds.values()) < limit) and job.batch() > 0:
             searches = job.open_searches(self.policy.rounds_per_task)
         if job.task_rounds:
-            free, shared = [stage for stage in searches if self.is_free(job, stage)], []
+            free = [stage for stage in searches if self.is_free(job, stage)]
+            shared = []
         else:
             shared = [stage for stage in searches if len(self._jobs_with[job.key_of(stage)]) > 1]
             free = [stage for stage in searches if stage not in shared]

@@ -14,14 +14,18 @@ from autotune.reasons import EndReason
 _FIRST_BATCH_DIVISOR = 4
 # Every task gets this many trials, and one that does all the work of the model so many more. The latter grow with the
 # square root of the work: a task of a quarter of it gets half as many.
-_EACH, _MORE = 16, 160
+_EACH = 16
+_MORE = 160
 # A job is settled when so many times its trials are expected to save less than this share of the latency.
 # So is one that would save less than this: to call the kernels of a tiny model takes longer.
-_TIMES, _LITTLE, _LITTLE_US = 3, 0.015, 2.0
+_TIMES = 3
+_LITTLE = 0.015
+_LITTLE_US = 2.0
 # What they save of the time of a typical task with n trials is 0.3 / (n + 1), by the logs of ten networks on two CPUs.
 # A task that computes slower than the fastest one of its model saves more, and goes on to do so: a depthwise
 # convolution at a third of the speed saves a tenth more, after three trials as after thirty.
-_TYPICAL, _TYPICAL_TRIALS = 0.3, 1
+_TYPICAL = 0.3
+_TYPICAL_TRIALS = 1
 _MORE_IF_SLOW = 0.2
 
 

@@ -38,7 +38,8 @@ class RunningMean:
         """Take in a value."""
         self.count += 1
         if self.count == 1:
-            self.value, self.deviation = value, value / 2
+            self.value = value
+            self.deviation = value / 2
             return
         share = max(1 / self.count, _LEAST_SHARE)
         off = value - self.value

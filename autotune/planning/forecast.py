@@ -96,7 +96,9 @@ def _one_stage_at_a_time(policy: Policy) -> bool:
 
 def _shared(needs: Sequence[float]) -> list[float]:
     """Return when each of several needs is met if one resource serves all of them at equal rates."""
-    met, served, spent = [0.0] * len(needs), 0.0, 0.0
+    met = [0.0] * len(needs)
+    served = 0.0
+    spent = 0.0
     order = sorted(range(len(needs)), key=lambda index: needs[index])
     for place, index in enumerate(order):
         spent += (needs[index] - served) * (len(needs) - place)
@@ -114,7 +116,9 @@ def _seconds_left(job: PlannedJob, board: Board) -> _SecondsLeft:
     # A measurement on the CPU takes all CPUs of a machine.
     drains = measures_on_cpus(job.view.device) and board.machine.drains
     more_cpus = len(board.machine.cpu_device) - 1 if drains else 0
-    cpu_s, device_s, passed = remaining.cpu_ms / 1000, remaining.device_ms / 1000, sum(done.values())
+    cpu_s = remaining.cpu_ms / 1000
+    device_s = remaining.device_ms / 1000
+    passed = sum(done.values())
     serial_s = max(0.0, cpu_s - more_cpus * device_s - passed)
     chain_s = max(0.0, remaining.chain_ms / 1000 - max(done.values()))
     return _SecondsLeft(

@@ -109,27 +109,30 @@ def forecast(curves: Sequence[Curve], trials: int, per_round: int, typical: Typi
         per_round: How many trials a task gets at a time.
         typical: What is assumed of tasks.
     """
-    known = [curve for curve in curves if curve.known]
-    if not known:
+    timed = [curve for curve in curves if curve.known]
+    if not timed:
         return None
-    found = expected(known, shared_out(known, trials, per_round), typical)
-    now = sum(curve.weight * curve.best[-1] for curve in known) / 1e3
-    median, low, high = (now * math.exp(-_gain(found, ratio, typical)) for ratio in (0.0, typical.high, typical.low))
+    expectation = expected(timed, shared_out(timed, trials, per_round), typical)
+    now = sum(curve.weight * curve.best[-1] for curve in timed) / 1e3
+    median, low, high = (
+        now * math.exp(-_gain(expectation, ratio, typical)) for ratio in (0.0, typical.high, typical.low)
+    )
     return Forecast(trials, median, low, high)
 
 
-def _gain(found: Expected, ratio: float, typical: Typical) -> float:
+def _gain(expectation: Expected, ratio: float, typical: Typical) -> float:
     """Return the logarithm of the gain in speed if the saving is this far from the expected one."""
-    noise = min(typical.noise, found.saving)
-    return max(0.0, (found.saving + noise) * math.exp(found.spread * ratio) - noise)
+    noise = min(typical.noise, expectation.saving)
+    return max(0.0, (expectation.saving + noise) * math.exp(expectation.spread * ratio) - noise)
 
 
 def expected(curves: Sequence[Curve], more: Sequence[int], typical: Typical = TYPICAL) -> Expected:
     """Return what so many more trials of each task should save. Each task has a time."""
-    fastest, faster = max(curve.gflop / curve.best[-1] for curve in curves), 1 + typical.unseen / len(curves)
+    fastest = max(curve.gflop / curve.best[-1] for curve in curves)
+    faster = 1 + typical.unseen / len(curves)
     least = [curve.gflop / (fastest * faster) if fastest else curve.best[-1] / faster for curve in curves]
-    each = zip(curves, more, least, strict=True)
-    savings = [_saving(curve, count, least_us, typical.power) for curve, count, least_us in each]
+    tasks = zip(curves, more, least, strict=True)
+    savings = [_saving(curve, count, least_us, typical.power) for curve, count, least_us in tasks]
     total = sum(savings)
     spread = math.hypot(*savings) / total if total else 0.0
     return Expected(total / sum(curve.weight * curve.best[-1] for curve in curves), spread)

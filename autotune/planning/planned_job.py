@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 from autotune.planning.budget import batch
 from autotune.planning.estimates import Estimates, RemainingWork
@@ -26,6 +27,14 @@ from autotune.reasons import Reason
 # The first batch of a task is large enough that building and measuring it takes this many times as long as its search
 # and training.
 _LEAST_BATCH_RATIO = 3.0
+
+
+class _TaskGain(NamedTuple):
+    """What one more trial of a task is expected to save, and whether it may be started, as long as the task is so."""
+
+    task: TaskView
+    gain: float
+    is_open: bool
 
 
 class PlannedJob:
@@ -63,7 +72,7 @@ class PlannedJob:
         # Each value is kept with the task or tasks that it was worked out for.
         self._open_count: tuple[tuple[TaskView, ...], int] = ((), 0)
         self._gains_per_second: dict[int, tuple[TaskView, float]] = {}
-        self._gains: dict[int, tuple[TaskView, float, bool]] = {}
+        self._gains: dict[int, _TaskGain] = {}
 
     def update(self, has_device: bool) -> None:
         """Sort the stages and count the rounds anew.
@@ -71,7 +80,8 @@ class PlannedJob:
         Args:
             has_device: Whether the machine has a device of the kind that the job measures on.
         """
-        self.task_rounds, self.rounds_begun = {}, 0
+        self.task_rounds = {}
+        self.rounds_begun = 0
         self.trials_in_flight = sum(stage.count for stage in self.running.values() if stage.kind == "search")
         self._ready = {"measure": [], "continue": [], "begin": []}
         for stage in self.view.live_stages:
@@ -152,29 +162,30 @@ class PlannedJob:
 
     def is_open(self, task: int) -> bool:
         """Return whether more trials could still improve a task."""
-        return self._gain(task)[2]
+        return self._gain(task).is_open
 
     def gain_per_second(self, task: int) -> float:
         """Return the expected gain of one more trial of a task, over the seconds that the policy says a round takes.
 
         The value is the one from when the task last changed.
         """
-        view, known = self.view.tasks[task], self._gains_per_second.get(task)
-        if known is None or known[0] is not view:
-            gain = self._gain(task)[1]
-            known = self._gains_per_second[task] = (
-                view,
-                gain if math.isinf(gain) else gain / self._round_seconds(self),
-            )
-        return known[1]
+        view = self.view.tasks[task]
+        last = self._gains_per_second.get(task)
+        if last is not None and last[0] is view:
+            return last[1]
+        gain = self._gain(task).gain
+        per_second = gain if math.isinf(gain) else gain / self._round_seconds(self)
+        self._gains_per_second[task] = (view, per_second)
+        return per_second
 
-    def _gain(self, task: int) -> tuple[TaskView, float, bool]:
-        """Return a task, its expected gain and whether it is open."""
-        view, known = self.view.tasks[task], self._gains.get(task)
-        if known is None or known[0] is not view:
+    def _gain(self, task: int) -> _TaskGain:
+        view = self.view.tasks[task]
+        last = self._gains.get(task)
+        if last is None or last.task is not view:
             gain = expected_gain(view, self.view.trials_per_round, self.view.fastest)
-            known = self._gains[task] = (view, gain, is_open(self.view, view))
-        return known
+            last = _TaskGain(view, gain, is_open(self.view, view))
+            self._gains[task] = last
+        return last
 
     def seconds(self, kind: Kind, candidates: int, task: int | None = None) -> float:
         """Return how many seconds a stage is expected to take.
@@ -205,18 +216,20 @@ class PlannedJob:
         open_tasks = self._count_open()
         left = max(0, view.trials - view.trials_done - self.trials_in_flight)
         new_rounds = -(-left // view.trials_per_round) if open_tasks else 0
-        at = self._count_stages()
-        searches, builds = new_rounds + at["search"], new_rounds + at["search"] + at["build"]
-        measures = builds + at["measure"]
-        trains = measures + at["train"]
-        round_ms, on_device = search + build + measure + train, measures * measure + at["confirm"] * confirm
+        counts = self._count_stages()
+        searches = new_rounds + counts["search"]
+        builds = new_rounds + counts["search"] + counts["build"]
+        measures = builds + counts["measure"]
+        trains = measures + counts["train"]
+        round_ms = search + build + measure + train
+        on_device = measures * measure + counts["confirm"] * confirm
         if rounds_per_task > 1:  # rounds of a task overlap, but the next search needs the build of the last
             round_ms = max(search + build, -(-round_ms // rounds_per_task))
         begun = measures - new_rounds
         return RemainingWork(
             cpu_ms=searches * search + builds * build + trains * train + on_device * measure_cpus,
             device_ms=on_device,
-            ready_ms=at["measure"] * measure,
+            ready_ms=counts["measure"] * measure,
             begun_ms=begun * measure,
             chain_ms=(-(-new_rounds // max(1, open_tasks)) + bool(begun)) * round_ms,
         )
@@ -228,13 +241,13 @@ class PlannedJob:
         return self._open_count[1]
 
     def _count_stages(self) -> dict[Kind, int]:
-        """Return how many rounds in flight are at each stage."""
-        at = dict.fromkeys(STAGE_ORDER, 0)
+        """Return how many rounds in flight are counts each stage."""
+        counts = dict.fromkeys(STAGE_ORDER, 0)
         for stage in self._ready["measure"] + self._ready["continue"]:
-            at[stage.kind] += 1
+            counts[stage.kind] += 1
         for running in self.running.values():
-            at[running.kind] += 1
-        return at
+            counts[running.kind] += 1
+        return counts
 
 
 def _stage_order(stage: StageView) -> tuple[int, int, int]:

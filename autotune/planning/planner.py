@@ -143,10 +143,11 @@ class Planner:
 
     def _changed(self, jobs: Sequence[JobView]) -> list[JobView]:
         """Return the views that the board does not have. Most of thousands stand where they stood in the last plan."""
-        last, self._last = self._last, tuple(jobs)
+        last = self._last
+        self._last = tuple(jobs)
         moved: Iterable[JobView] = compress(jobs, map(is_not, jobs, last)) if len(jobs) == len(last) else jobs
-        known = self._board.jobs
-        return [view for view in moved if (job := known.get(view.id)) is None or job.view is not view]
+        planned = self._board.jobs
+        return [view for view in moved if (job := planned.get(view.id)) is None or job.view is not view]
 
     def _waits(self) -> dict[int, Reason]:
         """Return for every job that runs nothing what it waits for."""

@@ -31,7 +31,11 @@ class ReadyStage:
     __slots__ = ("device", "job", "queue", "queued", "ranks", "stage")
 
     def __init__(self, job: int, device: str, queue: QueueName, stage: StageView, ranks: tuple[Rank, ...]) -> None:
-        self.job, self.device, self.queue, self.stage, self.ranks = job, device, queue, stage, ranks
+        self.job = job
+        self.device = device
+        self.queue = queue
+        self.stage = stage
+        self.ranks = ranks
         self.queued = True
 
 
@@ -136,8 +140,8 @@ class SharedSearches:
         tops = self._tops[order]
         heapq.heappush(tops, (ready.ranks[order], key))
         if len(tops) > 64 + 4 * len(self._queues):
-            found = ((self._first_of(key, order), key) for key in self._queues)
-            tops[:] = [(first.ranks[order], key) for first, key in found if first is not None]
+            firsts = ((self._first_of(key, order), key) for key in self._queues)
+            tops[:] = [(first.ranks[order], key) for first, key in firsts if first is not None]
             heapq.heapify(tops)
 
 
@@ -168,8 +172,8 @@ class DeviceQueues:
 
     def first(self, queue: QueueName, order: int) -> ReadyStage | None:
         """Return the stage of the lowest rank in an order that could start now."""
-        found = self.queues[queue].first(order)
+        own = self.queues[queue].first(order)
         shared = self.shared.first(order) if queue == "begin" else None
-        if found is None or shared is None:
-            return found or shared
-        return min(found, shared, key=lambda ready: ready.ranks[order])
+        if own is None or shared is None:
+            return own or shared
+        return min(own, shared, key=lambda ready: ready.ranks[order])

@@ -96,7 +96,8 @@ class MachinePool:
         """
         if not measures:
             return Allocation(self.machine.shared_cpus)
-        names, holders = self.machine.kinds[kind], self._devices[kind].holders
+        names = self.machine.kinds[kind]
+        holders = self._devices[kind].holders
         slot = min(range(len(names)), key=lambda slot: (holders[slot], slot))
         cpus = self.machine.cpu_device if measures_on_cpus(kind) else self.machine.shared_cpus
         return Allocation(cpus, names[slot])
@@ -135,8 +136,8 @@ class ResourcePool:
 
         Those come first that have the most free CPUs.
         """
-        found = [pool for pool in self._pools if pool.machine.drains and pool.free_devices(kind)]
-        return sorted(found, key=lambda pool: -pool.free_cpus)
+        pools = [pool for pool in self._pools if pool.machine.drains and pool.free_devices(kind)]
+        return sorted(pools, key=lambda pool: -pool.free_cpus)
 
     def with_free_cpus(self, draining: Collection[MachinePool], among: bool) -> list[MachinePool]:
         """Return the machines with a free CPU: those that drain, if `among` is true, or the others."""

@@ -31,7 +31,8 @@ class Scheduler:
         Returns:
             The stages to start, in the order of the choice.
         """
-        board, starts = self._board, list[Start]()
+        board = self._board
+        starts = list[Start]()
         late = list[PlannedJob]()
         board.now = now
         board.refresh()
@@ -61,7 +62,8 @@ class Scheduler:
                 ready = self._policy.pick_measurement(kind, board) if allocation else None
                 if ready is not None and allocation is not None:
                     return ready, allocation
-        ready, pools = None, board.pool.with_free_cpus(draining, among=False)
+        ready = None
+        pools = board.pool.with_free_cpus(draining, among=False)
         if pools:
             ready = self._policy.pick_cpu_stage(board)
         if ready is None and draining:
@@ -81,18 +83,20 @@ class Scheduler:
 
     def _draining(self) -> list[MachinePool]:
         """Return the machines on which to let the running stages end, to have all their CPUs for a measurement."""
-        board, found = self._board, list[MachinePool]()
+        board = self._board
+        draining = list[MachinePool]()
         for kind in board.machine.cpu_kinds:
             batches = board.queues_of(kind).ready_batches
             pools = board.pool.to_drain(kind) if batches else []
             if pools:
                 enough = batches // (self._policy.gather_per_cpu * len(pools[0].machine.cpus))
                 idle = enough < len(pools) and self._policy.pick_cpu_stage(board) is None
-                found += pools if idle else pools[:enough]
-        return found
+                draining += pools if idle else pools[:enough]
+        return draining
 
     def _start(self, ready: ReadyStage, allocation: Allocation) -> Start:
-        board, stage = self._board, ready.stage
+        board = self._board
+        stage = ready.stage
         # Only a policy that uses estimates may size batches by them: under the others, a seed must give the same plan
         # on any machine.
         by_estimates = self._policy.uses_estimates

@@ -89,18 +89,18 @@ class SimulatedClock:
     def pop(self) -> StageId:
         """Go to the end of the next stage and remove the stage."""
         self._drop_outdated()
-        at, _, name, _ = heapq.heappop(self._next)
-        self.now = max(self.now, at)
+        end, _, name, _ = heapq.heappop(self._next)
+        self.now = max(self.now, end)
         id = self._capacities[name].pop(self.now)
         self._push_next_end(name)
         return id
 
     def _push_next_end(self, name: str) -> None:
         capacity = self._capacities[name]
-        at = capacity.next_end()
-        if at < math.inf:
+        end = capacity.next_end()
+        if end < math.inf:
             self._number += 1
-            heapq.heappush(self._next, (at, self._number, name, capacity.version))
+            heapq.heappush(self._next, (end, self._number, name, capacity.version))
 
     def _drop_outdated(self) -> bool:
         """Drop outdated ends, and return whether any end is left."""

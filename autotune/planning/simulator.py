@@ -118,8 +118,8 @@ class _JobProgress:
 
     def _add_trials(self, task: int, count: int) -> None:
         view = self.tasks[task]
-        known = len(view.running_best)
-        new = tuple(_FIRST_US * _share(known + n + 1) for n in range(count))
+        trials_before = len(view.running_best)
+        new = tuple(_FIRST_US * _share(trials_before + n + 1) for n in range(count))
         following = TaskView(view.key, view.weight, view.trials + count, view.running_best + new)
         self.tasks = (*self.tasks[:task], following, *self.tasks[task + 1 :])
 
@@ -147,7 +147,10 @@ class Simulation:
             record: Whether the result contains all stages.
             watch: Called at each start of a stage with the simulated time, the start, and all running stages.
         """
-        self._scenario, self._policy, self._record, self._watch = scenario, policy, record, watch
+        self._scenario = scenario
+        self._policy = policy
+        self._record = record
+        self._watch = watch
         self._board = Board(scenario.machine, policy, Estimates())
         self._scheduler = Scheduler(self._board)
         self._clock = SimulatedClock()
@@ -204,7 +207,8 @@ class Simulation:
     def _start(self) -> None:
         for start in self._scheduler.start_stages(self._clock.now):
             id = start.stage.id
-            job, running = self._jobs[id.job], self._board.running[id]
+            job = self._jobs[id.job]
+            running = self._board.running[id]
             job.served_at = self._clock.now
             seconds = self._seconds(job.spec, start)
             self._stages += 1
@@ -224,7 +228,9 @@ class Simulation:
 
         Without leases, all stages share the CPUs, and all measurements on a device other than the CPU share it.
         """
-        machine, name, demand = self._scenario.machine, "leased", 1.0
+        machine = self._scenario.machine
+        name = "leased"
+        demand = 1.0
         if not start.lease and start.stage.kind == "measure" and device != "cpu":
             name = start.device
             self._clock.add_capacity(name, 1.0)
@@ -235,9 +241,11 @@ class Simulation:
         self._clock.start(name, start.stage.id, seconds, demand)
 
     def _end(self, id: StageId) -> None:
-        board, job = self._board, self._jobs[id.job]
+        board = self._board
+        job = self._jobs[id.job]
         stage = board.running[id]
-        now, device = self._clock.now, job.spec.device
+        now = self._clock.now
+        device = job.spec.device
         subjects = (str(id.job), job.tasks[id.task].key)
         board.estimates.add(stage.kind, device, subjects, job.stages[id].candidates, now - stage.started_at)
         if self._record:

@@ -168,7 +168,8 @@ class MachineResources:
     def of_nodes(cls, nodes: Iterable[MachineResources]) -> MachineResources:
         """Return several machines as one."""
         nodes = tuple(nodes)
-        cpus, kept = chain(*(node.cpus for node in nodes)), chain(*(node.measure_cpus for node in nodes))
+        cpus = chain(*(node.cpus for node in nodes))
+        kept = chain(*(node.measure_cpus for node in nodes))
         return cls(tuple(cpus), tuple(chain(*(node.devices for node in nodes))), tuple(kept), nodes)
 
     @cached_property

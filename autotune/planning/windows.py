@@ -43,18 +43,18 @@ class DailyWindow:
         if self.closes_at(now, zone) is not None:
             return now
         today = datetime.fromtimestamp(now, zone).date()
-        return next(at for days in range(3) if (at := self._on(today + timedelta(days=days), zone)[0]) >= now)
+        return next(opening for days in range(3) if (opening := self._on(today + timedelta(days=days), zone)[0]) >= now)
 
     def after(self, now: float, seconds: float, zone: tzinfo | None = None) -> float:
         """Return when the window will have been open for so many seconds from now on."""
-        at = self.opens_at(now, zone)
+        moment = self.opens_at(now, zone)
         for _ in range(_MOST_WINDOWS):
-            closes = self.closes_at(at, zone)
-            if closes is None or seconds <= closes - at:
+            closes = self.closes_at(moment, zone)
+            if closes is None or seconds <= closes - moment:
                 break
-            seconds -= closes - at
-            at = self.opens_at(closes, zone)
-        return at + seconds
+            seconds -= closes - moment
+            moment = self.opens_at(closes, zone)
+        return moment + seconds
 
     def _on(self, day: date, zone: tzinfo | None) -> tuple[float, float]:
         """Return when the window that opens on a day opens and closes."""
@@ -151,13 +151,14 @@ def next_moment(text: str, now: float, zone: tzinfo | None = None) -> float:
         except ValueError as error:
             raise ValueError(f"{text!r} is no moment; give one such as 07:00 or 2026-03-01T07:00") from error
         return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
-    wanted, today = parse_time(text), datetime.fromtimestamp(now, zone).date()
-    return next(at for days in range(3) if (at := _moment(today + timedelta(days=days), wanted, zone)) > now)
+    wanted = parse_time(text)
+    today = datetime.fromtimestamp(now, zone).date()
+    return next(begin for days in range(3) if (begin := _moment(today + timedelta(days=days), wanted, zone)) > now)
 
 
-def _moment(day: date, at: time, zone: tzinfo | None) -> float:
+def _moment(day: date, clock: time, zone: tzinfo | None) -> float:
     """Return the first moment of a day at which the clock shows a time.
 
     A time that the clock skips counts as that much after the skip.
     """
-    return datetime.combine(day, at, zone).timestamp()
+    return datetime.combine(day, clock, zone).timestamp()

@@ -30,13 +30,15 @@ class FolderWatch:
     def changed(self) -> bool:
         """Whether to read the folder now. A folder that is gone has changed."""
         try:
-            found = os.stat(self._folder)
+            status = os.stat(self._folder)
         except OSError:
             self._seen = None
             return True
-        seen, now = (found.st_mtime_ns, found.st_ino), time.monotonic()
+        seen = (status.st_mtime_ns, status.st_ino)
+        now = time.monotonic()
         if seen == self._seen and now < self._again_at:
             return False
-        recent = time.time() - found.st_mtime < _COARSE_S
-        self._seen, self._again_at = seen, now + (0.0 if recent else _AT_LEAST_EVERY_S)
+        recent = time.time() - status.st_mtime < _COARSE_S
+        self._seen = seen
+        self._again_at = now + (0.0 if recent else _AT_LEAST_EVERY_S)
         return True

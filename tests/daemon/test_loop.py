@@ -283,7 +283,7 @@ def test_a_job_that_this_machine_cannot_work_for_is_tried_again_soon_then_every_
     assert job_status.snapshot(workspace)[0].state == "waiting"
 
 
-def test_a_drain_tries_such_a_job_twice_and_says_that_it_could_not(
+def test_a_drain_tries_a_job_twice_that_this_machine_cannot_work_for_and_says_so(
     workspace: Workspace, clock: ManualClock, job: JobPaths
 ) -> None:
     runner = ScriptedRunner(clock, lambda stage: StageReport(stage.id, "unfit", reason="no linker"))
@@ -291,7 +291,7 @@ def test_a_drain_tries_such_a_job_twice_and_says_that_it_could_not(
     assert len(runner.started) == 2
 
 
-def test_such_a_job_goes_on_when_the_machine_is_mended_and_others_go_on_meanwhile(
+def test_a_job_for_which_the_machine_lacks_something_goes_on_once_it_is_mended_and_others_meanwhile(
     workspace: Workspace, clock: ManualClock, job: JobPaths, make_job: Callable[..., JobPaths]
 ) -> None:
     make_job(2, "other", tasks=1, target="simulated")

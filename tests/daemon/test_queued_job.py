@@ -172,7 +172,7 @@ class TestTrials:
         add(0, None, 10.0)
         assert open_job(workspace, make_job()).view().tasks[0].running_best == (math.inf, 10.0)
 
-    def test_those_of_other_jobs_are_followed(
+    def test_trials_of_other_jobs_are_followed(
         self, workspace: Workspace, make_job: Make, add: Callable[..., None]
     ) -> None:
         ledger = open_job(workspace, make_job())

@@ -46,11 +46,11 @@ def test_a_measurement_on_the_cpu_takes_all_cpus() -> None:
     assert forecast("interleave", job(1, device="cpu"))[1] == (4 * 13 + 4 * 3 * 2) / 2
 
 
-def test_nor_sooner_than_its_longest_chain() -> None:
+def test_a_job_ends_no_sooner_than_its_longest_chain() -> None:
     assert forecast("interleave", job(1), machine=MachineResources(tuple(range(64)), ("cpu", "cuda:0")))[1] == 16.0
 
 
-def test_nor_sooner_than_the_device_is_done() -> None:
+def test_a_job_ends_no_sooner_than_its_device_is_done() -> None:
     many = MachineResources(tuple(range(64)), ("cpu", "cuda:0"))
     assert forecast("interleave", job(1, 640), job(2, 640), machine=many)[2] == pytest.approx(2 * 40 * 3.0, abs=40)
 

@@ -34,11 +34,11 @@ def test_outside_the_window_nothing_ends_in_time() -> None:
 
 
 @pytest.mark.parametrize(("now", "then"), [("12:00", "22:00"), ("03:00", "07:00"), ("07:00", "22:00")])
-def test_it_opens_and_closes(now: str, then: str) -> None:
+def test_a_window_opens_and_closes(now: str, then: str) -> None:
     assert NIGHT.changes_at(at(now)) == at(then)
 
 
-def test_outside_all_wait_for_the_window_but_those_without_a_device() -> None:
+def test_outside_the_window_all_jobs_wait_for_it_but_those_without_a_device() -> None:
     plan = Plan((), {1: CPU, 2: Reason("no-device", device="cuda"), 3: TURN})
     found = NIGHT.explained(plan, at("12:00"))
     window = Reason("window", opens_at=at("22:00"))
@@ -46,7 +46,7 @@ def test_outside_all_wait_for_the_window_but_those_without_a_device() -> None:
     assert found.late == {1, 3}
 
 
-def test_inside_those_wait_for_the_next_that_would_not_end_in_time() -> None:
+def test_inside_the_window_jobs_that_would_not_end_in_time_wait_for_the_next() -> None:
     found = NIGHT.explained(Plan((), {1: TURN, 2: TURN}, frozenset({2})), at("06:59"))
     assert found.waits == {1: TURN, 2: Reason("window", opens_at=at("22:00"))}
     assert found.late == {2}

@@ -43,17 +43,19 @@ class Predictive(Policy):
     uses_estimates = True
 
     def ranks(self, job: JobFacts, stage: StageView, queue: QueueName, machine: MachineResources) -> tuple[Rank, ...]:
-        remaining, view = job.remaining, job.view
-        at, id = STAGE_ORDER[stage.kind], view.id
+        remaining = job.remaining
+        view = job.view
+        stage_order = STAGE_ORDER[stage.kind]
+        id = view.id
         turn_group = turn(view)[0] // _SAME_TURN_S
         gain = job.gain_per_second(stage.id.task) if queue == "begin" else 0.0
         need_s = max(remaining.chain_ms, remaining.cpu_ms // len(machine.cpus)) / 1000
         cpu_per_device = remaining.cpu_ms / max(1, remaining.device_ms)
         return (
-            (queue == "begin", turn_group, -gain, at, id),
-            (-remaining.chain_ms, at, id),
-            (at if queue == "begin" else 0, cpu_per_device, at, id),
-            (must_start_by(view, need_s), at, id),
+            (queue == "begin", turn_group, -gain, stage_order, id),
+            (-remaining.chain_ms, stage_order, id),
+            (stage_order if queue == "begin" else 0, cpu_per_device, stage_order, id),
+            (must_start_by(view, need_s), stage_order, id),
         )
 
     def round_seconds(self, job: JobFacts) -> float:
