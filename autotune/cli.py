@@ -35,7 +35,7 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "submit": Verb("submit", "command", "Read a model, extract its tuning tasks and put a job into the queue."),
+    "submit": Verb("submit.command", "command", "Read a model, extract its tuning tasks and put a job into the queue."),
     "daemon": Verb("daemon", "app", "Run, start and stop the daemon, which runs the queue."),
     "status": Verb("status", "command", "Show the queue: progress, latency, and why a job waits."),
     "logs": Verb("logs", "command", "Print what happened to a job, stage by stage."),

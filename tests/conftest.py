@@ -154,9 +154,9 @@ def _spec(id: int, name: str, tasks: tuple[TaskSpec, ...], target: dict[str, Any
         "inputs": (InputSpec("x", (1, 8), "float32"),),
         "trials": 64,
         "trials_per_round": 8,
-        "priority": 0,
-        "seed": 0,
-        "fresh": False,
+        "strategy": "evolutionary",
+        "sampler": "greedy",
+        "winograd": False,
         "known_at_submit": (0,) * len(tasks),
         "submitted_at": 1_700_000_000.0,
     }

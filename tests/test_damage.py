@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from autotune.cli import _run
-from autotune.commands import submit
-from autotune.commands.submission import Submission
+from autotune.commands.submit.publish import Submission, publish
 from autotune.config import Config
 from autotune.daemon.queued_job import QueuedJob
 from autotune.errors import DamagedFile, NewerFormat, StorageError
+from autotune.options import TuningOptions
 from autotune.processes.messages import ImportAnswer
 from autotune.storage import atomic, formats
 from autotune.storage.daemon_formats import DaemonInfo
@@ -153,9 +153,9 @@ class TestTheLastId:
 
 
 def enqueue(workspace: Workspace) -> formats.JobSpec:
-    request = Submission(Path("third.onnx"), "simulated")
+    request = Submission(Path("third.onnx"), TuningOptions(target="simulated"))
     known = ImportAnswer({"kind": "simulated"}, "simulated-test", (), (), ())
-    return submit.publish(workspace, Config(), request, known)
+    return publish(workspace, Config(), request, known)
 
 
 @pytest.mark.parametrize("how", [how for how in SPOILT if how not in ("newer",)])

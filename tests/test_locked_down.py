@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands import submit
-from autotune.commands.submission import Submission
+from autotune.commands.submit.publish import Submission, publish
 from autotune.config import Config
 from autotune.errors import BadInput
+from autotune.options import TuningOptions
 from autotune.processes.messages import ImportAnswer
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import Workspace
@@ -25,9 +25,9 @@ def generous() -> Iterator[None]:
     os.umask(before)
 
 
-def enqueue(workspace: Workspace, file: str = "net.onnx", name: str = "") -> str:
-    request = Submission(Path("models", file), "simulated", name)
-    spec = submit.publish(workspace, Config(), request, ImportAnswer({"kind": "simulated"}, "sim-test", (), (), ()))
+def enqueue(workspace: Workspace, file: str = "net.onnx", name: str | None = None) -> str:
+    request = Submission(Path("models", file), TuningOptions(target="simulated", name=name))
+    spec = publish(workspace, Config(), request, ImportAnswer({"kind": "simulated"}, "sim-test", (), (), ()))
     read_spec(workspace.job(spec.id, spec.name))
     return spec.name
 

@@ -20,14 +20,12 @@ _LATENCY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(us|ms|s)")
 _MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
-def parse_duration(text: str) -> float | None:
-    """Return a duration in seconds; None for an empty text.
+def parse_duration(text: str) -> float:
+    """Return a duration in seconds.
 
     Raises:
         BadInput: It is no duration, or is zero.
     """
-    if not text:
-        return None
     match = _DURATION.fullmatch(text.strip())
     if match is None or float(match[1]) == 0:
         raise BadInput(f"{text!r} is not a duration; write 90s, 30m or 2h")
@@ -46,14 +44,12 @@ def parse_age(text: str) -> float:
     return int(match[1]) * _AGE_SECONDS[match[2]]
 
 
-def parse_latency(text: str) -> float | None:
-    """Return the time of a run of a model in milliseconds; None for an empty text.
+def parse_latency(text: str) -> float:
+    """Return the time of a run of a model in milliseconds.
 
     Raises:
         BadInput: It is none, or is zero.
     """
-    if not text:
-        return None
     match = _LATENCY.fullmatch(text.strip())
     if match is None or float(match[1]) == 0:
         raise BadInput(f"{text!r} is not a latency; write 5ms, 800us or 0.2s")

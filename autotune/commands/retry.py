@@ -29,7 +29,7 @@ def command(
         for line in control.apply(workspace, "retry", found):
             tell(line)
         return
-    from autotune.commands.resubmit import resubmit_here  # here, for it loads what `submit` does
+    from autotune.commands.submit.again import resubmit_here  # here, for it loads what `submit` does
     from autotune.config import load_config
 
     config = load_config(workspace.config)

@@ -17,13 +17,13 @@ from autotune.commands.draining import DrainingDaemon
 from autotune.commands.export import export
 from autotune.commands.job_status import JobStatus, snapshot
 from autotune.commands.jobs import job_name
-from autotune.commands.submission import Submission
-from autotune.commands.submit import submit
+from autotune.commands.submit.publish import Submission, submit
 from autotune.commands.sweep_file import Point, Suite, read
 from autotune.commands.sweep_results import Outcome
 from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
 from autotune.config import Config, load_config
 from autotune.errors import BadInput
+from autotune.options import TuningOptions
 from autotune.storage.atomic import check_output, publish_bytes
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -56,20 +56,22 @@ def _submit(workspace: Workspace, config: Config, suite: Suite, progress: Progre
     missing = [point for point, paths in _jobs(workspace, suite).items() if paths is None]
     for number, point in enumerate(missing, 1):
         progress(f"submitting {point.name} ({number} of {len(missing)})")
-        way, given = point.way, suite.inputs.get(point.way.model)
-        request = Submission(
-            way.model,
-            way.target,
-            point.name,
-            way.trials,
-            seed=point.seed,
-            strategy=way.strategy,
-            sampler=way.sampler,
-            private=point.name,
-        )
-        if given is not None:
-            request = replace(request, inputs=given.inputs, dims=given.dims, values=given.values)
-        submit(workspace, config, request, lambda step: None)
+        submission = Submission(point.way.model, _options(suite, point), private=point.name)
+        submit(workspace, config, submission, lambda step: None)
+
+
+def _options(suite: Suite, point: Point) -> TuningOptions:
+    way = point.way
+    options = TuningOptions(
+        target=way.target,
+        name=point.name,
+        trials=way.trials,
+        seed=point.seed,
+        strategy=way.strategy,
+        sampler=way.sampler,
+    )
+    given = suite.inputs.get(way.model)
+    return options if given is None else replace(options, inputs=given.inputs, dims=given.dims, values=given.values)
 
 
 def _drain(workspace: Workspace, jobs: list[JobPaths], progress: Progress) -> None:

@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from autotune import schema, strategies
-from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
+from autotune.commands.submit.model_inputs import parse_dims, parse_inputs, parse_values
 from autotune.config import Config
 from autotune.errors import BadInput, BadTarget, InvalidData, disk_problem
+from autotune.options import Constant, InputSpec
 from autotune.schema import whole_number
-from autotune.storage.formats import Constant, InputSpec
 from autotune.toml_file import read_tables
 from autotune.tvm_backend.target import target_kind
 
@@ -95,7 +95,7 @@ class Point:
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """The parsed options for the inputs of a model, as a `Submission` has them, and their text."""
+    """The parsed options for the inputs of a model, as `TuningOptions` has them, and their text."""
 
     inputs: Mapping[str, tuple[InputSpec, ...]]
     dims: Mapping[str, tuple[int, ...]]

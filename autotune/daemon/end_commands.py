@@ -58,8 +58,8 @@ class EndCommands:
         refused = _distrust(job.paths.folder) or _distrust(job.paths.spec)
         # In the journal first: after a kill in between, the command is not started rather than started twice.
         journal.append(job.paths.journal, OnEnd(refused=refused))
-        if not refused:
-            self._spawn(job.paths, read_spec(job.paths).on_end, _facts(self.workspace, job))
+        if not refused and (command := read_spec(job.paths).on_end):
+            self._spawn(job.paths, command, _facts(self.workspace, job))
         return refused
 
     def _spawn(self, paths: JobPaths, command: str, facts: Mapping[str, str]) -> None:

@@ -14,6 +14,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from autotune import schema
 from autotune.errors import DamagedFile, InvalidData
+from autotune.options import Constant as Constant
+from autotune.options import InputSpec as InputSpec
+from autotune.options import JobOptions
+from autotune.options import Precision as Precision
 from autotune.reasons import Reason
 from autotune.schema import moment, positive, whole_number
 from autotune.storage.atomic import publish_json, read_versioned_json
@@ -26,19 +30,6 @@ SIMULATED = "simulated"  # the kind of target and device for tests, which does n
 ENDED: tuple[State, ...] = ("cancelled", "done", "failed")
 
 T = TypeVar("T")
-
-
-# The value of an input that is a constant: a number, or a list of them for an input of one dimension.
-Constant = float | list[float]
-
-
-@dataclass(frozen=True)
-class InputSpec:
-    """One input of a model, with a fixed shape."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
 
 
 @dataclass(frozen=True)
@@ -78,21 +69,14 @@ class TaskSpec:
     tunable: bool
 
 
-Precision = Literal["fp32", "fp16"]
+@dataclass(frozen=True, kw_only=True)
+class JobSpec(JobOptions):
+    """What was submitted: the options, with what was left out filled in, and what was read of the model.
 
-
-@dataclass(frozen=True)
-class JobSpec:
-    """What was submitted. `submit` writes it once.
-
-    `machine` is the CPU of the machine that it was submitted on. `values` are inputs of the model that are constants.
-    `entries` are its sets of shapes where there are several. `inputs` are those of the first.
-    `within_s` is the time that its stages may run for, in seconds; None for no limit. `automatic` says that the budget
-    is what the tasks seemed to need, and that the job ends earlier when more trials would gain little. `stop_at_ms` is
-    how long a run of the whole model may take for the job to end, at each of its sets of shapes; None for no such end.
-    `on_end` is what the shell runs when the job has ended; see `daemon/end_commands.py` for when it is not run. `board`
-    is the NAME of the section [devices.NAME] of the boards that it is measured on; empty for a device of this machine.
-    `precision` is what convolutions and products are computed in.
+    `submit` writes it once. `machine` is the CPU of the machine that it was submitted on. `entries` are its sets of
+    shapes where there are several. `inputs` are those of the first. `automatic` says that the budget is what the tasks
+    seemed to need, and that the job ends earlier when more trials would gain little. `board` is the NAME of the section
+    [devices.NAME] of the boards that it is measured on; empty for a device of this machine.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -105,27 +89,17 @@ class JobSpec:
     inputs: tuple[InputSpec, ...]
     tasks: tuple[TaskSpec, ...]
     trials: Annotated[int, whole_number(1)]
-    trials_per_round: Annotated[int, whole_number(1)]
-    priority: Annotated[int, whole_number()]
-    seed: Annotated[int, whole_number(0)]
-    fresh: bool
+    automatic: bool = False
+    trials_per_round: Annotated[int, whole_number(1)] = field()  # field(): without the default of the option
+    strategy: str = field()
+    sampler: str = field()
     known_at_submit: tuple[Annotated[int, whole_number(0)], ...]
     submitted_at: Annotated[float, moment()]
-    deadline: Annotated[float, moment()] | None = None
-    strategy: str = "evolutionary"
-    sampler: str = "greedy"
     model_size: int = 0
     model_crc32: int = 0
-    winograd: bool = False
     machine: str = ""
-    values: dict[str, Constant] = field(default_factory=dict)
-    within_s: float | None = None
     entries: tuple[Entry, ...] = ()
-    automatic: bool = False
-    stop_at_ms: float | None = None
-    on_end: str = ""
     board: str = ""
-    precision: Precision = "fp32"
 
     @property
     def all_entries(self) -> tuple[Entry, ...]:

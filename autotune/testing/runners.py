@@ -6,7 +6,6 @@ import select
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -67,9 +66,21 @@ class StageRunnerContract:
         """Publish a job of two tasks for the simulated device. It shares its trials with no other job."""
         id = 1 + len(settings.job_list())
         tasks = tuple(TaskSpec(f"conv{index}", f"{index:016x}", 1, "1x8", 0.5, True) for index in range(2))
-        target: dict[str, Any] = {"kind": formats.SIMULATED}
-        known = (0,) * len(tasks)
-        spec = JobSpec(id, "net", "net.onnx", target, f"simulated-{id}", (), tasks, 64, 4, 0, 0, False, known, 1e9)
+        spec = JobSpec(
+            id=id,
+            name="net",
+            model="net.onnx",
+            target={"kind": formats.SIMULATED},
+            target_key=f"simulated-{id}",
+            inputs=(),
+            tasks=tasks,
+            trials=64,
+            trials_per_round=4,
+            strategy="random",
+            sampler="greedy",
+            known_at_submit=(0,) * len(tasks),
+            submitted_at=1e9,
+        )
         paths = settings.job(id, "net")
         paths.stages.mkdir(parents=True)
         formats.write(paths.spec, spec)

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from autotune.commands.model_inputs import parse_inputs
+from autotune.commands.submit.model_inputs import parse_inputs
 from autotune.storage.formats import InputSpec
 from autotune.tvm_backend.export.inputs import draw
 from autotune.tvm_backend.export.timing.comparison import Runtime, RuntimeComparison

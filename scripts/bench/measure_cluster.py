@@ -75,9 +75,21 @@ def make_workspace(root: Path, address: str, seconds: float, simulated: bool = T
 
 def make_job(workspace: Workspace, id: int, tasks: int, trials: int) -> JobPaths:
     specs = tuple(TaskSpec(f"conv{index}", f"{index:016x}", 1, "1x8", 0.5, True) for index in range(tasks))
-    target: dict[str, Any] = {"kind": SIMULATED}
-    key, known = f"simulated-{id}", (0,) * tasks
-    spec = JobSpec(id, "net", "net.onnx", target, key, (), specs, trials, _PER_ROUND, 0, 0, False, known, 1e9 + id)
+    spec = JobSpec(
+        id=id,
+        name="net",
+        model="net.onnx",
+        target={"kind": SIMULATED},
+        target_key=f"simulated-{id}",
+        inputs=(),
+        tasks=specs,
+        trials=trials,
+        trials_per_round=_PER_ROUND,
+        strategy="random",
+        sampler="greedy",
+        known_at_submit=(0,) * tasks,
+        submitted_at=1e9 + id,
+    )
     paths = workspace.job(id, "net")
     paths.stages.mkdir(parents=True)
     formats.write(paths.spec, spec)

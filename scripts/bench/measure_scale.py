@@ -118,8 +118,8 @@ def make_job(workspace: Workspace, id: int, tasks: tuple[TaskSpec, ...], size: S
     known = (0,) * len(tasks) if size.own else (size.trials + 1, *[SHORT + 1] * (len(tasks) - 1))
     spec = JobSpec(
         id=id, name="net", model="net.onnx", target={"kind": "simulated"}, target_key=KEY, inputs=inputs, tasks=tasks,
-        trials=10 * size.trials, trials_per_round=16, priority=0, seed=id, fresh=True, known_at_submit=known,
-        submitted_at=time.time() - 1000 + id * 1e-3,
+        trials=10 * size.trials, trials_per_round=16, strategy="random", sampler="greedy", seed=id, fresh=True,
+        known_at_submit=known, submitted_at=time.time() - 1000 + id * 1e-3,
     )  # fmt: skip
     formats.write(paths.spec, spec)
     formats.write(paths.control, Control())

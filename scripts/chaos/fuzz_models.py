@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from mutate_onnx import mutant, seeds
 
-from autotune.commands import submit as submitting
-from autotune.commands.submission import Submission
+from autotune.commands.submit.publish import Submission
+from autotune.commands.submit.publish import submit as submit_job
 from autotune.config import Config, load_config
 from autotune.errors import AutotuneError, BadInput, StageTimeout, WorkerCrashed
 from autotune.settings import MachineSettings, SubmitSettings
@@ -100,7 +100,7 @@ class Tally:
 def submit(workspace: Workspace, config: Config, path: Path) -> tuple[str, str]:
     """Submit one file in this process; what became of it, and why."""
     try:
-        spec = submitting.submit(workspace, config, Submission(path), lambda text: None)
+        spec = submit_job(workspace, config, Submission(path), lambda text: None)
     except WorkerCrashed as error:
         return _one_line("crashed", str(error))
     except StageTimeout as error:

@@ -13,11 +13,12 @@ import pytest
 
 import autotune
 from autotune.api import queue
-from autotune.commands.submission import Submission
+from autotune.commands.submit.publish import Submission
 from autotune.errors import BadInput, BadState, TimedOut, UnknownJob
+from autotune.options import declared
 from autotune.reasons import Reason
 from autotune.storage import formats
-from autotune.storage.formats import InputSpec, JobState
+from autotune.storage.formats import JobState
 from autotune.storage.paths import JobPaths, Workspace
 
 
@@ -67,10 +68,12 @@ class TestSubmit:
             "strategy": "random",
         }
         given |= {"sampler": "greedy", "fresh": True, "winograd": False, "precision": "fp16", "deadline": 4.0}
-        given |= {"within_s": 5.0, "stop_at_ms": 6.0, "values": {"rate": 16000}}
-        autotune.submit("net.onnx", inputs={"x": [1, 3]}, dims={"n": 7}, workspace=workspace.root, **given)
-        shape = {"x": (InputSpec("x", (1, 3), ""),)}
-        assert asked == [Submission(Path("net.onnx"), inputs=shape, dims={"n": (7,)}, **given)]
+        given |= {"within_s": 5.0, "stop_at_ms": 6.0, "on_end": "mail me", "trials_per_round": 4}
+        given |= {"values": {"rate": 16000}, "inputs": {"x": [1, 3]}, "dims": {"n": 7}}
+        autotune.submit("net.onnx", workspace=workspace.root, **given)
+        (submission,) = asked
+        assert submission.model == Path("net.onnx")
+        assert {name: getattr(submission.options, name) for name, _ in declared()} == given
 
     def test_refuses_what_is_no_model(self, workspace: Workspace) -> None:
         with pytest.raises(BadInput, match="a model is the path of a file, .* not int"):

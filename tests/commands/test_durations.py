@@ -10,12 +10,12 @@ from autotune.errors import BadInput
 DAY_S = 86400.0
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400), (" 2h ", 7200), ("", None)])
-def test_a_number_and_a_unit(text: str, seconds: float | None) -> None:
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400), (" 2h ", 7200)])
+def test_a_number_and_a_unit(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["30", "m", "-5m", "0m", "1e3s", "5 m", "30min", "nan", "٣m"])
+@pytest.mark.parametrize("text", ["", "30", "m", "-5m", "0m", "1e3s", "5 m", "30min", "nan", "٣m"])
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="write 90s, 30m or 2h"):
         parse_duration(text)

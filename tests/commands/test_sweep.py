@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from autotune.cli import app
 from autotune.commands import sweep, sweep_file, sweep_results
-from autotune.commands.submission import Submission
+from autotune.commands.submit.publish import Submission
 from autotune.commands.sweep_file import Suite
 from autotune.commands.sweep_results import Outcome
 from autotune.config import Config
@@ -162,16 +162,16 @@ def test_a_model_is_submitted_with_its_inputs(
     monkeypatch.setattr(sweep, "submit", lambda _w, _c, request, _p: asked.append(request))
     sweep._submit(workspace, Config(), sweep_file.read(file, Config()), lambda step: None)
     plain, given = asked
-    assert (plain.inputs, plain.dims, plain.values) == ({}, {}, {})
-    assert given.inputs == {"ids": (InputSpec("ids", (1, 8), "int64"),)}
-    assert (given.dims, given.values) == ({"batch": (1,)}, {"rate": 16000.0})
+    assert (plain.options.inputs, plain.options.dims, plain.options.values) == ({}, {}, {})
+    assert given.options.inputs == {"ids": (InputSpec("ids", (1, 8), "int64"),)}
+    assert (given.options.dims, given.options.values) == ({"batch": (1,)}, {"rate": 16000.0})
 
 
 def test_points_with_a_job_are_not_submitted_again(
     workspace: Workspace, suite: Suite, make_job: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(sweep, "submit", lambda _w, _c, request, _p: asked.append(request.name))
+    monkeypatch.setattr(sweep, "submit", lambda _w, _c, request, _p: asked.append(request.options.name))
     make_job(1, suite.points[4].name)
     sweep._submit(workspace, Config(), suite, lambda step: None)
     assert asked == [point.name for point in suite.points if point is not suite.points[4]]

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from autotune import devices
-from autotune.commands import export, submit
-from autotune.commands.submission import Submission
+from autotune.commands import export
+from autotune.commands.submit.publish import Submission, preview, publish
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.device_settings import BoardSettings, DeviceSettings
 from autotune.devices import Board, Cpu
 from autotune.errors import BadInput, BadState, BadTarget
 from autotune.machine.hardware import usable_cpus
+from autotune.options import TuningOptions
 from autotune.processes.messages import ImportAnswer
 from autotune.settings import MachineSettings, MeasureSettings
 from autotune.storage.formats import JobSpec, TaskSpec, read
@@ -73,7 +74,7 @@ def test_a_queue_with_simulated_cpus_takes_no_job_that_would_measure(tmp_path: P
     model.write_bytes(b"x")
     config = Config(machine=MachineSettings(simulated_cpus=4), devices=SIMULATED)
     with pytest.raises(BadTarget, match="takes jobs for --target simulated only"):
-        submit.preview(Submission(model, "llvm"), config, print)
+        preview(Submission(model), config, print)
 
 
 def test_a_job_for_a_simulated_device_is_not_exported(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
@@ -94,8 +95,8 @@ def test_an_export_writes_over_no_file_of_the_users(workspace: Workspace, make_j
 
 def test_a_job_is_published_without_a_model_where_its_tasks_are_known(workspace: Workspace) -> None:
     task = TaskSpec("conv", "0" * 16, 1, "1x8", 0.5, True)
-    preview = ImportAnswer({"kind": "simulated"}, "simulated-x", (), (task,), (0,))
-    spec = submit.publish(workspace, Config(), Submission(Path("net"), "simulated", trials=8), preview)
+    imported = ImportAnswer({"kind": "simulated"}, "simulated-x", (), (task,), (0,))
+    spec = publish(workspace, Config(), Submission(Path("net"), TuningOptions(target="simulated", trials=8)), imported)
     (paths,) = workspace.job_list()
     assert read(JobSpec, paths.spec) == spec
     assert [path.name for path in paths.stage_files()] == ["t000-r0000.json"]

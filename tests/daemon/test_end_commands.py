@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from autotune.commands import submit
-from autotune.commands.submission import Submission
+from autotune.commands.submit.publish import Submission, publish
 from autotune.config import Config
 from autotune.daemon.end_commands import EndCommands
 from autotune.daemon.queued_job import QueuedJob
+from autotune.options import TuningOptions
 from autotune.processes.messages import ImportAnswer
 from autotune.reasons import Reason
 from autotune.storage import formats, journal
@@ -165,7 +165,8 @@ def test_a_submission_under_any_umask_is_trusted(workspace: Workspace) -> None:
     preview = ImportAnswer({"kind": "simulated"}, "simulated-x", (), (task,), (0,))
     before = os.umask(0)
     try:
-        submit.publish(workspace, Config(), Submission(Path("net"), "simulated", on_end="echo ran"), preview)
+        options = TuningOptions(target="simulated", on_end="echo ran")
+        publish(workspace, Config(), Submission(Path("net"), options), preview)
     finally:
         os.umask(before)
     (paths,) = workspace.job_list()

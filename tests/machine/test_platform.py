@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands.submission import Submission
-from autotune.commands.submit import submit
+from autotune.commands.submit.publish import Submission, submit
 from autotune.config import Config
 from autotune.errors import MachineProblem, ModelError
 from autotune.storage.paths import Workspace

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from autotune.commands import submit
-from autotune.commands.submission import Submission
+from autotune.commands.submit.publish import Submission, publish
 from autotune.config import Config
+from autotune.options import TuningOptions
 from autotune.processes.messages import ImportAnswer
 from autotune.stages import confirm
 from autotune.stages.stage import Stage
@@ -156,8 +156,8 @@ def test_a_submission_looks_at_what_is_known_first(
     know(0, 1000.0)
     task = TaskSpec("conv", "0" * 16, 2, "1x8", 0.5, True)
     preview = ImportAnswer({"kind": "simulated"}, "simulated-test", (), (task,), (0,))
-    wanted = Submission(Path("net"), "simulated", trials=8, stop_at_ms=stop_at_ms)
-    submit.publish(workspace, Config(), wanted, preview)
+    wanted = Submission(Path("net"), TuningOptions(target="simulated", trials=8, stop_at_ms=stop_at_ms))
+    publish(workspace, Config(), wanted, preview)
     (paths,) = workspace.job_list()
     assert kinds(paths) == [(0, 0, kind)]
 
@@ -171,6 +171,7 @@ def test_of_several_sets_of_shapes_the_slowest_has_to_promise_it(
     tasks = tuple(TaskSpec("conv", f"{index:016x}", 4, "1x8", 0.5, True) for index in range(2))
     entries = (Entry("small", (), (1, 0)), Entry("large", (), (2, 2)), Entry("odd", (), (0, 0)))
     preview = ImportAnswer({"kind": "simulated"}, "simulated-test", (), tasks, (0, 0), entries=entries)
-    submit.publish(workspace, Config(), Submission(Path("net"), "simulated", trials=8, stop_at_ms=stop_at_ms), preview)
+    options = TuningOptions(target="simulated", trials=8, stop_at_ms=stop_at_ms)
+    publish(workspace, Config(), Submission(Path("net"), options), preview)
     (paths,) = workspace.job_list()
     assert (0, 0, kind) in kinds(paths)

@@ -86,7 +86,22 @@ def example(kind: Any) -> Any:
             {"pid": 5}, 1.5, "p", True, (stage,), {"1": WHY}, "22:00-07:00", (0, 1), ("cpu",), {"1": 9.5}
         ),
         EstimatesFile: EstimatesFile((["build", "cpu", "llvm/ab", 0.5, 0.25, 3],)),
-        JobSpec: JobSpec(1, "net", "/net.onnx", target, "llvm-x", (x,), (task,), 64, 8, 0, 0, False, (7,), 1.5, 9.5),
+        JobSpec: JobSpec(
+            id=1,
+            name="net",
+            model="/net.onnx",
+            target=target,
+            target_key="llvm-x",
+            inputs=(x,),
+            tasks=(task,),
+            trials=64,
+            trials_per_round=8,
+            strategy="beam",
+            sampler="greedy",
+            known_at_submit=(7,),
+            submitted_at=1.5,
+            deadline=9.5,
+        ),
         JobState: JobState("done", WHY, 64, (TaskProgress(64, 2.5, "why"),), 4.5, 1),
         StageFile: StageFile(1, 2, "measure", (candidate,)),
     }[kind]

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autotune import devices
 from autotune.commands import job_status
 from autotune.commands.job_status import JobStatus
-from autotune.commands.model_inputs import shape_options, written, written_number, written_value
 from autotune.commands.report import history, knobs, references, trials, wall_time
 from autotune.commands.report.knobs import KnobImportance, KnobValues
 from autotune.commands.report.outlook import Outlook, outlook
 from autotune.commands.report.references import References
 from autotune.commands.report.trials import BestPoint, FailureCount, LatencyPoint, TaskTrials
 from autotune.commands.report.wall_time import Times
+from autotune.commands.submit.model_inputs import shape_text
+from autotune.commands.submit.words import options_of, write_options
 from autotune.errors import AutotuneError
+from autotune.options import JobOptions
 from autotune.planning.latency import tasks_sum_ms
 from autotune.storage import formats, journal
-from autotune.storage.formats import InputSpec, JobSpec, ShapeBinding, TaskSpec
+from autotune.storage.formats import InputSpec, JobSpec, TaskSpec
 from autotune.storage.job_files import read_spec, read_state
 from autotune.storage.journal import StageDone, StageEvent
 from autotune.storage.paths import JobPaths, Workspace
@@ -89,8 +89,8 @@ class StageRun:
     succeeded: bool
 
 
-@dataclass(frozen=True)
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(JobOptions):
     """How a job was submitted, what wrote the report, and the commands that repeat the job."""
 
     model: str
@@ -98,18 +98,8 @@ class Settings:
     target_key: str
     machine: str
     inputs: tuple[str, ...]
-    values: dict[str, formats.Constant]
-    seed: int
-    strategy: str
-    sampler: str
     trials: int
     automatic: bool
-    trials_per_round: int
-    within_s: float | None
-    stop_at_ms: float | None
-    fresh: bool
-    winograd: bool
-    precision: str
     versions: dict[str, str]
     commands: tuple[str, ...]
 
@@ -189,7 +179,7 @@ def _entries(spec: JobSpec, best_us: Sequence[float | None], exported: Reference
 
 
 def _inputs(inputs: Sequence[InputSpec]) -> tuple[str, ...]:
-    return tuple(f"{item.name}={written(item.shape)}:{item.dtype}" for item in inputs)
+    return tuple(f"{item.name}={shape_text(item.shape)}:{item.dtype}" for item in inputs)
 
 
 def _tasks(paths: JobPaths, spec: JobSpec, found: Sequence[TaskTrials]) -> tuple[TaskReport, ...]:
@@ -239,23 +229,14 @@ def _stages(paths: JobPaths, spec: JobSpec) -> tuple[StageRun, ...]:
 
 def _settings(spec: JobSpec) -> Settings:
     return Settings(
+        **spec.kept(),
         model=spec.model,
         target=spec.target,
         target_key=spec.target_key,
         machine=spec.machine,
-        values=dict(spec.values),
         inputs=_inputs(spec.inputs),
-        seed=spec.seed,
-        strategy=spec.strategy,
-        sampler=spec.sampler,
         trials=spec.trials,
         automatic=spec.automatic,
-        trials_per_round=spec.trials_per_round,
-        within_s=spec.within_s,
-        stop_at_ms=spec.stop_at_ms,
-        fresh=spec.fresh,
-        winograd=spec.winograd,
-        precision=spec.precision,
         versions=_versions(),
         commands=_commands(spec),
     )
@@ -282,25 +263,7 @@ def _commands(spec: JobSpec) -> tuple[str, ...]:
 
     The new job gets a name by itself, because each name is given once. Its deadline is the next moment at that hour.
     """
-    import json
-
-    exists = devices.for_target(spec.target).exists
-    target = spec.board or (json.dumps(spec.target) if exists else spec.target_kind)
-    words = ["autotune", "submit", spec.model, "--target", target]
-    trials = "auto" if spec.automatic else str(spec.trials)
-    words += ["--trials", trials, "--trials-per-round", str(spec.trials_per_round)]
-    words += ["--seed", str(spec.seed), "--strategy", spec.strategy, "--sampler", spec.sampler]
-    asked = [entry.asked for entry in spec.entries] or [ShapeBinding("main", spec.inputs)]
-    words += shape_options(asked)
-    for name, value in spec.values.items():
-        words += ["--value", f"{name}={written_value(value)}"]
-    words += ["--within", f"{written_number(spec.within_s)}s"] if spec.within_s else []
-    words += ["--stop-at", f"{written_number(spec.stop_at_ms)}ms"] if spec.stop_at_ms else []
-    words += ["--deadline", time.strftime("%H:%M", time.localtime(spec.deadline))] if spec.deadline is not None else []
-    words += ["--on-end", spec.on_end] if spec.on_end else []
-    words += ["--priority", str(spec.priority)] if spec.priority else []
-    words += ["--precision", spec.precision] if spec.precision != "fp32" else []
-    words += ["--fresh", "--winograd" if spec.winograd else "--no-winograd"]
+    words = ["autotune", "submit", spec.model, *write_options(replace(options_of(spec), fresh=True))]
     export = ["autotune", "export", "last", "--output", f"{spec.name}-again"]
     return shlex.join(words), "autotune daemon run --drain", shlex.join(export)
 

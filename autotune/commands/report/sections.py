@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autotune.commands import gantt
-from autotune.commands.model_inputs import written_value
 from autotune.commands.render import duration
 from autotune.commands.report import charts, knobs
 from autotune.commands.report.facts import JobReport, Settings, TaskReport
 from autotune.commands.report.references import References
+from autotune.commands.submit.model_inputs import value_text
 from autotune.planning.simulator import Span
 from autotune.planning.view import StageId
 
@@ -336,7 +336,7 @@ def _settings(found: Settings) -> Section:
     rows: list[tuple[Cell, ...]] = [
         ("model", found.model),
         *(("input", item) for item in found.inputs),
-        *(("constant input", f"{name}={written_value(value)}") for name, value in found.values.items()),
+        *(("constant input", f"{name}={value_text(value)}") for name, value in found.values.items()),
         ("machine", found.machine or "not written down"),
         ("target", ", ".join(f"{key} {value}" for key, value in found.target.items())),
         ("tuning logs", found.target_key),

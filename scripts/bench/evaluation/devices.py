@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from autotune.commands import submit
-from autotune.commands.submission import Submission
+from autotune.commands.submit.publish import Submission, publish
 from autotune.config import load_config
+from autotune.options import TuningOptions
 from autotune.planning import policies
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
 from autotune.planning.simulator import simulate
@@ -112,5 +112,7 @@ def _publish(workspace: Workspace, job: SimulatedJob) -> None:
     target = {"kind": SIMULATED, **{f"{kind}_s": duration.mean for kind, duration in job.seconds.items()}}
     tasks = tuple(TaskSpec(f"task{n}", f"{job.id:08}{n:08}", 1 + n % 3, "1x8", 0.1, True) for n in range(job.tasks))
     found = ImportAnswer(target, f"{SIMULATED}-{job.name}", (), tasks, (0,) * job.tasks)
-    asked = Submission(Path(job.name), SIMULATED, job.name, job.trials, job.trials_per_round, seed=SEED)
-    submit.publish(workspace, load_config(workspace.config), asked, found)
+    options = TuningOptions(
+        target=SIMULATED, name=job.name, trials=job.trials, trials_per_round=job.trials_per_round, seed=SEED
+    )
+    publish(workspace, load_config(workspace.config), Submission(Path(job.name), options), found)

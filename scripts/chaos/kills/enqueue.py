@@ -12,10 +12,10 @@ import hashlib
 import sys
 from pathlib import Path
 
-from autotune.commands import submit
-from autotune.commands.submission import Submission
+from autotune.commands.submit.publish import Submission, publish
 from autotune.config import load_config
 from autotune.errors import AutotuneError
+from autotune.options import TuningOptions
 from autotune.processes.messages import ImportAnswer
 from autotune.storage.formats import InputSpec, TaskSpec
 from autotune.storage.paths import Workspace
@@ -33,14 +33,14 @@ def main() -> None:
     parser.add_argument("tasks", nargs="+")
     options = parser.parse_args()
     workspace = Workspace(options.workspace)
-    request = Submission(
-        model=Path(f"{options.name}.onnx"),
+    tuning = TuningOptions(
         target="simulated",
         name=options.name,
         trials=options.trials,
         trials_per_round=ROUND_TRIALS,
         seed=options.seed,
     )
+    request = Submission(Path(f"{options.name}.onnx"), tuning)
     tasks = tuple(
         TaskSpec(name, hashlib.sha256(name.encode()).hexdigest()[:16], weight + 1, "1x8", 0.5, True)
         for weight, name in enumerate(options.tasks)
@@ -53,7 +53,7 @@ def main() -> None:
         (1 << 20,) * len(tasks),
     )
     try:
-        spec = submit.publish(workspace, load_config(workspace.config), request, known)
+        spec = publish(workspace, load_config(workspace.config), request, known)
     except AutotuneError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(error.exit_code)

@@ -81,7 +81,7 @@ def test_a_job_that_cannot_be_read_says_why(workspace: Workspace, make_job: Call
 
 
 # Options that do not change the job, the name, which a second job cannot have, and `--dim`, which has its own test.
-NOT_REPEATED = {"name", "dim", "dry_run", "quiet", "as_json"}
+NOT_REPEATED = {"name", "dims", "dry_run", "quiet", "as_json"}
 
 
 def test_the_command_that_repeats_a_job_gives_every_option_of_the_first(
@@ -103,8 +103,8 @@ def test_the_command_that_repeats_a_job_gives_every_option_of_the_first(
     assert {key: parsed.params[key] for key in given - {"target"}} == {
         "model": "/m odels/x.onnx", "seed": 7, "trials": "64", "strategy": "evolutionary", "sampler": "adaptive",
         "winograd": False, "fresh": True, "precision": "fp16", "priority": -3, "trials_per_round": 8,
-        "deadline": "07:00", "within": "90s", "stop_at": "5ms", "on_end": "mail me",
-        "input": ("x=1x8:float32",), "value": ("sr=16000",),
+        "deadline": "07:00", "within_s": "90s", "stop_at_ms": "5ms", "on_end": "mail me",
+        "inputs": ("x=1x8:float32",), "values": ("sr=16000",),
     }  # fmt: skip
     assert found.commands[2] == "autotune export last --output a-b-again"
 

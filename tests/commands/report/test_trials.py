@@ -23,7 +23,22 @@ def trial(us: float | None, at: float, kind: Any = "crash") -> Trial:
 def spec(weights: tuple[int, ...], fresh: bool = False, known: tuple[int, ...] = ()) -> JobSpec:
     tasks = tuple(TaskSpec(f"t{n}", f"{n:016x}", weight, "1", 1.0, True) for n, weight in enumerate(weights))
     known = known or (0,) * len(weights)
-    return JobSpec(1, "n", "m", {"kind": "llvm"}, "k", (), tasks, 8, 8, 0, 0, fresh, known, BEGIN)
+    return JobSpec(
+        id=1,
+        name="n",
+        model="m",
+        target={"kind": "llvm"},
+        target_key="k",
+        inputs=(),
+        tasks=tasks,
+        trials=8,
+        trials_per_round=8,
+        strategy="beam",
+        sampler="greedy",
+        fresh=fresh,
+        known_at_submit=known,
+        submitted_at=BEGIN,
+    )
 
 
 def test_the_curve_begins_when_every_task_has_a_time() -> None:

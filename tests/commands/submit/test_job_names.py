@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands.job_names import check_name, free_name
+from autotune.commands.submit.job_names import check_name, free_name
 from autotune.errors import BadInput
 from autotune.storage.paths import JobPaths, Workspace
 

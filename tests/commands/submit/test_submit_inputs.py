@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.commands.model_inputs import (
+from autotune.commands.submit.model_inputs import (
+    dims_texts,
+    inputs_texts,
     parse_dims,
     parse_inputs,
     parse_values,
     shape_bindings,
-    shape_options,
-    written_value,
+    value_text,
 )
-from autotune.commands.submission import Submission
-from autotune.commands.submit import preview
+from autotune.commands.submit.publish import Submission, preview
 from autotune.config import Config
 from autotune.errors import BadInput, ModelError
 from autotune.storage.formats import Constant, InputSpec, ShapeBinding
@@ -168,7 +168,7 @@ def test_values_by_name():
 )
 def test_a_value_may_be_a_list_and_is_written_as_it_is_read(text: str, value: Constant) -> None:
     assert parse_values([text]) == {"a": value}
-    assert parse_values([f"a={written_value(value)}"]) == {"a": value}
+    assert parse_values([f"a={value_text(value)}"]) == {"a": value}
 
 
 @pytest.mark.parametrize("text", ["sr", "=1", "sr=", "sr=fast", "sr=1,,2", "sr=,"])
@@ -207,4 +207,4 @@ class TestSeveralShapes:
         options = list(zip(words[::2], words[1::2], strict=True))
         inputs = parse_inputs([text for option, text in options if option == "--input"])
         dims = parse_dims([text for option, text in options if option == "--dim"])
-        assert shape_options(shape_bindings(inputs, dims)) == words
+        assert (inputs_texts(inputs), dims_texts(dims)) == (words[1:2], words[3::2])

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from autotune.cli import _run
-from autotune.commands.submission import Submission, check_numbers
 from autotune.errors import BadInput
+from autotune.options import TuningOptions, check_numbers
 
 
 @pytest.mark.parametrize(
@@ -22,18 +22,20 @@ from autotune.errors import BadInput
         ("trials_per_round", 10**9),
         ("trials_per_round", 10**400),
         ("trials", -5),
+        ("trials", 0),
+        ("trials_per_round", 0),
         ("trials", 10**9),
     ],
 )
 def test_a_number_out_of_range_is_refused_with_the_range(option: str, number: int) -> None:
     numbers: dict[str, Any] = {option: number}
     with pytest.raises(BadInput, match=f"--{option.replace('_', '-')}: give a number from"):
-        check_numbers(Submission(Path("m.onnx"), **numbers))
+        check_numbers(TuningOptions(**numbers))
 
 
 @pytest.mark.parametrize("numbers", [{}, {"trials": "auto"}, {"seed": 2**63 - 1, "priority": -(10**6), "trials": 7}])
 def test_any_other_number_is_taken(numbers: dict[str, Any]) -> None:
-    check_numbers(Submission(Path("m.onnx"), **numbers))
+    check_numbers(TuningOptions(**numbers))
 
 
 def test_the_command_says_so_in_a_line_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
-import typer
-
-from autotune import devices
-from autotune.commands import submit_options as options
-from autotune.commands.budget import parse_trials, trials_of
-from autotune.commands.durations import parse_duration, parse_latency, parse_moment
-from autotune.commands.job_names import check_name, free_name, next_id
-from autotune.commands.model_inputs import parse_dims, parse_inputs, parse_values
-from autotune.commands.model_reading import read_model
-from autotune.commands.submission import Submission, check_numbers, strategy_and_sampler
-from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
-from autotune.config import Config, load_config
+from autotune import devices, strategies
+from autotune.commands.submit.job_names import check_name, free_name, next_id
+from autotune.commands.submit.model_reading import read_model
+from autotune.config import Config
 from autotune.errors import BadInput, disk_problem
 from autotune.machine.hardware import cpu_model
 from autotune.machine.platform import check_platform
+from autotune.options import AUTO, TuningOptions, check_numbers
+from autotune.planning.budget import TaskWork, automatic_trials
 from autotune.processes.messages import ImportAnswer
 from autotune.stages import confirm
 from autotune.storage import atomic, formats, locks
 from autotune.storage.device_kind import PRIVATE, note
-from autotune.storage.formats import Control, JobSpec, StageFile
+from autotune.storage.formats import Control, JobSpec, StageFile, TaskSpec
 from autotune.storage.job_files import make_folder
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import private_folder
 from autotune.storage.tuning_log import TuningLog
 from autotune.workers import oneshot
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A model, and the options to tune it with.
+
+    A `private` name gives the job tuning logs that it shares with no job but those of the same name. `origin` is the
+    file that the user knows the model by, where `model` is a copy of it.
+    """
+
+    model: Path
+    options: TuningOptions = field(default_factory=TuningOptions)
+    private: str = ""
+    origin: str = ""
 
 
 def preview(submission: Submission, config: Config, progress: oneshot.TellProgress) -> ImportAnswer:
@@ -53,9 +61,9 @@ def preview(submission: Submission, config: Config, progress: oneshot.TellProgre
         BadInput: The file, the target, an input, a number or the strategy is wrong.
     """
     check_platform()
-    check_numbers(submission)
-    strategy_and_sampler(submission, config)
-    return read_model(submission, config, None, progress)
+    check_numbers(submission.options)
+    strategy_and_sampler(submission.options, config)
+    return read_model(submission.model, submission.options, config, None, progress)
 
 
 def submit(workspace: Workspace, config: Config, submission: Submission, progress: oneshot.TellProgress) -> JobSpec:
@@ -84,27 +92,49 @@ def submit_each(
     """Publish a job for each of several submissions, once all of them are known to be right. See `submit`."""
     check_platform()
     for submission in submissions:
-        _check(workspace, config, submission)
+        _check(workspace, config, submission.options)
     with ExitStack() as stack:
-        read = []
-        for submission in submissions:
-            incoming = stack.enter_context(_incoming(workspace))
-            read.append((submission, read_model(submission, config, incoming.folder, progress), incoming))
-        return [_publish(workspace, config, *each) for each in read]
+        folders = [stack.enter_context(_incoming(workspace)) for _ in submissions]
+        answers = [
+            read_model(submission.model, submission.options, config, incoming.folder, progress)
+            for submission, incoming in zip(submissions, folders, strict=True)
+        ]
+        return [
+            _publish(workspace, config, submission, imported, incoming)
+            for submission, imported, incoming in zip(submissions, answers, folders, strict=True)
+        ]
 
 
-def _check(workspace: Workspace, config: Config, submission: Submission) -> None:
+def _check(workspace: Workspace, config: Config, options: TuningOptions) -> None:
     """Check what can be checked before the model is read, which takes a while."""
-    check_numbers(submission)
-    if submission.name:
-        check_name(workspace, submission.name)
-    strategy_and_sampler(submission, config)
-    if submission.stop_at_ms is None:
+    check_numbers(options)
+    if options.name is not None:
+        check_name(workspace, options.name)
+    strategy_and_sampler(options, config)
+    if options.stop_at_ms is None:
         return
     if config.cluster.engine:
         raise BadInput("--stop-at times the whole model on this machine; leave [cluster] engine empty for it")
-    if submission.target in config.boards:
+    if options.target in config.boards:
         raise BadInput("--stop-at times the whole model on this machine, and not on boards; leave it out")
+
+
+def strategy_and_sampler(options: TuningOptions, config: Config) -> tuple[str, str]:
+    """Return the strategy and the sampler of the job.
+
+    Raises:
+        BadInput: There is no such strategy or sampler.
+    """
+    strategy = config.search.strategy if options.strategy is None else options.strategy
+    try:
+        own = strategies.default_sampler(strategy)
+    except ValueError as error:
+        raise BadInput(f"--strategy or [search] strategy: {error}") from error
+    if options.sampler is None:
+        return strategy, config.search.sampler or own
+    if options.sampler not in strategies.SAMPLERS:
+        raise BadInput(f"--sampler {options.sampler!r}: there are {', '.join(strategies.SAMPLERS)}")
+    return strategy, options.sampler
 
 
 def publish(workspace: Workspace, config: Config, submission: Submission, imported: ImportAnswer) -> JobSpec:
@@ -141,10 +171,11 @@ def _publish(
 
 
 def _name(workspace: Workspace, submission: Submission) -> str:
-    if not submission.name:
+    name = submission.options.name
+    if name is None:
         return free_name(workspace, Path(submission.origin or submission.model))
-    check_name(workspace, submission.name)
-    return submission.name
+    check_name(workspace, name)
+    return name
 
 
 def _note_device(workspace: Workspace, config: Config, spec: JobSpec) -> None:
@@ -172,12 +203,19 @@ def _incoming(workspace: Workspace) -> Iterator[JobPaths]:
 def _spec(
     workspace: Workspace, config: Config, submission: Submission, imported: ImportAnswer, id: int, name: str
 ) -> JobSpec:
+    options = submission.options
     key = imported.target_key + (f"{PRIVATE}{submission.private}" if submission.private else "")
     logs = [workspace.tuning_log(key, task.hash).records for task in imported.tasks]
-    known = tuple(len(TuningLog(log).entries()) for log in logs)
-    trials, automatic = trials_of(submission.trials, config.job.trials, imported.tasks, known, submission.fresh)
-    strategy, sampler = strategy_and_sampler(submission, config)
+    logged = tuple(len(TuningLog(log).entries()) for log in logs)
+    trials, automatic = trials_of(options, config.job.trials, imported.tasks, logged)
+    strategy, sampler = strategy_and_sampler(options, config)
+    filled_in = {
+        "trials_per_round": options.trials_per_round or config.job.trials_per_round,
+        "strategy": strategy,
+        "sampler": sampler,
+    }
     return JobSpec(
+        **(options.kept() | filled_in),
         id=id,
         name=name,
         model=submission.origin or str(submission.model),
@@ -186,28 +224,37 @@ def _spec(
         inputs=imported.inputs,
         tasks=imported.tasks,
         trials=trials,
-        trials_per_round=submission.trials_per_round or config.job.trials_per_round,
-        priority=submission.priority,
-        seed=submission.seed,
-        fresh=submission.fresh,
-        known_at_submit=known,
+        known_at_submit=logged,
         submitted_at=time.time(),
-        deadline=submission.deadline,
-        strategy=strategy,
-        sampler=sampler,
         model_size=imported.model_size,
         model_crc32=imported.model_crc32,
-        winograd=submission.winograd,
-        precision=submission.precision,
         machine=cpu_model(),
-        values=dict(submission.values),
-        within_s=submission.within_s,
         entries=imported.entries,
         automatic=automatic,
-        stop_at_ms=submission.stop_at_ms,
-        on_end=submission.on_end,
-        board=submission.target if submission.target in config.boards else "",
+        board=options.target if options.target in config.boards else "",
     )
+
+
+def trials_of(
+    options: TuningOptions, setting: int, tasks: Sequence[TaskSpec], logged: Sequence[int]
+) -> tuple[int, bool]:
+    """Return the budget of a job in trials, and whether it is automatic.
+
+    Args:
+        options: What the user asked for.
+        setting: `[job] trials`; 0 for an automatic budget.
+        tasks: The tasks of the model.
+        logged: How many trials of each task the workspace has.
+    """
+    trials = options.trials or setting or AUTO
+    if trials != AUTO:
+        return trials, False
+    works = [
+        TaskWork(task.gflop * task.weight, 0 if options.fresh else count)
+        for task, count in zip(tasks, logged, strict=True)
+        if task.tunable
+    ]
+    return automatic_trials(works), True
 
 
 def _write(workspace: Workspace, incoming: JobPaths, spec: JobSpec) -> None:
@@ -221,84 +268,3 @@ def _write(workspace: Workspace, incoming: JobPaths, spec: JobSpec) -> None:
     if spec.on_end:  # which the daemon runs only if nobody else can have written it
         for path in (incoming.folder, incoming.spec):
             path.chmod(path.stat().st_mode & ~0o022)
-
-
-def command(
-    context: typer.Context,
-    model: options.Model,
-    target: options.Targets = None,
-    name: options.Name = "",
-    trials: options.Trials = "",
-    trials_per_round: options.TrialsPerRound = 0,
-    input: options.Inputs = None,
-    dim: options.Dims = None,
-    value: options.Values = None,
-    priority: options.Priority = 0,
-    seed: options.Seed = 0,
-    fresh: options.Fresh = False,
-    deadline: options.Deadline = "",
-    within: options.Within = "",
-    stop_at: options.StopAt = "",
-    on_end: options.OnEnd = "",
-    strategy: options.Strategy = "",
-    sampler: options.Sampler = "",
-    winograd: options.Winograd = True,
-    precision: options.PrecisionOption = "fp32",
-    dry_run: options.DryRun = False,
-    quiet: options.Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Read a model, extract its tuning tasks and put a job into the queue."""
-    workspace = workspace_of(context)
-    config = load_config(workspace.config)
-    inputs, dims, values = parse_inputs(input or []), parse_dims(dim or []), parse_values(value or [])
-    due = parse_moment("--deadline", deadline, time.time()) if deadline else None
-    search = (priority, seed, fresh, due, strategy, sampler, winograd, precision)
-    budget, ends = parse_trials(trials), (parse_duration(within), parse_latency(stop_at), on_end)
-    targets = _targets(target or ["llvm"], name)
-    requests = [
-        Submission(model, target, name, budget, trials_per_round, inputs, *search, dims, values, "", *ends)
-        for target in targets
-    ]
-    with steps(quiet) as step:
-        if dry_run:
-            found = [preview(request, config, step) for request in requests]
-        else:
-            specs = submit_each(workspace, config, requests, step)
-    if dry_run:
-        for each in found:
-            _tell_tasks(each, as_json)
-    else:
-        for spec in specs:
-            _tell_job(spec, quiet, as_json)
-
-
-def _targets(given: Sequence[str], name: str) -> Sequence[str]:
-    if twice := [target for target in given if given.count(target) > 1]:
-        raise BadInput(f"--target {twice[0]} is given twice; give each target once")
-    if name and len(given) > 1:
-        raise BadInput("--name is for one job, and each --target is one; leave --name out, or submit one by one")
-    return given
-
-
-def _tell_tasks(found: ImportAnswer, as_json: bool) -> None:
-    if as_json:
-        tell(json.dumps(formats.to_json(found)))
-    else:
-        from autotune.commands import render
-
-        show(render.preview(found))
-
-
-def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:
-    if as_json:
-        budget = {"trials": spec.trials, "automatic": spec.automatic}
-        tell(json.dumps({"id": spec.id, "name": spec.name, "tasks": len(spec.tasks), **budget}))
-        return
-    tell(str(spec.id))
-    if not quiet:
-        shapes = f"{len(spec.entries)} sets of shapes, " if spec.entries else ""
-        most = "at most " if spec.automatic else ""
-        say(f"job {spec.id} ({spec.name}): {shapes}{len(spec.tunable)} tasks to tune, {most}{spec.trials} trials")
-        if spec.trials < len(spec.tunable):
-            say(f"warning: {spec.trials} trials do not reach all {len(spec.tunable)} tasks; give more --trials")

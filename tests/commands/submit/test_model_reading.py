@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from autotune.commands.model_reading import read_model
-from autotune.commands.submission import Submission
+from autotune.commands.submit.model_reading import read_model
 from autotune.config import Config
 from autotune.errors import BadInput
+from autotune.options import TuningOptions
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,6 @@ from autotune.errors import BadInput
 def test_a_precision_that_makes_no_sense_is_refused(tmp_path: Path, precision: Any, target: str, fault: str) -> None:
     model = tmp_path / "m.onnx"
     model.write_bytes(b"never read")
-    request = Submission(model, target, precision=precision)
+    options = TuningOptions(target=target, precision=precision)
     with pytest.raises(BadInput, match=fault):
-        read_model(request, Config(), None, lambda step: None)
+        read_model(model, options, Config(), None, lambda step: None)

@@ -5,25 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from autotune.commands.model_inputs import shape_bindings
-from autotune.commands.submission import Submission
+from autotune.commands.submit.model_inputs import shape_bindings
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadTarget, ModelError, StageTimeout
 from autotune.machine.gpus import KIND
+from autotune.options import Precision, TuningOptions
 from autotune.processes.messages import ImportAnswer, ImportRequest
-from autotune.storage.formats import SIMULATED, Precision
+from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.target import target_kind
 from autotune.workers import oneshot
 
 
 def read_model(
-    submission: Submission, config: Config, folder: Path | None, progress: oneshot.TellProgress
+    model: Path, options: TuningOptions, config: Config, folder: Path | None, progress: oneshot.TellProgress
 ) -> ImportAnswer:
     """Read a model and extract its tasks, in a process of its own.
 
     Args:
-        submission: The model, its inputs and its target.
+        model: The file.
+        options: Its inputs and its target.
         config: The settings.
         folder: Where the tasks' programs and the model go; None to write nothing.
         progress: Called with a description of each step when it starts.
@@ -32,21 +33,21 @@ def read_model(
         BadInput: The file, the target or an input is wrong.
         StageTimeout: It took longer than `[submit] timeout_s`.
     """
-    _check_file(submission.model)
-    board = config.boards.get(submission.target)
-    target = board.target if board else submission.target
+    _check_file(model)
+    board = config.boards.get(options.target)
+    target = board.target if board else options.target
     _check_target(target, config)
-    _check_precision(submission.precision, target)
+    _check_precision(options.precision, target)
     request = ImportRequest(
-        model=str(submission.model.absolute()),
+        model=str(model.absolute()),
         target=target,
         threads=capacity.threads(config),
         cpus=capacity.cpus(config).shared_cpus,
         lock_folder=str(config.machine.lock_folder),
-        shapes=shape_bindings(submission.inputs, submission.dims),
-        values=dict(submission.values),
-        winograd=submission.winograd,
-        precision=submission.precision,
+        shapes=shape_bindings(options.inputs, options.dims),
+        values=dict(options.values),
+        winograd=options.winograd,
+        precision=options.precision,
         folder=None if folder is None else str(folder.absolute()),
         board=board.key if board else "",
     )
@@ -55,7 +56,7 @@ def read_model(
         return oneshot.import_model(request, limits.timeout_s, progress, limits.memory_share)
     except StageTimeout as error:
         raise StageTimeout(
-            f"reading {submission.model} took more than {limits.timeout_s:g} s and was ended;"
+            f"reading {model} took more than {limits.timeout_s:g} s and was ended;"
             " [submit] timeout_s in autotune.toml allows more"
         ) from error
 

@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 from autotune.errors import BadInput
-from autotune.storage.formats import Constant, InputSpec, ShapeBinding
+from autotune.options import Constant, InputSpec
+from autotune.storage.formats import ShapeBinding
 
 _SIZE = "[0-9]{1,18}"
 _SHAPE = f"({_SIZE}(x{_SIZE})*|scalar)"
@@ -21,8 +22,8 @@ _INPUT = re.compile(rf"(?P<name>.+?)=(?P<shapes>{_SHAPE}(,{_SHAPE})*)(:(?P<dtype
 _SIZES = re.compile(f"-?{_SIZE}(,-?{_SIZE})*")
 MOST_SHAPES = 16
 
-Inputs = Mapping[str, tuple[InputSpec, ...]]
-Dims = Mapping[str, tuple[int, ...]]
+Inputs = Mapping[str, Sequence[int] | Sequence[InputSpec]]  # the one shape of an input, or several
+Dims = Mapping[str, int | Sequence[int]]
 
 
 def parse_inputs(texts: Sequence[str]) -> dict[str, tuple[InputSpec, ...]]:
@@ -95,38 +96,54 @@ def shape_bindings(inputs: Inputs, dims: Dims) -> tuple[ShapeBinding, ...]:
     Raises:
         BadInput: There are more than 16.
     """
-    count = math.prod(len(choices) for choices in [*inputs.values(), *dims.values()])
+    shapes = {name: _shapes_of(name, given) for name, given in inputs.items()}
+    sizes = {name: _sizes_of(given) for name, given in sorted(dims.items())}
+    count = math.prod(len(choices) for choices in [*shapes.values(), *sizes.values()])
     if count > MOST_SHAPES:
         raise BadInput(f"--dim and --input give {count} combinations of shapes; a job takes {MOST_SHAPES} at most")
-    in_order = dict(sorted(dims.items()))
+    various = [name for name, choices in shapes.items() if len(choices) > 1]
+    various_dims = [name for name, choices in sizes.items() if len(choices) > 1]
     return tuple(
-        ShapeBinding(_name(inputs, in_order, shapes, sizes), shapes, dict(zip(in_order, sizes, strict=True)))
-        for shapes in product(*inputs.values())
-        for sizes in product(*in_order.values())
+        ShapeBinding(_name(various, various_dims, chosen, numbers), chosen, numbers)
+        for chosen in product(*shapes.values())
+        for numbers in (dict(zip(sizes, combination, strict=True)) for combination in product(*sizes.values()))
     )
 
 
-def _name(inputs: Inputs, dims: Dims, shapes: Sequence[InputSpec], sizes: Sequence[int]) -> str:
-    parts = [f"{name}={size}" for name, size in zip(dims, sizes, strict=True) if len(dims[name]) > 1]
-    parts += [f"{item.name}={written(item.shape)}" for item in shapes if len(inputs[item.name]) > 1]
-    return ",".join(parts) or "main"
+def _shapes_of(name: str, given: Sequence[int] | Sequence[InputSpec]) -> tuple[InputSpec, ...]:
+    if given and isinstance(given[0], InputSpec):
+        return tuple(cast(Sequence[InputSpec], given))
+    return (InputSpec(name, tuple(map(int, cast(Sequence[int], given))), ""),)
 
 
-def written(shape: Sequence[int]) -> str:
+def _sizes_of(given: int | Sequence[int]) -> tuple[int, ...]:
+    return (given,) if isinstance(given, int) else tuple(given)
+
+
+def _name(inputs: Sequence[str], dims: Sequence[str], shapes: Sequence[InputSpec], sizes: Mapping[str, int]) -> str:
+    words = [f"{name}={sizes[name]}" for name in dims]
+    words += [f"{item.name}={shape_text(item.shape)}" for item in shapes if item.name in inputs]
+    return ",".join(words) or "main"
+
+
+def shape_text(shape: Sequence[int]) -> str:
     """Return a shape as `parse_inputs` reads it."""
     return "x".join(map(str, shape)) or "scalar"
 
 
-def shape_options(bindings: Sequence[ShapeBinding]) -> list[str]:
-    """Return the words of a command line that give these combinations."""
-    words: list[str] = []
-    for item in bindings[0].inputs:
-        shapes = dict.fromkeys(written(it.shape) for each in bindings for it in each.inputs if it.name == item.name)
-        words += ["--input", f"{item.name}={','.join(shapes)}{':' + item.dtype if item.dtype else ''}"]
-    for name in bindings[0].dims:
-        sizes = dict.fromkeys(str(each.dims[name]) for each in bindings)
-        words += ["--dim", f"{name}={','.join(sizes)}"]
-    return words
+def inputs_texts(inputs: Inputs) -> list[str]:
+    """Return what `parse_inputs` reads as these inputs."""
+    choices = [_shapes_of(name, given) for name, given in inputs.items()]
+    return [
+        f"{shapes[0].name}={','.join(shape_text(item.shape) for item in shapes)}"
+        + (f":{shapes[0].dtype}" if shapes[0].dtype else "")
+        for shapes in choices
+    ]
+
+
+def dims_texts(dims: Dims) -> list[str]:
+    """Return what `parse_dims` reads as these sizes."""
+    return [f"{name}={','.join(map(str, _sizes_of(sizes)))}" for name, sizes in dims.items()]
 
 
 def parse_values(texts: Sequence[str]) -> dict[str, Constant]:
@@ -141,14 +158,14 @@ def parse_values(texts: Sequence[str]) -> dict[str, Constant]:
     return _by_name("--value", "sr=16000", texts, _constant)
 
 
-def written_value(value: Constant) -> str:
+def value_text(value: Constant) -> str:
     """Return a constant input as `--value` takes it."""
     if isinstance(value, float | int):
-        return written_number(value)
-    return ",".join(map(written_number, value)) + "," * (len(value) == 1) or "[]"
+        return number_text(value)
+    return ",".join(map(number_text, value)) + "," * (len(value) == 1) or "[]"
 
 
-def written_number(value: float) -> str:
+def number_text(value: float) -> str:
     """Return a number with all of its digits and without an exponent, which not every option takes."""
     return format(Decimal(repr(float(value))).normalize(), "f")
 

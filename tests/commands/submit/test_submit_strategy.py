@@ -5,22 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from autotune import strategies
-from autotune.commands.submission import Submission, strategy_and_sampler
+from autotune.commands.submit.publish import strategy_and_sampler
 from autotune.config import Config, load_config
 from autotune.errors import BadInput
-from autotune.storage import formats
-from autotune.storage.formats import JobSpec, from_json, to_json
+from autotune.options import TuningOptions
 
 
-def chosen(strategy="", sampler="", search=None):
+def chosen(strategy=None, sampler=None, search=None):
     config = Config()
     return strategy_and_sampler(
-        Submission(Path("m.onnx"), strategy=strategy, sampler=sampler),
+        TuningOptions(strategy=strategy, sampler=sampler),
         replace(config, search=replace(config.search, **(search or {}))),
     )
 
@@ -53,9 +51,3 @@ def test_nonsense_in_the_settings_is_told_where_it_stands(tmp_path):
     path.write_text('[search]\nsampler = "best"\n')
     with pytest.raises(BadInput, match="autotune.toml:2: 'sampler' in .search. must be one of"):
         load_config(path)
-
-
-def test_a_job_from_before_there_were_strategies_goes_on_as_it_was(make_job):
-    job = to_json(formats.read(JobSpec, make_job(strategy="random", sampler="adaptive").spec))
-    old = {key: value for key, value in job.items() if key not in ("strategy", "sampler")}
-    assert (from_json(JobSpec, old).strategy, from_json(JobSpec, old).sampler) == ("evolutionary", "greedy")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autotune import devices
-from autotune.commands import control, submit
-from autotune.commands.submission import Submission
+from autotune.commands import control
+from autotune.commands.submit.publish import Submission, submit
+from autotune.commands.submit.words import options_of
 from autotune.config import Config
 from autotune.errors import BadState
-from autotune.storage.formats import InputSpec, JobSpec
+from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import check_model, read_control, read_spec, read_state
 from autotune.storage.job_state import effective_state
 from autotune.storage.paths import JobPaths, Workspace
@@ -40,46 +43,9 @@ def resubmit_here(workspace: Workspace, config: Config, paths: JobPaths, progres
     if devices.of_job(spec, config).is_here(spec.target_key):
         raise BadState(f"cannot retry job {paths.id} here: it was submitted on this machine; retry it without --here")
     check_model(paths, spec)
-    found = submit.submit(workspace, config, _submission(paths, spec), progress)
+    here = replace(options_of(spec), target=spec.target_kind)
+    submission = Submission(paths.snapshot, here, origin=spec.model)
+    again = submit(workspace, config, submission, progress)
     if ended != "failed":
         control.apply(workspace, "cancel", [paths])
-    return found
-
-
-def _submission(paths: JobPaths, spec: JobSpec) -> Submission:
-    inputs, dims = _shapes(spec)
-    return Submission(
-        model=paths.snapshot,
-        origin=spec.model,
-        target=spec.target_kind,
-        trials=0 if spec.automatic else spec.trials,
-        trials_per_round=spec.trials_per_round,
-        inputs=inputs,
-        dims=dims,
-        values=spec.values,
-        priority=spec.priority,
-        seed=spec.seed,
-        fresh=spec.fresh,
-        deadline=spec.deadline,
-        strategy=spec.strategy,
-        sampler=spec.sampler,
-        winograd=spec.winograd,
-        precision=spec.precision,
-        within_s=spec.within_s,
-        stop_at_ms=spec.stop_at_ms,
-        on_end=spec.on_end,
-    )
-
-
-def _shapes(spec: JobSpec) -> tuple[dict[str, tuple[InputSpec, ...]], dict[str, tuple[int, ...]]]:
-    """Return the shapes of inputs, and the sizes of dimensions, all combinations of which are the job's."""
-    if not spec.entries:
-        return {item.name: (item,) for item in spec.inputs}, {}
-    inputs: dict[str, dict[InputSpec, None]] = {}
-    dims: dict[str, dict[int, None]] = {}
-    for entry in spec.entries:
-        for item in entry.asked.inputs:
-            inputs.setdefault(item.name, {})[item] = None
-        for name, size in entry.asked.dims.items():
-            dims.setdefault(name, {})[size] = None
-    return {name: tuple(found) for name, found in inputs.items()}, {name: tuple(found) for name, found in dims.items()}
+    return again

@@ -1,0 +1,83 @@
+"""The command `submit`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autotune.commands.submit.publish import Submission, preview, submit_each
+from autotune.commands.submit.words import read_options, takes_options
+from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
+from autotune.config import load_config
+from autotune.errors import BadInput
+from autotune.options import TuningOptions
+from autotune.processes.messages import ImportAnswer
+from autotune.storage import formats
+from autotune.storage.formats import JobSpec
+
+
+@takes_options
+def command(
+    context: typer.Context,
+    model: Annotated[
+        Path, typer.Argument(help="An ONNX file, a file that torch.export.save wrote, or a TensorFlow Lite model.")
+    ],
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the tasks and write nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only the job's id.")] = False,
+    as_json: Json = False,
+    **given: Any,
+) -> None:
+    """Read a model, extract its tuning tasks and put a job into the queue."""
+    workspace = workspace_of(context)
+    config = load_config(workspace.config)
+    targets = given.pop("target") or [TuningOptions.target]
+    options = read_options(given)
+    _check_targets(targets, options.name)
+    submissions = [Submission(model, replace(options, target=target)) for target in targets]
+    with steps(quiet) as step:
+        if dry_run:
+            previews = [preview(submission, config, step) for submission in submissions]
+        else:
+            specs = submit_each(workspace, config, submissions, step)
+    if dry_run:
+        for imported in previews:
+            _tell_tasks(imported, as_json)
+    else:
+        for spec in specs:
+            _tell_job(spec, quiet, as_json)
+
+
+def _check_targets(targets: Sequence[str], name: str | None) -> None:
+    if twice := [target for target in targets if targets.count(target) > 1]:
+        raise BadInput(f"--target {twice[0]} is given twice; give each target once")
+    if name is not None and len(targets) > 1:
+        raise BadInput("--name is for one job, and each --target is one; leave --name out, or submit one by one")
+
+
+def _tell_tasks(imported: ImportAnswer, as_json: bool) -> None:
+    if as_json:
+        tell(json.dumps(formats.to_json(imported)))
+    else:
+        from autotune.commands import render
+
+        show(render.preview(imported))
+
+
+def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:
+    if as_json:
+        budget = {"trials": spec.trials, "automatic": spec.automatic}
+        tell(json.dumps({"id": spec.id, "name": spec.name, "tasks": len(spec.tasks), **budget}))
+        return
+    tell(str(spec.id))
+    if not quiet:
+        shapes = f"{len(spec.entries)} sets of shapes, " if spec.entries else ""
+        most = "at most " if spec.automatic else ""
+        say(f"job {spec.id} ({spec.name}): {shapes}{len(spec.tunable)} tasks to tune, {most}{spec.trials} trials")
+        if spec.trials < len(spec.tunable):
+            say(f"warning: {spec.trials} trials do not reach all {len(spec.tunable)} tasks; give more --trials")
