@@ -41,7 +41,7 @@ from pathlib import Path
 import typer
 
 from autotune.commands.terminal import say, tell, workspace_of
-from autotune.devices import for_target
+from autotune.devices import kind_of
 from autotune.errors import AutotuneError
 from autotune.storage import atomic, formats
 from autotune.storage.formats import ENDED, Control, JobSpec, JobState, StageFile, Trial, from_json
@@ -171,7 +171,7 @@ class _JobCheck:
         if len(spec.known_at_submit) != len(spec.tasks):
             yield f"{self.paths.spec}: {len(spec.tasks)} tasks, but known trials of {len(spec.known_at_submit)}"
         wanted = [self.paths.stages]
-        if for_target(spec.target).exists:
+        if kind_of(spec).exists:
             wanted += [self.paths.snapshot, *(self.paths.task(task) for task in range(len(spec.tasks)))]
         for path in wanted:
             if not path.exists():

@@ -104,13 +104,12 @@ def _request(
 def _exportable(paths: JobPaths, source: bool) -> JobSpec:
     """Return the spec of a job that can be exported, as source if that is asked for."""
     spec = read_spec(paths)
-    kind = spec.target_kind
-    if not devices.for_target(spec.target).exists:
+    device = devices.kind_of(spec)
+    if not device.exists:
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
-    if source and kind != "llvm":
-        raise BadInput(f"--source is for CPUs; {paths.folder.name} was tuned for {kind}")
-    if source and spec.board:
-        raise BadInput(f"--source is for the CPUs of this machine; {paths.folder.name} was tuned for boards")
+    if source and not device.is_local_cpu:
+        tuned_for = spec.board or spec.target_kind
+        raise BadInput(f"--source is for the CPUs of this machine; {paths.folder.name} was tuned for {tuned_for}")
     if source and spec.entries:
         raise BadInput(f"--source is for one set of shapes; {paths.folder.name} has {len(spec.entries)}")
     return spec

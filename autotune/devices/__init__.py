@@ -18,7 +18,19 @@ from autotune.devices.simulated import Simulated
 from autotune.machine.leases import cpu_name
 from autotune.storage.formats import JobSpec
 
-__all__ = ["DEVICES", "Board", "Cpu", "Device", "Gpu", "Simulated", "for_target", "lease_names", "named", "of_job"]
+__all__ = [
+    "DEVICES",
+    "Board",
+    "Cpu",
+    "Device",
+    "Gpu",
+    "Simulated",
+    "for_target",
+    "kind_of",
+    "lease_names",
+    "named",
+    "of_job",
+]
 
 DEVICES: tuple[type[Device], ...] = (Cpu, Gpu, Board, Simulated)
 # By the kind of a target. Boards have targets of the kind `llvm`, too, and are told apart by their settings.
@@ -28,6 +40,11 @@ _OF_TARGETS: dict[str, type[Device]] = {"llvm": Cpu, "cuda": Gpu, "simulated": S
 def for_target(target: Mapping[str, Any]) -> Device:
     """Return the device of this machine that a complete target is for."""
     return _OF_TARGETS[target["kind"]](target)
+
+
+def kind_of(spec: JobSpec) -> type[Device]:
+    """Return what kind of device a job is measured on, without the settings."""
+    return Board if spec.board else _OF_TARGETS[spec.target_kind]
 
 
 def of_job(spec: JobSpec, config: Config) -> Device:

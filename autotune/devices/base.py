@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from autotune.config import Config
 from autotune.errors import MachineProblem
@@ -34,12 +34,18 @@ class Device(ABC):
     Attributes:
         target: The target, as TVM takes it.
         family: How the names of its kinds of devices begin.
+        runtime: What TVM's runtime calls it.
+        launches_graphs: Whether the kernels of a model may be launched on it as one graph.
+        is_local_cpu: Whether it is the CPUs of the machine that exports: only they run the C++ program and the source.
         exists: Whether it is more than simulated: its jobs have a model and programs, and it takes its time by itself.
     """
 
     target: Mapping[str, Any]
 
     family: ClassVar[str]
+    runtime: ClassVar[Literal["cpu", "cuda"]] = "cpu"
+    launches_graphs: ClassVar[bool] = False
+    is_local_cpu: ClassVar[bool] = False
     exists: ClassVar[bool] = True
     elsewhere: ClassVar[str] = "on another machine, or with another TVM"
 

@@ -15,6 +15,7 @@ class Cpu(Device):
     """The CPUs of a machine."""
 
     family = "cpu"
+    is_local_cpu = True
 
     @classmethod
     def lent(cls, config: Config) -> tuple[str, ...]:

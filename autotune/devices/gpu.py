@@ -18,6 +18,8 @@ class Gpu(Device):
     """A GPU. A job for it may be submitted where there is none, and waits for one of its architecture."""
 
     family = "cuda"
+    runtime = "cuda"
+    launches_graphs = True
     elsewhere = "for a GPU that this machine does not have"
 
     @classmethod

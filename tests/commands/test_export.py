@@ -13,7 +13,7 @@ from autotune.storage.paths import JobPaths, Workspace
 
 
 def test_a_gpu_has_no_source(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
-    with pytest.raises(BadInput, match="^--source is for CPUs; 0001-net was tuned for cuda$"):
+    with pytest.raises(BadInput, match="^--source is for the CPUs of this machine; 0001-net was tuned for cuda$"):
         export(workspace, Config(), make_job(target="cuda"), workspace.root / "out", print, source=True)
     assert not (workspace.root / "out").exists()
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.machine import gpus
 from autotune.processes.messages import ExportRequest
 from autotune.storage.atomic import make_folders, remove_temporaries
 from autotune.storage.formats import JobSpec, Trial
@@ -114,7 +113,7 @@ def _libraries(job: ExportJob, folder: Path) -> dict[str, Path]:
 
 
 def _has_graph(job: ExportJob) -> bool:
-    return job.request.cuda_graph and job.spec.target_kind == gpus.KIND
+    return job.request.cuda_graph and job.device.launches_graphs
 
 
 def _made(folder: Path) -> Path:
@@ -151,6 +150,6 @@ def _compile(
 
 def _limits(job: ExportJob) -> Roofline | None:
     """Measure what this machine's CPUs can do at most, for a job that is for them."""
-    if job.spec.target_kind != "llvm" or job.request.board is not None:
+    if not job.device.is_local_cpu:
         return None
     return measure(tvm_target(job.spec.target), job.request.threads)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from autotune import devices
+from autotune.devices import Device
 from autotune.processes.messages import ExportRequest
 from autotune.storage.formats import JobSpec
 from autotune.storage.paths import JobPaths, Workspace
@@ -138,3 +140,8 @@ class ExportJob:
     paths: JobPaths
     spec: JobSpec
     models: list[Submitted]
+
+    @property
+    def device(self) -> type[Device]:
+        """The kind of device that the job is for."""
+        return devices.kind_of(self.spec)

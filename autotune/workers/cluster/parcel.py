@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.config import Config
-from autotune.devices import for_target
+from autotune.devices import kind_of
 from autotune.processes.messages import RunStage
 from autotune.storage.device_kind import is_private, target_keys
 from autotune.storage.formats import JobSpec, Quarantined, Trial
@@ -76,7 +76,7 @@ class StageFiles:
         yield from (self.workspace.root / device.trials for device in config.devices.values() if device.trials)
         yield job.spec
         yield job.in_progress(task, self.request.round)
-        if for_target(self.spec.target).exists:
+        if kind_of(self.spec).exists:
             yield from map(job.task, self.spec.tunable if self._plans else (task,))
             yield self.workspace.tuning_log(self.spec.target_key, self.spec.tasks[task].hash).reference
             if self._plans:
@@ -131,6 +131,6 @@ class StageFiles:
 
     def _other_keys(self) -> list[str]:
         own = self.spec.target_key
-        if is_private(own) or not for_target(self.spec.target).exists:
+        if is_private(own) or not kind_of(self.spec).exists:
             return []
         return [key for key in target_keys(self.workspace) if key != own and not is_private(key)]

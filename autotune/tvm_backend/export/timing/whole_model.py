@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.devices import kind_of
 from autotune.errors import VerificationError
 from autotune.storage.formats import Entry, InputSpec, JobSpec
 from autotune.storage.job_files import check_model
@@ -137,7 +138,8 @@ def compare(export: ExportJob, entry: Entry, inputs: VerificationInputs, librari
     """
     if export.request.board is not None:
         return _compare_on_board(export, entry, inputs, libraries)
-    device = "cuda" if export.spec.target_kind == "cuda" else "cpu"
+    device = export.device.runtime
+    beside = device == "cpu"  # where the model as submitted runs: its time beside that of a GPU would mean nothing
     model = export.models[0]
     reference = f"{model.runtime}_ms"
     runtimes = {
@@ -147,9 +149,8 @@ def compare(export: ExportJob, entry: Entry, inputs: VerificationInputs, librari
     with RuntimeComparison(runtimes, entry.inputs, inputs.arrays, export.request.threads) as comparison:
         ours, theirs = (comparison.outputs(name) for name in (TUNED, reference))
         error, moves = _verify(export, entry, inputs, ours, theirs)
-        # The model as submitted runs on the CPU: beside a library on a GPU, its time would mean nothing.
-        apart = {reference} if device == "cuda" else set[str]()
-        pair = None if device == "cuda" else (TUNED, reference)
+        apart = set[str]() if beside else {reference}
+        pair = (TUNED, reference) if beside else None
         times = {**dict.fromkeys(runtimes), **comparison.time(export.request.turns, pair=pair, without=apart)}
         kernels = comparison.kernels(WITHOUT_GRAPH if WITHOUT_GRAPH in libraries else TUNED)
         return Comparison(error, times, kernels, _outputs(model, ours), inputs.rows, model.runtime, moves)
@@ -230,7 +231,7 @@ def time_library(
     best = {hash: trials[0] for hash, trials in retiming.fastest_trials(workspace, spec, 1).items()}
     with scratch_folder("confirm") as folder:
         library = Path(folder) / "model.so"
-        JobModel.read(paths, spec).compile_tuned(best, library, cuda_graph=cuda_graph and spec.target_kind == "cuda")
+        JobModel.read(paths, spec).compile_tuned(best, library, cuda_graph=cuda_graph and kind_of(spec).launches_graphs)
         pairs = zip(submitted(paths, spec), spec.all_entries, strict=True)
         times = [_time_entry(spec, library, model, entry, threads) for model, entry in pairs]
         return [max(of_process) for of_process in zip(*times, strict=True)]
@@ -239,6 +240,6 @@ def time_library(
 def _time_entry(spec: JobSpec, library: Path, model: Submitted, entry: Entry, threads: int) -> list[float]:
     """Return the median of the timings of each process at one set of shapes, in milliseconds."""
     arrays = inputs.verification_inputs(model, entry.inputs, None, _SEED).arrays
-    runtime = Runtime("library", library, "cuda" if spec.target_kind == "cuda" else "cpu", function=entry.name)
+    runtime = Runtime("library", library, kind_of(spec).runtime, function=entry.name)
     with RuntimeComparison({TUNED: runtime}, entry.inputs, arrays, threads) as comparison:
         return comparison.time(_CONFIRMING_PROCESSES * TIMINGS)[TUNED].turns_ms

@@ -39,7 +39,7 @@ def write(
     output = Path(export.request.output)
     publish_bytes(output / SCRIPT, _script(export, rows).encode())
     publish_file(tuned, output / LIBRARY)
-    if export.spec.target_kind == "llvm" and export.request.board is None:
+    if export.device.is_local_cpu:
         _write_program(export, outputs, rows)
     if export.request.source:
         move_source(tuned.parent / SOURCE, output / SOURCE)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autotune.device_settings import BoardSettings
+from autotune.devices import kind_of
 from autotune.storage.formats import JobSpec
 from autotune.tvm_backend.cuda.places import CUDART
 from autotune.tvm_backend.export.loaded import check_index, pick_entry
@@ -158,11 +159,11 @@ def source(spec: JobSpec, threads: int, rows: Sequence[Mapping[str, int]]) -> st
         rows: For each set of shapes, the number of rows of the table of each input that is an index.
     """
     template = _SEVERAL if spec.entries else _ONE
-    on_gpu = spec.target_kind == "cuda"
+    device = kind_of(spec).runtime
     return template.format(
         **_common(spec, threads),
-        device="cuda" if on_gpu else "cpu",
-        preload=_PRELOAD if on_gpu else "",
+        device=device,
+        preload=_PRELOAD if device == "cuda" else "",
         inputs=[(item.shape, item.dtype) for item in spec.inputs],
         dtypes={item.name: item.dtype for item in spec.inputs},
         entries={entry.name: {item.name: item.shape for item in entry.inputs} for entry in spec.entries},
