@@ -28,25 +28,26 @@ MakeJob = Callable[..., JobPaths]
 FAST = "\n[measure]\nrepeats = 1\nmin_repeat_ms = 1\nverify = true\n"
 
 
-def doubling() -> Any:
-    """Return a program that doubles numbers, which every device has a design space for."""
+def product() -> Any:
+    """Return a product of matrices, for which every device has many schedules."""
     import tvm
     from tvm import te
 
-    numbers = te.placeholder((4096,), "float32", name="numbers")
-    doubled = te.compute((4096,), lambda index: numbers[index] * 2.0, name="doubled")
-    return tvm.IRModule({"main": te.create_prim_func([numbers, doubled])})
+    left, right = (te.placeholder((64, 64), "float32", name=name) for name in ("left", "right"))
+    axis = te.reduce_axis((0, 64), name="axis")
+    both = te.compute((64, 64), lambda i, j: te.sum(left[i, axis] * right[axis, j], axis), name="both")
+    return tvm.IRModule({"main": te.create_prim_func([left, right, both])})
 
 
 def job_for(workspace: Workspace, paths: JobPaths, target: dict[str, Any], measured_on: str) -> DeviceJob:
-    """Give a job a target and a task that doubles numbers."""
+    """Give a job a target and a task that multiplies matrices."""
     from autotune.tvm_backend.search.tasks import task_hash, write_program
 
     config = load_config(workspace.config)
     spec = replace(formats.read(JobSpec, paths.spec), target=target)
     device = devices.of_job(spec, config)
     BENCHES[type(device)].load(workspace)
-    program = doubling()
+    program = product()
     tasks = (replace(spec.tasks[0], hash=task_hash(program)),)
     formats.write(paths.spec, replace(spec, tasks=tasks, target_key=device.log_kind().key))
     paths.tasks.mkdir()
