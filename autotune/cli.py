@@ -14,7 +14,6 @@ from typing import Annotated, Any, NamedTuple, NoReturn, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from autotune.commands.arguments import hoist_workspace
 from autotune.commands.terminal import say
 from autotune.errors import AutotuneError, one_line
 from autotune.storage.paths import Workspace
@@ -36,7 +35,7 @@ class Verb(NamedTuple):
 
 VERBS = {
     "submit": Verb("submit.command", "command", "Read a model, extract its tuning tasks and put a job into the queue."),
-    "daemon": Verb("daemon", "app", "Run, start and stop the daemon, which runs the queue."),
+    "daemon": Verb("daemon.command", "app", "Run, start and stop the daemon, which runs the queue."),
     "status": Verb("status", "command", "Show the queue: progress, latency, and why a job waits."),
     "logs": Verb("logs", "command", "Print what happened to a job, stage by stage."),
     "cancel": Verb("control", "cancel", "End jobs for good; their trials stay in the tuning logs."),
@@ -52,11 +51,11 @@ VERBS = {
     "report": Verb("report.command", "command", "Show what jobs achieved and where their time went."),
     "clean": Verb("clean", "command", "Remove jobs that have ended."),
     "sweep": Verb(
-        "sweep", "command", "Tune models with several strategies, budgets and seeds, and compare the results."
+        "sweep.command", "command", "Tune models with several strategies, budgets and seeds, and compare the results."
     ),
     "trials": Verb("trials", "app", "List, export and import trials, to share them between workspaces and machines."),
     "simulate": Verb(
-        "simulate",
+        "simulate.command",
         "command",
         "Simulate jobs and scheduling policies on a machine that you describe.",
     ),
@@ -160,6 +159,25 @@ def _run(words: list[str]) -> int:
         say(f"autotune: {error.filename or 'input/output'}: {error.strerror or error}")
         return 1
     return code if isinstance(code, int) else 0
+
+
+def hoist_workspace(words: list[str]) -> list[str]:
+    """Move `--workspace DIR` before the verb, so that it may stand anywhere on the command line.
+
+    Args:
+        words: The words of the command line.
+    """
+    hoisted: list[str] = []
+    rest: list[str] = []
+    left = iter(words)
+    for word in left:
+        if word == "--":
+            rest += [word, *left]
+        elif word == "--workspace":
+            hoisted += [word, *([value] if (value := next(left, None)) is not None else [])]
+        else:
+            (hoisted if word.startswith("--workspace=") else rest).append(word)
+    return hoisted + rest
 
 
 def _open_standard_streams() -> None:

@@ -22,7 +22,7 @@ from autotune.cli import _run
 code = _run(sys.argv[1:])
 sys.stderr.write(json.dumps([code, sorted(name for name in sys.modules if name.startswith("autotune.commands."))]))
 """
-ALWAYS = {"autotune.commands.arguments", "autotune.commands.terminal"}
+ALWAYS = {"autotune.commands.terminal"}
 
 
 def modules_of(*words: str) -> set[str]:

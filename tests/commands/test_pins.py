@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.commands import doctor
-from autotune.commands.pins import clashes
+from autotune.commands.doctor import clashes
 from autotune.storage.paths import Workspace
 
 PINNED = {"apache-tvm-ffi": "0.1.14.post1"}

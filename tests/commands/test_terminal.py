@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands import daemon_log, render
+from autotune.commands import render
+from autotune.commands.daemon import daemon_log
 from autotune.commands.terminal import say, show, tell
 
 SPOILT = "a\x1b[2Jb"

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import typer
 
-from autotune.cli import app
-from autotune.commands.arguments import hoist_workspace
+from autotune.cli import app, hoist_workspace
 
 from .conftest import PAGES, ROOT, commands, name
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.commands import gantt, scenario_file, simulate
+from autotune.commands.simulate import command as simulate
+from autotune.commands.simulate import gantt, scenario_file
 from autotune.planning.scenario import Scenario
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"

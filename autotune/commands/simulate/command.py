@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.commands.scenario_file import read
+from autotune.commands.simulate.scenario_file import read
 from autotune.commands.terminal import Json, show, tell
 from autotune.errors import BadInput
 from autotune.planning import policies
@@ -71,8 +71,8 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Simulate jobs on a machine that you describe, and compare scheduling policies."""
-    from autotune.commands import gantt as chart
     from autotune.commands import render
+    from autotune.commands.simulate import gantt as chart
 
     if gantt is not None:
         chart.check(gantt)

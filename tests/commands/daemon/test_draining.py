@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import autotune
-from autotune.commands.draining import DrainingDaemon
+from autotune.commands.daemon.draining import DrainingDaemon
 from autotune.errors import WorkerCrashed
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import Control

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from autotune.commands import background
+from autotune.commands.daemon import background
 from autotune.storage.daemon_formats import DaemonInfo
 from autotune.storage.identity import Identity
 from autotune.storage.paths import Workspace

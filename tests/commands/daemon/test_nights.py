@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autotune.cli import app
-from autotune.commands import nights
-from autotune.commands.nights import Nights
+from autotune.commands.daemon import nights
+from autotune.commands.daemon.nights import Nights
 from autotune.errors import BadInput, BadState, DaemonRunning, TimedOut
 from autotune.storage.paths import Workspace
 

@@ -12,14 +12,14 @@ from typing import Annotated
 
 import typer
 
-from autotune.commands import sweep_results
-from autotune.commands.draining import DrainingDaemon
+from autotune.commands.daemon.draining import DrainingDaemon
 from autotune.commands.export import export
 from autotune.commands.job_status import JobStatus, snapshot
 from autotune.commands.jobs import job_name
 from autotune.commands.submit.publish import Submission, submit
-from autotune.commands.sweep_file import Point, Suite, read
-from autotune.commands.sweep_results import Outcome
+from autotune.commands.sweep import results
+from autotune.commands.sweep.results import Outcome
+from autotune.commands.sweep.suite import Point, Suite, read
 from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
 from autotune.config import Config, load_config
 from autotune.errors import BadInput
@@ -127,10 +127,10 @@ def _expansion(workspace: Workspace, suite: Suite) -> None:
 def _show(suite: Suite, outcomes: dict[Point, Outcome]) -> None:
     from autotune.commands import render
 
-    points = [sweep_results.point_cells(row) for row in sweep_results.rows(suite, outcomes)]
-    ways = [sweep_results.way_cells(summary) for summary in sweep_results.summarise(suite, outcomes)]
-    show(render.table(sweep_results.POINT_COLUMNS, points, ("JOB", "SEED", "TRIALS", "MS", "OF REFERENCE")))
-    show("", render.table(sweep_results.WAY_COLUMNS, ways, sweep_results.WAY_COLUMNS[4:]))
+    points = [results.point_cells(row) for row in results.rows(suite, outcomes)]
+    ways = [results.way_cells(summary) for summary in results.summarise(suite, outcomes)]
+    show(render.table(results.POINT_COLUMNS, points, ("JOB", "SEED", "TRIALS", "MS", "OF REFERENCE")))
+    show("", render.table(results.WAY_COLUMNS, ways, results.WAY_COLUMNS[4:]))
 
 
 def command(
@@ -161,11 +161,11 @@ def command(
     with steps(as_json or as_csv) as step:
         outcomes = run(workspace, config, found, step)
     if page is not None:
-        publish_bytes(page, sweep_results.to_html(found, outcomes).encode())
+        publish_bytes(page, results.to_html(found, outcomes).encode())
     if as_json:
-        tell(json.dumps(sweep_results.to_json(found, outcomes)))
+        tell(json.dumps(results.to_json(found, outcomes)))
     elif as_csv:
-        typer.echo(sweep_results.to_csv(found, outcomes), nl=False)
+        typer.echo(results.to_csv(found, outcomes), nl=False)
     else:
         _show(found, outcomes)
     if any(outcome.state != "done" for outcome in outcomes.values()):

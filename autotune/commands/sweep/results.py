@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from autotune.commands.sweep_file import Point, Suite, Way
+from autotune.commands.sweep.suite import Point, Suite, Way
 
 
 @dataclass(frozen=True)

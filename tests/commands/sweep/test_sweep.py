@@ -12,10 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
-from autotune.commands import sweep, sweep_file, sweep_results
 from autotune.commands.submit.publish import Submission
-from autotune.commands.sweep_file import Suite
-from autotune.commands.sweep_results import Outcome
+from autotune.commands.sweep import command as sweep
+from autotune.commands.sweep import results
+from autotune.commands.sweep import suite as suites
+from autotune.commands.sweep.results import Outcome
+from autotune.commands.sweep.suite import Suite
 from autotune.config import Config
 from autotune.errors import BadInput, ConfigError
 from autotune.settings import JobSettings
@@ -44,7 +46,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def suite(file: Path) -> Suite:
-    return sweep_file.read(file, Config())
+    return suites.read(file, Config())
 
 
 class TestASuite:
@@ -56,27 +58,27 @@ class TestASuite:
 
     def test_takes_what_it_leaves_out_from_the_workspace(self, file: Path) -> None:
         file.write_text('models = ["a.onnx"]')
-        (point,) = sweep_file.read(file, Config()).points
+        (point,) = suites.read(file, Config()).points
         assert point.way[1:] == ("llvm", Config().search.strategy, "greedy", 640)
-        (point,) = sweep_file.read(file, Config(job=JobSettings(trials=77))).points
+        (point,) = suites.read(file, Config(job=JobSettings(trials=77))).points
         assert point.way.trials == 77
 
     def test_has_no_point_twice(self, file: Path) -> None:
         file.write_text('models = ["a.onnx", "./a.onnx"]\nsamplers = ["", "greedy"]\nseeds = [1, 1]')
-        assert len(sweep_file.read(file, Config()).points) == 1
+        assert len(suites.read(file, Config()).points) == 1
 
     def test_names_points_by_what_they_are(self, file: Path, suite: Suite) -> None:
         file.write_text(GOOD.replace("[0, 1, 2]", "[2, 3]"))
-        again = sweep_file.read(file, Config())
+        again = suites.read(file, Config())
         shared = {point.name for point in suite.points} & {point.name for point in again.points}
         assert len(shared) == 8
         (file.parent / "a.onnx").write_bytes(b"another model")
-        changed = sweep_file.read(file, Config())
+        changed = suites.read(file, Config())
         assert len({point.name for point in again.points} & {point.name for point in changed.points}) == 8
 
     def test_names_points_by_the_inputs_of_their_model(self, file: Path, suite: Suite) -> None:
         file.write_text(GOOD + '[inputs."a.onnx"]\ndim = ["sequence=128"]\n')
-        given = sweep_file.read(file, Config())
+        given = suites.read(file, Config())
         same = [point.way.model.name for point, other in zip(given.points, suite.points, strict=True) if point == other]
         assert same == ["b.onnx"] * 12
 
@@ -107,12 +109,12 @@ class TestASuite:
     def test_what_is_wrong_is_named_with_its_line(self, file: Path, old: str, new: str, wrong: str) -> None:
         file.write_text(GOOD.replace(old, new))
         with pytest.raises(ConfigError, match=wrong):
-            sweep_file.read(file, Config())
+            suites.read(file, Config())
 
 
 class TestResults:
     @pytest.fixture
-    def outcomes(self, suite: Suite) -> dict[sweep_file.Point, Outcome]:
+    def outcomes(self, suite: Suite) -> dict[suites.Point, Outcome]:
         """Twice as fast with 400 trials as with 100; one point of the reference has failed."""
         found = {}
         for number, point in enumerate(suite.points):
@@ -122,17 +124,17 @@ class TestResults:
         found[last] = Outcome(len(found), "failed", 3, None)
         return found
 
-    def test_have_mean_and_spread_over_the_seeds(self, suite: Suite, outcomes: dict[sweep_file.Point, Outcome]) -> None:
-        summaries = {summary.way: summary for summary in sweep_results.summarise(suite, outcomes)}
+    def test_have_mean_and_spread_over_the_seeds(self, suite: Suite, outcomes: dict[suites.Point, Outcome]) -> None:
+        summaries = {summary.way: summary for summary in results.summarise(suite, outcomes)}
         few, many = suite.points[0].way, suite.points[3].way
         assert (summaries[few].mean_ms, summaries[few].spread_ms, summaries[few].ratio) == (11.0, 1.0, 11.0 / 6.0)
         assert (summaries[many].points, summaries[many].ratio) == (3, 1.0)
         assert summaries[suite.points[-1].way].points == 2
 
-    def test_are_the_same_as_json_csv_and_page(self, suite: Suite, outcomes: dict[sweep_file.Point, Outcome]) -> None:
-        data = json.loads(json.dumps(sweep_results.to_json(suite, outcomes)))
-        lines = list(csv.DictReader(io.StringIO(sweep_results.to_csv(suite, outcomes))))
-        page = sweep_results.to_html(suite, outcomes)
+    def test_are_the_same_as_json_csv_and_page(self, suite: Suite, outcomes: dict[suites.Point, Outcome]) -> None:
+        data = json.loads(json.dumps(results.to_json(suite, outcomes)))
+        lines = list(csv.DictReader(io.StringIO(results.to_csv(suite, outcomes))))
+        page = results.to_html(suite, outcomes)
         assert len(data["points"]) == len(lines) == 24 and len(data["ways"]) == 8
         assert [float(line["latency_ms"] or 0) for line in lines] == [it["latency_ms"] or 0 for it in data["points"]]
         assert all(line["name"] in page for line in lines) and "11.000" in page
@@ -160,7 +162,7 @@ def test_a_model_is_submitted_with_its_inputs(
     file.write_text(f'models = ["a.onnx", "b.onnx"]\n[inputs."b.onnx"]\n{table}\n')
     asked: list[Submission] = []
     monkeypatch.setattr(sweep, "submit", lambda _w, _c, request, _p: asked.append(request))
-    sweep._submit(workspace, Config(), sweep_file.read(file, Config()), lambda step: None)
+    sweep._submit(workspace, Config(), suites.read(file, Config()), lambda step: None)
     plain, given = asked
     assert (plain.options.inputs, plain.options.dims, plain.options.values) == ({}, {}, {})
     assert given.options.inputs == {"ids": (InputSpec("ids", (1, 8), "int64"),)}

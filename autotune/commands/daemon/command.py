@@ -56,7 +56,7 @@ def run(
     context: typer.Context, drain: Drain = False, until: Until = "", policy: Policy = "", window: Hours = ""
 ) -> None:
     """Run the queue in the foreground. The first Ctrl-C stops it at the next safe point, the second at once."""
-    from autotune.commands import daemon_log
+    from autotune.commands.daemon import daemon_log
     from autotune.daemon.loop import Daemon
 
     workspace = workspace_of(context)
@@ -71,7 +71,7 @@ def start(
     context: typer.Context, drain: Drain = False, until: Until = "", policy: Policy = "", window: Hours = ""
 ) -> None:
     """Run the queue in the background; its output goes to logs/daemon.log."""
-    from autotune.commands import background
+    from autotune.commands.daemon import background
 
     workspace = workspace_of(context)
     _check(load_config(workspace.config), until, policy, window)
@@ -83,7 +83,7 @@ def start(
 @app.command("stop")
 def stop(context: typer.Context) -> None:
     """Stop the daemon at its next safe point."""
-    from autotune.commands import background
+    from autotune.commands.daemon import background
 
     workspace = workspace_of(context)
     limit = load_config(workspace.config).daemon.stop_grace_s + 10
@@ -124,8 +124,8 @@ def install(
     write: Annotated[bool, typer.Option("--write", help="Install the entries, instead of only showing them.")] = False,
 ) -> None:
     """Show the entries with which cron or systemd runs the daemon every night. --write installs them."""
-    from autotune.commands import scheduled
-    from autotune.commands.nights import Nights
+    from autotune.commands.daemon import scheduled
+    from autotune.commands.daemon.nights import Nights
 
     workspace, kind = workspace_of(context), scheduled.check_system(system)
     wanted = Nights.of(workspace, window, load_config(workspace.config).daemon.stop_grace_s)
@@ -143,7 +143,7 @@ def install(
 @app.command("uninstall")
 def uninstall(context: typer.Context, system: SystemName) -> None:
     """Remove the entries that `install` wrote for this workspace. A running daemon keeps running."""
-    from autotune.commands import scheduled
+    from autotune.commands.daemon import scheduled
 
     workspace, kind = workspace_of(context), scheduled.check_system(system)
     scheduled.uninstall(kind, workspace)

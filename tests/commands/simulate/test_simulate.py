@@ -11,12 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
-from autotune.commands import gantt, scenario_file, simulate
+from autotune.commands.simulate import command as simulate
+from autotune.commands.simulate import gantt, scenario_file
 from autotune.errors import BadInput, ConfigError, DiskProblem
+from autotune.storage import journal
 from autotune.storage.formats import KINDS
-from autotune.storage.journal import FORMAT as JOURNAL
+from autotune.storage.journal import StageDone
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.record_log import RecordLog
 
 GOOD = """\
 seed = 3
@@ -118,19 +119,18 @@ class TestReading:
             scenario_file.read(tmp_path / "empty.toml")
 
     def test_lengths_come_from_a_journal(self, file: Path) -> None:
-        lines = [{"event": "stage", "kind": "build", "seconds": seconds} for seconds in (2.0, 4.0)]
-        RecordLog(file.parent / "journal.jsonl", *JOURNAL).append(lines)
+        for seconds in (2.0, 4.0):
+            journal.append(file.parent / "journal.jsonl", StageDone(kind="build", began=1.0, seconds=seconds))
         file.write_text(GOOD.replace("{ mean = 15, spread = 0.3 }", '{ journal = "journal.jsonl" }'))
         duration = scenario_file.read(file).jobs[0].seconds["build"]
         assert (duration.mean, duration.samples) == (3.0, (2.0, 4.0))
         assert {duration.draw(chance / 10) for chance in range(10)} == {2.0, 4.0}
 
     def test_a_short_batch_counts_as_what_a_full_one_would_have_taken(self, file: Path) -> None:
-        lines = [
-            {"event": "stage", "kind": "build", "seconds": 2.0, "built": 3, "failed": 1},
-            {"event": "stage", "kind": "build", "seconds": 8.0, "built": 16, "failed": 0},
-        ]
-        RecordLog(file.parent / "journal.jsonl", *JOURNAL).append(lines)
+        for seconds, built, failed in ((2.0, 3, 1), (8.0, 16, 0)):
+            summary = {"built": built, "failed": failed}
+            stage = StageDone(kind="build", began=1.0, seconds=seconds, summary=summary)
+            journal.append(file.parent / "journal.jsonl", stage)
         file.write_text(GOOD.replace("{ mean = 15, spread = 0.3 }", '{ journal = "journal.jsonl" }'))
         assert scenario_file.read(file).jobs[0].seconds["build"].samples == (8.0, 8.0)
 
@@ -138,8 +138,8 @@ class TestReading:
         self, workspace: Workspace, make_job: Callable[..., JobPaths]
     ) -> None:
         paths = make_job(name="net", tasks=3, trials=24)
-        lines = [{"event": "stage", "kind": kind, "seconds": index + 1.0} for index, kind in enumerate(KINDS)]
-        RecordLog(paths.journal, *JOURNAL).append(lines)
+        for index, kind in enumerate(KINDS):
+            journal.append(paths.journal, StageDone(kind=kind, began=1.0, seconds=index + 1.0))
         file = workspace.root / "scenario.toml"
         file.write_text('[machine]\ncpus = 2\n[[job]]\nlike = "jobs/0001-net"\ntrials = 8\nmeasure = 0.5\n')
         (job,) = scenario_file.read(file).jobs

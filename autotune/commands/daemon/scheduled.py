@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from autotune.commands import nights
-from autotune.commands.nights import Nights
+from autotune.commands.daemon import nights
+from autotune.commands.daemon.nights import Nights
 from autotune.errors import BadInput, BadState, MachineProblem, disk_problem
 from autotune.storage.atomic import make_folders, publish_bytes, remove
 from autotune.storage.paths import Workspace

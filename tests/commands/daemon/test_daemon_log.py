@@ -9,7 +9,7 @@ from pathlib import Path
 _LOGS = """
 import logging, os, sys
 from pathlib import Path
-from autotune.commands import daemon_log
+from autotune.commands.daemon import daemon_log
 daemon_log.begin(Path(sys.argv[1]), 2000)
 for number in range(200):
     logging.getLogger("autotune.daemon").info("stage %d", number)

@@ -1,0 +1,1 @@
+"""Simulate scheduling policies: the scenario, the command, and the chart."""
