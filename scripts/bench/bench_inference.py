@@ -25,7 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from comparison.exports import Export
+from exports import Export
 
 from autotune.errors import AutotuneError
 from autotune.tvm_backend.export.timing import accuracy

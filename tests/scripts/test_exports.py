@@ -1,4 +1,4 @@
-"""scripts/bench/comparison/exports: folders that `autotune export` wrote."""
+"""scripts/bench/exports: folders that `autotune export` wrote."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ def test_a_folder_without_a_report_is_named_in_one_line(
     if content is not None:
         (tmp_path / "report.json").write_text(content)
     with pytest.raises(SystemExit, match=f"cannot read {tmp_path}/report.json: .*{reason}.*; name a folder"):
-        load_script("comparison.exports").Export.read(tmp_path)
+        load_script("exports").Export.read(tmp_path)

@@ -45,7 +45,7 @@ _OUTPUT = (
     (0, 1, 1, 4, 4, 0),
     (0, 1, -1, 8, -8, 1),
 )
-# Costs in multiply-adds, as measured by `scripts/bench/measure_winograd.py`. The second one is for each element of a
+# Costs in multiply-adds, as measured in `docs/explanation/performance.md`. The second one is for each element of a
 # vector register, because wider registers do not read memory faster.
 _TRANSFORM_COST = 40  # of transforming a number
 _WEIGHT_COST = 1.4  # of reading a weight from memory, as in a whole model

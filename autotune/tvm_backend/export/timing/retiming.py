@@ -115,7 +115,7 @@ def time_in_turns(tasks: Mapping[str, Sequence[RetimedCandidate]], runner: Runne
 
     The machine must be quiet. A first turn warms it up and does not count. On a CPU the caches are flushed before each
     run: the sum of such times is closer to the latency of the whole model than the sum of the logged times
-    (scripts/bench/measure_cache.py, docs/explanation/performance.md).
+    (docs/explanation/performance.md).
 
     Args:
         tasks: The candidates of each task.

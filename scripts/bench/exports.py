@@ -13,7 +13,7 @@ from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.inputs import draw
 from autotune.tvm_backend.export.timing.comparison import Runtime
 from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT
-from autotune.tvm_backend.models.hints import vocabularies
+from autotune.tvm_backend.models.hints import onnx_hints
 from autotune.tvm_backend.models.onnx.read import parse_file
 
 _SEED = 2026
@@ -49,7 +49,7 @@ class Export:
 
     def arrays(self) -> runners.Arrays:
         """Return a value for each input, the same every time."""
-        return draw(self.inputs, _SEED, vocabularies(parse_file(self.model)))
+        return draw(self.inputs, _SEED, onnx_hints(parse_file(self.model)).vocabularies)
 
     @property
     def library(self) -> Runtime:
