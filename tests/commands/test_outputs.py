@@ -38,7 +38,9 @@ def test_a_folder_keeps_its_place(
     assert inside.read_text() == "kept"
 
 
-def test_so_does_one_with_the_name_of_a_table(workspace: Workspace, tuned: JobPaths, tmp_path: Path) -> None:
+def test_a_folder_with_the_name_of_a_table_keeps_its_place(
+    workspace: Workspace, tuned: JobPaths, tmp_path: Path
+) -> None:
     (tmp_path / "tables" / "tasks.csv").mkdir(parents=True)
     assert _run(["--workspace", str(workspace.root), "report", "1", "--csv", str(tmp_path / "tables")]) == 2
     assert [path.name for path in (tmp_path / "tables").iterdir()] == ["tasks.csv"]

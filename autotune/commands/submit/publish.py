@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -12,10 +14,10 @@ from pathlib import Path
 from uuid import uuid4
 
 from autotune import devices, strategies
-from autotune.commands.submit.job_names import check_name, free_name, next_id
+from autotune.commands.jobs import job_name
 from autotune.commands.submit.model_reading import read_model
 from autotune.config import Config
-from autotune.errors import BadInput, disk_problem
+from autotune.errors import BadInput, DamagedFile, disk_problem
 from autotune.machine.hardware import cpu_model
 from autotune.machine.platform import check_platform
 from autotune.options import AUTO, TuningOptions, check_numbers
@@ -30,6 +32,10 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import private_folder
 from autotune.storage.tuning_log import TuningLog
 from autotune.workers import oneshot
+
+_LAST_ID = ("autotune-last-id", 1)
+_RESERVED = re.compile(r"all|last|[0-9]+|[0-9]+-[0-9]+")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True)
@@ -268,3 +274,41 @@ def _write(workspace: Workspace, incoming: JobPaths, spec: JobSpec) -> None:
     if spec.on_end:  # which the daemon runs only if nobody else can have written it
         for path in (incoming.folder, incoming.spec):
             path.chmod(path.stat().st_mode & ~0o022)
+
+
+def check_name(workspace: Workspace, name: str) -> None:
+    """Check that a new job may have a name that the user gave.
+
+    Raises:
+        BadInput: It is no name for a job, or a job has it already.
+    """
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"--name {name!r}: use up to 64 letters, digits, dots, dashes and underscores")
+    if _RESERVED.fullmatch(name):
+        raise BadInput(f"--name {name!r} would mean other jobs on a command line; give another")
+    if name in _taken(workspace):
+        raise BadInput(f"there is a job named {name!r} already; give another --name")
+
+
+def free_name(workspace: Workspace, model: Path) -> str:
+    """Return a name for a job that the user gave none: that of the model's file, with a number if a job has it."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", model.stem).strip("._-")[:48] or "model"
+    name = f"model-{plain}" if _RESERVED.fullmatch(plain) else plain
+    taken = _taken(workspace)
+    candidates = (f"{name}-{number}" for number in itertools.count(2))
+    return name if name not in taken else next(free for free in candidates if free not in taken)
+
+
+def next_id(workspace: Workspace) -> int:
+    """Return an id that no job of this workspace has ever had. The caller holds the lock of the queue."""
+    try:
+        last = int(atomic.read_json(workspace.last_id, *_LAST_ID)["id"])
+    except (FileNotFoundError, DamagedFile, KeyError, TypeError, ValueError):
+        last = 0  # the folders of the jobs have to be enough; the file is written again
+    id = 1 + max([last, *(job.id for job in workspace.job_list())])
+    atomic.publish_json(workspace.last_id, *_LAST_ID, {"id": id})
+    return id
+
+
+def _taken(workspace: Workspace) -> set[str]:
+    return {job_name(job) for job in workspace.job_list()}

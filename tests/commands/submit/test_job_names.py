@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands.submit.job_names import check_name, free_name
+from autotune.commands.submit.publish import check_name, free_name
 from autotune.errors import BadInput
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -18,13 +18,13 @@ def test_a_word_of_plain_letters_is_a_name(workspace: Workspace, name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "..", "-a", "net\n", "é", "x" * 65])
-def test_anything_else_is_not(workspace: Workspace, name: str) -> None:
+def test_a_text_with_other_signs_is_no_name(workspace: Workspace, name: str) -> None:
     with pytest.raises(BadInput, match="use up to 64 letters"):
         check_name(workspace, name)
 
 
 @pytest.mark.parametrize("name", ["all", "last", "7", "007", "3-5"])
-def test_nor_is_a_word_that_means_jobs_on_a_command_line(workspace: Workspace, name: str) -> None:
+def test_a_word_that_means_jobs_on_a_command_line_is_no_name(workspace: Workspace, name: str) -> None:
     with pytest.raises(BadInput, match="would mean other jobs"):
         check_name(workspace, name)
     assert free_name(workspace, Path(f"{name}.onnx")) == f"model-{name}"
