@@ -1,16 +1,19 @@
 """Checks of files before TVM reads them, because its readers make any object that a file names, code included.
 
-A tensor program and a schedule trace are data, but they can smuggle in code in two ways. TVM's JSON may name any
-registered type, `ffi.Module` (a compiled library) among them. And a trace may annotate a loop with a pragma such as
-`pragma_import_llvm`, whose text the code generator compiles and links. So only the types that programs consist of and
-the annotations that MetaSchedule's own rules make are allowed.
+A tensor program is data, but TVM's JSON may name any registered type, `ffi.Module` (a compiled library) among them. So
+`check_graph` lets the types through that programs consist of.
+
+A schedule trace is a list of instructions, and some take whole objects: the index map of a `TransformLayout` is an
+expression, which may call any function of the process, and an annotation may be a pragma whose text the code generator
+compiles. So `check_trace` knows a closed grammar: the instructions that rules and postprocessors of MetaSchedule
+and our own rules make, with the operands that they give them. What is not in it is refused.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 from autotune.tvm_backend.types import PlainTrace
@@ -19,11 +22,6 @@ from autotune.tvm_backend.types import PlainTrace
 _DATA_TYPES = re.compile(
     r"None|int|bool|float|(ffi\.)?(DataType|Device)|ffi\.(Array|List|Map|Dict|(Small)?(String|Str|Bytes)|Shape|Tensor)"
     r"|(?!ir\.EnvFunc$)(ir|prim|tirx?|s_tir|relax|arith|target)(\.\w+)+"
-)
-# Annotations that the schedule rules and postprocessors in TVM's src/s_tir/meta_schedule make.
-_ANNOTATIONS = re.compile(
-    r"meta_schedule\.\w+|pragma_auto_unroll_max_step|pragma_unroll_explicit|software_pipeline_(stage|order|async_stages)"
-    r"|permuted_layout|vector_bytes|local_stage|double_buffer_scope|tirx\.manifest_shared_memory_local_stage|warp_execution"
 )
 
 
@@ -41,30 +39,283 @@ def check_graph(text: str) -> None:
         raise ValueError(f"a program has no {forbidden[0]}")
 
 
+# ---- Traces
+
+Check = Callable[[Any], bool]
+
+_MOST_ITEMS = 20_000  # of a list; a trace of MetaSchedule has some hundred instructions
+_LARGEST = 2**62
+
+
+def _matches(pattern: str) -> Check:
+    compiled = re.compile(pattern)
+    return lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and abs(value) < _LARGEST  # `True` is one too: TVM writes either
+
+
+def _is_positive(value: Any) -> bool:
+    return _is_integer(value) and value > 0
+
+
+def _is_number(value: Any) -> bool:
+    return _is_integer(value) or isinstance(value, float)
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
+
+
+def _any(*checks: Check) -> Check:
+    return lambda value: any(check(value) for check in checks)
+
+
+def _many(check: Check) -> Check:
+    return lambda value: isinstance(value, list) and len(value) <= _MOST_ITEMS and all(map(check, value))
+
+
+def _items(*checks: Check, rest: Check | None = None) -> Check:
+    """A list with an item for each check, and any number of items after them if there is a check for the rest."""
+
+    def holds(value: Any) -> bool:
+        if not isinstance(value, list) or len(value) > _MOST_ITEMS or len(value) < len(checks):
+            return False
+        first = all(check(item) for check, item in zip(checks, value, strict=False))
+        return first and all(rest is not None and rest(item) for item in value[len(checks) :])
+
+    return holds
+
+
+_BLOCK = _matches(r"b\d+")
+_LOOP = _matches(r"l\d+")
+_VARIABLE = _matches(r"v\d+")
+_PLACE = _any(_BLOCK, _LOOP)
+_SIZE = _any(_is_integer, _VARIABLE, _matches("None"))
+_NAME = _matches(r"[\w.]+")
+_SCOPE = _matches(
+    r"global|local|warp|shared(\.dyn)?|wmma\.(matrix_a|matrix_b|accumulator)|m16n8k8\.matrix[ABC]|local\.\w+"
+)
+_THREAD = _matches(r"(blockIdx|threadIdx)\.[xyz]|vthread(\.[xyz])?")
+_COUNT = _any(_is_integer, _VARIABLE)
+_QUOTED = _matches(r'"[\w.]*"')  # a string among operands is JSON
+
+# What rules annotate, and with which values.
+_ANNOTATIONS: dict[str, Check] = {
+    "meta_schedule.auto_tensorize": _QUOTED,
+    "meta_schedule.auto_tensorize_init": _QUOTED,
+    "meta_schedule.cache_type": _COUNT,
+    "meta_schedule.cooperative_fetch": _COUNT,
+    "meta_schedule.inline_rule": _QUOTED,
+    "meta_schedule.layout_rewrite_preproc": _any(_COUNT, _QUOTED),
+    "meta_schedule.parallel": _COUNT,
+    "meta_schedule.random_compute_producer": _COUNT,
+    "meta_schedule.tensor_core_enabled": _any(_COUNT, _QUOTED),
+    "meta_schedule.thread_extent_high_inclusive": _COUNT,
+    "meta_schedule.thread_extent_low_inclusive": _COUNT,
+    "meta_schedule.tiling_structure": _QUOTED,
+    "meta_schedule.unroll_explicit": _COUNT,
+    "meta_schedule.unroll_implicit": _COUNT,
+    "meta_schedule.vectorize": _COUNT,
+    "double_buffer_scope": _COUNT,
+    "local_stage": _COUNT,
+    "permuted_layout": _any(_COUNT, _QUOTED),
+    "pragma_auto_unroll_max_step": _COUNT,
+    "pragma_unroll_explicit": _COUNT,
+    "software_pipeline_async_stages": _many(_is_integer),
+    "software_pipeline_order": _many(_is_integer),
+    "software_pipeline_stage": _many(_is_integer),
+    "tirx.manifest_shared_memory_local_stage": _COUNT,
+    "vector_bytes": _COUNT,
+    "warp_execution": _COUNT,
+}
+
+
+def _is_index_map(value: Any) -> bool:
+    return isinstance(value, str) and _IndexMap.holds(value)
+
+
+_NOTHING = _items()
+_OF_BLOCK = _items(_BLOCK)
+_OF_LOOP = _items(_LOOP)
+_OF_PLACE = _items(_PLACE)
+_CACHED = (_items(_BLOCK, _many(_BLOCK)), _items(_is_integer, _SCOPE))
+_MOVED = (_items(_BLOCK, _LOOP), _items(_is_integer, _is_integer))
+
+# Each instruction with its inputs and its attributes.
+_INSTRUCTIONS: dict[str, tuple[Check, Check]] = {
+    "AddUnitLoop": (_OF_PLACE, _NOTHING),
+    "Bind": (_OF_LOOP, _items(_THREAD)),
+    "Blockize": (_any(_OF_LOOP, _items(_many(_BLOCK))), _items(_is_integer)),
+    "CacheRead": _CACHED,
+    "CacheWrite": _CACHED,
+    "ComputeAt": _MOVED,
+    "ComputeInline": (_OF_BLOCK, _NOTHING),
+    "DecomposeReduction": (_items(_BLOCK, _LOOP), _NOTHING),
+    "EnterPostproc": (_NOTHING, _NOTHING),
+    "Fuse": (_many(_LOOP), _items(_is_integer)),
+    "GetChildBlocks": (_OF_PLACE, _NOTHING),
+    "GetConsumers": (_OF_BLOCK, _NOTHING),
+    "GetLoops": (_OF_BLOCK, _NOTHING),
+    "GetProducers": (_OF_BLOCK, _NOTHING),
+    "GetSBlock": (_NOTHING, _items(_NAME, _NAME)),
+    "Parallel": (_OF_LOOP, _NOTHING),
+    "RFactor": (_OF_LOOP, _items(_is_integer)),
+    "ReIndex": (_OF_BLOCK, _items(_is_integer, _is_integer)),
+    "Reorder": (_many(_LOOP), _NOTHING),
+    "ReverseComputeAt": _MOVED,
+    "ReverseComputeInline": (_OF_BLOCK, _NOTHING),
+    "SampleCategorical": (_NOTHING, _items(_many(_is_integer), _many(_is_number))),
+    "SampleComputeLocation": (_OF_BLOCK, _NOTHING),
+    "SamplePerfectTile": (_OF_LOOP, _items(_is_integer, _is_integer)),
+    "SetScope": (_OF_BLOCK, _items(_is_integer, _SCOPE)),
+    "Split": (_items(_LOOP, rest=_SIZE), _items(_is_integer, _is_integer)),
+    "StorageAlign": (_OF_BLOCK, _items(*[_is_integer] * 4)),
+    "Tensorize": (_OF_PLACE, _items(_NAME, _is_integer)),
+    "TransformBlockLayout": (_OF_BLOCK, _items(_is_index_map)),
+    "TransformLayout": (_items(_BLOCK, _is_index_map), _items(_is_integer, _is_integer, _is_none, _is_integer)),
+    "Unannotate": (_OF_PLACE, _items(_NAME)),
+    "Unroll": (_OF_LOOP, _NOTHING),
+    "Vectorize": (_OF_LOOP, _NOTHING),
+}
+_OUTPUTS = _many(_any(_BLOCK, _LOOP, _VARIABLE))
+_DECISIONS = _many(_items(_is_integer, _any(_is_integer, _many(_is_positive))))
+
+
 def check_trace(trace: PlainTrace) -> None:
     """Make sure that a trace, as in a tuning record, makes nothing but a schedule.
 
     Raises:
-        ValueError: It is not a trace, has an annotation that no rule makes, or holds an object that is not allowed.
+        ValueError: It is not a trace, or has an instruction or an operand that no rule makes.
     """
-    try:
-        for kind, _, attributes, _ in trace[0]:
-            if kind == "Annotate" and not _ANNOTATIONS.fullmatch(attributes[0]):
-                raise ValueError(f"no rule annotates {attributes[0]!r}")
-    except (TypeError, IndexError, KeyError):
-        raise ValueError("it is no trace") from None
-    for text in _texts(trace):
-        if text.lstrip().startswith("{"):  # an object, which TVM makes while it reads the trace
-            check_graph(text)
+    if not _items(_many(_items(*[lambda _: True] * 4)), _DECISIONS)(trace):
+        raise ValueError("it is no trace")
+    for instruction in trace[0]:
+        _check_instruction(*instruction)
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Yield all strings in nested containers, keys included."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from (*_texts(key), *_texts(item))
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _texts(item)
+def _check_instruction(kind: Any, inputs: Any, attributes: Any, outputs: Any) -> None:
+    if kind == "Annotate":
+        _check_annotation(inputs, attributes)
+    elif not isinstance(kind, str) or kind not in _INSTRUCTIONS:
+        raise ValueError(f"no rule makes the instruction {_shown(kind)}")
+    else:
+        of_inputs, of_attributes = _INSTRUCTIONS[kind]
+        if not of_inputs(inputs) or not of_attributes(attributes):
+            raise ValueError(f"no rule gives {kind} such operands: {_shown([inputs, attributes])}")
+    if not _OUTPUTS(outputs):
+        raise ValueError(f"the outputs of {kind} are no names: {_shown(outputs)}")
+
+
+def _check_annotation(inputs: Any, attributes: Any) -> None:
+    if not _items(_NAME)(attributes) or attributes[0] not in _ANNOTATIONS:
+        raise ValueError(f"no rule annotates {_shown(attributes)}")
+    if not _items(_PLACE, _ANNOTATIONS[attributes[0]])(inputs):
+        raise ValueError(f"no rule annotates {attributes[0]} with {_shown(inputs)}")
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) < 80 else f"{text[:77]}..."
+
+
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "None": (),
+    "int": (),
+    "ffi.String": (),
+    "ffi.Array": (),
+    "ir.PrimType": ("span", "dtype"),
+    "ir.Var": ("span", "ty", "name"),
+    "ir.IntImm": ("span", "ty", "value"),
+    **{f"prim.{name}": ("span", "ty", "a", "b") for name in ("Add", "Sub", "Mul", "FloorDiv", "FloorMod")},
+    "tirx.IndexMap": ("initial_indices", "final_indices", "inverse_index_map"),
+}
+_EXPRESSIONS = frozenset(name for name in _FIELDS if name.startswith("prim.")) | {"ir.Var", "ir.IntImm"}
+_DIVISIONS = frozenset({"prim.FloorDiv", "prim.FloorMod"})
+# The types of what a field refers to.
+_REFERENCES: dict[str, frozenset[str]] = {
+    "span": frozenset({"None"}),
+    "ty": frozenset({"ir.PrimType"}),
+    "name": frozenset({"ffi.String"}),
+    "value": frozenset({"int"}),
+    "a": _EXPRESSIONS,
+    "b": _EXPRESSIONS,
+    "initial_indices": frozenset({"ffi.Array"}),
+    "final_indices": frozenset({"ffi.Array"}),
+    "inverse_index_map": frozenset({"None", "tirx.IndexMap"}),
+}
+
+
+class _IndexMap:
+    """The grammar of an index map in TVM's JSON: variables, integers, + - *, floor division and modulo.
+
+    A divisor is a positive number, a size that the trace has sampled, or a product of those. A node may refer only to
+    nodes before it, as TVM writes them, so that there is no cycle.
+    """
+
+    def __init__(self, nodes: list[Any]) -> None:
+        self._nodes = nodes
+
+    @classmethod
+    def holds(cls, text: str) -> bool:
+        """Whether a text is such an index map."""
+        try:
+            graph = json.loads(text)
+        except (ValueError, RecursionError):
+            return False
+        if not isinstance(graph, dict) or not set(graph) <= {"root_index", "nodes", "metadata"}:
+            return False
+        nodes = graph.get("nodes")
+        metadata = graph.get("metadata") or {}
+        if not isinstance(nodes, list) or len(nodes) > _MOST_ITEMS or not set(metadata) <= {"tvm_version"}:
+            return False
+        index_map = cls(nodes)
+        root = index_map._refers(graph.get("root_index"), frozenset({"tirx.IndexMap"}), len(nodes))
+        return root and all(index_map._node_holds(position) for position in range(len(nodes)))
+
+    def _refers(self, position: Any, types: frozenset[str], before: int) -> bool:
+        """Whether a node with a smaller number than another is there and has one of some types."""
+        if type(position) is not int or not 0 <= position < before:
+            return False
+        node = self._nodes[position]
+        return isinstance(node, dict) and node.get("type") in types
+
+    def _node_holds(self, position: int) -> bool:
+        node = self._nodes[position]
+        if not isinstance(node, dict) or node.get("type") not in _FIELDS:
+            return False
+        data = node.get("data")
+        match node["type"]:
+            case "None":
+                return data is None
+            case "int":
+                return _is_integer(data)
+            case "ffi.String":
+                return _NAME(data)
+            case "ffi.Array":
+                return _many(lambda item: self._refers(item, _EXPRESSIONS, position))(data)
+            case kind:
+                return self._fields_hold(kind, data, position)
+
+    def _fields_hold(self, kind: str, data: Any, position: int) -> bool:
+        if not isinstance(data, dict) or set(data) != set(_FIELDS[kind]):
+            return False
+        references = {name: value for name, value in data.items() if name != "dtype"}
+        if data.get("dtype", "int32") not in ("int32", "int64"):
+            return False
+        if not all(self._refers(value, _REFERENCES[name], position) for name, value in references.items()):
+            return False
+        return kind not in _DIVISIONS or self._divides(data["b"])
+
+    def _divides(self, position: int) -> bool:
+        node = self._nodes[position]
+        data = node["data"]
+        match node["type"]:
+            case "ir.IntImm":
+                return bool(self._nodes[data["value"]]["data"] > 0)
+            case "ir.Var":
+                return _VARIABLE(self._nodes[data["name"]]["data"])
+            case "prim.Mul":
+                return self._divides(data["a"]) and self._divides(data["b"])
+        return False

@@ -64,16 +64,60 @@ class TestTraces:
         (trial,) = TuningLog(DATA / "trials.jsonl").trials()
         check_trace(trial.trace)
         instructions, *rest = trial.trace
-        with pytest.raises(ValueError, match="no rule annotates 'pragma_import_llvm'"):
+        with pytest.raises(ValueError, match=r'no rule annotates \["pragma_import_llvm"\]'):
             check_trace([[*instructions, *annotating("pragma_import_llvm")[0]], *rest])
 
     @pytest.mark.parametrize(
-        "key", ["meta_schedule.parallel", "pragma_auto_unroll_max_step", "software_pipeline_stage"]
+        ("key", "value"),
+        [
+            ("meta_schedule.parallel", 32),
+            ("meta_schedule.unroll_explicit", "v5"),
+            ("meta_schedule.tiling_structure", '"SSRSRS"'),
+            ("pragma_auto_unroll_max_step", 64),
+            ("software_pipeline_stage", [0, 0, 1]),
+        ],
     )
-    def test_what_rules_annotate_is_let_through_and_nothing_that_only_begins_so(self, key: str) -> None:
-        check_trace(annotating(key))
+    def test_what_rules_annotate_is_let_through_and_nothing_that_only_begins_so(self, key: str, value: Any) -> None:
+        check_trace(annotating(key, value))
         with pytest.raises(ValueError, match="no rule annotates"):
-            check_trace(annotating(f"{key}!"))
+            check_trace(annotating(f"{key}!", value))
+
+    @pytest.mark.parametrize("value", [None, 1.5, "x", '"two words"', [1, "v0"], {"a": 1}, "{}", 2**70])
+    def test_a_value_that_no_rule_gives_is_refused(self, value: Any) -> None:
+        with pytest.raises(ValueError, match="no rule annotates meta_schedule.parallel with"):
+            check_trace(annotating("meta_schedule.parallel", value))
+
+    @pytest.mark.parametrize(
+        "kind", ["UnsafeSetDType", "UnsafeHideBufferAccess", "PadEinsum", "unheard of", 3, None, []]
+    )
+    def test_an_instruction_that_no_rule_makes_is_refused(self, kind: Any) -> None:
+        with pytest.raises(ValueError, match="no rule makes the instruction"):
+            check_trace([[[kind, [], [], []]], []])
+
+    @pytest.mark.parametrize(
+        "instruction",
+        [
+            ["Split", ["l0", "system", 4], [True, False], ["l1", "l2"]],
+            ["Split", [], [True, False], []],
+            ["SetScope", ["b0"], [0, "global.texture"], []],
+            ["Bind", ["l0"], ["cpuIdx.x"], []],
+            ["Tensorize", ["l0"], ["a name; of two", True], []],
+            ["GetSBlock", [], ["main(); system", "main"], ["b0"]],
+            ["Reorder", [["l0"]], [], []],
+        ],
+    )
+    def test_operands_that_no_rule_gives_are_refused(self, instruction: list[Any]) -> None:
+        with pytest.raises(ValueError, match="such operands"):
+            check_trace([[instruction], []])
+
+    def test_outputs_are_names(self) -> None:
+        with pytest.raises(ValueError, match="are no names"):
+            check_trace([[["GetLoops", ["b0"], [], ["l0", {"type": "ffi.Module"}]]], []])
+
+    @pytest.mark.parametrize("decision", [[0, "x"], [0, [0, 4]], [0, [[2]]], [0], 3])
+    def test_a_decision_is_a_number_or_the_sizes_of_a_tile(self, decision: Any) -> None:
+        with pytest.raises(ValueError, match="no trace"):
+            check_trace([[], [decision]])
 
     @pytest.mark.parametrize("key", ["pragma_import_llvm", "pragma_import_c", "meta_schedule.x\n", "pragma_debug", ""])
     def test_other_annotations_are_refused(self, key: str) -> None:
@@ -88,7 +132,7 @@ class TestTraces:
     @pytest.mark.parametrize("place", [["TransformLayout", ["b0", "X"], [0, 0], []], ["Split", [], ["X"], []]])
     def test_objects_that_are_code_are_refused(self, place: list[Any]) -> None:
         text = json.dumps([[place], []]).replace('"X"', json.dumps(" " + graph("ffi.Module")))
-        with pytest.raises(ValueError, match=r"ffi\.Module"):
+        with pytest.raises(ValueError, match="no rule gives"):
             check_trace(json.loads(text))
 
     @pytest.mark.parametrize(
@@ -97,3 +141,78 @@ class TestTraces:
     def test_what_is_no_trace_is_refused(self, trace: Any) -> None:
         with pytest.raises(ValueError):
             check_trace(trace)
+
+
+def index_map(*nodes: dict[str, Any], final: list[int]) -> str:
+    """An index map of a variable and the expressions that some nodes make. The first of them has the number 5."""
+    first = [
+        {"type": "None"},
+        {"type": "ir.PrimType", "data": {"span": 0, "dtype": "int32"}},
+        {"type": "ffi.String", "data": "i"},
+        {"type": "ir.Var", "data": {"span": 0, "ty": 1, "name": 2}},
+        {"type": "ffi.Array", "data": [3]},
+    ]
+    indices = {"initial_indices": 4, "final_indices": 5 + len(nodes), "inverse_index_map": 0}
+    last = [{"type": "ffi.Array", "data": final}, {"type": "tirx.IndexMap", "data": indices}]
+    return json.dumps({"root_index": 6 + len(nodes), "nodes": [*first, *nodes, *last], "metadata": {}})
+
+
+def number(value: int, at: int) -> list[dict[str, Any]]:
+    """An integer, as the nodes `at` and `at + 1`."""
+    return [{"type": "int", "data": value}, {"type": "ir.IntImm", "data": {"span": 0, "ty": 1, "value": at}}]
+
+
+def operation(name: str, a: int, b: int) -> dict[str, Any]:
+    return {"type": name, "data": {"span": 0, "ty": 1, "a": a, "b": b}}
+
+
+def transforming(text: str) -> list[Any]:
+    return [[["TransformLayout", ["b0", text], [0, 1, None, True], []]], []]
+
+
+class TestIndexMaps:
+    @pytest.mark.parametrize("name", ["prim.Add", "prim.Sub", "prim.Mul", "prim.FloorDiv", "prim.FloorMod"])
+    def test_arithmetic_is_let_through(self, name: str) -> None:
+        check_trace(transforming(index_map(*number(4, 5), operation(name, 3, 6), final=[7])))
+
+    @pytest.mark.parametrize(
+        "node",
+        [
+            {"type": "ir.Call", "data": {"span": 0, "ty": 1, "op": 2, "args": 4, "attrs": 0}},
+            {"type": "prim.Select", "data": {"span": 0, "ty": 1, "condition": 3, "true_value": 3, "false_value": 3}},
+            operation("prim.Div", 3, 3),
+            {"type": "ffi.Function", "data": "system"},
+            {"type": "ir.Op", "data": "tirx.call_extern"},
+            {"type": "ir.Var", "data": {"span": 0, "ty": 1, "name": 2, "more": 0}},
+            {"type": "ir.PrimType", "data": {"span": 0, "dtype": "handle"}},
+            {"type": "ffi.String", "data": "two words"},
+            operation("prim.Add", 3, 2),
+            operation("prim.Add", 3, 5),
+            operation("prim.Add", 3, -1),
+            operation("prim.Add", 3, 3) | {"data": None},
+            {},
+            3,
+        ],
+    )
+    def test_any_other_node_is_refused(self, node: Any) -> None:
+        with pytest.raises(ValueError, match="no rule gives TransformLayout"):
+            check_trace(transforming(index_map(node, final=[3])))
+
+    @pytest.mark.parametrize("divisor", [0, -4])
+    def test_nothing_is_divided_by_less_than_one(self, divisor: int) -> None:
+        with pytest.raises(ValueError, match="no rule gives TransformLayout"):
+            check_trace(transforming(index_map(*number(divisor, 5), operation("prim.FloorMod", 3, 6), final=[7])))
+
+    def test_nothing_is_divided_by_an_index(self) -> None:
+        with pytest.raises(ValueError, match="no rule gives TransformLayout"):
+            check_trace(transforming(index_map(operation("prim.FloorDiv", 3, 3), final=[5])))
+
+    @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"nodes": []}', "[" * 100_000, '{"nodes": [3]}'])
+    def test_what_is_no_index_map_is_refused(self, text: str) -> None:
+        with pytest.raises(ValueError, match="no rule gives TransformLayout"):
+            check_trace(transforming(text))
+
+    def test_constants_beside_the_nodes_are_refused(self) -> None:
+        text = index_map(final=[3]).replace('"metadata": {}', '"metadata": {"b64ndarrays": ["AAAA"]}')
+        with pytest.raises(ValueError, match="no rule gives TransformLayout"):
+            check_trace(transforming(text))

@@ -17,6 +17,7 @@ from tvm.s_tir import Schedule, ScheduleError, meta_schedule
 from tvm.tirx import FloorMod, ForKind, IntImm
 
 from autotune.storage.formats import Candidate, Trial
+from autotune.tvm_backend.kernels.calls import check_calls
 from autotune.tvm_backend.search.space import tune_context, tuning_record
 from autotune.tvm_backend.target import vector_registers
 from autotune.tvm_backend.types import (
@@ -37,9 +38,10 @@ def record_to_compile(item: Candidate | Trial, workload: Workload, target: Targe
     """Make TVM's tuning record of a candidate or a trial as `tuning_record` does, with vectors of one row each.
 
     Raises:
-        DamagedFile: Its trace does more than schedule.
+        DamagedFile: Its trace does more than schedule, or the schedule makes the program call something.
     """
     record = tuning_record(item, workload, target)
+    check_calls(record.as_measure_candidate().sch.mod, workload.mod, item.trace)
     if str(target.kind) != "llvm" or not _fuses_vectors(item.trace):
         return record
     schedule = _postprocessed(record.trace, workload.mod, target)

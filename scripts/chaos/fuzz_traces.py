@@ -1,0 +1,195 @@
+"""Mutate schedule traces, as a trials file from somebody else may hold them: nothing runs, and nothing crashes.
+
+    python scripts/chaos/fuzz_traces.py --count 3000 --seed 1      # a minute
+    python scripts/chaos/fuzz_traces.py --count 1000000 --seed 1   # hours
+
+A mutant is a trace of a real design space with one to three places changed: an operand, an attribute, a decision, a
+node of an index map, the order of instructions. Many of the new values call `system`, which would make a file. What the
+grammar lets through is applied to its program by TVM, in a process of its own, and its calls are checked. Exit code 1
+if a mutant made the file, got a call past both checks, raised something else than a refusal, or ended the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import te, tirx, topi
+from tvm.s_tir.meta_schedule.database import Workload
+
+from autotune.errors import DamagedFile, WorkerError
+from autotune.storage.formats import Candidate
+from autotune.tvm_backend.kernels.calls import check_calls
+from autotune.tvm_backend.sanitize import check_trace
+from autotune.tvm_backend.search import propose
+from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
+from autotune.tvm_backend.search.space import tuning_record
+from autotune.tvm_backend.types import IRModule, PlainTrace, Target
+
+_BATCH = 100  # mutants of one process
+_LIMIT_S = 300  # of a batch
+_FEW = EvolutionParameters(population=8, generations=1, init_unmeasured=4, mutation_probability=0.5)
+_CPU = {"kind": "llvm", "num-cores": 2}
+_GPU = {
+    "kind": "cuda",
+    "arch": "sm_80",
+    "max_threads_per_block": 1024,
+    "max_shared_memory_per_block": 49152,
+    "thread_warp_size": 32,
+}
+_BAD = ("ran", "called", "raised", "died", "hung")
+
+
+def _product(dtype: str) -> IRModule:
+    left = te.placeholder((64, 64), dtype, name="left")
+    right = te.placeholder((64, 64), dtype, name="right")
+    return _program(topi.nn.relu(topi.matmul(left, right)), left, right)
+
+
+def _softmax() -> IRModule:
+    data = te.placeholder((8, 64), name="data")
+    return _program(topi.nn.softmax(data), data)
+
+
+def _program(result: Any, *arguments: Any) -> IRModule:
+    return tvm.IRModule({"main": te.create_prim_func([*arguments, result]).with_attr("global_symbol", "main")})
+
+
+def _seeds() -> list[tuple[IRModule, Target, PlainTrace]]:
+    """Programs with their targets and traces of their design spaces."""
+    request = propose.Request((), (), 4, None, 1)
+    tasks = [(_product("float32"), _CPU), (_softmax(), _CPU), (_product("float32"), _GPU), (_product("float16"), _GPU)]
+    seeds = []
+    for program, description in tasks:
+        target = tvm.target.Target(description)
+        for candidate in propose_without_knobs(program, target, request, _FEW).candidates:
+            seeds.append((program, target, json.loads(json.dumps(candidate.trace))))
+    return seeds
+
+
+def _index_map(command: str) -> str:
+    call = tirx.call_extern("int64", "system", command)
+    index_map = tirx.IndexMap.from_func(lambda i: [tirx.Select(call == -7, i + 1, i)], index_dtype="int64")
+    return str(tvm.ir.save_json(index_map))
+
+
+def _hostile(command: str) -> list[Any]:
+    code = f'"define void @f() {{ call i32 @system(ptr @{command}) }}"'
+    return [
+        _index_map(command),
+        tvm.ir.save_json(tirx.call_extern("int32", "system", command)),
+        code,
+        ["Annotate", ["b0", code], ["pragma_import_llvm"], []],
+        ["TransformLayout", ["b0", _index_map(command)], [0, 1, None, True], []],
+        ["Tensorize", ["l0", "x"], ["system", True], []],
+        *([], None, True, 0, -1, 2**31, 2**63, 0.5, "", "b0", "b99", "l0", "l99", "v0", "None", [0], ["b0"], [1, 1]),
+    ]
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each place in nested lists and mappings, as a container and a key."""
+    keys = range(len(value)) if isinstance(value, list) else list(value) if isinstance(value, dict) else ()
+    for key in keys:
+        yield value, key
+        yield from _places(value[key])
+
+
+def _mutate(trace: PlainTrace, random: random.Random, hostile: list[Any]) -> PlainTrace:
+    mutant = copy.deepcopy(trace)
+    for _ in range(random.randint(1, 3)):
+        container, key = random.choice(list(_places(mutant)))
+        value = container[key]
+        match random.randrange(4):
+            case 0 if isinstance(container, list):
+                container.insert(key, copy.deepcopy(random.choice(container)))
+            case 1 if isinstance(container, list):
+                del container[key]
+            case 2 if isinstance(value, str) and value.startswith("{"):
+                graph = json.loads(value)
+                inner, name = random.choice(list(_places(graph)))
+                inner[name] = copy.deepcopy(random.choice(hostile))
+                container[key] = json.dumps(graph)
+            case _:
+                container[key] = copy.deepcopy(random.choice(hostile))
+    return mutant
+
+
+def _outcome(program: IRModule, target: Target, trace: PlainTrace) -> str:
+    try:
+        check_trace(trace)
+    except ValueError:
+        return "refused"
+    except Exception as error:
+        return f"raised {type(error).__name__} by the grammar"
+    try:
+        record = tuning_record(Candidate("mutant", trace, []), Workload(program), target)
+        scheduled = record.as_measure_candidate().sch.mod
+    except (DamagedFile, WorkerError):
+        return "refused"
+    except Exception:  # what TVM raises fails the candidate
+        return "not applicable"
+    try:
+        check_calls(scheduled, program, trace)
+    except DamagedFile:
+        return "called past the grammar"
+    return "applied"
+
+
+def _batch(seeds: list[Any], seed: int, count: int, hostile: list[Any]) -> Iterator[str]:
+    """Run a batch of mutants in a process of its own, and yield what became of them."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        signal.alarm(_LIMIT_S)
+        generator = random.Random(seed)
+        with os.fdopen(writer, "w") as answers, open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+            for _ in range(count):
+                program, target, trace = generator.choice(seeds)
+                answers.write(_outcome(program, target, _mutate(trace, generator, hostile)) + "\n")
+                answers.flush()
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answers:
+        yield from (line.strip() for line in answers)
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status):
+        yield "hung" if os.WTERMSIG(status) == signal.SIGALRM else f"died of signal {os.WTERMSIG(status)}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=3000, help="how many mutants")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    seeds = _seeds()
+    outcomes: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        sentinel = Path(folder, "ran")
+        hostile = _hostile(f"touch {sentinel}")
+        for number, first in enumerate(range(0, options.count, _BATCH)):
+            size = min(_BATCH, options.count - first)
+            for outcome in _batch(seeds, options.seed * 1_000_003 + number, size, hostile):
+                outcomes[outcome] += 1
+                if outcome.startswith(_BAD):
+                    print(f"batch {number}: {outcome}", flush=True)
+        if sentinel.exists():
+            outcomes["ran"] += 1
+    print(f"{options.count} mutants: " + ", ".join(f"{outcome} {times}" for outcome, times in outcomes.most_common()))
+    return int(any(outcome.startswith(_BAD) for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
