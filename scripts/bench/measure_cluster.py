@@ -1,6 +1,6 @@
-"""What a Ray cluster costs: each stage's overhead and bytes, recovery after a node's death, makespan against forecast.
+"""What a Ray cluster costs: each stage's overhead and bytes, makespan against forecast.
 
-python scripts/bench/measure_cluster.py overhead|bytes|recovery|makespan [--nodes 1 2 4]
+python scripts/bench/measure_cluster.py overhead|bytes|makespan [--nodes 1 2 4]
 
 Nodes are Ray's own, all on this machine. Their CPUs and devices are simulated, so that stages take time and no CPU;
 `bytes` tunes real networks. Needs `pip install 'autotune[ray]'`.
@@ -13,16 +13,17 @@ import json
 import os
 import select
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "chaos"))
+from rig import PER_ROUND, events, make_job, make_models
 
 from autotune.config import load_config
 from autotune.daemon.loop import Daemon
@@ -31,16 +32,14 @@ from autotune.planning.scenario import Duration, Scenario, SimulatedJob
 from autotune.planning.simulator import simulate
 from autotune.planning.view import MachineResources
 from autotune.processes.messages import RunStage
-from autotune.storage import formats
-from autotune.storage.formats import SIMULATED, Control, JobSpec, StageFile, TaskSpec
-from autotune.storage.journal import StageDone, StageEvent, StageFailed, read
-from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.formats import SIMULATED
+from autotune.storage.journal import StageDone
+from autotune.storage.paths import Workspace
 from autotune.workers.cluster.runner import ClusterRunner
 from autotune.workers.pool import WorkerPool
 from autotune.workers.runner import StageRunner
 
 _CPUS = 2  # of each node
-_PER_ROUND = 8
 _STAGE_S = 5.0
 _ROUNDS = 4
 _MODELS = ("tiny_cnn", "squeezenet")
@@ -73,32 +72,6 @@ def make_workspace(root: Path, address: str, seconds: float, simulated: bool = T
     return workspace
 
 
-def make_job(workspace: Workspace, id: int, tasks: int, trials: int) -> JobPaths:
-    specs = tuple(TaskSpec(f"conv{index}", f"{index:016x}", 1, "1x8", 0.5, True) for index in range(tasks))
-    spec = JobSpec(
-        id=id,
-        name="net",
-        model="net.onnx",
-        target={"kind": SIMULATED},
-        target_key=f"simulated-{id}",
-        inputs=(),
-        tasks=specs,
-        trials=trials,
-        trials_per_round=_PER_ROUND,
-        strategy="random",
-        sampler="greedy",
-        known_at_submit=(0,) * tasks,
-        submitted_at=1e9 + id,
-    )
-    paths = workspace.job(id, "net")
-    paths.stages.mkdir(parents=True)
-    formats.write(paths.spec, spec)
-    formats.write(paths.control, Control())
-    for task in range(tasks):
-        formats.write(paths.stage(task, 0), StageFile(task, 0, "search"))
-    return paths
-
-
 def joined(runner: StageRunner, nodes: int) -> None:
     while sum(node.state == "serving" for node in runner.nodes()) < nodes:
         list(runner.reports(select.select(runner.descriptors(), [], [], 0.1)[0]))
@@ -113,7 +86,7 @@ def stage_ms(runner: StageRunner, workspace: Workspace, rounds: int) -> dict[str
         for kind in _KINDS:
             id += 1
             on = device if kind == "measure" else ""
-            request = RunStage(id, job.folder.name, 0, round, kind, cpus[:1], 60.0, ("simcpu-0",), _PER_ROUND, on)  # type: ignore[arg-type]
+            request = RunStage(id, job.folder.name, 0, round, kind, cpus[:1], 60.0, ("simcpu-0",), PER_ROUND, on)  # type: ignore[arg-type]
             started = time.perf_counter()
             runner.run(SIMULATED, request)
             while not (reports := list(runner.reports(select.select(runner.descriptors(), [], [], 0.1)[0]))):
@@ -150,8 +123,7 @@ def traffic(trials: int = 160) -> dict[str, Any]:
     cpus = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder, cluster(1, num_cpus=cpus, resources={}) as here:
         workspace = make_workspace(Path(folder), here.address, 0.0, simulated=False)
-        make = [sys.executable, Path(__file__).parents[1] / "models" / "make_models.py", *_MODELS, "--output", folder]
-        subprocess.run(make, check=True)
+        make_models(Path(folder), *_MODELS)
         for model in _MODELS:
             submit(Path(folder, f"{model}.onnx"), workspace=workspace.root, trials=trials)
         Daemon(workspace, load_config(workspace.config), drain=True).run()
@@ -165,40 +137,6 @@ def _bytes(summaries: list[dict[str, Any]]) -> dict[str, list[int]]:
     return {name: [round(statistics.median(all)), max(all), len(all)] for name, all in found.items()}
 
 
-def events(workspace: Workspace, kind: type[StageEvent]) -> list[Any]:
-    return [event for job in workspace.job_list() for event in read(job.journal) if isinstance(event, kind)]
-
-
-def recovery(times: int = 2) -> dict[str, Any]:
-    """Seconds from killing a node to the report of its loss, and to the start of the last lost stage elsewhere."""
-    found = [recovered() for _ in range(times)]
-    return {"told_s": [told for told, _ in found], "runs_elsewhere_s": [again for _, again in found]}
-
-
-def recovered() -> tuple[float, float]:
-    with tempfile.TemporaryDirectory() as folder, cluster(2) as here:
-        workspace = make_workspace(Path(folder), here.address, 1.0)
-        for id in (1, 2):
-            make_job(workspace, id, 2, 3 * _PER_ROUND)
-        killed: list[float] = []
-
-        def kill() -> None:
-            while len(events(workspace, StageDone)) < 6:
-                time.sleep(0.05)
-            killed.append(time.time())
-            here.remove_node(here.handles[0], allow_graceful=False)
-
-        threading.Thread(target=kill, daemon=True).start()
-        Daemon(workspace, load_config(workspace.config), drain=True).run()
-        lost = [event for event in events(workspace, StageFailed) if event.outcome == "lost"]
-        done = [event for event in events(workspace, StageDone) if event.began >= killed[0]]
-        again = [
-            min(it.began for it in done if (it.kind, it.task, it.round) == (loss.kind, loss.task, loss.round))
-            for loss in lost
-        ]
-        return round(max(event.at for event in lost) - killed[0], 2), round(max(again) - killed[0], 2)
-
-
 def makespan(nodes: int) -> dict[str, Any]:
     """Real daemon and Ray, `nodes` jobs of stages of 5 s, against the simulator's makespan.
 
@@ -208,7 +146,7 @@ def makespan(nodes: int) -> dict[str, Any]:
         workspace = make_workspace(Path(folder), here.address, _STAGE_S)
         config = load_config(workspace.config)
         for id in range(1, nodes + 1):
-            make_job(workspace, id, 2, _ROUNDS * _PER_ROUND)
+            make_job(workspace, id, 2, _ROUNDS * PER_ROUND)
         runner = ClusterRunner(workspace, config)
         joined(runner, nodes)
         machine = runner.machine()
@@ -230,7 +168,7 @@ def makespan(nodes: int) -> dict[str, Any]:
 def forecast(machine: MachineResources, jobs: int) -> float:
     seconds = {kind: Duration(_STAGE_S) for kind in _KINDS}
     played = tuple(
-        SimulatedJob(id, "net", SIMULATED, 2, _ROUNDS * _PER_ROUND, seconds, _PER_ROUND)  # type: ignore[arg-type]
+        SimulatedJob(id, "net", SIMULATED, 2, _ROUNDS * PER_ROUND, seconds, PER_ROUND)  # type: ignore[arg-type]
         for id in range(1, jobs + 1)
     )
     return simulate(Scenario(machine, played), get("predictive")).makespan
@@ -238,14 +176,14 @@ def forecast(machine: MachineResources, jobs: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("overhead", "bytes", "recovery", "makespan"))
+    parser.add_argument("what", choices=("overhead", "bytes", "makespan"))
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4])
     options = parser.parse_args()
     if options.what == "makespan":
         for nodes in options.nodes:
             print(json.dumps(makespan(nodes)), flush=True)
     else:
-        work = {"overhead": overhead, "bytes": traffic, "recovery": recovery}[options.what]
+        work = {"overhead": overhead, "bytes": traffic}[options.what]
         print(json.dumps(work()), flush=True)
 
 

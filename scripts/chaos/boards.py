@@ -11,7 +11,6 @@ seconds later. The servers are TVM's own, or those of `board_server.py`. It take
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import subprocess
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from cluster import Trial, events, free_port
+from rig import Trial, events, finish, free_port, make_models
 
 from autotune.api.queue import submit
 from autotune.device_settings import BoardSettings
@@ -36,7 +35,6 @@ from autotune.storage.paths import Workspace
 from autotune.storage.tuning_log import TuningLog
 
 _ROOT = Path(__file__).parents[2]
-_MAKE = _ROOT / "scripts/models/make_models.py"
 _BOARD_SERVER = str(_ROOT / "autotune/tvm_backend/board_server.py")
 _HOST, _KEY = "127.0.0.1", "box"
 _TARGET = '{"kind": "llvm", "mtriple": "x86_64-linux-gnu", "num-cores": 1}'
@@ -177,14 +175,14 @@ def main() -> None:
         root = Path(name)
         servers = [here.start_server(options.server == "autotune") for _ in range(3)]
         workspace = make_workspace(root, here.tracker)
-        subprocess.run([sys.executable, _MAKE, options.model, "--output", root], check=True)
+        make_models(root, options.model)
         submit(root / f"{options.model}.onnx", target="phone", trials=options.trials, workspace=workspace.root)
         while here.free() < len(servers):
             time.sleep(0.1)
         trial = Trial(workspace, options.limit)
         found: dict[str, Any] = trial.play(lambda: broken(here, trial, servers, options.trials))
         found |= {"boards_failed": failures(workspace), "candidates_blamed": blamed(workspace)}
-        print(json.dumps(found, indent=1), flush=True)
+        finish(found)
 
 
 if __name__ == "__main__":

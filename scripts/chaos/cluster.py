@@ -17,44 +17,25 @@ import json
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
-from measure_cluster import events, make_job
+from rig import Trial, finish, free_port, make_job, make_models
 
 from autotune.api.queue import submit
-from autotune.config import load_config
-from autotune.daemon.loop import Daemon
-from autotune.errors import TimedOut
-from autotune.storage.daemon_formats import ClusterNode
-from autotune.storage.daemon_info import running_daemon
-from autotune.storage.journal import StageDone, StageFailed
 from autotune.storage.paths import Workspace
-from autotune.storage.tuning_log import TuningLog
 
-_MAKE = Path(__file__).parents[1] / "models/make_models.py"
 _HEAD, _APART = "10.77.0.1", "10.77.0.2"  # of a node with a network of its own, and of all others then
 _STORE = 80 << 20
 _TRIALS = 320  # of a simulated job
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 @dataclass
@@ -131,86 +112,6 @@ def cluster(ip: str = "127.0.0.1") -> Iterator[Cluster]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@dataclass
-class Trial:
-    """A queue that is worked on while something breaks. `seen` are the trials that were in the logs at any time."""
-
-    workspace: Workspace
-    limit_s: float
-    seen: set[tuple[str, str]] = field(default_factory=set)
-    broken: list[dict[str, Any]] = field(default_factory=list)
-    _over: bool = False
-
-    def play(self, breaks: Callable[[], None]) -> dict[str, Any]:
-        """Run the queue to its end while `breaks` runs beside it, and return what became of it."""
-        started = time.time()
-        threads = [threading.Thread(target=work, daemon=True) for work in (self._look, breaks)]
-        for thread in threads:
-            thread.start()
-        config = load_config(self.workspace.config)
-        try:
-            code = Daemon(self.workspace, config, drain=True, until=started + self.limit_s).run()
-        except TimedOut as error:
-            code = error.exit_code
-        self._over = True
-        threads[0].join()
-        return {"exit": code, "seconds": round(time.time() - started, 1), **self._judged(), "broken": self.broken}
-
-    def note(self, what: str, **more: Any) -> None:
-        self.broken.append({"at": round(time.time(), 1), "what": what, "trials": len(self.trials()), **more})
-        print(json.dumps(self.broken[-1]), file=sys.stderr, flush=True)
-
-    def trials(self) -> list[tuple[str, str]]:
-        logs = sorted(self.workspace.logs.glob("tuning/*/*.jsonl"))
-        return [(str(log), trial.hash) for log in logs for trial in TuningLog(log).trials()]
-
-    def wait(self, condition: Callable[[], bool]) -> bool:
-        """Wait until it holds; false if the queue has ended before."""
-        while not condition():
-            if self._over:
-                return False
-            time.sleep(0.1)
-        return True
-
-    def state(self, node: str) -> str:
-        shown = self.shown(node)
-        return shown.state if shown else ""
-
-    def shown(self, node: str) -> ClusterNode | None:
-        """What the daemon says of a node."""
-        daemon = running_daemon(self.workspace)
-        return next((it for it in daemon.nodes if it.name == node), None) if daemon else None
-
-    def done_on(self, node: str, since: float = 0.0) -> int:
-        """How many stages have begun on a node since then, and were done."""
-        done = events(self.workspace, StageDone)
-        return sum(event.summary.get("node") == node and event.began >= since for event in done)
-
-    def _look(self) -> None:
-        while not self._over:
-            with suppress(OSError):
-                self.seen.update(self.trials())
-            time.sleep(0.3)
-
-    def _judged(self) -> dict[str, Any]:
-        found = self.trials()
-        jobs = {}
-        for paths in self.workspace.job_list():
-            state = json.loads(paths.state.read_text())
-            spec = json.loads(paths.spec.read_text())
-            jobs[paths.folder.name] = [state["state"], sum(task["trials"] for task in state["tasks"]), spec["trials"]]
-        failed = Counter(event.outcome for event in events(self.workspace, StageFailed))
-        done = Counter(event.summary.get("node") for event in events(self.workspace, StageDone))
-        return {
-            "jobs": jobs,
-            "trials": len(found),
-            "twice": len(found) - len(set(found)),
-            "lost": len(self.seen - set(found)),
-            "stages_failed": dict(failed),
-            "stages_done": dict(done),
-        }
-
-
 def make_workspace(root: Path, address: str, timeout_s: float, simulated: float = 0.0) -> Workspace:
     workspace = Workspace(root / "workspace")
     for folder in (workspace.jobs, workspace.logs):
@@ -235,7 +136,7 @@ def kills(options: argparse.Namespace) -> dict[str, Any]:
         trial = Trial(make_workspace(Path(folder), here.address, 15.0), options.limit)
         with trial.workspace.config.open("a") as file:
             file.write("[measure]\nthreads = 1\n")
-        subprocess.run([sys.executable, _MAKE, *options.models, "--output", folder], check=True)
+        make_models(Path(folder), *options.models)
         for model in options.models:
             submit(Path(folder, f"{model}.onnx"), workspace=trial.workspace.root, trials=options.trials)
         alive = {}
@@ -394,7 +295,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=240.0, help="seconds after which the daemon stops")
     options = parser.parse_args()
     work = {"kills": kills, "head": head, "freeze": freeze, "split": split, "slow": slow}[options.what]
-    print(json.dumps(work(options), indent=1), flush=True)
+    finish(work(options))
 
 
 if __name__ == "__main__":

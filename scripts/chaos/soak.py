@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Run a real daemon under traffic for a long time, and say whether it or its workers grow.
 
-    python scripts/chaos/soak.py --minutes 30 --output soak
+    python scripts/chaos/soak.py --minutes 30
     python scripts/chaos/soak.py --minutes 5 --faults
 
 New small models are submitted, for this machine and for a simulated device, as fast as jobs come to their end: three
@@ -17,14 +17,12 @@ that failed for anything but a killed worker. The trials that failed are counted
 The verdict is of the second half of the time: a line through its samples (the median of all slopes between two of
 them: Sen, 1968) must not rise, from its begin to its end, by more than ALLOWED. The slope by the hour is printed too:
 the shorter the time, the more can grow unseen. Each kind of worker must have been replaced, too. Prints a table and
-a verdict, writes soak.csv and soak.svg, and exits 1 when something grows or was not replaced; then
-the workspace is left for a look.
+a verdict, and exits 1 when something grows or was not replaced; then the workspace is left for a look.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import math
 import os
@@ -37,7 +35,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -49,7 +47,6 @@ from soak_losses import OVER, Losses, command, status
 
 # What may be added within the second half: a share, and so many MiB, or ones.
 ALLOWED = {"memory_mb": (0.02, 1.0), "files": (0.0, 1.0), "threads": (0.0, 1.0), "children": (0.0, 1.0)}
-COLOURS = {"memory_mb": "#1f6feb", "files": "#d1242f", "threads": "#2da44e", "children": "#8250df"}
 DAEMON = "daemon"
 ACTIVE = 3
 LINE = "{:18} {:10} {:>9} {:>9} {:>9} {:>10} {:>11}   {}"
@@ -100,6 +97,8 @@ def main() -> None:
     (root / "autotune.toml").write_text(SETTINGS.format(root=root, stages=options.worker_stages))
     traffic = Traffic(root, random.Random(options.seed))
     faults = Faults(root, random.Random(options.seed)) if options.faults else None
+    if faults is not None:
+        traffic.losses.kills = faults.kills
     with (root / "daemon.log").open("w") as log:
         daemon = subprocess.Popen(command(root, "daemon", "run"), stderr=log, env=environment(root))
     try:
@@ -112,7 +111,6 @@ def main() -> None:
         daemon.terminate()
         daemon.wait()
         traffic.finish()
-    write(samples, options.output)
     print(
         f"{options.minutes:g} minutes, seed {options.seed}: " + ", ".join(f"{n} {k}" for k, n in traffic.done.items())
     )
@@ -130,7 +128,6 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--every", type=float, default=3.0, metavar="SECONDS")
-    parser.add_argument("--output", type=Path, default=Path("soak"), help="without its ending")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--faults", action="store_true", help="let the environment fail at random")
     parser.add_argument("--worker-stages", type=int, default=20, help="stages after which a worker is replaced")
@@ -164,7 +161,8 @@ class Traffic:
     """Users: one command at a time, a new one each turn once the last has ended."""
 
     def __init__(self, root: Path, choose: random.Random) -> None:
-        self.root, self.choose = root, choose
+        self.root = root
+        self.choose = choose
         self.done: Counter[str] = Counter()
         self.losses = Losses(root)
         self.most = 0
@@ -278,33 +276,6 @@ def lifetimes(samples: Sequence[Sample], role: str) -> list[float]:
         if sample.role == role:
             seen[sample.pid].append(sample.at)
     return [max(times) - min(times) for times in seen.values()]
-
-
-def write(samples: Sequence[Sample], output: Path) -> None:
-    with output.with_suffix(".csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        names = [field.name for field in fields(Sample)]
-        rows.writerow(names)
-        rows.writerows([getattr(sample, name) for name in names] for sample in samples)
-    output.with_suffix(".svg").write_text(chart(samples))
-
-
-def chart(samples: Sequence[Sample]) -> str:
-    """A panel for each role; each line is scaled to its own largest value, which is written beside it."""
-    end = max(sample.at for sample in samples) or 1.0
-    roles = sorted({sample.role for sample in samples})
-    head = 'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="12"'
-    parts = [f'<svg {head} width="900" height="{20 + 220 * len(roles)}">']
-    for panel, role in enumerate(roles):
-        top = 20 + 220 * panel
-        parts.append(f'<text x="10" y="{top}">{role}, {end / 60:.0f} minutes</text>')
-        for number, (name, colour) in enumerate(COLOURS.items()):
-            rows = [(sample.at, float(getattr(sample, name))) for sample in samples if sample.role == role]
-            most = max((value for _, value in rows), default=0.0) or 1.0
-            points = " ".join(f"{10 + 700 * at / end:.1f},{top + 190 - 170 * value / most:.1f}" for at, value in rows)
-            parts.append(f'<polyline fill="none" stroke="{colour}" points="{points}"/>')
-            parts.append(f'<text x="720" y="{top + 30 + 20 * number}" fill="{colour}">{name}, at most {most:g}</text>')
-    return "\n".join([*parts, "</svg>\n"])
 
 
 if __name__ == "__main__":

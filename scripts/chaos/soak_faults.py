@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,8 +22,10 @@ class Faults:
     """
 
     def __init__(self, root: Path, choose: random.Random) -> None:
-        self.root, self.choose = root, choose
+        self.root = root
+        self.choose = choose
         self.done: Counter[str] = Counter()
+        self.kills: list[float] = []  # when a worker was killed, in epoch seconds
         self._settings = (root / "autotune.toml").read_text()
         self._turns = 3
         self._on = False
@@ -81,6 +84,7 @@ class Faults:
         if pids:
             with suppress(ProcessLookupError):
                 os.kill(self.choose.choice(pids), signal.SIGKILL)
+                self.kills.append(time.time())
 
 
 def replace(path: Path, text: str) -> None:

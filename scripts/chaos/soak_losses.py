@@ -7,20 +7,21 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import StorageError
-from autotune.storage.journal import StageFailed
-from autotune.storage.journal import read as read_journal
+from autotune.storage import journal
+from autotune.storage.formats import JobState
+from autotune.storage.job_files import read_spec, read_state
+from autotune.storage.journal import JournalEvent, StageFailed, TaskSetAside
+from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
 
 OVER = ("done", "failed", "cancelled")
 DRAIN_LIMIT_S = 240.0
-_KILLED = "SIGKILL"  # what the diagnosis of a stage says whose worker was killed
+_NOTICED_S = 10.0  # a stage whose worker is killed has failed by then
 
 
 @dataclass
@@ -28,6 +29,7 @@ class Losses:
     """Looks at each job once, at its end and before it is cleaned away, and at the logs when all is over.
 
     Attributes:
+        kills: When workers were killed on purpose, in epoch seconds.
         found: A line for everything that must not be.
         judged: The ids of the jobs that were looked at.
         failed: The trials without a time, by what failed.
@@ -35,6 +37,7 @@ class Losses:
     """
 
     root: Path
+    kills: list[float] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
     judged: set[int] = field(default_factory=set)
     failed: Counter[str] = field(default_factory=Counter)
@@ -42,19 +45,24 @@ class Losses:
 
     def look(self, jobs: Mapping[int, Mapping[str, Any]]) -> None:
         """Judge the jobs that have come to their end since the last look."""
-        for id, job in jobs.items():
-            if job["state"] in OVER and id not in self.judged:
-                self.judged.add(id)
-                self.found += [*filter(None, [shortfall(job)]), *self._blamed(id)]
+        for paths in Workspace(self.root).job_list():
+            job = jobs.get(paths.id)
+            if job is not None and job["state"] in OVER and paths.id not in self.judged:
+                self.judged.add(paths.id)
+                self.found += self._of(paths)
 
-    def _blamed(self, id: int) -> list[str]:
-        """Return the stages of a job that failed although nobody killed them."""
-        lines = []
-        for folder in (self.root / "jobs").glob(f"{id:04d}-*"):
-            with suppress(StorageError):
-                events = [event for event in read_journal(folder / "journal.jsonl") if isinstance(event, StageFailed)]
-                lines += [f"job {id}: {event.diagnosis}" for event in events if _KILLED not in event.diagnosis]
-        return lines
+    def _of(self, paths: JobPaths) -> list[str]:
+        events = list(journal.read(paths.journal))
+        lacks = shortfall(paths.id, read_spec(paths).trials, read_state(paths), events)
+        return [*filter(None, [lacks]), *(f"job {paths.id}: {event.diagnosis}" for event in self._blamed(events))]
+
+    def _blamed(self, events: Sequence[JournalEvent]) -> list[StageFailed]:
+        """Return the stages that failed although nobody killed their worker."""
+        failed = [event for event in events if isinstance(event, StageFailed)]
+        return [event for event in failed if event.outcome != "crashed" or not self._killed(event)]
+
+    def _killed(self, event: StageFailed) -> bool:
+        return any(event.began <= moment <= event.at <= moment + _NOTICED_S for moment in self.kills)
 
     def drain(self) -> None:
         """Wait until no job is under way, and judge what is there."""
@@ -64,7 +72,9 @@ class Losses:
         deadline = time.monotonic() + DRAIN_LIMIT_S
         while (jobs := status(self.root)) and any(job["state"] not in OVER for job in jobs.values()):
             if time.monotonic() > deadline:
-                self.found += [f"not drained: {line}" for job in jobs.values() if (line := shortfall(job))]
+                self.found += [
+                    f"job {job['id']} is still {job['state']}" for job in jobs.values() if job["state"] not in OVER
+                ]
                 break
             time.sleep(1)
         self.look(jobs)
@@ -90,14 +100,14 @@ class Losses:
         return "\n".join([*lines, *(f"  {count} trials failed: {what}" for what, count in self.failed.most_common())])
 
 
-def shortfall(job: Mapping[str, Any]) -> str:
+def shortfall(id: int, total: int, state: JobState, events: Sequence[JournalEvent]) -> str:
     """What a job lacks or has too much of; empty for one that was cancelled, or has its budget and all of its tasks."""
-    done, total = job["trials_done"], job["trials_total"]
-    whole = done == total if job["reason"] == "budget used" else done < total
-    good = job["state"] == "cancelled" or (job["state"] == "done" and whole and "set aside" not in job["reason"])
-    if good and done <= total:
-        return ""
-    return f"job {job['id']} is {job['state']}, {done} of {total} trials: {job['reason']}"
+    done = state.trials_done
+    reason = state.reason.kind if state.reason else ""
+    whole = done == total if reason == "budget-used" else done < total
+    set_aside = any(isinstance(event, TaskSetAside) for event in events)
+    good = state.state == "cancelled" or (state.state == "done" and whole and not set_aside)
+    return "" if good and done <= total else f"job {id} is {state.state}, {done} of {total} trials: {reason}"
 
 
 def command(root: Path, *words: object) -> list[str]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import pytest
+import soak_losses
 
-from autotune.storage import journal
-from autotune.storage.journal import StageFailed
+from autotune.reasons import Reason
+from autotune.storage import formats, journal
+from autotune.storage.formats import JobSpec, JobState
+from autotune.storage.journal import StageFailed, TaskSetAside
 
 
 @pytest.fixture(scope="module")
@@ -74,35 +78,42 @@ def test_a_look_sees_this_process(soak):
     assert sample.threads >= 1
 
 
-DONE = {"id": 7, "state": "done", "reason": "budget used", "trials_done": 24, "trials_total": 24}
+DONE = JobState("done", Reason("budget-used"), trials_done=24)
 
 
 @pytest.mark.parametrize(
-    ("change", "lost"),
+    ("state", "lost"),
     [
-        ({}, False),
-        ({"reason": "no task improves any more", "trials_done": 20}, False),
-        ({"state": "cancelled", "reason": "cancelled", "trials_done": 3}, False),
-        ({"trials_done": 20}, True),
-        ({"trials_done": 25}, True),
-        ({"state": "cancelled", "reason": "cancelled", "trials_done": 25}, True),
-        ({"state": "failed", "reason": "build: crashed"}, True),
-        ({"reason": "budget used; 1 tasks set aside: build: crashed"}, True),
+        (DONE, False),
+        (replace(DONE, reason=Reason("no-improvement"), trials_done=20), False),
+        (JobState("cancelled", Reason("cancelled"), trials_done=3), False),
+        (replace(DONE, trials_done=20), True),
+        (replace(DONE, trials_done=25), True),
+        (JobState("cancelled", Reason("cancelled"), trials_done=25), True),
+        (JobState("failed", Reason("all-set-aside")), True),
     ],
 )
-def test_a_job_must_have_its_budget_and_no_more(load_script, change, lost):
-    losses = load_script("soak_losses")
-    assert bool(losses.shortfall(DONE | change)) == lost
+def test_a_job_must_have_its_budget_and_no_more(state, lost):
+    assert bool(soak_losses.shortfall(7, 24, state, [])) == lost
 
 
-@pytest.mark.parametrize(("detail", "lost"), [("killed by SIGKILL", False), ("no kernel", True)])
-def test_a_stage_may_fail_for_a_killed_worker_alone(load_script, workspace, make_job, detail, lost):
+def test_a_task_that_was_set_aside_is_a_loss():
+    assert soak_losses.shortfall(7, 24, DONE, [TaskSetAside(task=0, detail="build: crashed")])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kills", "lost"),
+    [("crashed", [1001.0], False), ("crashed", [], True), ("crashed", [900.0], True), ("failed", [1001.0], True)],
+)
+def test_a_stage_may_fail_for_a_killed_worker_alone(workspace, make_job, outcome, kills, lost):
     job = make_job(7)
-    journal.append(job.journal, StageFailed(kind="build", began=0.0, seconds=1.0, outcome="crashed", detail=detail))
-    losses = load_script("soak_losses").Losses(workspace.root)
+    formats.write(job.state, replace(DONE, trials_done=formats.read(JobSpec, job.spec).trials))
+    event = StageFailed(kind="build", began=1000.0, at=1002.0, seconds=2.0, outcome=outcome, detail="no kernel")
+    journal.append(job.journal, event)
+    losses = soak_losses.Losses(workspace.root, kills)
     for _ in range(2):
-        losses.look({7: DONE})
-    assert losses.found == (["job 7: build: crashed: no kernel"] if lost else [])
+        losses.look({7: {"state": "done"}})
+    assert losses.found == ([f"job 7: build: {outcome}: no kernel"] if lost else [])
 
 
 def test_every_kind_of_fault_comes_once_before_any_comes_again(load_script, tmp_path):
