@@ -13,6 +13,10 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
+from tvm.target import codegen
+
+from autotune.machine.hardware import cpu_flags
+from autotune.tvm_backend.types import Target
 
 Expr = Any  # a TIR expression; TVM has no types
 
@@ -47,23 +51,49 @@ DOTS = (
 DEPTHWISE = Dot("autotune_depthwise_vpdpbusd_512", 16, ("avx512vnni", "avx512vbmi"), 24)
 
 
-def dot_of(target: Any, *, narrow: bool) -> Dot | None:
-    """Return the best intrinsic that the CPU of a target has; None if it has none.
+_TILES = "amx-int8"
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """The instructions that may compute a product.
+
+    Attributes:
+        vector: The name of the intrinsic for vectors; "" for none.
+        tiles: Whether there are tiles too.
+    """
+
+    vector: str
+    tiles: bool = False
+
+
+def dot_instructions(target: Target, *, narrow: bool) -> Instructions:
+    """Return the best instructions for dot products that the CPU of a target has.
 
     Args:
         target: The target.
         narrow: Whether all weights lie in -64..63.
     """
-    return next((dot for dot in DOTS if has(target, dot) and (narrow or not dot.narrow)), None)
+    vector = next((dot.name for dot in DOTS if has(target, dot) and (narrow or not dot.narrow)), "")
+    return Instructions(vector, _has_tiles(target))
 
 
-def has(target: Any, dot: Dot) -> bool:
+def depthwise_instructions(target: Target) -> Instructions:
+    """Return the best instructions for depthwise convolutions that the CPU of a target has."""
+    return Instructions(DEPTHWISE.name if has(target, DEPTHWISE) else "")
+
+
+def has(target: Target, dot: Dot) -> bool:
     """Return whether the CPU of a target has the instructions of an intrinsic."""
-    from tvm.target import codegen
-
     if target.kind.name != "llvm":
         return False
     return all(codegen.llvm_cpu_has_features(feature, target) for feature in dot.features)
+
+
+def _has_tiles(target: Target) -> bool:
+    """Whether the CPU of a target has tiles. A virtual machine may hide those of the CPU that it is."""
+    here = not target.attrs.get("mtriple")
+    return codegen.llvm_cpu_has_features(_TILES, target) and not (here and "amx_int8" not in cpu_flags())
 
 
 def _bytes(value: Expr, lanes: int) -> Expr:

@@ -15,7 +15,8 @@ from typing import Any
 import tvm
 from tvm import te, tirx
 
-from autotune.tvm_backend.integer.schedules import DEPTHWISE_BLOCK, DOT_BLOCK, INTRINSIC, LEFT_ALONE, OUT, PAD
+from autotune.tvm_backend.integer.intrinsics import Instructions
+from autotune.tvm_backend.integer.schedules import DEPTHWISE_BLOCK, DOT_BLOCK, INTRINSIC, LEFT_ALONE, OUT, PAD, WINDOW
 
 Expr = Any
 
@@ -73,7 +74,7 @@ def te_conv(
     limits: Expr,
     *rest: Expr,
     window: Window,
-    intrinsic: str,
+    instructions: Instructions,
 ) -> Expr:
     """A convolution, requantised: clip(round((sum + bias) * scale) + zero).
 
@@ -99,7 +100,11 @@ def te_conv(
         return te.sum(one * weight[c, down, right, chunk, word, lane, byte].astype("int32"), axis=axes)
 
     shape = (data.shape[0], *window.size, weight.shape[0], weight.shape[5])
-    sums = te.compute(shape, product, name=DOT_BLOCK, attrs={"schedule_rule": DOT_BLOCK, INTRINSIC: intrinsic})
+    attrs: dict[str, Any] = {"schedule_rule": DOT_BLOCK, INTRINSIC: instructions.vector}
+    if instructions.tiles and window.dilation[1] == 1:
+        high, wide, inner = (int(extent) for extent in weight.shape[1:4])
+        attrs[WINDOW] = [high, wide, inner, int(data.shape[4]), *window.strides, window.dilation[0]]
+    sums = te.compute(shape, product, name=DOT_BLOCK, attrs=attrs)
     return _requantised(sums, scale, bias, limits, rest)
 
 
@@ -112,7 +117,7 @@ def te_depthwise(
     limits: Expr,
     *rest: Expr,
     window: Window,
-    intrinsic: str,
+    instructions: Instructions,
 ) -> Expr:
     """A depthwise convolution, requantised; the arguments are those of `te_conv`, but for the weight.
 
@@ -131,25 +136,25 @@ def te_depthwise(
 
     shape = (data.shape[0], *window.size, weight.shape[0], weight.shape[3])
     sums = te.compute(
-        shape, product, name=DEPTHWISE_BLOCK, attrs={"schedule_rule": DEPTHWISE_BLOCK, INTRINSIC: intrinsic}
+        shape, product, name=DEPTHWISE_BLOCK, attrs={"schedule_rule": DEPTHWISE_BLOCK, INTRINSIC: instructions.vector}
     )
     return _requantised(sums, scale, bias, limits, rest)
 
 
 def convolution_program(
-    operands: Sequence[tuple[tuple[int, ...], str]], window: Window, intrinsic: str, *, depthwise: bool
+    operands: Sequence[tuple[tuple[int, ...], str]], window: Window, instructions: Instructions, *, depthwise: bool
 ) -> tuple[Any, tuple[int, ...]]:
     """Return the program of a convolution and the shape of its result.
 
     Args:
         operands: Shapes and types of the operands of `te_conv` or `te_depthwise`.
         window: The geometry.
-        intrinsic: The name of the intrinsic that computes the product; "" for none.
+        instructions: Those that compute the product.
         depthwise: Whether it is `te_depthwise`.
     """
     kernel = te_depthwise if depthwise else te_conv
     arguments = [te.placeholder(shape, dtype, f"p{index}") for index, (shape, dtype) in enumerate(operands)]
-    result = kernel(*arguments, window=window, intrinsic=intrinsic)
+    result = kernel(*arguments, window=window, instructions=instructions)
     schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([*arguments, result])}))
     schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
     program = schedule.mod["main"].without_attr("global_symbol").with_attr({"op_pattern": OPAQUE})

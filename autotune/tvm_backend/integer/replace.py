@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.tvm_backend.integer import byte_kernels
-from autotune.tvm_backend.integer.intrinsics import DEPTHWISE, dot_of, has
+from autotune.tvm_backend.integer.intrinsics import depthwise_instructions, dot_instructions
 from autotune.tvm_backend.integer.kernels import LANES, WORD, Window, convolution_program
 from autotune.tvm_backend.integer.products import PackedProduct, pack_convolution, pack_depthwise
 from autotune.tvm_backend.integer.quantity import LEVELS, Quantity, ScaledConstant
@@ -334,21 +334,17 @@ class _Integers(Rewriter):
         limits = _limits(quantised.quantity, quantised.limits)
         constants = [packed.weight, packed.scale, packed.bias]
         operands = (data[0], *(relax.const(item, str(item.dtype)) for item in constants), point, limits)
-        intrinsic = self._intrinsic(packed, depthwise)
+        target = self._target
+        dots = dot_instructions(target, narrow=packed.narrow)
+        instructions = depthwise_instructions(target) if depthwise else dots
 
         def call(*args: Expr, name: str = "integer_depthwise_conv2d" if depthwise else "integer_conv2d") -> Expr:
             types = [(static_shape(item), str(item.ty.dtype)) for item in args]
-            program, shape = convolution_program(types, window, intrinsic, depthwise=depthwise)
+            program, shape = convolution_program(types, window, instructions, depthwise=depthwise)
             return self.kernel(program, name, args, shape, "uint8")
 
         self._products[var] = _Product(call, operands, quantised.quantity, quantised.limits)
         return call(*operands)
-
-    def _intrinsic(self, packed: PackedProduct, depthwise: bool) -> str:
-        if depthwise:
-            return DEPTHWISE.name if has(self._target, DEPTHWISE) else ""
-        dot = dot_of(self._target, narrow=packed.narrow)
-        return dot.name if dot else ""
 
 
 _Handler = Callable[[_Integers, Any, _Quantised], "_Forms | None"]

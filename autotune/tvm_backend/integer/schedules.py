@@ -10,6 +10,8 @@ from typing import Any
 
 import tvm
 
+from autotune.tvm_backend.integer import amx
+from autotune.tvm_backend.integer.amx import TileProduct
 from autotune.tvm_backend.integer.intrinsics import DEPTHWISE, DOTS
 
 Expr = Any
@@ -20,8 +22,14 @@ Loop = Any
 DOT_BLOCK, DEPTHWISE_BLOCK, PAD, OUT = "integer_dot", "integer_depthwise", "integer_pad", "integer_out"
 LEFT_ALONE = {"schedule_rule": "None"}  # MetaSchedule leaves the block where it is; the rule of the product moves it
 INTRINSIC = "autotune.intrinsic"  # the annotation that names the intrinsic of a product; "" for none
+WINDOW = "autotune.window"  # the annotation that has the geometry of a product, where tiles may compute it
 _MOST_CHUNKS, _MOST_ROWS, _MOST_COLUMNS = 8, 8, 28  # of a tile
 _WIDEST_COPY = 64  # bytes
+_WIDE = 28 * 28  # pixels
+_LOOPS = 9  # of a product in a tile: y, x, c, lane, down, right, chunk, word, byte
+_MOST_TILE = 64  # pixels by chunks that tiles compute at once
+_MOST_SKETCHES = 4  # kernels of tiles that the search chooses from
+_VECTOR_RATE = 128  # products per cycle that vectors compute
 
 
 @dataclass(frozen=True)
@@ -30,29 +38,42 @@ class Order:
 
     Attributes:
         loops: The tiles in their order: y, x and chunks c.
-        inside: Whether it makes the part of the padded input that it needs.
+        parallel: How many of these loops the parallel loop is.
+        inside: Whether an iteration makes the part of the padded input that it needs.
     """
 
     loops: str
+    parallel: int = 3
     inside: bool = False
 
 
-_DOT_ORDERS = (Order("cyx"), Order("ycx"), Order("ycx", inside=True))
-_DEPTHWISE_ORDERS = (Order("yxc"), Order("yxc", inside=True), Order("cyx", inside=True))
+_DOT_ORDERS = (Order("cyx"), Order("ycx"), Order("ycx", parallel=1, inside=True))
+# Tiles are configured at the start of an iteration, so one has several of them.
+_TILE_ORDERS = (Order("cyx", parallel=2), Order("ycx", parallel=1), Order("ycx", parallel=1, inside=True))
+_DEPTHWISE_ORDERS = (Order("yxc"), Order("yxc", parallel=1, inside=True), Order("cyx", parallel=1, inside=True))
 Tile = tuple[int, int, int]  # rows, columns, chunks
 
 
 def _dot_rule(schedule: Schedule, block: Any) -> list[Schedule]:
-    return _sketches(schedule, block, _DOT_ORDERS, _schedule_dot)
+    vectors = _sketches(schedule, block, _DOT_ORDERS, _schedule_dot)
+    if _window(schedule, block) is None:
+        return vectors
+    tiles = [(tile.rows, tile.columns, tile.chunks) for tile in _tile_products(schedule, block)[:_MOST_SKETCHES]]
+    return [
+        *vectors,
+        *(made for tile in tiles for made in _sketches(schedule, block, _TILE_ORDERS, _schedule_tiles, tile)),
+    ]
 
 
 def _depthwise_rule(schedule: Schedule, block: Any) -> list[Schedule]:
     return _sketches(schedule, block, _DEPTHWISE_ORDERS, _schedule_depthwise)
 
 
-def _sketches(schedule: Schedule, block: Any, orders: Sequence[Order], apply: Any) -> list[Schedule]:
+def _sketches(
+    schedule: Schedule, block: Any, orders: Sequence[Order], apply: Any, tile: Tile | None = None
+) -> list[Schedule]:
     fitting = orders if _is_padded(schedule) else [order for order in orders if not order.inside] or orders[:1]
-    return [apply(schedule.copy(), block, order, None) for order in fitting]
+    return [apply(schedule.copy(), block, order, tile) for order in fitting]
 
 
 def default_schedule(program: Any) -> Schedule | None:
@@ -61,18 +82,36 @@ def default_schedule(program: Any) -> Schedule | None:
     looked_at = schedule.copy()
     blocks = looked_at.get_child_blocks(looked_at.get_sblock("root"))
     names = {str(looked_at.get(item).name_hint) for item in blocks}
-    for name, apply, choose in _DEFAULTS:
+    for name, by_hand in _BY_HAND:
         if name in names:
-            block = schedule.get_sblock(name)
-            return apply(schedule, block, *choose(schedule, block))
+            return by_hand(schedule, schedule.get_sblock(name))
     return None
 
 
-def _default_dot(schedule: Schedule, block: Any) -> tuple[Order, Tile]:
-    """Wide images go by rows, as their weights stay in the cache; others by chunks of the output.
+def _tile_products(schedule: Schedule, block: Any) -> list[TileProduct]:
+    """The kernels of tiles that may compute a product, those with the highest rates first."""
+    window = _window(schedule, block)
+    if window is None:
+        return []
+    _, rows, columns, chunks, _ = _extents(schedule, block)
+    products = [TileProduct(*tile, *window) for tile in _tiles((rows, columns, chunks), _MOST_TILE)]
+    fitting = [product for product in products if product.fits()]
+    return sorted(fitting, key=lambda product: (-product.rate(), product.rows))
 
-    A vector of weights costs as much as four pixels, since it comes from farther away.
-    """
+
+def _dot_by_hand(schedule: Schedule, block: Any) -> Schedule:
+    """Wide images go by rows, as their weights stay in the cache; others by chunks of the output."""
+    _, rows, columns, *_ = _extents(schedule, block)
+    by_rows = rows * columns >= _WIDE and rows > 1
+    product = next(iter(_tile_products(schedule, block)), None)
+    if product is not None and product.rate() > _VECTOR_RATE:
+        order = _TILE_ORDERS[1] if by_rows else _TILE_ORDERS[0]
+        return _schedule_tiles(schedule, block, order, (product.rows, product.columns, product.chunks))
+    return _schedule_dot(schedule, block, _DOT_ORDERS[1 if by_rows else 0], _vector_tile(schedule, block))
+
+
+def _vector_tile(schedule: Schedule, block: Any) -> Tile:
+    """The best tile of vectors. A vector of weights costs as much as four pixels, since it comes from farther away."""
     _, rows, columns, chunks, _ = _extents(schedule, block)
     dot = next((item for item in DOTS if item.name == _intrinsic(schedule, block)), DOTS[-1])
     most = dot.registers // (16 // dot.lanes)
@@ -81,16 +120,15 @@ def _default_dot(schedule: Schedule, block: Any) -> tuple[Order, Tile]:
         pixels, vectors = tile[0] * tile[1], tile[2]
         return pixels * vectors / (pixels + 4 * vectors), tile[1]
 
-    tile = max(_tiles((rows, columns, chunks), most), key=merit)
-    by_rows = rows * columns >= 28 * 28 and rows > 1
-    return (Order("ycx") if by_rows else Order("cyx")), tile
+    return max(_tiles((rows, columns, chunks), most), key=merit)
 
 
-def _default_depthwise(schedule: Schedule, block: Any) -> tuple[Order, Tile]:
+def _depthwise_by_hand(schedule: Schedule, block: Any) -> Schedule:
     _, rows, columns, _, _ = _extents(schedule, block)
+    inside = _is_padded(schedule)
     most = DEPTHWISE.registers // 2 if _intrinsic(schedule, block) else 8
     tile = max(_tiles((rows, columns, 1), most), key=lambda tile: (tile[0] * tile[1], -abs(tile[0] - 4)))
-    return Order("yxc", inside=_is_padded(schedule)), tile
+    return _schedule_depthwise(schedule, block, Order("yxc", 1 if inside else 3, inside), tile)
 
 
 def _tiles(extents: tuple[int, int, int], most: int) -> Iterator[Tile]:
@@ -115,6 +153,23 @@ def _schedule_dot(schedule: Schedule, block: Any, order: Order, tile: Tile | Non
     return schedule
 
 
+def _schedule_tiles(schedule: Schedule, block: Any, order: Order, tile: Tile) -> Schedule:
+    """Compute a tile by one call of a kernel that goes over the whole reduction."""
+    window = _window(schedule, block) or []
+    _take_intrinsic(schedule, block)
+    outer = _tile_output(schedule, block, order, tile, sampled=False)
+    schedule.compute_at(block, outer[-1], preserve_unit_loops=True)
+    product = TileProduct(*tile, *window)
+    amx.register(product.name)
+    kernel = schedule.blockize(schedule.get_loops(block)[-_LOOPS])
+    init = schedule.decompose_reduction(kernel, schedule.get_loops(kernel)[-1])
+    schedule.vectorize(schedule.get_loops(init)[-1])
+    schedule.tensorize(kernel, product.name)
+    schedule.set_scope(init, 0, "local")
+    _schedule_padding(schedule, outer, order)
+    return schedule
+
+
 def _schedule_depthwise(schedule: Schedule, block: Any, order: Order, tile: Tile | None) -> Schedule:
     name = _take_intrinsic(schedule, block)
     outer = _tile_output(schedule, block, order, tile)
@@ -128,7 +183,9 @@ def _schedule_depthwise(schedule: Schedule, block: Any, order: Order, tile: Tile
     return schedule
 
 
-def _tile_output(schedule: Schedule, block: Any, order: Order, tile: Tile | None) -> list[Loop]:
+def _tile_output(
+    schedule: Schedule, block: Any, order: Order, tile: Tile | None, *, sampled: bool = True
+) -> list[Loop]:
     """Tile the last block, and return the loops over tiles: one, or two where the padding is made inside the first."""
     (out,) = schedule.get_consumers(block)
     batch, y, x, c, lane = schedule.get_loops(out)
@@ -137,16 +194,15 @@ def _tile_output(schedule: Schedule, block: Any, order: Order, tile: Tile | None
     inner: dict[str, Loop] = {}
     for at, (axis, loop) in enumerate((("y", y), ("x", x), ("c", c))):
         decision = None if tile is None else [int(schedule.get(loop).extent) // tile[at], tile[at]]
-        factors = schedule.sample_perfect_tile(loop, 2, limits[axis], decision=decision)
+        factors = schedule.sample_perfect_tile(loop, 2, limits[axis], decision=decision) if sampled else decision
         tiles[axis], inner[axis] = schedule.split(loop, factors)
     schedule.reorder(*(tiles[axis] for axis in order.loops), inner["y"], inner["x"], inner["c"], lane)
     for axis in "yxc":
         schedule.unroll(inner[axis])
     schedule.vectorize(lane)
-    first = 1 if order.inside else 3
-    outer = [schedule.fuse(batch, *(tiles[axis] for axis in order.loops[:first]))]
-    if order.inside:
-        outer.append(schedule.fuse(*(tiles[axis] for axis in order.loops[first:])))
+    outer = [schedule.fuse(batch, *(tiles[axis] for axis in order.loops[: order.parallel]))]
+    if order.parallel < len(order.loops):
+        outer.append(schedule.fuse(*(tiles[axis] for axis in order.loops[order.parallel :])))
     schedule.parallel(outer[0])
     return outer
 
@@ -214,16 +270,24 @@ def _intrinsic(schedule: Schedule, block: Any) -> str:
     return str(schedule.get(block).annotations[INTRINSIC])
 
 
+def _window(schedule: Schedule, block: Any) -> list[int] | None:
+    """The geometry that a block states; None if its products are not for tiles."""
+    found = schedule.get(block).annotations.get(WINDOW)
+    return [int(item) for item in found] if found is not None else None
+
+
 def _take_intrinsic(schedule: Schedule, block: Any) -> str:
-    """The intrinsic that a block names. The annotation is removed, as it means nothing to the compiler."""
+    """The intrinsic that a block names. The annotations are removed, as they mean nothing to the compiler."""
     name = _intrinsic(schedule, block)
+    if _window(schedule, block) is not None:
+        schedule.unannotate(block, WINDOW)
     schedule.unannotate(block, INTRINSIC)
     return name
 
 
-_DEFAULTS = (
-    (DOT_BLOCK, _schedule_dot, _default_dot),
-    (DEPTHWISE_BLOCK, _schedule_depthwise, _default_depthwise),
+_BY_HAND = (
+    (DOT_BLOCK, _dot_by_hand),
+    (DEPTHWISE_BLOCK, _depthwise_by_hand),
 )
 
 

@@ -25,6 +25,7 @@ _CPUS = {
     "alderlake": "avx_vnni",
     "cascadelake": "avx512_vnni",
     "icelake-server": "avx512vbmi",
+    "sapphirerapids": "amx_int8",
 }
 
 

@@ -7,8 +7,10 @@ import pytest
 import tvm
 
 from autotune.machine.hardware import cpu_flags
-from autotune.tvm_backend.integer.intrinsics import DEPTHWISE, DOTS
+from autotune.tvm_backend.integer.amx import TileProduct
+from autotune.tvm_backend.integer.intrinsics import DEPTHWISE, DOTS, Instructions
 from autotune.tvm_backend.integer.kernels import Window, convolution_program
+from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import by_hand
 from autotune.tvm_backend.search.space import replay
@@ -18,14 +20,16 @@ _CPUS = {"avx512vnni": "icelake-server", "avxvnni": "alderlake", "avx2": "x86-64
 _CONSTANTS = [((2, 16), "float32"), ((2, 16), "int32"), ((1,), "uint8"), ((3,), "float32")]
 
 
-def convolution(dot):
+def convolution(dot, *, tiles=False):
     operands = [((1, 6, 8, 2, 16), "uint8"), ((2, 3, 3, 2, 4, 16, 4), "int8"), *_CONSTANTS]
-    return convolution_program(operands, Window((6, 8), padding=(1, 1, 1, 1)), dot.name, depthwise=False)
+    return convolution_program(
+        operands, Window((6, 8), padding=(1, 1, 1, 1)), Instructions(dot.name, tiles), depthwise=False
+    )
 
 
 def depthwise(dot):
     operands = [((1, 6, 8, 2, 16), "uint8"), ((2, 3, 1, 16, 4), "int8"), *_CONSTANTS]
-    return convolution_program(operands, Window((3, 4), (2, 2), (1, 1, 1, 1)), dot.name, depthwise=True)
+    return convolution_program(operands, Window((3, 4), (2, 2), (1, 1, 1, 1)), Instructions(dot.name), depthwise=True)
 
 
 def operands_of(program):
@@ -42,7 +46,7 @@ def operands_of(program):
 
 def run(module, target):
     tensors = operands_of(module["main"])
-    tvm.compile(module, target=target)["main"](*tensors)
+    tvm.tirx.build(module, target=target, pipeline=pipeline(target))["main"](*tensors)
     return tensors[-1].numpy()
 
 
@@ -65,3 +69,39 @@ def test_the_schedule_by_hand_and_sampled_ones_compute_the_same(target, make, do
         applied = knobs.apply((sketch, *(len(knob.values) // 2 for knob in knobs.space.knobs[1:])))
         assert dot.name in str(applied.schedule.trace)
         assert np.array_equal(run(applied.schedule.mod, here), expected)
+
+
+_TILED = {
+    "a 3x3 convolution": (((1, 6, 8, 2, 16), (2, 3, 3, 2, 4, 16, 4)), Window((6, 8), padding=(1, 1, 1, 1))),
+    "few channels": (((1, 9, 17, 1, 4), (2, 3, 3, 1, 1, 16, 4)), Window((4, 8), (2, 2))),
+    "a dilated one": (((2, 8, 10, 3, 16), (2, 3, 1, 3, 4, 16, 4)), Window((4, 10), dilation=(2, 1))),
+    "rows": (((1, 1, 28, 4, 16), (2, 1, 1, 4, 4, 16, 4)), Window((1, 28))),
+}
+
+
+@pytest.mark.parametrize("name", _TILED)
+def test_tiles_compute_what_vectors_do(target, name):
+    if "amx_int8" not in cpu_flags():
+        pytest.skip("this CPU lacks amx_int8")
+    here = tvm.target.Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 2})
+    (data, weight), window = _TILED[name]
+    operands = [(data, "uint8"), (weight, "int8"), *_CONSTANTS]
+    program, _ = convolution_program(operands, window, Instructions(DOTS[0].name, tiles=True), depthwise=False)
+    module = tvm.IRModule({"main": program.with_attr("global_symbol", "main")})
+    expected = run(module, here)
+    chosen = by_hand(module)
+    assert "autotune_amx" in str(chosen.trace)
+    (schedule,) = (item.sch for item in replay([chosen], module, here))
+    assert np.array_equal(run(schedule.mod, here), expected)
+    knobs = Knobs(module, here)
+    assert knobs.find(chosen.trace) is not None
+    for sketch in range(len(knobs.sketches())):
+        applied = knobs.apply((sketch, *(0 for _ in knobs.space.knobs[1:])))
+        assert np.array_equal(run(applied.schedule.mod, here), expected)
+
+
+def test_a_name_says_the_geometry_of_a_tile():
+    product = TileProduct(2, 14, 2, 3, 3, 4, 16, 1, 1, 1)
+    assert TileProduct.of(product.name) == product
+    assert TileProduct.of(product.name + "_1") is None
+    assert TileProduct.of("autotune_amx_0_0_0_0_0_0_0_0_0_0") is None

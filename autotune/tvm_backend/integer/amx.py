@@ -1,0 +1,417 @@
+"""Products of tiles by Intel's Advanced Matrix Extensions: 16 pixels by 16 channels, 64 products each, at once.
+
+A kernel computes the sums of a tile of an image from all of the reduction. There is one for each geometry; its name
+says which, so that a schedule that is read from a log can register it. It is LLVM's own code, which is added to a
+program that calls it when the program is lowered.
+
+The system saves the tiles of a process only if it asks for them, which the first kernel that runs does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import astuple, dataclass
+from functools import cache
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+from tvm.s_tir import TensorIntrin
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T
+
+from autotune.tvm_backend.types import Buffer, Call, IRModule, Loop, PlainTrace, PrimFunc, Stmt
+
+PREFIX = "autotune_amx_"
+_NAME = re.compile(PREFIX + r"(\d+(?:_\d+)*)")
+ROWS = 16  # of a tile
+_BYTES = 64  # of a row
+_TILES = 8
+_WORD = 4
+_LANES = 16
+
+
+@dataclass(frozen=True)
+class TileProduct:
+    """The geometry of a kernel.
+
+    Attributes:
+        rows, columns: Pixels of the output that it computes.
+        chunks: Vectors of sixteen channels that it computes.
+        high, wide: Size of the window.
+        inner, lanes: Chunks of the input, and their channels.
+        step_y, step_x: Strides.
+        gap: Dilation downwards.
+    """
+
+    rows: int
+    columns: int
+    chunks: int
+    high: int
+    wide: int
+    inner: int
+    lanes: int
+    step_y: int
+    step_x: int
+    gap: int
+
+    @property
+    def name(self) -> str:
+        return PREFIX + "_".join(map(str, astuple(self)))
+
+    @classmethod
+    def of(cls, name: str) -> TileProduct | None:
+        """Return the geometry that a name says; None if it is no such name."""
+        found = _NAME.fullmatch(name)
+        numbers = [int(item) for item in found[1].split("_")] if found else []
+        whole = len(numbers) == len(cls.__dataclass_fields__) and min(numbers) > 0
+        return cls(*numbers) if whole else None
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of a tile: the most that divide the columns."""
+        return max(size for size in range(1, ROWS + 1) if self.columns % size == 0)
+
+    @property
+    def run(self) -> int:
+        """Bytes of a row of the window, which lie one after the other."""
+        return self.wide * self.inner * self.lanes
+
+    @property
+    def depth(self) -> int:
+        """Bytes of a row of a tile: the most that divide a row of the window."""
+        return max(size for size in range(_WORD, _BYTES + 1, _WORD) if self.run % size == 0)
+
+    @property
+    def images(self) -> int:
+        """Tiles of pixels."""
+        return self.rows * self.columns // self.pixels
+
+    def fits(self) -> bool:
+        """Return whether sums and operands have room in the registers."""
+        return self.images * self.chunks + self.chunks + min(self.images, 2) <= _TILES
+
+    def rate(self) -> float:
+        """Estimate the products per cycle: of the multiplication, or of the loads where they take longer."""
+        loads = (self.images * self.pixels + self.chunks * self.depth / _WORD) / 2
+        cycles = max(self.images * self.chunks * self.pixels, loads)
+        return self.images * self.pixels * self.chunks * _LANES * self.depth / cycles
+
+
+def register_named(trace: PlainTrace) -> None:
+    """Register the intrinsics that a trace names."""
+    for kind, _, attributes, _ in trace[0]:
+        if kind == "Tensorize":
+            register(str(attributes[0]))
+
+
+def register(name: str) -> bool:
+    """Register the intrinsic of this name, if it is one of these. Return whether it is."""
+    product = TileProduct.of(name)
+    if product is None or not product.fits():
+        return False
+    if TensorIntrin.get(name, allow_missing=True) is None:
+        TensorIntrin.register(name, _described(product), _implemented(product))
+    return True
+
+
+def _described(product: TileProduct) -> PrimFunc:
+    """What a kernel computes. A loop of one iteration has no variable of the block, as in what TVM compares it with."""
+    extents = (product.rows, product.columns, product.chunks, _LANES)
+    reduced = (product.high, product.wide, product.inner, product.lanes // _WORD, _WORD)
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        data, weight, sums = _operands(product)
+        with T.sblock("root"):
+            _accesses(product, data, weight, sums)
+            kinds = [*(T.axis.spatial for _ in extents), *(T.axis.reduce for _ in reduced)]
+            axes = list(zip(kinds, (*extents, *reduced), strict=True))
+            with T.grid(*(extent for _, extent in axes)) as loops, T.sblock("update"):
+                bound = [
+                    kind(extent, loop) if extent > 1 else 0 for (kind, extent), loop in zip(axes, loops, strict=True)
+                ]
+                y, x, chunk, lane, down, right, inner, word, byte = bound
+                at = (
+                    y * product.step_y + down * product.gap,
+                    x * product.step_x + right,
+                    inner,
+                    word * _WORD + byte,
+                )
+                one = T.cast(data[at], "int32")
+                other = T.cast(weight[chunk, down, right, inner, word, lane, byte], "int32")
+                T.reads(sums[y, x, chunk, lane], data[at], weight[chunk, down, right, inner, word, lane, byte])
+                T.writes(sums[y, x, chunk, lane])
+                T.buffer_store(sums, sums[y, x, chunk, lane] + one * other, [y, x, chunk, lane])
+    return builder.get()
+
+
+def _implemented(product: TileProduct) -> PrimFunc:
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        data, weight, sums = _operands(product)
+        with T.sblock("root"):
+            _accesses(product, data, weight, sums)
+            pointers = data.access_ptr("r"), weight.access_ptr("r"), sums.access_ptr("rw")
+            T.evaluate(T.call_extern("int32", product.name, *pointers, T.cast(data.strides[0], "int64")))
+    return builder.get()
+
+
+def _operands(product: TileProduct) -> tuple[Buffer, Buffer, Buffer]:
+    """The image, the weights and the sums. Rows of the image lie apart; what is in a row lies together."""
+    pixel = product.inner * product.lanes
+    window = (product.chunks, product.high, product.wide, product.inner, product.lanes // _WORD, _LANES, _WORD)
+    sums = (product.rows, product.columns, product.chunks, _LANES)
+    handles = [T.arg(name, T.handle()) for name in "abc"]
+    strides = [T.int32(), pixel, product.lanes, 1]
+    return (
+        T.match_buffer(handles[0], _region(product), "uint8", offset_factor=1, strides=strides),
+        T.match_buffer(handles[1], window, "int8", offset_factor=1),
+        T.match_buffer(handles[2], sums, "int32", offset_factor=1),
+    )
+
+
+def _region(product: TileProduct) -> tuple[int, int, int, int]:
+    """The part of the image that a tile depends on."""
+    down = (product.rows - 1) * product.step_y + (product.high - 1) * product.gap + 1
+    right = (product.columns - 1) * product.step_x + product.wide
+    return down, right, product.inner, product.lanes
+
+
+def _accesses(product: TileProduct, *buffers: Buffer) -> None:
+    data, weight, sums = (item[tuple(slice(0, extent) for extent in item.shape)] for item in buffers)
+    T.reads(sums, data, weight)
+    T.writes(sums)
+
+
+_EXTERN = "tirx.call_extern"
+_BEGIN, _FROM_ZERO, _END = "_begin", "_from_zero", "autotune_tiles_end"
+_REQUEST = "i64 158, i64 4131, i64 18"  # arch_prctl, ARCH_REQ_XCOMP_PERM, the data of tiles
+_REGISTERS = "={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}"
+_READY = f"""
+@autotune_amx_ready = weak hidden global i32 0, align 4
+declare void @llvm.x86.ldtilecfg(ptr)
+declare void @llvm.x86.tilerelease()
+declare void @llvm.x86.tilezero(i8 immarg)
+declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)
+declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
+declare void @llvm.x86.tdpbusd(i8 immarg, i8 immarg, i8 immarg)
+define i32 @{_END}() {{
+  call void @llvm.x86.tilerelease()
+  ret i32 0
+}}
+define internal void @autotune_amx_begin(ptr %configuration) alwaysinline {{
+  %done = load atomic i32, ptr @autotune_amx_ready monotonic, align 4
+  %first = icmp eq i32 %done, 0
+  br i1 %first, label %ask, label %ready
+ask:
+  call i64 asm sideeffect "syscall", "{_REGISTERS}"({_REQUEST})
+  store atomic i32 1, ptr @autotune_amx_ready monotonic, align 4
+  br label %ready
+ready:
+  call void @llvm.x86.ldtilecfg(ptr %configuration)
+  ret void
+}}
+"""
+
+
+def with_tiles(module: IRModule) -> IRModule:
+    """Add the code of the kernels that the functions of a module call.
+
+    Args:
+        module: What TVM's passes for lowering return.
+    """
+    functions = {name: _with_code(function) for name, function in module.functions.items()}
+    return tvm.IRModule(functions, attrs=module.attrs)
+
+
+def _with_code(function: PrimFunc) -> PrimFunc:
+    products = _called_in(function.body) if isinstance(function, tirx.PrimFunc) else []
+    if not products:
+        return function
+    body = _configured(_without_zeros(function.body))
+    code = _READY + "".join(map(_kernel, products))
+    node = tirx.IntImm("int32", 0)
+    return function.with_body(tirx.AttrStmt(node, "pragma_import_llvm", tvm.ir.StringImm(code), body))
+
+
+def _without_zeros(statement: Stmt) -> Stmt:
+    """Let kernels begin with sums of zero, in place of those that a loop has just set to zero."""
+    match type(statement).__name__:
+        case "SeqStmt":
+            items = _begun([_without_zeros(item) for item in statement.seq])
+            return tirx.SeqStmt(items) if len(items) > 1 else items[0]
+        case "AttrStmt":
+            return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, _without_zeros(statement.body))
+        case "For":
+            return _with_body(statement, _without_zeros(statement.body))
+    return statement
+
+
+def _begun(items: list[Stmt]) -> list[Stmt]:
+    """Statements in a row, without those that set to zero what the next one adds up. Bindings may lie between."""
+    found: list[Stmt] = []
+    for item in items:
+        before = [at for at, earlier in enumerate(found) if type(earlier).__name__ != "Bind"]
+        if (call := _kernel_call(item)) is not None and before and _sets_to_zero(found[before[-1]]):
+            del found[before[-1]]
+            item = _renamed(call)
+        found.append(item)
+    return found
+
+
+def _kernel_call(statement: Stmt) -> Call | None:
+    """The call of a kernel that a statement is; None if it is another statement."""
+    call: Call = getattr(statement, "value", None) if type(statement).__name__ == "Evaluate" else None
+    if getattr(getattr(call, "op", None), "name", "") != _EXTERN:
+        return None
+    return call if TileProduct.of(str(getattr(call.args[0], "value", ""))) is not None else None
+
+
+def _renamed(call: Call) -> Stmt:
+    name, *operands = call.args
+    return tirx.Evaluate(tirx.call_extern("int32", str(name.value) + _FROM_ZERO, *operands))
+
+
+def _sets_to_zero(statement: Stmt) -> bool:
+    """Whether a statement does nothing but store zeros of sums."""
+    match type(statement).__name__:
+        case "SeqStmt":
+            return all(map(_sets_to_zero, statement.seq))
+        case "For":
+            return _sets_to_zero(statement.body)
+        case "BufferStore":
+            value = statement.value.value if isinstance(statement.value, tirx.Broadcast) else statement.value
+            return isinstance(value, tirx.IntImm) and int(value) == 0 and value.ty.dtype == "int32"
+    return False
+
+
+def _configured(statement: Stmt) -> Stmt:
+    """Configure the tiles at the start of each iteration of a parallel loop, and free them at its end."""
+    products = _called_in(statement)
+    match type(statement).__name__:
+        case "SeqStmt" if products:
+            return tirx.SeqStmt([_configured(item) for item in statement.seq])
+        case "AttrStmt" if products:
+            return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, _configured(statement.body))
+        case "For" if products and statement.kind == tirx.ForKind.PARALLEL:
+            return _with_body(statement, _between(products[0], statement.body))
+    return _between(products[0], statement) if products else statement
+
+
+def _between(product: TileProduct, body: Stmt) -> Stmt:
+    """A statement with the tiles of a kernel configured."""
+    begin, end = (tirx.Evaluate(tirx.call_extern("int32", name)) for name in (product.name + _BEGIN, _END))
+    return tirx.SeqStmt([begin, body, end])
+
+
+def _with_body(loop: Loop, body: Stmt) -> Stmt:
+    head = loop.loop_var, loop.min, loop.extent, loop.kind
+    return tirx.For(*head, body, loop.thread_binding, loop.annotations)
+
+
+@cache
+def _kernel(product: TileProduct) -> str:
+    """LLVM's code of a kernel: load the sums, go over the window, store the sums."""
+    images, chunks = product.images, product.chunks
+    pixel = product.inner * product.lanes
+    sums = [(image, chunk) for image in range(images) for chunk in range(chunks)]
+    weights = [len(sums) + chunk for chunk in range(chunks)]
+    data = [len(sums) + chunks + at for at in range(min(images, 2))]
+    zeros = [f"  call void @llvm.x86.tilezero(i8 {at})" for at in range(len(sums))]
+    offsets = [(image * product.pixels * chunks + chunk) * _BYTES for image, chunk in sums]
+    loads = [_at(f"c{at}", "%c", offset) for at, offset in enumerate(offsets)]
+    stores: list[str] = []
+    for at in range(len(sums)):
+        loads += [f"  call void @llvm.x86.tileloadd64(i8 {at}, ptr %c{at}, i64 {chunks * _BYTES})"]
+        stores += [f"  call void @llvm.x86.tilestored64(i8 {at}, ptr %c{at}, i64 {chunks * _BYTES})"]
+    body: list[str] = []
+    for chunk in range(chunks):
+        body += [_at(f"b{chunk}", "%weights", chunk * product.high * product.run * _LANES)]
+        body += [f"  call void @llvm.x86.tileloadd64(i8 {weights[chunk]}, ptr %b{chunk}, i64 {_BYTES})"]
+    across = product.columns // product.pixels
+    for image in range(images):
+        line, column = divmod(image, across)
+        register = data[image % len(data)]
+        body += [f"  %line{image} = mul i64 %row, {line * product.step_y}"]
+        body += [f"  %r{image} = getelementptr i8, ptr %pixels, i64 %line{image}"]
+        body += [_at(f"a{image}", f"%r{image}", column * product.pixels * product.step_x * pixel)]
+        body += [f"  call void @llvm.x86.tileloadd64(i8 {register}, ptr %a{image}, i64 {product.step_x * pixel})"]
+        for chunk in range(chunks):
+            body += [
+                f"  call void @llvm.x86.tdpbusd(i8 {sums.index((image, chunk))}, i8 {register}, i8 {weights[chunk]})"
+            ]
+    geometry = {"high": product.high, "gap": product.gap, "depth": product.depth}
+    steps = {"weight_step": product.depth * _LANES, "steps": product.run // product.depth}
+    parts = {"body": "\n".join(body), **geometry, **steps}
+    ends = [_at(f"c{at}", "%c", offset) for at, offset in enumerate(offsets)] + stores
+    return (
+        _CONFIGURATION.format(name=product.name, begin=_BEGIN, bytes=_configuration(product, len(sums), weights, data))
+        + _FUNCTION.format(name=product.name, start="\n".join(loads), end="\n".join(stores), **parts)
+        + _FUNCTION.format(name=product.name + _FROM_ZERO, start="\n".join(zeros), end="\n".join(ends), **parts)
+    )
+
+
+_CONFIGURATION = """
+@{name}_tiles = private constant [64 x i8] [{bytes}], align 64
+define i32 @{name}{begin}() {{
+  call void @autotune_amx_begin(ptr @{name}_tiles)
+  ret i32 0
+}}
+"""
+_FUNCTION = """
+define i32 @{name}(ptr %a, ptr %b, ptr %c, i64 %row) {{
+entry:
+{start}
+  %below = mul i64 %row, {gap}
+  br label %line
+line:
+  %y = phi i64 [ 0, %entry ], [ %next_y, %line_end ]
+  %first = phi ptr [ %a, %entry ], [ %next_first, %line_end ]
+  %first_weights = phi ptr [ %b, %entry ], [ %next_weights, %line_end ]
+  br label %step
+step:
+  %x = phi i64 [ 0, %line ], [ %next_x, %step ]
+  %pixels = phi ptr [ %first, %line ], [ %next_pixels, %step ]
+  %weights = phi ptr [ %first_weights, %line ], [ %next_weights, %step ]
+{body}
+  %next_pixels = getelementptr i8, ptr %pixels, i64 {depth}
+  %next_weights = getelementptr i8, ptr %weights, i64 {weight_step}
+  %next_x = add i64 %x, 1
+  %more_x = icmp ult i64 %next_x, {steps}
+  br i1 %more_x, label %step, label %line_end
+line_end:
+  %next_first = getelementptr i8, ptr %first, i64 %below
+  %next_y = add i64 %y, 1
+  %more_y = icmp ult i64 %next_y, {high}
+  br i1 %more_y, label %line, label %end
+end:
+{end}
+  ret i32 0
+}}
+"""
+
+
+def _at(name: str, base: str, offset: int) -> str:
+    return f"  %{name} = getelementptr i8, ptr {base}, i64 {offset}"
+
+
+def _configuration(product: TileProduct, sums: int, weights: list[int], data: list[int]) -> str:
+    """The 64 bytes that say how many rows and bytes each tile has."""
+    sizes = {at: (product.pixels, _BYTES) for at in range(sums)}
+    sizes |= {at: (product.depth // _WORD, _BYTES) for at in weights}
+    sizes |= {at: (product.pixels, product.depth) for at in data}
+    configuration = [1] + [0] * 63
+    for tile, (rows, size) in sizes.items():
+        configuration[16 + 2 * tile] = size
+        configuration[48 + tile] = rows
+    return ", ".join(f"i8 {item}" for item in configuration)
+
+
+def _called_in(statement: Stmt) -> list[TileProduct]:
+    """The kernels that a statement calls, in the order of their names."""
+    names: set[str] = set()
+
+    def look(call: Call) -> None:
+        if getattr(call.op, "name", "") == _EXTERN:
+            names.add(str(getattr(call.args[0], "value", "")).removesuffix(_FROM_ZERO))
+
+    tvm_ffi.structural_walk(statement, ((relax.Call, look),))
+    return [product for product in map(TileProduct.of, sorted(names)) if product is not None]
