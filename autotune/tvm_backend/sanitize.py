@@ -160,6 +160,7 @@ _INSTRUCTIONS: dict[str, tuple[Check, Check]] = {
     "GetLoops": (_OF_BLOCK, _NOTHING),
     "GetProducers": (_OF_BLOCK, _NOTHING),
     "GetSBlock": (_NOTHING, _items(_NAME, _NAME)),
+    "PadEinsum": (_OF_BLOCK, _items(_many(_is_integer))),
     "Parallel": (_OF_LOOP, _NOTHING),
     "RFactor": (_OF_LOOP, _items(_is_integer)),
     "ReIndex": (_OF_BLOCK, _items(_is_integer, _is_integer)),
