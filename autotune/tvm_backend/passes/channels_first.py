@@ -22,7 +22,8 @@ from autotune.tvm_backend.passes.rewrite import (
 )
 from autotune.tvm_backend.types import Call, Expr, IRModule, Var
 
-_TO_FIRST, _TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
+_TO_FIRST = (0, 3, 1, 2)
+_TO_LAST = (0, 2, 3, 1)
 _AXES = (0, 2, 3, 1)  # where each axis of a tensor with channels last is with channels first
 
 
@@ -173,7 +174,8 @@ def _elementwise(graph: _ChannelsFirst, call: Call) -> Expr | None:
 
 
 def _reduce(graph: _ChannelsFirst, call: Call) -> Expr | None:
-    (data,), axes = call.args, call.attrs.axis
+    (data,) = call.args
+    axes = call.attrs.axis
     whole = axes is not None and sorted(int(axis) % 4 for axis in axes) in ([1, 2], [1, 2, 3])
     if not graph.is_first(data) or not (whole or (axes is not None and call.attrs.keepdims)):
         return None

@@ -103,14 +103,17 @@ def constant(value: Array, like: Expr) -> Expr:
 
 def te_convert(data: TensorExpr, channels: int, source: int, wanted: int) -> Any:
     """Convert a tensor from block `source` to block `wanted`. Either may be PLAIN."""
-    batch, height, width = data.shape[0], data.shape[2], data.shape[3]
+    batch = data.shape[0]
+    height = data.shape[2]
+    width = data.shape[3]
 
     def read(n: PrimExpr, c: PrimExpr, h: PrimExpr, w: PrimExpr) -> Any:
         return data[n, c // source, h, w, c % source] if source else data[n, c, h, w]
 
     def write(n: PrimExpr, chunk: PrimExpr, h: PrimExpr, w: PrimExpr, lane: PrimExpr) -> Any:
         c = chunk * wanted + lane
-        value, zero = read(n, c, h, w), tirx.const(0, data.dtype)
+        value = read(n, c, h, w)
+        zero = tirx.const(0, data.dtype)
         return tirx.if_then_else(c < channels, value, zero) if channels % wanted else value
 
     if wanted == PLAIN:
@@ -160,7 +163,8 @@ class ConvolutionGeometry:
         Returns:
             The row and the column in the padded input.
         """
-        (step_y, step_x), (gap_y, gap_x) = self.strides, self.dilation
+        (step_y, step_x) = self.strides
+        (gap_y, gap_x) = self.dilation
         return height * step_y + down * gap_y, width * step_x + right * gap_x
 
 
@@ -194,7 +198,8 @@ def te_conv(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGeometry)
     Returns:
         The output of shape (N, OC, OH, OW, bo).
     """
-    padded, inner = geometry.padded(data), kernel.shape[1]
+    padded = geometry.padded(data)
+    inner = kernel.shape[1]
     groups = int(data.shape[1]) // int(inner)
     per_group = int(kernel.shape[0]) // groups
     axes = [te.reduce_axis((0, size)) for size in kernel.shape[1:-1]]
@@ -202,7 +207,8 @@ def te_conv(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGeometry)
 
     def element(n: PrimExpr, oc: PrimExpr, h: PrimExpr, w: PrimExpr, o: PrimExpr) -> Any:
         first = oc // per_group * inner if groups > 1 else 0
-        at, tap = (n, first + chunk, *geometry.at(h, w, down, right), *lane), (oc, *axes, o)
+        at = (n, first + chunk, *geometry.at(h, w, down, right), *lane)
+        tap = (oc, *axes, o)
         return te.sum(padded[at] * kernel[tap], axis=axes)
 
     shape = (data.shape[0], kernel.shape[0], *geometry.size, kernel.shape[-1])
@@ -224,7 +230,8 @@ def te_depthwise(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGeom
     down, right = axes = [te.reduce_axis((0, size)) for size in kernel.shape[1:-1]]
 
     def element(n: PrimExpr, chunk: PrimExpr, h: PrimExpr, w: PrimExpr, lane: PrimExpr) -> Any:
-        at, tap = (n, chunk, *geometry.at(h, w, down, right), lane), (chunk, *axes, lane)
+        at = (n, chunk, *geometry.at(h, w, down, right), lane)
+        tap = (chunk, *axes, lane)
         return te.sum(padded[at] * kernel[tap], axis=axes)
 
     shape = (*data.shape[:2], *geometry.size, data.shape[4])
@@ -241,7 +248,8 @@ def separate_windows(value: Expr) -> bool:
     """
     if op_name(value) != "relax.nn.conv2d_transpose" or not is_tensor_constant(value.args[1]):
         return False
-    attrs, kernel = value.attrs, static_shape(value.args[1])[2:]
+    attrs = value.attrs
+    kernel = static_shape(value.args[1])[2:]
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
     dtypes = {float_dtype(item) for item in (*value.args, value)}
     known = len(dtypes) == 1 and None not in dtypes and all(map(static_shape, (*value.args, value)))
@@ -261,11 +269,13 @@ def te_conv_transpose(data: TensorExpr, kernel: TensorExpr) -> Any:
     Returns:
         The output of shape (N, OC, H * KH, W * KW, bo).
     """
-    down, right = int(kernel.shape[2]), int(kernel.shape[3])
+    down = int(kernel.shape[2])
+    right = int(kernel.shape[3])
     chunk, *lane = axes = [te.reduce_axis((0, size)) for size in (kernel.shape[1], *kernel.shape[4:-1])]
 
     def element(n: PrimExpr, oc: PrimExpr, h: PrimExpr, w: PrimExpr, o: PrimExpr) -> Any:
-        at, tap = (n, chunk, h // down, w // right, *lane), (oc, chunk, h % down, w % right, *lane, o)
+        at = (n, chunk, h // down, w // right, *lane)
+        tap = (oc, chunk, h % down, w % right, *lane, o)
         return te.sum(data[at] * kernel[tap], axis=axes)
 
     shape = (data.shape[0], kernel.shape[0], data.shape[2] * down, data.shape[3] * right, kernel.shape[-1])
@@ -284,7 +294,9 @@ def te_spread(data: TensorExpr, shape: tuple[int, ...]) -> Any:
         data: What the 1x1 convolution computes, of shape (N, OC, H, W, bo).
         shape: That of the output, (N, O, H * KH, W * KW).
     """
-    down, right, block = shape[2] // int(data.shape[2]), shape[3] // int(data.shape[3]), int(data.shape[4])
+    down = shape[2] // int(data.shape[2])
+    right = shape[3] // int(data.shape[3])
+    block = int(data.shape[4])
 
     def element(n: PrimExpr, o: PrimExpr, h: PrimExpr, w: PrimExpr) -> Any:
         channel = (o * down + h % down) * right + w % right

@@ -38,10 +38,13 @@ class _RowReader(PlainRewriter):
         encoded, matrix = product.args
         if not is_tensor_constant(matrix) or len(static_shape(matrix)) != 2 or float_dtype(product) is None:
             return None
-        table, indices = matrix.value.numpy(), self._indices(encoded, static_shape(matrix)[0])
+        table = matrix.value.numpy()
+        indices = self._indices(encoded, static_shape(matrix)[0])
         if indices is None or not np.isfinite(table).all():
             return None
-        emit, op, dtype = self.builder.emit, relax.op, str(indices.ty.dtype)
+        emit = self.builder.emit
+        op = relax.op
+        dtype = str(indices.ty.dtype)
         flat = emit(op.reshape(self.leaf(indices), static_shape(product)[:-1]))
         if np.iinfo(dtype).max < len(table):
             dtype = "int32"

@@ -56,7 +56,8 @@ class _Affine:
     shift: Array
 
 
-_ONE, _ZERO = np.ones(()), np.zeros(())
+_ONE = np.ones(())
+_ZERO = np.zeros(())
 
 # The new (scale, shift) of a value after an operator: _AFTER for `value op constant`, _BEFORE for `constant op value`.
 _Step = Callable[[Array, Array, Array], tuple[Array, Array]]
@@ -115,9 +116,11 @@ class _Folder(Rewriter):
         return _Affine(chain.base if joined else self.plain(operand), scale, shift)
 
     def _emit(self, chain: _Affine, name: str) -> Expr:
-        expr, scale = chain.base, chain.scale
+        expr = chain.base
+        scale = chain.scale
         if isinstance(expr, relax.Call):
-            expr, scale = self.builder.emit(_scale_weights(expr, scale), name), _ONE
+            expr = self.builder.emit(_scale_weights(expr, scale), name)
+            scale = _ONE
         if (scale != 1).any():
             expr = self.builder.emit(relax.op.multiply(expr, _constant(scale, expr)), name)
         if (chain.shift != 0).any():

@@ -103,12 +103,14 @@ class _Placer(PlainRewriter):
 
     def _source(self, parts: Sequence[Expr], axis: int) -> tuple[Expr, int]:
         """Return what the first parts are slices of and how many these are; the first part itself if there is none."""
-        source, past = None, 0
+        source = None
+        past = 0
         for count, part in enumerate(parts, 1):
             found = _piece(self.values[part]) if part in self._views else None
             if found is None or found[1:] != (axis, past) or source not in (None, found[0]):
                 break
-            source, past = found[0], past + static_shape(part)[axis]
+            source = found[0]
+            past = past + static_shape(part)[axis]
             if past == static_shape(source)[axis]:
                 return source, count
         return parts[0], 1
@@ -126,7 +128,8 @@ def _piece(value: Expr) -> tuple[Expr, int, int] | None:
     if op_name(value) != "relax.strided_slice" or not isinstance(value.args[0], relax.Var):
         return None
     data, axes, begins, _, *strides = value.args
-    shape, cut = static_shape(data), static_shape(value)
+    shape = static_shape(data)
+    cut = static_shape(value)
     if len(shape) not in _IMAGE or not cut or any(int(item.value) != 1 for each in strides for item in each):
         return None
     cuts = [axis for axis in range(len(shape)) if cut[axis] < shape[axis]]
@@ -176,7 +179,8 @@ class _Calls:
     """The bindings of a function that allocates tensors and calls kernels on them."""
 
     def __init__(self, function: Function, mod: IRModule) -> None:
-        self._function, self._mod = function, mod
+        self._function = function
+        self._mod = mod
         bindings = [item for block in function.body.blocks for item in block.bindings]
         self._bindings = {item.var: item for item in bindings}
         self._order = [item.var for item in bindings]
@@ -210,7 +214,8 @@ class _Calls:
                 self._order.remove(var)
             elif isinstance(value, relax.Call) and not isinstance(value.op, tvm.ir.Op) and not self._is_kernel(value):
                 self._copy_parts(var, value)
-        old, block = self._function, relax.BindingBlock([self._bindings[var] for var in self._order])
+        old = self._function
+        block = relax.BindingBlock([self._bindings[var] for var in self._order])
         body = relax.SeqExpr([block], old.body.body)
         return relax.Function(list(old.params), body, old.ret_ty, bool(old.is_pure), old.attrs)
 

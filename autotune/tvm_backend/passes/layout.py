@@ -144,7 +144,8 @@ class _LayoutPacker(Rewriter):
 
         Returns None unless one of the operands is packed already and all of them can be packed.
         """
-        shape, block = static_shape(value), next(filter(None, map(self.block_of, exprs)), PLAIN)
+        shape = static_shape(value)
+        block = next(filter(None, map(self.block_of, exprs)), PLAIN)
         if block == PLAIN or len(shape) != 4 or not all(packable(item, shape[1]) for item in exprs):
             return None
         return block, [self.operand(item, block) for item in exprs]
@@ -181,10 +182,13 @@ def _conv2d(packer: _LayoutPacker, call: Call) -> _Form | None:
     """
     if not plain_convolution(call):
         return None
-    groups, channels, outputs = int(call.attrs.groups), static_shape(call.args[0])[1], static_shape(call)[1]
+    groups = int(call.attrs.groups)
+    channels = static_shape(call.args[0])[1]
+    outputs = static_shape(call)[1]
     if groups == channels == outputs > 1:
         return _depthwise(packer, call)
-    exact, inner = groups > 1, channels // groups
+    exact = groups > 1
+    inner = channels // groups
     block_in = packer.block_of(call.args[0])
     if block_in == PLAIN or (exact and inner % block_in):
         block_in = choose_block(inner, packer.lanes, exact=exact)
@@ -194,7 +198,8 @@ def _conv2d(packer: _LayoutPacker, call: Call) -> _Form | None:
     if packer.winograd and block_in != PLAIN and packer.winograd(call):
         return _Form(block_out, _call_winograd(packer, call, block_in, block_out))
     weight = pack_weight(call.args[1].value.numpy(), block_in, block_out)
-    size, known = static_shape(call)[2:], packer.registers
+    size = static_shape(call)[2:]
+    known = packer.registers
     pixels = padded_pixels(size, outputs, block_out, known) if known and groups == 1 and block_in != PLAIN else 0
     if pixels:
         return _Form(block_out, _call_pixels(packer, call, block_in, weight, pixels))
@@ -232,7 +237,8 @@ def _conv2d_transpose(packer: _LayoutPacker, call: Call) -> _Form | None:
     data = packer.form(call.args[0], block_in)
     if block_out == PLAIN:
         return _Form(PLAIN, _spread(packer, call, data, block_in))
-    packed, hint = constant(pack_weight(weight, block_in, block_out), call), "conv2d_transpose_NCHWc"
+    packed = constant(pack_weight(weight, block_in, block_out), call)
+    hint = "conv2d_transpose_NCHWc"
     return _Form(block_out, packer.builder.call_te(te_conv_transpose, data, packed, primfunc_name_hint=hint))
 
 
@@ -258,7 +264,8 @@ def _depthwise(packer: _LayoutPacker, call: Call) -> _Form | None:
 
 def _call_direct(packer: _LayoutPacker, call: Call, block: int, weight: Array) -> Expr:
     """Call a direct convolution on an input packed with `block`. Weights with 4 axes are depthwise ones."""
-    geometry, depthwise = ConvolutionGeometry.of(call), weight.ndim == 4
+    geometry = ConvolutionGeometry.of(call)
+    depthwise = weight.ndim == 4
     compute = te_depthwise if depthwise else te_conv
     hint = ("depthwise_" if depthwise else "group_" if call.attrs.groups > 1 else "") + "conv2d_NCHWc"
     operands = packer.form(call.args[0], block), constant(weight, call)
@@ -301,7 +308,8 @@ def _windowed(make: Callable[..., Any], names: str) -> _Handler:
 
 def _reduce(packer: _LayoutPacker, call: Call) -> _Form | None:
     """Pack a mean, sum, maximum or minimum over exactly height and width."""
-    block, axes = packer.block_of(call.args[0]), call.attrs.axis
+    block = packer.block_of(call.args[0])
+    axes = call.attrs.axis
     if block == PLAIN or axes is None or sorted(int(axis) % 4 for axis in axes) != [2, 3]:
         return None
     make = getattr(relax.op, op_name(call).removeprefix("relax."))
@@ -354,8 +362,10 @@ def _part(packer: _LayoutPacker, item: Any) -> _Form | None:
     split: Expr = packer.values.get(item.tuple_value)
     if op_name(split) != "relax.split" or len(static_shape(item)) != 4 or int(split.attrs.axis) % 4 != 1:
         return None
-    block, sizes = packer.block_of(split.args[0]), [int(part.shape.values[1]) for part in split.ty.fields]
-    first, past = sum(sizes[: item.index]), sum(sizes[: item.index + 1])
+    block = packer.block_of(split.args[0])
+    sizes = [int(part.shape.values[1]) for part in split.ty.fields]
+    first = sum(sizes[: item.index])
+    past = sum(sizes[: item.index + 1])
     if block == PLAIN or first % block or past % block:
         return None
     whole = packer.form(split.args[0], block)

@@ -71,7 +71,9 @@ def padded_pixels(size: tuple[int, ...], channels: int, block: int, registers: t
     Returns:
         The number of pixels; 0 if the image has a good tile as it is, or adding pixels costs more than it gains.
     """
-    pixels, vectors, chunks = prod(size), -(-block // registers[0]), -(-channels // block)
+    pixels = prod(size)
+    vectors = -(-block // registers[0])
+    chunks = -(-channels // block)
     wide = [vectors * count for count in range(1, chunks + 1) if chunks % count == 0]
     tiles = [_Tile(*sides) for sides in product(range(1, registers[1]), wide)]
     good = [tile for tile in tiles if tile.is_good(registers[1])]
@@ -96,7 +98,8 @@ def te_conv_pixels(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGe
     Returns:
         The output of shape (N, OC, OH, OW, bo).
     """
-    padded, (height, width) = _padded(data, geometry), geometry.size
+    padded = _padded(data, geometry)
+    (height, width) = geometry.size
     axes = [te.reduce_axis((0, size)) for size in kernel.shape[1:-1]]
     chunk, down, right, lane = axes
 
@@ -105,7 +108,9 @@ def te_conv_pixels(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGe
         at = geometry.at(known // width, known % width, down, right)
         return te.sum(padded[(n, chunk, *at, lane)] * kernel[(oc, *axes, o)], axis=axes)
 
-    batch, outputs, block = data.shape[0], kernel.shape[0], kernel.shape[-1]
+    batch = data.shape[0]
+    outputs = kernel.shape[0]
+    block = kernel.shape[-1]
     sums = te.compute((batch, outputs, pixels, block), element, name="conv2d_NCHWc", tag="conv2d_NCHWc")
     return te.compute(
         (batch, outputs, height, width, block),

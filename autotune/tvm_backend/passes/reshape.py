@@ -47,7 +47,8 @@ class _Sinker(Rewriter):
         self._sources[var] = source
 
     def plain(self, var: Var) -> Expr:
-        source, shape = self._sources.get(var, var), static_shape(var)
+        source = self._sources.get(var, var)
+        shape = static_shape(var)
         if not shape or static_shape(source) == shape:
             return source
         if var not in self._shaped:

@@ -144,7 +144,8 @@ class Rewriter:
 
     def run(self) -> Any:
         """Rebuild `main` and return the new module."""
-        function, attrs = self.function, dict(self.function.attrs or {})
+        function = self.function
+        attrs = dict(self.function.attrs or {})
         with self.builder.function("main", list(function.params), attrs, pure=bool(function.is_pure)):
             for block in function.body.blocks:
                 self._block(block)
@@ -233,11 +234,13 @@ def _lift(mod: IRModule, value: Expr) -> Expr:
     """
     if op_name(value) != "relax.call_tir" or not isinstance(value.args[1], relax.Tuple):
         return value
-    program, operands = value.args[0], list(value.args[1].fields)
+    program = value.args[0]
+    operands = list(value.args[1].fields)
     lower, operator = _LIFTED.get(program.name_hint.rstrip("0123456789_"), (None, None))
     if lower is None or float_dtype(value) is None:
         return value
-    dtype, numbers = str(value.ty.dtype), _bound(mod[program]) if len(operands) == 1 else []
+    dtype = str(value.ty.dtype)
+    numbers = _bound(mod[program]) if len(operands) == 1 else []
     if len(operands) + len(numbers) != 2:
         return value
     builder = relax.BlockBuilder()

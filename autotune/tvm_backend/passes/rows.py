@@ -27,7 +27,8 @@ _MOST_LANES = 32
 _PARALLEL_FROM = 4096  # elements; fewer are done before other threads have begun
 # TVM's number for an operator that is fused with no other.
 _OPAQUE = 8
-_BY_LANES, _ROW = "by_lanes", "row"
+_BY_LANES = "by_lanes"
+_ROW = "row"
 
 
 def replace_row_operators(mod: IRModule) -> IRModule:
@@ -77,7 +78,8 @@ _Norm = tuple[Expr, Expr, Expr, float]  # data, scale, offset and the small numb
 
 
 def _operator(call: Call) -> _Norm | None:
-    axes, rank = [int(axis) for axis in call.attrs.axes], len(static_shape(call))
+    axes = [int(axis) for axis in call.attrs.axes]
+    rank = len(static_shape(call))
     if axes not in ([-1], [rank - 1]) or not (call.attrs.center and call.attrs.scale):
         return None
     return (*call.args, float(call.attrs.epsilon))
@@ -126,7 +128,8 @@ class _Written:
         """What a value is the mean of over the last dimension, which it keeps."""
         if op_name(value) != "relax.mean" or not value.attrs.keepdims or value.attrs.axis is None:
             return None
-        axes, rank = [int(axis) for axis in value.attrs.axis], len(static_shape(value.args[0]))
+        axes = [int(axis) for axis in value.attrs.axis]
+        rank = len(static_shape(value.args[0]))
         return value.args[0] if axes in ([-1], [rank - 1]) else None
 
     def _squared(self, square: Expr, moved: Expr) -> bool:
@@ -185,7 +188,8 @@ def _reduced(
 ) -> TensorExpr:
     """The rows of a tensor reduced: first lane by lane, then over the lanes."""
     *rows, length = data.shape
-    chunk, lane = te.reduce_axis((0, length // lanes), "chunk"), te.reduce_axis((0, lanes), "lane")
+    chunk = te.reduce_axis((0, length // lanes), "chunk")
+    lane = te.reduce_axis((0, lanes), "lane")
 
     def partial(*at: TensorExpr) -> TensorExpr:
         *row, column = at

@@ -52,7 +52,8 @@ def _steps_of(function: Function) -> dict[Any, Steps]:
     read: dict[Any, Steps] = dict.fromkeys(variables(function.body.body), _ALL)
     found: dict[Any, Steps] = {}
     for binding in [item for block in function.body.blocks for item in block.bindings][::-1]:
-        var, value = binding.var, binding.value
+        var = binding.var
+        value = binding.value
         steps = read.get(var, _ALL) if isinstance(var, relax.DataflowVar) and _can_skip(value) else _ALL
         if steps != _ALL:
             found[var] = steps
@@ -135,8 +136,10 @@ class _Thinner(PlainRewriter):
 
     def _convolution(self, value: Expr) -> Expr | None:
         """Return the convolution with the strides that remain: its input may have taken some steps already."""
-        data, attrs = value.args[0], value.attrs
-        total, taken = _times(_strides(value), self._wanted), self._steps.get(data, _ALL)
+        data = value.args[0]
+        attrs = value.attrs
+        total = _times(_strides(value), self._wanted)
+        taken = self._steps.get(data, _ALL)
         strides = total[0] // taken[0], total[1] // taken[1]
         if strides == _strides(value):
             return None
@@ -152,7 +155,8 @@ class _Thinner(PlainRewriter):
 
     def _at(self, var: Var) -> Expr:
         """Return a variable at the steps that the current value is wanted at."""
-        has, wanted = self._steps.get(var, _ALL), self._wanted
+        has = self._steps.get(var, _ALL)
+        wanted = self._wanted
         if has == wanted:
             return self.plain(var)
         if (var, wanted) not in self._sliced:

@@ -59,11 +59,13 @@ def winograd_pays(call: Call, vector: int) -> bool:
         call: The Relax call of the convolution.
         vector: How many elements a vector register has.
     """
-    attrs, kernel = call.attrs, static_shape(call.args[1])
+    attrs = call.attrs
+    kernel = static_shape(call.args[1])
     ones = [int(item) for item in (*attrs.strides, *attrs.dilation, attrs.groups)]
     if kernel[2:] != (3, 3) or set(ones) != {1} or float_dtype(call) != "float32":
         return False
-    (outputs, inputs), (batch, _, height, width) = kernel[:2], static_shape(call)
+    (outputs, inputs) = kernel[:2]
+    (batch, _, height, width) = static_shape(call)
     tiles = batch * -(-height // TILE) * -(-width // TILE)
     reading = _WEIGHT_COST * vector
     direct = 9 * outputs * inputs * (batch * height * width + reading)
@@ -103,9 +105,13 @@ def te_winograd(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGeome
         The output of shape (N, OC, OH, OW, bo).
     """
     height, width = geometry.size
-    down, across = -(-height // TILE), -(-width // TILE)
+    down = -(-height // TILE)
+    across = -(-width // TILE)
     product = _te_product(_te_input(data, geometry, down, across), kernel)
-    batch, outer, lanes, dtype = data.shape[0], kernel.shape[1], kernel.shape[-1], data.dtype
+    batch = data.shape[0]
+    outer = kernel.shape[1]
+    lanes = kernel.shape[-1]
+    dtype = data.dtype
 
     def column(n: PrimExpr, o: PrimExpr, y: PrimExpr, x: PrimExpr, i: PrimExpr, b: PrimExpr, lane: PrimExpr) -> Any:
         at = (n * down + y) * across + x
@@ -125,7 +131,8 @@ def te_winograd(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGeome
 def _te_input(data: TensorExpr, geometry: ConvolutionGeometry, down: int, across: int) -> Any:
     """Transform an input (N, IC, H, W, bi) to (36, IC, N * down * across, bi)."""
     batch, chunks, *_, lanes = data.shape
-    dtype, size = data.dtype, (down * TILE + 2, across * TILE + 2)
+    dtype = data.dtype
+    size = (down * TILE + 2, across * TILE + 2)
     pad = te_pad(data, geometry.padding[:2], size, name="winograd_pad")
 
     def row(n: PrimExpr, c: PrimExpr, y: PrimExpr, x: PrimExpr, i: PrimExpr, w: PrimExpr, lane: PrimExpr) -> Any:

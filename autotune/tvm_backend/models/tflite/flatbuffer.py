@@ -127,7 +127,8 @@ class Flatbuffer:
         return any(item is not None and item.ScaleLength() > 0 for item in found)
 
     def _input(self, number: int) -> OpenInput:
-        name, kind = self.name(number), self._types.get(self.graph.Tensors(number).Type())
+        name = self.name(number)
+        kind = self._types.get(self.graph.Tensors(number).Type())
         if kind is None:
             raise ModelError(f"{self.path}: input {name!r} has a type that NumPy lacks")
         return OpenInput(name, kind.lower(), self.shape(number))
@@ -138,7 +139,8 @@ class Flatbuffer:
         name = self._names.get(max(code.BuiltinCode(), code.DeprecatedBuiltinCode()), "an unknown one")
         custom = name == "CUSTOM"
         shown = (code.CustomCode() or b"").decode("utf-8", "replace") if custom else name
-        inputs, outputs = self._numbers(entry.InputsAsNumpy()), self._numbers(entry.OutputsAsNumpy())
+        inputs = self._numbers(entry.InputsAsNumpy())
+        outputs = self._numbers(entry.OutputsAsNumpy())
         return Operator(one_line(shown), custom, inputs, outputs, entry)
 
     @staticmethod

@@ -16,7 +16,8 @@ def dft(node: NodeProto, nodes: Nodes) -> list[str]:
     x, length, axis_input = [*node.input, "", ""][:3]
     attributes = attributes_of(node)
     shape = nodes.shape(x)
-    inverse, onesided = bool(attributes.get("inverse", 0)), bool(attributes.get("onesided", 0))
+    inverse = bool(attributes.get("inverse", 0))
+    onesided = bool(attributes.get("onesided", 0))
     axis = int(nodes.number(axis_input) if axis_input else attributes.get("axis", 1 if nodes.opset < 20 else -2))
     axis %= len(shape)
     size = 2 * (shape[axis] - 1) if inverse and onesided else shape[axis]

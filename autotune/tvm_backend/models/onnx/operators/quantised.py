@@ -13,7 +13,10 @@ import numpy as np
 from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, attributes_of
 from autotune.tvm_backend.types import NodeProto
 
-_FLOAT, _UINT8, _INT8, _INT32 = 1, 2, 3, 6
+_FLOAT = 1
+_UINT8 = 2
+_INT8 = 3
+_INT32 = 6
 _RANGE = {_UINT8: (0, 255), _INT8: (-128, 127)}
 _WINDOW = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 

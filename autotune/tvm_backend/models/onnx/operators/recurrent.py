@@ -71,7 +71,8 @@ def dynamic_lstm(node: NodeProto, nodes: Nodes) -> list[str]:
     Raises:
         ValueError: As for `recurrent`.
     """
-    given, attributes = list(node.input), attributes_of(node)
+    given = list(node.input)
+    attributes = attributes_of(node)
     for index, scale in ((1, 8), (2, 10)):
         directions = nodes.shape(given[index])[0]
         factor, zero = (nodes.reshape(given[at], (directions, 1, -1)) for at in (scale, scale + 1))
@@ -95,7 +96,8 @@ def _unrolled(
 
 def _outputs(layer: _Layer, ran: list[tuple[list[str], State]]) -> list[str]:
     """Y, Y_h and, for an LSTM, Y_c, from each direction's outputs and last state."""
-    nodes, size = layer.nodes, (layer.batch, layer.hidden)
+    nodes = layer.nodes
+    size = (layer.batch, layer.hidden)
     steps = [nodes.reshape(nodes.concat(outputs, 0), (layer.steps, 1, *size)) for outputs, _ in ran]
     last = [[nodes.reshape(value, (1, *size)) for value in values] for values in zip(*(s for _, s in ran), strict=True)]
     found = [nodes.concat(steps, 1), *(nodes.concat(values, 0) for values in last)]
@@ -109,7 +111,8 @@ def _run(layer: _Layer, direction: int, reverse: bool) -> tuple[list[str], State
     """The output of each step, in order of time, and the state after the last."""
     step = _CELLS[layer.kind](layer, direction)
     rows = layer.nodes.split(_project(layer, direction), 0, layer.batch, layer.steps)
-    state, outputs = _start(layer, direction), []
+    state = _start(layer, direction)
+    outputs = []
     for time in reversed(range(layer.steps)) if reverse else range(layer.steps):
         found = step(rows[time], state)
         state, output = _masked(layer, time, found, state) if layer.input(4) else (found, found[0])
@@ -119,8 +122,11 @@ def _run(layer: _Layer, direction: int, reverse: bool) -> tuple[list[str], State
 
 def _project(layer: _Layer, direction: int) -> str:
     """The inputs of all steps times their weights, plus the bias that is not multiplied: [steps * batch, gates]."""
-    nodes, gates, hidden = layer.nodes, _GATES[layer.kind], layer.hidden
-    x, features = layer.input(0), nodes.shape(layer.input(0))[-1]
+    nodes = layer.nodes
+    gates = _GATES[layer.kind]
+    hidden = layer.hidden
+    x = layer.input(0)
+    features = nodes.shape(layer.input(0))[-1]
     if layer.attributes.get("layout"):
         x = nodes.op("Transpose", x, perm=[1, 0, 2])
     rows = nodes.reshape(x, (layer.steps * layer.batch, features))
@@ -131,9 +137,11 @@ def _project(layer: _Layer, direction: int) -> str:
 
 def _bias(layer: _Layer, direction: int) -> str:
     """Both biases where they come to a sum; of a GRU that resets after the product, the last of them does not."""
-    nodes, width = layer.nodes, _GATES[layer.kind] * layer.hidden
+    nodes = layer.nodes
+    width = _GATES[layer.kind] * layer.hidden
     both = layer.of(3, direction, 2 * width)
-    first, second = nodes.slice(both, 0, 0, width), nodes.slice(both, 0, width, 2 * width)
+    first = nodes.slice(both, 0, 0, width)
+    second = nodes.slice(both, 0, width, 2 * width)
     if layer.kind == "GRU" and layer.attributes.get("linear_before_reset"):
         kept = nodes.slice(second, 0, 0, 2 * layer.hidden)
         second = nodes.op("Concat", kept, nodes.constant(np.zeros(layer.hidden)), axis=0)
@@ -187,7 +195,8 @@ def _activation(nodes: Nodes, name: str, alphas: Iterator[float], betas: Iterato
     alpha = next(alphas, _ALPHA[name]) if name in _ALPHA else 0.0
     beta = next(betas, _BETA[name]) if name in _BETA else 0.0
     if name in ("Affine", "ScaledTanh"):
-        first, second = nodes.constant(alpha), nodes.constant(beta)
+        first = nodes.constant(alpha)
+        second = nodes.constant(beta)
         if name == "Affine":
             return lambda x: nodes.op("Add", nodes.op("Mul", x, first), second)
         return lambda x: nodes.op("Mul", first, nodes.op("Tanh", nodes.op("Mul", x, second)))
@@ -203,16 +212,19 @@ def _recurrence(layer: _Layer, direction: int) -> str:
 
 
 def _rnn(layer: _Layer, direction: int) -> Callable[[str, State], State]:
-    nodes, weight = layer.nodes, _recurrence(layer, direction)
+    nodes = layer.nodes
+    weight = _recurrence(layer, direction)
     (f,) = _activations(layer, direction)
     return lambda row, state: (f(nodes.op("Add", row, nodes.op("MatMul", state[0], weight))),)
 
 
 def _gru(layer: _Layer, direction: int) -> Callable[[str, State], State]:
-    nodes, hidden = layer.nodes, layer.hidden
+    nodes = layer.nodes
+    hidden = layer.hidden
     f, g = _activations(layer, direction)
     weight = _recurrence(layer, direction)
-    gates, candidate = nodes.slice(weight, 1, 0, 2 * hidden), nodes.slice(weight, 1, 2 * hidden, 3 * hidden)
+    gates = nodes.slice(weight, 1, 0, 2 * hidden)
+    candidate = nodes.slice(weight, 1, 2 * hidden, 3 * hidden)
     late = bool(layer.attributes.get("linear_before_reset"))
     bias = nodes.slice(layer.of(3, direction, 6 * hidden), 0, 5 * hidden, 6 * hidden) if late and layer.input(3) else ""
 
@@ -234,7 +246,9 @@ def _gru(layer: _Layer, direction: int) -> Callable[[str, State], State]:
 
 
 def _lstm(layer: _Layer, direction: int) -> Callable[[str, State], State]:
-    nodes, hidden, weight = layer.nodes, layer.hidden, _recurrence(layer, direction)
+    nodes = layer.nodes
+    hidden = layer.hidden
+    weight = _recurrence(layer, direction)
     f, g, h_ = _activations(layer, direction)
     peepholes = nodes.split(layer.of(7, direction, 3 * hidden), 0, hidden, 3) if layer.input(7) else []
 
