@@ -13,6 +13,7 @@ from autotune.device_settings import BoardSettings
 from autotune.devices import Board, Device, for_target
 from autotune.errors import BadTarget, InvalidData, first_line
 from autotune.machine.gpus import cuda_devices
+from autotune.machine.hardware import cpu_flags
 from autotune.settings import TARGET_KINDS
 from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.load import load_intrinsics
@@ -156,7 +157,22 @@ def _option(text: str, option: str) -> tuple[str, Any]:
 def _cpu(given: dict[str, Any], threads: int) -> dict[str, Any]:
     from tvm.target import codegen
 
-    return {"mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": threads, **given}
+    here = {"mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": threads}
+    unnamed = [] if {"mcpu", "mattr", "mtriple"}.intersection(given) else _unnamed_sets(here)
+    return {**here, **({"mattr": unnamed} if unnamed else {}), **given}
+
+
+def _unnamed_sets(here: Mapping[str, Any]) -> list[str]:
+    """The sets of instructions for integers that this CPU has and the CPU that LLVM takes it for has not.
+
+    LLVM takes a virtual machine that hides some features for an older CPU.
+    """
+    import tvm
+    from tvm.target import codegen
+
+    target, flags = tvm.target.Target({"kind": "llvm", **here}), cpu_flags()
+    present = [name for name, flag in _INTEGER_SETS.items() if flag in flags]
+    return [f"+{name}" for name in present if not codegen.llvm_cpu_has_features(name, target)]
 
 
 def vector_registers(target: Target) -> tuple[int, int]:
@@ -191,12 +207,28 @@ _INSTRUCTION_SETS = {
 }
 
 
-def instructions(description: Mapping[str, Any]) -> list[str]:
-    """Return the sets of instructions that code for the CPU of a target may use, as `cpu_flags` names them."""
+# Sets that integer kernels ask for.
+_INTEGER_SETS = {
+    "avx512vnni": "avx512_vnni",
+    "avx512vbmi": "avx512vbmi",
+    "avxvnni": "avx_vnni",
+    "amx-tile": "amx_tile",
+    "amx-int8": "amx_int8",
+}
+
+
+def instructions(description: Mapping[str, Any], *, integers: bool) -> list[str]:
+    """Return the sets of instructions that code for the CPU of a target may use, as `cpu_flags` names them.
+
+    Args:
+        description: The target.
+        integers: Whether the code has integer kernels.
+    """
     from tvm.target import codegen
 
+    sets = {**_INSTRUCTION_SETS, **(_INTEGER_SETS if integers else {})}
     target = tvm_target(description if description["kind"] == "llvm" else description["host"])
-    return [flag for name, flag in _INSTRUCTION_SETS.items() if codegen.llvm_cpu_has_features(name, target)]
+    return [flag for name, flag in sets.items() if codegen.llvm_cpu_has_features(name, target)]
 
 
 def _cuda(given: dict[str, Any], threads: int) -> dict[str, Any]:

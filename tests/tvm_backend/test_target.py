@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from tvm.target import codegen
 
+import autotune.tvm_backend.target as target_module
 from autotune.errors import BadTarget
-from autotune.tvm_backend.target import check_tensor_cores, resolve_target, vector_registers
+from autotune.tvm_backend.target import check_tensor_cores, instructions, resolve_target, vector_registers
 
 X86 = [("nehalem", (4, 16)), ("znver3", (8, 16)), ("skylake-avx512", (16, 32))]
 TARGETS = [({"kind": "llvm", "mcpu": mcpu}, found) for mcpu, found in X86] + [
@@ -34,6 +36,21 @@ def test_options_may_follow_the_kind(text, asked):
     found = resolve_target(text, threads=2).description
     assert {**found, **asked} == found
     assert resolve_target(json.dumps({"kind": "llvm", **asked}), threads=2).description == found
+
+
+def test_a_cpu_that_llvm_takes_for_an_older_one_keeps_its_instructions(monkeypatch):
+    """A virtual machine may hide a feature, so that LLVM falls back to a CPU without AMX."""
+    flags = frozenset({"avx512_vnni", "amx_tile", "amx_int8"})
+    monkeypatch.setattr(codegen, "llvm_get_system_cpu", lambda: "icelake-server")
+    monkeypatch.setattr(target_module, "cpu_flags", lambda: flags)
+    assert resolve_target("llvm", threads=2).description["mattr"] == ["+amx-tile", "+amx-int8"]
+    assert "mattr" not in resolve_target("llvm -mcpu=znver3", threads=2).description
+
+
+def test_only_integer_kernels_need_the_instructions_for_them():
+    here = {"kind": "llvm", "mcpu": "icelake-server"}
+    assert "avx512_vnni" in instructions(here, integers=True)
+    assert "avx512_vnni" not in instructions(here, integers=False)
 
 
 @pytest.mark.parametrize("text", ("llvm znver3", "llvm -mcpu", "llvm -=3"))

@@ -88,7 +88,7 @@ def report(
         "target": spec.target,
         "board": asdict(request.board) if request.board else None,
         "inputs": _described(spec.inputs, first.rows),
-        "instructions": instructions(spec.target),
+        "instructions": instructions(spec.target, integers=any("integer_" in task.name for task in spec.tasks)),
         "values": dict(spec.values),
         "outputs": [asdict(item) for item in first.outputs],
         "threads": request.threads,
