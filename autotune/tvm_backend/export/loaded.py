@@ -15,7 +15,7 @@ import numpy.typing as npt
 from autotune.errors import BadInput
 from autotune.machine.hardware import cpu_flags, cpu_model
 from autotune.tvm_backend.cuda import runtime
-from autotune.tvm_backend.types import Device, DeviceArray, VirtualMachine
+from autotune.tvm_backend.types import Device, DeviceArray, RuntimeModule, VirtualMachine
 
 Array = npt.NDArray[Any]
 Inputs = dict[str, tuple[tuple[int, ...], str]]  # shape and element type by name
@@ -29,7 +29,7 @@ def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedMo
     Args:
         library: The library.
         report: The content of the `report.json` beside it.
-        threads: How many threads to use; 0 for as many as the report says.
+        threads: How many threads to use; 0 for what TVM_NUM_THREADS says, and without it for what the report says.
 
     Returns:
         The model.
@@ -41,9 +41,6 @@ def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedMo
     if not library.is_file():
         raise BadInput(f"cannot load {library}: there is no such file; export the job again")
     _check_cpu(library, report)
-    if threads:
-        os.environ["TVM_NUM_THREADS"] = str(threads)
-    os.environ.setdefault("TVM_NUM_THREADS", str(report["threads"]))
     import tvm
     from tvm import relax
 
@@ -52,12 +49,22 @@ def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedMo
         runtime.load()
     device = tvm.cuda(0) if on_gpu else tvm.cpu(0)
     try:
-        machine = relax.VirtualMachine(tvm.runtime.load_module(str(library)), device)
+        module = tvm.runtime.load_module(str(library))
+        machine = relax.VirtualMachine(module, device)
     except Exception as error:  # TVM raises exceptions of many kinds
         lines = str(error).strip().splitlines()
         raise BadInput(f"cannot load {library}: {lines[-1] if lines else type(error).__name__}") from error
+    if threads or "TVM_NUM_THREADS" not in os.environ:
+        _limit(module, threads or int(report["threads"]))
     entries = {entry["name"]: entry["inputs"] for entry in report.get("entries") or ()}
     return LoadedModel(machine, device, entries or {"main": report["inputs"]})
+
+
+def _limit(module: RuntimeModule, threads: int) -> None:
+    """Tell the thread pool of a library how many threads to start. A library for another machine or a GPU has none."""
+    for kernels in module.imports:
+        if kernels.implements_function("autotune_threads"):
+            kernels["autotune_threads"](threads)
 
 
 def _check_cpu(library: Path, report: Mapping[str, Any]) -> None:

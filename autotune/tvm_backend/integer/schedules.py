@@ -80,7 +80,10 @@ def default_schedule(program: Any) -> Schedule | None:
     """Return a good schedule for a program with an integer product; None for any other program."""
     schedule = tvm.s_tir.Schedule(program)
     looked_at = schedule.copy()
-    blocks = looked_at.get_child_blocks(looked_at.get_sblock("root"))
+    try:
+        blocks = looked_at.get_child_blocks(looked_at.get_sblock("root"))
+    except tvm.s_tir.ScheduleError:  # a kernel that TVM writes as a whole has no blocks
+        return None
     names = {str(looked_at.get(item).name_hint) for item in blocks}
     for name, by_hand in _BY_HAND:
         if name in names:

@@ -55,7 +55,7 @@ def _visit(statement: Stmt) -> Stmt:
 
 def _loop(loop: Loop) -> Stmt:
     if loop.kind == tirx.ForKind.PARALLEL:  # loops in it are serial to the compiler, whatever they say
-        return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("void", _ANNOUNCE, loop.extent)), loop])
+        return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("void", _ANNOUNCE, loop.extent.astype("int32"))), loop])
     body = _visit(loop.body)
     if body.same_as(loop.body):
         return loop

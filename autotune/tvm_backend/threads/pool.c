@@ -71,6 +71,7 @@ static _Atomic int32_t failure;
 static _Atomic int32_t stopping;
 HIDDEN _Atomic int32_t autotune_next_extent; /* 0: not known */
 static _Atomic int32_t most_threads = MAX_THREADS;
+static _Atomic int32_t asked_threads; /* 0: as the environment says */
 static _Alignas(CACHE_LINE) _Atomic int32_t taken; /* by a calling thread */
 
 static lock_t lock, job_came, job_ended;
@@ -116,7 +117,8 @@ static int32_t quota_cpus(int32_t otherwise) {
 
 static int32_t wanted_threads(void) {
   const char *given = getenv("TVM_NUM_THREADS");
-  int32_t number = given ? atoi(given) : 0;
+  int32_t number = atomic_load(&asked_threads);
+  if (number == 0 && given) number = atoi(given);
   if (sched_getaffinity(0, sizeof usable, &usable) != 0) return 1;
   int32_t cpus = CPU_COUNT(&usable);
   cpus = quota_cpus(cpus) < cpus ? quota_cpus(cpus) : cpus;
@@ -305,6 +307,23 @@ static int together(body_t body, void *data, int32_t pieces, int32_t team) {
 }
 
 HIDDEN void autotune_limit(int32_t limit) { atomic_store_explicit(&most_threads, limit, memory_order_relaxed); }
+
+/* An argument or a result, as in c_api.h of tvm-ffi. */
+typedef struct {
+  int32_t kind; /* 0 for nothing, 1 for an integer */
+  uint32_t padding;
+  int64_t integer;
+} any_t;
+
+/* What a program calls as the function `autotune_threads` of a library, before the first call of a kernel: with how many
+ * threads, instead of what TVM_NUM_THREADS says. */
+__attribute__((visibility("default"))) int32_t __tvm_ffi_autotune_threads(void *self, const any_t *arguments,
+                                                                          int32_t count, any_t *result) {
+  (void)self;
+  if (count == 1 && arguments[0].kind == 1) atomic_store(&asked_threads, (int32_t)arguments[0].integer);
+  *result = (any_t){0, 0, 0};
+  return 0;
+}
 
 /* Runs a parallel loop, as TVMBackendParallelLaunch does. A thread that calls while another one does computes alone. */
 HIDDEN int autotune_parallel(body_t body, void *data, int wanted) {

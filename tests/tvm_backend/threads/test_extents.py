@@ -46,3 +46,12 @@ def test_a_parallel_loop_in_a_serial_one_is_announced_each_time() -> None:
 
     announced = text(tvm.IRModule({"main": main}))
     assert announced.index("range(3)") < announced.index('"autotune_announce", 12') < announced.index("T.parallel(12)")
+
+
+def test_a_long_index_is_announced_as_the_pool_reads_it() -> None:
+    @T.prim_func
+    def main(rows: T.Buffer((T.int64(12),), "float32")):
+        for row in T.parallel(T.int64(12)):
+            rows[row] = T.float32(1)
+
+    assert 'autotune_announce", 12)' in text(tvm.IRModule({"main": main}))

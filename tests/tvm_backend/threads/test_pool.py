@@ -67,6 +67,11 @@ class Kernel:
         return sorted(set(tensor.numpy().ravel().tolist()))
 
 
+@pytest.fixture(autouse=True)
+def all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TVM_NUM_THREADS", raising=False)
+
+
 def tasks() -> set[str]:
     return set(os.listdir("/proc/self/task"))
 
@@ -141,6 +146,14 @@ def test_threads_may_run_on_every_cpu_of_the_process(libraries: dict[int, Path],
     while {frozenset(os.sched_getaffinity(int(task))) for task in started} != {frozenset(os.sched_getaffinity(0))}:
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_a_program_may_ask_for_fewer_threads(libraries: dict[int, Path], tmp_path: Path) -> None:
+    before = tasks()
+    kernel = Kernel(libraries[16], tmp_path)
+    kernel.module["autotune_threads"](1)
+    assert kernel.counts(calls=10) == [10]
+    assert tasks() <= before
 
 
 def test_the_runtime_cannot_replace_the_pool(libraries: dict[int, Path]) -> None:
