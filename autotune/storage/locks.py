@@ -38,17 +38,23 @@ class Lease:
     may release it.
     """
 
-    def __init__(self, paths: Sequence[Path], held: ExitStack) -> None:
+    def __init__(self, paths: Sequence[Path], files: list[tuple[int, int]], held: ExitStack) -> None:
         self.paths = tuple(paths)
+        self._files = files
         self._held = held
-        self._files = [_file(path) for path in self.paths]
 
     def in_place(self) -> bool:
         """Return whether the files of the locks are those that were locked.
 
-        A file that was removed or replaced, say with the folder that it was in, keeps nobody else out.
+        A file that was removed or replaced, say with the folder that it was in, keeps nobody else out. One that cannot
+        be looked at, because the disk has failed, say, counts as in place.
         """
-        return [_file(path) for path in self.paths] == self._files
+        try:
+            return _files(self.paths) == self._files
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
 
     def release(self) -> None:
         """Release all locks, the last one first. A second call does nothing, and neither does one in a forked child."""
@@ -111,7 +117,11 @@ def acquire_all(paths: Iterable[Path]) -> Lease | None:
             if lock is None:
                 return None
             held.callback(lock.release)
-        return Lease(ordered, held.pop_all())
+        try:
+            files = _files(ordered)
+        except OSError as error:
+            raise disk_problem("lock", error.filename or "a file", error) from error
+        return Lease(ordered, files, held.pop_all())
 
 
 def ensure_lock_folder(path: Path) -> None:
@@ -162,12 +172,10 @@ def cannot_lock(problem: DiskProblem) -> LockFolderProblem:
     return LockFolderProblem(f"nobody but {owner} can lock {path}; {owner} should run: chmod 666 {path}")
 
 
-def _file(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from all others; None if there is none."""
-    with suppress(OSError):
-        status = os.stat(path)
-        return status.st_dev, status.st_ino
-    return None
+def _files(paths: Iterable[Path]) -> list[tuple[int, int]]:
+    """Return what tells files from all others: their devices and inodes."""
+    statuses = [os.stat(path) for path in paths]
+    return [(status.st_dev, status.st_ino) for status in statuses]
 
 
 def _make_shared_folder(path: Path) -> None:

@@ -10,8 +10,9 @@ from rich.console import Console
 
 from autotune.commands import render
 from autotune.commands.job_status import JobStatus, TaskStatus
+from autotune.reasons import Reason
 from autotune.storage.daemon_formats import DaemonInfo
-from autotune.storage.journal import parse
+from autotune.storage.journal import Event, JobEnded, StageDone, StageFailed, UserRequest
 
 JOB = JobStatus(7, "net", "net.onnx", "llvm", "waiting", "", 3, 9, (), None, 0.0, None)
 
@@ -114,19 +115,19 @@ def test_a_report_of_several_shapes_has_each_of_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "told"),
+    ("event", "told"),
     [
         (
-            {"event": "stage", "kind": "build", "task": 1, "round": 2, "seconds": 1.5, "built": 4, "failed": 0},
+            StageDone(kind="build", task=1, round=2, began=0.0, seconds=1.5, summary={"built": 4, "failed": 0}),
             "build   task 1 round 2  1.50 s  built 4, failed 0",
         ),
         (
-            {"event": "stage failed", "kind": "train", "task": 0, "round": 0, "seconds": 0.1, "reason": "no memory"},
-            "train   task 0 round 0  0.10 s  FAILED reason no memory",
+            StageFailed(kind="train", began=0.0, seconds=0.1, outcome="failed", detail="no memory"),
+            "train   task 0 round 0  0.10 s  FAILED reason train: failed: no memory",
         ),
-        ({"event": "held"}, "held"),
-        ({"event": "done", "reason": "budget used"}, "done: reason budget used"),
+        (UserRequest("hold"), "held"),
+        (JobEnded("done", Reason("budget-used")), "done: reason budget used"),
     ],
 )
-def test_a_line_of_the_journal(record: dict[str, object], told: str) -> None:
-    assert render.journal_line(parse({"at": 0, **record})).split("  ", 1)[1] == told
+def test_a_line_of_the_journal(event: Event, told: str) -> None:
+    assert render.journal_line(event).split("  ", 1)[1] == told

@@ -241,6 +241,17 @@ class TestLease:
         replace(path)
         assert not lease.in_place()
 
+    def test_a_lease_whose_file_cannot_be_looked_at_counts_as_in_place(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lease = try_lock(path)
+
+        def refuse(*_: object, **__: object) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(os, "stat", refuse)
+        assert lease is not None and lease.in_place()
+
     def test_a_forgotten_lease_is_released(self, path: Path) -> None:
         lease = try_lock(path)
         assert not is_free(path)

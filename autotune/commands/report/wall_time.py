@@ -5,7 +5,7 @@ Every moment of a job counts once, as the first of these that is true of it:
 2. `ended`: it was over, and retried later;
 3. `held`: by the user;
 4. `stopped`: no daemon served the workspace;
-5. `unknown`: it lies between stages from a time when autotune wrote down nothing but stages;
+5. `unknown`: it lies between stages from before the record of when daemons served begins;
 6. it waited for what the journal named last: a `cpu`, a `device`, another job with the same `task`, its `turn`, the
    `window`, or a `lease` that somebody else holds.
 So the parts sum to the whole. A stage counts from when the daemon gave it to a worker, which may have to load first.

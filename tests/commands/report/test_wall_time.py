@@ -6,48 +6,65 @@ import math
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.commands.report.wall_time import PARTS, WAITS, Times, attribute, reports
+from autotune.commands.report.wall_time import PARTS, Times, attribute, reports
+from autotune.reasons import Reason, WaitTopic
 from autotune.storage import daemon_info, formats
 from autotune.storage.daemon_formats import DaemonInfo, RunningStage
-from autotune.storage.formats import KINDS, JobState
+from autotune.storage.formats import ENDED, KINDS, JobState, Kind
 from autotune.storage.identity import Identity
-from autotune.storage.journal import UserRequest, append, parse
+from autotune.storage.journal import (
+    ControlVerb,
+    Event,
+    JobEnded,
+    StageDone,
+    TaskSetAside,
+    UnknownEvent,
+    UserRequest,
+    WaitStarted,
+    append,
+)
 from autotune.storage.paths import JobPaths, Workspace
 
 Make = Callable[..., JobPaths]
 SERVED = [(0.0, math.inf)]
 
 
-def stage(kind: str, began: float, at: float) -> dict[str, Any]:
-    return {"event": "stage", "kind": kind, "began": began, "at": at, "seconds": at - began}
+def stage(kind: Kind, began: float, at: float) -> StageDone:
+    return StageDone(kind=kind, began=began, at=at, seconds=at - began)
 
 
-def parts(*records: dict[str, Any], served: list[tuple[float, float]] = SERVED, end: float = 100.0) -> dict[str, float]:
-    return {name: value for name, value in attribute(map(parse, records), served, 0.0, end).items() if value}
+def waits(topic: WaitTopic, at: float) -> WaitStarted:
+    return WaitStarted(Reason(topic), at=at)
+
+
+def parts(
+    *events: Event | UnknownEvent, served: list[tuple[float, float]] = SERVED, end: float = 100.0
+) -> dict[str, float]:
+    return {name: value for name, value in attribute(events, served, 0.0, end).items() if value}
 
 
 MOMENTS = st.floats(-50, 150)
-RECORDS = st.one_of(
-    st.builds(stage, st.sampled_from([*KINDS, "paint"]), MOMENTS, MOMENTS),
-    st.builds(lambda kind, at, s: {"event": "stage", "kind": kind, "at": at, "seconds": s},
-              st.sampled_from(KINDS), MOMENTS, st.floats(0, 50)),
-    st.builds(lambda about, at: {"event": "waits", "about": about, "at": at}, st.sampled_from(WAITS), MOMENTS),
-    st.builds(lambda event, at: {"event": event, "at": at},
-              st.sampled_from(["held", "released", "cancelled", "done", "to be retried", "set aside"]), MOMENTS),
-)  # fmt: skip
+EVENTS = st.one_of(
+    st.builds(stage, st.sampled_from(KINDS), MOMENTS, MOMENTS),
+    st.builds(waits, st.sampled_from(get_args(WaitTopic)), MOMENTS),
+    st.builds(lambda verb, at: UserRequest(verb, at=at), st.sampled_from(get_args(ControlVerb)), MOMENTS),
+    st.builds(lambda state, at: JobEnded(state, at=at), st.sampled_from(ENDED), MOMENTS),
+    st.builds(lambda at: TaskSetAside(0, "train: crashed", at=at), MOMENTS),
+    st.builds(lambda at: UnknownEvent("painted", at=at), MOMENTS),
+)
 STRETCHES = st.lists(st.tuples(MOMENTS, MOMENTS | st.just(math.inf)).map(sorted).map(tuple), max_size=4).map(sorted)
 
 
 @settings(max_examples=300, deadline=None)
-@given(records=st.lists(RECORDS, max_size=30), served=STRETCHES, begin=MOMENTS, wall=st.floats(0, 200))
-def test_the_parts_sum_to_the_wall_time(records: Any, served: Any, begin: float, wall: float) -> None:
-    found = attribute(map(parse, records), served, begin, begin + wall)
+@given(events=st.lists(EVENTS, max_size=30), served=STRETCHES, begin=MOMENTS, wall=st.floats(0, 200))
+def test_the_parts_sum_to_the_wall_time(events: Any, served: Any, begin: float, wall: float) -> None:
+    found = attribute(events, served, begin, begin + wall)
     assert math.fsum(found.values()) == pytest.approx((begin + wall) - begin, abs=1e-6)
     assert all(value >= 0 for value in found.values())
     assert tuple(found) == PARTS
@@ -62,29 +79,28 @@ class TestRules:
         assert parts(stage("build", 0, 60), stage("build", 30, 100)) == {"build": 100.0}
 
     def test_between_stages_it_waits_for_what_was_said_last(self) -> None:
-        cpu = {"event": "waits", "about": "cpu", "at": 30.0}
-        assert parts(stage("build", 10, 30), cpu) == {"waits turn": 10.0, "build": 20.0, "waits cpu": 70.0}
+        found = parts(stage("build", 10, 30), waits("cpu", 30.0))
+        assert found == {"waits turn": 10.0, "build": 20.0, "waits cpu": 70.0}
 
     def test_a_new_daemon_lets_it_wait_for_its_turn_first(self) -> None:
-        window = {"event": "waits", "about": "window", "at": 10.0}
-        found = parts(window, served=[(0.0, 40.0), (60.0, math.inf)])
+        found = parts(waits("window", 10.0), served=[(0.0, 40.0), (60.0, math.inf)])
         assert found == {"waits turn": 50.0, "waits window": 30.0, "stopped": 20.0}
 
     def test_without_a_daemon_it_is_stopped_unless_it_is_held(self) -> None:
-        held = [{"event": "held", "at": 70.0}, {"event": "released", "at": 80.0}]
+        held = [UserRequest("hold", at=70.0), UserRequest("release", at=80.0)]
         assert parts(*held, served=[(0.0, 50.0)]) == {"waits turn": 50.0, "stopped": 40.0, "held": 10.0}
 
     def test_a_stage_that_runs_on_while_it_is_held_counts(self) -> None:
-        assert parts({"event": "held", "at": 10.0}, stage("build", 0, 30), end=40.0) == {"build": 30.0, "held": 10.0}
+        assert parts(UserRequest("hold", at=10.0), stage("build", 0, 30), end=40.0) == {"build": 30.0, "held": 10.0}
 
     def test_the_time_between_an_end_and_a_retry(self) -> None:
-        records = [{"event": "failed", "at": 10.0}, {"event": "to be retried", "at": 90.0}]
-        assert parts(*records) == {"waits turn": 20.0, "ended": 80.0}
+        events = [JobEnded("failed", at=10.0), UserRequest("retry", at=90.0)]
+        assert parts(*events) == {"waits turn": 20.0, "ended": 80.0}
 
-    def test_an_old_journal_knows_its_stages_and_no_more(self) -> None:
-        old = [{"event": "stage", "kind": "search", "at": 20.0, "seconds": 5.0}, stage("build", 30, 40)]
-        assert parts(*old, served=[]) == {"search": 5.0, "build": 10.0, "unknown": 25.0, "stopped": 60.0}
-        assert parts(*old, served=[(60.0, math.inf)])["waits turn"] == 40.0
+    def test_before_the_record_of_daemons_begins_only_stages_are_known(self) -> None:
+        events = [stage("search", 15, 20), stage("build", 30, 40)]
+        assert parts(*events, served=[]) == {"search": 5.0, "build": 10.0, "unknown": 25.0, "stopped": 60.0}
+        assert parts(*events, served=[(60.0, math.inf)])["waits turn"] == 40.0
 
 
 class TestReports:
