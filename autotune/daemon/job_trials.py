@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from autotune.daemon.task_logs import Follower, TaskLog, TaskLogs
@@ -85,16 +86,12 @@ class JobTrials(Follower):
 
     def last_failure(self) -> str:
         """Return how the latest trial failed; empty if it has not, or its log cannot be read."""
-        logs = [(log.latest, log) for log in self._logs.values() if log.latest is not None]
-        if not logs:
-            return ""
-        latest, log = max(logs, key=lambda pair: pair[0].at)
-        try:
-            trial = log.trial_of(latest)
-        except StorageError:
-            return ""
-        failure = trial.failure if trial else None
-        return f"{failure.stage}: {failure.reason}" if failure else ""
+        with suppress(StorageError):
+            trials = [trial for log in self._logs.values() if (trial := log.last_trial()) is not None]
+            latest = max(trials, key=lambda trial: trial.at, default=None)
+            if latest is not None and latest.failure:
+                return f"{latest.failure.stage}: {latest.failure.reason}"
+        return ""
 
     @property
     def total(self) -> int:

@@ -32,13 +32,11 @@ class TaskLog:
     Attributes:
         path: The log.
         running_best: The best time in microseconds after each trial; infinity before the first success.
-        latest: The last trial in the log.
         followers: Are told when the log has changed.
     """
 
     path: Path
     running_best: tuple[float, ...] = ()
-    latest: Entry | None = None
     followers: WeakSet[Follower] = field(default_factory=WeakSet)
     _log: TuningLog = field(init=False)
     _stamp: tuple[int, int, int] | None = None
@@ -77,7 +75,6 @@ class TaskLog:
 
     def _forget(self) -> None:
         self.running_best = ()
-        self.latest = None
         self._imported.clear()
         self._last_rounds.clear()
 
@@ -91,16 +88,16 @@ class TaskLog:
                 best = min(best, entry.median_us)
             times.append(best)
             self._last_rounds[entry.job_crc32] = max(entry.round, self._last_rounds.get(entry.job_crc32, -1))
-            self.latest = entry
         self.running_best = tuple(times)
 
-    def trial_of(self, entry: Entry) -> Trial | None:
-        """Return the trial of an entry of this log; None if its record is gone.
+    def last_trial(self) -> Trial | None:
+        """Return the last trial with its schedule; None if there is none. Reads the entries again.
 
         Raises:
-            DiskProblem: The log cannot be read.
+            StorageError: The log cannot be read.
         """
-        return next(iter(self._log.trials_of([entry])), None)
+        log = TuningLog(self.path)  # `_log` has to give each entry to `refresh`
+        return next(iter(log.trials_of(log.entries()[-1:])), None)
 
     def imported_since(self, number: int) -> int:
         """Return how many trials were imported after the first `number` trials."""

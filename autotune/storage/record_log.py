@@ -91,6 +91,8 @@ class RecordLog:
         seal: What the log looked like after the last append of this object; None where that cannot be told.
     """
 
+    __slots__ = ("_damaged_path", "_header", "_lock_path", "format", "path", "seal", "version")
+
     def __init__(self, path: Path, format: str, version: int, meta: Mapping[str, Any] | None = None) -> None:
         self.path = path
         self.format = format

@@ -40,6 +40,9 @@ class TuningLog:
     hashes of the trials, and what it was asked for: their entries, their schedules.
     """
 
+    # A daemon follows thousands of logs.
+    __slots__ = ("_decoded", "_entries", "_hashes", "_index", "_index_is_whole", "_log", "_position", "_trials", "path")
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self._log = RecordLog(path, *FORMAT)
