@@ -1,8 +1,9 @@
-"""A GPU that computes nothing: C libraries in the place of NVIDIA's, with the same interface and with faults on demand.
+"""A GPU that is none: C libraries in the place of NVIDIA's, with the same interface and with faults on demand.
 
-What TVM's part for CUDA calls is compiled from `cuda.c` and `cudart.c` with gcc, and what nvidia-ml-py calls from
-`nvml.c`. It takes cubins of its architecture
-only, keeps one sticky error like a real context, and shows what `CUDA_VISIBLE_DEVICES` says.
+TVM's part for CUDA calls what `cuda.c`, `execute.c` and `cudart.c` have, and nvidia-ml-py calls what `nvml.c` has. The
+GPU takes cubins of its architecture only, keeps one sticky error like a real context, and shows what
+`CUDA_VISIBLE_DEVICES` says. Real cubins compute nothing on it. What `on_cpu/` compiles is computed on the CPU:
+`compile_libraries(folder, computes=True)` puts its `nvcc` beside the libraries.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from .on_cpu import image
 
 HERE = Path(__file__).parent
 Fault = Literal["illegal", "hang", "slow", "memory", "lost"]
@@ -51,7 +54,10 @@ class StandIn:
     def environment(self) -> dict[str, str]:
         """What a process needs to take it for its GPUs."""
         old = {name: os.environ.get(name, "") for name in ("LD_LIBRARY_PATH", "PATH")}
+        computes = {"AUTOTUNE_CUDA_COMPUTES": "1"} if (self.libraries / "nvcc").exists() else {}
         return {
+            **computes,
+            "TVM_CUDA_COMPILE_MODE": "nvcc",  # NVRTC asks the driver for more than the stand-in has, and dies of it
             "LD_LIBRARY_PATH": os.pathsep.join(filter(None, (str(self.libraries), old["LD_LIBRARY_PATH"]))),
             "PATH": os.pathsep.join((str(self.libraries), old["PATH"])),
             "AUTOTUNE_CUDA_STAND_IN": str(self.folder),
@@ -80,15 +86,25 @@ class StandIn:
         return [(uuid, arch) for uuid, arch, _ in map(str.split, lines)]
 
 
-def compile_libraries(folder: Path) -> Path:
-    """Compile the stand-in's libraries, with its nvidia-smi beside them."""
-    common = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+def compile_libraries(folder: Path, *, computes: bool = False) -> Path:
+    """Compile the stand-in's libraries, with its nvidia-smi beside them.
+
+    Args:
+        folder: Where to.
+        computes: Whether kernels run, as compiled by an `nvcc` of ours that is put there, too.
+    """
     (folder / "versions").write_text("libcudart.so.13 { global: *; };\n")
-    driver, runtime = folder / "libcuda.so.1", folder / "libcudart.so.13"
-    subprocess.run([*common, "-Wl,-soname,libcuda.so.1", "-o", str(driver), str(HERE / "cuda.c")], check=True)
-    version = ["-Wl,-soname,libcudart.so.13", f"-Wl,--version-script,{folder}/versions", "-Wl,-rpath,$ORIGIN"]
-    subprocess.run([*common, *version, "-o", str(runtime), str(HERE / "cudart.c"), str(driver)], check=True)
-    management = folder / "libnvidia-ml.so.1"
-    subprocess.run([*common, f"-Wl,-soname,{management.name}", "-o", str(management), str(HERE / "nvml.c")], check=True)
+    driver = _compile(folder / "libcuda.so.1", "cuda.c", "execute.c")
+    version = [f"-Wl,--version-script,{folder}/versions", "-Wl,-rpath,$ORIGIN"]
+    _compile(folder / "libcudart.so.13", "cudart.c", str(driver), *version)
+    _compile(folder / "libnvidia-ml.so.1", "nvml.c")
     shutil.copy(HERE / "nvidia-smi", folder / "nvidia-smi")
+    if computes:
+        image.install(folder)
     return folder
+
+
+def _compile(library: Path, *sources: str) -> Path:
+    command = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-Wl,-soname,{library.name}"]
+    subprocess.run([*command, "-o", str(library), *sources], cwd=HERE, check=True)
+    return library

@@ -1,5 +1,6 @@
 /* libcuda.so.1: the calls that TVM makes to the driver, and the state of the stand-in. */
 #define _GNU_SOURCE
+#include "execute.h"
 #include "stand_in.h"
 
 #include <fcntl.h>
@@ -18,16 +19,39 @@ typedef struct {
     uint32_t hash;
     size_t size;
     unsigned char *image;
+    library_t *library; /* of kernels that run; null if they compute nothing */
 } module_t;
 
 typedef struct {
     module_t *module;
     int is_probe;
     unsigned shared; /* bytes that a launch may give it */
+    const kernel_t *kernel;
 } function_t;
+
+typedef struct {
+    unsigned grid[3], block[3], shared; /* what CUlaunchConfig begins with */
+} launch_t;
+
+/* What a graph repeats: a launch, or a copy of memory. */
+typedef struct {
+    function_t *function;
+    launch_t launch;
+    void **arguments;
+    void *to;
+    const void *from;
+    size_t size;
+} node_t;
+
+enum { MOST_NODES = 4096 };
+struct graph {
+    int owners, kernels, count;
+    node_t nodes[MOST_NODES];
+};
 
 static int sticky, hangs, broken;
 static graph_t *capture; /* the graph that is recorded now, if any */
+static int carry_out(const function_t *, const launch_t *, void **arguments);
 static double clock_ms;
 
 static char *path_of(const char *name, char *buffer) {
@@ -145,6 +169,7 @@ int cuModuleLoadData(void **module, const void *data) {
     made->image = malloc(made->size);
     memcpy(made->image, image, made->size);
     made->hash = 2166136261u;
+    made->library = execute_load(image, made->size);
     for (size_t i = 0; i < made->size; i++) made->hash = (made->hash ^ image[i]) * 16777619u;
     FILE *log = fopen(path_of("loads", path), "a");
     if (log) {
@@ -156,6 +181,7 @@ int cuModuleLoadData(void **module, const void *data) {
 }
 
 int cuModuleUnload(void *module) {
+    execute_unload(((module_t *)module)->library);
     free(((module_t *)module)->image);
     free(module);
     return stand_in_error();
@@ -169,6 +195,7 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
     made->module = owner;
     made->is_probe = !strncmp(name, "autotune_probe", 14);
     made->shared = USUAL_SHARED;
+    made->kernel = execute_find(owner->library, name);
     *function = made;
     return OK;
 }
@@ -188,12 +215,41 @@ int stand_in_begin_capture(void) {
     return stand_in_error();
 }
 
-int stand_in_end_capture(graph_t *graph) {
+int stand_in_end_capture(graph_t **graph) {
     if (!capture) return CAPTURE_UNSUPPORTED;
-    *graph = *capture;
-    free(capture);
+    *graph = capture;
+    capture->owners = 1;
     capture = NULL;
     return broken ? CAPTURE_INVALIDATED : stand_in_error();
+}
+
+graph_t *stand_in_share_graph(graph_t *graph) {
+    graph->owners++;
+    return graph;
+}
+
+void stand_in_drop_graph(graph_t *graph) {
+    if (--graph->owners) return;
+    for (int i = 0; i < graph->count; i++) free(graph->nodes[i].arguments);
+    free(graph);
+}
+
+/* Adds a node to the graph that is recorded; null if there is none, or no room. */
+static node_t *next_node(void) {
+    if (!capture) return NULL;
+    if (capture->count == MOST_NODES) {
+        broken = 1;
+        return NULL;
+    }
+    return &capture->nodes[capture->count++];
+}
+
+int stand_in_copy(void *to, const void *from, size_t size) {
+    node_t *node = next_node();
+    if (capture && !node) return CAPTURE_INVALIDATED;
+    if (node) *node = (node_t){.to = to, .from = from, .size = size};
+    else memcpy(to, from, size);
+    return OK;
 }
 
 int stand_in_breaks_capture(void) {
@@ -204,34 +260,48 @@ int stand_in_breaks_capture(void) {
 int stand_in_launch_graph(const graph_t *graph) {
     char path[4096];
     if (stand_in_error()) return stand_in_error();
-    clock_ms += graph->ms;
     FILE *log = fopen(path_of("graphs", path), "a");
     if (log) {
         fprintf(log, "%d %d\n", (int)getpid(), graph->kernels);
         fclose(log);
     }
+    for (int i = 0; i < graph->count; i++) {
+        const node_t *node = &graph->nodes[i];
+        if (node->function) carry_out(node->function, &node->launch, node->arguments);
+        else memcpy(node->to, node->from, node->size);
+    }
     return OK;
 }
 
-typedef struct {
-    unsigned grid[3], block[3], shared; /* what CUlaunchConfig begins with */
-} launch_t;
+/* Runs a kernel and lets its time pass: what it took, or something made up if it computes nothing. */
+static int carry_out(const function_t *function, const launch_t *launch, void **arguments) {
+    double begun = execute_now_ms();
+    if (!function->kernel) {
+        clock_ms += 0.004 + function->module->hash % 64 / 1000.0;
+        return OK;
+    }
+    if (!sticky) sticky = execute_run(function->kernel, arguments, launch->grid, launch->block, launch->shared);
+    clock_ms += execute_now_ms() - begun;
+    return OK; /* what failed is noticed by the next call, as launches are asynchronous */
+}
 
 int cuLaunchKernelEx(const void *config, void *function, void **arguments, void **extra) {
-    function_t *kernel = function;
+    function_t *called = function;
     const launch_t *launch = config;
-    (void)arguments, (void)extra;
+    (void)extra;
     if (stand_in_error()) return stand_in_error();
-    if (launch->shared > kernel->shared || launch->block[0] * launch->block[1] * launch->block[2] > MOST_THREADS) return INVALID_VALUE;
-    double ms = 0.004 + kernel->module->hash % 64 / 1000.0;
+    if (launch->shared > called->shared || launch->block[0] * launch->block[1] * launch->block[2] > MOST_THREADS) return INVALID_VALUE;
     if (capture) {
-        capture->ms += ms;
+        node_t *node = next_node();
+        if (!node) return CAPTURE_INVALIDATED;
+        *node = (node_t){.function = called, .launch = *launch};
+        if (called->kernel) node->arguments = execute_copy(called->kernel, arguments);
         capture->kernels++;
         return OK;
     }
-    clock_ms += ms;
+    carry_out(called, launch, arguments);
     int illegal = fault_is("illegal"), hang = fault_is("hang"), slow = fault_is("slow");
-    if (!(illegal || hang || slow) || kernel->is_probe || !is_victim(kernel->module)) return OK;
+    if (!(illegal || hang || slow) || called->is_probe || !is_victim(called->module)) return OK;
     if (illegal) sticky = ILLEGAL_ADDRESS; /* noticed by the next call, as launches are asynchronous */
     if (hang) hangs = 1;
     if (slow) {

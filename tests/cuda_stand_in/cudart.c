@@ -1,9 +1,11 @@
 /* libcudart.so.13: the calls that TVM makes to the CUDA runtime. */
+#define _GNU_SOURCE
 #include "stand_in.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, CAPTURE_UNSUPPORTED = 900 };
 enum { MAJOR = 75, MINOR = 76, WARP = 10, THREADS = 1, SHARED = 8, PROCESSORS = 16, REGISTERS = 12, CLOCK = 13, L2 = 38 };
@@ -66,15 +68,32 @@ int cudaMemGetInfo(size_t *available, size_t *total) {
     return stand_in_error();
 }
 
+/* An allocation is a mapping of its own: the page before it and the page after it cannot be touched. It ends as near to
+ * the latter as its alignment allows. The first of them keeps the length of the mapping. */
+enum { PAGE = 4096, ALIGNMENT = 256, NEVER_WRITTEN = 0xff };
+
 int cudaMalloc(void **memory, size_t size) {
     if (stand_in_error()) return stand_in_error();
     if (stand_in_breaks_capture()) return CAPTURE_UNSUPPORTED;
     if (stand_in_full()) return OUT_OF_MEMORY;
-    return posix_memalign(memory, 256, size ? size : 1) || !memset(*memory, 0, size) ? OUT_OF_MEMORY : 0;
+    size_t room = (size + !size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, pages = (room + PAGE - 1) / PAGE * PAGE;
+    char *mapped = mmap(NULL, pages + 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return OUT_OF_MEMORY;
+    memcpy(mapped, &pages, sizeof pages);
+    mprotect(mapped, PAGE, PROT_READ);
+    mprotect(mapped + PAGE + pages, PAGE, PROT_NONE);
+    *memory = mapped + PAGE + pages - room;
+    if (getenv("AUTOTUNE_CUDA_COMPUTES")) memset(*memory, NEVER_WRITTEN, room);
+    return 0;
 }
 
 int cudaFree(void *memory) {
-    free(memory);
+    if (!memory) return stand_in_error();
+    /* The first page of the mapping is the one before that with the first byte. */
+    char *first = (char *)((size_t)memory / PAGE * PAGE) - PAGE;
+    size_t pages;
+    memcpy(&pages, first, sizeof pages);
+    munmap(first, pages + 2 * PAGE);
     return stand_in_error();
 }
 
@@ -85,8 +104,7 @@ int cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, void *str
     (void)kind, (void)stream;
     stand_in_finish();
     if (stand_in_error()) return stand_in_error();
-    memcpy(to, from, size);
-    return 0;
+    return stand_in_copy(to, from, size);
 }
 
 int cudaMemcpyPeerAsync(void *to, int there, const void *from, int here, size_t size, void *stream) {
@@ -179,14 +197,12 @@ int cudaStreamBeginCapture(void *stream, int mode) {
 
 int cudaStreamEndCapture(void *stream, void **graph) {
     (void)stream;
-    *graph = calloc(1, sizeof(graph_t));
-    return stand_in_end_capture(*graph);
+    return stand_in_end_capture((graph_t **)graph);
 }
 
 int cudaGraphInstantiate(void **exec, void *graph, unsigned long long flags) {
     (void)flags;
-    *exec = malloc(sizeof(graph_t));
-    memcpy(*exec, graph, sizeof(graph_t));
+    *exec = stand_in_share_graph(graph);
     return stand_in_error();
 }
 
@@ -196,11 +212,11 @@ int cudaGraphLaunch(void *exec, void *stream) {
 }
 
 int cudaGraphDestroy(void *graph) {
-    free(graph);
+    stand_in_drop_graph(graph);
     return stand_in_error();
 }
 
 int cudaGraphExecDestroy(void *exec) {
-    free(exec);
+    stand_in_drop_graph(exec);
     return stand_in_error();
 }

@@ -1,4 +1,4 @@
-/* What the two libraries of the stand-in share: a GPU without arithmetic, with faults on demand.
+/* What the two libraries of the stand-in share: a GPU with faults on demand.
  *
  * The folder named by AUTOTUNE_CUDA_STAND_IN tells it what to be:
  *   devices.csv  one line for each GPU, as nvidia-smi prints them: bus id, uuid, name, compute capability
@@ -6,7 +6,9 @@
  *   victim       written by the stand-in: the one module whose launches are illegal, hang or are slow
  *   graphs       written by the stand-in: process and number of kernels of every CUDA graph that was launched
  *   loads        written by the stand-in: uuid, architecture and process of every module that was loaded
- * Memory is the host's. A launch passes time on the device's clock.
+ * Memory is the host's; what lies beyond an allocation cannot be touched. With AUTOTUNE_CUDA_COMPUTES it is full of NaN
+ * at first, else of zeros. Kernels run where the module has them for this CPU (execute.h) and take the time that they
+ * take. Other kernels compute nothing, and pass some time on the device's clock.
  * It fails with too many threads, or with more shared memory than was asked for.
  */
 #include <stddef.h>
@@ -16,15 +18,15 @@ typedef struct {
     int major, minor;
 } device_t;
 
-typedef struct {
-    double ms;
-    int kernels;
-} graph_t;
+typedef struct graph graph_t;
 
 int stand_in_begin_capture(void);               /* from now on launches are recorded and pass no time */
-int stand_in_end_capture(graph_t *);            /* what was recorded; an error if something broke it */
+int stand_in_end_capture(graph_t **);           /* what was recorded; an error if something broke it */
+graph_t *stand_in_share_graph(graph_t *);       /* one owner more */
+void stand_in_drop_graph(graph_t *);            /* one owner less */
+int stand_in_copy(void *, const void *, size_t); /* copies memory, or records that */
 int stand_in_breaks_capture(void);              /* whether something is recorded, which the caller breaks off */
-int stand_in_launch_graph(const graph_t *);     /* passes the time of its kernels, and logs it */
+int stand_in_launch_graph(const graph_t *);     /* runs what was recorded, and logs it */
 
 int stand_in_count(void);             /* the GPUs that CUDA_VISIBLE_DEVICES shows */
 const device_t *stand_in_device(int); /* the nth of these; null if there is none */

@@ -23,13 +23,7 @@ from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT
 from autotune.tvm_backend.cuda import places
 
-_spec = importlib.util.spec_from_file_location(
-    "cuda_stand_in", Path(__file__).parents[1] / "cuda_stand_in" / "__init__.py"
-)
-assert _spec is not None and _spec.loader is not None
-cuda_stand_in = sys.modules["cuda_stand_in"] = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(cuda_stand_in)
-Gpu, StandIn, ONE = cuda_stand_in.Gpu, cuda_stand_in.StandIn, cuda_stand_in.ONE
+from ..cuda_stand_in import ONE, Gpu, StandIn, compile_libraries
 
 pytestmark = pytest.mark.skipif(places.nvcc() is None, reason="no nvcc")
 
@@ -39,7 +33,7 @@ QUICK = "[measure]\nverify = false\nmin_repeat_ms = 1\ngpu_spin_up_ms = 1\n"
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return cuda_stand_in.compile_libraries(tmp_path_factory.mktemp("cuda_libraries"))
+    return compile_libraries(tmp_path_factory.mktemp("cuda_libraries"))
 
 
 @pytest.fixture

@@ -14,12 +14,7 @@ import pytest
 
 from autotune.machine.gpus import CudaDevice, hide_all, visible
 
-_spec = importlib.util.spec_from_file_location(
-    "cuda_stand_in", Path(__file__).parents[1] / "cuda_stand_in" / "__init__.py"
-)
-assert _spec is not None and _spec.loader is not None
-cuda_stand_in = sys.modules["cuda_stand_in"] = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(cuda_stand_in)
+from .. import cuda_stand_in
 
 SAY = """
 import json

@@ -16,12 +16,7 @@ import pytest
 
 from autotune.machine.nvml import GpuSample, gpu_disturbance, without_own
 
-_spec = importlib.util.spec_from_file_location(
-    "cuda_stand_in", Path(__file__).parents[1] / "cuda_stand_in" / "__init__.py"
-)
-assert _spec is not None and _spec.loader is not None
-cuda_stand_in = sys.modules["cuda_stand_in"] = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(cuda_stand_in)
+from .. import cuda_stand_in
 
 needs_stand_in = pytest.mark.skipif(
     shutil.which("gcc") is None or importlib.util.find_spec("pynvml") is None, reason="no gcc, or no nvidia-ml-py"

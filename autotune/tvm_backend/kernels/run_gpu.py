@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import statistics
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ _BATCH_MS = 10.0
 _COLD_RUNS = 10
 _FLUSH = "autotune.overwrite_l2"
 _FLUSHED_BYTES = 2**28  # more than the L2 cache of any GPU so far
+_STDERR = 2
 _EXIT_CODE = 70  # EX_SOFTWARE
 _ERROR_OF_CUDA = re.compile(r"CUDA ?(Runtime |Launch )?Error: |failed with error: CUDA_ERROR")
 
@@ -90,8 +90,8 @@ def leave_if_lost(device: Device, error: Exception) -> None:
         device.sync()
     except Exception:  # the same error again, of whatever kind TVM makes it
         lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        sys.stderr.write(f"{one_line(said_by_cuda(error) or lines[-1])}\n")
-        sys.stderr.flush()
+        # Not through sys.stderr, which may be no longer what the parent reads.
+        os.write(_STDERR, f"{one_line(said_by_cuda(error) or lines[-1])}\n".encode())
         os._exit(_EXIT_CODE)
 
 

@@ -7,18 +7,12 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from autotune.tvm_backend.cuda import places
 
-_spec = importlib.util.spec_from_file_location(
-    "cuda_stand_in", Path(__file__).parents[2] / "cuda_stand_in" / "__init__.py"
-)
-assert _spec is not None and _spec.loader is not None
-cuda_stand_in = sys.modules["cuda_stand_in"] = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(cuda_stand_in)
+from ...cuda_stand_in import StandIn, compile_libraries
 
 pytestmark = pytest.mark.skipif(places.nvcc() is None, reason="no nvcc")
 
@@ -54,7 +48,7 @@ def probe(folder, cases, **environment):
 def test_a_gpu_is_tried_and_what_is_wrong_with_it_is_said_in_one_line(tmp_path):
     libraries = tmp_path / "libraries"
     libraries.mkdir()
-    stand_in = cuda_stand_in.StandIn.make(cuda_stand_in.compile_libraries(libraries), tmp_path / "gpus")
+    stand_in = StandIn.make(compile_libraries(libraries), tmp_path / "gpus")
     good, *bad = probe(
         stand_in.folder,
         [

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from autotune.tvm_backend.cuda import places
 from autotune.tvm_backend.search.shared_memory import most_at_launch, postprocessors
 
-_spec = importlib.util.spec_from_file_location(
-    "cuda_stand_in", Path(__file__).parents[2] / "cuda_stand_in" / "__init__.py"
-)
-assert _spec is not None and _spec.loader is not None
-cuda_stand_in = sys.modules["cuda_stand_in"] = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(cuda_stand_in)
+from ...cuda_stand_in import StandIn, compile_libraries
 
 KIB = 1 << 10
 LAUNCH = """
@@ -101,7 +94,7 @@ def test_the_runtime_asks_for_what_a_launch_gives(tmp_path):
     elements, libraries = 60 * KIB // 4, tmp_path / "libraries"
     libraries.mkdir()
     build_library(copied(elements, "shared.dyn").mod, gpu(), tmp_path / "kernel.so")
-    stand_in = cuda_stand_in.StandIn.make(cuda_stand_in.compile_libraries(libraries), tmp_path / "gpus")
+    stand_in = StandIn.make(compile_libraries(libraries), tmp_path / "gpus")
     done = subprocess.run(
         [sys.executable, "-c", LAUNCH, str(tmp_path / "kernel.so"), str(elements)],
         capture_output=True,

@@ -1,0 +1,1 @@
+/* Types of 16 bits are in half.h, which device.h includes. */

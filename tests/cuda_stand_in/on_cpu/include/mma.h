@@ -1,0 +1,1 @@
+/* Fragments of matrices are in fragments.h, which device.h includes. */
