@@ -1,14 +1,15 @@
 """Trials that travel: export those of a workspace, and take in those of another workspace, host or version of TVM.
 
-What was measured on the same kind of device joins the tuning logs of this workspace and counts. What was measured on
-another kind, or with another version of TVM, gets logs of its own: it counts for no budget, but jobs with the same
-tasks try the best of its schedules first and train their cost model on it (`stages/elsewhere.py`).
+What another workspace has measured, even on the same kind of device, is a claim. It gets tuning logs of its own and
+counts for nothing, but jobs with the same tasks try the best of its schedules first and train their cost model on it
+(`stages/elsewhere.py`).
 """
 
 from __future__ import annotations
 
 import os
 import socket
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from autotune.machine.gpus import cuda_devices
 from autotune.machine.hardware import cpu_model
 from autotune.storage import device_kind
 from autotune.storage.atomic import check_output
-from autotune.storage.device_kind import DeviceKind, is_private, target_keys
+from autotune.storage.device_kind import DeviceKind, claimed, is_private, measured_on, target_keys
 from autotune.storage.formats import SIMULATED, Trial, from_json
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import TaskLogPaths, Workspace
@@ -90,10 +91,11 @@ def collect(workspace: Workspace, tasks: set[tuple[str, str]] | None = None) -> 
     """
     for key in target_keys(workspace):
         if not is_private(key) and not key.startswith(SIMULATED):
+            device = measured_on(key)
             kind = _kind(workspace, key)
             for paths in workspace.tuning_logs(key):
-                if tasks is None or (key, paths.records.stem) in tasks:
-                    yield _of_log(workspace, key, kind, paths)
+                if tasks is None or (device, paths.records.stem) in tasks:
+                    yield _of_log(workspace, device, kind, paths)
 
 
 def _of_log(workspace: Workspace, key: str, kind: DeviceKind | None, paths: TaskLogPaths) -> LogTrials:
@@ -126,26 +128,33 @@ def _kind(workspace: Workspace, key: str) -> DeviceKind | None:
             spec = read_spec(job)
         except StorageError:
             continue
-        if spec.target_key == key and (found := for_target(spec.target).log_kind()).key == key:
+        device = measured_on(key)
+        if spec.target_key == device and (found := for_target(spec.target).log_kind()).key == device:
             return found
     return None
 
 
 def take_in(workspace: Workspace, logs: Iterable[LogTrials]) -> list[Taken]:
-    """Add trials to the tuning logs of a workspace. Those whose candidates are in a log already are left out.
+    """Add trials to the claims of a workspace, without those whose candidates were measured here or are there already.
 
     Raises:
         DiskProblem: A log could not be written. What was added before stays.
     """
     found: dict[str, Taken] = {}
     for log in logs:
-        paths = workspace.tuning_log(log.key, log.task)
-        added = len(TuningLog(paths.records).add(log.trials)) if log.trials else 0
+        added = _add_claims(workspace, log)
         if log.kind is not None and added:
-            device_kind.note(workspace, log.kind)
+            device_kind.note(workspace, log.kind, claimed(log.key))
         one = Taken(log.key, log.kind, int(bool(log.trials)), added, len(log.trials) - added, log.damaged)
         found[log.key] = found.get(log.key, Taken(log.key, log.kind)) + one
     return list(found.values())
+
+
+def _add_claims(workspace: Workspace, log: LogTrials) -> int:
+    """Return how many trials were new here."""
+    measured = {entry.hash for entry in TuningLog(workspace.tuning_log(log.key, log.task).records).entries()}
+    new = [trial for trial in log.trials if trial.hash not in measured]
+    return len(TuningLog(workspace.tuning_log(claimed(log.key), log.task).records).add(new)) if new else 0
 
 
 def import_file(workspace: Workspace, path: Path) -> list[Taken]:
@@ -204,26 +213,32 @@ def _say(origin: object, taken: list[Taken]) -> None:
     if not any(one.tasks for one in taken):
         say(f"{origin} holds no trials")
     for one in taken:
-        use = "counts for jobs here" if same_machine(one.kind) else "tried first and learned from, counts for no budget"
         damaged = f", {one.damaged} damaged records left out" if one.damaged else ""
         where = _described(one.key, one.kind)
-        tell(f"{one.added} trials of {one.tasks} tasks added, {one.known} known{damaged}: {where}; {use}")
+        counts = f"{one.added} trials of {one.tasks} tasks added, {one.known} known{damaged}"
+        tell(f"{counts}: {where}; they count once they are timed here")
 
 
 def _table(workspace: Workspace) -> Table:
     from autotune.commands import render
 
     rows = []
-    for key in target_keys(workspace):
-        kind = _kind(workspace, key)
-        logs = [TuningLog(paths.records).entries() for paths in workspace.tuning_logs(key)]
-        imported = sum(entry.imported for entries in logs for entry in entries)
+    for key in sorted(set(map(measured_on, target_keys(workspace)))):
+        kind = _kind(workspace, key) or device_kind.read(workspace, claimed(key))
+        measured = _counts(workspace, key)
+        imported = _counts(workspace, claimed(key))
         where = key if is_private(key) else _described(key, kind)
-        counts = (len(logs), sum(map(len, logs)), imported)
+        counts = (len({*measured, *imported}), sum((measured + imported).values()), imported.total())
         rows.append((where, *map(str, counts), "yes" if same_machine(kind) else "no"))
     return render.table(
         ("MEASURED ON", "TASKS", "TRIALS", "IMPORTED", "THIS MACHINE"), rows, ("TASKS", "TRIALS", "IMPORTED")
     )
+
+
+def _counts(workspace: Workspace, key: str) -> Counter[str]:
+    """Return how many trials each task has in a folder of tuning logs."""
+    logs = {paths.records.stem: TuningLog(paths.records) for paths in workspace.tuning_logs(key)}
+    return Counter({task: len(log.entries()) for task, log in logs.items()})
 
 
 @app.command("list")

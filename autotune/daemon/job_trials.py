@@ -73,11 +73,9 @@ class JobTrials(Follower):
     def counted(self, task: int) -> int:
         """Return how many trials of a task count towards the job's budget.
 
-        Of a fresh job these are the trials measured since it was submitted, but not those imported since.
+        Of a fresh job these are the trials measured since it was submitted.
         """
-        before = self._before(task)
-        imported = self._logs[task].imported_since(before) if self.spec.fresh and task in self._logs else 0
-        return max(0, len(self._all(task)) - before - imported - self._forgiven(task))
+        return max(0, len(self._all(task)) - self._before(task) - self._forgiven(task))
 
     @property
     def all_failed(self) -> bool:

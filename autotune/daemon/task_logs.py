@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from bisect import bisect_left
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,7 +39,6 @@ class TaskLog:
     followers: WeakSet[Follower] = field(default_factory=WeakSet)
     _log: TuningLog = field(init=False)
     _stamp: tuple[int, int, int] | None = None
-    _imported: list[int] = field(default_factory=list)
     _last_rounds: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -75,15 +73,12 @@ class TaskLog:
 
     def _forget(self) -> None:
         self.running_best = ()
-        self._imported.clear()
         self._last_rounds.clear()
 
     def _take_in(self, entries: list[Entry]) -> None:
         times = list(self.running_best)
         best = times[-1] if times else math.inf
         for entry in entries:
-            if entry.imported:
-                self._imported.append(len(times))
             if entry.median_us is not None:
                 best = min(best, entry.median_us)
             times.append(best)
@@ -98,10 +93,6 @@ class TaskLog:
         """
         log = TuningLog(self.path)  # `_log` has to give each entry to `refresh`
         return next(iter(log.trials_of(log.entries()[-1:])), None)
-
-    def imported_since(self, number: int) -> int:
-        """Return how many trials were imported after the first `number` trials."""
-        return len(self._imported) - bisect_left(self._imported, number)
 
     def last_round(self, job: str) -> int:
         """Return the last round of which the job with this folder has logged a trial; -1 if there is none."""

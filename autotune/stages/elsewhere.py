@@ -1,31 +1,43 @@
-"""What is known of a job's tasks from other kinds of device and from other versions of TVM.
+"""What is known of a job's tasks from other workspaces, from other kinds of device and from other versions of TVM.
 
-Their times say nothing about this device, so they count for no budget. But what was fast there is likely to be fast
-here: a task's first candidates are the best schedules known elsewhere, and the cost model learns from their ranking.
+Times from elsewhere say nothing about this device, and those that another workspace claims for it may be wrong. So they
+count for nothing. But what was fast there is likely to be fast here: a task's first candidates are the best schedules
+known elsewhere, and the cost model learns from their ranking. A claim that no such device can meet is set aside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import logging
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from autotune.errors import StorageError
+from autotune.machine.hardware import cpu_flags
 from autotune.stages import features
 from autotune.stages.stage import Stage
 from autotune.storage import device_kind
-from autotune.storage.device_kind import DeviceKind, is_private, target_keys
-from autotune.storage.formats import Candidate, Trial
+from autotune.storage.device_kind import DeviceKind, is_private, measured_on, target_keys
+from autotune.storage.formats import Candidate, TaskSpec, Trial
 from autotune.storage.paths import TaskLogPaths
 from autotune.storage.trial_index import Entry, by_time
 from autotune.storage.tuning_log import TuningLog
 
-# A task's first trials are known schedules, up to this number.
+_LOG = logging.getLogger("autotune.stages")
+# A task's first trials are known schedules, up to this number. Of claims for this kind of device so many are tried
+# whenever they are imported.
 _TRIED_FIRST = 16
 # The best trials of one log from elsewhere that the cost model learns from.
 _LEARNT_FROM = 256
+# What no device does: a call that takes less time, and more operations a second. A thread of a CPU multiplies and adds
+# bytes in tiles (AMX) or in vectors.
+_SHORTEST_US = 0.01
+_TILE_OPERATIONS = 2048  # a cycle
+_VECTOR_OPERATIONS = 512
+_CLOCK_GHZ = 6.5
+_GPU_GFLOPS = 2e7
 
 
 @dataclass(frozen=True)
@@ -34,12 +46,14 @@ class _Log:
 
     Attributes:
         paths: Its files.
+        here: Whether another workspace claims to have measured it on this kind of device.
         near: Whether only the version of TVM differs.
         log: The log.
         timed: Its trials that have a time, fastest first.
     """
 
     paths: TaskLogPaths
+    here: bool
     near: bool
     log: TuningLog
     timed: tuple[Entry, ...]
@@ -50,28 +64,39 @@ def first_candidates(
 ) -> list[Candidate]:
     """Return the best schedules known elsewhere that were not tried here, up to a batch.
 
+    Claims for this kind of device come first, however many trials the task has.
+
     Args:
         stage: A search.
         trials: Of its task, on this kind of device.
         pending: Candidates of other rounds.
         excluded: Hashes of programs that must not be proposed.
     """
-    wanted = min(stage.count, _TRIED_FIRST - len(trials) - len(pending))
-    if wanted <= 0 or stage.attempt:  # rebuilding a schedule may have ended the last attempt
+    if stage.attempt:  # rebuilding a schedule may have ended the last attempt
         return []
-    logs = _logs(stage, stage.task.hash)
+    logs = _logs(stage, stage.task)
+    seen = {trial.hash for trial in trials} | {item.hash for item in pending} | set(excluded)
+    claims = _rebuilt(stage, [log for log in logs if log.here], seen, stage.count)
+    seen.update(item.hash for item in claims)
+    wanted = min(stage.count, _TRIED_FIRST - len(trials) - len(pending)) - len(claims)
+    return claims + _rebuilt(stage, [log for log in logs if not log.here], seen, wanted)
+
+
+def _rebuilt(stage: Stage, logs: Iterable[_Log], seen: Collection[str], wanted: int) -> list[Candidate]:
+    """Return the best schedules of some logs that are not among those seen, up to a number."""
+    if wanted <= 0:
+        return []
     best = [trial for log in logs for trial in log.log.trials_of(log.timed[:_TRIED_FIRST])][:_TRIED_FIRST]
     if not best:
         return []
     from autotune.tvm_backend.search.propose import rebuild
 
-    seen = {trial.hash for trial in trials} | {item.hash for item in pending} | set(excluded)
     return list(islice(rebuild(stage.program, stage.target, best, seen), wanted))
 
 
 def has_trials(stage: Stage) -> bool:
     """Return whether trials of the job's tasks are known from elsewhere."""
-    return any(_logs(stage, stage.spec.tasks[task].hash) for task in stage.spec.tunable)
+    return any(_logs(stage, stage.spec.tasks[task]) for task in stage.spec.tunable)
 
 
 def trial_features(stage: Stage, most: int) -> list[Any]:
@@ -84,7 +109,7 @@ def trial_features(stage: Stage, most: int) -> list[Any]:
     """
     learnable: list[Any] = []
     for task in stage.spec.tunable:
-        for log in _logs(stage, stage.spec.tasks[task].hash):
+        for log in _logs(stage, stage.spec.tasks[task]):
             if most <= 0:
                 return learnable
             learnt = log.log.trials_of(log.timed[: min(most, _LEARNT_FROM)])
@@ -93,8 +118,11 @@ def trial_features(stage: Stage, most: int) -> list[Any]:
     return learnable
 
 
-def _logs(stage: Stage, task: str) -> list[_Log]:
-    """Return what other folders know of a task, those of this processor first; of each its timed trials, best first."""
+def _logs(stage: Stage, task: TaskSpec) -> list[_Log]:
+    """Return what other folders know of a task, of each its timed trials, best first.
+
+    Claims for this kind of device come first, then what was measured with this processor.
+    """
     own = stage.spec.target_key
     if is_private(own) or not stage.bench.device.exists:
         return []
@@ -102,11 +130,33 @@ def _logs(stage: Stage, task: str) -> list[_Log]:
     for key in target_keys(stage.workspace):
         kind = device_kind.read(stage.workspace, key)
         if key != own and not is_private(key) and _kind_of(key, kind) == stage.spec.target_kind:
-            paths = stage.workspace.tuning_log(key, task)
+            paths = stage.workspace.tuning_log(key, task.hash)
             log = TuningLog(paths.records)
-            if timed := _timed(log):
-                logs.append(_Log(paths, _is_near(stage, kind), log, timed))
-    return sorted(logs, key=lambda log: (not log.near, -len(log.timed)))
+            here = measured_on(key) == own
+            timed = _possible(stage, task, _timed(log)) if here else _timed(log)
+            if timed:
+                logs.append(_Log(paths, here, _is_near(stage, kind), log, timed))
+    return sorted(logs, key=lambda log: (not log.here, not log.near, -len(log.timed)))
+
+
+def _possible(stage: Stage, task: TaskSpec, claims: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """Return the claims that a device of this kind can meet, and say which ones it cannot."""
+    least_us = _least_us(stage, task)
+    possible = tuple(entry for entry in claims if (entry.median_us or 0.0) >= least_us)
+    if len(possible) < len(claims) and stage.file.kind == "search":  # a training looks at them too
+        _LOG.warning(
+            "%s: %d imported times, down to %g us, are set aside: no such device takes less than %.3g us",
+            *(task.name, len(claims) - len(possible), claims[0].median_us, least_us),
+        )
+    return possible
+
+
+def _least_us(stage: Stage, task: TaskSpec) -> float:
+    """Return a time that no kernel of a task undercuts on a device of the job's kind."""
+    operations = _VECTOR_OPERATIONS if "amx_tile" not in cpu_flags() else _TILE_OPERATIONS
+    cpu_gflops = operations * _CLOCK_GHZ * int(stage.spec.target.get("num-cores", 1))
+    gflops = cpu_gflops if stage.spec.target_kind == "llvm" else _GPU_GFLOPS
+    return max(_SHORTEST_US, task.gflop / gflops * 1e6)
 
 
 def _timed(log: TuningLog) -> tuple[Entry, ...]:
@@ -117,7 +167,7 @@ def _timed(log: TuningLog) -> tuple[Entry, ...]:
 
 
 def _kind_of(key: str, kind: DeviceKind | None) -> str:
-    return str(kind.target["kind"]) if kind is not None else key.partition("-")[0]
+    return str(kind.target["kind"]) if kind is not None else measured_on(key).partition("-")[0]
 
 
 def _is_near(stage: Stage, kind: DeviceKind | None) -> bool:

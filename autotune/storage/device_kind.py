@@ -3,6 +3,9 @@
 A time that was measured on one machine is worth the same on another one of its kind: one with the same target, the
 same processor and the same versions of TVM. The folder of tuning logs is named after a digest of these three. A file in
 the folder spells them out, so that another workspace can tell what was measured there.
+
+What another workspace has measured is a claim until it is timed here, even on the same kind of device. So imported
+trials have folders of their own, and what counts for a job was measured in its workspace.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from autotune.storage.paths import Workspace
 
 # Between a kind of device and the name of a set of jobs that share trials with nobody else, such as a sweep's point.
 PRIVATE = "+"
+# Behind a kind of device: what other workspaces claim to have measured on it.
+_CLAIMED = ".claimed"
 
 
 @dataclass(frozen=True)
@@ -59,13 +64,33 @@ def is_private(key: str) -> bool:
     return PRIVATE in key
 
 
-def note(workspace: Workspace, kind: DeviceKind) -> None:
+def claimed(key: str) -> str:
+    """Return the name of the folder of what other workspaces claim to have measured on a kind of device."""
+    return key + _CLAIMED
+
+
+def is_claimed(key: str) -> bool:
+    """Return whether other workspaces have measured what is in a folder of tuning logs."""
+    return key.endswith(_CLAIMED)
+
+
+def measured_on(key: str) -> str:
+    """Return the key of the kind of device of a folder of tuning logs, measured here or claimed."""
+    return key.removesuffix(_CLAIMED)
+
+
+def note(workspace: Workspace, kind: DeviceKind, key: str = "") -> None:
     """Write down what the folder of a kind of device stands for, unless that is known.
+
+    Args:
+        workspace: The workspace.
+        kind: The kind of device.
+        key: The name of the folder if it is not that of the kind.
 
     Raises:
         DiskProblem: The file could not be written.
     """
-    path = workspace.device_kind(kind.key)
+    path = workspace.device_kind(key or kind.key)
     if not path.exists():
         make_folders(path.parent)
         formats.write(path, kind)
@@ -79,7 +104,7 @@ def read(workspace: Workspace, key: str) -> DeviceKind | None:
     """
     with suppress(FileNotFoundError, StorageError, KeyError, TypeError):
         kind = formats.read(DeviceKind, workspace.device_kind(key))
-        return kind if kind.key == key else None
+        return kind if kind.key == measured_on(key) else None
     return None
 
 

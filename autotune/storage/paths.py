@@ -31,6 +31,7 @@ WORKSPACE/
   logs/
     tuning/TARGET/HASH.jsonl       the tuning log of one task on one kind of device
     tuning/TARGET/device.json      the kind of device that TARGET stands for
+    tuning/TARGET.claimed/         the same of what other workspaces claim to have measured on it
     tuning/TARGET/HASH.index       what planning needs of each of its trials; derived, may be deleted
     tuning/TARGET/HASH.npz         features and times of its trials; derived, may be deleted
     estimates.json                 how long stages take; derived, may be deleted

@@ -37,7 +37,7 @@ _MAGIC = b"autotune-index-1"
 _BODY = struct.Struct("<16sddqQIIIIQq")
 _CHAIN = struct.Struct("<I")
 _ROW = struct.Struct(_BODY.format + "I")
-_IMPORTED, _DISTURBED = 1, 2
+_DISTURBED = 2
 _LONGEST_HASH = 16
 
 
@@ -50,7 +50,6 @@ class Entry(NamedTuple):
         at: When it was measured, in epoch seconds.
         round: Its round.
         job_crc32: The CRC-32 of the job that measured it; see `measured_by`.
-        imported: Whether it was measured in another workspace.
         disturbed: Whether its measurement was disturbed.
         end: Where its record ends in the log.
         length: The length of its record.
@@ -62,7 +61,6 @@ class Entry(NamedTuple):
     at: float
     round: int
     job_crc32: int
-    imported: bool
     disturbed: bool
     end: int
     length: int
@@ -118,8 +116,8 @@ def entry_of(line: bytes, position: Position) -> Entry | None:
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
     crc32 = zlib.crc32(record.job.encode(errors="replace"))
-    flags = (":" in record.job, bool(record.disturbed))
-    return Entry(record.hash, median(record.times_us), record.at, record.round, crc32, *flags, *position)
+    disturbed = bool(record.disturbed)
+    return Entry(record.hash, median(record.times_us), record.at, record.round, crc32, disturbed, *position)
 
 
 def read(path: Path) -> tuple[list[Entry], Seal] | None:
@@ -161,9 +159,7 @@ def _entry(row: tuple[bytes, float, float, int, int, int, int, int, int, int, in
     hash, middle, at, round, end, length, checksum, job, flags, _, _, _ = row
     name = hash.rstrip(b"\0").decode("ascii")
     median_us = middle if middle > 0 else None  # NaN is not
-    return Entry(
-        name, median_us, at, round, job, bool(flags & _IMPORTED), bool(flags & _DISTURBED), end, length, checksum
-    )
+    return Entry(name, median_us, at, round, job, bool(flags & _DISTURBED), end, length, checksum)
 
 
 def _seal(row: bytes | memoryview) -> Seal:
@@ -242,7 +238,7 @@ def _body(entry: Entry, seal: Seal) -> bytes:
     hash = entry.hash.encode("ascii")
     if len(hash) > _LONGEST_HASH or b"\0" in hash:
         raise ValueError("the hash does not fit a row")
-    flags = _IMPORTED * entry.imported | _DISTURBED * entry.disturbed
+    flags = _DISTURBED * entry.disturbed
     middle = math.nan if entry.median_us is None else entry.median_us
     place = (entry.end, entry.length, entry.checksum, entry.job_crc32)
     return _BODY.pack(hash, middle, entry.at, entry.round, *place, flags, seal.inode, seal.changed_ns)

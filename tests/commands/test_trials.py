@@ -40,7 +40,9 @@ def fill(workspace: Workspace, numbers: range, kind: DeviceKind = HERE, task: st
 
 
 def known(workspace: Workspace, kind: DeviceKind = HERE) -> list[Trial]:
-    return TuningLog(workspace.tuning_log(kind.key, TASK).records).trials()
+    """What was measured in a workspace, and then what others claim."""
+    keys = (kind.key, device_kind.claimed(kind.key))
+    return [trial for key in keys for trial in TuningLog(workspace.tuning_log(key, TASK).records).trials()]
 
 
 def run(workspace: Workspace, *words: object) -> Result:
@@ -85,13 +87,14 @@ class TestWhatIsTakenIn:
         trials.merge(third, workspace)
         assert known(third) == known(workspace) and known(third, ELSEWHERE) == known(workspace, ELSEWHERE)
 
-    def test_of_another_kind_of_machine_has_logs_of_its_own(self, workspace: Workspace, file: Path) -> None:
+    def test_is_a_claim_that_joins_no_log_of_what_was_measured_here(self, workspace: Workspace, file: Path) -> None:
         trials.import_file(workspace, file)
         assert len(known(workspace)) == 3 and len(known(workspace, ELSEWHERE)) == 2
-        assert device_kind.read(workspace, ELSEWHERE.key) == ELSEWHERE
+        assert set(target_keys(workspace)) == {device_kind.claimed(kind.key) for kind in (HERE, ELSEWHERE)}
+        assert device_kind.read(workspace, device_kind.claimed(ELSEWHERE.key)) == ELSEWHERE
         told = run(workspace, "import", file).stdout
-        assert "0 trials of 1 tasks added, 3 known" in told and "counts for jobs here" in told
-        assert "another CPU" in told and "counts for no budget" in told
+        assert "0 trials of 1 tasks added, 3 known" in told and "another CPU" in told
+        assert told.count("they count once they are timed here") == 2
 
     def test_is_the_same_from_a_workspace_as_from_its_file(
         self, workspace: Workspace, other: Workspace, file: Path
@@ -228,14 +231,16 @@ def test_trials_of_a_simulated_device_are_listed_by_its_key(workspace: Workspace
     assert line.split() == [simulated.key, "1", "1", "0", "no"]
 
 
-def test_a_job_that_counts_from_zero_does_not_count_what_is_imported(workspace: Workspace, make_job: Any) -> None:
+def test_a_false_time_counts_for_no_job(workspace: Workspace, other: Workspace, make_job: Any) -> None:
     from autotune.daemon.job_trials import JobTrials
     from autotune.storage.job_files import read_spec
 
-    paths = make_job(1, tasks=1, fresh=True, known_at_submit=(1,))
+    paths = make_job(1, tasks=1, target_key=HERE.key)
     spec = read_spec(paths)
-    log = TuningLog(workspace.tuning_log(spec.target_key, spec.tasks[0].hash).records)
-    log.add([trial(0), trial(1), trial(2, job="box:/srv/jobs/0001-net")])
+    task = spec.tasks[0].hash
+    fill(workspace, range(2), task=task)
+    TuningLog(other.tuning_log(HERE.key, task).records).add([trial(7, times_us=(0.001,))])
+    trials.merge(workspace, other)
     found = JobTrials(workspace, paths, spec)
     found.refresh_all()
-    assert found.total == 1
+    assert (found.total, found.best_us(0)) == (2, 10.0)

@@ -40,7 +40,6 @@ class TestTaskLog:
         log = TaskLogs().of(path)
         assert log.refresh() and not log.refresh()
         assert log.running_best == (math.inf, 7.0, 7.0, 6.0)
-        assert [log.imported_since(known) for known in range(4)] == [1, 1, 0, 0]
         assert [log.last_round(job) for job in ("0001-net", "0002-net")] == [4, -1]
 
     def test_all_followers_are_told_of_what_one_has_read(self, path: Path) -> None:

@@ -72,13 +72,13 @@ def searched(workspace: Workspace, paths: JobPaths, **order: int) -> tuple[dict[
     return told, found
 
 
-def log(workspace: Workspace, paths: JobPaths, kind: DeviceKind, candidates: list[Candidate]) -> None:
-    """Log candidates as measured on a kind of device, the last one as the fastest."""
+def log(workspace: Workspace, paths: JobPaths, kind: DeviceKind, candidates: list[Candidate], key: str = "") -> None:
+    """Log candidates as measured on a kind of device, or in a folder, the last one as the fastest."""
     task = formats.read(JobSpec, paths.spec).tasks[0].hash
     times = range(100, 100 - len(candidates), -1)
     made = [Trial(c.hash, c.trace, c.args, (t,), None, "j", 0, 0.0) for c, t in zip(candidates, times, strict=True)]
-    TuningLog(workspace.tuning_log(kind.key, task).records).add(made)
-    device_kind.note(workspace, kind)
+    TuningLog(workspace.tuning_log(key or kind.key, task).records).add(made)
+    device_kind.note(workspace, kind, key)
 
 
 @pytest.mark.parametrize("kind", [OLDER, OTHER])
@@ -96,6 +96,31 @@ def test_the_best_schedules_known_elsewhere_are_tried_first_and_once(
     assert {item.hash for item in second[:10]} == {item.hash for item in known[4:14]}
     log(workspace, job, HERE, second)
     assert "known_elsewhere" not in searched(workspace, job, round=2)[0]
+
+
+def test_claims_for_this_kind_of_device_are_tried_however_many_trials_there_are(
+    workspace: Workspace, job: JobPaths
+) -> None:
+    known = searched(workspace, job, count=24)[1]
+    log(workspace, job, HERE, known[:18])
+    log(workspace, job, HERE, known[18:], device_kind.claimed(HERE.key))
+    told, first = searched(workspace, job, round=1)
+    assert [item.hash for item in first] == [item.hash for item in reversed(known[-4:])]
+    assert told["known_elsewhere"] == 4
+
+
+def test_a_claim_that_no_such_device_can_meet_is_set_aside_with_a_reason(
+    workspace: Workspace, job: JobPaths, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = searched(workspace, job)[1]
+    claims = device_kind.claimed(HERE.key)
+    log(workspace, job, HERE, known[:3], claims)
+    task = formats.read(JobSpec, job.spec).tasks[0].hash
+    false = Trial(known[3].hash, known[3].trace, known[3].args, (0.001,), None, "box:/w/jobs/0001-net", 0, 0.0)
+    TuningLog(workspace.tuning_log(claims, task).records).add([false])
+    _, first = searched(workspace, job, count=3)
+    assert [item.hash for item in first] == [item.hash for item in reversed(known[:3])]
+    assert "dense: 1 imported times, down to 0.001 us, are set aside" in caplog.text
 
 
 def test_of_two_places_the_one_with_this_processor_comes_first(workspace: Workspace, job: JobPaths) -> None:
