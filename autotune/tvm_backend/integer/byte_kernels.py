@@ -179,7 +179,7 @@ def _compute(shape: Sequence[int], element: Element) -> Expr:
 
 
 def _scheduled(arguments: list[Expr], reduction: str = "") -> Any:
-    """The program of a tensor expression: all loops but the last in parallel, the last as vectors.
+    """The program of a tensor expression: the outermost loops in parallel, the last as vectors.
 
     Args:
         arguments: Of the program; the last is its result.
@@ -188,11 +188,12 @@ def _scheduled(arguments: list[Expr], reduction: str = "") -> Any:
     shape = [int(extent) for extent in arguments[-1].shape]
     schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func(arguments)}))
     *outer, lane = schedule.get_loops(schedule.get_sblock("result"))
-    row = schedule.fuse(*outer)
+    if len(outer) > 1:
+        outer = [schedule.fuse(*outer[:2]), *outer[2:]]
     if prod(shape) >= _PARALLEL_FROM:
-        schedule.parallel(row)
+        schedule.parallel(outer[0])
     if reduction:
-        _reduce_within(schedule, schedule.get_sblock(reduction), row)
+        _reduce_within(schedule, schedule.get_sblock(reduction), outer[-1])
     schedule.vectorize(lane)
     program = schedule.mod["main"].without_attr("global_symbol")
     return program.with_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True})

@@ -43,14 +43,13 @@ class Order:
     """
 
     loops: str
-    parallel: int = 3
+    parallel: int = 1
     inside: bool = False
 
 
-_DOT_ORDERS = (Order("cyx"), Order("ycx"), Order("ycx", parallel=1, inside=True))
-# Tiles are configured at the start of an iteration, so one has several of them.
-_TILE_ORDERS = (Order("cyx", parallel=2), Order("ycx", parallel=1), Order("ycx", parallel=1, inside=True))
-_DEPTHWISE_ORDERS = (Order("yxc"), Order("yxc", parallel=1, inside=True), Order("cyx", parallel=1, inside=True))
+# An iteration of the parallel loop has several tiles: it costs a division to find out which they are.
+_DOT_ORDERS = (Order("cyx", parallel=2), Order("ycx"), Order("ycx", inside=True))
+_DEPTHWISE_ORDERS = (Order("yxc"), Order("yxc", inside=True), Order("cyx", inside=True))
 Tile = tuple[int, int, int]  # rows, columns, chunks
 
 
@@ -61,7 +60,7 @@ def _dot_rule(schedule: Schedule, block: Any) -> list[Schedule]:
     tiles = [(tile.rows, tile.columns, tile.chunks) for tile in _tile_products(schedule, block)[:_MOST_SKETCHES]]
     return [
         *vectors,
-        *(made for tile in tiles for made in _sketches(schedule, block, _TILE_ORDERS, _schedule_tiles, tile)),
+        *(made for tile in tiles for made in _sketches(schedule, block, _DOT_ORDERS, _schedule_tiles, tile)),
     ]
 
 
@@ -106,11 +105,11 @@ def _dot_by_hand(schedule: Schedule, block: Any) -> Schedule:
     """Wide images go by rows, as their weights stay in the cache; others by chunks of the output."""
     _, rows, columns, *_ = _extents(schedule, block)
     by_rows = rows * columns >= _WIDE and rows > 1
+    order = _DOT_ORDERS[1 if by_rows else 0]
     product = next(iter(_tile_products(schedule, block)), None)
     if product is not None and product.rate() > _VECTOR_RATE:
-        order = _TILE_ORDERS[1] if by_rows else _TILE_ORDERS[0]
         return _schedule_tiles(schedule, block, order, (product.rows, product.columns, product.chunks))
-    return _schedule_dot(schedule, block, _DOT_ORDERS[1 if by_rows else 0], _vector_tile(schedule, block))
+    return _schedule_dot(schedule, block, order, _vector_tile(schedule, block))
 
 
 def _vector_tile(schedule: Schedule, block: Any) -> Tile:
@@ -131,7 +130,7 @@ def _depthwise_by_hand(schedule: Schedule, block: Any) -> Schedule:
     inside = _is_padded(schedule)
     most = DEPTHWISE.registers // 2 if _intrinsic(schedule, block) else 8
     tile = max(_tiles((rows, columns, 1), most), key=lambda tile: (tile[0] * tile[1], -abs(tile[0] - 4)))
-    return _schedule_depthwise(schedule, block, Order("yxc", 1 if inside else 3, inside), tile)
+    return _schedule_depthwise(schedule, block, Order("yxc", inside=inside), tile)
 
 
 def _tiles(extents: tuple[int, int, int], most: int) -> Iterator[Tile]:
@@ -189,7 +188,7 @@ def _schedule_depthwise(schedule: Schedule, block: Any, order: Order, tile: Tile
 def _tile_output(
     schedule: Schedule, block: Any, order: Order, tile: Tile | None, *, sampled: bool = True
 ) -> list[Loop]:
-    """Tile the last block, and return the loops over tiles: one, or two where the padding is made inside the first."""
+    """Tile the last block, and return the loops over tiles, the parallel one first."""
     (out,) = schedule.get_consumers(block)
     batch, y, x, c, lane = schedule.get_loops(out)
     limits = {"y": _MOST_ROWS, "x": _MOST_COLUMNS, "c": _MOST_CHUNKS}
@@ -204,8 +203,7 @@ def _tile_output(
         schedule.unroll(inner[axis])
     schedule.vectorize(lane)
     outer = [schedule.fuse(batch, *(tiles[axis] for axis in order.loops[: order.parallel]))]
-    if order.parallel < len(order.loops):
-        outer.append(schedule.fuse(*(tiles[axis] for axis in order.loops[order.parallel :])))
+    outer += [tiles[axis] for axis in order.loops[order.parallel :]]
     schedule.parallel(outer[0])
     return outer
 
