@@ -104,7 +104,7 @@ class _Importer:
         which = f" for {shapes.name} ({index + 1} of {count})" if count > 1 else ""
         if which:
             self._progress(f"reading the model{which}")
-        model = self._source.read(shapes, self._paths, half=self._target.kind.name != "llvm")
+        model = self._source.read(shapes, self._paths, gpu=self._target.kind.name != "llvm")
         self._progress(f"folding, choosing layouts and fusing{which}")
         asked = self._request
         prepared = _guarded(
@@ -147,13 +147,13 @@ def _write(paths: JobPaths, source: Source, programs: Sequence[PrimFunc]) -> tup
 class Source(Protocol):
     """A model in a file, as a user submits it."""
 
-    def read(self, shapes: ShapeBinding, job: JobPaths | None, *, half: bool) -> Model:
+    def read(self, shapes: ShapeBinding, job: JobPaths | None, *, gpu: bool) -> Model:
         """Import it with a set of shapes.
 
         Args:
             shapes: What the user gave.
             job: The files of the job; None to write nothing.
-            half: Whether to compute float16 as such.
+            gpu: Whether it is for a GPU.
 
         Raises:
             ModelError, DiskProblem
@@ -175,9 +175,9 @@ class _OnnxFile:
         self._values = values
         self._proto = parse_file(path)
 
-    def read(self, shapes: ShapeBinding, job: JobPaths | None, *, half: bool) -> Model:
+    def read(self, shapes: ShapeBinding, job: JobPaths | None, *, gpu: bool) -> Model:
         overrides = {item.name: item for item in shapes.inputs}
-        return read_model(self._path, overrides, self._proto, shapes.dims, self._values, half=half)
+        return read_model(self._path, overrides, self._proto, shapes.dims, self._values, gpu=gpu)
 
     def keep(self, job: JobPaths) -> None:
         write_model(job.model, job.weights_of(job.model), self._proto)
@@ -189,7 +189,7 @@ class _ExportedProgram:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def read(self, shapes: ShapeBinding, job: JobPaths | None, *, half: bool) -> Model:
+    def read(self, shapes: ShapeBinding, job: JobPaths | None, *, gpu: bool) -> Model:
         overrides = {item.name: item for item in shapes.inputs}
         with scratch_folder("program") as folder:
             fixed = Path(folder) / "model.pt2" if job is None else job.program
@@ -205,7 +205,7 @@ class _LiteFile:
     def __init__(self, path: Path) -> None:
         self._flatbuffer = Flatbuffer(path)
 
-    def read(self, shapes: ShapeBinding, job: JobPaths | None, *, half: bool) -> Model:
+    def read(self, shapes: ShapeBinding, job: JobPaths | None, *, gpu: bool) -> Model:
         model = import_flatbuffer(self._flatbuffer, {item.name: item for item in shapes.inputs}, shapes.dims)
         check_runs(self._flatbuffer)
         return model

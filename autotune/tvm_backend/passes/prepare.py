@@ -39,6 +39,7 @@ from autotune.tvm_backend.passes.half import half_precision
 from autotune.tvm_backend.passes.in_place import place_parts, share_buffers
 from autotune.tvm_backend.passes.layout import pack_layouts
 from autotune.tvm_backend.passes.matmul import pack_products
+from autotune.tvm_backend.passes.recurrent_layers import pack_recurrent_layers
 from autotune.tvm_backend.passes.reshape import sink_reshapes
 from autotune.tvm_backend.passes.rewrite import op_name
 from autotune.tvm_backend.passes.rows import replace_row_operators
@@ -61,6 +62,7 @@ def _passes(target: Target, winograd: bool, precision: Precision) -> Sequence[tu
     pays = partial(winograd_pays, vector=registers[0]) if winograd else None
     return [
         (True, partial(integer_kernels, target=target)),  # first: it reads what becomes folded constants
+        (cpu, partial(pack_recurrent_layers, registers=registers)),  # recurrent weights in blocks of vectors
         *((True, item) for item in _dispatch(target)),  # operators for which the target has a library
         (True, DecomposeOpsForInference()),  # batch normalisation becomes arithmetic
         (True, CanonicalizeBindings()),

@@ -30,7 +30,7 @@ def read_model(
     dims: Mapping[str, int] | None = None,
     values: Mapping[str, Constant] | None = None,
     *,
-    half: bool = False,
+    gpu: bool = False,
 ) -> Model:
     """Import an ONNX file.
 
@@ -42,7 +42,8 @@ def read_model(
         overrides: Shapes (and types) that the user gave for inputs by name; an empty dtype keeps the model's.
         dims: Sizes of open dimensions by their names.
         values: Inputs that are constants, by name; the model has these inputs no more.
-        half: Whether to compute float16 as such, as GPUs do, and not in float32.
+        gpu: Whether it is for a GPU. Float16 is computed as such then, and not in float32, and recurrent operators are
+            unrolled.
 
     Raises:
         ModelError: The file cannot be read, is not ONNX, is empty, has an unknown dimension or an operator
@@ -51,14 +52,14 @@ def read_model(
     proto = freeze(path, parse_file(path) if proto is None else proto, values or {})
     inputs = resolve_inputs(path, proto, overrides, dims)
     outputs = tuple(output.name for output in proto.graph.output)
-    graph = widen(proto) if has_halves(proto) and not half else proto
+    graph = widen(proto) if has_halves(proto) and not gpu else proto
     with _about(path):
         graph = graph if is_large(graph) else lower_powers(graph)
-    if not values and not is_unfinished(graph) and is_lowered(graph):
+    if not values and not is_unfinished(graph) and is_lowered(graph, unroll=gpu):
         with contextlib.suppress(ModelError):
             return Model(_import(path, graph, inputs), inputs, outputs, None if graph is proto else graph)
     with _about(path):
-        rewritten, refused = _rewritten(graph, inputs)
+        rewritten, refused = _rewritten(graph, inputs, unroll=gpu)
     try:
         return Model(_import(path, rewritten, inputs), inputs, outputs, rewritten)
     except ModelError as error:
@@ -87,14 +88,16 @@ def read_rewritten(path: Path, inputs: tuple[InputSpec, ...]) -> Model:
     return Model(_import(path, proto, inputs), inputs, tuple(output.name for output in proto.graph.output), proto)
 
 
-def _rewritten(proto: ModelProto, inputs: tuple[InputSpec, ...]) -> tuple[ModelProto, ModelError | None]:
+def _rewritten(
+    proto: ModelProto, inputs: tuple[InputSpec, ...], *, unroll: bool
+) -> tuple[ModelProto, ModelError | None]:
     """The graph simplified, with operators that the importer has; what is written for others is simplified, too.
 
     Where ONNX Runtime cannot read the last of these graphs it stays as it is, and the error says why.
     """
     graph, refused = _simplified(fix_shapes(proto, inputs), inputs)
-    while not is_lowered(graph):
-        graph, refused = _simplified(lower(graph), inputs)
+    while not is_lowered(graph, unroll=unroll):
+        graph, refused = _simplified(lower(graph, unroll=unroll), inputs)
     return (graph if is_large(graph) else lower_powers(graph)), refused
 
 
@@ -185,8 +188,8 @@ def _constant(path: Path, item: ValueInfoProto, value: Constant) -> npt.NDArray[
 
 def _import(path: Path, proto: ModelProto, inputs: tuple[InputSpec, ...]) -> IRModule:
     import tvm  # here, for this module is loaded before TVM is
-    from tvm.relax.frontend.onnx import from_onnx
 
+    from autotune.tvm_backend.models.onnx.importer import import_graph
     from autotune.tvm_backend.passes.constants import drop_empty_parts
 
     shapes = {item.name: list(item.shape) for item in inputs}
@@ -194,7 +197,7 @@ def _import(path: Path, proto: ModelProto, inputs: tuple[InputSpec, ...]) -> IRM
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return drop_empty_parts(from_onnx(proto, shapes, dtypes))
+            return drop_empty_parts(import_graph(proto, shapes, dtypes))
     except tvm.error.OpNotImplemented as error:
         raise ModelError(f"{path} has operators that TVM's importer does not support: {_operators(error)}") from error
     except Exception as error:  # the importer raises whatever its converters stumble over

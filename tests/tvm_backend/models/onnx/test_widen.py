@@ -113,6 +113,6 @@ def test_a_long_sum_on_a_cpu_is_as_exact_as_that_of_onnx_runtime(target, tmp_pat
 def test_a_gpu_gets_float16(target, tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(product().SerializeToString())
-    found = read_model(path, {"x": InputSpec("x", X.shape, "")}, half=True)
+    found = read_model(path, {"x": InputSpec("x", X.shape, "")}, gpu=True)
     assert found.rewritten is None
     assert "float32" not in str(found.module["main"])

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 import onnx
 
 from autotune.errors import ModelError
 from autotune.tvm_backend.models.onnx.operators import fourier, quantised, recurrent, short_rules
 from autotune.tvm_backend.models.onnx.operators.inline import expand, inline_branches, is_defined_by_function
-from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, Value
+from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, Value, opset_of
 from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto
 
 # What takes the place of an operator: it writes others and returns the names of what they put out.
 Rule = Callable[[NodeProto, Nodes], list[str]]
 
 RULES: Mapping[str, Rule] = {
-    "LSTM": recurrent.recurrent,
-    "GRU": recurrent.recurrent,
-    "RNN": recurrent.recurrent,
-    "DynamicQuantizeLSTM": recurrent.dynamic_lstm,
     "QLinearConv": quantised.qlinear_conv,
     "QLinearMatMul": quantised.qlinear_matmul,
     "ConvInteger": quantised.conv_integer,
@@ -32,24 +29,38 @@ RULES: Mapping[str, Rule] = {
     "OneHot": short_rules.one_hot,
 }
 
+# Those of operators that have a kernel on CPUs.
+UNROLLED: Mapping[str, Rule] = {
+    "LSTM": recurrent.recurrent,
+    "GRU": recurrent.recurrent,
+    "RNN": recurrent.recurrent,
+    "DynamicQuantizeLSTM": recurrent.dynamic_lstm,
+}
+
 _NUMBERS = (1, 6, 7, 11)  # float, int32, int64, double
 _OLDEST = 11  # opset: Slice, Clip and Round as they are written here
 
 
-def is_lowered(proto: ModelProto) -> bool:
-    """Whether a graph has no operator that has a rule here."""
-    return not any(node.op_type == "If" or rule_of(node) for node in proto.graph.node)
+def is_lowered(proto: ModelProto, *, unroll: bool = False) -> bool:
+    """Whether a graph has no operator that has a rule here. `unroll` is that of `lower`."""
+    return not any(node.op_type == "If" or rule_of(node, unroll=unroll) for node in proto.graph.node)
 
 
-def rule_of(node: NodeProto) -> Rule | None:
-    """What takes the place of an operator; None if it stays."""
+def rule_of(node: NodeProto, *, unroll: bool = False) -> Rule | None:
+    """What takes the place of an operator; None if it stays. `unroll` is that of `lower`."""
+    if unroll and node.op_type in UNROLLED:
+        return UNROLLED[node.op_type]
     if short_rules.names_its_size(node):
         return short_rules.conv_transpose
     return expand if is_defined_by_function(node) else RULES.get(node.op_type)
 
 
-def lower(proto: ModelProto) -> ModelProto:
-    """A graph that computes the same in operators that TVM's importer has, as far as there are rules.
+def lower(proto: ModelProto, *, unroll: bool = False) -> ModelProto:
+    """A graph that computes the same in operators that are imported, as far as there are rules.
+
+    Args:
+        proto: The graph.
+        unroll: Whether recurrent operators are unrolled too, since the target has no kernels for them.
 
     Raises:
         ModelError: An operator is used in a way that its rule does not know.
@@ -59,7 +70,7 @@ def lower(proto: ModelProto) -> ModelProto:
     inline_branches(lowered.graph, "branch")
     values = _values(lowered)
     _check_branches(lowered.graph, chosen, values)
-    _replace(lowered, values, rule_of)
+    _replace(lowered, values, partial(rule_of, unroll=unroll))
     return lowered
 
 
@@ -88,7 +99,7 @@ def _replace(proto: ModelProto, values: Mapping[str, Value], chosen: Callable[[N
         ModelError: An operator is used in a way that its rule does not know.
     """
     numbers = _numbers(proto)
-    opset = _opset(proto)
+    opset = opset_of(proto)
     written: list[NodeProto] = []
     for node in proto.graph.node:
         rule = chosen(node)
@@ -130,18 +141,15 @@ def _check_branches(graph: GraphProto, chosen: Collection[str], values: Mapping[
 
 def _of_opset(proto: ModelProto, oldest: int) -> ModelProto:
     """A copy of a graph, in this version of the operators if it is of an older one."""
-    if _opset(proto) < oldest:
+    if opset_of(proto) < oldest:
         try:
             return onnx.version_converter.convert_version(proto, oldest)
         except RuntimeError as error:
-            raise ModelError(f"its operators are of opset {_opset(proto)}, and cannot be converted: {error}") from error
+            version = opset_of(proto)
+            raise ModelError(f"its operators are of opset {version}, and cannot be converted: {error}") from error
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     return copy
-
-
-def _opset(proto: ModelProto) -> int:
-    return next((int(item.version) for item in proto.opset_import if item.domain in ("", "ai.onnx")), 1)
 
 
 def _values(proto: ModelProto) -> dict[str, Value]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from autotune.tvm_backend.types import NodeProto, TensorProto
+from autotune.tvm_backend.types import ModelProto, NodeProto, TensorProto
 
 _FEW = 16  # TVM makes one kernel of a Split or a Concat, which takes long to compile and to tune if it has many parts
 
@@ -123,6 +123,11 @@ class Nodes:
 
     def clip(self, x: str, low: float, high: float) -> str:
         return self.op("Clip", x, self.constant(low), self.constant(high))
+
+
+def opset_of(proto: ModelProto) -> int:
+    """The version of ONNX's own operators that a graph is written in."""
+    return next((int(item.version) for item in proto.opset_import if item.domain in ("", "ai.onnx")), 1)
 
 
 def attributes_of(node: NodeProto) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 from autotune.errors import ModelError
 from autotune.storage.formats import InputSpec
-from autotune.tvm_backend.models.onnx.operators.lower import RULES, is_lowered, lower, lower_powers
+from autotune.tvm_backend.models.onnx.operators.lower import RULES, UNROLLED, is_lowered, lower, lower_powers
 from autotune.tvm_backend.models.onnx.read import freeze
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes
 
@@ -49,7 +49,7 @@ def array(value):
     return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
 
 
-@pytest.mark.parametrize("kind", sorted({*RULES, *DEFINED} - {"DynamicQuantizeLSTM", "Scaler"}))
+@pytest.mark.parametrize("kind", sorted({*RULES, *UNROLLED, *DEFINED} - {"DynamicQuantizeLSTM", "Scaler"}))
 def test_it_computes_what_onnx_expects(kind):
     found = cases(kind)
     assert found
@@ -59,8 +59,8 @@ def test_it_computes_what_onnx_expects(kind):
         given = dict(zip(names, values, strict=True))
         constants = {name: given.pop(name).item() for name in CONSTANT if name in given}
         inputs = [InputSpec(name, value.shape, "") for name, value in given.items()]
-        lowered = lower(fix_shapes(freeze(Path("model.onnx"), case.model, constants), inputs))
-        assert is_lowered(lowered), case.name
+        lowered = lower(fix_shapes(freeze(Path("model.onnx"), case.model, constants), inputs), unroll=True)
+        assert is_lowered(lowered, unroll=True), case.name
         outputs = ReferenceEvaluator(lowered).run(None, given)
         for output, truth in zip(outputs, expected, strict=True):
             assert output.dtype == truth.dtype and output.shape == truth.shape, case.name
@@ -105,21 +105,28 @@ def test_a_recurrent_network_in_each_direction_and_of_any_length(kind, direction
     x = np.random.default_rng(3).standard_normal((steps, 2, 3)).astype(np.float32)
     options = {"linear_before_reset": 1} if kind == "GRU" else {}
     model = recurrent(kind, x, 4, direction=direction, **options)
-    for output, truth in zip(run(lower(model), [x]), run(model, [x]), strict=True):
+    for output, truth in zip(run(lower(model, unroll=True), [x]), run(model, [x]), strict=True):
         np.testing.assert_allclose(output, truth, rtol=1e-4, atol=1e-5)
 
 
 def test_one_that_is_too_long_is_refused():
     model = recurrent("LSTM", np.zeros((5000, 1, 3), np.float32), 4)
     with pytest.raises(ModelError, match="LSTM over 5000 steps; at most 1024"):
-        lower(model)
+        lower(model, unroll=True)
+
+
+def test_it_stays_as_it_is_for_a_target_that_has_kernels_for_it():
+    model = recurrent("LSTM", np.zeros((5, 1, 3), np.float32), 4)
+    assert is_lowered(model)
+    assert not is_lowered(model, unroll=True)
+    assert [node.op_type for node in lower(model).graph.node] == ["LSTM"]
 
 
 def test_one_of_unknown_length_is_refused():
     model = recurrent("LSTM", np.zeros((5, 1, 3), np.float32), 4)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "time"
     with pytest.raises(ModelError, match="the shape of 'x' is not known"):
-        lower(model)
+        lower(model, unroll=True)
 
 
 def enlarged(**attributes):

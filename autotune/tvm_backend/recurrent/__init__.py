@@ -1,0 +1,1 @@
+"""LSTM, GRU and RNN as one kernel each: the loop over steps is inside it."""

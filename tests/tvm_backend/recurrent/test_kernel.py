@@ -1,0 +1,78 @@
+"""The program of a recurrent layer computes the same with every tile."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.tvm_backend.recurrent.conftest import drawn
+
+
+@pytest.fixture(scope="module")
+def outputs(target):
+    """Returns what a layer of 20 hidden units, or of so many, puts out with a tile."""
+    import tvm
+
+    from autotune.tvm_backend.kernels.pipeline import pipeline
+    from autotune.tvm_backend.recurrent.kernel import recurrent_kernel
+
+    def run(layer, tile):
+        program = recurrent_kernel(layer, tile).with_attr("global_symbol", "main")
+        with target:
+            built = tvm.tirx.build(tvm.IRModule({"main": program}), target=target, pipeline=pipeline(target))
+        directions, padded, gates = layer.directions, layer.padded, layer.gates
+        plain = drawn(1, directions, padded, layer.hidden, gates)
+        blocks = plain.reshape(directions, padded // tile.width, tile.width, layer.hidden, gates)
+        given = [drawn(0, layer.steps, layer.batch, directions, gates, padded), blocks.transpose(0, 1, 3, 4, 2)]
+        given += [drawn(2 + index, *layer.state_shape) for index in range(layer.states)]
+        given += [drawn(4, directions, padded)] if layer.late_reset else []
+        made = [np.zeros(shape, np.float32) for shape in (layer.outputs_shape, *[layer.state_shape] * layer.states)]
+        arrays = [tvm.runtime.tensor(np.ascontiguousarray(item)) for item in (*given, *made)]
+        built["main"](*arrays)
+        return [item.numpy() for item in arrays[len(given) :]]
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "late GRU", "RNN"])
+@pytest.mark.parametrize(
+    "tile",
+    [(8, 2, 1, 1, ""), (8, 1, 2, 2, "sequences"), (4, 4, 4, 1, "blocks"), (16, 1, 1, 3, "blocks")],
+)
+def test_any_tile_computes_what_single_elements_do(outputs, kind, tile):
+    from autotune.tvm_backend.recurrent.kernel import PLAIN, Tile
+    from autotune.tvm_backend.recurrent.layer import Layer, activations
+
+    name = kind.split()[-1]
+    functions = activations(name, 2, (), (), ())
+    layer = Layer(name, 5, 4, 20, (False, True), functions, late_reset=kind.startswith("late"))
+    for output, truth in zip(outputs(layer, Tile(*tile)), outputs(layer, PLAIN), strict=True):
+        np.testing.assert_allclose(output, truth, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("registers", [(16, 32), (8, 16), (4, 32), (4, 16)])
+@pytest.mark.parametrize("batch", [1, 3, 8])
+@pytest.mark.parametrize("hidden", [4, 48, 160])
+def test_the_sums_of_a_chosen_tile_fit_into_registers_and_divide_the_layer(registers, batch, hidden):
+    from autotune.tvm_backend.recurrent.kernel import tile_for
+    from autotune.tvm_backend.recurrent.layer import Layer, activations
+
+    for kind in ("LSTM", "GRU", "RNN"):
+        layer = Layer(kind, 5, batch, hidden, (False,), activations(kind, 1, (), (), ()))
+        tile = tile_for(layer, registers)
+        assert tile.chains * tile.sequences * tile.vectors * layer.gates < registers[1]
+        assert layer.padded % tile.width == 0
+        assert batch % tile.sequences == 0
+
+
+def test_both_directions_run_side_by_side_and_a_large_one_by_blocks():
+    from autotune.tvm_backend.recurrent.kernel import tile_for
+    from autotune.tvm_backend.recurrent.layer import Layer, activations
+
+    def threads(hidden, reverse):
+        functions = activations("LSTM", len(reverse), (), (), ())
+        return tile_for(Layer("LSTM", 50, 1, hidden, reverse, functions), (16, 32)).threads
+
+    assert threads(256, (False, True)) == "sequences"
+    assert threads(256, (False,)) == "blocks"
+    assert threads(8, (False,)) == ""

@@ -1,0 +1,99 @@
+"""Recurrent operators put out what ONNX Runtime does, or ONNX's own evaluator where that lacks something."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx.reference import ReferenceEvaluator
+from onnxruntime.quantization import quantize_dynamic
+
+from tests.tvm_backend.recurrent.conftest import drawn, operator
+
+
+def expected(model, x):
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": x})
+
+
+def assert_equal(outputs, truths):
+    for output, truth in zip(outputs, truths, strict=True):
+        assert output.shape == truth.shape
+        np.testing.assert_allclose(output, truth, rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(
+    ("kind", "options"), [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("RNN", {})]
+)
+def test_each_operator_in_each_direction_with_first_states(compiled, kind, options, direction):
+    given = ("initial_h", "initial_c") if kind == "LSTM" else ("initial_h",)
+    x = drawn(9, 6, 2, 5)
+    model = operator(kind, x.shape, 20, given, direction=direction, **options)
+    assert_equal(compiled(model, x), expected(model, x))
+
+
+@pytest.mark.parametrize("steps", [1, 3000])
+def test_a_sequence_of_any_length(compiled, steps):
+    x = drawn(9, steps, 1, 3)
+    model = operator("LSTM", x.shape, 16)
+    assert_equal(compiled(model, x), expected(model, x))
+
+
+def test_sequences_of_different_lengths_and_peepholes(compiled):
+    x = drawn(9, 7, 3, 4)
+    model = operator("LSTM", x.shape, 33, ("P", "initial_h"), (3, 7, 1), direction="bidirectional")
+    assert_equal(compiled(model, x), expected(model, x))
+
+
+def test_lengths_that_are_all_full_are_not_looked_at(compiled):
+    from autotune.tvm_backend.models.onnx.importer import import_graph
+
+    x = drawn(9, 7, 2, 4)
+    full, open_ = (operator("RNN", x.shape, 8, lengths=lengths) for lengths in ((7, 7), (7, 3)))
+    texts = [str(import_graph(model, {"x": list(x.shape)}, {"x": "float32"})) for model in (full, open_)]
+    assert ["lengths" in text for text in texts] == [False, True]
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_sequences_as_the_first_dimension(compiled, kind):
+    """ONNX Runtime has no such kernels."""
+    x = drawn(9, 3, 4, 5)
+    model = operator(kind, x.shape, 8, layout=1)
+    assert_equal(compiled(model, x), ReferenceEvaluator(model).run(None, {"x": x}))
+
+
+ACTIVATIONS = {
+    "first": (["HardSigmoid", "Softsign", "Elu"], [0.3, 1.0], [0.4]),
+    "second": (["Sigmoid", "ScaledTanh", "Affine"], [0.4, 0.5], [0.7, 0.1]),
+    "third": (["Softplus", "LeakyRelu", "Relu"], [0.2], []),
+    "fourth": (["ThresholdedRelu", "Tanh", "Tanh"], [0.1], []),
+}
+
+
+@pytest.mark.parametrize("pair", [("first", "second"), ("third", "fourth")])
+def test_every_activation_and_other_ones_for_each_direction(compiled, pair):
+    names, alphas, betas = ([value for name in pair for value in ACTIVATIONS[name][index]] for index in range(3))
+    options = {"activations": names, "activation_alpha": alphas, "activation_beta": betas, "clip": 0.5}
+    x = drawn(9, 5, 1, 4)
+    model = operator("LSTM", x.shape, 20, direction="bidirectional", input_forget=1, **options)
+    assert_equal(compiled(model, x), expected(model, x))
+
+
+def test_an_activation_that_is_not_known_is_refused(compiled):
+    x = drawn(9, 5, 1, 4)
+    with pytest.raises(ValueError, match="activation 'Square' is not known"):
+        compiled(operator("RNN", x.shape, 4, activations=["Square"]), x)
+
+
+def test_an_lstm_on_8_bit_weights_rounds_its_states(compiled, tmp_path):
+    import onnx
+
+    x = drawn(9, 9, 2, 12)
+    path = tmp_path / "model.onnx"
+    onnx.save(operator("LSTM", x.shape, 24, direction="bidirectional"), path)
+    quantize_dynamic(path, tmp_path / "quantised.onnx", op_types_to_quantize=["LSTM"])
+    model = onnx.load(tmp_path / "quantised.onnx")
+    assert [node.op_type for node in model.graph.node] == ["DynamicQuantizeLSTM"]
+    for output, truth in zip(compiled(model, x), expected(model, x), strict=True):
+        np.testing.assert_allclose(output, truth, atol=1e-3)
