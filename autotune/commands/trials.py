@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -141,20 +141,32 @@ def take_in(workspace: Workspace, logs: Iterable[LogTrials]) -> list[Taken]:
         DiskProblem: A log could not be written. What was added before stays.
     """
     found: dict[str, Taken] = {}
+    last: tuple[str, str] | None = None
     for log in logs:
-        added = _add_claims(workspace, log)
+        if (log.key, log.task) != last:
+            claims = _Claims(workspace, log.key, log.task)
+        added = claims.add(log.trials)
         if log.kind is not None and added:
             device_kind.note(workspace, log.kind, claimed(log.key))
-        one = Taken(log.key, log.kind, int(bool(log.trials)), added, len(log.trials) - added, log.damaged)
+        new_task = bool(log.trials) and (log.key, log.task) != last  # a long log comes in pieces
+        one = Taken(log.key, log.kind, int(new_task), added, len(log.trials) - added, log.damaged)
         found[log.key] = found.get(log.key, Taken(log.key, log.kind)) + one
+        last = (log.key, log.task)
     return list(found.values())
 
 
-def _add_claims(workspace: Workspace, log: LogTrials) -> int:
-    """Return how many trials were new here."""
-    measured = {entry.hash for entry in TuningLog(workspace.tuning_log(log.key, log.task).records).entries()}
-    new = [trial for trial in log.trials if trial.hash not in measured]
-    return len(TuningLog(workspace.tuning_log(claimed(log.key), log.task).records).add(new)) if new else 0
+class _Claims:
+    """What other workspaces claim to have measured of one task on one kind of device."""
+
+    def __init__(self, workspace: Workspace, key: str, task: str) -> None:
+        measured = TuningLog(workspace.tuning_log(key, task).records).entries()
+        self._measured = {entry.hash for entry in measured}
+        self._log = TuningLog(workspace.tuning_log(claimed(key), task).records)
+
+    def add(self, trials: Sequence[Trial]) -> int:
+        """Return how many trials were new here, and have been added."""
+        new = [trial for trial in trials if trial.hash not in self._measured]
+        return len(self._log.add(new)) if new else 0
 
 
 def import_file(workspace: Workspace, path: Path) -> list[Taken]:

@@ -29,7 +29,11 @@ _FORMAT = ("autotune-trials-file", 1)
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _HASH = re.compile(r"[0-9a-f]{16}")
 _DTYPE = re.compile(r"[a-z][a-z0-9_]{0,31}")
-_LONGEST_LINE = 1 << 26
+# What a file may hold at most: its reader takes minutes then, and no memory to speak of.
+_MOST_TRIALS = 500_000
+_MOST_BYTES = 1 << 32
+_LONGEST_LINE = 1 << 22
+_AT_ONCE = 1000  # trials
 _LONGEST_JOB = 4096
 
 CheckTrace = Callable[[Any], None]
@@ -87,17 +91,18 @@ def _lines(logs: Iterable[LogTrials]) -> Iterator[bytes]:
 
 
 def read(path: Path, check_trace: CheckTrace) -> Iterator[LogTrials]:
-    """Read a file of trials, one log at a time.
+    """Read a file of trials, some trials of one log at a time.
 
     Args:
         path: The file.
         check_trace: Raises ValueError for a trace that is more than a schedule.
 
     Yields:
-        The logs, each with what it says checked.
+        The logs, a long one in pieces, each with what it says checked.
 
     Raises:
-        DamagedFile: It is not such a file, or not whole. What was yielded before is sound, but the file is not.
+        DamagedFile: It is not such a file, not whole, or too large. What was yielded before is sound, but the file is
+            not.
         NewerFormat: A newer autotune wrote it.
         DiskProblem: It cannot be read.
     """
@@ -118,15 +123,19 @@ class _Reader:
         self._file = file
         self._check_trace = check_trace
         self._line = 0
+        self._bytes = 0
 
     def logs(self) -> Iterator[LogTrials]:
         self._header()
-        count = total = 0
+        count = 0
+        total = 0
         while "log" in (record := self._next()):
-            log = self._log(record["log"])
+            head = self._head(record["log"])
             count += 1
-            total += len(log.trials)
-            yield log
+            total += head.count
+            if total > _MOST_TRIALS:
+                raise self._damaged(f"it holds more than {_MOST_TRIALS} trials; export some jobs at a time")
+            yield from self._log(head)
         if record != {"end": {"logs": count, "trials": total}}:
             raise self._damaged("neither a log nor the end of the file")
         if self._file.read(1):
@@ -139,25 +148,36 @@ class _Reader:
         if header.get("version") != _FORMAT[1]:
             raise NewerFormat(f"{self._path} was written by a newer autotune: upgrade autotune")
 
-    def _log(self, record: object) -> LogTrials:
+    def _head(self, record: object) -> _Head:
         try:
             head = schema.convert(_Head, record)
             _check_head(head)
-            trials = [self._trial() for _ in range(head.count)]
         except InvalidData as error:
             raise self._damaged(str(error)) from error
-        return LogTrials(head.key, head.task, head.kind, trials)
+        return head
+
+    def _log(self, head: _Head) -> Iterator[LogTrials]:
+        for first in range(0, max(1, head.count), _AT_ONCE):
+            trials = [self._trial() for _ in range(min(_AT_ONCE, head.count - first))]
+            yield LogTrials(head.key, head.task, head.kind, trials)
 
     def _trial(self) -> Trial:
-        trial = from_json(Trial, self._next().get("trial", {}))
-        check_trial(trial, self._check_trace)
+        record = self._next()
+        try:
+            trial = from_json(Trial, record.get("trial", {}))
+            check_trial(trial, self._check_trace)
+        except InvalidData as error:
+            raise self._damaged(str(error)) from error
         return trial
 
     def _next(self) -> Record:
         line = self._file.readline(_LONGEST_LINE)
         self._line += 1
+        self._bytes += len(line)
         if not line:
             raise self._damaged("the file ends here")
+        if self._bytes > _MOST_BYTES:
+            raise self._damaged(f"it holds more than {_MOST_BYTES >> 30} GiB; export some jobs at a time")
         record = decode_line(line)
         if record is None:
             raise self._damaged("the line is not whole")

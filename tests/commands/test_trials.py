@@ -15,7 +15,7 @@ from autotune import devices
 from autotune.cli import app
 from autotune.commands import trials
 from autotune.errors import BadInput, DamagedFile, NewerFormat, StorageError
-from autotune.storage import device_kind
+from autotune.storage import device_kind, trials_file
 from autotune.storage.device_kind import DeviceKind, note, target_keys
 from autotune.storage.formats import Failure, Trial
 from autotune.storage.log_lines import decode_line, encode_line
@@ -74,6 +74,17 @@ class TestWhatIsTakenIn:
         assert known(workspace)[:3] == before
         assert [item.hash for item in known(workspace)] == [trial(number).hash for number in (2, 3, 4, 0, 1)]
         assert sum(one.added for one in trials.import_file(workspace, file)) == 0
+
+    def test_of_a_long_log_comes_in_pieces_and_is_one_task(
+        self, workspace: Workspace, other: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fill(other, range(7))
+        run(other, "export", tmp_path / "trials.gz")
+        monkeypatch.setattr(trials_file, "_AT_ONCE", 3)
+        pieces = list(trials_file.read(tmp_path / "trials.gz", lambda trace: None))
+        assert [len(piece.trials) for piece in pieces] == [3, 3, 1]
+        (taken,) = trials.import_file(workspace, tmp_path / "trials.gz")
+        assert (taken.tasks, taken.added, len(known(workspace))) == (1, 7, 7)
 
     def test_says_where_it_was_measured(self, workspace: Workspace, other: Workspace, file: Path) -> None:
         trials.import_file(workspace, file)
@@ -184,6 +195,16 @@ class TestADamagedFile:
         header = {**(decode_line(lines[0]) or {}), "version": 2}
         file.write_bytes(gzip.compress(b"".join([encode_line(header), *lines[1:]])))
         self.refused(workspace, file, NewerFormat, "newer autotune")
+
+    def test_with_more_trials_than_anybody_has_is_refused_before_they_are_read(
+        self, workspace: Workspace, file: Path
+    ) -> None:
+        lines = self.lines(file)
+        record = decode_line(lines[1]) or {}
+        record["log"]["count"] = 3_000_000
+        lines[1] = encode_line(record)
+        file.write_bytes(gzip.compress(b"".join(lines)))
+        self.refused(workspace, file, DamagedFile, "more than 500000 trials")
 
     def test_that_does_not_exist_is_bad_input(self, workspace: Workspace) -> None:
         with pytest.raises(BadInput, match="no file"):
