@@ -43,6 +43,7 @@ REQUEST_DONE: dict[ControlVerb, str] = {
     "release": "released",
     "retry": "to be retried",
 }
+_MOST_UNUSED = 10  # trials that an export names; its report has all of them
 _FOLDED = ("NAME", "WHY")  # a table that fits the terminal folds no other column
 _SUFFIXES = {"torch": "pt2", "litert": "tflite"}  # of the model as submitted, by what runs it; else ONNX
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "held": "yellow", "cancelled": "yellow"}
@@ -286,11 +287,18 @@ def report(found: dict[str, Any], output: str) -> str:
         f"verified: largest relative error {found['largest_relative_error']:.2g}, {_compared_with(found)}",
         *([f"the model as submitted moves by {moves:.2g} with the last bit of its inputs"] if moves else []),
         *([_loading(found)] if "load_ms" in found else []),
+        *(f"not used for {item['task']}: {_unused(item)}" for item in found.get("set_aside", [])[:_MOST_UNUSED]),
         f"wrote {output}: model.so, report.json, run.py"
         + (", cpp/" if found["target"]["kind"] == "llvm" and not found.get("board") else "")
         + (", source/" if found.get("source") else ""),
     ]
     return "\n".join(lines)
+
+
+def _unused(item: dict[str, Any]) -> str:
+    """Say which trial an export has not used, and why."""
+    which = f"the trial of {item['best_us']:g} us, candidate {item['hash']}: " if item["hash"] else ""
+    return which + str(item["reason"])
 
 
 def _latencies(found: dict[str, Any]) -> list[str]:

@@ -136,7 +136,8 @@ def measured(workspace: Workspace, paths: JobPaths, options: argparse.Namespace)
 
 
 def best_trials(workspace: Workspace, spec: JobSpec) -> dict[str, Trial]:
-    return {hash: trials[0] for hash, trials in retiming.fastest_trials(workspace, spec, 1).items()}
+    applies = retiming.Replayer(workspace.job(spec.id, spec.name), spec)
+    return {hash: trials[0] for hash, trials in retiming.fastest_trials(workspace, spec, 1, applies).items()}
 
 
 def libraries(model: JobModel, best: Mapping[str, Trial], folder: Path) -> dict[str, Path]:

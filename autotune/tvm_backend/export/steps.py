@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ def export(
         VerificationError: The outputs of the compiled model differ from those of the model as submitted.
     """
     job = ExportJob(request, workspace, paths, spec, submitted(paths, spec))
-    fastest = retiming.fastest_trials(workspace, spec, request.contenders)
+    applies = retiming.Replayer(paths, spec)
+    fastest = retiming.fastest_trials(workspace, spec, request.contenders, applies)
     again = _retime(job, fastest, leases)
     best = {hash: trials[0] for hash, trials in fastest.items()} | {hash: item.trial for hash, item in again.items()}
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=_made(Path(request.output))) as folder:
@@ -60,9 +62,21 @@ def export(
             comparisons = [compare(job, entry, chosen, libraries) for entry, chosen in entries]
             limits = _limits(job)
         content = report(spec, request, best, again, comparisons, KernelLimits(work, limits))
+        content |= {"set_aside": _set_aside(spec, applies.set_aside, retiming.claims(workspace, spec))}
         content |= {"size_mb": output_folder.sizes(job, libraries[TUNED])}
         output_folder.write(job, libraries[TUNED], content, [item.outputs for item in comparisons], rows)
     return content
+
+
+def _set_aside(
+    spec: JobSpec, trials: Mapping[str, Sequence[retiming.SetAside]], claims: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """Return the part of the report on trials that were not used: those that do not apply, and what others claim."""
+    names = {task.hash: task.name for task in spec.tasks}
+    refused = [{"task": names[task], **asdict(item)} for task, items in trials.items() for item in items]
+    untimed = "{} imported trials were not timed here, and this workspace has none of its own; let the daemon run"
+    reasons = [(names[task], untimed.format(count)) for task, count in claims.items() if count]
+    return refused + [{"task": name, "hash": None, "best_us": None, "reason": reason} for name, reason in reasons]
 
 
 def _retime(

@@ -8,17 +8,24 @@ what slows the machine down for a while slows them all.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.errors import WrongResult
+from tvm.s_tir.meta_schedule.database import Workload
+
+from autotune.errors import WrongResult, first_line
+from autotune.storage.device_kind import claimed
 from autotune.storage.formats import JobSpec, Trial
-from autotune.storage.paths import Workspace
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.trial_index import by_time
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.build import build_candidate
+from autotune.tvm_backend.kernels.row_vectors import record_to_compile
 from autotune.tvm_backend.kernels.run import Runner
+from autotune.tvm_backend.search.tasks import read_program
+from autotune.tvm_backend.target import tvm_target
 from autotune.tvm_backend.types import Device, IRModule, Target
 
 # A candidate may be the fastest with flushed caches if its logged time is at most this many times the best logged time
@@ -50,13 +57,61 @@ class RetimedCandidate:
         return statistics.median(self.times_us)
 
 
-def fastest_trials(workspace: Workspace, spec: JobSpec, most: int) -> dict[str, list[Trial]]:
+@dataclass(frozen=True)
+class SetAside:
+    """A trial that an export does not use.
+
+    Attributes:
+        hash: Of its candidate.
+        best_us: Its time, in microseconds.
+        reason: One line.
+    """
+
+    hash: str
+    best_us: float | None
+    reason: str
+
+
+class Replayer:
+    """Says which trials of a job's tasks still make a schedule of them, and remembers those that do not.
+
+    Attributes:
+        set_aside: The latter, by the hash of the task.
+    """
+
+    def __init__(self, paths: JobPaths, spec: JobSpec) -> None:
+        self.set_aside: dict[str, list[SetAside]] = {}
+        self._paths = paths
+        self._target = tvm_target(spec.target)
+        self._indices = {task.hash: index for index, task in enumerate(spec.tasks)}
+        self._programs: dict[str, IRModule] = {}
+
+    def __call__(self, task: str, trial: Trial) -> bool:
+        """Return whether a trial of the task with this hash makes a schedule of it."""
+        if task not in self._programs:
+            self._programs[task] = read_program(self._paths.task(self._indices[task]), task)
+        try:
+            record_to_compile(trial, Workload(self._programs[task]), self._target)
+        except MemoryError:
+            raise
+        except Exception as error:  # TVM raises many kinds; each says that the schedule does not fit
+            reason = f"its schedule does not apply: {first_line(error)}"
+            self.set_aside.setdefault(task, []).append(SetAside(trial.hash, trial.median_us, reason))
+            return False
+        return True
+
+
+def fastest_trials(
+    workspace: Workspace, spec: JobSpec, most: int, applies: Callable[[str, Trial], bool]
+) -> dict[str, list[Trial]]:
     """Find the trials of each task that may be its fastest.
 
     Args:
         workspace: Where the tuning logs are.
         spec: The job.
         most: How many trials to return of each task at most.
+        applies: Whether a trial makes a schedule of the task with this hash. The next best takes the place of one that
+            does not.
 
     Returns:
         The trials by the hash of the task, the fastest logged one first. A task without a time is left out.
@@ -64,11 +119,29 @@ def fastest_trials(workspace: Workspace, spec: JobSpec, most: int) -> dict[str, 
     fastest = {}
     for task in spec.tasks:
         log = TuningLog(workspace.tuning_log(spec.target_key, task.hash).records)
-        timed = log.fastest(most)
-        if timed:
-            limit = (timed[0].median_us or 0.0) * _MAX_SLOWDOWN
-            fastest[task.hash] = [trial for trial in timed if (trial.median_us or 0.0) <= limit]
+        chosen: list[Trial] = []
+        for entry in by_time(log.entries()):
+            if len(chosen) == most or (chosen and (entry.median_us or 0.0) > _slowest_us(chosen[0])):
+                break
+            chosen += [trial for trial in log.trials_of([entry]) if applies(task.hash, trial)]
+        if chosen:
+            fastest[task.hash] = chosen
     return fastest
+
+
+def _slowest_us(best: Trial) -> float:
+    return (best.median_us or 0.0) * _MAX_SLOWDOWN
+
+
+def claims(workspace: Workspace, spec: JobSpec) -> dict[str, int]:
+    """Return how many times other workspaces claim of each task that has none of this workspace, by its hash."""
+    counts = {}
+    for task in spec.tasks:
+        measured = TuningLog(workspace.tuning_log(spec.target_key, task.hash).records).entries()
+        told = TuningLog(workspace.tuning_log(claimed(spec.target_key), task.hash).records).entries()
+        if told and not by_time(measured):
+            counts[task.hash] = len(by_time(told))
+    return counts
 
 
 def tasks_to_retime(spec: JobSpec, fastest: Mapping[str, Sequence[Trial]]) -> list[str]:

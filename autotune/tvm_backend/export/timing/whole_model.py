@@ -228,7 +228,8 @@ def time_library(
         WorkerCrashed: A process that ran it died.
     """
     check_model(paths, spec)
-    best = {hash: trials[0] for hash, trials in retiming.fastest_trials(workspace, spec, 1).items()}
+    fastest = retiming.fastest_trials(workspace, spec, 1, retiming.Replayer(paths, spec))
+    best = {hash: trials[0] for hash, trials in fastest.items()}
     with scratch_folder("confirm") as folder:
         library = Path(folder) / "model.so"
         JobModel.read(paths, spec).compile_tuned(best, library, cuda_graph=cuda_graph and kind_of(spec).launches_graphs)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from autotune.storage import formats
-from autotune.storage.formats import Entry, JobSpec, Trial
+from autotune.storage.device_kind import claimed
+from autotune.storage.formats import Entry, JobSpec, TaskSpec, Trial
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.export.timing import retiming
 from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
@@ -20,6 +21,10 @@ from autotune.tvm_backend.kernels.verify import Reference, compute
 
 def trial(hash: str, *times: float) -> Trial:
     return Trial(hash, [[], []], [], times, None, "j", 0, 0.0)
+
+
+def all_apply(task: str, item: Trial) -> bool:
+    return True
 
 
 @pytest.fixture
@@ -39,24 +44,56 @@ def job(workspace, make_job):
 class TestFastestTrials:
     def test_they_are_the_best_that_are_close_and_no_more_than_asked_for(self, job):
         workspace, spec = job({"slow": 131.0, "third": 129.0, "best": 100.0, "second": 105.0, "failed": 0.0}, {})
-        found = retiming.fastest_trials(workspace, spec, 5)
+        found = retiming.fastest_trials(workspace, spec, 5, all_apply)
         assert [item.hash for item in found[spec.tasks[0].hash]] == ["best", "second", "third"]
         assert spec.tasks[1].hash not in found
-        (only,) = retiming.fastest_trials(workspace, spec, 1)[spec.tasks[0].hash]
+        (only,) = retiming.fastest_trials(workspace, spec, 1, all_apply)[spec.tasks[0].hash]
         assert only.hash == "best"
 
     def test_a_task_that_hardly_counts_is_not_timed_again(self, job):
         close = {"a": 100.0, "b": 101.0}
         workspace, spec = job(close, {"a": 0.1, "b": 0.1}, {"alone": 100.0})
-        found = retiming.fastest_trials(workspace, spec, 3)
+        found = retiming.fastest_trials(workspace, spec, 3, all_apply)
         assert retiming.tasks_to_retime(spec, found) == [spec.tasks[0].hash]
 
     def test_unless_it_counts_at_one_of_several_shapes(self, job):
         close = {"a": 100.0, "b": 101.0}
         workspace, spec = job(close, {"a": 0.1, "b": 0.1})
         entries = Entry("large", spec.inputs, (1, 0)), Entry("small", spec.inputs, (0, 2))
-        found = retiming.fastest_trials(workspace, spec, 3)
+        found = retiming.fastest_trials(workspace, spec, 3, all_apply)
         assert retiming.tasks_to_retime(replace(spec, entries=entries), found) == [task.hash for task in spec.tasks]
+
+    def test_the_next_best_takes_the_place_of_one_that_does_not_apply(self, job):
+        workspace, spec = job({"slow": 131.0, "third": 129.0, "best": 100.0, "false": 1.0})
+        applies = lambda task, item: item.hash != "false"  # noqa: E731
+        chosen = retiming.fastest_trials(workspace, spec, 2, applies)[spec.tasks[0].hash]
+        assert [item.hash for item in chosen] == ["best", "third"]
+
+    def test_what_others_claim_is_counted_where_nothing_was_measured_here(self, job):
+        workspace, spec = job({"own": 100.0}, {})
+        for task in spec.tasks:
+            log = TuningLog(workspace.tuning_log(claimed(spec.target_key), task.hash).records)
+            log.add([trial("told", 1.0), trial("failed")])
+        assert retiming.claims(workspace, spec) == {spec.tasks[1].hash: 1}
+
+
+def test_a_schedule_that_does_not_apply_is_set_aside_with_the_reason(workspace, make_job, as_program):
+    from tvm import te
+
+    from autotune.tvm_backend.search.tasks import task_hash, write_program
+
+    a = te.placeholder((64,), name="a")
+    program = as_program(a, te.compute((64,), lambda i: a[i] * 2.0, name="b"))
+    paths = make_job(tasks=(TaskSpec("double", task_hash(program), 1, "64", 0.1, True),))
+    spec = replace(formats.read(JobSpec, paths.spec), target={"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
+    paths.tasks.mkdir()
+    write_program(paths.task(0), program)
+    applies = retiming.Replayer(paths, spec)
+    absent = [[["GetSBlock", [], ["absent", "main"], ["b0"]], ["ComputeInline", ["b0"], [], []]], []]
+    strange = replace(trial("strange", 1.0), trace=absent)
+    assert applies(spec.tasks[0].hash, trial("sound", 2.0)) and not applies(spec.tasks[0].hash, strange)
+    ((aside,),) = applies.set_aside.values()
+    assert (aside.hash, aside.best_us) == ("strange", 1.0) and "does not apply" in aside.reason
 
 
 class Stopwatch:
