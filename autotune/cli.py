@@ -34,28 +34,28 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "submit": Verb("submit.command", "command", "Read a model, extract its tuning tasks and put a job into the queue."),
-    "daemon": Verb("daemon.command", "app", "Run, start and stop the daemon, which runs the queue."),
+    "submit": Verb("submit.submit", "command", "Read a model, extract its tuning tasks and put a job into the queue."),
+    "daemon": Verb("daemon.daemon", "app", "Run, start and stop the daemon, which runs the queue."),
     "status": Verb("status", "command", "Show the queue: progress, latency, and why a job waits."),
     "logs": Verb("logs", "command", "Print what happened to a job, stage by stage."),
     "cancel": Verb("control", "cancel", "End jobs for good; their trials stay in the tuning logs."),
     "hold": Verb("control", "hold", "Pause jobs until they are released."),
     "release": Verb("control", "release", "Continue held jobs."),
-    "retry": Verb("retry", "command", "Start failed or cancelled jobs again; they keep their trials."),
+    "retry": Verb("control", "retry", "Start failed or cancelled jobs again; they keep their trials."),
     "wait": Verb("wait", "command", "Wait until jobs have ended."),
     "export": Verb(
         "export",
         "command",
         "Compile the best kernels so far into a verified library.",
     ),
-    "report": Verb("report.command", "command", "Show what jobs achieved and where their time went."),
+    "report": Verb("report.report", "command", "Show what jobs achieved and where their time went."),
     "clean": Verb("clean", "command", "Remove jobs that have ended."),
     "sweep": Verb(
-        "sweep.command", "command", "Tune models with several strategies, budgets and seeds, and compare the results."
+        "sweep", "command", "Tune models with several strategies, budgets and seeds, and compare the results."
     ),
     "trials": Verb("trials", "app", "List, export and import trials, to share them between workspaces and machines."),
     "simulate": Verb(
-        "simulate.command",
+        "simulate",
         "command",
         "Simulate jobs and scheduling policies on a machine that you describe.",
     ),

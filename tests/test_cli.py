@@ -47,7 +47,7 @@ def test_help_lists_every_verb_and_loads_none() -> None:
 
 def test_a_verb_loads_its_own_file() -> None:
     assert "autotune.commands.wait" in modules_of("wait", "--help")
-    assert "autotune.commands.submit.command" not in modules_of("wait", "--help")
+    assert "autotune.commands.submit.submit" not in modules_of("wait", "--help")
 
 
 def test_an_unknown_verb_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:

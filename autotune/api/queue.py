@@ -11,7 +11,7 @@ from typing import Any
 
 from autotune.api.job import Job
 from autotune.api.keywords import SubmitKeywords, TuneKeywords, takes
-from autotune.commands.daemon.draining import DrainingDaemon
+from autotune.commands.daemon.background import DrainingDaemon
 from autotune.commands.jobs import open_workspace, select_one
 from autotune.commands.submit.publish import Submission
 from autotune.commands.submit.publish import submit as submit_job

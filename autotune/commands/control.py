@@ -1,4 +1,7 @@
-"""Write down what the user wants of a job: to cancel, hold, release or retry it. The daemon obeys it."""
+"""Write down what the user wants of a job: to cancel, hold, release or retry it. The daemon obeys it.
+
+`retry --here` submits a job of another machine again, for this one.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotune.commands.render import REQUEST_DONE
-from autotune.commands.terminal import Jobs, tell, workspace_of
+from autotune.commands.terminal import Jobs, steps, tell, workspace_of
 from autotune.errors import BadState, StorageError
 from autotune.storage import formats, journal, locks
-from autotune.storage.formats import ENDED, Control, JobState, Wanted
-from autotune.storage.job_files import read_control, read_state
+from autotune.storage.formats import ENDED, Control, JobSpec, JobState, Wanted
+from autotune.storage.job_files import check_model, read_control, read_spec, read_state
 from autotune.storage.job_state import effective_state
 from autotune.storage.journal import ControlVerb, UserRequest
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.watch import nudge
+
+if TYPE_CHECKING:
+    from autotune.config import Config
+    from autotune.workers.oneshot import TellProgress
 
 
 def _stop(wanted: Wanted, control: Control, state: JobState) -> Control | str:
@@ -103,4 +111,71 @@ def _command(verb: ControlVerb) -> Callable[..., None]:
     return command
 
 
-cancel, hold, release = _command("cancel"), _command("hold"), _command("release")
+cancel = _command("cancel")
+hold = _command("hold")
+release = _command("release")
+
+
+def retry(
+    context: typer.Context,
+    jobs: Jobs,
+    here: Annotated[
+        bool,
+        typer.Option(
+            "--here", help="For jobs of another machine: submit them again for this one, and cancel the old ones."
+        ),
+    ] = False,
+) -> None:
+    """Start failed or cancelled jobs again; they keep their trials."""
+    from autotune.commands.jobs import select
+
+    workspace = workspace_of(context)
+    chosen = select(workspace, jobs)
+    if not here:
+        for line in apply(workspace, "retry", chosen):
+            tell(line)
+        return
+    from autotune.config import load_config
+
+    config = load_config(workspace.config)
+    for paths in chosen:
+        with steps() as step:
+            spec = resubmit_here(workspace, config, paths, step)
+        tell(f"job {paths.id} continues as job {spec.id} ({spec.name})")
+
+
+def resubmit_here(workspace: Workspace, config: Config, paths: JobPaths, progress: TellProgress) -> JobSpec:
+    """Submit the model of a job again for this machine, and cancel the job.
+
+    The trials of the other machine stay in their logs. The new job tries the best of them first, and its cost model
+    learns from them, but they do not count as its own. If this is killed in between, both jobs are there.
+
+    Args:
+        workspace: Where the job is.
+        config: The settings.
+        paths: The job.
+        progress: Called with a description of each step when it starts.
+
+    Returns:
+        The spec of the new job.
+
+    Raises:
+        BadState: The job is for this machine, or has ended.
+        DamagedFile: Its copy of the model is damaged.
+    """
+    from autotune import devices  # here, for all of this is loaded by `submit` only
+    from autotune.commands.submit.publish import Submission, submit
+    from autotune.commands.submit.words import options_of
+
+    spec = read_spec(paths)
+    ended = effective_state(read_control(paths), read_state(paths))
+    if ended in ("done", "cancelled"):
+        raise BadState(f"cannot retry job {paths.id} here: it is {ended}")
+    if devices.of_job(spec, config).is_here(spec.target_key):
+        raise BadState(f"cannot retry job {paths.id} here: it was submitted on this machine; retry it without --here")
+    check_model(paths, spec)
+    here = replace(options_of(spec), target=spec.target_kind)
+    again = submit(workspace, config, Submission(paths.snapshot, here, origin=spec.model), progress)
+    if ended != "failed":
+        apply(workspace, "cancel", [paths])
+    return again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ import typer
 
 from autotune import devices
 from autotune.commands.report import references
+from autotune.commands.report.references import title
 from autotune.commands.terminal import Json, OneJob, steps, tell, workspace_of
 from autotune.config import Config, load_config
 from autotune.daemon import capacity
@@ -23,6 +24,9 @@ from autotune.storage.job_files import in_use, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export.writing.files import SOURCE, edited, foreign_files
 from autotune.workers import oneshot
+
+_MOST_UNUSED = 10  # trials that are named in the end; the report has all of them
+_SUFFIXES = {"torch": "pt2", "litert": "tflite"}  # of the model as submitted, by what runs it; else ONNX
 
 
 def export(
@@ -136,6 +140,83 @@ def _check_output(output: Path, source: bool) -> None:
         raise BadInput(f"{output / SOURCE / changed[0]} was edited or is not of autotune's making; give a new folder")
 
 
+def report_text(report: Mapping[str, Any], output: str) -> str:
+    """Return what `export` prints when it is done."""
+    entries = report.get("entries", [])
+    lines = [line for entry in entries for line in (entry["name"], *_latencies(entry))] or _latencies(report)
+    moves = report.get("sensitivity")
+    lines += [
+        f"verified: largest relative error {report['largest_relative_error']:.2g}, {_compared_with(report)}",
+        *([f"the model as submitted moves by {moves:.2g} with the last bit of its inputs"] if moves else []),
+        *([_loading(report)] if "load_ms" in report else []),
+        *(f"not used for {item['task']}: {_unused(item)}" for item in report.get("set_aside", [])[:_MOST_UNUSED]),
+        f"wrote {output}: model.so, report.json, run.py"
+        + (", cpp/" if report["target"]["kind"] == "llvm" and not report.get("board") else "")
+        + (", source/" if report.get("source") else ""),
+    ]
+    return "\n".join(lines)
+
+
+def _unused(trial: Mapping[str, Any]) -> str:
+    """Say which trial an export has not used, and why."""
+    which = f"the trial of {trial['best_us']:g} us, candidate {trial['hash']}: " if trial["hash"] else ""
+    return which + str(trial["reason"])
+
+
+def _latencies(report: Mapping[str, Any]) -> list[str]:
+    """Return the lines with the latencies at one set of shapes."""
+    latency = report["latency"]
+    runtime = report.get("reference", "onnxruntime")
+    ours = [
+        f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning",
+        f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms   {_times(latency, 'untuned_ms')} as fast as untuned",
+    ]
+    if latency.get("without_graph_ms") is not None:
+        ours.append(
+            f"{'no graph':>12}  {latency['without_graph_ms']:10.3f} ms   tuned, its kernels launched one by one"
+        )
+    if latency.get(f"{runtime}_ms") is None:
+        where = "a board" if report.get("board") else "the GPU"
+        return [*ours, f"timed on {where}; {title(runtime)} was not timed there"]
+    reference_ms = latency[f"{runtime}_ms"]
+    middle, low, high = report[f"share_of_{runtime}"]
+    share = f"{middle:.2f} of it"
+    spread = f"({low:.2f} to {high:.2f} in {report['processes']} processes of each)"
+    return [
+        *ours,
+        f"{title(runtime):>12}  {reference_ms:10.3f} ms   tuned takes {share} {spread}",
+    ]
+
+
+def _compared_with(report: Mapping[str, Any]) -> str:
+    if report["target"]["kind"] == "cuda":
+        return f"against {title(report.get('reference', 'onnxruntime'))} on the CPU"
+    return f"{report['threads']} threads each"
+
+
+def _loading(report: Mapping[str, Any]) -> str:
+    """Return the line about loading, memory and files; in brackets the model as submitted, if it was timed."""
+    load = report["load_ms"]
+    memory = report["memory_mb"]
+    size = report["size_mb"]
+    runtime = report.get("reference", "onnxruntime")
+    model = size[_SUFFIXES.get(runtime, "onnx")]
+    if load[f"{runtime}_ms"] is None:
+        return (
+            f"first outputs after {load['tuned_ms']:.0f} ms, peak memory {memory['tuned_ms']:.0f} MB,"
+            f" model.so {size['model.so']:.1f} MB"
+        )
+    return (
+        f"first outputs after {load['tuned_ms']:.0f} ms ({load[f'{runtime}_ms']:.0f}), peak memory"
+        f" {memory['tuned_ms']:.0f} MB ({memory[f'{runtime}_ms']:.0f}), model.so {size['model.so']:.1f} MB"
+        f" ({model:.1f}); in brackets {title(runtime)}"
+    )
+
+
+def _times(latency: dict[str, float], other: str) -> str:
+    return f"{latency[other] / latency['tuned_ms']:.1f} times"
+
+
 def command(
     context: typer.Context,
     job: OneJob,
@@ -152,11 +233,10 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Compile the best kernels so far into a library, verify it against the model as submitted, and time both."""
-    from autotune.commands import render
     from autotune.commands.jobs import select_one
 
     workspace = workspace_of(context)
     config = load_config(workspace.config)
     with steps(as_json) as step:
-        found = export(workspace, config, select_one(workspace, job), output, step, inputs or [], source)
-    tell(json.dumps(found) if as_json else render.report(found, str(output)))
+        report = export(workspace, config, select_one(workspace, job), output, step, inputs or [], source)
+    tell(json.dumps(report) if as_json else report_text(report, str(output)))

@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autotune.commands import job_status
-from autotune.commands.fitted import Fitted, short
 from autotune.commands.job_status import JobStatus
-from autotune.commands.report.references import title
-from autotune.commands.troubles import troubles
 from autotune.errors import one_line
-from autotune.reasons import sentence
-from autotune.storage.daemon_formats import DaemonInfo
+from autotune.storage.daemon_formats import ClusterNode, DaemonInfo, DeviceAside
 from autotune.storage.journal import (
     ControlVerb,
-    Event,
-    JobEnded,
-    OnEnd,
-    StageDone,
-    StageEvent,
-    StageFailed,
-    StageFileDamaged,
-    TaskSetAside,
-    UnknownEvent,
-    UserRequest,
-    WaitStarted,
 )
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.table import Table
+    from rich.text import Text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
     from autotune.commands.report.wall_time import Times
-    from autotune.planning.simulator import SimulationResult
     from autotune.processes.messages import ImportAnswer
+
 
 REQUEST_DONE: dict[ControlVerb, str] = {
     "cancel": "cancelled",
@@ -43,9 +33,14 @@ REQUEST_DONE: dict[ControlVerb, str] = {
     "release": "released",
     "retry": "to be retried",
 }
-_MOST_UNUSED = 10  # trials that an export names; its report has all of them
 _FOLDED = ("NAME", "WHY")  # a table that fits the terminal folds no other column
-_SUFFIXES = {"torch": "pt2", "litert": "tflite"}  # of the model as submitted, by what runs it; else ONNX
+_SHORTEST_NAME = 12
+# What a sentence gets where there is little room; the rest of it is folded.
+_SENTENCE = 24
+_NARROWEST = 8  # columns of names and sentences that are folded to less are no longer read
+_ENDLESS = 100_000
+_GAP = "  "
+_EMPTY = ("", "-")
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "held": "yellow", "cancelled": "yellow"}
 
 
@@ -157,34 +152,6 @@ def _why(job: JobStatus) -> str:
     return f"{job.reason}; {said}" if job.reason else said
 
 
-def outcomes(found: Sequence[SimulationResult]) -> RenderableType:
-    """Return the table of `simulate`: a row for each policy, and below it why resources were idle."""
-    from rich.console import Group
-
-    resources = list(found[0].counts) if found else []
-    numbers = ("MAKESPAN", "OVER BOUND", "MEAN END", "WORST END", *(f"{name} BUSY" for name in resources))
-    table, idle = _table("POLICY", *numbers, right=numbers), list[str]()
-    for outcome in found:
-        ends = outcome.completions.values()
-        over = f"{outcome.makespan / outcome.bound:.3f}" if outcome.bound else "-"
-        mean, worst = sum(ends) / max(1, len(ends)), max(ends, default=0.0)
-        shares = [f"{outcome.utilisation(name):.1%}" for name in resources]
-        _row(table, outcome.policy, duration(outcome.makespan), over, duration(mean), duration(worst), *shares)
-        idle += [line for name in resources if (line := _idle(outcome, name))]
-    bound = f"lower bound {duration(max((outcome.bound for outcome in found), default=0.0))}"
-    return Group(table, "", bound, *idle)
-
-
-def _idle(outcome: SimulationResult, resource: str) -> str:
-    """Return why a resource was idle, as shares of its time."""
-    whole = outcome.counts[resource] * outcome.makespan
-    causes = sorted(outcome.idle.get(resource, {}).items(), key=lambda item: -item[1])
-    shares = ", ".join(
-        f"{cause} {seconds / whole:.1%}" for cause, seconds in causes if whole and seconds / whole > 1e-3
-    )
-    return f"{outcome.policy}: {resource} idle: {shares}" if shares else ""
-
-
 def daemon(info: DaemonInfo) -> str:
     """Return the first line of `daemon status`."""
     since, hours = duration(time.time() - info.started_at), f", {info.window} only" if info.window else ""
@@ -278,116 +245,99 @@ def preview(found: ImportAnswer) -> Table:
     return table
 
 
-def report(found: dict[str, Any], output: str) -> str:
-    """Return what `export` prints when it is done."""
-    entries = found.get("entries", [])
-    lines = [line for entry in entries for line in (entry["name"], *_latencies(entry))] or _latencies(found)
-    moves = found.get("sensitivity")
-    lines += [
-        f"verified: largest relative error {found['largest_relative_error']:.2g}, {_compared_with(found)}",
-        *([f"the model as submitted moves by {moves:.2g} with the last bit of its inputs"] if moves else []),
-        *([_loading(found)] if "load_ms" in found else []),
-        *(f"not used for {item['task']}: {_unused(item)}" for item in found.get("set_aside", [])[:_MOST_UNUSED]),
-        f"wrote {output}: model.so, report.json, run.py"
-        + (", cpp/" if found["target"]["kind"] == "llvm" and not found.get("board") else "")
-        + (", source/" if found.get("source") else ""),
-    ]
-    return "\n".join(lines)
+def troubles(daemon: DaemonInfo) -> list[str]:
+    """Return a line for each node that takes no stages or is slow, and for each board that is set aside."""
+    nodes = filter(None, map(_of_node, daemon.nodes))
+    return [one_line(line) for line in (*nodes, *map(_of_board, daemon.aside))]
 
 
-def _unused(item: dict[str, Any]) -> str:
-    """Say which trial an export has not used, and why."""
-    which = f"the trial of {item['best_us']:g} us, candidate {item['hash']}: " if item["hash"] else ""
-    return which + str(item["reason"])
+def _of_board(board: DeviceAside) -> str:
+    until = time.strftime("%H:%M:%S", time.localtime(board.until))
+    return f"{board.device} is set aside until {until}: {board.reason}"
 
 
-def _latencies(found: dict[str, Any]) -> list[str]:
-    """Return the lines with the latencies at one set of shapes."""
-    latency = found["latency"]
-    runtime = found.get("reference", "onnxruntime")
-    ours = [
-        f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning",
-        f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms   {_times(latency, 'untuned_ms')} as fast as untuned",
-    ]
-    if latency.get("without_graph_ms") is not None:
-        ours.append(
-            f"{'no graph':>12}  {latency['without_graph_ms']:10.3f} ms   tuned, its kernels launched one by one"
-        )
-    if latency.get(f"{runtime}_ms") is None:
-        where = "a board" if found.get("board") else "the GPU"
-        return [*ours, f"timed on {where}; {title(runtime)} was not timed there"]
-    reference_ms, (middle, low, high) = latency[f"{runtime}_ms"], found[f"share_of_{runtime}"]
-    share = f"{middle:.2f} of it"
-    spread = f"({low:.2f} to {high:.2f} in {found['processes']} processes of each)"
-    return [
-        *ours,
-        f"{title(runtime):>12}  {reference_ms:10.3f} ms   tuned takes {share} {spread}",
-    ]
+def _of_node(node: ClusterNode) -> str:
+    """Return what is wrong with a node; empty if nothing is."""
+    if node.state != "serving":
+        return f"node {node.name} is {node.state}{': ' + node.detail if node.detail else ''}"
+    slow = ", ".join(f"{kind} takes {times} times as long" for kind, times in node.slowness.items())
+    return f"node {node.name} is slow: compared with other nodes, {slow}" if slow else ""
 
 
-def _compared_with(found: dict[str, Any]) -> str:
-    if found["target"]["kind"] == "cuda":
-        return f"against {title(found.get('reference', 'onnxruntime'))} on the CPU"
-    return f"{found['threads']} threads each"
+def short(name: str, longest: int) -> str:
+    """Return a name of at most so many characters. A long one loses its middle, since names differ at both ends."""
+    if len(name) <= longest:
+        return name
+    half = (longest - 1) // 2
+    return f"{name[: longest - 1 - half]}…{name[len(name) - half :]}"
 
 
-def _loading(found: dict[str, Any]) -> str:
-    """Return the line about loading, memory and files; in brackets the model as submitted, if it was timed."""
-    load, memory, size = found["load_ms"], found["memory_mb"], found["size_mb"]
-    runtime = found.get("reference", "onnxruntime")
-    model = size[_SUFFIXES.get(runtime, "onnx")]
-    if load[f"{runtime}_ms"] is None:
-        return (
-            f"first outputs after {load['tuned_ms']:.0f} ms, peak memory {memory['tuned_ms']:.0f} MB,"
-            f" model.so {size['model.so']:.1f} MB"
-        )
-    return (
-        f"first outputs after {load['tuned_ms']:.0f} ms ({load[f'{runtime}_ms']:.0f}), peak memory"
-        f" {memory['tuned_ms']:.0f} MB ({memory[f'{runtime}_ms']:.0f}), model.so {size['model.so']:.1f} MB"
-        f" ({model:.1f}); in brackets {title(runtime)}"
-    )
+class Fitted:
+    """A table whose names are shortened as far as it takes to fit the terminal."""
+
+    def __init__(
+        self,
+        builds: Sequence[Callable[[int], Table]],
+        names: Sequence[str] = (),
+        sentences: Sequence[str] = (),
+        verbose: bool = False,
+    ) -> None:
+        """Take what makes the table with names of at most so many characters.
+
+        Args:
+            builds: Each makes the table; the first that fits is shown, or else the last. The last has plain text only.
+            names: The names in it.
+            sentences: The texts in it that may be folded.
+            verbose: Whether names stay whole in any case.
+        """
+        self._builds, self._verbose = builds, verbose
+        self._longest = max(map(len, names), default=0)
+        self._sentence = max(map(len, sentences), default=0)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | Text]:
+        """Yield the table for this console, or its rows one below the other."""
+        spare = max(0, self._longest - _SHORTEST_NAME)
+        for build in self._builds:
+            excess = self._excess(build, _SENTENCE, console, options)
+            if excess <= spare:
+                break
+        if self._excess(build, _NARROWEST, console, options) > max(0, self._longest - _NARROWEST):
+            yield from _one_below_the_other(build(self._longest), options.max_width)
+        elif not excess or self._verbose:
+            yield build(self._longest)
+        else:
+            yield build(max(_SHORTEST_NAME, self._longest - excess))
+
+    def _excess(self, build: Callable[[int], Table], sentence: int, console: Console, options: ConsoleOptions) -> int:
+        """Return how much too wide a table with whole names is whose sentences are folded to so many characters."""
+        whole = build(self._longest).__rich_measure__(console, options.update(max_width=_ENDLESS)).maximum
+        return max(0, whole - max(0, self._sentence - sentence) - options.max_width)
 
 
-def _times(latency: dict[str, float], other: str) -> str:
-    return f"{latency[other] / latency['tuned_ms']:.1f} times"
+def _one_below_the_other(table: Table, width: int) -> Iterator[Text]:
+    """Yield each row of a table as lines of its headers and cells, without empty cells."""
+    for cells in zip(*(column.cells for column in table.columns), strict=True):
+        named = zip((str(column.header) for column in table.columns), cells, strict=True)
+        parts = [_named(header, cell) for header, cell in named if str(cell) not in _EMPTY]
+        yield from _packed(parts, width)
 
 
-def journal_line(event: Event | UnknownEvent) -> str:
-    """Return one line of `logs`."""
-    try:
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.at))
-        return one_line(f"{at}  {_told(event)}")
-    except (ValueError, OverflowError, OSError):  # no calendar has such a time
-        return one_line(event)
+def _named(header: str, cell: RenderableType) -> Text:
+    from rich.text import Text
+
+    return Text.assemble((f"{header} ", "bold"), cell if isinstance(cell, Text) else str(cell))
 
 
-def _told(event: Event | UnknownEvent) -> str:
-    match event:
-        case StageDone():
-            return f"{_stage(event)}  {_listed(event.summary)}"
-        case StageFailed():
-            return f"{_stage(event)}  FAILED reason {event.diagnosis}"
-        case StageFileDamaged():
-            return f"damaged: reason {event.detail}"
-        case WaitStarted():
-            return sentence(event.reason)
-        case TaskSetAside():
-            return f"set aside task {event.task}: reason {event.detail}"
-        case UserRequest():
-            return REQUEST_DONE[event.verb]
-        case JobEnded():
-            return f"{event.state}: reason {sentence(event.reason)}" if event.reason else event.state
-        case OnEnd():
-            return (
-                f"the --on-end command is not run: {event.refused}" if event.refused else "the --on-end command starts"
-            )
-        case UnknownEvent():
-            return f"{event.name}: {_listed(event.fields)}" if event.fields else event.name
+def _packed(parts: Sequence[Text], width: int) -> Iterator[Text]:
+    """Yield lines with as many parts as fit on each. A part that is too long for a line is folded."""
+    from rich.text import Text
 
-
-def _stage(event: StageEvent) -> str:
-    return f"{event.kind:<7} task {event.task} round {event.round}  {event.seconds:.2f} s"
-
-
-def _listed(values: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in values.items() if value is not None)
+    line = Text()
+    for part in parts:
+        if line and line.cell_len + len(_GAP) + part.cell_len > width:
+            yield line
+            line = Text(_GAP)
+        elif line:
+            line.append(_GAP)
+        line.append_text(part)
+    yield line

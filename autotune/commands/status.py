@@ -4,16 +4,120 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import sys
 import time
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from autotune.commands.job_status import to_json
+from autotune.commands import job_status, render
+from autotune.commands.job_status import JobStatus, to_json
 from autotune.commands.jobs import no_jobs, select
+from autotune.commands.report import history, references, wall_time
+from autotune.commands.report.history import History, LatencyPoint
+from autotune.commands.report.outlook import outlook
 from autotune.commands.terminal import Json, say, show, tell, workspace_of
-from autotune.commands.watching import Screen
+from autotune.errors import AutotuneError
+from autotune.storage.daemon_info import running_daemon
+from autotune.storage.job_files import read_state
+from autotune.storage.paths import JobPaths, Workspace
+
+_LEVELS = "▁▂▃▄▅▆▇█"
+
+
+class Screen:
+    """Looks at a workspace again and again. The tuning logs are read on from where the last look ended."""
+
+    def __init__(
+        self, workspace: Workspace, chosen: Callable[[], list[JobPaths] | None], verbose: bool, watch: bool
+    ) -> None:
+        """Take what to look at.
+
+        Args:
+            workspace: The workspace.
+            chosen: Says which jobs the user named; None if none were named.
+            verbose: Whether names are shown whole.
+            watch: Whether it is looked at again and again, so that bars and lines are worth their room.
+        """
+        self._workspace, self._chosen, self._verbose, self._watch = workspace, chosen, verbose, watch
+        self._histories: dict[int, History] = {}
+        self._ended: dict[int, str] = {}
+
+    def snapshot(self) -> list[JobStatus]:
+        """Return the status of the jobs."""
+        return job_status.snapshot(self._workspace, self._chosen())
+
+    def look(self) -> list[Any]:
+        """Return what to show: renderables."""
+        chosen = self._chosen()
+        paths = self._workspace.job_list() if chosen is None else chosen
+        found = job_status.snapshot(self._workspace, paths)
+        sparks = (
+            {job.id: self._spark(each, job) for each, job in zip(paths, found, strict=True)} if self._watch else None
+        )
+        shown: list[Any] = [render.queue(found, running_daemon(self._workspace), self._verbose, sparks)]
+        if chosen is not None and len(found) == 1:
+            shown += ["", render.tasks(found[0], self._verbose, _peak(paths[0])), *self._forecast(paths[0], found[0])]
+        return shown
+
+    def _spark(self, paths: JobPaths, job: JobStatus) -> str:
+        if job.id not in self._ended:
+            line = sparkline(self._latency(paths))
+            if not job.ended:
+                return line
+            self._ended[job.id] = line
+        return self._ended[job.id]
+
+    def _latency(self, paths: JobPaths) -> Sequence[LatencyPoint]:
+        try:
+            return self._history(paths).latency()
+        except AutotuneError:  # the table says what is wrong with the job
+            return ()
+
+    def _history(self, paths: JobPaths) -> History:
+        if paths.id not in self._histories:
+            self._histories[paths.id] = history.of(self._workspace, paths)
+        return self._histories[paths.id]
+
+    def _forecast(self, paths: JobPaths, job: JobStatus) -> list[str]:
+        """Return the forecast as lines to show; none if there is none."""
+        try:
+            history = self._history(paths)
+            (times,) = wall_time.reports(self._workspace, [paths], time.time())
+            state = read_state(paths)
+            tasks = history.outline()  # not those of the status, which has none of a job that cannot be read
+            aside = [index < len(state.tasks) and bool(state.tasks[index].set_aside) for index in range(len(tasks))]
+            found = outlook(history.spec, tasks, aside, times, job.ended)
+        except AutotuneError:
+            return []
+        return ["", found.says] if found is not None and found.says else []
+
+
+def _peak(paths: JobPaths) -> float | None:
+    """Return the GFLOP/s that the machine can do, as the last export of a job measured; None without one."""
+    try:
+        found = references.recall(paths)
+    except AutotuneError:
+        return None
+    return found.limits.gflops if found is not None and found.limits is not None else None
+
+
+def sparkline(points: Sequence[LatencyPoint], width: int = 16) -> str:
+    """Return how the latency fell over the trials, as a line of blocks; its height is the latency's logarithm."""
+    if not points:
+        return ""
+    first, last = points[0].trials, points[-1].trials
+    low, high = math.log(points[-1].latency_ms), math.log(points[0].latency_ms)
+    line, at = "", 0
+    for column in range(width):
+        trials = first + (last - first) * column / max(1, width - 1)
+        while at + 1 < len(points) and points[at + 1].trials <= trials:
+            at += 1
+        level = (math.log(points[at].latency_ms) - low) / (high - low) if high > low else 0.0
+        line += _LEVELS[round(level * (len(_LEVELS) - 1))]
+    return line
 
 
 def command(

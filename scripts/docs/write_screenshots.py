@@ -21,7 +21,7 @@ from pathlib import Path
 from rich.console import Console, Group
 from rich.terminal_theme import MONOKAI
 
-from autotune.commands.watching import Screen
+from autotune.commands.status import Screen
 from autotune.storage.paths import Workspace
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"

@@ -1,4 +1,4 @@
-"""What `export --source` refuses before it compiles anything."""
+"""What `export --source` refuses before it compiles anything, and what an export says when it is done."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from autotune.commands.export import export
+from autotune.commands.export import export, report_text
 from autotune.config import Config
 from autotune.errors import BadInput
 from autotune.storage.paths import JobPaths, Workspace
@@ -27,3 +27,54 @@ def test_source_that_the_user_has_edited_is_not_written_over(
     with pytest.raises(BadInput, match=r"out/source/network.cpp was edited .*; give a new folder"):
         export(workspace, Config(), make_job(), workspace.root / "out", print, source=True)
     assert mine.read_text() == "edited"
+
+
+def test_a_report_compares_with_both() -> None:
+    latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
+    found = {"latency": latency, "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}}
+    text = report_text({**found, "share_of_onnxruntime": [0.81, 0.78, 0.85], "processes": 5}, "out")
+    assert "5.0 times as fast as untuned" in text
+    assert "ONNX Runtime      10.000 ms   tuned takes 0.81 of it (0.78 to 0.85 in 5 processes of each)" in text
+
+
+def test_a_report_says_what_was_allowed_to_a_model_that_rounds() -> None:
+    latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
+    found = {"latency": latency, "threads": 2, "target": {"kind": "llvm"}, "share_of_onnxruntime": [0.8, 0.78, 0.85]}
+    text = report_text({**found, "largest_relative_error": 8e-3, "sensitivity": 9.4e-3, "processes": 5}, "out")
+    assert "the model as submitted moves by 0.0094 with the last bit of its inputs" in text
+
+
+def test_a_report_on_a_program_of_pytorch_names_pytorch() -> None:
+    latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "torch_ms": 16.0}
+    found = {"latency": latency, "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}}
+    text = report_text({**found, "reference": "torch", "share_of_torch": [0.5, 0.4, 0.6], "processes": 5}, "out")
+    assert "     PyTorch      16.000 ms   tuned takes 0.50 of it (0.40 to 0.60 in 5 processes of each)" in text
+
+
+def test_a_report_says_what_loading_takes() -> None:
+    found = {"latency": {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}, "threads": 2, "processes": 5}
+    found |= {"target": {"kind": "llvm"}, "largest_relative_error": 1e-7, "share_of_onnxruntime": [0.8, 0.78, 0.85]}
+    found |= {"load_ms": {"tuned_ms": 12.3, "onnxruntime_ms": 30.0}, "size_mb": {"model.so": 75.39, "onnx": 46.8}}
+    text = report_text({**found, "memory_mb": {"tuned_ms": 91.2, "onnxruntime_ms": 60.0}, "source": True}, "out")
+    assert "first outputs after 12 ms (30), peak memory 91 MB (60), model.so 75.4 MB (46.8)" in text
+    assert text.endswith("wrote out: model.so, report.json, run.py, cpp/, source/")
+
+
+def test_a_report_on_a_gpu_compares_with_nothing_that_ran_elsewhere() -> None:
+    found = {"latency": {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": None}, "threads": 2, "processes": 5}
+    found |= {"target": {"kind": "cuda"}, "largest_relative_error": 1e-7, "share_of_onnxruntime": None}
+    found |= {"load_ms": {"tuned_ms": 12.3, "onnxruntime_ms": None}, "size_mb": {"model.so": 75.39, "onnx": 46.8}}
+    text = report_text({**found, "memory_mb": {"tuned_ms": 91.2, "onnxruntime_ms": None}}, "out")
+    assert "5.0 times as fast as untuned" in text and "of it" not in text
+    assert "timed on the GPU; ONNX Runtime was not timed there" in text
+    assert "first outputs after 12 ms, peak memory 91 MB, model.so 75.4 MB" in text
+
+
+def test_a_report_of_several_shapes_has_each_of_them() -> None:
+    latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
+    entry = {"name": "n=8", "latency": latency, "share_of_onnxruntime": [0.8, 0.78, 0.85], "processes": 5}
+    other = {**entry, "name": "n=16", "latency": {**latency, "tuned_ms": 4.0}}
+    found = {"entries": [entry, other], "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}}
+    lines = report_text({**other, **found}, "out").splitlines()
+    assert lines[0] == "n=8" and "5.0 times as fast as untuned" in lines[2]
+    assert lines[4] == "n=16" and "10.0 times as fast as untuned" in lines[6]

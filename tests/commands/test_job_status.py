@@ -21,7 +21,7 @@ from autotune.commands.job_status import (
     snapshot,
     to_json,
 )
-from autotune.commands.troubles import troubles
+from autotune.commands.render import troubles
 from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.daemon_formats import ClusterNode, DaemonInfo, DeviceAside, RunningStage

@@ -11,8 +11,10 @@ from collections.abc import Callable
 import pytest
 
 from autotune.commands import logs
+from autotune.reasons import Reason
 from autotune.storage import formats, journal
 from autotune.storage.formats import Control, JobState
+from autotune.storage.journal import Event, JobEnded, StageDone, StageFailed, UnknownEvent, UserRequest
 from autotune.storage.paths import JobPaths, Workspace
 
 Make = Callable[..., JobPaths]
@@ -111,3 +113,23 @@ class TestFollowing:
         thread = later(lambda: note(job, "d"), lambda: formats.write(job.state, JobState("done")))
         assert [event.name for event in found] == ["d"]
         thread.join()
+
+
+@pytest.mark.parametrize(
+    ("event", "described"),
+    [
+        (
+            StageDone(kind="build", task=1, round=2, began=1.0, seconds=1.5, summary={"built": 4, "failed": 0}),
+            "build   task 1 round 2  1.50 s  built 4, failed 0",
+        ),
+        (
+            StageFailed(kind="train", began=1.0, seconds=0.1, outcome="crashed", detail="no memory"),
+            "train   task 0 round 0  0.10 s  FAILED reason train: crashed: no memory",
+        ),
+        (UserRequest("hold"), "held"),
+        (JobEnded("done", Reason("budget-used")), "done: reason budget used"),
+        (UnknownEvent("painted", {"colour": "red"}), "painted: colour red"),
+    ],
+)
+def test_a_line_says_when_and_what_happened(event: Event | UnknownEvent, described: str) -> None:
+    assert logs.line(event) == f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(event.at))}  {described}"

@@ -10,9 +10,7 @@ from rich.console import Console
 
 from autotune.commands import render
 from autotune.commands.job_status import JobStatus, TaskStatus
-from autotune.reasons import Reason
 from autotune.storage.daemon_formats import DaemonInfo
-from autotune.storage.journal import Event, JobEnded, StageDone, StageFailed, UserRequest
 
 JOB = JobStatus(7, "net", "net.onnx", "llvm", "waiting", "", 3, 9, (), None, 0.0, None)
 
@@ -61,73 +59,3 @@ def test_the_sum_of_tasks_counts_each_as_often_as_it_runs() -> None:
 def test_a_job_without_times_has_no_sum() -> None:
     assert JOB.latency_ms is None
     assert " - " in shown(render.queue([JOB], None))
-
-
-def test_a_report_compares_with_both() -> None:
-    latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
-    found = {"latency": latency, "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}}
-    text = render.report({**found, "share_of_onnxruntime": [0.81, 0.78, 0.85], "processes": 5}, "out")
-    assert "5.0 times as fast as untuned" in text
-    assert "ONNX Runtime      10.000 ms   tuned takes 0.81 of it (0.78 to 0.85 in 5 processes of each)" in text
-
-
-def test_a_report_says_what_was_allowed_to_a_model_that_rounds() -> None:
-    latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
-    found = {"latency": latency, "threads": 2, "target": {"kind": "llvm"}, "share_of_onnxruntime": [0.8, 0.78, 0.85]}
-    text = render.report({**found, "largest_relative_error": 8e-3, "sensitivity": 9.4e-3, "processes": 5}, "out")
-    assert "the model as submitted moves by 0.0094 with the last bit of its inputs" in text
-
-
-def test_a_report_on_a_program_of_pytorch_names_pytorch() -> None:
-    latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "torch_ms": 16.0}
-    found = {"latency": latency, "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}}
-    text = render.report({**found, "reference": "torch", "share_of_torch": [0.5, 0.4, 0.6], "processes": 5}, "out")
-    assert "     PyTorch      16.000 ms   tuned takes 0.50 of it (0.40 to 0.60 in 5 processes of each)" in text
-
-
-def test_a_report_says_what_loading_takes() -> None:
-    found = {"latency": {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}, "threads": 2, "processes": 5}
-    found |= {"target": {"kind": "llvm"}, "largest_relative_error": 1e-7, "share_of_onnxruntime": [0.8, 0.78, 0.85]}
-    found |= {"load_ms": {"tuned_ms": 12.3, "onnxruntime_ms": 30.0}, "size_mb": {"model.so": 75.39, "onnx": 46.8}}
-    text = render.report({**found, "memory_mb": {"tuned_ms": 91.2, "onnxruntime_ms": 60.0}, "source": True}, "out")
-    assert "first outputs after 12 ms (30), peak memory 91 MB (60), model.so 75.4 MB (46.8)" in text
-    assert text.endswith("wrote out: model.so, report.json, run.py, cpp/, source/")
-
-
-def test_a_report_on_a_gpu_compares_with_nothing_that_ran_elsewhere() -> None:
-    found = {"latency": {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": None}, "threads": 2, "processes": 5}
-    found |= {"target": {"kind": "cuda"}, "largest_relative_error": 1e-7, "share_of_onnxruntime": None}
-    found |= {"load_ms": {"tuned_ms": 12.3, "onnxruntime_ms": None}, "size_mb": {"model.so": 75.39, "onnx": 46.8}}
-    text = render.report({**found, "memory_mb": {"tuned_ms": 91.2, "onnxruntime_ms": None}}, "out")
-    assert "5.0 times as fast as untuned" in text and "of it" not in text
-    assert "timed on the GPU; ONNX Runtime was not timed there" in text
-    assert "first outputs after 12 ms, peak memory 91 MB, model.so 75.4 MB" in text
-
-
-def test_a_report_of_several_shapes_has_each_of_them() -> None:
-    latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
-    entry = {"name": "n=8", "latency": latency, "share_of_onnxruntime": [0.8, 0.78, 0.85], "processes": 5}
-    other = {**entry, "name": "n=16", "latency": {**latency, "tuned_ms": 4.0}}
-    found = {"entries": [entry, other], "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}}
-    lines = render.report({**other, **found}, "out").splitlines()
-    assert lines[0] == "n=8" and "5.0 times as fast as untuned" in lines[2]
-    assert lines[4] == "n=16" and "10.0 times as fast as untuned" in lines[6]
-
-
-@pytest.mark.parametrize(
-    ("event", "told"),
-    [
-        (
-            StageDone(kind="build", task=1, round=2, began=0.0, seconds=1.5, summary={"built": 4, "failed": 0}),
-            "build   task 1 round 2  1.50 s  built 4, failed 0",
-        ),
-        (
-            StageFailed(kind="train", began=0.0, seconds=0.1, outcome="failed", detail="no memory"),
-            "train   task 0 round 0  0.10 s  FAILED reason train: failed: no memory",
-        ),
-        (UserRequest("hold"), "held"),
-        (JobEnded("done", Reason("budget-used")), "done: reason budget used"),
-    ],
-)
-def test_a_line_of_the_journal(event: Event, told: str) -> None:
-    assert render.journal_line(event).split("  ", 1)[1] == told

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.commands import render
-from autotune.commands.daemon import daemon_log
+from autotune.commands.daemon.daemon import log_to_standard_error
 from autotune.commands.terminal import say, show, tell
 
 SPOILT = "a\x1b[2Jb"
@@ -28,7 +28,7 @@ def test_the_lines_of_a_daemon_in_the_foreground(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(logging.root, "handlers", [])
-    daemon_log.begin(tmp_path / "daemon.log", 1000)
+    log_to_standard_error(tmp_path / "daemon.log", 1000)
     logging.getLogger("autotune.daemon").info("blocking %s", SPOILT)
     assert capsys.readouterr().err.endswith(" blocking a?[2Jb\n")
 
@@ -39,7 +39,7 @@ def test_lines_that_nobody_reads_are_dropped_and_counted(monkeypatch: pytest.Mon
     os.set_blocking(reader, False)
     with open(writer, "w", buffering=1) as stream:
         monkeypatch.setattr("sys.stderr", stream)
-        daemon_log.begin(tmp_path / "daemon.log", 1000)
+        log_to_standard_error(tmp_path / "daemon.log", 1000)
         for number in range(2000):  # far more than a pipe holds, and nothing waits
             logging.getLogger("autotune.daemon").info("line %d of %s", number, "x" * 100)
         while True:

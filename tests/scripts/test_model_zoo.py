@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from autotune.commands.submit.model_inputs import parse_inputs, parse_values
+from autotune.commands.submit.words import parse_inputs, parse_values
 
 
 @pytest.fixture(scope="module")

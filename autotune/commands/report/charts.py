@@ -12,7 +12,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from autotune.commands.fitted import short
+from autotune.commands.render import short
 from autotune.commands.report.facts import JobReport, TaskReport
 from autotune.commands.report.knobs import KnobValues
 from autotune.commands.report.references import KernelFacts, Limits

@@ -9,14 +9,13 @@ from typing import Any
 
 from autotune.commands import job_status
 from autotune.commands.job_status import JobStatus
-from autotune.commands.report import history, knobs, references, trials, wall_time
+from autotune.commands.report import history, knobs, references, wall_time
+from autotune.commands.report.history import BestPoint, FailureCount, LatencyPoint, TaskTrials
 from autotune.commands.report.knobs import KnobImportance, KnobValues
 from autotune.commands.report.outlook import Outlook, outlook
 from autotune.commands.report.references import References
-from autotune.commands.report.trials import BestPoint, FailureCount, LatencyPoint, TaskTrials
 from autotune.commands.report.wall_time import Times
-from autotune.commands.submit.model_inputs import shape_text
-from autotune.commands.submit.words import options_of, write_options
+from autotune.commands.submit.words import options_of, shape_text, write_options
 from autotune.errors import AutotuneError
 from autotune.options import JobOptions
 from autotune.planning.latency import tasks_sum_ms
@@ -158,11 +157,11 @@ def _job(workspace: Workspace, paths: JobPaths, job: JobStatus, times: Times) ->
         job,
         times,
         latency_ms=tasks_sum_ms([task.best_us for task in tasks], [task.weight for task in tasks]),
-        latency=trials.latency_curve(spec, found),
+        latency=history.latency_curve(spec, found),
         references=exported,
         tasks=tasks,
         entries=_entries(spec, [task.best_us for task in tasks], exported),
-        failures=trials.failures(found),
+        failures=history.failures(found),
         stages=_stages(paths, spec),
         outlook=outlook(spec, found, [bool(task.set_aside) for task in tasks], times, job.ended),
         settings=_settings(spec),

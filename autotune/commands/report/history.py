@@ -1,16 +1,135 @@
-"""The tuning logs of a job, followed: what was read once is not read again."""
+"""What the trials of a job say: the model's latency and the best of each task, as they fell, and what failed."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.commands.report import trials
-from autotune.commands.report.trials import LatencyPoint, TaskTrials
+from autotune.planning.latency import tasks_sum_ms
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.trial_index import Entry
 from autotune.storage.tuning_log import TuningLog
+
+
+@dataclass(frozen=True)
+class LatencyPoint:
+    """The latency of the model after a trial: the sum of the best times of its tasks, each by its weight.
+
+    Attributes:
+        seconds: When, in seconds since the submission; 0 for trials that were known by then.
+        trials: How many trials of the job there were by then.
+        latency_ms: The latency in milliseconds.
+    """
+
+    seconds: float
+    trials: int
+    latency_ms: float
+
+
+@dataclass(frozen=True)
+class BestPoint:
+    """The best time of a task after so many trials of it, in microseconds."""
+
+    trials: int
+    best_us: float
+
+
+@dataclass(frozen=True)
+class FailureCount:
+    """How many trials failed in a stage in one way. `example` is the reason of the latest."""
+
+    stage: str
+    kind: str
+    count: int
+    example: str
+
+
+@dataclass(frozen=True)
+class TaskTrials:
+    """The trials of one task that count towards a job, and how many more are known from before.
+
+    Attributes:
+        counted: The trials that count, oldest first.
+        known: Older trials, which count for the best time only.
+    """
+
+    counted: tuple[Trial, ...]
+    known: tuple[Trial, ...] = ()
+
+    @property
+    def all(self) -> tuple[Trial, ...]:
+        return (*self.known, *self.counted)
+
+    @property
+    def best_us(self) -> float | None:
+        """The best time of all trials in microseconds, to 0.1 ns as in `status`; None before the first success."""
+        times = [us for trial in self.all if (us := trial.median_us) is not None]
+        return round(min(times), 4) if times else None
+
+    @property
+    def failed(self) -> int:
+        """How many of the trials that count failed."""
+        return sum(trial.failure is not None for trial in self.counted)
+
+    def curve(self) -> tuple[BestPoint, ...]:
+        """Return each improvement of the best time. `trials` counts all of them, those from before too."""
+        best, points = math.inf, list[BestPoint]()
+        for number, trial in enumerate(self.all, 1):
+            if (us := trial.median_us) is not None and us < best:
+                best = us
+                points.append(BestPoint(number, round(us, 4)))
+        return tuple(points)
+
+
+def split(spec: JobSpec, task: int, trials: Sequence[Trial]) -> TaskTrials:
+    """Return the trials of a task as the job counts them: a fresh job counts none that was known when it came."""
+    known = spec.known_at_submit[task] if spec.fresh else 0
+    return TaskTrials(tuple(trials[known:]), tuple(trials[:known]))
+
+
+def latency_curve(spec: JobSpec, tasks: Sequence[TaskTrials]) -> tuple[LatencyPoint, ...]:
+    """Return the latency each time it fell, and at the last trial.
+
+    The curve begins when every task that has a time today had one: before that, the sum would lack tasks.
+    """
+    weights = [task.weight for task in spec.tasks]
+    timed = {index for index, task in enumerate(tasks) if task.best_us is not None}
+    best: list[float | None] = [None] * len(tasks)
+    points, trials, seconds, value = list[LatencyPoint](), 0, 0.0, math.inf
+    for at, task, counts, us in _in_order(tasks):
+        seconds, trials = max(seconds, at - spec.submitted_at), trials + counts
+        if us is not None and us < (best[task] or math.inf):
+            best[task] = round(us, 4)
+            complete = timed <= {index for index, found in enumerate(best) if found is not None}
+            if complete and (value := tasks_sum_ms(best, weights) or math.inf) < math.inf:
+                points.append(LatencyPoint(round(seconds, 3), trials, value))
+    if points and points[-1].trials < trials:
+        points.append(LatencyPoint(round(seconds, 3), trials, value))
+    return tuple(points)
+
+
+def _in_order(tasks: Sequence[TaskTrials]) -> list[tuple[float, int, bool, float | None]]:
+    """Return when each trial ended, its task, whether it counts, and its time. The order within a task is kept."""
+    found = list[tuple[float, int, bool, float | None]]()
+    for index, task in enumerate(tasks):
+        at = -math.inf
+        for number, trial in enumerate(task.all):
+            at = max(at, trial.at)  # the clock may have been put back
+            found.append((at, index, number >= len(task.known), trial.median_us))
+    return sorted(found, key=lambda trial: trial[0])
+
+
+def failures(tasks: Sequence[TaskTrials]) -> tuple[FailureCount, ...]:
+    """Return how many trials that count failed, by stage and kind, the most frequent first."""
+    trials = sorted((trial for task in tasks for trial in task.counted), key=lambda trial: trial.at)
+    found = [trial.failure for trial in trials if trial.failure is not None]
+    counts = Counter((failure.stage, failure.kind) for failure in found)
+    latest = {(failure.stage, failure.kind): failure.reason for failure in found}
+    return tuple(FailureCount(*kind, count, latest[kind]) for kind, count in counts.most_common())
 
 
 @dataclass(frozen=True)
@@ -27,7 +146,7 @@ class History:
             StorageError: A log cannot be read.
         """
         return [
-            TaskTrials(()) if log is None else trials.split(self.spec, index, log.trials())
+            TaskTrials(()) if log is None else split(self.spec, index, log.trials())
             for index, log in enumerate(self.logs)
         ]
 
@@ -41,7 +160,7 @@ class History:
         return [
             TaskTrials(())
             if log is None
-            else trials.split(self.spec, index, [_outline(entry, job) for entry in log.entries()])
+            else split(self.spec, index, [_outline(entry, job) for entry in log.entries()])
             for index, log in enumerate(self.logs)
         ]
 
@@ -51,7 +170,7 @@ class History:
         Raises:
             StorageError: A log cannot be read.
         """
-        return trials.latency_curve(self.spec, self.outline())
+        return latency_curve(self.spec, self.outline())
 
 
 def _outline(entry: Entry, job: str) -> Trial:

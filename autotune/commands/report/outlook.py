@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.commands.report.trials import TaskTrials
+from autotune.commands.report.history import TaskTrials
 from autotune.commands.report.wall_time import Times
 from autotune.planning.latency import Curve, Forecast, forecast
 from autotune.storage.formats import KINDS, JobSpec

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from autotune.commands import gantt
 from autotune.commands.render import duration
 from autotune.commands.report import charts, knobs
 from autotune.commands.report.facts import JobReport, Settings, TaskReport
 from autotune.commands.report.references import References
-from autotune.commands.simulate import gantt
-from autotune.commands.submit.model_inputs import value_text
+from autotune.commands.submit.words import value_text
 from autotune.planning.simulator import Span
 from autotune.planning.view import StageId
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from autotune.commands.submit.model_inputs import shape_bindings
+from autotune.commands.submit.words import shape_bindings
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadTarget, ModelError, StageTimeout

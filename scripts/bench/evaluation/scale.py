@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.commands.simulate import command as simulate
-from autotune.commands.simulate import gantt, scenario_file
+from autotune.commands import gantt, simulate
 from autotune.planning.scenario import Scenario
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
@@ -22,10 +21,10 @@ def run(work: Path, docs: Path) -> dict[str, Any]:
     found = {}
     for path in sorted(SCENARIOS.glob("*.toml")):
         print(f"{path.stem}: all policies", flush=True)
-        scenario = scenario_file.read(path)
+        scenario = simulate.read(path)
         outcomes = simulate.run(scenario, [])
         found[path.stem] = {"title": _title(path), "outcomes": [simulate.to_json(outcome) for outcome in outcomes]}
-    swept = scenario_file.read(SCENARIOS / f"{SWEPT}.toml")
+    swept = simulate.read(SCENARIOS / f"{SWEPT}.toml")
     gantt.save(docs / "images" / CHART, simulate.run(swept, _SWEPT_POLICIES, record=True))
     return {"scenarios": found, "sweep": [_at(swept, gpus) for gpus in _GPUS]}
 

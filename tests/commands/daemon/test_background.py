@@ -1,16 +1,31 @@
-"""A daemon in the background is stopped, also one that exits by itself meanwhile."""
+"""A daemon in the background is stopped, and one that is a child of the caller does the work."""
 
 from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Callable
 
 import pytest
 
+import autotune
 from autotune.commands.daemon import background
+from autotune.commands.daemon.background import DrainingDaemon
+from autotune.errors import WorkerCrashed
 from autotune.storage.daemon_formats import DaemonInfo
+from autotune.storage.daemon_info import running_daemon
+from autotune.storage.formats import Control
 from autotune.storage.identity import Identity
-from autotune.storage.paths import Workspace
+from autotune.storage.paths import JobPaths, Workspace
+
+LIMIT_S = 60.0
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_without_a_daemon_there_is_nothing_to_stop(workspace: Workspace) -> None:
@@ -27,3 +42,25 @@ def test_a_daemon_that_exits_before_it_is_told_to_has_stopped(
     process.wait()
     monkeypatch.setattr(background, "running_daemon", lambda workspace: found)
     assert background.stop(workspace, 1) == process.pid
+
+
+def test_a_child_runs_the_queue_and_leaves(
+    workspace: Workspace, make_job: Callable[..., JobPaths], simulate: Callable[..., None]
+) -> None:
+    simulate(search_s=0.0, build_s=0.0, measure_s=0.0, train_s=0.0)
+    make_job(1, target="simulated", trials=8)
+    job = autotune.open_job(1, workspace.root)
+    with DrainingDaemon(workspace) as daemon:
+        until(lambda: daemon.keep_alive([job.paths]) or job.progress().ended)
+    assert job.progress().trials == 8
+    assert running_daemon(workspace) is None
+
+
+def test_a_child_says_why_a_job_does_not_go_on(
+    workspace: Workspace, make_job: Callable[..., JobPaths], simulate: Callable[..., None]
+) -> None:
+    simulate()
+    make_job(1, target="simulated", control=Control("hold"))
+    job = autotune.open_job(1, workspace.root)
+    with DrainingDaemon(workspace) as daemon, pytest.raises(WorkerCrashed, match="job 1 .net. had ended: held"):
+        until(lambda: bool(daemon.keep_alive([job.paths])))

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.commands.submit.model_inputs import (
+from autotune.commands.submit.publish import Submission, preview
+from autotune.commands.submit.words import (
     dims_texts,
     inputs_texts,
     parse_dims,
@@ -20,7 +21,6 @@ from autotune.commands.submit.model_inputs import (
     shape_bindings,
     value_text,
 )
-from autotune.commands.submit.publish import Submission, preview
 from autotune.config import Config
 from autotune.errors import BadInput, ModelError
 from autotune.storage.formats import Constant, InputSpec, ShapeBinding

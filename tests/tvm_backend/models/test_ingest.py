@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.commands.submit.model_inputs import shape_bindings
+from autotune.commands.submit.words import shape_bindings
 from autotune.errors import ModelError
 from autotune.processes.messages import ImportRequest
 from autotune.storage.formats import InputSpec, ShapeBinding

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
-from autotune.commands.submit.model_inputs import parse_inputs
+from autotune.commands.submit.words import parse_inputs
 from autotune.errors import ModelError
 from autotune.storage.formats import InputSpec
 from autotune.tvm_backend.models.model import sensible

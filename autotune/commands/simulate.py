@@ -1,6 +1,6 @@
-"""Read a scenario for `autotune simulate`: a machine, jobs, and how long their stages take.
+"""Simulate a scenario under scheduling policies and compare the results.
 
-A scenario looks like this:
+A scenario describes a machine, jobs, and how long their stages take. It looks like this:
 
     seed = 1
     [machine]
@@ -25,15 +25,24 @@ A scenario looks like this:
 
 from __future__ import annotations
 
+import gc
+import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from autotune import schema
-from autotune.errors import InvalidData, StorageError
+from autotune.commands import render
+from autotune.commands.render import duration
+from autotune.commands.terminal import Json, show, tell
+from autotune.errors import BadInput, InvalidData, StorageError
+from autotune.planning import policies
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
+from autotune.planning.simulator import SimulationResult, simulate
 from autotune.planning.view import Kind, MachineResources
 from autotune.schema import number, titled, whole_number
 from autotune.storage import formats, journal
@@ -42,8 +51,86 @@ from autotune.storage.journal import StageDone
 from autotune.storage.paths import JobPaths
 from autotune.toml_file import read_tables
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 _MOST = 1_000_000  # of CPUs, devices, jobs and tasks: there is an object for each
 _KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train")
+
+
+def run(scenario: Scenario, names: Sequence[str], record: bool = False) -> list[SimulationResult]:
+    """Simulate a scenario.
+
+    Args:
+        scenario: The scenario.
+        names: The policies; none means all of them.
+        record: Whether the results hold every stage, for a chart.
+
+    Returns:
+        One result for each policy.
+
+    Raises:
+        BadInput: There is no such policy.
+    """
+    try:
+        chosen = [policies.get(name) for name in names or policies.POLICIES]
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+    gc.disable()  # the simulator makes no reference cycles, and looking for them takes time
+    try:
+        return [simulate(scenario, policy, record) for policy in chosen]
+    finally:
+        gc.enable()
+
+
+def to_json(result: SimulationResult) -> dict[str, Any]:
+    """Return a result as JSON values: without the single stages, with means and utilisation in addition."""
+    values = asdict(result)
+    del values["spans"]
+    return values | {
+        "mean_completion": mean(result),
+        "worst_completion": max(result.completions.values(), default=0.0),
+        "utilisation": {name: result.utilisation(name) for name in result.counts},
+    }
+
+
+def mean(result: SimulationResult) -> float:
+    """Return the mean completion time of the jobs that ended, in seconds."""
+    return sum(result.completions.values()) / max(1, len(result.completions))
+
+
+def _table_of(results: Sequence[SimulationResult]) -> RenderableType:
+    """Return a row for each policy, and below the table why resources were idle."""
+    from rich.console import Group
+
+    resources = list(results[0].counts) if results else []
+    numbers = ("MAKESPAN", "OVER BOUND", "MEAN END", "WORST END", *(f"{name} BUSY" for name in resources))
+    table = render.table(("POLICY", *numbers), [_row(result, resources) for result in results], numbers)
+    bound = f"lower bound {duration(max((result.bound for result in results), default=0.0))}"
+    idle = [line for result in results for name in resources if (line := _idle(result, name))]
+    return Group(table, "", bound, *idle)
+
+
+def _row(result: SimulationResult, resources: Sequence[str]) -> list[str]:
+    ends = (duration(mean(result)), duration(max(result.completions.values(), default=0.0)))
+    over = f"{result.makespan / result.bound:.3f}" if result.bound else "-"
+    return [
+        result.policy,
+        duration(result.makespan),
+        over,
+        *ends,
+        *(f"{result.utilisation(name):.1%}" for name in resources),
+    ]
+
+
+def _idle(outcome: SimulationResult, resource: str) -> str:
+    """Return why a resource was idle, as shares of its time."""
+    whole = outcome.counts[resource] * outcome.makespan
+    causes = sorted(outcome.idle.get(resource, {}).items(), key=lambda item: -item[1])
+    shares = ", ".join(
+        f"{cause} {seconds / whole:.1%}" for cause, seconds in causes if whole and seconds / whole > 1e-3
+    )
+    return f"{outcome.policy}: {resource} idle: {shares}" if shares else ""
 
 
 @dataclass(frozen=True)
@@ -116,8 +203,8 @@ def _scenario(file: ScenarioFile, document: Mapping[str, Any], folder: Path) -> 
     for index, table in enumerate(file.job):
         keys = ("job", index)
         if table.like:
-            known = {**_like(folder / table.like, (*keys, "like")), **document["job"][index]}
-            table = schema.convert(JobTable, known, keys=keys, table="a table")
+            values = {**_like(folder / table.like, (*keys, "like")), **document["job"][index]}
+            table = schema.convert(JobTable, values, keys=keys, table="a table")
         jobs += _jobs(table, keys, len(jobs), machine, folder)
     if not jobs:
         raise InvalidData("a scenario needs at least one [[job]]", ("job",))
@@ -201,3 +288,27 @@ def _candidates(summary: Mapping[str, Any], batch: int) -> int:
     """Return how many candidates a build or a measurement had; the duration of other stages does not depend on it."""
     count = int(summary.get("built", 0) or 0) + int(summary.get("measured", 0) or 0)
     return count + int(summary.get("failed", 0) or 0) or batch
+
+
+def command(
+    scenario: Annotated[
+        Path, typer.Argument(metavar="SCENARIO.toml", help="Describes a machine, jobs, and how long stages take.")
+    ],
+    policy: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A policy; may be repeated; by default all.")
+    ] = None,
+    gantt: Annotated[Path | None, typer.Option(metavar="FILE.png|svg|html", help="Draw a chart of the stages.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate jobs on a machine that you describe, and compare scheduling policies."""
+    from autotune.commands import gantt as chart
+
+    if gantt is not None:
+        chart.check(gantt)
+    results = run(read(scenario), policy or [], record=gantt is not None)
+    if as_json:
+        tell(json.dumps([to_json(result) for result in results]))
+    else:
+        show(_table_of(results))
+    if gantt is not None:
+        chart.save(gantt, results)

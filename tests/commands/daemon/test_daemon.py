@@ -9,8 +9,8 @@ from pathlib import Path
 _LOGS = """
 import logging, os, sys
 from pathlib import Path
-from autotune.commands.daemon import daemon_log
-daemon_log.begin(Path(sys.argv[1]), 2000)
+from autotune.commands.daemon.daemon import log_to_standard_error
+log_to_standard_error(Path(sys.argv[1]), 2000)
 for number in range(200):
     logging.getLogger("autotune.daemon").info("stage %d", number)
     if number % 50 == 49:

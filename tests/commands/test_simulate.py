@@ -11,8 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
-from autotune.commands.simulate import command as simulate
-from autotune.commands.simulate import gantt, scenario_file
+from autotune.commands import gantt, simulate
 from autotune.errors import BadInput, ConfigError, DiskProblem
 from autotune.storage import journal
 from autotune.storage.formats import KINDS
@@ -46,7 +45,7 @@ def file(tmp_path: Path) -> Path:
 
 class TestReading:
     def test_it_describes_a_machine_and_jobs(self, file: Path) -> None:
-        found = scenario_file.read(file)
+        found = simulate.read(file)
         assert found.machine.kinds == {"cpu": ("cpu",), "cuda": ("cuda:0", "cuda:1")}
         assert [(job.id, job.name, job.device) for job in found.jobs] == [
             (1, "net-1", "cuda"), (2, "net-2", "cuda"), (3, "net-3", "cuda"), (4, "job", "cpu"),
@@ -78,7 +77,7 @@ class TestReading:
     def test_what_is_wrong_is_named_with_its_line(self, file: Path, old: str, new: str, wrong: str) -> None:
         file.write_text(GOOD.replace(old, new))
         with pytest.raises(ConfigError, match=wrong):
-            scenario_file.read(file)
+            simulate.read(file)
 
     @pytest.mark.parametrize(
         ("old", "new", "wrong"),
@@ -109,20 +108,20 @@ class TestReading:
     def test_numbers_are_finite_and_tables_are_tables(self, file: Path, old: str, new: str, wrong: str) -> None:
         file.write_text(GOOD.replace(old, new))
         with pytest.raises(ConfigError, match=wrong):
-            scenario_file.read(file)
+            simulate.read(file)
 
     def test_a_missing_file_is_no_empty_scenario(self, tmp_path: Path) -> None:
         with pytest.raises(DiskProblem, match="cannot read"):
-            scenario_file.read(tmp_path / "none.toml")
+            simulate.read(tmp_path / "none.toml")
         (tmp_path / "empty.toml").write_text("")
         with pytest.raises(ConfigError, match="at least one"):
-            scenario_file.read(tmp_path / "empty.toml")
+            simulate.read(tmp_path / "empty.toml")
 
     def test_lengths_come_from_a_journal(self, file: Path) -> None:
         for seconds in (2.0, 4.0):
             journal.append(file.parent / "journal.jsonl", StageDone(kind="build", began=1.0, seconds=seconds))
         file.write_text(GOOD.replace("{ mean = 15, spread = 0.3 }", '{ journal = "journal.jsonl" }'))
-        duration = scenario_file.read(file).jobs[0].seconds["build"]
+        duration = simulate.read(file).jobs[0].seconds["build"]
         assert (duration.mean, duration.samples) == (3.0, (2.0, 4.0))
         assert {duration.draw(chance / 10) for chance in range(10)} == {2.0, 4.0}
 
@@ -132,7 +131,7 @@ class TestReading:
             stage = StageDone(kind="build", began=1.0, seconds=seconds, summary=summary)
             journal.append(file.parent / "journal.jsonl", stage)
         file.write_text(GOOD.replace("{ mean = 15, spread = 0.3 }", '{ journal = "journal.jsonl" }'))
-        assert scenario_file.read(file).jobs[0].seconds["build"].samples == (8.0, 8.0)
+        assert simulate.read(file).jobs[0].seconds["build"].samples == (8.0, 8.0)
 
     def test_a_job_is_like_one_that_was_tuned_but_for_what_is_said_of_it(
         self, workspace: Workspace, make_job: Callable[..., JobPaths]
@@ -142,14 +141,14 @@ class TestReading:
             journal.append(paths.journal, StageDone(kind=kind, began=1.0, seconds=index + 1.0))
         file = workspace.root / "scenario.toml"
         file.write_text('[machine]\ncpus = 2\n[[job]]\nlike = "jobs/0001-net"\ntrials = 8\nmeasure = 0.5\n')
-        (job,) = scenario_file.read(file).jobs
+        (job,) = simulate.read(file).jobs
         assert (job.name, job.device, job.tasks, job.trials, job.trials_per_round) == ("net", "cpu", 3, 8, 8)
         assert [job.seconds[kind].mean for kind in KINDS[:4]] == [1.0, 2.0, 0.5, 4.0]
 
     def test_a_folder_that_is_no_job_is_refused(self, file: Path) -> None:
         file.write_text(GOOD.replace("count = 3", 'like = "jobs/0001-none"'))
         with pytest.raises(ConfigError, match=r":7: 'like' in \[\[job\]\]: .*0001-none is no folder of a job"):
-            scenario_file.read(file)
+            simulate.read(file)
 
 
 class TestCommand:
@@ -200,6 +199,6 @@ class TestCommand:
 
 
 def test_a_chart_is_sound_xml_with_a_bar_for_each_cpu_of_a_stage(file: Path) -> None:
-    (outcome,) = simulate.run(scenario_file.read(file), ["predictive"], record=True)
+    (outcome,) = simulate.run(simulate.read(file), ["predictive"], record=True)
     assert len(outcome.spans) == outcome.stages
     assert ElementTree.fromstring(gantt.svg([outcome])).tag.endswith("svg")

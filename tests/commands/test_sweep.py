@@ -12,12 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
+from autotune.commands import suite as suites
+from autotune.commands import sweep
 from autotune.commands.submit.publish import Submission
-from autotune.commands.sweep import command as sweep
-from autotune.commands.sweep import results
-from autotune.commands.sweep import suite as suites
-from autotune.commands.sweep.results import Outcome
-from autotune.commands.sweep.suite import Suite
+from autotune.commands.suite import Suite
+from autotune.commands.sweep import Outcome
 from autotune.config import Config
 from autotune.errors import BadInput, ConfigError
 from autotune.settings import JobSettings
@@ -125,16 +124,16 @@ class TestResults:
         return found
 
     def test_have_mean_and_spread_over_the_seeds(self, suite: Suite, outcomes: dict[suites.Point, Outcome]) -> None:
-        summaries = {summary.way: summary for summary in results.summarise(suite, outcomes)}
+        summaries = {summary.way: summary for summary in sweep.summarise(suite, outcomes)}
         few, many = suite.points[0].way, suite.points[3].way
         assert (summaries[few].mean_ms, summaries[few].spread_ms, summaries[few].ratio) == (11.0, 1.0, 11.0 / 6.0)
         assert (summaries[many].points, summaries[many].ratio) == (3, 1.0)
         assert summaries[suite.points[-1].way].points == 2
 
     def test_are_the_same_as_json_csv_and_page(self, suite: Suite, outcomes: dict[suites.Point, Outcome]) -> None:
-        data = json.loads(json.dumps(results.to_json(suite, outcomes)))
-        lines = list(csv.DictReader(io.StringIO(results.to_csv(suite, outcomes))))
-        page = results.to_html(suite, outcomes)
+        data = json.loads(json.dumps(sweep.to_json(suite, outcomes)))
+        lines = list(csv.DictReader(io.StringIO(sweep.to_csv(suite, outcomes))))
+        page = sweep.to_html(suite, outcomes)
         assert len(data["points"]) == len(lines) == 24 and len(data["ways"]) == 8
         assert [float(line["latency_ms"] or 0) for line in lines] == [it["latency_ms"] or 0 for it in data["points"]]
         assert all(line["name"] in page for line in lines) and "11.000" in page

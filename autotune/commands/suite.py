@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from autotune import schema, strategies
-from autotune.commands.submit.model_inputs import parse_dims, parse_inputs, parse_values
+from autotune.commands.submit.words import parse_dims, parse_inputs, parse_values
 from autotune.config import Config
 from autotune.errors import BadInput, BadTarget, InvalidData, disk_problem
 from autotune.options import Constant, InputSpec

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from autotune.commands import render
 from autotune.commands.job_status import JobStatus, TaskStatus
-from autotune.commands.report.trials import LatencyPoint
-from autotune.commands.watching import Screen, sparkline
+from autotune.commands.report.history import LatencyPoint
+from autotune.commands.status import Screen, sparkline
 from autotune.storage.daemon_formats import DaemonInfo, RunningStage
 from autotune.storage.paths import Workspace
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.commands.report.trials import BestPoint, LatencyPoint, TaskTrials, failures, latency_curve, split
+from autotune.commands.report.history import BestPoint, LatencyPoint, TaskTrials, failures, latency_curve, split
 from autotune.storage.formats import Failure, JobSpec, TaskSpec, Trial
 
 BEGIN = 100.0

@@ -1,1 +1,0 @@
-"""Simulate scheduling policies: the scenario, the command, and the chart."""

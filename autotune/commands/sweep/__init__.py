@@ -1,1 +1,0 @@
-"""Tune models in several ways and compare the results: the suite, the command, and the results."""
