@@ -15,6 +15,7 @@ from autotune.storage import formats
 from autotune.storage.formats import Control, InputSpec, JobSpec, JobState, StageFile, TaskSpec
 from autotune.storage.paths import JobPaths, Workspace
 
+from .cuda_stand_in import StandIn, compile_libraries
 from .lite_network import Network
 from .rpc_lab import Lab
 
@@ -50,6 +51,13 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
         return folder
 
     return get
+
+
+@pytest.fixture(scope="session")
+def computing_gpu(made_once: Callable[[str, Callable[[Path], object]], Path]) -> StandIn:
+    """A GPU whose kernels run on the CPU. Tests that ask for it skip where `cuda_stand_in.on_cpu.image.missing()`."""
+    folder = made_once("computing_gpu", lambda folder: compile_libraries(folder, computes=True))
+    return StandIn.make(folder, folder / "gpus")
 
 
 @pytest.fixture

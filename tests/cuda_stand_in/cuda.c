@@ -22,11 +22,18 @@ typedef struct {
     library_t *library; /* of kernels that run; null if they compute nothing */
 } module_t;
 
+typedef struct allocation {
+    void *memory;
+    size_t size;
+    struct allocation *next;
+} allocation_t;
+
 typedef struct {
     module_t *module;
     int is_probe;
     unsigned shared; /* bytes that a launch may give it */
     const kernel_t *kernel;
+    char *name;
 } function_t;
 
 typedef struct {
@@ -50,6 +57,7 @@ struct graph {
 };
 
 static int sticky, hangs, broken;
+static allocation_t *allocations;
 static graph_t *capture; /* the graph that is recorded now, if any */
 static int carry_out(const function_t *, const launch_t *, void **arguments);
 static double clock_ms;
@@ -195,6 +203,7 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
     made->module = owner;
     made->is_probe = !strncmp(name, "autotune_probe", 14);
     made->shared = USUAL_SHARED;
+    made->name = strdup(name);
     made->kernel = execute_find(owner->library, name);
     *function = made;
     return OK;
@@ -273,6 +282,44 @@ int stand_in_launch_graph(const graph_t *graph) {
     return OK;
 }
 
+void stand_in_allocated(void *memory, size_t size) {
+    if (size) {
+        allocation_t *made = malloc(sizeof *made);
+        *made = (allocation_t){memory, size, allocations};
+        allocations = made;
+        return;
+    }
+    for (allocation_t **it = &allocations; *it; it = &(*it)->next) {
+        if ((*it)->memory != memory) continue;
+        allocation_t *gone = *it;
+        *it = gone->next;
+        free(gone);
+        return;
+    }
+}
+
+static void log_argument(FILE *log, const void *value, size_t size) {
+    for (allocation_t *it = allocations; it && size == sizeof it->memory; it = it->next)
+        if (!memcmp(value, &it->memory, size)) {
+            fprintf(log, " *%zu", it->size);
+            return;
+        }
+    fputc(' ', log);
+    for (size_t i = 0; i < size; i++) fprintf(log, "%02x", ((const unsigned char *)value)[i]);
+}
+
+static void log_launch(const function_t *function, const launch_t *launch, void **arguments) {
+    char path[4096];
+    FILE *log = fopen(path_of("launches", path), "r+");
+    if (!log) return;
+    fseek(log, 0, SEEK_END);
+    const unsigned *grid = launch->grid, *block = launch->block;
+    fprintf(log, "%s %u %u %u %u %u %u %u", function->name, grid[0], grid[1], grid[2], block[0], block[1], block[2], launch->shared);
+    for (size_t i = 0; function->kernel->sizes[i]; i++) log_argument(log, arguments[i], function->kernel->sizes[i]);
+    fputc('\n', log);
+    fclose(log);
+}
+
 /* Runs a kernel and lets its time pass: what it took, or something made up if it computes nothing. */
 static int carry_out(const function_t *function, const launch_t *launch, void **arguments) {
     double begun = execute_now_ms();
@@ -280,6 +327,7 @@ static int carry_out(const function_t *function, const launch_t *launch, void **
         clock_ms += 0.004 + function->module->hash % 64 / 1000.0;
         return OK;
     }
+    log_launch(function, launch, arguments);
     if (!sticky) sticky = execute_run(function->kernel, arguments, launch->grid, launch->block, launch->shared);
     clock_ms += execute_now_ms() - begun;
     return OK; /* what failed is noticed by the next call, as launches are asynchronous */

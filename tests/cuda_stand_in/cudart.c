@@ -84,6 +84,7 @@ int cudaMalloc(void **memory, size_t size) {
     mprotect(mapped + PAGE + pages, PAGE, PROT_NONE);
     *memory = mapped + PAGE + pages - room;
     if (getenv("AUTOTUNE_CUDA_COMPUTES")) memset(*memory, NEVER_WRITTEN, room);
+    stand_in_allocated(*memory, size);
     return 0;
 }
 
@@ -93,6 +94,7 @@ int cudaFree(void *memory) {
     char *first = (char *)((size_t)memory / PAGE * PAGE) - PAGE;
     size_t pages;
     memcpy(&pages, first, sizeof pages);
+    stand_in_allocated(memory, 0);
     munmap(first, pages + 2 * PAGE);
     return stand_in_error();
 }

@@ -4,6 +4,9 @@
  *   devices.csv  one line for each GPU, as nvidia-smi prints them: bus id, uuid, name, compute capability
  *   fault        one word, if something is to go wrong: illegal, hang, slow, memory, lost
  *   victim       written by the stand-in: the one module whose launches are illegal, hang or are slow
+ *   launches     if it is there, the stand-in adds a line for each kernel that runs: its name, grid, block, bytes of dynamic
+ *                shared memory, and of each argument `*` with the size of the memory that it points to, or its bytes in
+ *                hexadecimal
  *   graphs       written by the stand-in: process and number of kernels of every CUDA graph that was launched
  *   loads        written by the stand-in: uuid, architecture and process of every module that was loaded
  * Memory is the host's; what lies beyond an allocation cannot be touched. With AUTOTUNE_CUDA_COMPUTES it is full of NaN
@@ -27,6 +30,8 @@ void stand_in_drop_graph(graph_t *);            /* one owner less */
 int stand_in_copy(void *, const void *, size_t); /* copies memory, or records that */
 int stand_in_breaks_capture(void);              /* whether something is recorded, which the caller breaks off */
 int stand_in_launch_graph(const graph_t *);     /* runs what was recorded, and logs it */
+
+void stand_in_allocated(void *, size_t); /* memory that kernels may be given; of size 0: no longer */
 
 int stand_in_count(void);             /* the GPUs that CUDA_VISIBLE_DEVICES shows */
 const device_t *stand_in_device(int); /* the nth of these; null if there is none */

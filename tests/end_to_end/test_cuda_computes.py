@@ -19,7 +19,7 @@ import pytest
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT
 
-from ..cuda_stand_in import StandIn, compile_libraries
+from ..cuda_stand_in import StandIn
 from ..cuda_stand_in.on_cpu import image
 from .conftest import MadeOnce, User, make_user
 
@@ -57,6 +57,7 @@ def transformer(net: Any) -> Any:
     return net.layer_norm(net.add(net.dense(net.gelu(net.dense(x, 64)), 32), x))
 
 
+TRIALS = 3
 # The networks, and what of a relative error is allowed.
 NETWORKS: dict[str, tuple[Callable[[Any], Any], float]] = {
     "mlp": (make_models.mlp, 1e-4),
@@ -70,13 +71,7 @@ NETWORKS: dict[str, tuple[Callable[[Any], Any], float]] = {
 
 
 @pytest.fixture(scope="session")
-def stand_in(made_once: MadeOnce) -> StandIn:
-    folder = made_once("cuda_that_computes", lambda folder: compile_libraries(folder, computes=True))
-    return StandIn.make(folder, folder / "gpus")
-
-
-@pytest.fixture(scope="session")
-def tuned(made_once: MadeOnce, stand_in: StandIn) -> User:
+def tuned(made_once: MadeOnce, computing_gpu: StandIn) -> User:
     """A workspace in which each network was tuned with a few trials."""
 
     def make(folder: Path) -> None:
@@ -86,16 +81,16 @@ def tuned(made_once: MadeOnce, stand_in: StandIn) -> User:
             net = make_models.Net(name, seed=0, batch=1)
             onnx.save(net.finish(network(net)), str(folder / f"{name}.onnx"))
             precision = ["--precision", "fp16"] if tolerance > 1e-3 else []
-            user.ok("submit", folder / f"{name}.onnx", "--target", "cuda", "--trials", 4, *precision)
+            user.ok("submit", folder / f"{name}.onnx", "--target", "cuda", "--trials", TRIALS, *precision)
         user.ok("daemon", "run", "--drain")
 
-    with patch.dict(os.environ, stand_in.environment()):
+    with patch.dict(os.environ, computing_gpu.environment()):
         return User(made_once("tuned_for_cuda", make))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_network_is_tuned_and_its_library_computes_what_onnx_runtime_does(tuned, stand_in, name, tmp_path):
-    with patch.dict(os.environ, stand_in.environment()):
+def test_a_network_is_tuned_and_its_library_computes_what_onnx_runtime_does(tuned, computing_gpu, name, tmp_path):
+    with patch.dict(os.environ, computing_gpu.environment()):
         tuned.ok("export", name, "--output", tmp_path / "out")
     report = json.loads((tmp_path / "out" / "report.json").read_bytes())
     assert 0 <= report["largest_relative_error"] <= NETWORKS[name][1]
@@ -104,5 +99,5 @@ def test_a_network_is_tuned_and_its_library_computes_what_onnx_runtime_does(tune
 def test_no_candidate_was_wrong_or_died(tuned):
     logs = tuned.root.glob("logs/tuning/*/*.jsonl")
     records = [record for log in logs for record in RecordLog(log, *FORMAT).read()]
-    assert len(records) >= len(NETWORKS) * 4
+    assert len(records) >= len(NETWORKS) * TRIALS
     assert [record["failure"] for record in records if record.get("failure")] == []

@@ -6,6 +6,7 @@ outputs are kept on disk. The inputs are drawn again from their seed whenever th
 
 from __future__ import annotations
 
+import ctypes
 import io
 import json
 import re
@@ -36,6 +37,7 @@ _SEED = 1
 _GUARD_BYTES = 4096  # before and after each argument
 _ALIGNMENT = 64
 _GUARD_VALUE = 0xA5
+_RUNS_ON_GPU = 3
 _NESTED_INDEX = re.compile(r"\w\[[^\]]*\w\[")
 
 
@@ -161,7 +163,9 @@ class Verifier:
     device: Device
 
     def check(self, main: Kernel) -> None:
-        """Run a kernel once, and compare all of its arguments with the reference afterwards.
+        """Run a kernel, and compare all of its arguments with the reference afterwards.
+
+        It runs once on a CPU. It runs three times on a GPU: a kernel whose threads race is right at times.
 
         Args:
             main: The kernel.
@@ -169,22 +173,27 @@ class Verifier:
         Raises:
             WrongResult: An output is wrong, an input was changed, or the kernel wrote beyond an argument.
         """
-        reference = self.reference
-        inputs = _inputs(reference.args, reference.positive, reference.indexes)
-        guards = [_Guarded(array) for array in inputs] if str(self.device).startswith("cpu") else []
-        tensors = [guard.tensor for guard in guards] if guards else [self._tensor(array) for array in inputs]
-        main(*tensors)
-        self.device.sync()
-        floats = [dtype for dtype, _ in reference.args if np.dtype(dtype).kind == "f"]
+        inputs = _inputs(self.reference.args, self.reference.positive, self.reference.indexes)
+        on_cpu = str(self.device).startswith("cpu")
+        guards = [_Guarded(array) if on_cpu else _GuardedOnDevice(array, self.device) for array in inputs]
+        for _ in range(1 if on_cpu else _RUNS_ON_GPU):
+            for guard, array in zip(guards, inputs, strict=True):
+                guard.fill(array)
+            main(*(guard.tensor for guard in guards))
+            self.device.sync()
+            self._compare(inputs, guards)
+
+    def _compare(self, inputs: Sequence[Array], guards: Sequence[_Guarded | _GuardedOnDevice]) -> None:
+        floats = [dtype for dtype, _ in self.reference.args if np.dtype(dtype).kind == "f"]
         # One that reads halves may compute in them, on tensor cores say, whatever it writes.
         allowed = max((_TOLERANCE.get(dtype, _COARSE) for dtype in floats), default=None)
-        for index, tensor in enumerate(tensors):
-            if guards and guards[index].overwritten():
+        for index, guard in enumerate(guards):
+            if guard.overwritten():
                 raise WrongResult(f"wrote beyond the bounds of argument {index}")
-            expected = reference.outputs.get(index)
+            expected = self.reference.outputs.get(index)
             if expected is not None:
-                _compare(index, tensor.numpy(), expected, allowed)
-            elif tensor.numpy().tobytes() != inputs[index].tobytes():
+                _compare(index, guard.tensor.numpy(), expected, allowed)
+            elif guard.tensor.numpy().tobytes() != inputs[index].tobytes():
                 raise WrongResult(f"changed argument {index}, which is an input")
 
     def check_library(self, library: Path) -> None:
@@ -195,9 +204,6 @@ class Verifier:
         """
         self.check(tvm.runtime.load_module(str(library))["main"])
 
-    def _tensor(self, array: Array) -> DeviceArray:
-        return tvm.runtime.tensor(array, device=self.device)
-
 
 class _Guarded:
     """A tensor on the CPU between two guard areas, which show whether a kernel writes out of bounds."""
@@ -206,13 +212,65 @@ class _Guarded:
         self._raw = np.full(array.nbytes + 2 * _GUARD_BYTES + _ALIGNMENT, _GUARD_VALUE, np.uint8)
         self._start = -self._raw.ctypes.data % _ALIGNMENT + _GUARD_BYTES
         self._end = self._start + array.nbytes
-        inside = self._raw[self._start : self._end].view(array.dtype).reshape(array.shape)
-        inside[...] = array
-        self.tensor = tvm.runtime.from_dlpack(inside)
+        self._inside = self._raw[self._start : self._end].view(array.dtype).reshape(array.shape)
+        self.tensor = tvm.runtime.from_dlpack(self._inside)
+
+    def fill(self, array: Array) -> None:
+        """Write the values of the tensor."""
+        self._inside[...] = array
 
     def overwritten(self) -> bool:
         """Return whether a guard area was changed."""
-        return bool((self._raw[: self._start] != _GUARD_VALUE).any() or (self._raw[self._end :] != _GUARD_VALUE).any())
+        return _changed(self._raw[: self._start]) or _changed(self._raw[self._end :])
+
+
+class _GuardedOnDevice:
+    """A tensor on a GPU between two guard areas, all in one allocation."""
+
+    def __init__(self, array: Array, device: Device) -> None:
+        guarded = np.full(array.nbytes + 2 * _GUARD_BYTES, _GUARD_VALUE, np.uint8)
+        self._raw = tvm.runtime.tensor(guarded, device=device)
+        self.tensor = _without_offset(self._raw._create_view(array.shape, str(array.dtype), _GUARD_BYTES))
+        areas = (0, _GUARD_BYTES + array.nbytes)
+        self._areas = [self._raw._create_view((_GUARD_BYTES,), "uint8", start) for start in areas]
+
+    def fill(self, array: Array) -> None:
+        """Write the values of the tensor."""
+        self.tensor.copyfrom(array)
+
+    def overwritten(self) -> bool:
+        """Return whether a guard area was changed."""
+        return any(_changed(area.numpy()) for area in self._areas)
+
+
+class _DLTensor(ctypes.Structure):
+    """The beginning of what a DLPack capsule holds, up to the offset."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint8 * 4),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+def _without_offset(view: DeviceArray) -> DeviceArray:
+    """Return a view whose pointer leads to its first element. TVM's kernels refuse one that begins at an offset."""
+    capsule = view.__dlpack__()
+    address = ctypes.pythonapi.PyCapsule_GetPointer
+    address.restype = ctypes.c_void_p
+    address.argtypes = (ctypes.py_object, ctypes.c_char_p)
+    tensor = _DLTensor.from_address(address(capsule, b"dltensor"))
+    tensor.data += tensor.byte_offset
+    tensor.byte_offset = 0
+    return tvm.runtime.from_dlpack(capsule)
+
+
+def _changed(area: Array) -> bool:
+    return bool((area != _GUARD_VALUE).any())
 
 
 def _compare(index: int, output: Array, expected: Array, allowed: float | None) -> None:

@@ -23,7 +23,7 @@ _OLDEST_GXX = 12  # the first with _Float16 in C++
 _HEADER_BYTES = 64
 _EM_CUDA = 190
 _ABI = 8
-_LANGUAGE = ("-std=c++17", "-w", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", f"-I{HERE}", f"-I{HERE}/include")
+LANGUAGE = ("-std=c++17", "-w", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", f"-I{HERE}", f"-I{HERE}/include")
 
 
 @lru_cache(maxsize=1)
@@ -76,7 +76,7 @@ def half_instructions() -> tuple[str, ...]:
 
 
 def _gxx(*arguments: str) -> None:
-    done = subprocess.run(["g++", *_LANGUAGE, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(["g++", *LANGUAGE, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[-4000:])
 

@@ -2,11 +2,10 @@
 #pragma once
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 
 #include "block.h"
 
-#if defined(__SANITIZE_THREAD__) || defined(CUDA_ON_CPU_TSAN)
+#if defined(CUDA_ON_CPU_TSAN)
 extern "C" {
 void *__tsan_get_current_fiber();
 void *__tsan_create_fiber(unsigned);
@@ -15,8 +14,6 @@ void __tsan_switch_to_fiber(void *, unsigned);
 void __tsan_set_fiber_name(void *, const char *);
 void __tsan_acquire(void *);
 void __tsan_release(void *);
-void __tsan_read_range(void *, unsigned long);
-void __tsan_write_range(void *, unsigned long);
 }
 namespace sanitizers {
 constexpr unsigned NO_ORDER = 1;  // a switch of fibers orders nothing: only barriers do
@@ -36,17 +33,12 @@ inline void leave(Fiber &, Fiber &to, const void *, size_t, bool) { __tsan_switc
 inline void arrived(Fiber &) {}
 inline void release(void *at) { __tsan_release(at); }
 inline void acquire(void *at) { __tsan_acquire(at); }
-inline void copied(void *to, const void *from, size_t size) {
-  __tsan_read_range(const_cast<void *>(from), size);
-  __tsan_write_range(to, size);
-}
 }  // namespace sanitizers
 
 #elif defined(CUDA_ON_CPU_ASAN)
 extern "C" {
 void __sanitizer_start_switch_fiber(void **, const void *, size_t);
 void __sanitizer_finish_switch_fiber(void *, const void **, size_t *);
-void *__asan_region_is_poisoned(void *, size_t);
 }
 namespace sanitizers {
 struct Fiber {
@@ -64,13 +56,6 @@ inline void leave(Fiber &from, Fiber &, const void *stack, size_t size, bool for
 inline void arrived(Fiber &at) { __sanitizer_finish_switch_fiber(at.fake_stack, nullptr, nullptr); }
 inline void release(void *) {}
 inline void acquire(void *) {}
-inline void copied(void *to, const void *from, size_t size) {
-  for (void *bad : {__asan_region_is_poisoned(const_cast<void *>(from), size), __asan_region_is_poisoned(to, size)})
-    if (bad) {
-      fprintf(stderr, "ERROR: AddressSanitizer: an asynchronous copy out of bounds at %p\n", bad);
-      abort();
-    }
-}
 }  // namespace sanitizers
 
 #else
@@ -84,6 +69,5 @@ inline void leave(Fiber &, Fiber &, const void *, size_t, bool) {}
 inline void arrived(Fiber &) {}
 inline void release(void *) {}
 inline void acquire(void *) {}
-inline void copied(void *, const void *, size_t) {}
 }  // namespace sanitizers
 #endif

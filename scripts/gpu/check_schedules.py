@@ -1,0 +1,270 @@
+"""Run random schedules for CUDA on the CPU, and look for wrong results, races, and accesses out of bounds.
+
+    python scripts/gpu/check_schedules.py --schedules 100            # hours; 3 of each kind by default
+    python scripts/gpu/check_schedules.py softmax product_fp16 --mutants 5
+
+Each schedule is compiled as a candidate would be, and its kernels run on the stand-in of tests/cuda_stand_in. What they
+compute is compared with the task without a schedule. Then the same launches run under ThreadSanitizer and under
+AddressSanitizer, each with threads in a random order. A mutant is a kernel without one of its barriers, which
+ThreadSanitizer should complain about; some barriers are not needed. Needs g++ 12 on x86-64, and no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from cuda_stand_in import StandIn, compile_libraries  # noqa: E402
+from cuda_stand_in.on_cpu import check, image  # noqa: E402
+
+ARCH = "sm_90"
+BARRIER = "__syncthreads();"
+RUN_LIMIT_S = 120.0
+WITHIN = "AUTOTUNE_CHECKING_IN"  # set in the process that has the stand-in in its loader's path
+
+
+@dataclass
+class Tally:
+    """What became of the schedules of one kind of task."""
+
+    schedules: int = 0
+    right: int = 0
+    races: int = 0
+    out_of_bounds: int = 0
+    mutants: int = 0
+    caught: int = 0
+    features: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def tasks() -> dict[str, Callable[[], Any]]:
+    """The kinds of tasks, each small enough to run in a second."""
+    from tvm import te, tirx, topi
+
+    def tensor(name: str, *shape: int, dtype: str = "float32") -> Any:
+        return te.placeholder(shape, dtype, name=name)
+
+    def product(dtype: str) -> Any:
+        a, b = tensor("a", 64, 64, dtype=dtype), tensor("b", 64, 64, dtype=dtype)
+        k = te.reduce_axis((0, 64), name="k")
+        return [
+            a,
+            b,
+            te.compute((64, 64), lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k), "c"),
+        ]
+
+    def convolution() -> Any:
+        x, w = tensor("x", 1, 16, 14, 14), tensor("w", 32, 16, 3, 3)
+        return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, 1, 1, 1, data_layout="NCHW"))]
+
+    def depthwise() -> Any:
+        x, w = tensor("x", 1, 32, 14, 14), tensor("w", 32, 1, 3, 3)
+        return [x, w, topi.nn.depthwise_conv2d_nchw(x, w, 1, 1, 1)]
+
+    def softmax() -> Any:
+        x = tensor("x", 16, 128)
+        return [x, topi.nn.softmax(x)]
+
+    def layer_norm() -> Any:
+        x, scale, bias = tensor("x", 16, 128), tensor("scale", 128), tensor("bias", 128)
+        return [x, scale, bias, topi.nn.layer_norm(x, scale, bias, [1], 1e-5)]
+
+    def pooling() -> Any:
+        x = tensor("x", 1, 16, 16, 16)
+        return [x, topi.nn.pool2d(x, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1), "max")]
+
+    def elementwise() -> Any:
+        x = tensor("x", 4096, dtype="float16")
+        return [x, te.compute((4096,), lambda i: tirx.tanh(x[i]) * x[i] + tirx.const(1, "float16"), "y")]
+
+    return {
+        "product_fp32": lambda: product("float32"),
+        "product_fp16": lambda: product("float16"),
+        "convolution": convolution,
+        "depthwise": depthwise,
+        "softmax": softmax,
+        "layer_norm": layer_norm,
+        "pooling": pooling,
+        "elementwise": elementwise,
+    }
+
+
+def schedules(program: Any, target: Any, count: int) -> Iterator[Any]:
+    """Random schedules that pass the postprocessors, as a search would propose them."""
+    from autotune.tvm_backend.search.space import tune_context
+
+    made = 0
+    for seed in range(1, 20 * count + 20):
+        context = tune_context(program, target, seed=seed)
+        for schedule in context.generate_design_space():
+            schedule.enter_postproc()
+            if made < count and all(rule.apply(schedule) for rule in context.space_generator.postprocs):
+                made += 1
+                yield schedule.mod
+        if made == count:
+            return
+
+
+class Checker:
+    """Checks schedules on one machine; keeps what is compiled once."""
+
+    def __init__(self, folder: Path, stand_in: StandIn, mutants: int) -> None:
+        from autotune.tvm_backend.target import resolve_target, tvm_target
+
+        self.folder = folder
+        self.mutants = mutants
+        self.launches = stand_in.folder / "launches"
+        self.description = resolve_target(f'{{"kind": "cuda", "arch": "{ARCH}"}}', 1).description
+        self.target = tvm_target(self.description)
+        self.random = random.Random(1)
+        for sanitizer in ("thread", "address"):
+            check.compile_parts(folder / sanitizer, sanitizer)  # type: ignore[arg-type]
+
+    def kind(self, tensors: Any, count: int) -> Tally:
+        """Check random schedules of one task."""
+        import tvm
+        from tvm import te
+
+        from autotune.tvm_backend.kernels import verify
+
+        function = te.create_prim_func(tensors).with_attr("global_symbol", "main")
+        program = tvm.IRModule({"main": function})
+        truth = verify.compute(program, self.description["host"])
+        tally = Tally()
+        for scheduled in schedules(program, self.target, count):
+            tally.schedules += 1
+            self._one(scheduled, truth, tally)
+        return tally
+
+    def _one(self, scheduled: Any, truth: Any, tally: Tally) -> None:
+        library = self.folder / "candidate.so"
+        source = self._build(scheduled, library)
+        for feature in ("cp.async", "wmma::mma_sync", "__shfl_down_sync", "__syncthreads", "buf_dyn_shmem"):
+            tally.features[feature] = tally.features.get(feature, 0) + (feature in source)
+        problem = self._verify(library, truth)
+        if problem:
+            tally.problems.append(problem)
+            return
+        tally.right += 1
+        races = self._complaints(source, "thread")
+        overflows = self._complaints(source, "address")
+        tally.races += bool(races)
+        tally.out_of_bounds += bool(overflows)
+        tally.problems += races[:1] + overflows[:1]
+        if tally.mutants < self.mutants and BARRIER in source and not races:
+            tally.mutants += 1
+            tally.caught += bool(self._complaints(self._mutant(source), "thread"))
+
+    def _build(self, scheduled: Any, library: Path) -> str:
+        from autotune.tvm_backend.cuda import compiler
+        from autotune.tvm_backend.kernels.build import build_library
+
+        seen: list[str] = []
+        compile_source = compiler.compile_source
+
+        def note(source: str, arch: str) -> bytes:
+            seen.append(source)
+            return compile_source(source, arch)
+
+        compiler.compile_source = note
+        try:
+            build_library(scheduled, self.target, library)
+        finally:
+            compiler.compile_source = compile_source
+        return compiler.EIGHT_HALVES + seen[0]
+
+    def _verify(self, library: Path, truth: Any) -> str:
+        """Run the kernels in a process that may die of it, and note their launches; return what is wrong."""
+        from autotune.processes.isolate import isolated
+
+        ((_, outcome),) = isolated([library], lambda: lambda path: self._run(path, truth), limit_s=RUN_LIMIT_S)
+        return "" if outcome.kind == "ok" else f"{outcome.kind}: {outcome.reason}"
+
+    def _run(self, library: Path, truth: Any) -> None:
+        """Compare results, and then note launches on tensors without guard areas, whose sizes are exact."""
+        import tvm
+
+        from autotune.tvm_backend.kernels.verify import Verifier
+
+        device = tvm.cuda(0)
+        main = tvm.runtime.load_module(str(library))["main"]
+        self.launches.unlink(missing_ok=True)
+        Verifier(truth, device).check(main)
+        self.launches.touch()
+        main(*(tvm.runtime.empty(dims, dtype, device) for dtype, dims in truth.args))
+        device.sync()
+
+    def _complaints(self, source: str, sanitizer: check.Sanitizer) -> list[str]:
+        program = self.folder / "program"
+        check.compile_program(source, self.folder / sanitizer, sanitizer, program)
+        return check.complaints(program, self.launches, seed=self.random.randrange(1 << 20))
+
+    def _mutant(self, source: str) -> str:
+        places = [match.start() for match in re.finditer(re.escape(BARRIER), source)]
+        place = self.random.choice(places)
+        return source[:place] + source[place + len(BARRIER) :]
+
+
+def table(tallies: dict[str, Tally]) -> str:
+    """The results in Markdown."""
+    names = ("schedules", "right", "races", "out of bounds", "cp.async", "tensor cores", "shuffles", "mutants caught")
+    lines = [f"| task | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
+    for kind, it in tallies.items():
+        used = [it.features.get(name, 0) for name in ("cp.async", "wmma::mma_sync", "__shfl_down_sync")]
+        cells = [it.schedules, it.right, it.races, it.out_of_bounds, *used, f"{it.caught} of {it.mutants}"]
+        lines.append(f"| {kind} | {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+def run(kinds: list[str], count: int, mutants: int, folder: Path) -> int:
+    """Check the kinds of tasks; return the exit code."""
+    from autotune.tvm_backend.load import load_for_tuning
+
+    load_for_tuning("cuda", ())
+    checker = Checker(folder, StandIn(folder, folder / "gpus"), mutants)
+    tallies: dict[str, Tally] = {}
+    for kind, tensors in tasks().items():
+        if kinds and kind not in kinds:
+            continue
+        begun = time.monotonic()
+        tallies[kind] = checker.kind(tensors(), count)
+        print(f"{kind}: {time.monotonic() - begun:.0f} s", file=sys.stderr)
+        for problem in tallies[kind].problems:
+            print(f"  {problem}", file=sys.stderr)
+    print(table(tallies))
+    return any(it.problems for it in tallies.values())
+
+
+def main() -> None:
+    """Start again with the stand-in in the loader's path, which is read when a process starts."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("kinds", nargs="*", help="kinds of tasks; all by default")
+    parser.add_argument("--schedules", type=int, default=3, help="of each kind (default: 3)")
+    parser.add_argument("--mutants", type=int, default=1, help="of each kind (default: 1)")
+    given = parser.parse_args()
+    if WITHIN in os.environ:
+        sys.exit(run(given.kinds, given.schedules, given.mutants, Path(os.environ[WITHIN])))
+    if problem := image.missing():
+        sys.exit(f"cannot run kernels on this CPU: {problem}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        stand_in = StandIn.make(compile_libraries(folder, computes=True), folder / "gpus")
+        environment = {**os.environ, **stand_in.environment(), WITHIN: name}
+        sys.exit(subprocess.run([sys.executable, *sys.argv], env=environment, check=False).returncode)
+
+
+if __name__ == "__main__":
+    main()
