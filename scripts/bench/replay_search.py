@@ -1,0 +1,278 @@
+#!/usr/bin/env python
+"""How good are our search strategies on brute-forced spaces that others are judged on?
+
+    python scripts/bench/replay_search.py FOLDER_OR_FILE... --ways beam genetic lfbo --seeds 100
+
+Each file is a space in which every configuration was measured: results in T4 (`*_T4.json`, `.json.gz`), or a cache
+of Kernel Tuner. A search is replayed on it. A measurement costs the time that the file says (compilation, validation,
+runs), and the search itself costs nothing. It takes milliseconds to a second a search, by strategy, on one core. The
+machine need not be idle.
+
+The score of a strategy is that of AutoTuningAssociation/autotuning_methodology at b0075f8 (Willemsen et al., A
+methodology for comparing optimization algorithms for auto-tuning, 2024): its gain over the expected curve of random
+search, as a share of what the optimum would gain, as a mean over time. 0 is random search and 1 the optimum. Time ends
+where random search has come 95% of the way from the median to the optimum. The curve of a strategy is the isotonic
+regression of the ranks that its searches have reached. Three differences: the regression is not bagged, there are 1,000
+points in time instead of 10,000, and intervals are those of the mean, from 200 bootstraps over seeds.
+
+Columns: the score over all spaces with its 95% interval, the score on each space, seconds of computing a search.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import argparse
+import functools
+import gzip
+import json
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.interpolate import PchipInterpolator
+from scipy.optimize import isotonic_regression
+
+from autotune import strategies
+from autotune.strategies import samplers
+from autotune.strategies.base import Strategy
+from autotune.strategies.samplers import Sampler
+from autotune.strategies.space import Configuration, Floats, Indices, Knob, Measured, Space, ValidConfiguration, View
+
+WAYS = ("random", "genetic", "annealing", "droplet", "beam", "chameleon/greedy", "chameleon/adaptive")
+EPSILON = 0.05
+START, END = 0.01, 0.95
+MARGIN = 1.1
+POINTS = 1000
+BOOTSTRAPS = 200
+MS_TIMES = ("compile_time", "verification_time", "benchmark_time", "framework_time")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", type=Path, nargs="+", help="files, or folders of them")
+    parser.add_argument("--ways", nargs="+", default=WAYS, help="strategies, each as NAME or NAME/SAMPLER")
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--round", type=int, default=8, help="measurements of a batch")
+    options = parser.parse_args()
+    spaces = [read(file) for path in options.paths for file in files(path)]
+    print(f"| | score | {' | '.join(space.name for space in spaces)} | s a search |")
+    print("| --- " * (len(spaces) + 3) + "|")
+    for way in options.ways:
+        began = time.perf_counter()
+        runs = [[search(space, way, seed, options.round) for seed in range(options.seeds)] for space in spaces]
+        seconds = (time.perf_counter() - began) / (len(spaces) * options.seeds)
+        scores = [score(space, made) for space, made in zip(spaces, runs, strict=True)]
+        low, high = interval(spaces, runs)
+        columns = " | ".join(f"{value:.3f}" for value in scores)
+        print(f"| {way} | {np.mean(scores):.3f} ({low:.3f} to {high:.3f}) | {columns} | {seconds:.3f} |", flush=True)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A space of which everything is known.
+
+    Attributes:
+        rows: The row of each configuration that satisfies the restrictions.
+        us: Its time in microseconds, NaN where it failed, [rows].
+        seconds: What its measurement took, [rows].
+    """
+
+    name: str
+    space: Space
+    rows: dict[Configuration, int]
+    us: Floats
+    seconds: Floats
+
+    @cached_property
+    def ascending(self) -> Floats:
+        """The times of all configurations that have one, [valid]."""
+        return np.sort(self.us[~np.isnan(self.us)])
+
+    @cached_property
+    def table(self) -> Indices:
+        """Every configuration of the space, restricted or not, [size, knobs]."""
+        return np.indices(self.space.sizes).reshape(len(self.space.sizes), -1).T
+
+    def end_s(self, share: float) -> float:
+        """Return the seconds after which random search is expected to have come this share of the way."""
+        optimum = self.ascending[0]
+        goal = optimum + (np.median(self.ascending) - optimum) * (1 - share)
+        worse = int(np.count_nonzero(self.ascending > goal))
+        return math.ceil(worse / (len(self.ascending) + 1 - worse)) * float(np.median(self.seconds))
+
+    @cached_property
+    def clock(self) -> Floats:
+        """The points in time at which searches are judged, in seconds."""
+        return np.linspace(self.end_s(START), self.end_s(END), POINTS)
+
+    @cached_property
+    def random_curve(self) -> Floats:
+        """The time that random search is expected to have found by each point of `clock`."""
+        failed = np.isnan(self.us)
+        each = self.seconds[~failed].mean() + (failed.mean() * self.seconds[failed].mean() if failed.any() else 0.0)
+        counts = np.maximum(np.round(self.clock / each), 1).astype(int)
+        size = len(self.ascending)
+        ranks = np.minimum(np.round(counts * (size + 1) / (counts + 1)).astype(int), size - 1)
+        distinct, first = np.unique(counts, return_index=True)
+        curve = PchipInterpolator(distinct, self.ascending[::-1][ranks[first]])
+        return np.asarray(curve(np.linspace(counts[0], counts[-1], POINTS)))
+
+
+def files(path: Path) -> list[Path]:
+    return sorted(path.glob("*_T4.json*")) if path.is_dir() else [path]
+
+
+def read(path: Path) -> Recorded:
+    """Read results in T4, or a cache of Kernel Tuner."""
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        content = json.load(file)
+    made = list(map(_of_t4, content["results"])) if "results" in content else _of_cache(content)
+    names = list(made[0][0])
+    knobs = [Knob(name, _ordered(values[name] for values, _, _ in made)) for name in names]
+    index = [{value: place for place, value in enumerate(knob.values)} for knob in knobs]
+    rows = {
+        (0, *(index[place][values[name]] for place, name in enumerate(names))): row
+        for row, (values, _, _) in enumerate(made)
+    }
+    space = Space((Knob("sketch", (0,)), *knobs), ((True,) * (len(knobs) + 1),))
+    name = path.name.partition(".")[0].removesuffix("_T4")
+    return Recorded(name, space, rows, *(np.array([entry[column] for entry in made]) for column in (1, 2)))
+
+
+Entry = tuple[dict[str, Any], float, float]
+
+
+def _of_t4(result: dict[str, Any]) -> Entry:
+    """Return the values, the time in microseconds, and the seconds of the measurement."""
+    times = result["times"].values()
+    spent = sum(sum(entry) if isinstance(entry, list) else entry for entry in times)
+    wanted = result["objectives"][0]
+    value = next(entry["value"] for entry in result["measurements"] if entry["name"] == wanted)
+    valid = result["invalidity"] == "correct"
+    return result["configuration"], 1e3 * value if valid else math.nan, spent / 1e3
+
+
+def _of_cache(content: dict[str, Any]) -> list[Entry]:
+    names = content["tune_params_keys"]
+    return [
+        (
+            {name: entry[name] for name in names},
+            1e3 * entry["time"] if isinstance(entry["time"], int | float) else math.nan,
+            sum(entry.get(part, 0.0) for part in MS_TIMES) / 1e3,
+        )
+        for entry in content["cache"].values()
+    ]
+
+
+def _ordered(values: Iterable[Any]) -> tuple[Any, ...]:
+    distinct = list(dict.fromkeys(values))
+    return tuple(sorted(distinct) if all(isinstance(value, int | float) for value in distinct) else distinct)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A search: the seconds after which each measurement ended, and the best time until then (NaN before one)."""
+
+    seconds: Floats
+    best: Floats
+
+
+def search(recorded: Recorded, way: str, seed: int, count: int) -> Run:
+    """Replay one search until random search would have ended."""
+    strategy, picks = _way(way)
+    trials: list[Measured] = []
+    rows: list[int] = []
+    left_s = MARGIN * recorded.clock[-1]
+    while left_s >= 0:
+        seeds = np.random.SeedSequence([seed, len(trials)])
+        batch = strategy(view(recorded, trials), int(seeds.generate_state(1)[0])).propose(count, picks)
+        if not batch:
+            break
+        measured = [recorded.rows[item] for item in batch]
+        rows += measured
+        left_s -= recorded.seconds[measured].sum()
+        times = recorded.us[measured].tolist()
+        trials += [Measured(item, None if math.isnan(us) else us) for item, us in zip(batch, times, strict=True)]
+    return Run(np.cumsum(recorded.seconds[rows]), np.fmin.accumulate(recorded.us[rows]))
+
+
+@functools.cache
+def _way(way: str) -> tuple[type[Strategy], Sampler]:
+    name, _, sampler = way.partition("/")
+    strategy = strategies.get(name)
+    return strategy, samplers.make(sampler or strategy.sampler, EPSILON, synthesis=True)
+
+
+def view(recorded: Recorded, trials: Sequence[Measured]) -> View:
+    """Return what a strategy sees: the score is the trees that a task of a network without a prior would have."""
+
+    def validate(configurations: Sequence[Configuration]) -> list[ValidConfiguration | None]:
+        return [ValidConfiguration(item, None) if item in recorded.rows else None for item in configurations]
+
+    return View(recorded.space, tuple(trials), TableScore.of(recorded, trials), validate, reranks=False)
+
+
+class TableScore:
+    """The trees' score of every configuration of a space, computed when the first is asked for.
+
+    A search asks for many more scores than a space has configurations.
+    """
+
+    def __init__(self, recorded: Recorded, trials: Sequence[Measured]) -> None:
+        self._recorded = recorded
+        self._trials = trials
+
+    @classmethod
+    def of(cls, recorded: Recorded, trials: Sequence[Measured]) -> TableScore | None:
+        return cls(recorded, tuple(trials)) if len(trials) >= 8 and any(trial.median_us for trial in trials) else None
+
+    @cached_property
+    def _scores(self) -> Floats:
+        from autotune.tvm_backend.search.scores import KnobScore  # here, because it loads TVM
+
+        return KnobScore(self._recorded.space, self._trials)(self._recorded.table)
+
+    def __call__(self, configurations: Indices) -> Floats:
+        places = np.ravel_multi_index(tuple(configurations.T), tuple(self._recorded.space.sizes))
+        return np.asarray(self._scores[places])
+
+
+def score(recorded: Recorded, runs: Sequence[Run]) -> float:
+    """Return the mean over time of the gain over random search, as a share of what the optimum would gain."""
+    seconds = np.concatenate([run.seconds for run in runs])
+    best = np.concatenate([run.best for run in runs])
+    inside = (0.9 * recorded.clock[0] <= seconds) & (seconds <= MARGIN * recorded.clock[-1]) & ~np.isnan(best)
+    order = np.lexsort((-best[inside], seconds[inside]))
+    times = seconds[inside][order]
+    ranks = np.searchsorted(recorded.ascending, best[inside][order])
+    fitted = isotonic_regression(ranks, increasing=False).x
+    at_clock = np.round(np.interp(recorded.clock, times, fitted)).astype(int)
+    gained = recorded.random_curve - recorded.ascending[at_clock]
+    return float(np.mean(gained / (recorded.random_curve - recorded.ascending[0])))
+
+
+def interval(spaces: Sequence[Recorded], runs: Sequence[Sequence[Run]]) -> tuple[float, float]:
+    """Return the 95% interval of the mean score over the spaces, by a bootstrap over seeds."""
+    rng = np.random.default_rng(0)
+    means = [
+        np.mean([score(space, _drawn(made, rng)) for space, made in zip(spaces, runs, strict=True)])
+        for _ in range(BOOTSTRAPS)
+    ]
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _drawn(runs: Sequence[Run], rng: np.random.Generator) -> list[Run]:
+    return [runs[place] for place in rng.integers(len(runs), size=len(runs))]
+
+
+if __name__ == "__main__":
+    main()
