@@ -31,6 +31,7 @@ STRATEGIES: dict[str, str] = {
     "genetic": "autotune.strategies.genetic:GeneticSearch",
     "chameleon": "autotune.strategies.chameleon:ChameleonSearch",
     "droplet": "autotune.strategies.droplet:DropletSearch",
+    "lfbo": "autotune.strategies.lfbo:LikelihoodFreeSearch",
 }
 # Strategies that the TVM back end implements, since they work on its schedules.
 BACKEND_STRATEGIES = ("evolutionary",)

@@ -99,7 +99,7 @@ class Recorded:
     @cached_property
     def table(self) -> Indices:
         """Every configuration of the space, restricted or not, [size, knobs]."""
-        return np.indices(self.space.sizes).reshape(len(self.space.sizes), -1).T
+        return np.indices(self.space.sizes.tolist()).reshape(len(self.space.sizes), -1).T
 
     def end_s(self, share: float) -> float:
         """Return the seconds after which random search is expected to have come this share of the way."""
