@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.errors import BadInput, DamagedFile, disk_problem
+from autotune.errors import BadInput, BadState, DamagedFile, disk_problem
 from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT
 
 if TYPE_CHECKING:
@@ -50,8 +50,15 @@ class Exported:
 
     @property
     def latency_ms(self) -> float:
-        """The tuned model's latency in milliseconds at its first set of shapes: the median that the export measured."""
-        return float(self.report["latency"]["tuned_ms"])
+        """The tuned model's latency in milliseconds at its first set of shapes: the median that the export measured.
+
+        Raises:
+            BadState: It was exported with `quick`, which times nothing.
+        """
+        latency = self.report["latency"]
+        if not latency:
+            raise BadState(f"the library in {self.folder} was not timed; export it again without quick")
+        return float(latency["tuned_ms"])
 
     def load(self, threads: int = 0) -> LoadedModel:
         """Load the library into this process. Imports TVM.

@@ -147,7 +147,13 @@ class Job:
         control.apply(self.workspace, "retry", [self.paths])
 
     def export(
-        self, output: str | Path, progress: Callable[[str], None] = lambda step: None, *, source: bool = False
+        self,
+        output: str | Path,
+        progress: Callable[[str], None] = lambda step: None,
+        *,
+        source: bool = False,
+        untuned: bool = False,
+        quick: bool = False,
     ) -> Exported:
         """Compile the model with the best schedules so far, verify it, time it and write it to a folder.
 
@@ -155,15 +161,20 @@ class Job:
             output: The folder. It is made if it does not exist.
             progress: Called with a description of each step when it starts.
             source: Whether to write the network as C++ source, too.
+            untuned: Whether to time the model with TVM's default schedules, too.
+            quick: Whether to write the library as soon as it is verified, and to time nothing.
 
         Returns:
             The exported library.
 
         Raises:
             VerificationError: The outputs differ from those of the model as submitted. Nothing was written.
-            BadInput: `output` cannot be written to.
+            BadInput: `output` cannot be written to, or `untuned` and `quick` were asked for both.
             ModelError: `source` was asked for, and the model has something that cannot be written as source.
         """
         folder = Path(output)
-        report = export(self.workspace, load_config(self.workspace.config), self.paths, folder, progress, source=source)
+        config = load_config(self.workspace.config)
+        report = export(
+            self.workspace, config, self.paths, folder, progress, source=source, untuned=untuned, quick=quick
+        )
         return Exported(folder, report)

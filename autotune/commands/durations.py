@@ -1,7 +1,7 @@
-"""Parse times as users write them.
+"""Parse and write times as users write them.
 
-Durations are `90s`, `30m` or `2h`; ages `12h` or `7d`; latencies `800us`, `5ms` or `0.2s`; moments `07:00` or
-`2026-03-01T07:00`.
+Durations are `90s`, `30m` or `2h`, and are shown as `4m05s` or `2h03m`; ages `12h` or `7d`; latencies `800us`, `5ms` or
+`0.2s`; moments `07:00` or `2026-03-01T07:00`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,19 @@ def parse_duration(text: str) -> float:
     if match is None or float(match[1]) == 0:
         raise BadInput(f"{text!r} is not a duration; write 90s, 30m or 2h")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration such as `3s`, `4m05s` or `2h03m`; a dash for None."""
+    if seconds is None:
+        return "-"
+    whole = max(0, round(seconds))  # negative if the clock was put back
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    minutes = round(whole / 60)
+    return f"{minutes // 60}h{minutes % 60:02}m"
 
 
 def parse_age(text: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,7 +37,10 @@ def export(
     output: Path,
     progress: oneshot.TellProgress,
     inputs: Sequence[Path] = (),
+    *,
     source: bool = False,
+    untuned: bool = False,
+    quick: bool = False,
 ) -> dict[str, Any]:
     """Compile the best schedules of a job, verify the model, compare its latency, and write it to a folder.
 
@@ -49,6 +53,8 @@ def export(
         inputs: NPZ files with inputs to verify and to time on, by name, each for one set of shapes of the job. Others
             are random.
         source: Whether to write the network as C++ source, too.
+        untuned: Whether to time the model with TVM's default schedules, too.
+        quick: Whether to write the library as soon as it is verified, and to time nothing.
 
     Returns:
         The report, as in `output/report.json`.
@@ -59,9 +65,12 @@ def export(
         BoardProblem: The job is for boards, and none can be used now.
         MachineProblem: The job is for boards that autotune.toml does not have.
         BadInput: `output` is not a folder that can be written to, or it has the user's own files of the same names. Or
-            `inputs` do not fit the model. Or `source` was asked for and the target is a GPU.
+            `inputs` do not fit the model. Or `source` was asked for and the target is a GPU. Or both `untuned` and
+            `quick` were.
         ModelError: `source` was asked for, and the model has something that cannot be written as source.
     """
+    if untuned and quick:
+        raise BadInput("--untuned times the untuned model, and --quick times nothing; give one of them")
     spec = _exportable(paths, source)
     if spec.board:
         devices.of_job(spec, config).check_here(spec.target_key)
@@ -69,11 +78,14 @@ def export(
     for file in inputs:
         if not file.is_file():
             raise BadInput(f"cannot read {file}: there is no such file")
-    request = _request(workspace, config, paths, spec, output, inputs, source)
+    request = replace(
+        _request(workspace, config, paths, spec, output, inputs), source=source, untuned=untuned, quick=quick
+    )
     with in_use(workspace, paths):
         report = oneshot.export_model(request, config.export.timeout_s, progress).report
-        with contextlib.suppress(StorageError):  # the library is written, which is what was asked for
-            references.remember(paths, report)
+        if not quick:
+            with contextlib.suppress(StorageError):  # the library is written, which is what was asked for
+                references.remember(paths, report)
     return report
 
 
@@ -84,7 +96,6 @@ def _request(
     spec: JobSpec,
     output: Path,
     inputs: Sequence[Path],
-    source: bool,
 ) -> ExportRequest:
     lent, board = capacity.cpus(config), config.boards.get(spec.board)
     return ExportRequest(
@@ -99,7 +110,6 @@ def _request(
         turns=config.export.repeats,
         contenders=1 if board else config.export.contenders,
         inputs=tuple(str(file.absolute()) for file in inputs),
-        source=source,
         board=board,
         cuda_graph=config.export.cuda_graph,
     )
@@ -167,10 +177,12 @@ def _latencies(report: Mapping[str, Any]) -> list[str]:
     """Return the lines with the latencies at one set of shapes."""
     latency = report["latency"]
     runtime = report.get("reference", "onnxruntime")
-    ours = [
-        f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning",
-        f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms   {_times(latency, 'untuned_ms')} as fast as untuned",
-    ]
+    if not latency:
+        return [f"{'tuned':>12}  not timed: export it without --quick to time it"]
+    ours = [f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms"]
+    if latency.get("untuned_ms") is not None:
+        untuned = f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning"
+        ours = [untuned, f"{ours[0]}   {_times(latency, 'untuned_ms')} as fast as untuned"]
     if latency.get("without_graph_ms") is not None:
         ours.append(
             f"{'no graph':>12}  {latency['without_graph_ms']:10.3f} ms   tuned, its kernels launched one by one"
@@ -230,13 +242,33 @@ def command(
     source: Annotated[
         bool, typer.Option("--source", help="Also write the network as C++ source, which needs no runtime (CPUs only).")
     ] = False,
+    untuned: Annotated[
+        bool,
+        typer.Option("--untuned", help="Also time the model with TVM's default schedules: up to minutes."),
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Write the library as soon as it is verified, and time nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compile the best kernels so far into a library, verify it against the model as submitted, and time both."""
+    """Compile the best kernels so far into a library, verify it against the model as submitted, and time both.
+
+    The steps go to standard error, each with the time since the start.
+    """
     from autotune.commands.jobs import select_one
 
     workspace = workspace_of(context)
     config = load_config(workspace.config)
-    with steps(as_json) as step:
-        report = export(workspace, config, select_one(workspace, job), output, step, inputs or [], source)
+    with steps(as_json, lines=True) as step:
+        report = export(
+            workspace,
+            config,
+            select_one(workspace, job),
+            output,
+            step,
+            inputs or [],
+            source=source,
+            untuned=untuned,
+            quick=quick,
+        )
     tell(json.dumps(report) if as_json else report_text(report, str(output)))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autotune.commands import job_status
+from autotune.commands.durations import duration
 from autotune.commands.job_status import JobStatus
 from autotune.errors import one_line
 from autotune.storage.daemon_formats import ClusterNode, DaemonInfo, DeviceAside
@@ -44,16 +45,10 @@ _EMPTY = ("", "-")
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "held": "yellow", "cancelled": "yellow"}
 
 
-def duration(seconds: float | None) -> str:
-    """Return a duration such as `3 s`, `4:05` or `2:03:10`; a dash for None."""
-    if seconds is None:
-        return "-"
-    whole = max(0, round(seconds))  # negative if the clock was put back
-    if whole < 60:
-        return f"{whole} s"
-    hours, rest = divmod(whole, 3600)
-    minutes, left = divmod(rest, 60)
-    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
+def _trials(job: JobStatus) -> str:
+    """Return the trials of a job out of its budget, and those beyond it: of rounds that ran, or known from before."""
+    beyond = job.trials_done - job.trials_total
+    return f"{min(job.trials_done, job.trials_total)}/{job.trials_total}{f' +{beyond}' if beyond > 0 else ''}"
 
 
 def _progress(job: JobStatus) -> RenderableType:
@@ -131,7 +126,7 @@ def _queue(jobs: Sequence[JobStatus], longest: int, sparks: Mapping[int, str] | 
         more = [_progress(job), sparks.get(job.id, "")] if sparks is not None else []
         due = [_deadline(job)] if pressed else []
         _row(table,
-            str(job.id), short(job.name, longest), job.target, state, f"{job.trials_done}/{job.trials_total}",
+            str(job.id), short(job.name, longest), job.target, state, _trials(job),
             *more, latency, eta, *due, _why(job),
         )  # fmt: skip
     return table

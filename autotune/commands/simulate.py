@@ -37,7 +37,7 @@ import typer
 
 from autotune import schema
 from autotune.commands import render
-from autotune.commands.render import duration
+from autotune.commands.durations import duration
 from autotune.commands.terminal import Json, show, tell
 from autotune.errors import BadInput, InvalidData, StorageError
 from autotune.planning import policies

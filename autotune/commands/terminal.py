@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
@@ -53,23 +54,37 @@ def show(*renderables: Any, fitted: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def steps(quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Show the current step of a long operation on a terminal. Elsewhere nothing is shown.
+def steps(quiet: bool = False, lines: bool = False) -> Iterator[Callable[[str], None]]:
+    """Show the current step of a long operation on a terminal, with the time since its start.
 
     Args:
         quiet: Whether to show nothing.
+        lines: Whether a line is printed for each step where there is no terminal. Otherwise nothing is shown there.
 
     Yields:
         A function to call with a description of each step.
     """
-    if quiet or not sys.stderr.isatty():
+    if quiet or not (lines or sys.stderr.isatty()):
         yield lambda text: None
         return
+    from autotune.commands.durations import duration  # here, because every command loads this module
+
+    started = time.monotonic()
+    if not sys.stderr.isatty():
+        yield lambda text: say(f"{duration(time.monotonic() - started):>6}  {one_line(text)}")
+        return
     from rich.console import Console
+    from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn
     from rich.text import Text
 
-    with Console(stderr=True).status("starting") as status:
-        yield lambda text: status.update(Text(one_line(text)))
+    class Passed(ProgressColumn):
+        def render(self, task: object) -> Text:
+            return Text(duration(time.monotonic() - started))
+
+    columns = SpinnerColumn(), Passed(), TextColumn("{task.description}", markup=False)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        shown = progress.add_task("starting", total=None)
+        yield lambda text: progress.update(shown, description=one_line(text))
 
 
 @contextlib.contextmanager

@@ -201,6 +201,8 @@ class ExportRequest:
         source: whether to write the network as C++ source, too.
         board: the settings of the boards that the job is for; None for a device of this machine.
         cuda_graph: whether a library for CUDA launches its kernels as a CUDA graph.
+        untuned: whether the model is compiled with TVM's default schedules, too, to compare with.
+        quick: whether the library is written as soon as it is verified, and nothing is timed.
     """
 
     workspace: str
@@ -217,6 +219,8 @@ class ExportRequest:
     source: bool = False
     board: BoardSettings | None = None
     cuda_graph: bool = True
+    untuned: bool = False
+    quick: bool = False
 
 
 @dataclass(frozen=True)
@@ -230,7 +234,9 @@ class ExportAnswer:
 class ProgressStep:
     """The step that an import or export has reached, in words for the user.
 
-    `waiting` says that it waits for a lease, which does not count towards its time limit.
+    Attributes:
+        step: The step.
+        waiting: Whether it waits for a lease, which does not count towards its time limit.
     """
 
     step: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.commands.durations import parse_age, parse_duration, parse_moment
+from autotune.commands.durations import duration, parse_age, parse_duration, parse_moment
 from autotune.errors import BadInput
 
 DAY_S = 86400.0
@@ -13,6 +13,23 @@ DAY_S = 86400.0
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400), (" 2h ", 7200)])
 def test_a_number_and_a_unit(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (0, "0s"),
+        (59.4, "59s"),
+        (60, "1m00s"),
+        (3599, "59m59s"),
+        (3661, "1h01m"),
+        (7199, "2h00m"),
+        (-5, "0s"),
+    ],
+)
+def test_shown_durations_say_their_units(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize("text", ["", "30", "m", "-5m", "0m", "1e3s", "5 m", "30min", "nan", "٣m"])

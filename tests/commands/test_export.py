@@ -1,4 +1,4 @@
-"""What `export --source` refuses before it compiles anything, and what an export says when it is done."""
+"""What `export` refuses before it compiles anything, and what it says when it is done."""
 
 from __future__ import annotations
 
@@ -27,6 +27,28 @@ def test_source_that_the_user_has_edited_is_not_written_over(
     with pytest.raises(BadInput, match=r"out/source/network.cpp was edited .*; give a new folder"):
         export(workspace, Config(), make_job(), workspace.root / "out", print, source=True)
     assert mine.read_text() == "edited"
+
+
+def test_quick_times_nothing_and_so_not_the_untuned_model(
+    workspace: Workspace, make_job: Callable[..., JobPaths]
+) -> None:
+    with pytest.raises(BadInput, match="^--untuned times the untuned model, and --quick times nothing; give one"):
+        export(workspace, Config(), make_job(), workspace.root / "out", print, untuned=True, quick=True)
+    assert not (workspace.root / "out").exists()
+
+
+def test_an_export_that_timed_nothing_says_so() -> None:
+    found = {"latency": {}, "reference": "onnxruntime", "largest_relative_error": 1e-7, "threads": 2}
+    lines = report_text({**found, "target": {"kind": "llvm"}}, "out").splitlines()
+    assert lines[0] == "       tuned  not timed: export it without --quick to time it"
+    assert lines[1].startswith("verified: ")
+
+
+def test_without_the_untuned_model_nothing_is_compared_with_it() -> None:
+    found = {"latency": {"tuned_ms": 8.0, "onnxruntime_ms": 10.0}, "largest_relative_error": 1e-7, "threads": 2}
+    found |= {"target": {"kind": "llvm"}, "share_of_onnxruntime": [0.81, 0.78, 0.85], "processes": 5}
+    lines = report_text(found, "out").splitlines()
+    assert lines[0] == "       tuned       8.000 ms" and lines[1].startswith("ONNX Runtime")
 
 
 def test_a_report_compares_with_both() -> None:

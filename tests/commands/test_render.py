@@ -23,11 +23,10 @@ def shown(*items: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(None, "-"), (0, "0 s"), (59.4, "59 s"), (60, "1:00"), (3599, "59:59"), (3661, "1:01:01"), (-5, "0 s")],
+    ("done", "text"), [(3, " 3/9 "), (9, " 9/9 "), (12, " 9/9 +3 ")], ids=["within", "at the end", "beyond"]
 )
-def test_durations(seconds: float | None, text: str) -> None:
-    assert render.duration(seconds) == text
+def test_trials_beyond_the_budget_are_told_apart(done: int, text: str) -> None:
+    assert text in shown(render.queue([replace(JOB, trials_done=done)], None))
 
 
 def test_a_reason_with_brackets_is_shown_as_it_is() -> None:

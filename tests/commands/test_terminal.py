@@ -12,7 +12,7 @@ import pytest
 
 from autotune.commands import render
 from autotune.commands.daemon.daemon import log_to_standard_error
-from autotune.commands.terminal import say, show, tell
+from autotune.commands.terminal import say, show, steps, tell
 
 SPOILT = "a\x1b[2Jb"
 
@@ -66,3 +66,23 @@ def test_no_column_vanishes_on_a_narrow_screen(monkeypatch: pytest.MonkeyPatch) 
     show(render.table(columns, [["net"] * 7]))
     head, row = screen.getvalue().splitlines()
     assert head.split() == columns and row.split() == ["net"] * 7
+
+
+def test_in_a_pipe_each_step_is_a_line_with_the_time_that_has_passed(capsys: pytest.CaptureFixture[str]) -> None:
+    with steps(lines=True) as step:
+        step("step 1 of 2: compiling")
+    with steps(quiet=True, lines=True) as step:
+        step("hidden")
+    with steps() as step:
+        step("hidden")
+    assert capsys.readouterr().err == "    0s  step 1 of 2: compiling\n"
+
+
+def test_on_a_terminal_a_step_stands_beside_the_time_that_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    with steps() as step:
+        step("step 1 of 2: compiling [all] of it")
+    assert "0s step 1 of 2: compiling [all] of it" in screen.getvalue()

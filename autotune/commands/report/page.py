@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
-from autotune.commands.render import duration
+from autotune.commands.durations import duration
 from autotune.commands.report import charts
 from autotune.commands.report.facts import JobReport, Report
 from autotune.commands.report.sections import Cell, Section, answers, sections

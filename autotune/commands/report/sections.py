@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autotune.commands import gantt
-from autotune.commands.render import duration
+from autotune.commands.durations import duration
 from autotune.commands.report import charts, knobs
 from autotune.commands.report.facts import JobReport, Settings, TaskReport
 from autotune.commands.report.references import References

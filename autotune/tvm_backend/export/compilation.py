@@ -27,7 +27,7 @@ from autotune.tvm_backend.search.cost_model import prior
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.space import is_too_wide
-from autotune.tvm_backend.search.tasks import extract_tasks, task_hash
+from autotune.tvm_backend.search.tasks import extract_programs, task_hash
 from autotune.tvm_backend.target import tvm_target
 from autotune.tvm_backend.types import Database, Executable, IRModule, Target
 from autotune.tvm_backend.vector_math import intrinsics
@@ -66,7 +66,7 @@ class JobModel:
             module = model.module()
             lowered = prepare(module, target, winograd=spec.winograd, precision=spec.precision)
             # Of equal programs, whose blocks may have other names, the first is that in the joined module.
-            programs = {task.spec.hash: task.program for task in extract_tasks(lowered, target)} | programs
+            programs = extract_programs(lowered, target) | programs
             imported.add(entry.name, module)
             prepared.add(entry.name, lowered)
         lost = set(programs) ^ {task.hash for task in spec.tasks}

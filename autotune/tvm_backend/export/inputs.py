@@ -166,13 +166,16 @@ def _checked(file: Path, item: InputSpec, arrays: Mapping[str, npt.NDArray[Any]]
     return array
 
 
-def check_reference(run: Callable[[], Arrays], given: bool, runtime: str = "ONNX Runtime") -> None:
+def check_reference(run: Callable[[], Arrays], given: bool, runtime: str = "ONNX Runtime") -> Arrays:
     """Check that the reference can be run on the inputs, and that its outputs say whether others are right.
 
     Args:
         run: Runs the reference once, and returns its outputs.
         given: Whether the inputs are the user's.
         runtime: The name of the reference.
+
+    Returns:
+        The outputs.
 
     Raises:
         VerificationError: The reference fails on these inputs, or computes no number from them.
@@ -185,3 +188,4 @@ def check_reference(run: Callable[[], Arrays], given: bool, runtime: str = "ONNX
     for index, output in enumerate(outputs):
         if output.dtype.kind == "f" and output.size and np.isnan(output).all():
             raise VerificationError(f"{runtime} computes nothing but NaN for output {index + 1} of the model{way}")
+    return outputs

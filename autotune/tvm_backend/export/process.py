@@ -11,6 +11,7 @@ from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.cuda import runtime
+from autotune.tvm_backend.export.progress import LOADING, Steps, plan
 from autotune.tvm_backend.export.waiting import Leases, gpu_of
 from autotune.tvm_backend.load import load_tvm
 
@@ -37,9 +38,10 @@ def run(request: ExportRequest, progress: StepReporter) -> ExportAnswer:
     if len(request.measure_cpus) != os.cpu_count():
         os.environ["TVM_BIND_THREADS"] = "0"
     pin(request.cpus)
-    leases = Leases(request, spec, progress)
+    told = Steps(progress, plan(request))
+    leases = Leases(request, spec, told)
     with leases.one_cpu():
-        progress("loading TVM")
+        told.begin(LOADING)
         load_tvm(spec.target_kind)
         _take_gpu(spec)
         from autotune.tvm_backend.export import steps

@@ -1,10 +1,10 @@
-"""The steps of an export: build the best candidates again, time them, compile, verify, compare and write."""
+"""The steps of an export: compile the best kernels so far and verify them; find the fastest; compare and write."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,29 @@ from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.export.compilation import JobModel
+from autotune.tvm_backend.export.progress import (
+    BUILDING,
+    COMPARING,
+    COMPILING,
+    COMPILING_AGAIN,
+    READING,
+    TIMING,
+    UNTUNED,
+    VERIFYING,
+)
 from autotune.tvm_backend.export.submitted import ExportJob, submitted
-from autotune.tvm_backend.export.timing import retiming
-from autotune.tvm_backend.export.timing.whole_model import TUNED, UNTUNED, WITHOUT_GRAPH, choose_inputs, compare
+from autotune.tvm_backend.export.timing import retiming, whole_model
+from autotune.tvm_backend.export.timing.whole_model import TUNED, WITHOUT_GRAPH, Case, Comparison, Verified
 from autotune.tvm_backend.export.waiting import Leases
 from autotune.tvm_backend.export.writing import output_folder
 from autotune.tvm_backend.export.writing.files import LIBRARY, SOURCE
-from autotune.tvm_backend.export.writing.report import KernelLimits, KernelWork, kernel_work, report
+from autotune.tvm_backend.export.writing.report import KernelLimits, kernel_work, report
 from autotune.tvm_backend.export.writing.source import Described, write_source
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.roofline import Roofline, measure
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 from autotune.tvm_backend.kernels.run_gpu import GpuRunner
 from autotune.tvm_backend.search.tasks import read_program
-from autotune.tvm_backend.target import tvm_target
 from autotune.version import __version__
 
 _TURN_MS = 20
@@ -47,24 +56,18 @@ def export(
     """
     job = ExportJob(request, workspace, paths, spec, submitted(paths, spec))
     applies = retiming.Replayer(paths, spec)
-    fastest = retiming.fastest_trials(workspace, spec, request.contenders, applies)
-    again = _retime(job, fastest, leases)
-    best = {hash: trials[0] for hash, trials in fastest.items()} | {hash: item.trial for hash, item in again.items()}
+    fastest = retiming.fastest_trials(workspace, spec, 1 if request.quick else request.contenders, applies)
+    best = {hash: trials[0] for hash, trials in fastest.items()}
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=_made(Path(request.output))) as folder:
-        libraries = _libraries(job, Path(folder))
-        with leases.one_cpu():
-            leases.progress("compiling the tuned model")
-            inputs = choose_inputs(job)
-            rows = [chosen.rows for chosen in inputs]
-            work = _compile(job, best, libraries, rows[0], leases)
-        with leases.comparison():
-            entries = zip(spec.all_entries, inputs, strict=True)
-            comparisons = [compare(job, entry, chosen, libraries) for entry, chosen in entries]
-            limits = _limits(job)
-        content = report(spec, request, best, again, comparisons, KernelLimits(work, limits))
+        export = _read(job, Path(folder), leases)
+        verified = _first(export, best)
+        again = {} if request.quick else _retime(export, fastest)
+        picked = best | {hash: item.trial for hash, item in again.items()}
+        if picked != best:
+            verified = _again(export, picked)
+        content = _report(export, picked, again, _comparisons(export, picked, verified))
         content |= {"set_aside": _set_aside(spec, applies.set_aside, retiming.claims(workspace, spec))}
-        content |= {"size_mb": output_folder.sizes(job, libraries[TUNED])}
-        output_folder.write(job, libraries[TUNED], content, [item.outputs for item in comparisons], rows)
+        output_folder.write(job, export.tuned, content, verified)
     return content
 
 
@@ -79,55 +82,33 @@ def _set_aside(
     return refused + [{"task": name, "hash": None, "best_us": None, "reason": reason} for name, reason in reasons]
 
 
-def _retime(
-    job: ExportJob, fastest: Mapping[str, Sequence[Trial]], leases: Leases
-) -> dict[str, retiming.RetimedCandidate]:
-    """Build the best candidates of each task again, time them, and return the fastest correct one of each task."""
-    with scratch_folder("export") as folder:
-        with leases.one_cpu():
-            built = _build_again(job, fastest, Path(folder), leases)
-        return _time_again(job, built, leases) if built else {}
+@dataclass(frozen=True)
+class _Export:
+    """What the steps share.
 
+    Attributes:
+        job: The job.
+        leases: Wait for what a step may use.
+        model: The model.
+        cases: What it is verified on, for each set of shapes.
+        folder: Where libraries go.
+    """
 
-def _build_again(
-    job: ExportJob, fastest: Mapping[str, Sequence[Trial]], folder: Path, leases: Leases
-) -> dict[str, list[retiming.RetimedCandidate]]:
-    target = tvm_target(job.spec.target)
-    indices = {task.hash: index for index, task in enumerate(job.spec.tasks)}
-    hashes = retiming.tasks_to_retime(job.spec, fastest)
-    built = {}
-    for number, hash in enumerate(hashes):
-        leases.progress(f"building the best candidates of each task again ({number + 1} of {len(hashes)} tasks)")
-        program = read_program(job.paths.task(indices[hash]), hash)
-        built[hash] = retiming.build(fastest[hash], program, target, folder)
-    return built
+    job: ExportJob
+    leases: Leases
+    model: JobModel
+    cases: Sequence[Case]
+    folder: Path
 
+    @property
+    def tuned(self) -> Path:
+        """The library that is handed over."""
+        return self.folder / LIBRARY
 
-def _time_again(
-    job: ExportJob, built: Mapping[str, Sequence[retiming.RetimedCandidate]], leases: Leases
-) -> dict[str, retiming.RetimedCandidate]:
-    device = open_device(job.spec.target_kind)
-    timing = Timing(warmup=1, repeats=1, min_repeat_ms=_TURN_MS)
-    on_cpu = job.spec.target_kind == "llvm"
-    runner = Runner(device, timing) if on_cpu else GpuRunner(device, timing, spin_up_ms=_SPIN_UP_MS)
-    with leases.all_to_measure_on():
-        leases.progress(f"timing the best candidates of {len(built)} tasks again, in turns")
-        retiming.time_in_turns(built, runner)
-        fastest = {}
-        for hash, candidates in built.items():
-            reference = verify.load(job.workspace.tuning_log(job.spec.target_key, hash).reference)
-            fastest[hash] = retiming.fastest_correct(candidates, reference, device)
-        return fastest
-
-
-def _libraries(job: ExportJob, folder: Path) -> dict[str, Path]:
-    """Return where the libraries of the model go that are compared, by the key of their latency in the report."""
-    libraries = {UNTUNED: folder / "untuned.so", TUNED: folder / LIBRARY}
-    return {**libraries, WITHOUT_GRAPH: folder / "without_graph.so"} if _has_graph(job) else libraries
-
-
-def _has_graph(job: ExportJob) -> bool:
-    return job.request.cuda_graph and job.device.launches_graphs
+    @property
+    def has_graph(self) -> bool:
+        """Whether that library launches its kernels as a CUDA graph."""
+        return self.job.request.cuda_graph and self.job.device.launches_graphs
 
 
 def _made(folder: Path) -> Path:
@@ -137,33 +118,130 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _compile(
-    job: ExportJob,
+def _read(job: ExportJob, folder: Path, leases: Leases) -> _Export:
+    """Read the model, and choose what it is verified on."""
+    with leases.one_cpu():
+        leases.steps.begin(READING)
+        cases = whole_model.choose_inputs(job)
+        return _Export(job, leases, JobModel.read(job.paths, job.spec), cases, folder)
+
+
+def _first(export: _Export, best: Mapping[str, Trial]) -> list[Verified]:
+    """Compile and verify the best kernels so far: a model that fails does so before anything is timed."""
+    steps = export.leases.steps
+    steps.begin(COMPILING)
+    _compile(export, best)
+    steps.begin(VERIFYING)
+    return _verify(export)
+
+
+def _compile(export: _Export, best: Mapping[str, Trial]) -> None:
+    job = export.job
+    with export.leases.one_cpu():
+        lowered, executable = export.model.compile_tuned(best, export.tuned, cuda_graph=export.has_graph)
+        if job.request.source:
+            names = job.models[0].output_names()
+            rows = export.cases[0].inputs.rows
+            described = Described(job.spec.name, job.spec.inputs, names, job.request.threads, __version__, rows)
+            write_source(export.folder / SOURCE, lowered, executable, described)
+
+
+def _verify(export: _Export) -> list[Verified]:
+    with export.leases.comparison():
+        return [whole_model.verify(export.job, case, export.tuned) for case in export.cases]
+
+
+def _retime(export: _Export, fastest: Mapping[str, Sequence[Trial]]) -> dict[str, retiming.RetimedCandidate]:
+    """Build the best candidates of each task again, time them, and return the fastest correct one of each task."""
+    with scratch_folder("export") as folder:
+        built = _build_again(export, fastest, Path(folder))
+        return _time_again(export, built) if built else {}
+
+
+def _build_again(
+    export: _Export, fastest: Mapping[str, Sequence[Trial]], folder: Path
+) -> dict[str, list[retiming.RetimedCandidate]]:
+    job = export.job
+    steps = export.leases.steps
+    indices = {task.hash: index for index, task in enumerate(job.spec.tasks)}
+    contenders = retiming.contenders(job.spec, fastest)
+    if not contenders:
+        return {}
+    built = {}
+    with export.leases.one_cpu():
+        steps.begin(BUILDING)
+        for number, (hash, trials) in enumerate(contenders.items()):
+            steps.done(number, len(contenders))
+            program = read_program(job.paths.task(indices[hash]), hash)
+            built[hash] = retiming.build(trials, program, export.model.target, folder)
+    return built
+
+
+def _time_again(
+    export: _Export, built: Mapping[str, Sequence[retiming.RetimedCandidate]]
+) -> dict[str, retiming.RetimedCandidate]:
+    job = export.job
+    device = open_device(job.spec.target_kind)
+    timing = Timing(warmup=1, repeats=1, min_repeat_ms=_TURN_MS)
+    on_cpu = job.spec.target_kind == "llvm"
+    runner = Runner(device, timing) if on_cpu else GpuRunner(device, timing, spin_up_ms=_SPIN_UP_MS)
+    with export.leases.all_to_measure_on():
+        export.leases.steps.begin(TIMING)
+        retiming.time_in_turns(built, runner)
+        fastest = {}
+        for hash, candidates in built.items():
+            reference = verify.load(job.workspace.tuning_log(job.spec.target_key, hash).reference)
+            fastest[hash] = retiming.fastest_correct(candidates, reference, device)
+        return fastest
+
+
+def _again(export: _Export, best: Mapping[str, Trial]) -> list[Verified]:
+    """Compile and verify the fastest kernels."""
+    export.leases.steps.begin(COMPILING_AGAIN)
+    _compile(export, best)
+    return _verify(export)
+
+
+def _comparisons(export: _Export, best: Mapping[str, Trial], verified: Sequence[Verified]) -> list[Comparison]:
+    """Time the library at each set of shapes, beside others that the user wants to see it compared with."""
+    if export.job.request.quick:
+        return [Comparison(item, export.job.models[0].runtime) for item in verified]
+    libraries = {**_compile_others(export, best), TUNED: export.tuned}
+    with export.leases.comparison():
+        export.leases.steps.begin(COMPARING)
+        return [whole_model.compare(export.job, item, libraries) for item in verified]
+
+
+def _compile_others(export: _Export, best: Mapping[str, Trial]) -> dict[str, Path]:
+    """Compile what the library is compared with, by the key of its latency in the report."""
+    others = dict[str, Path]()
+    with export.leases.one_cpu():
+        if export.has_graph:
+            others[WITHOUT_GRAPH] = export.folder / "without_graph.so"
+            export.model.compile_tuned(best, others[WITHOUT_GRAPH])
+        if export.job.request.untuned:
+            export.leases.steps.begin(UNTUNED)
+            others[whole_model.UNTUNED] = export.folder / "untuned.so"
+            export.model.compile_untuned(others[whole_model.UNTUNED])
+    return others
+
+
+def _report(
+    export: _Export,
     best: Mapping[str, Trial],
-    libraries: Mapping[str, Path],
-    rows: Mapping[str, int],
-    leases: Leases,
-) -> dict[str, KernelWork]:
-    """Write all libraries before any of them runs: a library that is written after a run prints lines when loaded.
-
-    Returns:
-        The work of each kernel of the tuned one.
-    """
-    model = JobModel.read(job.paths, job.spec)
-    lowered, executable = model.compile_tuned(best, libraries[TUNED], cuda_graph=_has_graph(job))
-    if WITHOUT_GRAPH in libraries:
-        model.compile_tuned(best, libraries[WITHOUT_GRAPH])
-    if job.request.source:
-        names = job.models[0].output_names()
-        described = Described(job.spec.name, job.spec.inputs, names, job.request.threads, __version__, rows)
-        write_source(libraries[TUNED].parent / SOURCE, lowered, executable, described)
-    leases.progress("compiling the untuned model, to compare with")
-    model.compile_untuned(libraries[UNTUNED])
-    return kernel_work(model.prepared, {task.hash: task.name for task in job.spec.tasks})
+    again: Mapping[str, retiming.RetimedCandidate],
+    comparisons: Sequence[Comparison],
+) -> dict[str, Any]:
+    job = export.job
+    work = kernel_work(export.model.prepared, {task.hash: task.name for task in job.spec.tasks})
+    limits = KernelLimits(work, None if job.request.quick else _limits(export))
+    content = report(job.spec, job.request, best, again, comparisons, limits)
+    return content | {"size_mb": output_folder.sizes(job, export.tuned)}
 
 
-def _limits(job: ExportJob) -> Roofline | None:
+def _limits(export: _Export) -> Roofline | None:
     """Measure what this machine's CPUs can do at most, for a job that is for them."""
-    if not job.device.is_local_cpu:
+    if not export.job.device.is_local_cpu:
         return None
-    return measure(tvm_target(job.spec.target), job.request.threads)
+    with export.leases.all_to_measure_on():
+        return measure(export.model.target, export.job.request.threads)

@@ -1,4 +1,7 @@
-"""Wait for what a step of an export may use: a CPU, or everything that is measured on."""
+"""Wait for what a step of an export may use: a CPU, or everything that is measured on.
+
+The user is told only of a wait that is one.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.errors import BadState
+from autotune.errors import BadState, Busy
 from autotune.machine import gpus
 from autotune.machine.hardware import pin
 from autotune.machine.leases import cpu_name, lease, lease_one
-from autotune.processes.messages import ExportRequest, StepReporter
+from autotune.processes.messages import ExportRequest
 from autotune.storage.formats import JobSpec
+from autotune.storage.locks import Lease
+from autotune.tvm_backend.export.progress import Steps
 
 
 @dataclass(frozen=True)
@@ -22,41 +27,52 @@ class Leases:
     Attributes:
         request: What is exported, and where.
         spec: The job.
-        progress: Called with a description of each step when it starts.
+        steps: Tells the user the steps.
     """
 
     request: ExportRequest
     spec: JobSpec
-    progress: StepReporter
+    steps: Steps
 
     @contextlib.contextmanager
     def one_cpu(self) -> Iterator[None]:
         """Wait for a CPU to compute on."""
-        self.progress("waiting for a CPU", waiting=True)
-        with lease_one(self._folder, map(cpu_name, self.request.cpus)):
+        with self._cpu():
             pin(self.request.cpus)
             yield
+
+    def _cpu(self) -> Lease:
+        names = [cpu_name(cpu) for cpu in self.request.cpus]
+        for name in names:
+            with contextlib.suppress(Busy):
+                return lease(self._folder, [name], wait_s=0)
+        self.steps.wait("a CPU")
+        return lease_one(self._folder, names)
 
     @contextlib.contextmanager
     def all_to_measure_on(self) -> Iterator[None]:
         """Wait for everything that is measured on: the CPUs, which the reference uses, and the device of the target."""
-        self.progress("waiting for the CPUs to measure on", waiting=True)
-        gpu = gpu_of(self.spec)
-        devices = [f"{gpus.KIND}:{gpu.index}"] if gpu is not None else []
-        with lease(self._folder, [*map(cpu_name, self.request.measure_cpus), *devices], wait_s=-1):
+        with self._measured_on():
             pin(self.request.measure_cpus)
             yield
+
+    def _measured_on(self) -> Lease:
+        gpu = gpu_of(self.spec)
+        devices = [f"{gpus.KIND}:{gpu.index}"] if gpu is not None else []
+        names = [*map(cpu_name, self.request.measure_cpus), *devices]
+        with contextlib.suppress(Busy):
+            return lease(self._folder, names, wait_s=0)
+        self.steps.wait("the CPUs to measure on")
+        return lease(self._folder, names, wait_s=-1)
 
     @contextlib.contextmanager
     def comparison(self) -> Iterator[None]:
         """Wait for what the model is verified and timed on: for a board, the tracker is asked later."""
         if self.request.board is not None:
             with self.one_cpu():
-                self.progress("verifying and timing on a board")
                 yield
             return
         with self.all_to_measure_on():
-            self.progress("verifying and comparing, each runtime alone in a process of its own")
             yield
 
     @property

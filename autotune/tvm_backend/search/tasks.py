@@ -43,8 +43,18 @@ def extract_tasks(prepared: IRModule, target: Target) -> list[Task]:
 
     Programs that `prepare` has scheduled are not tasks.
     """
+    return _in_order(_task(item, target) for item in _extracted(prepared, target))
+
+
+def extract_programs(prepared: IRModule, target: Target) -> dict[str, IRModule]:
+    """Return the tensor programs of a model's tasks by hash. Unlike `extract_tasks` it looks at no design space."""
+    programs = [item.dispatched[0] for item in _extracted(prepared, target)]
+    return {task_hash(program): program for program in programs}
+
+
+def _extracted(prepared: IRModule, target: Target) -> list[Any]:
     extracted = ms.relax_integration.extract_tasks(prepared, target)
-    return _in_order(_task(item, target) for item in extracted if not _scheduled(item.dispatched[0]))
+    return [item for item in extracted if not _scheduled(item.dispatched[0])]
 
 
 def unite(extracted: Sequence[Sequence[Task]]) -> list[Task]:

@@ -49,11 +49,23 @@ class BoardComparison:
     threads: int
     timings: int
 
-    def run(self, checked: str) -> tuple[runners.Arrays, dict[str, RuntimeTimes]]:
+    def outputs(self, name: str) -> runners.Arrays:
+        """Return the outputs of a library.
+
+        Raises:
+            BoardProblem: No board was free, or it did not begin a session.
+            WorkerError: The library does not run there.
+        """
+        with scratch_folder("board") as folder:
+            outputs = Path(folder) / "outputs.npz"
+            self._session(name, self.libraries[name], 1, outputs)
+            return timed_process.load(outputs)
+
+    def time(self) -> dict[str, RuntimeTimes]:
         """Time the libraries, by turns.
 
         Returns:
-            The outputs of the library `checked`, and the times by library.
+            The times by library.
 
         Raises:
             BoardProblem: No board was free, or it did not begin a session.
@@ -61,13 +73,10 @@ class BoardComparison:
         """
         times = {name: RuntimeTimes() for name in self.libraries}
         per_process = -(-self.timings // _PROCESSES)
-        with scratch_folder("board") as folder:
-            outputs = Path(folder) / "outputs.npz"
-            for _ in range(_PROCESSES):
-                for name, library in self.libraries.items():
-                    times_ms = self._session(name, library, per_process, outputs if name == checked else None)
-                    times[name].timings_ms.append(tuple(times_ms))
-            return timed_process.load(outputs), times
+        for _ in range(_PROCESSES):
+            for name, library in self.libraries.items():
+                times[name].timings_ms.append(tuple(self._session(name, library, per_process, None)))
+        return times
 
     def _session(self, name: str, library: Path, timings: int, outputs: Path | None) -> list[float]:
         lent = boards.request(self.board)

@@ -31,6 +31,8 @@ _SLOW_S = 5.0  # a runtime outside of the pair whose process takes longer is tim
 _MOST_TURNS = 15  # of two runtimes whose ratio is uncertain
 _UNCERTAIN = 1.05  # the upper end of a ratio's interval divided by the lower, above which it is uncertain
 _CONFIDENCE = 0.9
+_AGREEING_TURNS = 3  # that end a comparison early
+_AGREEMENT = 1.02  # the largest of their ratios divided by the smallest, at most
 _KERNEL_PROCESSES = 3  # in which kernels are timed, unless the first one is slow
 # How many times its file a loaded model takes at most, and how much of the memory all runtimes together may take.
 _PEAK = 6
@@ -143,11 +145,12 @@ class RuntimeComparison:
         """Time the runtimes.
 
         Args:
-            timings: How many timings each runtime gets at least. A process makes up to four of them. They are fewer if
-                the first turns take a minute.
-            pair: Two runtimes that get further turns after the first five, 15 in all, as long as the median of their
-                ratio is uncertain by more than 5% and the minute is not over. A runtime outside of the pair whose
-                process takes more than 5 s gets one turn, so that the minute is left to the pair.
+            timings: How many timings each runtime gets. A process makes up to four of them. They are fewer if the first
+                turns take a minute.
+            pair: Two runtimes whose ratio is wanted. The turns end early when three or more agree on it within 2%. They
+                go on, up to 15 in all, as long as its median is uncertain by more than 5% and the minute is not over. A
+                runtime outside of the pair whose process takes more than 5 s gets one turn, so that the minute is left
+                to the pair.
             without: The names of those that are not timed.
             longest_s: The seconds after which no further turn begins.
 
@@ -164,6 +167,8 @@ class RuntimeComparison:
         turns = max(1, -(-timings // TIMINGS))
         for turn in range(max(turns, _MOST_TURNS) if pair else turns):
             if turn and time.monotonic() > ends:
+                break
+            if pair and _agree(ratios(times[pair[0]], times[pair[1]])):
                 break
             if pair and turn >= turns:
                 if not _is_uncertain(ratios(times[pair[0]], times[pair[1]])):
@@ -251,6 +256,11 @@ def ratios(ours: RuntimeTimes, other: RuntimeTimes) -> list[float]:
     """
     turns = zip(ours.timings_ms, other.timings_ms, strict=True)
     return [statistics.median(map(operator.truediv, mine, theirs)) for mine, theirs in turns]
+
+
+def _agree(values: Sequence[float]) -> bool:
+    """Whether so many turns say the same that another would hardly change their median."""
+    return len(values) >= _AGREEING_TURNS and max(values) <= _AGREEMENT * min(values)
 
 
 def _is_uncertain(values: Sequence[float]) -> bool:

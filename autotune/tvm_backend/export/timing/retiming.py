@@ -31,8 +31,8 @@ from autotune.tvm_backend.types import Device, IRModule, Target
 # A candidate may be the fastest with flushed caches if its logged time is at most this many times the best logged time
 # of its task. docs/explanation/performance.md has what other limits gain.
 _MAX_SLOWDOWN = 1.3
-# Tasks that take a smaller fraction of the model's time than this are not timed again.
-_MIN_SHARE = 0.005
+# For each such part of the model's time, one more candidate of a task is timed again beside its fastest.
+_SHARE_OF_ONE = 0.01
 TURNS = 7
 _RUNS = 8  # in one turn, with flushed caches
 
@@ -144,23 +144,24 @@ def claims(workspace: Workspace, spec: JobSpec) -> dict[str, int]:
     return counts
 
 
-def tasks_to_retime(spec: JobSpec, fastest: Mapping[str, Sequence[Trial]]) -> list[str]:
-    """Return the hashes of the tasks whose candidates are worth timing again.
+def contenders(spec: JobSpec, fastest: Mapping[str, Sequence[Trial]]) -> dict[str, Sequence[Trial]]:
+    """Return the trials that are worth timing again, by the hash of the task: two of each task or more.
 
-    These tasks have several candidates and take a noticeable part of the model's time, at one of its sets of shapes at
-    least.
+    A task gets as many of its fastest as its part of the model's time is worth, at the set of shapes where that is
+    largest: building one takes as long for a task that matters little.
 
     Args:
         spec: The job.
         fastest: What `fastest_trials` returned.
     """
-    noticeable: set[str] = set()
+    shares = dict.fromkeys(fastest, 0.0)
     for entry in spec.all_entries:
         weights = {task.hash: weight for task, weight in zip(spec.tasks, entry.weights, strict=True) if weight}
         times = {hash: weights[hash] * (fastest[hash][0].median_us or 0.0) for hash in weights if hash in fastest}
-        least = _MIN_SHARE * sum(times.values())
-        noticeable.update(hash for hash, time in times.items() if time >= least)
-    return [hash for hash, trials in fastest.items() if len(trials) > 1 and hash in noticeable]
+        total = sum(times.values())
+        shares.update((hash, max(shares[hash], time / total)) for hash, time in times.items() if total)
+    chosen = {hash: trials[: 1 + int(shares[hash] / _SHARE_OF_ONE)] for hash, trials in fastest.items()}
+    return {hash: trials for hash, trials in chosen.items() if len(trials) > 1}
 
 
 def build(trials: Sequence[Trial], program: IRModule, target: Target, folder: Path) -> list[RetimedCandidate]:

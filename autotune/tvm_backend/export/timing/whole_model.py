@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,29 +39,58 @@ _MOST_SENSITIVE = 0.05
 
 
 @dataclass(frozen=True)
+class Case:
+    """What a library is verified on at one set of shapes.
+
+    Attributes:
+        entry: The set of shapes.
+        inputs: The inputs.
+        expected: The outputs that the model as submitted computes.
+    """
+
+    entry: Entry
+    inputs: VerificationInputs
+    expected: Arrays
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A library that computes at one set of shapes what the model as submitted does.
+
+    Attributes:
+        case: What it was verified on.
+        error: The largest relative error.
+        sensitivity: How much the outputs move with the last bit of the inputs, where that is what was allowed; else 0.
+        outputs: The outputs of the model.
+    """
+
+    case: Case
+    error: float
+    sensitivity: float
+    outputs: tuple[InputSpec, ...]
+
+
+@dataclass(frozen=True)
 class Comparison:
     """The comparison of the tuned model with other runtimes, at one set of shapes.
 
     Attributes:
-        error: The largest relative error of the tuned model.
-        times: The times of each runtime; None for one that ran elsewhere than the library: it cannot be compared.
-        kernels: The times of the kernels of the tuned model.
-        outputs: The outputs of the model.
-        rows: For inputs that are indices, the number of rows of the table.
+        verified: What was verified before.
         reference: The runtime of the model as submitted.
-        sensitivity: How much its outputs move with the last bit of the inputs, where that is what was allowed; else 0.
+        times: The times of each runtime; None for one that ran elsewhere than the library: it cannot be compared. None
+            of all if nothing was timed.
+        kernels: The times of the kernels of the tuned model.
     """
 
-    error: float
-    times: Mapping[str, RuntimeTimes | None]
-    kernels: Sequence[KernelTime]
-    outputs: tuple[InputSpec, ...]
-    rows: Mapping[str, int]
+    verified: Verified
     reference: str
-    sensitivity: float
+    times: Mapping[str, RuntimeTimes | None] = field(default_factory=dict)
+    kernels: Sequence[KernelTime] = ()
 
     def latencies(self) -> dict[str, Any]:
         """Return the part of the report that is about latencies, loading and memory."""
+        if not self.times:
+            return {"latency": {}, "reference": self.reference}
         return {**self._times(), **(self._reference() if f"{self.reference}_ms" in self.times else {})}
 
     def _times(self) -> dict[str, Any]:
@@ -94,8 +123,8 @@ class Comparison:
         return {name: figure(times) if times else None for name, times in self.times.items()}
 
 
-def choose_inputs(export: ExportJob) -> list[VerificationInputs]:
-    """Choose the inputs of each entry, and check that the reference can run the model on them: compiling takes minutes.
+def choose_inputs(export: ExportJob) -> list[Case]:
+    """Choose the inputs of each entry, and run the model as submitted on them.
 
     Raises:
         BadInput: The user's inputs do not fit the model.
@@ -108,8 +137,8 @@ def choose_inputs(export: ExportJob) -> list[VerificationInputs]:
         drawn = inputs.verification_inputs(model, entry.inputs, file, _SEED)
         run_once = model.runner(drawn.arrays, export.request.threads)
         with _about(export.spec, entry):
-            inputs.check_reference(run_once, given=file is not None, runtime=model.title)
-        chosen.append(drawn)
+            expected = inputs.check_reference(run_once, given=file is not None, runtime=model.title)
+        chosen.append(Case(entry, drawn, expected))
     return chosen
 
 
@@ -124,84 +153,92 @@ def _about(spec: JobSpec, entry: Entry) -> Iterator[None]:
         raise VerificationError(f"{entry.name}: {error}") from None
 
 
-def compare(export: ExportJob, entry: Entry, inputs: VerificationInputs, libraries: Mapping[str, Path]) -> Comparison:
-    """Verify the tuned library of a job at one set of shapes, and time all of them.
+def verify(export: ExportJob, case: Case, library: Path) -> Verified:
+    """Verify the library of a job at one set of shapes.
 
     Args:
         export: The job.
-        entry: The set of shapes.
-        inputs: The inputs of that entry.
-        libraries: The libraries by the key of their latency in the report.
+        case: What it is verified on.
+        library: The library.
 
     Raises:
         VerificationError: The outputs differ from those of the model as submitted.
     """
-    if export.request.board is not None:
-        return _compare_on_board(export, entry, inputs, libraries)
+    ours = _outputs(export, case, library)
+    error, moves = _verify(export, case, ours)
+    names = export.models[0].output_names()
+    specs = (InputSpec(name, array.shape, str(array.dtype)) for name, array in zip(names, ours, strict=True))
+    return Verified(case, error, moves, tuple(specs))
+
+
+def _outputs(export: ExportJob, case: Case, library: Path) -> Arrays:
+    request = export.request
+    entry = case.entry
+    arrays = case.inputs.arrays
+    if request.board is not None:
+        libraries = {TUNED: library}
+        board = BoardComparison(request.board, libraries, entry.name, arrays, request.threads, request.turns)
+        return board.outputs(TUNED)
+    runtime = Runtime("library", library, export.device.runtime, function=entry.name)
+    with RuntimeComparison({TUNED: runtime}, entry.inputs, arrays, request.threads) as comparison:
+        return comparison.outputs(TUNED)
+
+
+def compare(export: ExportJob, verified: Verified, libraries: Mapping[str, Path]) -> Comparison:
+    """Time the libraries of a job at one set of shapes, beside the model as submitted where that runs on the device.
+
+    Args:
+        export: The job.
+        verified: What `verify` returned.
+        libraries: The libraries by the key of their latency in the report.
+    """
+    request = export.request
+    model = export.models[0]
+    entry = verified.case.entry
+    arrays = verified.case.inputs.arrays
+    if request.board is not None:
+        board = BoardComparison(request.board, libraries, entry.name, arrays, request.threads, request.turns)
+        return Comparison(verified, model.runtime, board.time())
     device = export.device.runtime
     beside = device == "cpu"  # where the model as submitted runs: its time beside that of a GPU would mean nothing
-    model = export.models[0]
     reference = f"{model.runtime}_ms"
     runtimes = {
         **{name: Runtime("library", file, device, function=entry.name) for name, file in libraries.items()},
         reference: Runtime(model.runtime, model.file, values=export.spec.values),
     }
-    with RuntimeComparison(runtimes, entry.inputs, inputs.arrays, export.request.threads) as comparison:
-        ours, theirs = (comparison.outputs(name) for name in (TUNED, reference))
-        error, moves = _verify(export, entry, inputs, ours, theirs)
+    with RuntimeComparison(runtimes, entry.inputs, arrays, request.threads) as comparison:
         apart = set[str]() if beside else {reference}
         pair = (TUNED, reference) if beside else None
-        times = {**dict.fromkeys(runtimes), **comparison.time(export.request.turns, pair=pair, without=apart)}
+        times = {**dict.fromkeys(runtimes), **comparison.time(request.turns, pair=pair, without=apart)}
         kernels = comparison.kernels(WITHOUT_GRAPH if WITHOUT_GRAPH in libraries else TUNED)
-        return Comparison(error, times, kernels, _outputs(model, ours), inputs.rows, model.runtime, moves)
+        return Comparison(verified, model.runtime, times, kernels)
 
 
-def _compare_on_board(
-    export: ExportJob, entry: Entry, inputs: VerificationInputs, libraries: Mapping[str, Path]
-) -> Comparison:
-    """Verify and time on a board. The model as submitted runs here, so its time would mean nothing."""
-    model = export.models[0]
-    request = export.request
-    assert request.board is not None
-    reference = Runtime(model.runtime, model.file, values=export.spec.values)
-    with RuntimeComparison({"reference": reference}, entry.inputs, inputs.arrays, request.threads) as comparison:
-        theirs = comparison.outputs("reference")
-    board = BoardComparison(request.board, libraries, entry.name, inputs.arrays, request.threads, request.turns)
-    ours, times = board.run(TUNED)
-    error, moves = _verify(export, entry, inputs, ours, theirs)
-    return Comparison(error, times, [], _outputs(model, ours), inputs.rows, model.runtime, moves)
-
-
-def _outputs(model: Submitted, arrays: Arrays) -> tuple[InputSpec, ...]:
-    names = model.output_names()
-    return tuple(InputSpec(name, array.shape, str(array.dtype)) for name, array in zip(names, arrays, strict=True))
-
-
-def _verify(
-    export: ExportJob, entry: Entry, inputs: VerificationInputs, ours: Arrays, theirs: Arrays
-) -> tuple[float, float]:
+def _verify(export: ExportJob, case: Case, ours: Arrays) -> tuple[float, float]:
     """Return the largest relative error at one set of shapes, which is allowed, and what `_sensitivity` returns."""
-    with _about(export.spec, entry):
-        moves = _sensitivity(export, entry, inputs, ours, theirs)
+    with _about(export.spec, case.entry):
+        moves = _sensitivity(export, case, ours)
         allowed = max(export.request.tolerance, moves)
+        probabilities = case.inputs.probabilities
         try:
-            return accuracy.check(ours, theirs, allowed, inputs.probabilities, export.models[0].title), moves
+            return accuracy.check(ours, case.expected, allowed, probabilities, export.models[0].title), moves
         except VerificationError as failure:
             rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
             raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
 
 
-def _sensitivity(export: ExportJob, entry: Entry, inputs: VerificationInputs, ours: Arrays, theirs: Arrays) -> float:
+def _sensitivity(export: ExportJob, case: Case, ours: Arrays) -> float:
     """Return how much the outputs of the reference move with the last bit of its inputs.
 
     It is 0 where that does not matter: the error is within the user's tolerance, or they move by less than 0.1%, as
     smooth models do, or by more than 5%.
     """
-    if accuracy.largest_error(ours, theirs, inputs.probabilities) <= export.request.tolerance:
+    probabilities = case.inputs.probabilities
+    if accuracy.largest_error(ours, case.expected, probabilities) <= export.request.tolerance:
         return 0.0
-    model = export.models[export.spec.all_entries.index(entry)]
+    model = export.models[export.spec.all_entries.index(case.entry)]
     moves = accuracy.sensitivity(
-        lambda arrays: model.runner(arrays, export.request.threads)(), inputs.arrays, theirs, inputs.probabilities
+        lambda arrays: model.runner(arrays, export.request.threads)(), case.inputs.arrays, case.expected, probabilities
     )
     return moves if _LEAST_SENSITIVE <= moves <= _MOST_SENSITIVE else 0.0
 

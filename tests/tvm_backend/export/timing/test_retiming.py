@@ -50,19 +50,6 @@ class TestFastestTrials:
         (only,) = retiming.fastest_trials(workspace, spec, 1, all_apply)[spec.tasks[0].hash]
         assert only.hash == "best"
 
-    def test_a_task_that_hardly_counts_is_not_timed_again(self, job):
-        close = {"a": 100.0, "b": 101.0}
-        workspace, spec = job(close, {"a": 0.1, "b": 0.1}, {"alone": 100.0})
-        found = retiming.fastest_trials(workspace, spec, 3, all_apply)
-        assert retiming.tasks_to_retime(spec, found) == [spec.tasks[0].hash]
-
-    def test_unless_it_counts_at_one_of_several_shapes(self, job):
-        close = {"a": 100.0, "b": 101.0}
-        workspace, spec = job(close, {"a": 0.1, "b": 0.1})
-        entries = Entry("large", spec.inputs, (1, 0)), Entry("small", spec.inputs, (0, 2))
-        found = retiming.fastest_trials(workspace, spec, 3, all_apply)
-        assert retiming.tasks_to_retime(replace(spec, entries=entries), found) == [task.hash for task in spec.tasks]
-
     def test_the_next_best_takes_the_place_of_one_that_does_not_apply(self, job):
         workspace, spec = job({"slow": 131.0, "third": 129.0, "best": 100.0, "false": 1.0})
         applies = lambda task, item: item.hash != "false"  # noqa: E731
@@ -75,6 +62,28 @@ class TestFastestTrials:
             log = TuningLog(workspace.tuning_log(claimed(spec.target_key), task.hash).records)
             log.add([trial("told", 1.0), trial("failed")])
         assert retiming.claims(workspace, spec) == {spec.tasks[1].hash: 1}
+
+
+class TestContenders:
+    def test_a_task_has_as_many_as_its_part_of_the_time_is_worth(self, job):
+        many = {f"c{number}": 100.0 + number for number in range(8)}
+        few = {name: time / 40 for name, time in many.items()}
+        workspace, spec = job(many, few, {"a": 0.1, "b": 0.1})
+        found = retiming.fastest_trials(workspace, spec, 8, all_apply)
+        chosen = retiming.contenders(spec, found)
+        assert {hash: len(trials) for hash, trials in chosen.items()} == {spec.tasks[0].hash: 8, spec.tasks[1].hash: 5}
+        assert chosen[spec.tasks[1].hash] == found[spec.tasks[1].hash][:5]
+
+    def test_a_task_with_one_candidate_is_not_timed_again(self, job):
+        workspace, spec = job({"alone": 100.0})
+        assert retiming.contenders(spec, retiming.fastest_trials(workspace, spec, 3, all_apply)) == {}
+
+    def test_a_task_counts_as_at_the_shapes_where_it_matters_most(self, job):
+        close = {"a": 100.0, "b": 101.0}
+        workspace, spec = job(close, {"a": 0.1, "b": 0.1})
+        entries = Entry("large", spec.inputs, (1, 0)), Entry("small", spec.inputs, (0, 2))
+        found = retiming.fastest_trials(workspace, spec, 3, all_apply)
+        assert list(retiming.contenders(replace(spec, entries=entries), found)) == [task.hash for task in spec.tasks]
 
 
 def test_a_schedule_that_does_not_apply_is_set_aside_with_the_reason(workspace, make_job, as_program):

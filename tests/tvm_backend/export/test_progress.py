@@ -1,0 +1,56 @@
+"""The steps of an export as the user reads them: numbered, and verified before anything takes long."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from autotune.processes.messages import ExportRequest
+from autotune.tvm_backend.export import progress
+from autotune.tvm_backend.export.progress import Steps, plan
+
+
+def request(**given: Any) -> ExportRequest:
+    whole = ExportRequest("w", "j", "o", (0,), (0,), 1, "l", 1e-3, 20, 8, ())
+    return dataclasses.replace(whole, **given)
+
+
+def test_verification_comes_before_candidates_are_built_again() -> None:
+    steps = plan(request(untuned=True))
+    assert steps.index(progress.VERIFYING) < steps.index(progress.BUILDING) < steps.index(progress.UNTUNED)
+    assert steps[-1] == progress.COMPARING
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ({}, {progress.UNTUNED}),
+        ({"contenders": 1, "untuned": True}, {progress.BUILDING, progress.TIMING, progress.COMPILING_AGAIN}),
+    ],
+    ids=["nobody asked for the untuned model", "no candidate is timed again"],
+)
+def test_what_is_not_done_is_not_counted(given: dict[str, Any], missing: set[str]) -> None:
+    assert set(plan(request(untuned=True))) - set(plan(request(**given))) == missing
+
+
+def test_a_quick_export_ends_when_the_library_is_verified() -> None:
+    assert plan(request(quick=True))[-1] == progress.VERIFYING
+
+
+def test_each_step_has_its_number_and_a_wait_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, bool]] = []
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    steps = Steps(lambda step, waiting=False: told.append((step, waiting)), ("reading", "building"))
+    steps.wait("a CPU")
+    steps.begin("building")
+    steps.done(1, 9)
+    now = 6.0
+    steps.done(4, 9)
+    assert told == [
+        ("waiting for a CPU", True),
+        ("step 2 of 2: building", False),
+        ("step 2 of 2: building (4 of 9 done)", False),
+    ]
