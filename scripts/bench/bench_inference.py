@@ -8,8 +8,12 @@ A model that has no export in the folder yet is tuned and exported first, with s
 `autotune export` wrote is taken as it is. Then every runtime runs in a process of its own, while the others wait, on
 equal threads and inputs: our library, ONNX Runtime, OpenVINO (pip install 'autotune[bench]'), PyTorch (torch and
 onnx2torch) and TVM untuned, those of them that are installed. The first columns are medians over the processes, in
-milliseconds; ratios are taken within a turn, with their range. The share of the peak is that of the multiply-adds that
-the machine can do. Nothing else should run on the machine.
+milliseconds; ratios are taken within a turn, with their range. The share of the peak is that of the multiply-adds in
+fp32 that the machine can do. Nothing else should run on the machine.
+
+All runtimes compute a model in the precision that the file has: a quantised one in int8 where they have kernels for it,
+and whatever is left in fp32. Give them a file that `onnxruntime.quantization.quantize_static` wrote with unsigned
+activations and signed weights, which is the form that all of them are fast on. Outputs may differ by a step then.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import onnx
 from exports import Export
 
 from autotune.errors import AutotuneError
@@ -40,6 +45,9 @@ _TITLES = {
     "pytorch": "PyTorch",
     "untuned": "TVM untuned",
 }
+_QUANTISED_TOLERANCE = 0.1  # a step of rounding, carried through the layers
+_QUANTISED = frozenset({"QuantizeLinear", "DequantizeLinear", "QLinearConv", "MatMulInteger", "ConvInteger"})
+_SHOWN_SETS = ("amx_int8", "avx512_vnni", "avx_vnni", "avx512f", "avx2")  # the first that the library uses is shown
 
 
 def main() -> None:
@@ -89,18 +97,28 @@ def compared(folder: Path, options: argparse.Namespace) -> tuple[str, dict[str, 
     """The times of all runtimes on the model of an export; None where ours is refused."""
     export = Export.read(folder)
     report, name = export.report, export.report["name"]
+    report["precision"] = precision(export.model)
+    tolerance = max(report["tolerance"], _QUANTISED_TOLERANCE if report["precision"] == "int8" else 0)
     chosen = available_runtimes(export, options.without)
     with RuntimeComparison(chosen, export.inputs, export.arrays(), export.threads) as comparison:
         reference = comparison.outputs("onnxruntime") if "onnxruntime" in chosen else comparison.outputs("ours")
         for runtime in list(chosen):
             try:
-                accuracy.check(comparison.outputs(runtime), reference, report["tolerance"])
+                accuracy.check(comparison.outputs(runtime), reference, tolerance)
             except AutotuneError as error:
                 print(f"{name}: {_TITLES[runtime]} is left out: {error}", file=sys.stderr)
                 del chosen[runtime]
         if "ours" not in chosen:
             return None
         return name, report, comparison.time(options.turns * TIMINGS)
+
+
+def precision(model: Path) -> str:
+    """What a model is computed in: int8 where it is quantised, else fp32."""
+    if model.suffix != ".onnx":
+        return "fp32"
+    nodes = onnx.load(str(model), load_external_data=False).graph.node
+    return "int8" if any(node.op_type in _QUANTISED for node in nodes) else "fp32"
 
 
 def available_runtimes(export: Export, without: Sequence[str]) -> dict[str, Runtime]:
@@ -137,8 +155,8 @@ def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]]) -
     """Markdown: the medians, the arithmetic per second of ours, and its ratio to the fastest of the others."""
     shown = [name for name in _TITLES if any(name in times for _, _, times in rows)]
     titles = " | ".join(_TITLES[name] for name in shown)
-    lines = [f"| model | {titles} | GFLOP/s | share of the peak | ours / fastest other |"]
-    lines.append("|---" * (len(shown) + 4) + "|")
+    lines = [f"| model | precision | {titles} | GFLOP/s | share of the peak | ours / fastest other |"]
+    lines.append("|---" * (len(shown) + 5) + "|")
     shares = []
     for name, report, times in rows:
         best = min((other for other in times if other != "ours"), key=lambda other: times[other].median_ms, default="")
@@ -147,9 +165,11 @@ def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]]) -
         cells = [f"{times[item].median_ms:.2f}" if item in times else "" for item in shown]
         speed = sum(task["gflop"] * task["weight"] for task in report["tasks"]) / times["ours"].median_ms * 1e3
         limits = report.get("roofline")
-        peak = f"{speed / limits['gflops']:.0%}" if limits else ""
+        peak = f"{speed / limits['gflops']:.0%}" if limits and report["precision"] == "fp32" else ""
         ratio = f"{shares[-1]:.2f} ({min(found):.2f} to {max(found):.2f}, {_TITLES.get(best, '')})"
-        lines.append(f"| {name} | {' | '.join(cells)} | {speed:.0f} | {peak} | {ratio} |")
+        used = next((item for item in _SHOWN_SETS if item in report.get("instructions", ())), "")
+        kind = f"{report['precision']}, {used}" if used else report["precision"]
+        lines.append(f"| {name} | {kind} | {' | '.join(cells)} | {speed:.0f} | {peak} | {ratio} |")
     threads = {report["threads"] for _, report, _ in rows}
     mean = statistics.geometric_mean(shares) if shares else math.nan
     return "\n".join([*lines, "", f"Geometric mean {mean:.2f}; threads {sorted(threads)}; {os.uname().machine}"])
