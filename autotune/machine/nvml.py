@@ -16,6 +16,7 @@ _BRAKES = {
     0x80: "its power supply",
     0x8: "its temperature or its power supply",
 }
+_FOR_ONE_PROCESS = {2: "PROHIBITED", 3: "EXCLUSIVE_PROCESS"}  # NVML's numbers of compute modes
 _SM = 1  # NVML's number for the clock of the multiprocessors
 _LOOKS_BACK_US = 500_000  # the driver samples the use of a GPU some times a second
 
@@ -70,6 +71,12 @@ class GpuCounters:
             return cls(pynvml.nvmlDeviceGetHandleByUUID(uuid))
         except pynvml.NVMLError:
             return None
+
+    def restricted(self) -> str:
+        """Return the name of a compute mode that keeps a second process from the GPU; empty if it lets several in."""
+        import pynvml
+
+        return _FOR_ONE_PROCESS.get(_or(0, pynvml.nvmlDeviceGetComputeMode, self.handle), "")
 
     def sample(self) -> GpuSample:
         """Read the GPU's state. What the driver does not tell is left out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -86,12 +87,15 @@ class GpuBench(TvmBench):
             self.gpu.take()
 
     def open(self, truth: Any) -> OpenTvmDevice:
+        from autotune.tvm_backend.kernels import gpu_probe
         from autotune.tvm_backend.kernels.run import open_device
         from autotune.tvm_backend.kernels.run_gpu import GpuRunner
 
         self.take()
         measure = self.stage.config.measure
         device = open_device("cuda")
+        with contextlib.suppress(Exception):  # `check` finds out whether that is the GPU's fault
+            gpu_probe.start(self.stage.spec.target, device, self.stage.artifacts / "start.so")
         runner = GpuRunner(device, self.timing(), spin_up_ms=measure.gpu_spin_up_ms, cold=measure.gpu_cold_cache)
         return OpenTvmDevice.of(runner, truth, self.stage.artifacts)
 

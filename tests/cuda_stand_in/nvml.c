@@ -3,7 +3,7 @@
  * The file `nvml` in the folder of the stand-in has a line for each sample of a process, of which the last one stays:
  *   MHZ REASONS PID USED   the clock, the bits of what holds it down, and another process on the GPU with the percentage
  *                          of its time that it used; 0 for none, and -1 where the driver does not say
- * Without the file the GPU is quiet. The caller computes on it, too, under its own number; with the environment
+ * Without the file the GPU is quiet. The file `mode` has the number of its compute mode, by default 0. The caller computes on it, too, under its own number; with the environment
  * variable AUTOTUNE_CUDA_HOST_PID under that one, as in a container.
  */
 #include <stdio.h>
@@ -114,6 +114,19 @@ int nvmlDeviceGetPciInfo_v3(gpu_t *gpu, pci_t *found) {
     memset(found, 0, sizeof *found);
     snprintf(found->bus_id, sizeof found->bus_id, "%s", gpu->bus);
     return OK;
+}
+
+int nvmlDeviceGetComputeMode(gpu_t *gpu, int *mode) {
+    char path[4096];
+    const char *folder = getenv("AUTOTUNE_CUDA_STAND_IN");
+    snprintf(path, sizeof path, "%s/mode", folder ? folder : "/nonexistent");
+    FILE *file = fopen(path, "r");
+    *mode = 0;
+    if (file) {
+        if (fscanf(file, "%d", mode) != 1) *mode = 0;
+        fclose(file);
+    }
+    return gpu ? OK : UNINITIALIZED;
 }
 
 int nvmlDeviceGetUtilizationRates(void *device, unsigned *gpu_and_memory) {

@@ -2,7 +2,8 @@
  *
  * The folder named by AUTOTUNE_CUDA_STAND_IN tells it what to be:
  *   devices.csv  one line for each GPU, as nvidia-smi prints them: bus id, uuid, name, compute capability
- *   fault        one word, if something is to go wrong: illegal, hang, slow, memory, lost
+ *   fault        one word, if something is to go wrong: illegal, hang, slow, memory, lost, cold (the
+ *                first module of each process takes five seconds to load)
  *   victim       written by the stand-in: the one module whose launches are illegal, hang or are slow
  *   launches     if it is there, the stand-in adds a line for each kernel that runs: its name, grid, block, bytes of dynamic
  *                shared memory, and of each argument `*` with the size of the memory that it points to, or its bytes in

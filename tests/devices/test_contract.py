@@ -19,9 +19,9 @@ from autotune.storage import formats
 from autotune.storage.formats import JobSpec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.testing import DeviceContract, DeviceJob
-from autotune.tvm_backend.cuda import places
 
-from .. import cuda_stand_in
+from ..cuda_stand_in import StandIn
+from ..cuda_stand_in.on_cpu import image
 from ..rpc_lab import Lab
 
 MakeJob = Callable[..., JobPaths]
@@ -83,12 +83,9 @@ class TestSimulated(DeviceContract):
         return DeviceJob(workspace, paths, "simulated:gpu0")
 
 
-@pytest.mark.skipif(places.nvcc() is None, reason="no nvcc")
-def test_a_gpu_keeps_it_on_the_stand_in(tmp_path: Path) -> None:
+@pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}")
+def test_a_gpu_keeps_it_on_the_stand_in(computing_gpu: StandIn) -> None:
     """In a process of its own, for the libraries of CUDA are chosen when a process starts."""
-    (tmp_path / "libraries").mkdir()
-    libraries = cuda_stand_in.compile_libraries(tmp_path / "libraries")
-    stand_in = cuda_stand_in.StandIn.make(libraries, tmp_path / "gpus")
     command = [
         sys.executable,
         "-m",
@@ -98,6 +95,6 @@ def test_a_gpu_keeps_it_on_the_stand_in(tmp_path: Path) -> None:
         "no:cacheprovider",
         str(Path(__file__).with_name("on_gpu.py")),
     ]
-    environment = {**os.environ, **stand_in.environment()}
+    environment = {**os.environ, **computing_gpu.environment()}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stdout

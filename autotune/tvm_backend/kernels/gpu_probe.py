@@ -7,6 +7,7 @@ of the machine or of the GPU, never a candidate's, so no trial is spent on it.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from tvm import s_tir, te
 
 from autotune.errors import DamagedFile, MachineProblem
 from autotune.machine.gpus import CudaDevice
+from autotune.machine.nvml import GpuCounters
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.tvm_backend.cuda import compiler, cubin, runtime
 from autotune.tvm_backend.kernels.build import build_library
@@ -65,6 +67,7 @@ def check_gpu(
     Raises:
         MachineProblem: it did not work, or the memory is taken. Says why and what helps.
     """
+    _check_mode(gpu)
     with probe_folder() as folder:
         library = Path(folder) / "probe.so"
         used = _build(description, library)
@@ -74,6 +77,32 @@ def check_gpu(
         if outcome.kind != "ok":
             raise MachineProblem(_reason(gpu, outcome))
         return Probed(used, float(outcome.value))
+
+
+def start(description: Mapping[str, Any], device: Device, library: Path) -> None:
+    """Make the context of this process, and load and launch a first kernel. On some machines that takes seconds.
+
+    Args:
+        library: Where the kernel is kept for other processes; it is built if it is not there.
+    """
+    if not library.exists():
+        made = library.with_suffix(f".{os.getpid()}")
+        _compile(dict(description), made)
+        made.rename(library)
+    tensors = [tvm.runtime.tensor(np.zeros(_ELEMENTS, "float32"), device=device) for _ in range(2)]
+    tvm.runtime.load_module(str(library))[NAME](*tensors)
+    device.sync()
+
+
+def _check_mode(gpu: CudaDevice) -> None:
+    """Refuse a GPU for one process: an export has a context while it starts processes that need theirs."""
+    counters = GpuCounters.open(gpu.uuid)
+    mode = counters.restricted() if counters else ""
+    if mode:
+        raise MachineProblem(
+            f"cuda:{gpu.index} ({gpu.name}) is in compute mode {mode}, and autotune needs several processes on it; "
+            f"run: nvidia-smi -i {gpu.index} -c DEFAULT"
+        )
 
 
 def _build(description: Mapping[str, Any], library: Path) -> compiler.Compiler:

@@ -68,6 +68,17 @@ def test_a_gpu_is_tried_and_what_is_wrong_with_it_is_said_in_one_line(tmp_path):
     assert "its memory is full: 4 MiB are needed" in bad[3]
 
 
+@pytest.mark.skipif(importlib.util.find_spec("pynvml") is None, reason="no nvidia-ml-py")
+def test_a_gpu_for_one_process_is_refused_before_anything_is_built(tmp_path):
+    libraries = tmp_path / "libraries"
+    libraries.mkdir()
+    stand_in = StandIn.make(compile_libraries(libraries), tmp_path / "gpus")
+    (stand_in.folder / "mode").write_text("3")
+    (said,) = probe(stand_in.folder, [("", "sm_90", [16], False)], **stand_in.environment())
+    assert said.startswith("cuda:0 (Stand-In 90) is in compute mode EXCLUSIVE_PROCESS")
+    assert said.endswith("run: nvidia-smi -i 0 -c DEFAULT")
+
+
 def test_without_a_gpu_the_known_good_kernel_is_compiled(tmp_path):
     """Where the driver is missing, a placeholder takes its place: nothing is launched."""
     assert probe(tmp_path, [("", "sm_75", [16], True), ("", "sm_120", [16], True)], PATH=os.environ["PATH"]) == [
