@@ -4,8 +4,8 @@
  * cache, and goes on with what others have not begun. On a machine with other work, a thread that has no CPU costs the
  * piece that it was computing, not its whole share. Which thread computes a piece changes no bit of the result.
  *
- * A waiting thread spins for some microseconds, then it sleeps. Sleeping gives its CPU to a thread of ours that was
- * displaced from its own; so no thread is bound to a CPU.
+ * A waiting thread spins for some microseconds, then it sleeps. Before, it looks whether a thread that it waits for has
+ * got a CPU: one that has not is moved to the CPU which is about to be free. No thread is bound to a CPU for longer.
  *
  * The compiled kernels call `autotune_parallel` through the pointer that TVM's runtime would set. It is hidden, so the
  * runtime does not see it. Before they do, they set `autotune_next_extent` to the number of iterations of the loop.
@@ -32,6 +32,8 @@ enum {
   CACHE_LINE = 64,
   SPINS_PER_LOOK = 64,   /* between two looks at the clock */
   SPIN_NS = 100000,      /* for how long a thread waits without sleeping */
+  LOOK_NS = 20000,       /* a thread that computes less than a quarter of that has no CPU */
+  NAP_NS = 300000,       /* for how long a thread sleeps before it looks again */
   LOCK_BYTES = 128,      /* more than a mutex or a condition takes on any system */
 };
 
@@ -45,6 +47,7 @@ typedef int (*body_t)(int32_t task, group_t *group, void *data);
 /* The pieces of a thread that nobody has begun: the generation of the job, the first piece and the one after the last. */
 typedef struct {
   _Alignas(CACHE_LINE) _Atomic uint64_t pieces;
+  _Atomic uint32_t worked_on; /* the generation whose pieces the owner computes, of whichever share; 0 for none */
 } share_t;
 
 typedef union {
@@ -57,8 +60,9 @@ static struct {
   body_t body;
   void *data;
   group_t group;
-  int32_t pieces;
+  _Atomic int32_t pieces;
   _Atomic int32_t team; /* threads that take part */
+  _Atomic pthread_t caller;
   _Atomic int32_t caller_cpu;
 } job;
 
@@ -67,6 +71,7 @@ static _Alignas(CACHE_LINE) _Atomic uint32_t generation; /* counts jobs */
 static _Alignas(CACHE_LINE) _Atomic int32_t finished;    /* pieces of the job */
 static _Alignas(CACHE_LINE) _Atomic int32_t sleepers;
 static _Atomic int32_t caller_sleeps;
+static _Atomic int32_t helpers; /* workers that may be moving the calling thread */
 static _Atomic int32_t failure;
 static _Atomic int32_t stopping;
 HIDDEN _Atomic int32_t autotune_next_extent; /* 0: not known */
@@ -151,7 +156,7 @@ static void wake_caller(void) {
 }
 
 static void compute(int32_t piece) {
-  int32_t pieces = job.pieces; /* the job may be another one after the last piece */
+  int32_t pieces = atomic_load_explicit(&job.pieces, memory_order_relaxed); /* the job may be another one after the last piece */
   if (job.body(piece, &job.group, job.data) != 0) atomic_store(&failure, 1);
   if (atomic_fetch_add(&finished, 1) + 1 == pieces && atomic_load(&caller_sleeps)) wake_caller();
 }
@@ -159,10 +164,12 @@ static void compute(int32_t piece) {
 static void work(int32_t self, uint32_t of) {
   int32_t team = atomic_load_explicit(&job.team, memory_order_relaxed);
   if (self >= team) return;
+  atomic_store_explicit(&shares[self].worked_on, of, memory_order_relaxed);
   for (int32_t turn = 0; turn < team; ++turn) {
     int32_t share = (self + turn) % team;
     for (int32_t piece; (piece = take(share, of, turn == 0)) >= 0;) compute(piece);
   }
+  atomic_store_explicit(&shares[self].worked_on, 0, memory_order_release);
 }
 
 /* ---- Waiting */
@@ -173,8 +180,8 @@ static int64_t now_ns(void) {
   return time.tv_sec * 1000000000LL + time.tv_nsec;
 }
 
-/* Spins until a condition holds, or for SPIN_NS at most. Returns whether it holds. */
-#define SPIN_UNTIL(condition)                                          \
+/* Spins until a condition holds, or for some time at most. Returns whether it holds. */
+#define SPIN_UNTIL(condition, most_ns)                                 \
   ({                                                                   \
     bool holds = (condition);                                          \
     int64_t end = 0;                                                   \
@@ -183,14 +190,86 @@ static int64_t now_ns(void) {
       holds = (condition);                                             \
       if (holds || spins % SPINS_PER_LOOK) continue;                   \
       int64_t now = now_ns();                                          \
-      if (end == 0) end = now + SPIN_NS;                               \
+      if (end == 0) end = now + (most_ns);                             \
       if (now > end) break;                                            \
     }                                                                  \
     holds;                                                             \
   })
 
-static uint32_t wait_for_job(uint32_t seen) {
-  if (SPIN_UNTIL(atomic_load_explicit(&generation, memory_order_acquire) != seen)) return atomic_load(&generation);
+static bool is_at_work(int32_t thread, uint32_t of) {
+  return atomic_load_explicit(&shares[thread].worked_on, memory_order_acquire) == of;
+}
+
+static int64_t computed_ns(pthread_t thread) {
+  clockid_t clock;
+  struct timespec time = {0, 0};
+  if (pthread_getcpuclockid(thread, &clock) == 0) clock_gettime(clock, &time);
+  return time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+
+static bool has_no_cpu(int32_t index, pthread_t thread, uint32_t of) {
+  int64_t before = computed_ns(thread);
+  if (SPIN_UNTIL(!is_at_work(index, of), LOOK_NS)) return false;
+  return computed_ns(thread) - before < LOOK_NS / 4;
+}
+
+/* Moves a thread to the CPU of the one that calls, and lets it run anywhere again. */
+static void fetch(pthread_t thread) {
+  cpu_set_t before;
+  cpu_set_t here;
+  CPU_ZERO(&here);
+  CPU_SET(sched_getcpu(), &here);
+  if (pthread_getaffinity_np(thread, sizeof before, &before) != 0) return;
+  pthread_setaffinity_np(thread, sizeof here, &here);
+  pthread_setaffinity_np(thread, sizeof before, &before);
+}
+
+/* Fetches one of the threads that compute pieces of a job without a CPU, if there are any. */
+static void help(int32_t self, uint32_t of) {
+  int32_t team = atomic_load_explicit(&job.team, memory_order_relaxed);
+  for (int32_t index = 0; index < team; ++index) {
+    if (index == self || !is_at_work(index, of)) continue;
+    pthread_t thread = index == 0 ? atomic_load(&job.caller) : workers[index];
+    if (!has_no_cpu(index, thread, of)) continue;
+    fetch(thread);
+    return;
+  }
+}
+
+static void sleep_on(lock_t *event, int64_t most_ns) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += most_ns;
+  if (until.tv_nsec >= 1000000000) {
+    until.tv_nsec -= 1000000000;
+    ++until.tv_sec;
+  }
+  pthread_cond_timedwait(&event->condition, &lock.mutex, &until);
+}
+
+static bool is_unfinished(uint32_t of) {
+  return atomic_load(&generation) == of && atomic_load(&finished) != atomic_load(&job.pieces);
+}
+
+/* The calling thread may be gone once its job has ended, so it waits until no worker is about to move it. */
+static void help_caller(int32_t self, uint32_t of) {
+  atomic_fetch_add(&helpers, 1);
+  if (is_unfinished(of)) help(self, of);
+  atomic_fetch_sub(&helpers, 1);
+}
+
+static uint32_t wait_for_job(int32_t self, uint32_t seen) {
+  if (SPIN_UNTIL(atomic_load_explicit(&generation, memory_order_acquire) != seen, SPIN_NS)) {
+    return atomic_load(&generation);
+  }
+  while (is_unfinished(seen)) {
+    help_caller(self, seen);
+    pthread_mutex_lock(&lock.mutex);
+    atomic_fetch_add(&sleepers, 1);
+    if (is_unfinished(seen)) sleep_on(&job_came, NAP_NS);
+    atomic_fetch_sub(&sleepers, 1);
+    pthread_mutex_unlock(&lock.mutex);
+  }
   pthread_mutex_lock(&lock.mutex);
   atomic_fetch_add(&sleepers, 1);
   while (atomic_load(&generation) == seen) pthread_cond_wait(&job_came.condition, &lock.mutex);
@@ -199,13 +278,16 @@ static uint32_t wait_for_job(uint32_t seen) {
   return atomic_load(&generation);
 }
 
-static void wait_for_pieces(int32_t pieces) {
-  if (SPIN_UNTIL(atomic_load_explicit(&finished, memory_order_acquire) == pieces)) return;
-  pthread_mutex_lock(&lock.mutex);
-  atomic_store(&caller_sleeps, 1);
-  while (atomic_load(&finished) != pieces) pthread_cond_wait(&job_ended.condition, &lock.mutex);
-  atomic_store(&caller_sleeps, 0);
-  pthread_mutex_unlock(&lock.mutex);
+static void wait_for_pieces(int32_t pieces, uint32_t of) {
+  if (SPIN_UNTIL(atomic_load_explicit(&finished, memory_order_acquire) == pieces, SPIN_NS)) return;
+  while (atomic_load(&finished) != pieces) {
+    help(0, of);
+    pthread_mutex_lock(&lock.mutex);
+    atomic_store(&caller_sleeps, 1);
+    if (atomic_load(&finished) != pieces) sleep_on(&job_ended, NAP_NS);
+    atomic_store(&caller_sleeps, 0);
+    pthread_mutex_unlock(&lock.mutex);
+  }
 }
 
 /* ---- Workers */
@@ -223,7 +305,7 @@ static void *worker(void *argument) {
   int32_t self = (int32_t)(intptr_t)argument;
   uint32_t seen = 0;
   for (;;) {
-    seen = wait_for_job(seen);
+    seen = wait_for_job(self, seen);
     if (atomic_load(&stopping)) return NULL;
     int32_t cpu = atomic_load_explicit(&job.caller_cpu, memory_order_relaxed);
     if (sched_getcpu() == cpu) leave_cpu(cpu);
@@ -235,6 +317,7 @@ static void forget_workers(void) { /* in a child, which has none */
   threads = 0;
   atomic_store(&taken, 0);
   atomic_store(&sleepers, 0);
+  atomic_store(&helpers, 0);
 }
 
 static void start(void) {
@@ -291,7 +374,8 @@ static int together(body_t body, void *data, int32_t pieces, int32_t team) {
   job.body = body;
   job.data = data;
   job.group.num_task = pieces;
-  job.pieces = pieces;
+  atomic_store_explicit(&job.pieces, pieces, memory_order_relaxed);
+  atomic_store_explicit(&job.caller, pthread_self(), memory_order_relaxed);
   atomic_store_explicit(&job.team, team, memory_order_relaxed);
   atomic_store_explicit(&job.caller_cpu, sched_getcpu(), memory_order_relaxed);
   atomic_store_explicit(&finished, 0, memory_order_relaxed);
@@ -302,7 +386,8 @@ static int together(body_t body, void *data, int32_t pieces, int32_t team) {
   }
   publish_job();
   work(0, next);
-  wait_for_pieces(pieces);
+  wait_for_pieces(pieces, next);
+  while (atomic_load(&helpers) != 0) autotune_spin_hint();
   return atomic_load(&failure) ? -1 : 0;
 }
 

@@ -5,8 +5,8 @@
 %union.__atomic_wide_counter = type { i64 }
 %struct.group_t = type { ptr, i32 }
 %struct.cpu_set_t = type { [16 x i64] }
-%struct.anon.0 = type { ptr, ptr, %struct.group_t, i32, i32, i32 }
-%struct.share_t = type { i64, [56 x i8] }
+%struct.anon.0 = type { ptr, ptr, %struct.group_t, i32, i32, i64, i32 }
+%struct.share_t = type { i64, i32, [52 x i8] }
 %struct.any_t = type { i32, i32, i64 }
 %struct.timespec = type { i64, i64 }
 
@@ -26,19 +26,20 @@
 @__const.alone.group = private unnamed_addr constant %struct.group_t { ptr null, i32 1 }, align 8
 @start.registered = internal unnamed_addr global i1 false, align 1
 @job_ended = internal global %union.lock_t zeroinitializer, align 64
+@helpers = internal global i32 0, align 4
 @.str = private unnamed_addr constant [16 x i8] c"TVM_NUM_THREADS\00", align 1
 @usable = internal global %struct.cpu_set_t zeroinitializer, align 8
 @.str.1 = private unnamed_addr constant [23 x i8] c"/sys/fs/cgroup/cpu.max\00", align 1
 @job = internal global %struct.anon.0 zeroinitializer, align 8
+@finished = internal global i32 0, align 64
 @shares = internal global [128 x %struct.share_t] zeroinitializer, align 64
 @failure = internal unnamed_addr global i32 0, align 4
-@finished = internal global i32 0, align 64
 @caller_sleeps = internal unnamed_addr global i32 0, align 4
 @llvm.global_dtors = appending global [1 x { i32, ptr, ptr }] [{ i32, ptr, ptr } { i32 65535, ptr @autotune_stop_threads, ptr null }]
 
 ; Function Attrs: nounwind uwtable
 define hidden void @autotune_stop_threads() #0 {
-  tail call void @__cxa_finalize(ptr noundef nonnull @this_library) #12
+  tail call void @__cxa_finalize(ptr noundef nonnull @this_library) #13
   store atomic i32 1, ptr @stopping seq_cst, align 4
   %1 = load i32, ptr @threads, align 4, !tbaa !3
   %2 = icmp sgt i32 %1, 1
@@ -51,9 +52,9 @@ define hidden void @autotune_stop_threads() #0 {
   br i1 %6, label %11, label %7
 
 7:                                                ; preds = %3
-  %8 = tail call i32 @pthread_mutex_lock(ptr noundef nonnull @lock) #12
-  %9 = tail call i32 @pthread_cond_broadcast(ptr noundef nonnull @job_came) #12
-  %10 = tail call i32 @pthread_mutex_unlock(ptr noundef nonnull @lock) #12
+  %8 = tail call i32 @pthread_mutex_lock(ptr noundef nonnull @lock) #13
+  %9 = tail call i32 @pthread_cond_broadcast(ptr noundef nonnull @job_came) #13
+  %10 = tail call i32 @pthread_mutex_unlock(ptr noundef nonnull @lock) #13
   br label %11
 
 11:                                               ; preds = %7, %3
@@ -68,7 +69,7 @@ define hidden void @autotune_stop_threads() #0 {
   %16 = phi i64 [ %20, %15 ], [ 1, %11 ]
   %17 = getelementptr inbounds [128 x i64], ptr @workers, i64 0, i64 %16
   %18 = load i64, ptr %17, align 8, !tbaa !7
-  %19 = tail call i32 @pthread_join(i64 noundef %18, ptr noundef null) #12
+  %19 = tail call i32 @pthread_join(i64 noundef %18, ptr noundef null) #13
   %20 = add nuw nsw i64 %16, 1
   %21 = load i32, ptr @threads, align 4, !tbaa !3
   %22 = sext i32 %21 to i64
@@ -121,262 +122,304 @@ declare void @llvm.memcpy.p0.p0.i64(ptr noalias nocapture writeonly, ptr noalias
 define hidden i32 @autotune_parallel(ptr noundef %0, ptr noundef %1, i32 noundef %2) #0 {
   %4 = alloca %struct.group_t, align 8
   %5 = alloca %struct.timespec, align 8
-  %6 = alloca %struct.group_t, align 8
-  %7 = load atomic i32, ptr @autotune_next_extent monotonic, align 4
+  %6 = alloca %struct.timespec, align 8
+  %7 = alloca %struct.group_t, align 8
+  %8 = load atomic i32, ptr @autotune_next_extent monotonic, align 4
   store atomic i32 0, ptr @autotune_next_extent monotonic, align 4
-  %8 = icmp eq i32 %7, 1
-  %9 = icmp eq i32 %2, 1
-  %10 = or i1 %9, %8
-  br i1 %10, label %14, label %11
+  %9 = icmp eq i32 %8, 1
+  %10 = icmp eq i32 %2, 1
+  %11 = or i1 %10, %9
+  br i1 %11, label %15, label %12
 
-11:                                               ; preds = %3
-  %12 = atomicrmw xchg ptr @taken, i32 1 acquire, align 4
-  %13 = icmp eq i32 %12, 0
-  br i1 %13, label %16, label %14
+12:                                               ; preds = %3
+  %13 = atomicrmw xchg ptr @taken, i32 1 acquire, align 4
+  %14 = icmp eq i32 %13, 0
+  br i1 %14, label %17, label %15
 
-14:                                               ; preds = %11, %3
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #12
-  call void @llvm.memcpy.p0.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, ptr noundef nonnull align 8 dereferenceable(16) @__const.alone.group, i64 16, i1 false)
-  %15 = call i32 %0(i32 noundef 0, ptr noundef nonnull %6, ptr noundef %1) #12
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #12
-  br label %163
+15:                                               ; preds = %12, %3
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #13
+  call void @llvm.memcpy.p0.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, ptr noundef nonnull align 8 dereferenceable(16) @__const.alone.group, i64 16, i1 false)
+  %16 = call i32 %0(i32 noundef 0, ptr noundef nonnull %7, ptr noundef %1) #13
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #13
+  br label %185
 
-16:                                               ; preds = %11
-  %17 = load i32, ptr @threads, align 4, !tbaa !3
-  %18 = icmp eq i32 %17, 0
-  br i1 %18, label %19, label %68
+17:                                               ; preds = %12
+  %18 = load i32, ptr @threads, align 4, !tbaa !3
+  %19 = icmp eq i32 %18, 0
+  br i1 %19, label %20, label %69
 
-19:                                               ; preds = %16
-  %20 = tail call i32 @pthread_mutex_init(ptr noundef nonnull @lock, ptr noundef null) #12
-  %21 = tail call i32 @pthread_cond_init(ptr noundef nonnull @job_came, ptr noundef null) #12
-  %22 = tail call i32 @pthread_cond_init(ptr noundef nonnull @job_ended, ptr noundef null) #12
+20:                                               ; preds = %17
+  %21 = tail call i32 @pthread_mutex_init(ptr noundef nonnull @lock, ptr noundef null) #13
+  %22 = tail call i32 @pthread_cond_init(ptr noundef nonnull @job_came, ptr noundef null) #13
+  %23 = tail call i32 @pthread_cond_init(ptr noundef nonnull @job_ended, ptr noundef null) #13
   store atomic i32 0, ptr @generation seq_cst, align 64
-  %23 = load i1, ptr @start.registered, align 1
-  br i1 %23, label %26, label %24
+  %24 = load i1, ptr @start.registered, align 1
+  br i1 %24, label %27, label %25
 
-24:                                               ; preds = %19
-  %25 = tail call i32 @__register_atfork(ptr noundef null, ptr noundef null, ptr noundef nonnull @forget_workers, ptr noundef nonnull @this_library) #12
-  br label %26
+25:                                               ; preds = %20
+  %26 = tail call i32 @__register_atfork(ptr noundef null, ptr noundef null, ptr noundef nonnull @forget_workers, ptr noundef nonnull @this_library) #13
+  br label %27
 
-26:                                               ; preds = %24, %19
+27:                                               ; preds = %25, %20
   store i1 true, ptr @start.registered, align 1
-  %27 = tail call ptr @getenv(ptr noundef nonnull @.str) #12
-  %28 = load atomic i32, ptr @asked_threads seq_cst, align 4
-  %29 = icmp eq i32 %28, 0
-  %30 = icmp ne ptr %27, null
-  %31 = and i1 %30, %29
-  br i1 %31, label %32, label %35
+  %28 = tail call ptr @getenv(ptr noundef nonnull @.str) #13
+  %29 = load atomic i32, ptr @asked_threads seq_cst, align 4
+  %30 = icmp eq i32 %29, 0
+  %31 = icmp ne ptr %28, null
+  %32 = and i1 %31, %30
+  br i1 %32, label %33, label %36
 
-32:                                               ; preds = %26
-  %33 = tail call i64 @strtol(ptr nocapture noundef nonnull %27, ptr noundef null, i32 noundef 10) #12
-  %34 = trunc i64 %33 to i32
-  br label %35
+33:                                               ; preds = %27
+  %34 = tail call i64 @strtol(ptr nocapture noundef nonnull %28, ptr noundef null, i32 noundef 10) #13
+  %35 = trunc i64 %34 to i32
+  br label %36
 
-35:                                               ; preds = %32, %26
-  %36 = phi i32 [ %34, %32 ], [ %28, %26 ]
-  %37 = tail call i32 @sched_getaffinity(i32 noundef 0, i64 noundef 128, ptr noundef nonnull @usable) #12
-  %38 = icmp eq i32 %37, 0
-  br i1 %38, label %39, label %66
+36:                                               ; preds = %33, %27
+  %37 = phi i32 [ %35, %33 ], [ %29, %27 ]
+  %38 = tail call i32 @sched_getaffinity(i32 noundef 0, i64 noundef 128, ptr noundef nonnull @usable) #13
+  %39 = icmp eq i32 %38, 0
+  br i1 %39, label %40, label %67
 
-39:                                               ; preds = %35
-  %40 = tail call i32 @__sched_cpucount(i64 noundef 128, ptr noundef nonnull @usable) #12
-  %41 = tail call fastcc i32 @quota_cpus(i32 noundef %40)
-  %42 = icmp slt i32 %41, %40
-  br i1 %42, label %43, label %45
+40:                                               ; preds = %36
+  %41 = tail call i32 @__sched_cpucount(i64 noundef 128, ptr noundef nonnull @usable) #13
+  %42 = tail call fastcc i32 @quota_cpus(i32 noundef %41)
+  %43 = icmp slt i32 %42, %41
+  br i1 %43, label %44, label %46
 
-43:                                               ; preds = %39
-  %44 = tail call fastcc i32 @quota_cpus(i32 noundef %40)
-  br label %45
+44:                                               ; preds = %40
+  %45 = tail call fastcc i32 @quota_cpus(i32 noundef %41)
+  br label %46
 
-45:                                               ; preds = %43, %39
-  %46 = phi i32 [ %44, %43 ], [ %40, %39 ]
-  %47 = icmp sgt i32 %36, 0
-  %48 = tail call i32 @llvm.smin.i32(i32 %36, i32 %46)
-  %49 = select i1 %47, i32 %48, i32 %46
-  %50 = tail call i32 @llvm.smax.i32(i32 %49, i32 1)
-  %51 = tail call i32 @llvm.smin.i32(i32 %50, i32 128)
-  %52 = icmp ugt i32 %51, 1
-  br i1 %52, label %53, label %66
+46:                                               ; preds = %44, %40
+  %47 = phi i32 [ %45, %44 ], [ %41, %40 ]
+  %48 = icmp sgt i32 %37, 0
+  %49 = tail call i32 @llvm.smin.i32(i32 %37, i32 %47)
+  %50 = select i1 %48, i32 %49, i32 %47
+  %51 = tail call i32 @llvm.smax.i32(i32 %50, i32 1)
+  %52 = tail call i32 @llvm.smin.i32(i32 %51, i32 128)
+  %53 = icmp ugt i32 %52, 1
+  br i1 %53, label %54, label %67
 
-53:                                               ; preds = %45
-  %54 = zext i32 %51 to i64
-  br label %55
+54:                                               ; preds = %46
+  %55 = zext i32 %52 to i64
+  br label %56
 
-55:                                               ; preds = %61, %53
-  %56 = phi i64 [ 1, %53 ], [ %62, %61 ]
-  %57 = getelementptr inbounds [128 x i64], ptr @workers, i64 0, i64 %56
-  %58 = inttoptr i64 %56 to ptr
-  %59 = tail call i32 @pthread_create(ptr noundef nonnull %57, ptr noundef null, ptr noundef nonnull @worker, ptr noundef nonnull %58) #12
-  %60 = icmp eq i32 %59, 0
-  br i1 %60, label %61, label %64
+56:                                               ; preds = %62, %54
+  %57 = phi i64 [ 1, %54 ], [ %63, %62 ]
+  %58 = getelementptr inbounds [128 x i64], ptr @workers, i64 0, i64 %57
+  %59 = inttoptr i64 %57 to ptr
+  %60 = tail call i32 @pthread_create(ptr noundef nonnull %58, ptr noundef null, ptr noundef nonnull @worker, ptr noundef nonnull %59) #13
+  %61 = icmp eq i32 %60, 0
+  br i1 %61, label %62, label %65
 
-61:                                               ; preds = %55
-  %62 = add nuw nsw i64 %56, 1
-  %63 = icmp eq i64 %62, %54
-  br i1 %63, label %66, label %55, !llvm.loop !14
+62:                                               ; preds = %56
+  %63 = add nuw nsw i64 %57, 1
+  %64 = icmp eq i64 %63, %55
+  br i1 %64, label %67, label %56, !llvm.loop !14
 
-64:                                               ; preds = %55
-  %65 = trunc i64 %56 to i32
-  br label %66
+65:                                               ; preds = %56
+  %66 = trunc i64 %57 to i32
+  br label %67
 
-66:                                               ; preds = %61, %35, %45, %64
-  %67 = phi i32 [ 1, %45 ], [ 1, %35 ], [ %65, %64 ], [ %51, %61 ]
-  store i32 %67, ptr @threads, align 4, !tbaa !3
-  br label %68
+67:                                               ; preds = %62, %36, %46, %65
+  %68 = phi i32 [ 1, %46 ], [ 1, %36 ], [ %66, %65 ], [ %52, %62 ]
+  store i32 %68, ptr @threads, align 4, !tbaa !3
+  br label %69
 
-68:                                               ; preds = %66, %16
-  %69 = phi i32 [ %67, %66 ], [ %17, %16 ]
-  %70 = load atomic i32, ptr @most_threads monotonic, align 4
-  %71 = tail call i32 @llvm.smin.i32(i32 %69, i32 %70)
-  %72 = icmp sgt i32 %71, 1
-  br i1 %72, label %73, label %159
+69:                                               ; preds = %67, %17
+  %70 = phi i32 [ %68, %67 ], [ %18, %17 ]
+  %71 = load atomic i32, ptr @most_threads monotonic, align 4
+  %72 = tail call i32 @llvm.smin.i32(i32 %70, i32 %71)
+  %73 = icmp sgt i32 %72, 1
+  br i1 %73, label %74, label %181
 
-73:                                               ; preds = %68
-  %74 = icmp slt i32 %7, 1
-  br i1 %74, label %87, label %75
+74:                                               ; preds = %69
+  %75 = icmp slt i32 %8, 1
+  br i1 %75, label %88, label %76
 
-75:                                               ; preds = %73
-  %76 = shl nsw i32 %71, 3
-  %77 = sdiv i32 %7, %76
-  %78 = tail call i32 @llvm.smax.i32(i32 %77, i32 1)
-  %79 = add nsw i32 %7, -1
-  %80 = add nuw i32 %78, %79
-  %81 = udiv i32 %80, %78
-  %82 = add i32 %81, %79
-  %83 = udiv i32 %82, %81
-  %84 = add i32 %83, %79
-  %85 = udiv i32 %84, %83
-  %86 = icmp sgt i32 %85, 1
-  br i1 %86, label %87, label %159
+76:                                               ; preds = %74
+  %77 = shl nsw i32 %72, 3
+  %78 = sdiv i32 %8, %77
+  %79 = tail call i32 @llvm.smax.i32(i32 %78, i32 1)
+  %80 = add nsw i32 %8, -1
+  %81 = add nuw i32 %79, %80
+  %82 = udiv i32 %81, %79
+  %83 = add i32 %82, %80
+  %84 = udiv i32 %83, %82
+  %85 = add i32 %84, %80
+  %86 = udiv i32 %85, %84
+  %87 = icmp sgt i32 %86, 1
+  br i1 %87, label %88, label %181
 
-87:                                               ; preds = %73, %75
-  %88 = phi i32 [ %85, %75 ], [ %71, %73 ]
-  %89 = load atomic i32, ptr @generation monotonic, align 64
-  %90 = add i32 %89, 1
+88:                                               ; preds = %74, %76
+  %89 = phi i32 [ %86, %76 ], [ %72, %74 ]
+  %90 = load atomic i32, ptr @generation monotonic, align 64
+  %91 = add i32 %90, 1
   store ptr %0, ptr @job, align 8, !tbaa !15
   store ptr %1, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 1), align 8, !tbaa !19
-  store i32 %88, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 2, i32 1), align 8, !tbaa !20
-  store i32 %88, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 3), align 8, !tbaa !21
-  store atomic i32 %71, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 4) monotonic, align 4
-  %91 = tail call i32 @sched_getcpu() #12
-  store atomic i32 %91, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 5) monotonic, align 8
+  store i32 %89, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 2, i32 1), align 8, !tbaa !20
+  store atomic i32 %89, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 3) monotonic, align 8
+  %92 = tail call i64 @pthread_self() #14
+  store atomic i64 %92, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 5) monotonic, align 8
+  store atomic i32 %72, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 4) monotonic, align 4
+  %93 = tail call i32 @sched_getcpu() #13
+  store atomic i32 %93, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 6) monotonic, align 8
   store atomic i32 0, ptr @finished monotonic, align 64
   store atomic i32 0, ptr @failure monotonic, align 4
-  %92 = zext i32 %90 to i64
-  %93 = shl nuw i64 %92, 32
-  %94 = zext i32 %71 to i64
-  br label %139
+  %94 = zext i32 %91 to i64
+  %95 = shl nuw i64 %94, 32
+  %96 = zext i32 %72 to i64
+  br label %158
 
-95:                                               ; preds = %139
-  %96 = atomicrmw add ptr @generation, i32 1 seq_cst, align 4
-  %97 = load atomic i32, ptr @sleepers seq_cst, align 64
-  %98 = icmp eq i32 %97, 0
-  br i1 %98, label %103, label %99
+97:                                               ; preds = %158
+  %98 = atomicrmw add ptr @generation, i32 1 seq_cst, align 4
+  %99 = load atomic i32, ptr @sleepers seq_cst, align 64
+  %100 = icmp eq i32 %99, 0
+  br i1 %100, label %105, label %101
 
-99:                                               ; preds = %95
-  %100 = tail call i32 @pthread_mutex_lock(ptr noundef nonnull @lock) #12
-  %101 = tail call i32 @pthread_cond_broadcast(ptr noundef nonnull @job_came) #12
-  %102 = tail call i32 @pthread_mutex_unlock(ptr noundef nonnull @lock) #12
-  br label %103
+101:                                              ; preds = %97
+  %102 = tail call i32 @pthread_mutex_lock(ptr noundef nonnull @lock) #13
+  %103 = tail call i32 @pthread_cond_broadcast(ptr noundef nonnull @job_came) #13
+  %104 = tail call i32 @pthread_mutex_unlock(ptr noundef nonnull @lock) #13
+  br label %105
 
-103:                                              ; preds = %99, %95
-  tail call fastcc void @work(i32 noundef 0, i32 noundef %90)
-  %104 = load atomic i32, ptr @finished acquire, align 64
-  %105 = icmp eq i32 %104, %88
-  br i1 %105, label %155, label %106
+105:                                              ; preds = %101, %97
+  tail call fastcc void @work(i32 noundef 0, i32 noundef %91)
+  %106 = load atomic i32, ptr @finished acquire, align 64
+  %107 = icmp eq i32 %106, %89
+  br i1 %107, label %155, label %108
 
-106:                                              ; preds = %103
-  %107 = getelementptr inbounds %struct.timespec, ptr %5, i64 0, i32 1
-  br label %108
+108:                                              ; preds = %105
+  %109 = getelementptr inbounds %struct.timespec, ptr %6, i64 0, i32 1
+  br label %110
 
-108:                                              ; preds = %126, %106
-  %109 = phi i64 [ 0, %106 ], [ %127, %126 ]
-  %110 = phi i32 [ 1, %106 ], [ %128, %126 ]
-  call void @autotune_spin_hint() #12
-  %111 = load atomic i32, ptr @finished acquire, align 64
-  %112 = icmp eq i32 %111, %88
-  %113 = and i32 %110, 63
-  %114 = icmp ne i32 %113, 0
-  %115 = select i1 %112, i1 true, i1 %114
-  br i1 %115, label %126, label %116
+110:                                              ; preds = %128, %108
+  %111 = phi i64 [ 0, %108 ], [ %129, %128 ]
+  %112 = phi i32 [ 1, %108 ], [ %130, %128 ]
+  call void @autotune_spin_hint() #13
+  %113 = load atomic i32, ptr @finished acquire, align 64
+  %114 = icmp eq i32 %113, %89
+  %115 = and i32 %112, 63
+  %116 = icmp ne i32 %115, 0
+  %117 = select i1 %114, i1 true, i1 %116
+  br i1 %117, label %128, label %118
 
-116:                                              ; preds = %108
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #12
-  %117 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #12
-  %118 = load i64, ptr %5, align 8, !tbaa !22
-  %119 = mul nsw i64 %118, 1000000000
-  %120 = load i64, ptr %107, align 8, !tbaa !24
-  %121 = add nsw i64 %119, %120
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #12
-  %122 = icmp eq i64 %109, 0
-  %123 = add nsw i64 %121, 100000
-  %124 = select i1 %122, i64 %123, i64 %109
-  %125 = icmp sgt i64 %121, %124
-  br i1 %125, label %129, label %126
+118:                                              ; preds = %110
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #13
+  %119 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #13
+  %120 = load i64, ptr %6, align 8, !tbaa !21
+  %121 = mul nsw i64 %120, 1000000000
+  %122 = load i64, ptr %109, align 8, !tbaa !23
+  %123 = add nsw i64 %121, %122
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #13
+  %124 = icmp eq i64 %111, 0
+  %125 = add nsw i64 %123, 100000
+  %126 = select i1 %124, i64 %125, i64 %111
+  %127 = icmp sgt i64 %123, %126
+  br i1 %127, label %131, label %128
 
-126:                                              ; preds = %116, %108
-  %127 = phi i64 [ %109, %108 ], [ %124, %116 ]
-  %128 = add nuw nsw i32 %110, 1
-  br i1 %112, label %155, label %108, !llvm.loop !25
+128:                                              ; preds = %118, %110
+  %129 = phi i64 [ %111, %110 ], [ %126, %118 ]
+  %130 = add nuw nsw i32 %112, 1
+  br i1 %114, label %155, label %110, !llvm.loop !24
 
-129:                                              ; preds = %116
-  %130 = call i32 @pthread_mutex_lock(ptr noundef nonnull @lock) #12
+131:                                              ; preds = %118
+  %132 = load atomic i32, ptr @finished seq_cst, align 64
+  %133 = icmp eq i32 %132, %89
+  br i1 %133, label %155, label %134
+
+134:                                              ; preds = %131
+  %135 = getelementptr inbounds %struct.timespec, ptr %5, i64 0, i32 1
+  br label %136
+
+136:                                              ; preds = %151, %134
+  call fastcc void @help(i32 noundef 0, i32 noundef %91)
+  %137 = call i32 @pthread_mutex_lock(ptr noundef nonnull @lock) #13
   store atomic i32 1, ptr @caller_sleeps seq_cst, align 4
-  %131 = load atomic i32, ptr @finished seq_cst, align 64
-  %132 = icmp eq i32 %131, %88
-  br i1 %132, label %137, label %133
+  %138 = load atomic i32, ptr @finished seq_cst, align 64
+  %139 = icmp eq i32 %138, %89
+  br i1 %139, label %151, label %140
 
-133:                                              ; preds = %129, %133
-  %134 = call i32 @pthread_cond_wait(ptr noundef nonnull @job_ended, ptr noundef nonnull @lock) #12
-  %135 = load atomic i32, ptr @finished seq_cst, align 64
-  %136 = icmp eq i32 %135, %88
-  br i1 %136, label %137, label %133, !llvm.loop !26
+140:                                              ; preds = %136
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #13
+  %141 = call i32 @clock_gettime(i32 noundef 0, ptr noundef nonnull %5) #13
+  %142 = load i64, ptr %135, align 8, !tbaa !23
+  %143 = add nsw i64 %142, 300000
+  store i64 %143, ptr %135, align 8, !tbaa !23
+  %144 = icmp sgt i64 %142, 999699999
+  br i1 %144, label %145, label %149
 
-137:                                              ; preds = %133, %129
+145:                                              ; preds = %140
+  %146 = add nsw i64 %142, -999700000
+  store i64 %146, ptr %135, align 8, !tbaa !23
+  %147 = load i64, ptr %5, align 8, !tbaa !21
+  %148 = add nsw i64 %147, 1
+  store i64 %148, ptr %5, align 8, !tbaa !21
+  br label %149
+
+149:                                              ; preds = %145, %140
+  %150 = call i32 @pthread_cond_timedwait(ptr noundef nonnull @job_ended, ptr noundef nonnull @lock, ptr noundef nonnull %5) #13
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #13
+  br label %151
+
+151:                                              ; preds = %149, %136
   store atomic i32 0, ptr @caller_sleeps seq_cst, align 4
-  %138 = call i32 @pthread_mutex_unlock(ptr noundef nonnull @lock) #12
-  br label %155
+  %152 = call i32 @pthread_mutex_unlock(ptr noundef nonnull @lock) #13
+  %153 = load atomic i32, ptr @finished seq_cst, align 64
+  %154 = icmp eq i32 %153, %89
+  br i1 %154, label %155, label %136, !llvm.loop !25
 
-139:                                              ; preds = %139, %87
-  %140 = phi i64 [ 0, %87 ], [ %144, %139 ]
-  %141 = trunc i64 %140 to i32
-  %142 = mul nsw i32 %88, %141
-  %143 = sdiv i32 %142, %71
-  %144 = add nuw nsw i64 %140, 1
-  %145 = trunc i64 %144 to i32
-  %146 = mul nsw i32 %88, %145
-  %147 = sdiv i32 %146, %71
-  %148 = zext i32 %143 to i64
-  %149 = shl nuw nsw i64 %148, 16
-  %150 = or i64 %149, %93
-  %151 = zext i32 %147 to i64
-  %152 = or i64 %150, %151
-  %153 = getelementptr inbounds [128 x %struct.share_t], ptr @shares, i64 0, i64 %140
-  store atomic i64 %152, ptr %153 release, align 64
-  %154 = icmp eq i64 %144, %94
-  br i1 %154, label %95, label %139, !llvm.loop !27
+155:                                              ; preds = %128, %151, %131, %105
+  %156 = load atomic i32, ptr @helpers seq_cst, align 4
+  %157 = icmp eq i32 %156, 0
+  br i1 %157, label %177, label %174
 
-155:                                              ; preds = %126, %103, %137
-  %156 = load atomic i32, ptr @failure seq_cst, align 4
-  %157 = icmp ne i32 %156, 0
-  %158 = sext i1 %157 to i32
-  br label %161
+158:                                              ; preds = %158, %88
+  %159 = phi i64 [ 0, %88 ], [ %163, %158 ]
+  %160 = trunc i64 %159 to i32
+  %161 = mul nsw i32 %89, %160
+  %162 = sdiv i32 %161, %72
+  %163 = add nuw nsw i64 %159, 1
+  %164 = trunc i64 %163 to i32
+  %165 = mul nsw i32 %89, %164
+  %166 = sdiv i32 %165, %72
+  %167 = zext i32 %162 to i64
+  %168 = shl nuw nsw i64 %167, 16
+  %169 = or i64 %168, %95
+  %170 = zext i32 %166 to i64
+  %171 = or i64 %169, %170
+  %172 = getelementptr inbounds [128 x %struct.share_t], ptr @shares, i64 0, i64 %159
+  store atomic i64 %171, ptr %172 release, align 64
+  %173 = icmp eq i64 %163, %96
+  br i1 %173, label %97, label %158, !llvm.loop !26
 
-159:                                              ; preds = %68, %75
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #12
+174:                                              ; preds = %155, %174
+  call void @autotune_spin_hint() #13
+  %175 = load atomic i32, ptr @helpers seq_cst, align 4
+  %176 = icmp eq i32 %175, 0
+  br i1 %176, label %177, label %174, !llvm.loop !27
+
+177:                                              ; preds = %174, %155
+  %178 = load atomic i32, ptr @failure seq_cst, align 4
+  %179 = icmp ne i32 %178, 0
+  %180 = sext i1 %179 to i32
+  br label %183
+
+181:                                              ; preds = %69, %76
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #13
   call void @llvm.memcpy.p0.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, ptr noundef nonnull align 8 dereferenceable(16) @__const.alone.group, i64 16, i1 false)
-  %160 = call i32 %0(i32 noundef 0, ptr noundef nonnull %4, ptr noundef %1) #12
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #12
-  br label %161
+  %182 = call i32 %0(i32 noundef 0, ptr noundef nonnull %4, ptr noundef %1) #13
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #13
+  br label %183
 
-161:                                              ; preds = %159, %155
-  %162 = phi i32 [ %158, %155 ], [ %160, %159 ]
+183:                                              ; preds = %181, %177
+  %184 = phi i32 [ %180, %177 ], [ %182, %181 ]
   store atomic i32 0, ptr @taken release, align 64
-  br label %163
+  br label %185
 
-163:                                              ; preds = %161, %14
-  %164 = phi i32 [ %15, %14 ], [ %162, %161 ]
-  ret i32 %164
+185:                                              ; preds = %183, %15
+  %186 = phi i32 [ %16, %15 ], [ %184, %183 ]
+  ret i32 %186
 }
 
 ; Function Attrs: nounwind
@@ -401,6 +444,7 @@ define internal void @forget_workers() #3 {
   store i32 0, ptr @threads, align 4, !tbaa !3
   store atomic i32 0, ptr @taken seq_cst, align 64
   store atomic i32 0, ptr @sleepers seq_cst, align 64
+  store atomic i32 0, ptr @helpers seq_cst, align 4
   ret void
 }
 
@@ -411,115 +455,187 @@ declare i32 @pthread_create(ptr noundef, ptr noundef, ptr noundef, ptr noundef) 
 define internal noalias ptr @worker(ptr noundef %0) #0 {
   %2 = alloca %struct.cpu_set_t, align 8
   %3 = alloca %struct.timespec, align 8
-  %4 = ptrtoint ptr %0 to i64
-  %5 = trunc i64 %4 to i32
-  %6 = getelementptr inbounds %struct.timespec, ptr %3, i64 0, i32 1
-  br label %7
+  %4 = alloca %struct.timespec, align 8
+  %5 = ptrtoint ptr %0 to i64
+  %6 = trunc i64 %5 to i32
+  %7 = getelementptr inbounds %struct.timespec, ptr %4, i64 0, i32 1
+  %8 = getelementptr inbounds %struct.timespec, ptr %3, i64 0, i32 1
+  br label %9
 
-7:                                                ; preds = %71, %1
-  %8 = phi i32 [ 0, %1 ], [ %45, %71 ]
-  %9 = load atomic i32, ptr @generation acquire, align 64
-  %10 = icmp eq i32 %9, %8
-  br i1 %10, label %11, label %44
+9:                                                ; preds = %115, %1
+  %10 = phi i32 [ 0, %1 ], [ %89, %115 ]
+  %11 = load atomic i32, ptr @generation acquire, align 64
+  %12 = icmp eq i32 %11, %10
+  br i1 %12, label %13, label %88
 
-11:                                               ; preds = %7, %29
-  %12 = phi i64 [ %30, %29 ], [ 0, %7 ]
-  %13 = phi i32 [ %31, %29 ], [ 1, %7 ]
-  call void @autotune_spin_hint() #12
-  %14 = load atomic i32, ptr @generation acquire, align 64
-  %15 = icmp ne i32 %14, %8
-  %16 = and i32 %13, 63
-  %17 = icmp ne i32 %16, 0
-  %18 = select i1 %15, i1 true, i1 %17
-  br i1 %18, label %29, label %19
+13:                                               ; preds = %9, %31
+  %14 = phi i64 [ %32, %31 ], [ 0, %9 ]
+  %15 = phi i32 [ %33, %31 ], [ 1, %9 ]
+  call void @autotune_spin_hint() #13
+  %16 = load atomic i32, ptr @generation acquire, align 64
+  %17 = icmp ne i32 %16, %10
+  %18 = and i32 %15, 63
+  %19 = icmp ne i32 %18, 0
+  %20 = select i1 %17, i1 true, i1 %19
+  br i1 %20, label %31, label %21
 
-19:                                               ; preds = %11
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #12
-  %20 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %3) #12
-  %21 = load i64, ptr %3, align 8, !tbaa !22
-  %22 = mul nsw i64 %21, 1000000000
-  %23 = load i64, ptr %6, align 8, !tbaa !24
-  %24 = add nsw i64 %22, %23
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #12
-  %25 = icmp eq i64 %12, 0
-  %26 = add nsw i64 %24, 100000
-  %27 = select i1 %25, i64 %26, i64 %12
-  %28 = icmp sgt i64 %24, %27
-  br i1 %28, label %32, label %29
+21:                                               ; preds = %13
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #13
+  %22 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #13
+  %23 = load i64, ptr %4, align 8, !tbaa !21
+  %24 = mul nsw i64 %23, 1000000000
+  %25 = load i64, ptr %7, align 8, !tbaa !23
+  %26 = add nsw i64 %24, %25
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #13
+  %27 = icmp eq i64 %14, 0
+  %28 = add nsw i64 %26, 100000
+  %29 = select i1 %27, i64 %28, i64 %14
+  %30 = icmp sgt i64 %26, %29
+  br i1 %30, label %34, label %31
 
-29:                                               ; preds = %19, %11
-  %30 = phi i64 [ %12, %11 ], [ %27, %19 ]
-  %31 = add nuw nsw i32 %13, 1
-  br i1 %15, label %44, label %11, !llvm.loop !28
+31:                                               ; preds = %21, %13
+  %32 = phi i64 [ %14, %13 ], [ %29, %21 ]
+  %33 = add nuw nsw i32 %15, 1
+  br i1 %17, label %88, label %13, !llvm.loop !28
 
-32:                                               ; preds = %19
-  %33 = call i32 @pthread_mutex_lock(ptr noundef nonnull @lock) #12
-  %34 = atomicrmw add ptr @sleepers, i32 1 seq_cst, align 4
+34:                                               ; preds = %21
   %35 = load atomic i32, ptr @generation seq_cst, align 64
-  %36 = icmp eq i32 %35, %8
-  br i1 %36, label %37, label %41
+  %36 = icmp eq i32 %35, %10
+  br i1 %36, label %37, label %76
 
-37:                                               ; preds = %32, %37
-  %38 = call i32 @pthread_cond_wait(ptr noundef nonnull @job_came, ptr noundef nonnull @lock) #12
-  %39 = load atomic i32, ptr @generation seq_cst, align 64
-  %40 = icmp eq i32 %39, %8
-  br i1 %40, label %37, label %41, !llvm.loop !29
+37:                                               ; preds = %34, %71
+  %38 = load atomic i32, ptr @finished seq_cst, align 64
+  %39 = load atomic i32, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 3) seq_cst, align 8
+  %40 = icmp eq i32 %38, %39
+  br i1 %40, label %76, label %41
 
-41:                                               ; preds = %37, %32
-  %42 = atomicrmw sub ptr @sleepers, i32 1 seq_cst, align 4
-  %43 = call i32 @pthread_mutex_unlock(ptr noundef nonnull @lock) #12
-  br label %44
+41:                                               ; preds = %37
+  %42 = atomicrmw add ptr @helpers, i32 1 seq_cst, align 4
+  %43 = load atomic i32, ptr @generation seq_cst, align 64
+  %44 = icmp eq i32 %43, %10
+  br i1 %44, label %45, label %50
 
-44:                                               ; preds = %29, %7, %41
-  %45 = load atomic i32, ptr @generation seq_cst, align 64
-  %46 = load atomic i32, ptr @stopping seq_cst, align 4
-  %47 = icmp eq i32 %46, 0
-  br i1 %47, label %49, label %48
+45:                                               ; preds = %41
+  %46 = load atomic i32, ptr @finished seq_cst, align 64
+  %47 = load atomic i32, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 3) seq_cst, align 8
+  %48 = icmp eq i32 %46, %47
+  br i1 %48, label %50, label %49
 
-48:                                               ; preds = %44
-  ret ptr null
+49:                                               ; preds = %45
+  call fastcc void @help(i32 noundef %6, i32 noundef %10)
+  br label %50
 
-49:                                               ; preds = %44
-  %50 = load atomic i32, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 5) monotonic, align 8
-  %51 = call i32 @sched_getcpu() #12
-  %52 = icmp eq i32 %51, %50
-  br i1 %52, label %53, label %71
+50:                                               ; preds = %49, %45, %41
+  %51 = atomicrmw sub ptr @helpers, i32 1 seq_cst, align 4
+  %52 = call i32 @pthread_mutex_lock(ptr noundef nonnull @lock) #13
+  %53 = atomicrmw add ptr @sleepers, i32 1 seq_cst, align 4
+  %54 = load atomic i32, ptr @generation seq_cst, align 64
+  %55 = icmp eq i32 %54, %10
+  br i1 %55, label %56, label %71
 
-53:                                               ; preds = %49
-  call void @llvm.lifetime.start.p0(i64 128, ptr nonnull %2) #12
-  call void @llvm.memcpy.p0.p0.i64(ptr noundef nonnull align 8 dereferenceable(128) %2, ptr noundef nonnull align 8 dereferenceable(128) @usable, i64 128, i1 false), !tbaa.struct !30
-  %54 = icmp ult i32 %50, 1024
-  br i1 %54, label %55, label %64
+56:                                               ; preds = %50
+  %57 = load atomic i32, ptr @finished seq_cst, align 64
+  %58 = load atomic i32, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 3) seq_cst, align 8
+  %59 = icmp eq i32 %57, %58
+  br i1 %59, label %71, label %60
 
-55:                                               ; preds = %53
-  %56 = zext i32 %50 to i64
-  %57 = and i64 %56, 63
-  %58 = shl nuw i64 1, %57
-  %59 = xor i64 %58, -1
-  %60 = lshr i64 %56, 6
-  %61 = getelementptr inbounds i64, ptr %2, i64 %60
-  %62 = load i64, ptr %61, align 8, !tbaa !7
-  %63 = and i64 %62, %59
-  store i64 %63, ptr %61, align 8, !tbaa !7
-  br label %64
+60:                                               ; preds = %56
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #13
+  %61 = call i32 @clock_gettime(i32 noundef 0, ptr noundef nonnull %3) #13
+  %62 = load i64, ptr %8, align 8, !tbaa !23
+  %63 = add nsw i64 %62, 300000
+  store i64 %63, ptr %8, align 8, !tbaa !23
+  %64 = icmp sgt i64 %62, 999699999
+  br i1 %64, label %65, label %69
 
-64:                                               ; preds = %55, %53
-  %65 = call i32 @__sched_cpucount(i64 noundef 128, ptr noundef nonnull %2) #12
-  %66 = icmp eq i32 %65, 0
-  br i1 %66, label %70, label %67
+65:                                               ; preds = %60
+  %66 = add nsw i64 %62, -999700000
+  store i64 %66, ptr %8, align 8, !tbaa !23
+  %67 = load i64, ptr %3, align 8, !tbaa !21
+  %68 = add nsw i64 %67, 1
+  store i64 %68, ptr %3, align 8, !tbaa !21
+  br label %69
 
-67:                                               ; preds = %64
-  %68 = call i32 @sched_setaffinity(i32 noundef 0, i64 noundef 128, ptr noundef nonnull %2) #12
-  %69 = call i32 @sched_setaffinity(i32 noundef 0, i64 noundef 128, ptr noundef nonnull @usable) #12
-  br label %70
-
-70:                                               ; preds = %64, %67
-  call void @llvm.lifetime.end.p0(i64 128, ptr nonnull %2) #12
+69:                                               ; preds = %65, %60
+  %70 = call i32 @pthread_cond_timedwait(ptr noundef nonnull @job_came, ptr noundef nonnull @lock, ptr noundef nonnull %3) #13
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #13
   br label %71
 
-71:                                               ; preds = %70, %49
-  call fastcc void @work(i32 noundef %5, i32 noundef %45)
-  br label %7
+71:                                               ; preds = %69, %56, %50
+  %72 = atomicrmw sub ptr @sleepers, i32 1 seq_cst, align 4
+  %73 = call i32 @pthread_mutex_unlock(ptr noundef nonnull @lock) #13
+  %74 = load atomic i32, ptr @generation seq_cst, align 64
+  %75 = icmp eq i32 %74, %10
+  br i1 %75, label %37, label %76, !llvm.loop !29
+
+76:                                               ; preds = %71, %37, %34
+  %77 = call i32 @pthread_mutex_lock(ptr noundef nonnull @lock) #13
+  %78 = atomicrmw add ptr @sleepers, i32 1 seq_cst, align 4
+  %79 = load atomic i32, ptr @generation seq_cst, align 64
+  %80 = icmp eq i32 %79, %10
+  br i1 %80, label %81, label %85
+
+81:                                               ; preds = %76, %81
+  %82 = call i32 @pthread_cond_wait(ptr noundef nonnull @job_came, ptr noundef nonnull @lock) #13
+  %83 = load atomic i32, ptr @generation seq_cst, align 64
+  %84 = icmp eq i32 %83, %10
+  br i1 %84, label %81, label %85, !llvm.loop !30
+
+85:                                               ; preds = %81, %76
+  %86 = atomicrmw sub ptr @sleepers, i32 1 seq_cst, align 4
+  %87 = call i32 @pthread_mutex_unlock(ptr noundef nonnull @lock) #13
+  br label %88
+
+88:                                               ; preds = %31, %9, %85
+  %89 = load atomic i32, ptr @generation seq_cst, align 64
+  %90 = load atomic i32, ptr @stopping seq_cst, align 4
+  %91 = icmp eq i32 %90, 0
+  br i1 %91, label %93, label %92
+
+92:                                               ; preds = %88
+  ret ptr null
+
+93:                                               ; preds = %88
+  %94 = load atomic i32, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 6) monotonic, align 8
+  %95 = call i32 @sched_getcpu() #13
+  %96 = icmp eq i32 %95, %94
+  br i1 %96, label %97, label %115
+
+97:                                               ; preds = %93
+  call void @llvm.lifetime.start.p0(i64 128, ptr nonnull %2) #13
+  call void @llvm.memcpy.p0.p0.i64(ptr noundef nonnull align 8 dereferenceable(128) %2, ptr noundef nonnull align 8 dereferenceable(128) @usable, i64 128, i1 false), !tbaa.struct !31
+  %98 = icmp ult i32 %94, 1024
+  br i1 %98, label %99, label %108
+
+99:                                               ; preds = %97
+  %100 = zext i32 %94 to i64
+  %101 = and i64 %100, 63
+  %102 = shl nuw i64 1, %101
+  %103 = xor i64 %102, -1
+  %104 = lshr i64 %100, 6
+  %105 = getelementptr inbounds i64, ptr %2, i64 %104
+  %106 = load i64, ptr %105, align 8, !tbaa !7
+  %107 = and i64 %106, %103
+  store i64 %107, ptr %105, align 8, !tbaa !7
+  br label %108
+
+108:                                              ; preds = %99, %97
+  %109 = call i32 @__sched_cpucount(i64 noundef 128, ptr noundef nonnull %2) #13
+  %110 = icmp eq i32 %109, 0
+  br i1 %110, label %114, label %111
+
+111:                                              ; preds = %108
+  %112 = call i32 @sched_setaffinity(i32 noundef 0, i64 noundef 128, ptr noundef nonnull %2) #13
+  %113 = call i32 @sched_setaffinity(i32 noundef 0, i64 noundef 128, ptr noundef nonnull @usable) #13
+  br label %114
+
+114:                                              ; preds = %108, %111
+  call void @llvm.lifetime.end.p0(i64 128, ptr nonnull %2) #13
+  br label %115
+
+115:                                              ; preds = %114, %93
+  call fastcc void @work(i32 noundef %6, i32 noundef %89)
+  br label %9
 }
 
 ; Function Attrs: nofree nounwind memory(read)
@@ -535,24 +651,24 @@ declare i32 @__sched_cpucount(i64 noundef, ptr noundef) local_unnamed_addr #6
 define internal fastcc i32 @quota_cpus(i32 noundef %0) unnamed_addr #0 {
   %2 = alloca [64 x i8], align 16
   %3 = alloca ptr, align 8
-  call void @llvm.lifetime.start.p0(i64 64, ptr nonnull %2) #12
-  %4 = tail call i32 (ptr, i32, ...) @open(ptr noundef nonnull @.str.1, i32 noundef 524288) #12
+  call void @llvm.lifetime.start.p0(i64 64, ptr nonnull %2) #13
+  %4 = tail call i32 (ptr, i32, ...) @open(ptr noundef nonnull @.str.1, i32 noundef 524288) #13
   %5 = icmp slt i32 %4, 0
   br i1 %5, label %25, label %6
 
 6:                                                ; preds = %1
-  %7 = call i64 @read(i32 noundef %4, ptr noundef nonnull %2, i64 noundef 63) #12
-  %8 = tail call i32 @close(i32 noundef %4) #12
+  %7 = call i64 @read(i32 noundef %4, ptr noundef nonnull %2, i64 noundef 63) #13
+  %8 = tail call i32 @close(i32 noundef %4) #13
   %9 = icmp slt i64 %7, 1
   br i1 %9, label %25, label %10
 
 10:                                               ; preds = %6
   %11 = getelementptr inbounds [64 x i8], ptr %2, i64 0, i64 %7
-  store i8 0, ptr %11, align 1, !tbaa !31
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %3) #12
-  %12 = call i64 @strtol(ptr noundef nonnull %2, ptr noundef nonnull %3, i32 noundef 10) #12
-  %13 = load ptr, ptr %3, align 8, !tbaa !32
-  %14 = call i64 @strtol(ptr nocapture noundef %13, ptr noundef null, i32 noundef 10) #12
+  store i8 0, ptr %11, align 1, !tbaa !32
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %3) #13
+  %12 = call i64 @strtol(ptr noundef nonnull %2, ptr noundef nonnull %3, i32 noundef 10) #13
+  %13 = load ptr, ptr %3, align 8, !tbaa !33
+  %14 = call i64 @strtol(ptr nocapture noundef %13, ptr noundef null, i32 noundef 10) #13
   %15 = icmp slt i64 %12, 1
   %16 = icmp slt i64 %14, 1
   %17 = select i1 %15, i1 true, i1 %16
@@ -567,12 +683,12 @@ define internal fastcc i32 @quota_cpus(i32 noundef %0) unnamed_addr #0 {
 
 23:                                               ; preds = %10, %18
   %24 = phi i32 [ %22, %18 ], [ %0, %10 ]
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %3) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %3) #13
   br label %25
 
 25:                                               ; preds = %23, %6, %1
   %26 = phi i32 [ %0, %1 ], [ %24, %23 ], [ %0, %6 ]
-  call void @llvm.lifetime.end.p0(i64 64, ptr nonnull %2) #12
+  call void @llvm.lifetime.end.p0(i64 64, ptr nonnull %2) #13
   ret i32 %26
 }
 
@@ -594,105 +710,114 @@ declare i32 @sched_getcpu() local_unnamed_addr #6
 define internal fastcc void @work(i32 noundef %0, i32 noundef %1) unnamed_addr #0 {
   %3 = load atomic i32, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 4) monotonic, align 4
   %4 = icmp sgt i32 %3, %0
-  %5 = icmp sgt i32 %3, 0
-  %6 = and i1 %4, %5
-  br i1 %6, label %7, label %70
+  br i1 %4, label %5, label %73
 
-7:                                                ; preds = %2
-  %8 = zext i32 %1 to i64
-  %9 = shl nuw i64 %8, 32
-  br label %10
+5:                                                ; preds = %2
+  %6 = sext i32 %0 to i64
+  %7 = getelementptr inbounds [128 x %struct.share_t], ptr @shares, i64 0, i64 %6, i32 1
+  store atomic i32 %1, ptr %7 monotonic, align 8
+  %8 = icmp sgt i32 %3, 0
+  br i1 %8, label %9, label %12
 
-10:                                               ; preds = %7, %46
-  %11 = phi i32 [ 0, %7 ], [ %47, %46 ]
-  %12 = add nsw i32 %11, %0
-  %13 = srem i32 %12, %3
-  %14 = icmp eq i32 %11, 0
-  %15 = sext i32 %13 to i64
-  %16 = getelementptr inbounds [128 x %struct.share_t], ptr @shares, i64 0, i64 %15
-  br label %17
+9:                                                ; preds = %5
+  %10 = zext i32 %1 to i64
+  %11 = shl nuw i64 %10, 32
+  br label %13
 
-17:                                               ; preds = %62, %10
-  %18 = load atomic i64, ptr %16 acquire, align 64
-  br label %19
+12:                                               ; preds = %49, %5
+  store atomic i32 0, ptr %7 release, align 8
+  br label %73
 
-19:                                               ; preds = %40, %17
-  %20 = phi i64 [ %18, %17 ], [ %45, %40 ]
-  %21 = trunc i64 %20 to i32
-  %22 = lshr i32 %21, 16
-  %23 = and i32 %21, 65535
-  %24 = lshr i64 %20, 32
-  %25 = icmp eq i64 %24, %8
-  %26 = icmp ult i32 %22, %23
-  %27 = select i1 %25, i1 %26, i1 false
-  br i1 %27, label %28, label %46
+13:                                               ; preds = %9, %49
+  %14 = phi i32 [ 0, %9 ], [ %50, %49 ]
+  %15 = add nsw i32 %14, %0
+  %16 = srem i32 %15, %3
+  %17 = icmp eq i32 %14, 0
+  %18 = sext i32 %16 to i64
+  %19 = getelementptr inbounds [128 x %struct.share_t], ptr @shares, i64 0, i64 %18
+  br label %20
 
-28:                                               ; preds = %19
-  br i1 %14, label %29, label %35
+20:                                               ; preds = %65, %13
+  %21 = load atomic i64, ptr %19 acquire, align 64
+  br label %22
 
-29:                                               ; preds = %28
-  %30 = add nuw nsw i32 %22, 1
-  %31 = zext i32 %30 to i64
-  %32 = shl nuw nsw i64 %31, 16
-  %33 = and i64 %20, 65535
-  %34 = or i64 %32, %33
-  br label %40
+22:                                               ; preds = %43, %20
+  %23 = phi i64 [ %21, %20 ], [ %48, %43 ]
+  %24 = trunc i64 %23 to i32
+  %25 = lshr i32 %24, 16
+  %26 = and i32 %24, 65535
+  %27 = lshr i64 %23, 32
+  %28 = icmp eq i64 %27, %10
+  %29 = icmp ult i32 %25, %26
+  %30 = select i1 %28, i1 %29, i1 false
+  br i1 %30, label %31, label %49
 
-35:                                               ; preds = %28
-  %36 = add nsw i32 %23, -1
-  %37 = and i64 %20, 4294901760
-  %38 = zext i32 %36 to i64
-  %39 = or i64 %37, %38
-  br label %40
+31:                                               ; preds = %22
+  br i1 %17, label %32, label %38
 
-40:                                               ; preds = %35, %29
-  %41 = phi i64 [ %34, %29 ], [ %39, %35 ]
-  %42 = or i64 %41, %9
-  %43 = cmpxchg weak ptr %16, i64 %20, i64 %42 seq_cst seq_cst, align 8
-  %44 = extractvalue { i64, i1 } %43, 1
-  %45 = extractvalue { i64, i1 } %43, 0
-  br i1 %44, label %49, label %19
+32:                                               ; preds = %31
+  %33 = add nuw nsw i32 %25, 1
+  %34 = zext i32 %33 to i64
+  %35 = shl nuw nsw i64 %34, 16
+  %36 = and i64 %23, 65535
+  %37 = or i64 %35, %36
+  br label %43
 
-46:                                               ; preds = %19
-  %47 = add nuw nsw i32 %11, 1
-  %48 = icmp eq i32 %47, %3
-  br i1 %48, label %70, label %10, !llvm.loop !33
+38:                                               ; preds = %31
+  %39 = add nsw i32 %26, -1
+  %40 = and i64 %23, 4294901760
+  %41 = zext i32 %39 to i64
+  %42 = or i64 %40, %41
+  br label %43
 
-49:                                               ; preds = %40
-  %50 = add nsw i32 %23, -1
-  %51 = select i1 %14, i32 %22, i32 %50
-  %52 = load i32, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 3), align 8, !tbaa !21
-  %53 = load ptr, ptr @job, align 8, !tbaa !15
-  %54 = load ptr, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 1), align 8, !tbaa !19
-  %55 = tail call i32 %53(i32 noundef %51, ptr noundef nonnull getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 2), ptr noundef %54) #12
-  %56 = icmp eq i32 %55, 0
-  br i1 %56, label %58, label %57
+43:                                               ; preds = %38, %32
+  %44 = phi i64 [ %37, %32 ], [ %42, %38 ]
+  %45 = or i64 %44, %11
+  %46 = cmpxchg weak ptr %19, i64 %23, i64 %45 seq_cst seq_cst, align 8
+  %47 = extractvalue { i64, i1 } %46, 1
+  %48 = extractvalue { i64, i1 } %46, 0
+  br i1 %47, label %52, label %22
 
-57:                                               ; preds = %49
+49:                                               ; preds = %22
+  %50 = add nuw nsw i32 %14, 1
+  %51 = icmp eq i32 %50, %3
+  br i1 %51, label %12, label %13, !llvm.loop !34
+
+52:                                               ; preds = %43
+  %53 = add nsw i32 %26, -1
+  %54 = select i1 %17, i32 %25, i32 %53
+  %55 = load atomic i32, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 3) monotonic, align 8
+  %56 = load ptr, ptr @job, align 8, !tbaa !15
+  %57 = load ptr, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 1), align 8, !tbaa !19
+  %58 = tail call i32 %56(i32 noundef %54, ptr noundef nonnull getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 2), ptr noundef %57) #13
+  %59 = icmp eq i32 %58, 0
+  br i1 %59, label %61, label %60
+
+60:                                               ; preds = %52
   store atomic i32 1, ptr @failure seq_cst, align 4
-  br label %58
+  br label %61
 
-58:                                               ; preds = %57, %49
-  %59 = atomicrmw add ptr @finished, i32 1 seq_cst, align 4
-  %60 = add nsw i32 %59, 1
-  %61 = icmp eq i32 %60, %52
-  br i1 %61, label %63, label %62
+61:                                               ; preds = %60, %52
+  %62 = atomicrmw add ptr @finished, i32 1 seq_cst, align 4
+  %63 = add nsw i32 %62, 1
+  %64 = icmp eq i32 %63, %55
+  br i1 %64, label %66, label %65
 
-62:                                               ; preds = %58, %63, %66
-  br label %17, !llvm.loop !34
+65:                                               ; preds = %61, %66, %69
+  br label %20, !llvm.loop !35
 
-63:                                               ; preds = %58
-  %64 = load atomic i32, ptr @caller_sleeps seq_cst, align 4
-  %65 = icmp eq i32 %64, 0
-  br i1 %65, label %62, label %66
+66:                                               ; preds = %61
+  %67 = load atomic i32, ptr @caller_sleeps seq_cst, align 4
+  %68 = icmp eq i32 %67, 0
+  br i1 %68, label %65, label %69
 
-66:                                               ; preds = %63
-  %67 = tail call i32 @pthread_mutex_lock(ptr noundef nonnull @lock) #12
-  %68 = tail call i32 @pthread_cond_signal(ptr noundef nonnull @job_ended) #12
-  %69 = tail call i32 @pthread_mutex_unlock(ptr noundef nonnull @lock) #12
-  br label %62
+69:                                               ; preds = %66
+  %70 = tail call i32 @pthread_mutex_lock(ptr noundef nonnull @lock) #13
+  %71 = tail call i32 @pthread_cond_signal(ptr noundef nonnull @job_ended) #13
+  %72 = tail call i32 @pthread_mutex_unlock(ptr noundef nonnull @lock) #13
+  br label %65
 
-70:                                               ; preds = %46, %2
+73:                                               ; preds = %2, %12
   ret void
 }
 
@@ -702,20 +827,203 @@ declare i32 @pthread_cond_wait(ptr noundef, ptr noundef) local_unnamed_addr #1
 ; Function Attrs: nounwind
 declare i32 @clock_gettime(i32 noundef, ptr noundef) local_unnamed_addr #6
 
+; Function Attrs: nounwind uwtable
+define internal fastcc void @help(i32 noundef %0, i32 noundef %1) unnamed_addr #0 {
+  %3 = alloca %struct.cpu_set_t, align 8
+  %4 = alloca %struct.cpu_set_t, align 8
+  %5 = alloca i32, align 4
+  %6 = alloca %struct.timespec, align 8
+  %7 = alloca %struct.timespec, align 8
+  %8 = alloca i32, align 4
+  %9 = alloca %struct.timespec, align 8
+  %10 = load atomic i32, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 4) monotonic, align 4
+  %11 = icmp sgt i32 %10, 0
+  br i1 %11, label %12, label %103
+
+12:                                               ; preds = %2
+  %13 = getelementptr inbounds %struct.timespec, ptr %9, i64 0, i32 1
+  %14 = getelementptr inbounds %struct.timespec, ptr %7, i64 0, i32 1
+  %15 = getelementptr inbounds %struct.timespec, ptr %6, i64 0, i32 1
+  %16 = zext i32 %0 to i64
+  %17 = zext i32 %10 to i64
+  br label %18
+
+18:                                               ; preds = %12, %100
+  %19 = phi i64 [ 0, %12 ], [ %101, %100 ]
+  %20 = icmp eq i64 %19, %16
+  br i1 %20, label %100, label %21
+
+21:                                               ; preds = %18
+  %22 = getelementptr inbounds [128 x %struct.share_t], ptr @shares, i64 0, i64 %19, i32 1
+  %23 = load atomic i32, ptr %22 acquire, align 8
+  %24 = icmp eq i32 %23, %1
+  br i1 %24, label %25, label %100
+
+25:                                               ; preds = %21
+  %26 = icmp eq i64 %19, 0
+  br i1 %26, label %27, label %29
+
+27:                                               ; preds = %25
+  %28 = load atomic i64, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 5) seq_cst, align 8
+  br label %32
+
+29:                                               ; preds = %25
+  %30 = getelementptr inbounds [128 x i64], ptr @workers, i64 0, i64 %19
+  %31 = load i64, ptr %30, align 8, !tbaa !7
+  br label %32
+
+32:                                               ; preds = %29, %27
+  %33 = phi i64 [ %28, %27 ], [ %31, %29 ]
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %8) #13
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %9) #13
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %9, i8 0, i64 16, i1 false)
+  %34 = call i32 @pthread_getcpuclockid(i64 noundef %33, ptr noundef nonnull %8) #13
+  %35 = icmp eq i32 %34, 0
+  br i1 %35, label %36, label %43
+
+36:                                               ; preds = %32
+  %37 = load i32, ptr %8, align 4, !tbaa !3
+  %38 = call i32 @clock_gettime(i32 noundef %37, ptr noundef nonnull %9) #13
+  %39 = load i64, ptr %9, align 8, !tbaa !21
+  %40 = load i64, ptr %13, align 8, !tbaa !23
+  %41 = mul nsw i64 %39, 1000000000
+  %42 = add nsw i64 %41, %40
+  br label %43
+
+43:                                               ; preds = %36, %32
+  %44 = phi i64 [ %42, %36 ], [ 0, %32 ]
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %9) #13
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #13
+  %45 = load atomic i32, ptr %22 acquire, align 8
+  %46 = icmp eq i32 %45, %1
+  br i1 %46, label %47, label %100
+
+47:                                               ; preds = %43, %65
+  %48 = phi i32 [ %67, %65 ], [ 1, %43 ]
+  %49 = phi i64 [ %66, %65 ], [ 0, %43 ]
+  call void @autotune_spin_hint() #13
+  %50 = load atomic i32, ptr %22 acquire, align 8
+  %51 = icmp eq i32 %50, %1
+  %52 = and i32 %48, 63
+  %53 = icmp eq i32 %52, 0
+  %54 = select i1 %51, i1 %53, i1 false
+  br i1 %54, label %55, label %65
+
+55:                                               ; preds = %47
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #13
+  %56 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #13
+  %57 = load i64, ptr %7, align 8, !tbaa !21
+  %58 = mul nsw i64 %57, 1000000000
+  %59 = load i64, ptr %14, align 8, !tbaa !23
+  %60 = add nsw i64 %58, %59
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #13
+  %61 = icmp eq i64 %49, 0
+  %62 = add nsw i64 %60, 20000
+  %63 = select i1 %61, i64 %62, i64 %49
+  %64 = icmp sgt i64 %60, %63
+  br i1 %64, label %68, label %65
+
+65:                                               ; preds = %55, %47
+  %66 = phi i64 [ %49, %47 ], [ %63, %55 ]
+  %67 = add nuw nsw i32 %48, 1
+  br i1 %51, label %47, label %100, !llvm.loop !36
+
+68:                                               ; preds = %55
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %5) #13
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #13
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
+  %69 = call i32 @pthread_getcpuclockid(i64 noundef %33, ptr noundef nonnull %5) #13
+  %70 = icmp eq i32 %69, 0
+  br i1 %70, label %71, label %78
+
+71:                                               ; preds = %68
+  %72 = load i32, ptr %5, align 4, !tbaa !3
+  %73 = call i32 @clock_gettime(i32 noundef %72, ptr noundef nonnull %6) #13
+  %74 = load i64, ptr %6, align 8, !tbaa !21
+  %75 = load i64, ptr %15, align 8, !tbaa !23
+  %76 = mul nsw i64 %74, 1000000000
+  %77 = add nsw i64 %76, %75
+  br label %78
+
+78:                                               ; preds = %68, %71
+  %79 = phi i64 [ %77, %71 ], [ 0, %68 ]
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #13
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #13
+  %80 = sub nsw i64 %79, %44
+  %81 = icmp slt i64 %80, 5000
+  br i1 %81, label %82, label %100
+
+82:                                               ; preds = %78
+  call void @llvm.lifetime.start.p0(i64 128, ptr nonnull %3) #13
+  call void @llvm.lifetime.start.p0(i64 128, ptr nonnull %4) #13
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(128) %4, i8 0, i64 128, i1 false)
+  %83 = call i32 @sched_getcpu() #13
+  %84 = icmp ult i32 %83, 1024
+  br i1 %84, label %85, label %93
+
+85:                                               ; preds = %82
+  %86 = zext i32 %83 to i64
+  %87 = and i64 %86, 63
+  %88 = shl nuw i64 1, %87
+  %89 = lshr i64 %86, 6
+  %90 = getelementptr inbounds i64, ptr %4, i64 %89
+  %91 = load i64, ptr %90, align 8, !tbaa !7
+  %92 = or i64 %91, %88
+  store i64 %92, ptr %90, align 8, !tbaa !7
+  br label %93
+
+93:                                               ; preds = %85, %82
+  %94 = call i32 @pthread_getaffinity_np(i64 noundef %33, i64 noundef 128, ptr noundef nonnull %3) #13
+  %95 = icmp eq i32 %94, 0
+  br i1 %95, label %96, label %99
+
+96:                                               ; preds = %93
+  %97 = call i32 @pthread_setaffinity_np(i64 noundef %33, i64 noundef 128, ptr noundef nonnull %4) #13
+  %98 = call i32 @pthread_setaffinity_np(i64 noundef %33, i64 noundef 128, ptr noundef nonnull %3) #13
+  br label %99
+
+99:                                               ; preds = %93, %96
+  call void @llvm.lifetime.end.p0(i64 128, ptr nonnull %4) #13
+  call void @llvm.lifetime.end.p0(i64 128, ptr nonnull %3) #13
+  br label %103
+
+100:                                              ; preds = %65, %43, %78, %18, %21
+  %101 = add nuw nsw i64 %19, 1
+  %102 = icmp eq i64 %101, %17
+  br i1 %102, label %103, label %18, !llvm.loop !37
+
+103:                                              ; preds = %100, %2, %99
+  ret void
+}
+
+; Function Attrs: mustprogress nocallback nofree nounwind willreturn memory(argmem: write)
+declare void @llvm.memset.p0.i64(ptr nocapture writeonly, i8, i64, i1 immarg) #10
+
+; Function Attrs: nounwind
+declare i32 @pthread_getcpuclockid(i64 noundef, ptr noundef) local_unnamed_addr #6
+
+; Function Attrs: nounwind
+declare i32 @pthread_getaffinity_np(i64 noundef, i64 noundef, ptr noundef) local_unnamed_addr #6
+
+; Function Attrs: nounwind
+declare i32 @pthread_setaffinity_np(i64 noundef, i64 noundef, ptr noundef) local_unnamed_addr #6
+
+declare i32 @pthread_cond_timedwait(ptr noundef, ptr noundef, ptr noundef) local_unnamed_addr #1
+
 ; Function Attrs: nounwind
 declare i32 @sched_setaffinity(i32 noundef, i64 noundef, ptr noundef) local_unnamed_addr #6
 
 ; Function Attrs: nounwind
 declare i32 @pthread_cond_signal(ptr noundef) local_unnamed_addr #6
 
-; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare i32 @llvm.smin.i32(i32, i32) #10
+; Function Attrs: mustprogress nofree nosync nounwind willreturn memory(none)
+declare i64 @pthread_self() local_unnamed_addr #11
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare i32 @llvm.smax.i32(i32, i32) #10
+declare i32 @llvm.smin.i32(i32, i32) #12
 
-; Function Attrs: nocallback nofree nounwind willreturn memory(argmem: write)
-declare void @llvm.memset.p0.i64(ptr nocapture writeonly, i8, i64, i1 immarg) #11
+; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
+declare i32 @llvm.smax.i32(i32, i32) #12
 
 attributes #0 = { nounwind uwtable }
 attributes #1 = { nounwind }
@@ -727,9 +1035,11 @@ attributes #6 = { nounwind }
 attributes #7 = { nofree nounwind memory(read) }
 attributes #8 = { mustprogress nofree nounwind willreturn }
 attributes #9 = { nofree }
-attributes #10 = { nocallback nofree nosync nounwind speculatable willreturn memory(none) }
-attributes #11 = { nocallback nofree nounwind willreturn memory(argmem: write) }
-attributes #12 = { nounwind }
+attributes #10 = { mustprogress nocallback nofree nounwind willreturn memory(argmem: write) }
+attributes #11 = { mustprogress nofree nosync nounwind willreturn memory(none) }
+attributes #12 = { nocallback nofree nosync nounwind speculatable willreturn memory(none) }
+attributes #13 = { nounwind }
+attributes #14 = { nounwind willreturn memory(none) }
 
 !llvm.module.flags = !{!0, !1, !2}
 
@@ -749,22 +1059,25 @@ attributes #12 = { nounwind }
 !13 = !{!12, !8, i64 8}
 !14 = distinct !{!14, !10}
 !15 = !{!16, !17, i64 0}
-!16 = !{!"", !17, i64 0, !17, i64 8, !18, i64 16, !4, i64 32, !5, i64 36, !5, i64 40}
+!16 = !{!"", !17, i64 0, !17, i64 8, !18, i64 16, !5, i64 32, !5, i64 36, !5, i64 40, !5, i64 48}
 !17 = !{!"any pointer", !5, i64 0}
 !18 = !{!"", !17, i64 0, !4, i64 8}
 !19 = !{!16, !17, i64 8}
 !20 = !{!16, !4, i64 24}
-!21 = !{!16, !4, i64 32}
-!22 = !{!23, !8, i64 0}
-!23 = !{!"timespec", !8, i64 0, !8, i64 8}
-!24 = !{!23, !8, i64 8}
+!21 = !{!22, !8, i64 0}
+!22 = !{!"timespec", !8, i64 0, !8, i64 8}
+!23 = !{!22, !8, i64 8}
+!24 = distinct !{!24, !10}
 !25 = distinct !{!25, !10}
 !26 = distinct !{!26, !10}
 !27 = distinct !{!27, !10}
 !28 = distinct !{!28, !10}
 !29 = distinct !{!29, !10}
-!30 = !{i64 0, i64 128, !31}
-!31 = !{!5, !5, i64 0}
-!32 = !{!17, !17, i64 0}
-!33 = distinct !{!33, !10}
+!30 = distinct !{!30, !10}
+!31 = !{i64 0, i64 128, !32}
+!32 = !{!5, !5, i64 0}
+!33 = !{!17, !17, i64 0}
 !34 = distinct !{!34, !10}
+!35 = distinct !{!35, !10}
+!36 = distinct !{!36, !10}
+!37 = distinct !{!37, !10}

@@ -1,10 +1,10 @@
-/* Calls the pool from several threads with loops of many lengths, for ThreadSanitizer. */
+/* Calls the pool from some threads with loops of many lengths, for ThreadSanitizer: stress ROUNDS CALLERS. */
 #include "pool.c" /* the first, for it asks for what only GNU systems have */
 
 #include <stdio.h>
 #include <string.h>
 
-enum { LONGEST = 500, CALLERS = 3 };
+enum { LONGEST = 500, MOST_CALLERS = 16 };
 
 static int rounds;
 
@@ -34,10 +34,12 @@ static void *call(void *argument) {
 }
 
 int main(int count_of_arguments, char **arguments) {
-  rounds = count_of_arguments > 1 ? atoi(arguments[1]) : 1000;
-  pthread_t callers[CALLERS];
-  for (intptr_t index = 0; index < CALLERS; ++index) pthread_create(&callers[index], NULL, call, (void *)(index + 1));
-  for (int index = 0; index < CALLERS; ++index) pthread_join(callers[index], NULL);
+  if (count_of_arguments != 3) return 2;
+  rounds = atoi(arguments[1]);
+  int number = least(atoi(arguments[2]), MOST_CALLERS);
+  pthread_t callers[MOST_CALLERS];
+  for (intptr_t index = 0; index < number; ++index) pthread_create(&callers[index], NULL, call, (void *)(index + 1));
+  for (int index = 0; index < number; ++index) pthread_join(callers[index], NULL);
   puts("computed");
   return 0;
 }
