@@ -3,7 +3,7 @@
 With TVM's own pool, each kernel waits until every thread has done its fixed share. On a machine with other work, a
 thread that has no CPU then costs a time slice of the system for each kernel. `pool.c` describes ours.
 
-`pool.ll` is what clang makes of `pool.c`; `scripts/docs/write_pool.sh` writes it. TVM's LLVM compiles it for any target,
+`pool.ll` is what clang makes of `pool.c`; `scripts/docs/write_pool.sh` writes it. TVM's LLVM compiles it for any CPU,
 so that a machine without a C compiler can export. A test holds the two equal.
 """
 
