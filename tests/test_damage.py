@@ -21,7 +21,7 @@ from autotune.errors import DamagedFile, NewerFormat, StorageError
 from autotune.options import TuningOptions
 from autotune.processes.messages import ImportAnswer
 from autotune.storage import atomic, formats
-from autotune.storage.daemon_formats import DaemonInfo
+from autotune.storage.daemon_info import DaemonInfo
 from autotune.storage.formats import Candidate, JobState, StageFile, Trial
 from autotune.storage.identity import Identity
 from autotune.storage.job_files import check_model, read_spec, read_stage

@@ -13,8 +13,7 @@ from autotune.planning.urgency import misses
 from autotune.planning.view import device_kind, measures_on_cpus
 from autotune.reasons import sentence
 from autotune.storage import formats
-from autotune.storage.daemon_formats import CPUS_APART, DaemonInfo
-from autotune.storage.daemon_info import running_daemon
+from autotune.storage.daemon_info import CPUS_APART, DaemonInfo, running_daemon
 from autotune.storage.formats import ENDED, JobSpec, JobState, State, TaskProgress, TaskSpec
 from autotune.storage.job_files import read_control, read_spec, read_state
 from autotune.storage.job_state import Service, state_of

@@ -10,7 +10,7 @@ from autotune.commands import job_status
 from autotune.commands.durations import duration
 from autotune.commands.job_status import JobStatus
 from autotune.errors import one_line
-from autotune.storage.daemon_formats import ClusterNode, DaemonInfo, DeviceAside
+from autotune.storage.daemon_info import ClusterNode, DaemonInfo, DeviceAside
 from autotune.storage.journal import (
     ControlVerb,
 )

@@ -11,7 +11,7 @@ from autotune.daemon.clock import DaemonClock
 from autotune.devices import Board
 from autotune.planning.view import MachineResources, device_kind
 from autotune.reasons import Reason
-from autotune.storage.daemon_formats import DeviceAside
+from autotune.storage.daemon_info import DeviceAside
 
 _LOG = logging.getLogger("autotune.daemon")
 _LONGEST_S = 600.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.daemon.job_trials import JobTrials
+from autotune.daemon.task_logs import JobTrials
 from autotune.errors import DamagedFile, StorageError
 from autotune.planning.view import RunningView, StageId, StageView
 from autotune.processes.messages import StageReport

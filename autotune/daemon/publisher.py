@@ -20,7 +20,7 @@ from autotune.planning.view import RunningView
 from autotune.planning.windows import Hours
 from autotune.reasons import EndReason, Reason, sentence
 from autotune.storage import formats
-from autotune.storage.daemon_formats import DaemonInfo, RunningStage
+from autotune.storage.daemon_info import DaemonInfo, RunningStage
 from autotune.storage.formats import ENDED
 from autotune.storage.identity import Identity
 from autotune.storage.job_state import Service, state_of

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.daemon.job_record import JobJournal, JobProgress, JobRounds
-from autotune.daemon.job_trials import JobTrials
-from autotune.daemon.task_logs import TaskLogs
+from autotune.daemon.task_logs import JobTrials, TaskLogs
 from autotune.planning.budget import ended, settled
 from autotune.planning.view import JobView, StageId, TaskView
 from autotune.reasons import Reason

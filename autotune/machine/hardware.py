@@ -1,18 +1,22 @@
-"""Find out what this machine has: the CPUs that we may use, its CPU model."""
+"""Find out what this machine has: a tested platform, the CPUs that we may use, its CPU model."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import platform
 from collections.abc import Collection
 from functools import lru_cache
 from pathlib import Path
 
+from autotune.errors import MachineProblem
 from autotune.machine.cgroups import cpu_quota
 from autotune.machine.topology import preferred, set_aside, topology
 
 ROOT = Path("/")
 _ROUNDING = 0.01  # a quota of 1.999 CPUs counts as 2 CPUs
+_TESTED = ("Linux", "x86_64")
+_OVERRIDE = "AUTOTUNE_UNTESTED_PLATFORM"
 
 
 def allowed_cpus() -> tuple[int, ...]:
@@ -103,3 +107,20 @@ def cpu_model() -> str:
         return "unknown CPU"
     numbers = "/".join(fields.get(key, "?") for key in ("cpu family", "model", "stepping"))
     return f"{fields.get('model name', 'unknown CPU')} {numbers}"
+
+
+def check_platform() -> None:
+    """Refuse a platform that autotune was never tested on.
+
+    TVM's wheels for Linux on aarch64 install, but nothing has shown that the kernels which autotune makes there are
+    right or fast.
+
+    Raises:
+        MachineProblem: This is not Linux on x86-64, and the user has not said to go on regardless.
+    """
+    here = (platform.system(), platform.machine())
+    if here != _TESTED and os.environ.get(_OVERRIDE) != "1":
+        raise MachineProblem(
+            f"autotune is tested on Linux on x86-64 only, and this is {here[0]} on {here[1]};"
+            f" set {_OVERRIDE}=1 to try it regardless"
+        )

@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol
 from autotune.device_settings import BoardSettings
 from autotune.processes import channel
 from autotune.processes.channel import MessageReader
-from autotune.storage.daemon_formats import ClusterNode
+from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.formats import (
     Constant,
     Entry,

@@ -12,9 +12,9 @@ from typing import Any
 from autotune import strategies
 from autotune.errors import WorkerError
 from autotune.stages import elsewhere, train
-from autotune.stages.learnt import trials_to_learn_from
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, TaskSpec, Trial
+from autotune.storage.tuning_log import trials_to_learn_from
 
 _EVOLUTIONARY = "evolutionary"
 _POPULATION_PER_CANDIDATE = 6

@@ -9,11 +9,11 @@ from typing import Any
 
 from autotune.errors import StorageError
 from autotune.stages import confirm, elsewhere, features
-from autotune.stages.learnt import trials_to_learn_from
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_bytes, publish_json, read_json, remove
 from autotune.storage.job_files import checksum
 from autotune.storage.paths import JobPaths
+from autotune.storage.tuning_log import trials_to_learn_from
 
 _META = ("autotune-cost-model", 1)
 # The cost model is trained again when there are this many times as many trials.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.reasons import Reason
-from autotune.storage.daemon_formats import DaemonInfo
+from autotune.storage.daemon_info import DaemonInfo
 from autotune.storage.formats import ENDED, Control, JobState, State, Wanted
 
 _REQUESTED: dict[Wanted, State] = {"cancel": "cancelled", "hold": "held"}

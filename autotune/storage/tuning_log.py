@@ -7,7 +7,7 @@ most is read: see `trial_index.py`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,9 +18,11 @@ from autotune.storage.formats import Trial, from_json, to_json
 from autotune.storage.log_lines import START, Position, decode_line
 from autotune.storage.paths import TaskLogPaths
 from autotune.storage.record_log import RecordLog, Seal, Transaction
-from autotune.storage.trial_index import Entry
+from autotune.storage.trial_index import Entry, by_time
 
 FORMAT = ("autotune-trials", 1)
+# Up to so many trials of a task are all used; of more, half as many of the best, and as many of the others.
+MOST = 1536
 
 
 class NewEntries(NamedTuple):
@@ -209,3 +211,22 @@ def _trial(record: dict[str, object]) -> Trial | None:
         return from_json(Trial, record)
     except InvalidData:
         return None
+
+
+def trials_to_learn_from(log: TuningLog, most: int = MOST) -> list[Trial]:
+    """Return trials of a log with their schedules, oldest first: all of them, or about `most`.
+
+    Raises:
+        StorageError: The log cannot be read.
+    """
+    entries = log.entries()
+    return log.trials() if len(entries) <= most else log.trials_of(chosen(entries, most))
+
+
+def chosen(entries: Sequence[Entry], most: int) -> list[Entry]:
+    """Return the half of `most` that is fastest, and as many of the others, evenly spread; in their order."""
+    best = {entry.hash for entry in by_time(entries)[: most // 2]}
+    others = [entry for entry in entries if entry.hash not in best]
+    wanted = min(len(others), most - len(best))
+    spread = {others[number * len(others) // wanted].hash for number in range(wanted)}
+    return [entry for entry in entries if entry.hash in best or entry.hash in spread]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 
 from autotune.planning.view import MachineResources
 from autotune.processes.messages import RunStage, StageReport
-from autotune.storage.daemon_formats import ClusterNode
+from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.formats import Kind
 
 # How long a stage waits for its leases. A measurement on the CPU needs all of its CPUs free; while it waits, its

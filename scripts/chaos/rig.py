@@ -19,8 +19,7 @@ from autotune.config import load_config
 from autotune.daemon.loop import Daemon
 from autotune.errors import TimedOut
 from autotune.storage import formats
-from autotune.storage.daemon_formats import ClusterNode
-from autotune.storage.daemon_info import running_daemon
+from autotune.storage.daemon_info import ClusterNode, running_daemon
 from autotune.storage.formats import SIMULATED, Control, JobSpec, StageFile, TaskSpec
 from autotune.storage.journal import StageDone, StageEvent, StageFailed, read
 from autotune.storage.paths import JobPaths, Workspace

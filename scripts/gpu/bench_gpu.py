@@ -32,7 +32,7 @@ from autotune.machine.leases import lease
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.scratch import scratch_folder
+from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.export import inputs
 from autotune.tvm_backend.export.compilation import JobModel
 from autotune.tvm_backend.export.submitted import Submitted, submitted

@@ -24,8 +24,7 @@ from autotune.commands.job_status import (
 from autotune.commands.render import troubles
 from autotune.reasons import Reason
 from autotune.storage import formats
-from autotune.storage.daemon_formats import ClusterNode, DaemonInfo, DeviceAside, RunningStage
-from autotune.storage.daemon_info import running_daemon
+from autotune.storage.daemon_info import ClusterNode, DaemonInfo, DeviceAside, RunningStage, running_daemon
 from autotune.storage.formats import Control, Entry, InputSpec, JobState, State, TaskProgress
 from autotune.storage.identity import Identity
 from autotune.storage.paths import JobPaths, Workspace

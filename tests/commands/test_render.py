@@ -10,7 +10,7 @@ from rich.console import Console
 
 from autotune.commands import render
 from autotune.commands.job_status import JobStatus, TaskStatus
-from autotune.storage.daemon_formats import DaemonInfo
+from autotune.storage.daemon_info import DaemonInfo
 
 JOB = JobStatus(7, "net", "net.onnx", "llvm", "waiting", "", 3, 9, (), None, 0.0, None)
 

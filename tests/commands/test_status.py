@@ -12,7 +12,7 @@ from autotune.commands import render
 from autotune.commands.job_status import JobStatus, TaskStatus
 from autotune.commands.report.history import LatencyPoint
 from autotune.commands.status import Screen, sparkline
-from autotune.storage.daemon_formats import DaemonInfo, RunningStage
+from autotune.storage.daemon_info import DaemonInfo, RunningStage
 from autotune.storage.paths import Workspace
 
 LONG = "winograd_conv2d_NCHWc_add_relu_with_a_very_long_tail_of_operators_fused_to_it_17"

@@ -253,7 +253,7 @@ def test_trials_of_a_simulated_device_are_listed_by_its_key(workspace: Workspace
 
 
 def test_a_false_time_counts_for_no_job(workspace: Workspace, other: Workspace, make_job: Any) -> None:
-    from autotune.daemon.job_trials import JobTrials
+    from autotune.daemon.task_logs import JobTrials
     from autotune.storage.job_files import read_spec
 
     paths = make_job(1, tasks=1, target_key=HERE.key)

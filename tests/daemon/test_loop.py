@@ -22,7 +22,7 @@ from autotune.processes.messages import RunStage, StageReport
 from autotune.reasons import Reason, sentence
 from autotune.storage import formats, locks
 from autotune.storage.confirmation import read_confirmation
-from autotune.storage.daemon_formats import ClusterNode
+from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.formats import Control, JobState, StageFile
 from autotune.storage.journal import StageFailed, read
 from autotune.storage.paths import JobPaths, Workspace

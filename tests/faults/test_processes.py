@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.workers.worker_processes import workers
+from autotune.commands.check import workers
 
 from .conftest import Scene
 

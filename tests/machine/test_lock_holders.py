@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.machine.lock_holders import holders
+from autotune.machine.leases import holders
 from autotune.storage.locks import owner_name, try_lock
 
 HOLD = "import sys, time, pathlib; from autotune.storage.locks import try_lock\n"

@@ -26,7 +26,7 @@ from autotune.processes.messages import (
     StageReport,
     WorkFailed,
 )
-from autotune.storage.daemon_formats import ClusterNode
+from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.formats import Entry, InputSpec, ShapeBinding, TaskSpec
 
 INPUT = InputSpec("x", (1, 3), "float32")

@@ -17,7 +17,7 @@ from autotune.errors import DamagedFile, InvalidData, NewerFormat
 from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.confirmation import Confirmation
-from autotune.storage.daemon_formats import DaemonInfo, RunningStage
+from autotune.storage.daemon_info import DaemonInfo, RunningStage
 from autotune.storage.formats import (
     Candidate,
     Control,

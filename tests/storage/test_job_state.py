@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from autotune.reasons import Reason
-from autotune.storage.daemon_formats import DaemonInfo, RunningStage
+from autotune.storage.daemon_info import DaemonInfo, RunningStage
 from autotune.storage.formats import ENDED, Control, JobState, State, Wanted
 from autotune.storage.job_state import (
     Service,

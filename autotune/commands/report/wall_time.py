@@ -22,8 +22,7 @@ from autotune.commands import job_status
 from autotune.commands.job_status import JobStatus
 from autotune.reasons import WaitTopic
 from autotune.storage import daemon_info, journal
-from autotune.storage.daemon_formats import DaemonInfo, RunningStage
-from autotune.storage.daemon_info import running_daemon
+from autotune.storage.daemon_info import DaemonInfo, RunningStage, running_daemon
 from autotune.storage.formats import KINDS, State
 from autotune.storage.journal import Event, JobEnded, StageEvent, UnknownEvent, UserRequest, WaitStarted
 from autotune.storage.paths import JobPaths, Workspace

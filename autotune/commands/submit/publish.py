@@ -18,8 +18,7 @@ from autotune.commands.jobs import job_name
 from autotune.commands.submit.model_reading import read_model
 from autotune.config import Config
 from autotune.errors import BadInput, DamagedFile, disk_problem
-from autotune.machine.hardware import cpu_model
-from autotune.machine.platform import check_platform
+from autotune.machine.hardware import check_platform, cpu_model
 from autotune.options import AUTO, TuningOptions, check_numbers
 from autotune.planning.budget import TaskWork, automatic_trials
 from autotune.processes.messages import ImportAnswer

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import MachineProblem
-from autotune.storage.scratch import scratch_folder
+from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.cuda import places
 from autotune.tvm_backend.linker import find_linker
 

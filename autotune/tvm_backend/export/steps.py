@@ -12,7 +12,7 @@ from autotune.processes.messages import ExportRequest
 from autotune.storage.atomic import make_folders, remove_temporaries
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.scratch import scratch_folder
+from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.export.compilation import JobModel
 from autotune.tvm_backend.export.progress import (
     BUILDING,

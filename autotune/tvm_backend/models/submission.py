@@ -13,7 +13,7 @@ from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import Constant, Entry, InputSpec, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
-from autotune.storage.scratch import scratch_folder
+from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.models.model import Model
 from autotune.tvm_backend.models.onnx.read import parse_file, read_model
 from autotune.tvm_backend.models.onnx.snapshot import SharedWeights, write_model

@@ -29,17 +29,26 @@ from autotune.errors import AutotuneError, DiskProblem
 from autotune.processes.channel import MessageReader
 from autotune.processes.isolate import die_with_parent
 from autotune.processes.messages import ClusterNodes, Fatal, KillStage, Ready, RunStage, StageReport, receive, send
-from autotune.storage.daemon_formats import ClusterNode
+from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.workers.cluster.exchange import LogReader, NodeCopy, merge, merge_trials
 from autotune.workers.cluster.host import Found, Order
-from autotune.workers.cluster.link import Ended, Event, HostOptions, Joined, Link, News, RayNode, Refused, Waiting
-from autotune.workers.cluster.merging import merge, merge_trials
+from autotune.workers.cluster.link import (
+    Ended,
+    Event,
+    HostOptions,
+    Joined,
+    Link,
+    News,
+    RayNode,
+    Refused,
+    Waiting,
+    version_probe,
+)
 from autotune.workers.cluster.pace import Pace, Timed
 from autotune.workers.cluster.parcel import Parcel, StageFiles
 from autotune.workers.cluster.placement import Place
-from autotune.workers.cluster.sending import LogReader, NodeCopy
-from autotune.workers.cluster.versions import probe
 
 _LOG = logging.getLogger("autotune.cluster")
 _LIST_EVERY_S = 1.0
@@ -340,7 +349,7 @@ def main() -> None:
         sys.exit(1)
     daemon = config.daemon
     limits = (daemon.stop_grace_s, daemon.worker_stages, config.cluster.node_timeout_s)
-    hosts = HostOptions(settings, recorded, probe()(), *limits)
+    hosts = HostOptions(settings, recorded, version_probe()(), *limits)
     Bridge(workspace, MessageReader(0), reports, hosts).serve()
     os._exit(0)  # threads may still wait for nodes
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.processes.messages import KillStage
-from autotune.workers.cluster import versions
 from autotune.workers.cluster.host import Found, Host, NodeFacts, Order
 
 # A node may have to start Python and import autotune from a slow disk.
@@ -20,6 +19,7 @@ _START_S = 120.0
 _POLL_S = 2.0
 _STOP_S = 5.0
 _LATE_S = 600.0
+Versions = Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class HostOptions:
 
     settings: str
     recorded: Mapping[str, bytes]
-    versions: versions.Versions
+    versions: Versions
     grace_s: float
     stages_each: int
     timeout_s: float
@@ -140,9 +140,9 @@ class Link:
         import ray
 
         try:
-            installed = ray.get(self._at_node(ray.remote(versions.probe())).remote(), timeout=_START_S)
-            if fault := versions.fault(self._options.versions, installed):
-                return self._tell(Refused(self, f"it has {fault}"))
+            installed = ray.get(self._at_node(ray.remote(version_probe())).remote(), timeout=_START_S)
+            if difference := version_fault(self._options.versions, installed):
+                return self._tell(Refused(self, f"it has {difference}"))
             self._tell(Joined(self, self._make_host()))
             while True:
                 self._asked = self._host.found.remote(_POLL_S)
@@ -189,3 +189,40 @@ class Link:
 
         strategy = NodeAffinitySchedulingStrategy(self.node.id, soft=False)
         return remote.options(scheduling_strategy=strategy, **{"num_cpus": 0, **options})
+
+
+def version_probe() -> Callable[[], dict[str, str]]:
+    """Return a function that says which versions a machine has.
+
+    It travels to the node as code, because the node may lack autotune: a nested function does, one of a module is
+    imported there.
+    """
+
+    def versions() -> dict[str, str]:
+        from importlib import metadata
+
+        installed = {}
+        for package in ("autotune", "apache-tvm", "apache-tvm-ffi"):
+            try:
+                installed[package] = metadata.version(package)
+            except metadata.PackageNotFoundError:
+                installed[package] = ""
+        try:
+            from autotune.version import __version__
+
+            installed["autotune"] = __version__
+        except ImportError:
+            installed["autotune"] = ""
+        return installed
+
+    return versions
+
+
+def version_fault(here: Versions, there: Versions) -> str:
+    """Return how the versions of a node differ from those of the daemon's machine; empty if they do not."""
+    wrong = [
+        f"{package} {there.get(package) or 'missing'} in place of {version or 'none'}"
+        for package, version in here.items()
+        if there.get(package, "") != version
+    ]
+    return ", ".join(wrong)

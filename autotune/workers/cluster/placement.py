@@ -15,7 +15,7 @@ from autotune.devices import Board, Cpu, Gpu
 from autotune.planning.view import device_kind as device_kind_of
 from autotune.planning.view import measures_on_cpus
 from autotune.processes.messages import RunStage
-from autotune.storage.daemon_formats import CPUS_APART, ClusterNode
+from autotune.storage.daemon_info import CPUS_APART, ClusterNode
 from autotune.storage.formats import SIMULATED
 from autotune.workers.cluster.host import NodeFacts
 

@@ -18,7 +18,7 @@ from autotune.planning.view import MachineResources
 from autotune.processes.channel import MessageReader
 from autotune.processes.messages import ClusterNodes, Fatal, KillStage, Message, RunStage, StageReport, receive, send
 from autotune.processes.start import refused
-from autotune.storage.daemon_formats import ClusterNode
+from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.paths import Workspace
 from autotune.workers.runner import StageRunner
 

@@ -28,14 +28,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from autotune.commands.check import check
+from autotune.commands.check import check, parent, workers
 from autotune.storage.atomic import LEFTOVER_AGE_S
 from autotune.storage.job_files import read_state
 from autotune.storage.leftovers import temporaries
 from autotune.storage.paths import Workspace
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT
-from autotune.workers.worker_processes import parent, workers
 from kills import points
 from kills.plan import Kill
 from kills.subject import Subject

@@ -12,8 +12,7 @@ import autotune
 from autotune.commands.daemon import background
 from autotune.commands.daemon.background import DrainingDaemon
 from autotune.errors import WorkerCrashed
-from autotune.storage.daemon_formats import DaemonInfo
-from autotune.storage.daemon_info import running_daemon
+from autotune.storage.daemon_info import DaemonInfo, running_daemon
 from autotune.storage.formats import Control
 from autotune.storage.identity import Identity
 from autotune.storage.paths import JobPaths, Workspace

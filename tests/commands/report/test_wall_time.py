@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from autotune.commands.report.wall_time import PARTS, Times, attribute, reports
 from autotune.reasons import Reason, WaitTopic
 from autotune.storage import daemon_info, formats
-from autotune.storage.daemon_formats import DaemonInfo, RunningStage
+from autotune.storage.daemon_info import DaemonInfo, RunningStage
 from autotune.storage.formats import ENDED, KINDS, JobState, Kind
 from autotune.storage.identity import Identity
 from autotune.storage.journal import (

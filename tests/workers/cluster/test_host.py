@@ -13,10 +13,9 @@ from autotune.processes.messages import KillStage, RunStage
 from autotune.storage.formats import SIMULATED
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.workers.cluster.exchange import LogReader, NodeCopy, merge
 from autotune.workers.cluster.host import Found, Host, Order
-from autotune.workers.cluster.merging import merge
 from autotune.workers.cluster.parcel import Parcel, StageFiles
-from autotune.workers.cluster.sending import LogReader, NodeCopy
 
 LIMIT_S = 60.0
 

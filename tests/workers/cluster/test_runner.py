@@ -19,7 +19,7 @@ from autotune.config import load_config
 from autotune.errors import ConfigError
 from autotune.processes.messages import RunStage, StageReport
 from autotune.storage.paths import Workspace
-from autotune.workers.cluster import versions
+from autotune.workers.cluster.link import version_fault, version_probe
 from autotune.workers.cluster.runner import ClusterRunner
 
 
@@ -149,8 +149,8 @@ def test_a_bridge_whose_log_cannot_be_written_is_tried_again(workspace: Workspac
 
 def test_versions_that_differ_are_named() -> None:
     here = {"autotune": "1.0", "apache-tvm": "0.27"}
-    assert versions.fault(here, dict(here)) == ""
-    assert versions.fault(here, {**here, "apache-tvm": "0.26"}) == "apache-tvm 0.26 in place of 0.27"
-    assert versions.fault(here, {"apache-tvm": "0.27"}) == "autotune missing in place of 1.0"
-    found = versions.probe()()
-    assert found["autotune"] and versions.fault(found, found) == ""
+    assert version_fault(here, dict(here)) == ""
+    assert version_fault(here, {**here, "apache-tvm": "0.26"}) == "apache-tvm 0.26 in place of 0.27"
+    assert version_fault(here, {"apache-tvm": "0.27"}) == "autotune missing in place of 1.0"
+    found = version_probe()()
+    assert found["autotune"] and version_fault(found, found) == ""

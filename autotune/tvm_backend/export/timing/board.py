@@ -15,7 +15,7 @@ from autotune.errors import BoardProblem, WorkerError
 from autotune.machine import boards
 from autotune.machine.boards import Lent
 from autotune.processes.isolate import isolated
-from autotune.storage.scratch import scratch_folder
+from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.timing import timed_process
 from autotune.tvm_backend.export.timing.comparison import RuntimeTimes

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from autotune.processes.memory import memory_bytes
 from autotune.storage.formats import Constant, InputSpec
-from autotune.storage.scratch import scratch_folder
+from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.timing import timed_process
 from autotune.tvm_backend.export.timing.kernel_times import KernelTime

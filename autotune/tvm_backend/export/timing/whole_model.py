@@ -14,7 +14,7 @@ from autotune.errors import VerificationError
 from autotune.storage.formats import Entry, InputSpec, JobSpec
 from autotune.storage.job_files import check_model
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.scratch import scratch_folder
+from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.export import inputs
 from autotune.tvm_backend.export.compilation import JobModel
 from autotune.tvm_backend.export.inputs import VerificationInputs

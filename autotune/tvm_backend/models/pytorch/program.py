@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError, ModelError, one_line
 from autotune.storage.formats import InputSpec
-from autotune.storage.scratch import scratch_folder
+from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.models.model import Model
 from autotune.tvm_backend.models.pytorch.archive import read_archive, write_archive
 from autotune.tvm_backend.models.pytorch.checked import checked, fix_inputs, output_names

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotune.stages.learnt import trials_to_learn_from
 from autotune.storage.formats import Failure, Trial
-from autotune.storage.tuning_log import TuningLog
+from autotune.storage.tuning_log import TuningLog, trials_to_learn_from
 
 
 def trial(number: int) -> Trial:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune.commands.check import parent, strays, workers
 from autotune.storage import formats
-from autotune.storage.daemon_formats import DaemonInfo
+from autotune.storage.daemon_info import DaemonInfo
 from autotune.storage.identity import Identity
 from autotune.storage.paths import Workspace
-from autotune.workers.worker_processes import parent, strays, workers
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
 

@@ -16,10 +16,9 @@ from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.quarantine import Quarantine
 from autotune.storage.tuning_log import TuningLog
-from autotune.workers.cluster.merging import merge, merge_trials
+from autotune.workers.cluster.exchange import LogReader, NodeCopy, merge, merge_trials
 from autotune.workers.cluster.parcel import Parcel, StageFiles
 from autotune.workers.cluster.scratch import Scratch
-from autotune.workers.cluster.sending import LogReader, NodeCopy
 
 Make = Callable[..., StageFiles]
 
