@@ -11,8 +11,9 @@ from unittest.mock import patch
 import filelock
 import pytest
 
+from autotune.options import InputSpec
 from autotune.storage import formats
-from autotune.storage.formats import Control, InputSpec, JobSpec, JobState, StageFile, TaskSpec
+from autotune.storage.formats import Control, JobSpec, JobState, StageFile, TaskSpec
 from autotune.storage.paths import JobPaths, Workspace
 
 from .cuda_stand_in import StandIn, compile_libraries

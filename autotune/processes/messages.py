@@ -18,20 +18,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from autotune.device_settings import BoardSettings
+from autotune.options import Constant, InputSpec, Precision
 from autotune.processes import channel
 from autotune.processes.channel import MessageReader
 from autotune.storage.daemon_info import ClusterNode
-from autotune.storage.formats import (
-    Constant,
-    Entry,
-    InputSpec,
-    Kind,
-    Precision,
-    ShapeBinding,
-    TaskSpec,
-    from_json,
-    to_json,
-)
+from autotune.storage.formats import Entry, Kind, ShapeBinding, TaskSpec, from_json, to_json
 
 StageOutcome = Literal["done", "failed", "busy", "blocked", "unfit", "crashed", "timeout", "lost", "device-lost"]
 

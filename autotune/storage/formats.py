@@ -14,10 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from autotune import schema
 from autotune.errors import DamagedFile, InvalidData
-from autotune.options import Constant as Constant
-from autotune.options import InputSpec as InputSpec
-from autotune.options import JobOptions
-from autotune.options import Precision as Precision
+from autotune.options import InputSpec, JobOptions
 from autotune.reasons import Reason
 from autotune.schema import moment, positive, whole_number
 from autotune.storage.atomic import publish_json, read_versioned_json

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.inputs import draw
 from autotune.tvm_backend.export.timing.comparison import Runtime

@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from autotune.options import InputSpec
 from autotune.storage import formats
 from autotune.storage.formats import (
     Candidate,
     Control,
-    InputSpec,
     JobSpec,
     JobState,
     StageFile,

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from autotune.errors import one_line
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.load import load_tvm
 
 LIMIT_S = 60

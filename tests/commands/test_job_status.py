@@ -22,10 +22,11 @@ from autotune.commands.job_status import (
     to_json,
 )
 from autotune.commands.render import troubles
+from autotune.options import InputSpec
 from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.daemon_info import ClusterNode, DaemonInfo, DeviceAside, RunningStage, running_daemon
-from autotune.storage.formats import Control, Entry, InputSpec, JobState, State, TaskProgress
+from autotune.storage.formats import Control, Entry, JobState, State, TaskProgress
 from autotune.storage.identity import Identity
 from autotune.storage.paths import JobPaths, Workspace
 

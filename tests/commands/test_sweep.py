@@ -19,8 +19,8 @@ from autotune.commands.suite import Suite
 from autotune.commands.sweep import Outcome
 from autotune.config import Config
 from autotune.errors import BadInput, ConfigError
+from autotune.options import InputSpec
 from autotune.settings import JobSettings
-from autotune.storage.formats import InputSpec
 from autotune.storage.paths import Workspace
 
 GOOD = """\

@@ -8,6 +8,7 @@ import typing
 import pytest
 
 from autotune.errors import InvalidData
+from autotune.options import InputSpec
 from autotune.processes import messages
 from autotune.processes.channel import MessageReader
 from autotune.processes.messages import (
@@ -27,7 +28,7 @@ from autotune.processes.messages import (
     WorkFailed,
 )
 from autotune.storage.daemon_info import ClusterNode
-from autotune.storage.formats import Entry, InputSpec, ShapeBinding, TaskSpec
+from autotune.storage.formats import Entry, ShapeBinding, TaskSpec
 
 INPUT = InputSpec("x", (1, 3), "float32")
 TASK = TaskSpec("conv", "0abc", 2, "1x3", 0.5, True)

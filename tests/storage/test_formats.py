@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import DamagedFile, InvalidData, NewerFormat
+from autotune.options import InputSpec
 from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.confirmation import Confirmation
@@ -23,7 +24,6 @@ from autotune.storage.formats import (
     Control,
     EstimatesFile,
     Failure,
-    InputSpec,
     JobSpec,
     JobState,
     StageFile,

@@ -17,10 +17,10 @@ from autotune.commands.report.references import References
 from autotune.commands.report.wall_time import Times
 from autotune.commands.submit.words import options_of, shape_text, write_options
 from autotune.errors import AutotuneError
-from autotune.options import JobOptions
+from autotune.options import InputSpec, JobOptions
 from autotune.planning.latency import tasks_sum_ms
 from autotune.storage import formats, journal
-from autotune.storage.formats import InputSpec, JobSpec, TaskSpec
+from autotune.storage.formats import JobSpec, TaskSpec
 from autotune.storage.job_files import read_spec, read_state
 from autotune.storage.journal import StageDone, StageEvent
 from autotune.storage.paths import JobPaths, Workspace

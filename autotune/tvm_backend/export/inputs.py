@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.errors import BadInput, VerificationError, one_line
-from autotune.storage.formats import Entry, InputSpec
+from autotune.options import InputSpec
+from autotune.storage.formats import Entry
 from autotune.tvm_backend.export.loaded import pick_entry
 from autotune.tvm_backend.export.submitted import Submitted
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from autotune.storage.formats import Constant, InputSpec
+from autotune.options import Constant, InputSpec
 from autotune.tvm_backend.models.model import constant_array
 from autotune.tvm_backend.types import Device, DeviceArray, Executable, InferenceSession, Kernel, VirtualMachine
 

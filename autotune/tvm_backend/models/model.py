@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.errors import ModelError
-from autotune.storage.formats import Constant, InputSpec
+from autotune.options import Constant, InputSpec
 from autotune.tvm_backend.types import IRModule, ModelProto
 
 _FLOATS = "float"

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from autotune.errors import ModelError
+from autotune.options import Constant, InputSpec
 from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
 from autotune.storage.atomic import publish_bytes
-from autotune.storage.formats import Constant, Entry, InputSpec, ShapeBinding
+from autotune.storage.formats import Entry, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
 from autotune.storage.room import scratch_folder

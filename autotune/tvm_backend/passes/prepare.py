@@ -30,7 +30,7 @@ from tvm.relax.transform import (
     VMShapeLower,
 )
 
-from autotune.storage.formats import Precision
+from autotune.options import Precision
 from autotune.tvm_backend.integer.replace import integer_kernels
 from autotune.tvm_backend.passes.constants import fold_constants
 from autotune.tvm_backend.passes.embeddings import read_rows

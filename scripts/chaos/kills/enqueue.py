@@ -15,9 +15,9 @@ from pathlib import Path
 from autotune.commands.submit.publish import Submission, publish
 from autotune.config import load_config
 from autotune.errors import AutotuneError
-from autotune.options import TuningOptions
+from autotune.options import InputSpec, TuningOptions
 from autotune.processes.messages import ImportAnswer
-from autotune.storage.formats import InputSpec, TaskSpec
+from autotune.storage.formats import TaskSpec
 from autotune.storage.paths import Workspace
 
 ROUND_TRIALS = 4

@@ -21,8 +21,9 @@ from autotune.commands.report import references
 from autotune.commands.report.facts import JobReport, gather, to_json
 from autotune.commands.report.sections import sections
 from autotune.commands.report.wall_time import PARTS
+from autotune.options import InputSpec
 from autotune.storage import formats
-from autotune.storage.formats import Entry, InputSpec, ShapeBinding
+from autotune.storage.formats import Entry, ShapeBinding
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 

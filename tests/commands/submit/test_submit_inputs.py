@@ -23,7 +23,8 @@ from autotune.commands.submit.words import (
 )
 from autotune.config import Config
 from autotune.errors import BadInput, ModelError
-from autotune.storage.formats import Constant, InputSpec, ShapeBinding
+from autotune.options import Constant, InputSpec
+from autotune.storage.formats import ShapeBinding
 
 
 @pytest.mark.parametrize(

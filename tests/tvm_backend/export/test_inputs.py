@@ -7,7 +7,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.errors import BadInput, VerificationError
-from autotune.storage.formats import Entry, InputSpec
+from autotune.options import InputSpec
+from autotune.storage.formats import Entry
 from autotune.tvm_backend.export.inputs import check_reference, draw, files_of_entries, load
 from autotune.tvm_backend.export.timing.accuracy import largest_error
 from autotune.tvm_backend.models.hints import onnx_hints

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from autotune.storage.formats import Entry, InputSpec
+from autotune.options import InputSpec
+from autotune.storage.formats import Entry
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.export import loaded

@@ -9,8 +9,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.commands.submit.words import shape_bindings
 from autotune.errors import ModelError
+from autotune.options import InputSpec
 from autotune.processes.messages import ImportRequest
-from autotune.storage.formats import InputSpec, ShapeBinding
+from autotune.storage.formats import ShapeBinding
 from autotune.storage.job_files import model_checksum
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.models import ingest

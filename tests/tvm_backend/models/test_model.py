@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from autotune.commands.submit.words import parse_inputs
 from autotune.errors import ModelError
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.models.model import sensible
 from autotune.tvm_backend.models.onnx.read import resolve_inputs
 

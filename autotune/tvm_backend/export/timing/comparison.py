@@ -17,8 +17,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autotune.options import Constant, InputSpec
 from autotune.processes.memory import memory_bytes
-from autotune.storage.formats import Constant, InputSpec
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.timing import timed_process

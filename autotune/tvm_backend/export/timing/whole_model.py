@@ -11,7 +11,8 @@ from typing import Any
 
 from autotune.devices import kind_of
 from autotune.errors import VerificationError
-from autotune.storage.formats import Entry, InputSpec, JobSpec
+from autotune.options import InputSpec
+from autotune.storage.formats import Entry, JobSpec
 from autotune.storage.job_files import check_model
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import scratch_folder

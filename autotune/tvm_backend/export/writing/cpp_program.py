@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 
 FOLDER = "cpp"
 STATIC = ("main.cc", "CMakeLists.txt")

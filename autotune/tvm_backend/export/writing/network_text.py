@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from autotune.errors import ModelError
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.export.writing.network import FusedBlock, Network, PlacedTensor, element_bytes, refused
 
 _CPP_TYPES = {

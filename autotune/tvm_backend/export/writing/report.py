@@ -14,8 +14,9 @@ from tvm import tirx
 from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
+from autotune.options import InputSpec
 from autotune.processes.messages import ExportRequest
-from autotune.storage.formats import Entry, InputSpec, JobSpec, Trial
+from autotune.storage.formats import Entry, JobSpec, Trial
 from autotune.tvm_backend.export.timing.kernel_times import KernelTime
 from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
 from autotune.tvm_backend.export.timing.whole_model import Comparison

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from autotune.errors import WorkerError
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.export.writing.files import (
     KERNELS,
     NETWORK,

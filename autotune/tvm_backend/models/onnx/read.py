@@ -13,7 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from autotune.errors import ModelError, first_line
-from autotune.storage.formats import Constant, InputSpec
+from autotune.options import Constant, InputSpec
 from autotune.tvm_backend.models.model import Model, OpenInput, constant_array, resolve
 from autotune.tvm_backend.models.onnx.operators.inline import take_decided
 from autotune.tvm_backend.models.onnx.operators.lower import is_lowered, lower, lower_powers

@@ -17,7 +17,7 @@ import onnxruntime
 from onnx.reference import ReferenceEvaluator
 
 from autotune.errors import ModelError, one_line
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.models.onnx.snapshot import INLINE, is_large
 from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto

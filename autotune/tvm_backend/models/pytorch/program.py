@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from autotune.errors import AutotuneError, ModelError, one_line
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.models.model import Model
 from autotune.tvm_backend.models.pytorch.archive import read_archive, write_archive

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import AutotuneError, ModelError, one_line
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.models.model import Model, OpenInput, resolve
 
 _IDENTIFIER = b"TFL3"  # at byte 4

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.export.inputs import draw
 from autotune.tvm_backend.export.timing.comparison import Runtime, RuntimeComparison

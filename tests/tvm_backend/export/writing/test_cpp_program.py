@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autotune.errors import BadInput
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.export.loaded import load
 from autotune.tvm_backend.export.writing import cpp_program
 from autotune.tvm_backend.load import load_tvm

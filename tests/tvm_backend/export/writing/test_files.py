@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from autotune.options import InputSpec
 from autotune.storage.atomic import publish_json
-from autotune.storage.formats import Entry, InputSpec
+from autotune.storage.formats import Entry
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.export.writing import script

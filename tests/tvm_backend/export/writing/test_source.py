@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.export.compilation import build_lowered, lower_tuned
 from autotune.tvm_backend.export.runners import vm_runner
 from autotune.tvm_backend.export.writing import files

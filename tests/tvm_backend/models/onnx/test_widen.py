@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.models.onnx.simplify import graphs
 from autotune.tvm_backend.models.onnx.widen import has_halves, widen

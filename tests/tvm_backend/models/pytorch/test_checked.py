@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import ModelError
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.models.hints import pytorch_hints
 from autotune.tvm_backend.models.pytorch.archive import read_archive
 from autotune.tvm_backend.models.pytorch.checked import checked, fix_inputs, input_names, output_names

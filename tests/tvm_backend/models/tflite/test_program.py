@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autotune.errors import ModelError
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.export.runners import litert_runner
 from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, check_runs, import_flatbuffer
 

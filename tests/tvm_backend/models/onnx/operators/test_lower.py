@@ -15,7 +15,7 @@ from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
 
 from autotune.errors import ModelError
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.models.onnx.operators.lower import RULES, UNROLLED, is_lowered, lower, lower_powers
 from autotune.tvm_backend.models.onnx.read import freeze
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes
