@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.options import InputSpec
 from autotune.storage.atomic import make_folders, publish_bytes, publish_file, publish_json
 from autotune.tvm_backend.export.submitted import ExportJob
 from autotune.tvm_backend.export.timing.whole_model import Verified
