@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from autotune.tvm_backend.types import PlainTrace
@@ -44,6 +44,7 @@ def check_graph(text: str) -> None:
 Check = Callable[[Any], bool]
 
 _MOST_ITEMS = 20_000  # of a list; a trace of MetaSchedule has some hundred instructions
+_MOST_TILES = 64  # of a loop
 _LARGEST = 2**62
 
 
@@ -58,6 +59,10 @@ def _is_integer(value: Any) -> bool:
 
 def _is_positive(value: Any) -> bool:
     return _is_integer(value) and value > 0
+
+
+def _is_few(value: Any) -> bool:
+    return _is_positive(value) and value <= _MOST_TILES
 
 
 def _is_number(value: Any) -> bool:
@@ -169,7 +174,7 @@ _INSTRUCTIONS: dict[str, tuple[Check, Check]] = {
     "ReverseComputeInline": (_OF_BLOCK, _NOTHING),
     "SampleCategorical": (_NOTHING, _items(_many(_is_integer), _many(_is_number))),
     "SampleComputeLocation": (_OF_BLOCK, _NOTHING),
-    "SamplePerfectTile": (_OF_LOOP, _items(_is_integer, _is_integer)),
+    "SamplePerfectTile": (_OF_LOOP, _items(_is_few, _is_integer)),
     "SetScope": (_OF_BLOCK, _items(_is_integer, _SCOPE)),
     "Split": (_items(_LOOP, rest=_SIZE), _items(_is_integer, _is_integer)),
     "StorageAlign": (_OF_BLOCK, _items(*[_is_integer] * 4)),
@@ -180,8 +185,16 @@ _INSTRUCTIONS: dict[str, tuple[Check, Check]] = {
     "Unroll": (_OF_LOOP, _NOTHING),
     "Vectorize": (_OF_LOOP, _NOTHING),
 }
-_OUTPUTS = _many(_any(_BLOCK, _LOOP, _VARIABLE))
+# What the outputs of an instruction are called; those of all others are nothing.
+_OUTPUTS: dict[str, Check] = {
+    **dict.fromkeys(("AddUnitLoop", "Fuse", "GetLoops", "SampleComputeLocation", "Split"), _LOOP),
+    **dict.fromkeys(("SampleCategorical", "SamplePerfectTile"), _VARIABLE),
+    **dict.fromkeys(("Blockize", "CacheRead", "CacheWrite", "DecomposeReduction", "GetChildBlocks"), _BLOCK),
+    **dict.fromkeys(("GetConsumers", "GetProducers", "GetSBlock", "RFactor", "ReIndex"), _BLOCK),
+}
+_SAMPLING = ("SampleCategorical", "SampleComputeLocation", "SamplePerfectTile")
 _DECISIONS = _many(_items(_is_integer, _any(_is_integer, _many(_is_positive))))
+_OUTERMOST = -2  # of the locations that SampleComputeLocation decides for; -1 is inlined
 
 
 def check_trace(trace: PlainTrace) -> None:
@@ -192,8 +205,38 @@ def check_trace(trace: PlainTrace) -> None:
     """
     if not _items(_many(_items(*[lambda _: True] * 4)), _DECISIONS)(trace):
         raise ValueError("it is no trace")
+    made: set[str] = set()
     for instruction in trace[0]:
         _check_instruction(*instruction)
+        if missing := sorted(set(_used(instruction[1])) - made):
+            raise ValueError(f"{instruction[0]} takes {missing[0]}, which nothing before it has made")
+        made.update(instruction[3])
+    for position, decision in trace[1]:
+        _check_decision(trace[0], position, decision)
+    undecided = {index for index, item in enumerate(trace[0]) if item[0] in _SAMPLING} - {item[0] for item in trace[1]}
+    if undecided:
+        raise ValueError(f"nothing decides for the instruction {min(undecided)}")
+
+
+def _used(inputs: Any) -> Iterator[str]:
+    """Yield the blocks, loops and variables among operands."""
+    for item in inputs:
+        if isinstance(item, list):
+            yield from _used(item)
+        elif _BLOCK(item) or _LOOP(item) or _VARIABLE(item):
+            yield item
+
+
+def _check_decision(instructions: list[Any], position: int, decision: Any) -> None:
+    """Check that a decision is one of a sampling instruction: TVM reads what lies at its position, whatever it is."""
+    kind, _, attributes, _ = instructions[position] if 0 <= position < len(instructions) else ("nothing", [], [], [])
+    sound = {
+        "SamplePerfectTile": lambda: isinstance(decision, list) and len(decision) == attributes[0],
+        "SampleCategorical": lambda: _is_integer(decision) and 0 <= decision < len(attributes[0]),
+        "SampleComputeLocation": lambda: _is_integer(decision) and _OUTERMOST <= decision < _MOST_ITEMS,
+    }
+    if kind not in sound or not sound[kind]():
+        raise ValueError(f"{kind} at {position} does not decide for {_shown(decision)}")
 
 
 def _check_instruction(kind: Any, inputs: Any, attributes: Any, outputs: Any) -> None:
@@ -205,7 +248,7 @@ def _check_instruction(kind: Any, inputs: Any, attributes: Any, outputs: Any) ->
         of_inputs, of_attributes = _INSTRUCTIONS[kind]
         if not of_inputs(inputs) or not of_attributes(attributes):
             raise ValueError(f"no rule gives {kind} such operands: {_shown([inputs, attributes])}")
-    if not _OUTPUTS(outputs):
+    if not _many(_OUTPUTS.get(kind, lambda _: False))(outputs):
         raise ValueError(f"the outputs of {kind} are no names: {_shown(outputs)}")
 
 

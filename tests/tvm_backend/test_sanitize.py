@@ -78,7 +78,8 @@ class TestTraces:
         ],
     )
     def test_what_rules_annotate_is_let_through_and_nothing_that_only_begins_so(self, key: str, value: Any) -> None:
-        check_trace(annotating(key, value))
+        made = [["SampleCategorical", [], [[0, 16], [0.5, 0.5]], ["v5"]], ["GetSBlock", [], ["root", "main"], ["b0"]]]
+        check_trace([[*made, *annotating(key, value)[0]], [[0, 1]]])
         with pytest.raises(ValueError, match="no rule annotates"):
             check_trace(annotating(f"{key}!", value))
 
@@ -116,6 +117,37 @@ class TestTraces:
     def test_a_decision_is_a_number_or_the_sizes_of_a_tile(self, decision: Any) -> None:
         with pytest.raises(ValueError, match="no trace"):
             check_trace([[], [decision]])
+
+    @pytest.mark.parametrize(
+        ("decisions", "fault"),
+        [
+            ([[-1, 0], [1, 0], [3, [4, 4]]], "nothing at -1"),  # TVM would read what lies before the instructions
+            ([[2**31, 0], [1, 0], [3, [4, 4]]], "nothing at 2147483648"),
+            ([[0, 0], [1, 0], [3, [4, 4]]], "GetSBlock at 0"),
+            ([[1, 2], [3, [4, 4]]], "does not decide for 2"),
+            ([[1, -1], [3, [4, 4]]], "does not decide for -1"),
+            ([[1, [1]], [3, [4, 4]]], "does not decide for"),
+            ([[1, 0], [3, [4, 4, 1]]], "does not decide for"),
+            ([[1, 0], [3, 4]], "does not decide for 4"),
+            ([[1, 0]], "nothing decides for the instruction 3"),
+        ],
+    )
+    def test_decisions_are_those_of_its_sampling_instructions(self, decisions: list[Any], fault: str) -> None:
+        instructions = [
+            ["GetSBlock", [], ["dense", "main"], ["b0"]],
+            ["SampleCategorical", [], [[0, 16], [0.5, 0.5]], ["v1"]],
+            ["GetLoops", ["b0"], [], ["l2"]],
+            ["SamplePerfectTile", ["l2"], [2, 64], ["v3", "v4"]],
+        ]
+        check_trace([instructions, [[1, 0], [3, [4, 4]]]])
+        with pytest.raises(ValueError, match=fault):
+            check_trace([instructions, decisions])
+
+    def test_what_nothing_has_made_and_what_is_made_under_another_name_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="takes b0, which nothing before it has made"):
+            check_trace([[["ComputeInline", ["b0"], [], []]], []])
+        with pytest.raises(ValueError, match="outputs of GetSBlock are no names"):
+            check_trace([[["GetSBlock", [], ["root", "main"], ["l0"]]], []])
 
     @pytest.mark.parametrize("key", ["pragma_import_llvm", "pragma_import_c", "meta_schedule.x\n", "pragma_debug", ""])
     def test_other_annotations_are_refused(self, key: str) -> None:
@@ -165,7 +197,8 @@ def operation(name: str, a: int, b: int) -> dict[str, Any]:
 
 
 def transforming(text: str) -> list[Any]:
-    return [[["TransformLayout", ["b0", text], [0, 1, None, True], []]], []]
+    root = ["GetSBlock", [], ["root", "main"], ["b0"]]
+    return [[root, ["TransformLayout", ["b0", text], [0, 1, None, True], []]], []]
 
 
 class TestIndexMaps:
