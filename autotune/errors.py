@@ -242,7 +242,7 @@ _ADVICE = {
     errno.EACCES: "check its owner and permissions",
     errno.EPERM: "check its owner and permissions",
     errno.EMFILE: "raise the open file limit (ulimit -n) and try again",
-    errno.ELOOP: "it is a symbolic link to itself: remove it",
+    errno.ELOOP: "it is a symbolic link, which may lead to somebody else's file: remove it",
     errno.ESTALE: "mount its file system again",
 }
 

@@ -18,8 +18,12 @@ def open_workspace(folder: Path) -> Workspace:
     """Return the workspace in a folder.
 
     Raises:
-        BadInput: It is not a folder.
+        BadInput: It is not a folder, or was deleted.
     """
+    try:
+        folder.absolute()
+    except FileNotFoundError:
+        raise BadInput("the current folder was deleted; change to another one, or give --workspace DIR") from None
     if folder.is_dir():
         return Workspace(folder)
     if folder.exists():

@@ -8,6 +8,7 @@ reads one request from standard input, and writes `ProgressStep` and then an ans
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from typing import IO, Literal
 
@@ -87,9 +89,10 @@ def _call(
             answer = _converse(process, request, progress, limit)
         finally:
             limit.pause()
-            peak = _end(process)
+            usage = _end(process)
+            _close(process)
         if answer is None:
-            raise _death(work, process.returncode, stderr, limit, (peak, allowed))
+            raise _death(work, process.returncode, stderr, limit, usage, allowed)
     if isinstance(answer, WorkFailed):
         raise getattr(errors, answer.error, AutotuneError)(answer.message)
     return answer
@@ -123,12 +126,28 @@ class _TimeLimit:
         self._act()
 
 
-def _end(process: subprocess.Popen[bytes]) -> int:
-    """Kill a process; return the largest resident memory that it had, in bytes. Nobody has waited for it before."""
+@dataclass(frozen=True)
+class _Usage:
+    """What a process has used: the largest resident memory that it had, in bytes, and seconds of a CPU."""
+
+    memory: int
+    cpu_s: float
+
+
+def _end(process: subprocess.Popen[bytes]) -> _Usage:
+    """Kill a process; return what it has used. Nobody has waited for it before."""
     os.kill(process.pid, signal.SIGKILL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    return int(usage.ru_maxrss) * (1024 if sys.platform == "linux" else 1)
+    memory = int(usage.ru_maxrss) * (1024 if sys.platform == "linux" else 1)
+    return _Usage(memory, usage.ru_utime + usage.ru_stime)
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    """Close our ends of its pipes."""
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
 
 
 def _spawn(work: Work, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -164,17 +183,22 @@ def _converse(
     return None
 
 
-def _death(work: Work, status: int, stderr: IO[bytes], limit: _TimeLimit, memory: tuple[int, int]) -> AutotuneError:
-    """The error for a process that ended without an answer. `memory` is what it had at most, and its limit."""
+def _death(work: Work, status: int, stderr: IO[bytes], limit: _TimeLimit, usage: _Usage, allowed: int) -> AutotuneError:
+    """The error for a process that ended without an answer. `allowed` is the memory that it might have."""
     stderr.seek(0)
     last = stderr.read().decode(errors="replace").strip()[-_REASON_LENGTH:].splitlines()[-1:]
     if limit.over and status == -signal.SIGKILL:
         return StageTimeout(f"{work} killed after {limit.seconds:g} s")
+    limited_s = resource.getrlimit(resource.RLIMIT_CPU)[0]
+    if status in (-signal.SIGXCPU, -signal.SIGKILL) and 0 <= limited_s <= usage.cpu_s + 1:
+        return WorkerCrashed(
+            f"the process of this {work} was killed: it may compute for {limited_s} s; raise the limit (ulimit -t)"
+        )
     if status == -signal.SIGKILL:
-        had, allowed = (f"{amount / 2**20:.0f} MiB" for amount in memory)
+        had, most = (f"{amount / 2**20:.0f} MiB" for amount in (usage.memory, allowed))
         return WorkerCrashed(
             f"the process of this {work} was killed, probably because this machine ran out of memory: it had {had} of"
-            f" the {allowed} that it may take; end other programs, or use a machine with more memory"
+            f" the {most} that it may take; end other programs, or use a machine with more memory"
         )
     how = signal_name(-status) if status < 0 else f"status {status}"
     return WorkerCrashed(f"the process of this {work} died ({how}){': ' + last[0] if last else ''}")

@@ -76,6 +76,8 @@ class Nights:
         root = Path(os.path.abspath(workspace.root))
         if not str(root).isprintable():
             raise BadInput(f"the path of the workspace, {str(root)!r}, cannot be written in an entry")
+        if str(root) != str(root).strip() or str(root).endswith("\\"):  # systemd would read on in the next line
+            raise BadInput(f"the path of the workspace, {str(root)!r}, ends with what no entry can hold; rename it")
         environment = {"PATH": _path(), **_passed_on(), "AUTOTUNE_WORKSPACE": str(root)}
         begin = (hours.start.hour, hours.start.minute)
         plain = f"{hours.start:%H:%M}-{hours.end:%H:%M}"

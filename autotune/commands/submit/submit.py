@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,8 +51,7 @@ def command(
         for imported in previews:
             _tell_tasks(imported, as_json)
     else:
-        for spec in specs:
-            _tell_job(spec, quiet, as_json)
+        _tell_jobs(specs, quiet, as_json)
 
 
 def _check_targets(targets: Sequence[str], name: str | None) -> None:
@@ -67,6 +68,20 @@ def _tell_tasks(imported: ImportAnswer, as_json: bool) -> None:
         from autotune.commands import render
 
         show(render.preview(imported))
+
+
+def _tell_jobs(specs: Sequence[JobSpec], quiet: bool, as_json: bool) -> None:
+    """Tell which jobs there are. They are in the queue, so that it is no failure if they cannot be told."""
+    try:
+        for spec in specs:
+            _tell_job(spec, quiet, as_json)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what could not be written, and is written at the end
+        ids = ", ".join(str(spec.id) for spec in specs)
+        say(f"autotune: in the queue as {ids}, which cannot be written to standard output: {error.strerror}")
 
 
 def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:

@@ -57,6 +57,14 @@ def run(workspace: Workspace, *words: str) -> Result:
     return CliRunner().invoke(app, ["--workspace", str(workspace.root), "daemon", *words])
 
 
+@pytest.mark.parametrize("name", ["ends with a backslash\\", "ends with a blank "])
+@pytest.mark.parametrize("system", ["cron", "systemd"])
+def test_a_path_whose_end_would_be_misread_is_refused(tools: Path, tmp_path: Path, name: str, system: str) -> None:
+    (tmp_path / name).mkdir()
+    refused = run(Workspace(tmp_path / name), "install", system, "--window", "22:00-07:00")
+    assert isinstance(refused.exception, BadInput) and "rename it" in str(refused.exception)
+
+
 def install(workspace: Workspace, system: str, window: str = "22:00-07:00") -> None:
     done = run(workspace, "install", system, "--window", window, "--write")
     assert done.exit_code == 0, done.output
