@@ -3,13 +3,15 @@
 
     python scripts/bench/bench_inference.py models/resnet18.onnx models/bert.onnx --folder build/inference --trials 400
     python scripts/bench/bench_inference.py EXPORT... --kernels 10
+    python scripts/bench/bench_inference.py EXPORT... --threads 1 --busy 1
 
 A model that has no export in the folder yet is tuned and exported first, with so many trials for each. A folder that
 `autotune export` wrote is taken as it is. Then every runtime runs in a process of its own, while the others wait, on
 equal threads and inputs: our library, ONNX Runtime, OpenVINO (pip install 'autotune[bench]'), PyTorch (torch and
 onnx2torch) and TVM untuned, those of them that are installed. The first columns are medians over the processes, in
 milliseconds; ratios are taken within a turn, with their range. The share of the peak is that of the multiply-adds in
-fp32 that the machine can do. Nothing else should run on the machine.
+fp32 that the machine can do. Nothing else should run on the machine, but for the loops that
+--busy starts.
 
 All runtimes compute a model in the precision that the file has: a quantised one in int8 where they have kernels for it,
 and whatever is left in fp32. Give them a file that `onnxruntime.quantization.quantize_static` wrote with unsigned
@@ -19,12 +21,13 @@ activations and signed weights, which is the form that all of them are fast on. 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -59,8 +62,9 @@ def main() -> None:
     if missing:
         tune(missing, options)
     folders = [exported(options.folder, model) for model in options.models]
-    rows = [row for folder in folders if (row := compared(folder, options)) is not None]
-    print(table(rows))
+    with busy(options.busy):
+        rows = [row for folder in folders if (row := compared(folder, options)) is not None]
+    print(table(rows, options))
     for name, report, _ in rows if options.kernels else []:
         print(kernels(name, report, options.kernels))
 
@@ -71,10 +75,24 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path("build/inference"), help="workspace and exports")
     parser.add_argument("--trials", type=int, default=400, help="of a model that has to be tuned")
     parser.add_argument("--turns", type=int, default=9, help="processes of each runtime")
+    parser.add_argument("--threads", type=int, help="of each runtime (default: those of the export)")
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="loops that run beside and use a CPU each")
     parser.add_argument("--without", nargs="*", default=[], choices=[*_NEEDED, "untuned"], help="leave these out")
     parser.add_argument("--kernels", type=int, default=0, metavar="N", help="also show the kernels that take most")
     parser.add_argument("--compile-untuned", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+@contextlib.contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Let so many processes use a CPU each for as long as the context lasts."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
 def exported(folder: Path, model: Path) -> Path:
@@ -100,7 +118,8 @@ def compared(folder: Path, options: argparse.Namespace) -> tuple[str, dict[str, 
     report["precision"] = precision(export.model)
     tolerance = max(report["tolerance"], _QUANTISED_TOLERANCE if report["precision"] == "int8" else 0)
     chosen = available_runtimes(export, options.without)
-    with RuntimeComparison(chosen, export.inputs, export.arrays(), export.threads) as comparison:
+    threads = options.threads or export.threads
+    with RuntimeComparison(chosen, export.inputs, export.arrays(), threads) as comparison:
         reference = comparison.outputs("onnxruntime") if "onnxruntime" in chosen else comparison.outputs("ours")
         for runtime in list(chosen):
             try:
@@ -151,7 +170,7 @@ def compile_untuned(model: Path, library: Path) -> None:
     compiling.compile_untuned(read_model(model, inputs).module, target).export_library(str(library))
 
 
-def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]]) -> str:
+def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]], options: argparse.Namespace) -> str:
     """Markdown: the medians, the arithmetic per second of ours, and its ratio to the fastest of the others."""
     shown = [name for name in _TITLES if any(name in times for _, _, times in rows)]
     titles = " | ".join(_TITLES[name] for name in shown)
@@ -162,7 +181,7 @@ def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]]) -
         best = min((other for other in times if other != "ours"), key=lambda other: times[other].median_ms, default="")
         found = ratios(times["ours"], times[best]) if best else [math.nan]
         shares.append(statistics.median(found))
-        cells = [f"{times[item].median_ms:.2f}" if item in times else "" for item in shown]
+        cells = [f"{times[item].median_ms:.3g}" if item in times else "" for item in shown]
         speed = sum(task["gflop"] * task["weight"] for task in report["tasks"]) / times["ours"].median_ms * 1e3
         limits = report.get("roofline")
         peak = f"{speed / limits['gflops']:.0%}" if limits and report["precision"] == "fp32" else ""
@@ -170,9 +189,11 @@ def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]]) -
         used = next((item for item in _SHOWN_SETS if item in report.get("instructions", ())), "")
         kind = f"{report['precision']}, {used}" if used else report["precision"]
         lines.append(f"| {name} | {kind} | {' | '.join(cells)} | {speed:.0f} | {peak} | {ratio} |")
-    threads = {report["threads"] for _, report, _ in rows}
+    threads = {options.threads or report["threads"] for _, report, _ in rows}
     mean = statistics.geometric_mean(shares) if shares else math.nan
-    return "\n".join([*lines, "", f"Geometric mean {mean:.2f}; threads {sorted(threads)}; {os.uname().machine}"])
+    beside = f"; {options.busy} busy loops beside" if options.busy else ""
+    footer = f"Geometric mean {mean:.2f}; threads {sorted(threads)}; {os.uname().machine}{beside}"
+    return "\n".join([*lines, "", footer])
 
 
 def kernels(name: str, report: Mapping[str, Any], most: int) -> str:

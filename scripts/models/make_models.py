@@ -161,6 +161,18 @@ class Net:
         weight = self._normal("weight", x.shape[-1], units, deviation=math.sqrt(2 / x.shape[-1]))
         return self.add(self.matmul(x, weight), self._bias(units))
 
+    def lstm(self, x: Tensor, units: int) -> Tensor:
+        """An LSTM over [batch, steps, features], between transposes, as the operator wants the steps first."""
+        steps, features = x.shape
+        uniform = 1 / math.sqrt(units)  # PyTorch's initialisation, whose deviation is smaller by the root of 3
+        weight = self._normal("weight", 1, 4 * units, features, deviation=uniform)
+        recurrent = self._normal("recurrent", 1, 4 * units, units, deviation=uniform)
+        turned = self.op("Transpose", x, perm=[1, 0, 2])
+        bias = self._normal("bias", 1, 8 * units, deviation=0.1)
+        outputs = self.op("LSTM", turned, weight, recurrent, bias, hidden_size=units)
+        one = self.op("Squeeze", outputs, self.constant("axes", [1], np.int64))
+        return self.op("Transpose", one, shape=(steps, units), perm=[1, 0, 2])
+
     def embedding(self, ids: Tensor, words: int, width: int) -> Tensor:
         """One vector for each token, plus one for its position."""
         vocabulary = self._normal("vocabulary", words, width, deviation=1)
@@ -310,8 +322,41 @@ def mlp(net: Net) -> Tensor:
     return net.gemm(x, 10)
 
 
+def tabular(net: Net) -> Tensor:
+    """three fully connected layers over 30 features, as for a table"""
+    x = net.input("input", 30)
+    for units in (64, 32):
+        x = net.relu(net.gemm(x, units))
+    return net.gemm(x, 2)
+
+
+def lstm(net: Net) -> Tensor:
+    """two LSTM layers of 256 units over 100 steps"""
+    return net.lstm(net.lstm(net.input("input", 100, 256), 256), 256)
+
+
+def encoder_block(net: Net) -> Tensor:
+    """one block of a transformer: 64 tokens, 32 wide, 4 heads"""
+    x = net.input("input", 64, 32)
+    x = net.layer_norm(net.add(_attention(net, x, heads=4), x))
+    return net.layer_norm(net.add(net.dense(net.gelu(net.dense(x, 128)), 32), x))
+
+
 _NETWORKS: dict[str, Callable[[Net], Tensor]] = {
-    network.__name__: network for network in (resnet18, alexnet, vgg16, mobilenet_v2, squeezenet, bert, tiny_cnn, mlp)
+    network.__name__: network
+    for network in (
+        resnet18,
+        alexnet,
+        vgg16,
+        mobilenet_v2,
+        squeezenet,
+        bert,
+        tiny_cnn,
+        mlp,
+        tabular,
+        lstm,
+        encoder_block,
+    )
 }
 NAMES = tuple(_NETWORKS)
 

@@ -26,7 +26,19 @@ import pytest
 Doubles = npt.NDArray[np.float64]
 SCRIPT = Path(__file__).parents[2] / "scripts" / "models" / "make_models.py"
 
-ALL = ("resnet18", "alexnet", "vgg16", "mobilenet_v2", "squeezenet", "bert", "tiny_cnn", "mlp")
+ALL = (
+    "resnet18",
+    "alexnet",
+    "vgg16",
+    "mobilenet_v2",
+    "squeezenet",
+    "bert",
+    "tiny_cnn",
+    "mlp",
+    "tabular",
+    "lstm",
+    "encoder_block",
+)
 TOO_BIG_TO_RUN = ("alexnet", "vgg16")
 RUNNABLE = tuple(name for name in ALL if name not in TOO_BIG_TO_RUN)
 
@@ -46,7 +58,14 @@ MULTIPLY_ACCUMULATES = {
     "mobilenet_v2": 301,
     "squeezenet": 349,
 }
-OUTPUT = {"bert": [128, 256], "tiny_cnn": [10], "mlp": [10]}
+OUTPUT = {
+    "bert": [128, 256],
+    "tiny_cnn": [10],
+    "mlp": [10],
+    "tabular": [2],
+    "lstm": [100, 256],
+    "encoder_block": [64, 32],
+}
 # Weighted layers, and the layers that the tuner must find where exporters leave them.
 OPERATORS = {
     "resnet18": {"Conv": 20, "BatchNormalization": 20, "Relu": 17, "Add": 8, "MaxPool": 1, "Gemm": 1},
@@ -57,6 +76,9 @@ OPERATORS = {
     "bert": {"Gather": 1, "LayerNormalization": 9, "Softmax": 4, "Erf": 4, "MatMul": 4 * 8},
     "tiny_cnn": {"Conv": 2, "BatchNormalization": 2, "Relu": 2, "MaxPool": 1, "Gemm": 1},
     "mlp": {"Gemm": 3, "Relu": 2},
+    "tabular": {"Gemm": 3, "Relu": 2},
+    "lstm": {"LSTM": 2},
+    "encoder_block": {"LayerNormalization": 2, "Softmax": 1, "Erf": 1, "MatMul": 8},
 }
 
 
@@ -180,6 +202,9 @@ def test_inputs_and_outputs(network: tuple[str, onnx.ModelProto]) -> None:
         "bert": ("input_ids", [1, 128]),
         "tiny_cnn": ("input", [1, 3, 16, 16]),
         "mlp": ("input", [1, 784]),
+        "tabular": ("input", [1, 30]),
+        "lstm": ("input", [1, 100, 256]),
+        "encoder_block": ("input", [1, 64, 32]),
     }
     assert (given.name, dimensions(given)) == inputs.get(name, ("input", [1, 3, 224, 224]))
     assert (result.name, dimensions(result)) == ("output", [1, *OUTPUT.get(name, [1000])])
@@ -240,7 +265,7 @@ def test_bert_computes_what_its_formulas_say(script: ModuleType) -> None:
     np.testing.assert_allclose(run(model, feed)["output"][0], expected, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["squeezenet", "bert", "tiny_cnn", "mlp"])
+@pytest.mark.parametrize("name", ["squeezenet", "bert", "tiny_cnn", "mlp", "lstm"])
 def test_batch(script: ModuleType, name: str) -> None:
     single, triple = script.build(name), script.build(name, batch=3)
     assert weights(single) == weights(triple)
@@ -251,7 +276,7 @@ def test_batch(script: ModuleType, name: str) -> None:
     np.testing.assert_allclose(together[:1], run(single, first)["output"], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["squeezenet", "bert", "tiny_cnn", "mlp"])
+@pytest.mark.parametrize("name", ["squeezenet", "bert", "tiny_cnn", "mlp", "lstm"])
 def test_dynamic_batch(script: ModuleType, name: str) -> None:
     model = script.build(name, dynamic_batch=True)
     onnx.checker.check_model(model)

@@ -56,7 +56,8 @@ PLAIN = Tile(1, 1, 1, 1, "")
 
 _FEW_SUMS = 8  # to hide the latency of a multiply-add on two units
 _PARALLEL_FROM = 30_000  # products of the whole layer
-_BLOCKS_FROM = 24_000  # products of a step
+_BLOCKS_FROM = 100_000  # products of a step; it has a barrier
+_MOST_SEQUENCES = 8
 
 
 def tile_for(layer: Layer, registers: tuple[int, int]) -> Tile:
@@ -68,14 +69,22 @@ def tile_for(layer: Layer, registers: tuple[int, int]) -> Tile:
     """
     lanes, count = registers
     most = count * 3 // 4
-    vectors = max(item for item in (1, 2, 4) if layer.padded % (item * lanes) == 0 and item * layer.gates <= most)
-    if layer.padded // lanes > 1 and layer.gates > 2:
-        vectors = min(vectors, 2)
-    fitting = [item for item in range(1, 9) if layer.batch % item == 0 and item * vectors * layer.gates <= most]
-    sequences = max(fitting)
+    fitting = [
+        (vectors, sequences)
+        for vectors in (1, 2, 4)
+        for sequences in range(1, _MOST_SEQUENCES + 1)
+        if layer.padded % (vectors * lanes) == 0 and layer.batch % sequences == 0
+        if (vectors, sequences) == (1, 1) or vectors * sequences * layer.gates <= most
+    ]
+    vectors, sequences = max(fitting, key=lambda tile: _products_a_load(tile[0] * layer.gates, tile[1]))
     sums = sequences * vectors * layer.gates
     chains = 2 if sums < _FEW_SUMS and sums * 2 <= most else 1
     return Tile(lanes, vectors, sequences, chains, _threads(layer, sequences))
+
+
+def _products_a_load(weights: int, states: int) -> float:
+    """How many vectors of products there are for each vector that is loaded: each state meets each weight."""
+    return weights * states / (weights + states)
 
 
 def _threads(layer: Layer, sequences: int) -> Threads:
