@@ -16,7 +16,8 @@ from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.models.model import Model
-from autotune.tvm_backend.models.onnx.read import parse_file, read_model
+from autotune.tvm_backend.models.onnx import checks
+from autotune.tvm_backend.models.onnx.read import freeze, parse_file, read_model
 from autotune.tvm_backend.models.onnx.snapshot import SharedWeights, write_model
 from autotune.tvm_backend.models.pytorch.archive import is_archive
 from autotune.tvm_backend.models.pytorch.program import import_program, write_fixed
@@ -178,7 +179,9 @@ class _OnnxFile:
 
     def read(self, shapes: ShapeBinding, job: JobPaths | None, *, gpu: bool) -> Model:
         overrides = {item.name: item for item in shapes.inputs}
-        return read_model(self._path, overrides, self._proto, shapes.dims, self._values, gpu=gpu)
+        model = read_model(self._path, overrides, self._proto, shapes.dims, self._values, gpu=gpu)
+        checks.check_runs(self._path, freeze(self._path, self._proto, self._values), model.inputs)
+        return model
 
     def keep(self, job: JobPaths) -> None:
         write_model(job.model, job.weights_of(job.model), self._proto)

@@ -15,6 +15,8 @@ from google.protobuf.message import DecodeError
 from autotune.errors import ModelError, first_line
 from autotune.options import Constant, InputSpec
 from autotune.tvm_backend.models.model import Model, OpenInput, constant_array, resolve
+from autotune.tvm_backend.models.onnx.checks import check_inputs, check_sizes
+from autotune.tvm_backend.models.onnx.newer import convert
 from autotune.tvm_backend.models.onnx.operators.inline import take_decided
 from autotune.tvm_backend.models.onnx.operators.lower import is_lowered, lower, lower_powers
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes, fold, is_unfinished, simplify
@@ -50,7 +52,9 @@ def read_model(
             that the importer does not support; one line that says which.
     """
     proto = freeze(path, parse_file(path) if proto is None else proto, values or {})
+    check_inputs(path, proto, overrides)
     inputs = resolve_inputs(path, proto, overrides, dims)
+    check_sizes(path, proto, inputs)
     outputs = tuple(output.name for output in proto.graph.output)
     graph = widen(proto) if has_halves(proto) and not gpu else proto
     with _about(path):
@@ -95,7 +99,8 @@ def _rewritten(
 
     Where ONNX Runtime cannot read the last of these graphs it stays as it is, and the error says why.
     """
-    graph, refused = _simplified(fix_shapes(proto, inputs), inputs)
+    fixed = fix_shapes(proto, inputs)
+    graph, refused = _simplified(convert(fixed, inputs), inputs)
     while not is_lowered(graph, unroll=unroll):
         graph, refused = _simplified(lower(graph, unroll=unroll), inputs)
     return (graph if is_large(graph) else lower_powers(graph)), refused

@@ -47,25 +47,47 @@ def simplify(proto: ModelProto, inputs: Sequence[InputSpec]) -> ModelProto:
         ModelError: ONNX Runtime cannot read the graph, or the shapes do not fit it.
     """
     fixed = fix_shapes(proto, inputs)
+    with scratch_folder("simplify") as folder:
+        result = Path(folder) / "simplified.onnx"
+        try:
+            open_session(fixed, inputs, result)
+        except ModelError as error:
+            if type(error.__cause__).__name__ == "NotImplemented":
+                return fixed
+            raise
+        return onnx.load(str(result))
+
+
+def open_session(
+    fixed: ModelProto, inputs: Sequence[InputSpec], result: Path | None = None
+) -> onnxruntime.InferenceSession:
+    """Load a graph into ONNX Runtime, on one thread.
+
+    Args:
+        fixed: The graph, as `fix_shapes` returns it.
+        inputs: Its inputs, for the error.
+        result: Where the graph with its constants folded is written; None not to optimise at all.
+
+    Raises:
+        ModelError: ONNX Runtime cannot read or run the graph, or the shapes do not fit it.
+    """
+    levels = onnxruntime.GraphOptimizationLevel
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.graph_optimization_level = levels.ORT_DISABLE_ALL if result is None else levels.ORT_ENABLE_BASIC
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    with scratch_folder("simplify") as folder:
-        result = Path(folder) / "simplified.onnx"
+    if result is not None:
         options.optimized_model_filepath = str(result)
+    with scratch_folder("session") as folder:
         try:
             source = _session_source(fixed, Path(folder), options)
-            onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+            return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime's exceptions have no common class but this one
-            if type(error).__name__ == "NotImplemented":
-                return fixed
             shapes = ", ".join(f"{item.name}={'x'.join(map(str, item.shape)) or 'scalar'}" for item in inputs)
             raise ModelError(
                 f"ONNX Runtime cannot read the model with inputs of these shapes ({shapes}): {_reason(error)}"
             ) from error
-        return onnx.load(str(result))
 
 
 def fix_shapes(proto: ModelProto, inputs: Sequence[InputSpec]) -> ModelProto:
@@ -104,6 +126,8 @@ def _session_source(proto: ModelProto, folder: Path, options: onnxruntime.Sessio
         return bytes(proto.SerializeToString())
     path = folder / "fixed.onnx"
     onnx.save(proto, str(path), save_as_external_data=True, location="fixed.data", size_threshold=INLINE)
+    if not options.optimized_model_filepath:
+        return str(path)
     entry = "session.optimized_model_external_initializers"
     options.add_session_config_entry(f"{entry}_file_name", "simplified.data")
     options.add_session_config_entry(f"{entry}_min_size_in_bytes", str(INLINE))

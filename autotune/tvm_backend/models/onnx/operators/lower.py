@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import onnx
 
 from autotune.errors import ModelError
-from autotune.tvm_backend.models.onnx.operators import fourier, quantised, recurrent, short_rules
+from autotune.tvm_backend.models.onnx.operators import attention, contrib, fourier, quantised, recurrent, short_rules
 from autotune.tvm_backend.models.onnx.operators.inline import expand, inline_branches, is_defined_by_function
 from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, Value, opset_of
+from autotune.tvm_backend.models.onnx.simplify import open_session
 from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto
 
 # What takes the place of an operator: it writes others and returns the names of what they put out.
@@ -27,7 +28,33 @@ RULES: Mapping[str, Rule] = {
     "LpNormalization": short_rules.lp_normalization,
     "Scaler": short_rules.scaler,
     "OneHot": short_rules.one_hot,
+    "ReverseSequence": short_rules.reverse_sequence,
 }
+
+# Those of ONNX Runtime's own domain.
+CONTRIB: Mapping[str, Rule] = {
+    "Attention": attention.attention,
+    "BiasGelu": contrib.bias_gelu,
+    "DynamicQuantizeMatMul": contrib.dynamic_quantize_matmul,
+    "EmbedLayerNormalization": contrib.embed_layer_normalization,
+    "FastGelu": contrib.fast_gelu,
+    "FusedMatMul": contrib.fused_matmul,
+    "Gelu": contrib.bias_gelu,
+    "MatMulIntegerToFloat": contrib.matmul_integer_to_float,
+    "MatMulNBits": contrib.matmul_n_bits,
+    "MultiHeadAttention": attention.multi_head_attention,
+    "QAttention": attention.quantised_attention,
+    "QLinearAdd": contrib.qlinear_add,
+    "QLinearConcat": contrib.qlinear_concat,
+    "QLinearGlobalAveragePool": contrib.qlinear_global_average_pool,
+    "QLinearLeakyRelu": contrib.qlinear_activation,
+    "QLinearMul": contrib.qlinear_mul,
+    "QLinearSigmoid": contrib.qlinear_activation,
+    "QuickGelu": contrib.quick_gelu,
+    "SkipLayerNormalization": contrib.skip_layer_normalization,
+    "SkipSimplifiedLayerNormalization": contrib.skip_simplified_layer_normalization,
+}
+RUNTIME_DOMAIN = "com.microsoft"
 
 # Those of operators that have a kernel on CPUs.
 UNROLLED: Mapping[str, Rule] = {
@@ -38,6 +65,17 @@ UNROLLED: Mapping[str, Rule] = {
 }
 
 _NUMBERS = (1, 6, 7, 11)  # float, int32, int64, double
+# Element types by ONNX Runtime's names of them.
+_TYPES = {
+    "tensor(float)": 1,
+    "tensor(uint8)": 2,
+    "tensor(int8)": 3,
+    "tensor(int32)": 6,
+    "tensor(int64)": 7,
+    "tensor(bool)": 9,
+    "tensor(float16)": 10,
+    "tensor(double)": 11,
+}
 _OLDEST = 11  # opset: Slice, Clip and Round as they are written here
 
 
@@ -50,6 +88,8 @@ def rule_of(node: NodeProto, *, unroll: bool = False) -> Rule | None:
     """What takes the place of an operator; None if it stays. `unroll` is that of `lower`."""
     if unroll and node.op_type in UNROLLED:
         return UNROLLED[node.op_type]
+    if node.domain == RUNTIME_DOMAIN:
+        return CONTRIB.get(node.op_type)
     if short_rules.names_its_size(node):
         return short_rules.conv_transpose
     return expand if is_defined_by_function(node) else RULES.get(node.op_type)
@@ -161,7 +201,29 @@ def _values(proto: ModelProto) -> dict[str, Value]:
         dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
         is_fixed = tensor.HasField("shape") and all(dim >= 0 for dim in dims)
         values.setdefault(item.name, Value(tensor.elem_type, tuple(dims) if is_fixed else None))
+    if any(node.domain == RUNTIME_DOMAIN for node in proto.graph.node):
+        return _values_of_runtime(proto) | {name: value for name, value in values.items() if value.shape is not None}
     return values
+
+
+def _values_of_runtime(proto: ModelProto) -> dict[str, Value]:
+    """What ONNX Runtime finds, which knows the operators of its own domain; nothing if it cannot read the graph."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    ends = {item.name for item in copy.graph.output}
+    names = [name for node in copy.graph.node for name in node.output if name and name not in ends]
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    try:
+        session = open_session(copy, ())
+    except ModelError:
+        return {}
+    outputs = {item.name: item for item in session.get_outputs()}
+    return {name: Value(_TYPES[item.type], _fixed(item.shape)) for name, item in outputs.items() if item.type in _TYPES}
+
+
+def _fixed(shape: Sequence[int | str | None]) -> tuple[int, ...] | None:
+    sizes = tuple(size for size in shape if isinstance(size, int))
+    return sizes if len(sizes) == len(shape) else None
 
 
 def _numbers(proto: ModelProto) -> dict[str, float]:

@@ -60,6 +60,26 @@ def one_hot(node: NodeProto, nodes: Nodes) -> list[str]:
     return [nodes.op("Where", hot, on, off)]
 
 
+def reverse_sequence(node: NodeProto, nodes: Nodes) -> list[str]:
+    """Reverse the first entries of each sequence of a batch, as many as a second input says."""
+    x, lengths = node.input
+    attributes = attributes_of(node)
+    batch_axis = int(attributes.get("batch_axis", 1))
+    time_axis = int(attributes.get("time_axis", 0))
+    shape = nodes.shape(x)
+    count = shape[batch_axis]
+    steps = shape[time_axis]
+    numbers = nodes.constant(np.arange(steps)[None], np.int64)
+    ends = nodes.reshape(nodes.cast(lengths, TensorProto.INT64), (count, 1))
+    mirrored = nodes.op("Sub", nodes.op("Sub", ends, nodes.constant(1, np.int64)), numbers)
+    index = nodes.op("Where", nodes.op("Less", numbers, ends), mirrored, numbers)  # (batch, steps)
+    if time_axis < batch_axis:
+        index = nodes.op("Transpose", index, perm=[1, 0])
+    spread = [size if axis in (batch_axis, time_axis) else 1 for axis, size in enumerate(shape)]
+    wide = nodes.op("Expand", nodes.reshape(index, spread), nodes.constant(shape, np.int64))
+    return [nodes.op("GatherElements", x, wide, axis=time_axis)]
+
+
 def names_its_size(node: NodeProto) -> bool:
     """Whether an operator is a transposed convolution that names its output's size, which TVM's importer ignores."""
     return node.op_type == "ConvTranspose" and any(item.name == "output_shape" for item in node.attribute)

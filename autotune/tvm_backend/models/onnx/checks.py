@@ -1,0 +1,102 @@
+"""What is checked of a graph before it is simplified, imported and tuned: one line for what could not end well."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+import onnx
+
+from autotune.errors import ModelError
+from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.models.onnx.simplify import fix_shapes, open_session
+from autotune.tvm_backend.types import ModelProto, NodeProto
+
+_MOST_ELEMENTS = 1 << 32  # of one tensor: 16 GiB in float32
+
+
+def check_inputs(path: Path, proto: ModelProto, given: Collection[str]) -> None:
+    """Check the inputs of a graph as the file has them; `given` are those whose shape the user gave.
+
+    Raises:
+        ModelError: There is none, two have one name, or one has a dimension of 0.
+    """
+    constants = {item.name for item in proto.graph.initializer}
+    inputs = [item for item in proto.graph.input if item.name not in constants]
+    if not inputs:
+        raise ModelError(f"{path} has no inputs: its outputs are constants, and there is nothing to tune")
+    for name, count in Counter(item.name for item in inputs).items():
+        if count > 1:
+            raise ModelError(f"{path} has {count} inputs of the name {name!r}; give each a name of its own")
+    for item in inputs:
+        dims = item.type.tensor_type.shape.dim
+        if item.name not in given and any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in dims):
+            advice = f"export it with that dimension open or above 0, or give --input {item.name}=SHAPE"
+            raise ModelError(f"{path}: input {item.name!r} has a dimension of 0; {advice}")
+
+
+def check_sizes(path: Path, proto: ModelProto, inputs: Sequence[InputSpec]) -> None:
+    """Check the tensors of a graph for inputs of these shapes.
+
+    Raises:
+        ModelError: One has more than 2^32 elements, or a Range never ends.
+    """
+    for item in inputs:
+        _check_elements(f"{path}: input {item.name!r}", item.shape)
+    fixed = fix_shapes(proto, inputs)
+    numbers = dict(_numbers(fixed))
+    for node in fixed.graph.node:
+        if node.op_type == "Range" and numbers.get(node.input[2]) == 0:
+            raise ModelError(f"{path}: {_about(node)} has a step of 0; give it another and export the model again")
+    shapes = _shapes(fixed)
+    for node in fixed.graph.node:
+        for name in node.output:
+            _check_elements(f"{path}: the result of {_about(node)}", shapes.get(name, ()))
+
+
+def check_runs(path: Path, proto: ModelProto, inputs: Sequence[InputSpec]) -> None:
+    """Check that ONNX Runtime takes a graph: without it nothing can be verified.
+
+    Raises:
+        ModelError: It does not; one line with its reason.
+    """
+    try:
+        open_session(fix_shapes(proto, inputs), inputs)
+    except ModelError as error:
+        advice = "an export is verified against it: see docs/guides/models.md"
+        raise ModelError(f"{path}: {error}; {advice}") from error
+
+
+def _check_elements(what: str, shape: Sequence[int]) -> None:
+    if math.prod(shape) > _MOST_ELEMENTS:
+        shown = "x".join(map(str, shape))
+        raise ModelError(f"{what} is {shown}, which is more than 2^32 elements; give the model smaller inputs")
+
+
+def _about(node: NodeProto) -> str:
+    return f"operator {node.op_type} {node.name or next(iter(node.output), '')!r}"
+
+
+def _numbers(proto: ModelProto) -> Iterator[tuple[str, float]]:
+    """The constants of one element, by name."""
+    tensors = [(item.name, item) for item in proto.graph.initializer]
+    for node in proto.graph.node:
+        if node.op_type == "Constant":
+            tensors += [(node.output[0], item.t) for item in node.attribute if item.name == "value"]
+    for name, tensor in tensors:
+        if math.prod(tensor.dims) == 1:
+            yield name, float(onnx.numpy_helper.to_array(tensor).item())
+
+
+def _shapes(proto: ModelProto) -> dict[str, tuple[int, ...]]:
+    """The shapes that inference finds. A graph that it stumbles over is for those who come after to refuse."""
+    light = onnx.ModelProto()
+    light.CopyFrom(proto)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
+    except Exception:  # whatever a malformed graph makes it raise
+        return {}
+    items = (*inferred.graph.value_info, *inferred.graph.output)
+    return {item.name: tuple(dim.dim_value for dim in item.type.tensor_type.shape.dim) for item in items}

@@ -1,0 +1,81 @@
+"""What could not end well is one line when it is read, and not a traceback after the tuning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from autotune.errors import ModelError
+from autotune.storage.formats import InputSpec
+from autotune.tvm_backend.models.onnx.checks import check_inputs, check_runs, check_sizes
+
+PATH = Path("m.onnx")
+
+
+def graph(nodes: list[Any], inputs: list[tuple[str, list[Any]]], **constants: Any) -> Any:
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    weights = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    made = helper.make_graph(nodes, "g", values, outputs, weights)
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def relu() -> Any:
+    return helper.make_node("Relu", ["x"], ["y"])
+
+
+def floats(*shape: int) -> list[InputSpec]:
+    return [InputSpec("x", shape, "float32")]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ([], "m.onnx has no inputs: "),
+        ([("x", [2]), ("x", [2])], "2 inputs of the name 'x'; "),
+        ([("x", [0, 4])], "input 'x' has a dimension of 0; .*--input x=SHAPE"),
+    ],
+)
+def test_inputs_that_cannot_be(inputs: list[Any], said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        check_inputs(PATH, graph([relu()], inputs), ())
+
+
+def test_a_dimension_of_0_may_be_given_another_size() -> None:
+    check_inputs(PATH, graph([relu()], [("x", [0, 4])]), {"x"})
+
+
+def test_an_input_larger_than_any_memory() -> None:
+    with pytest.raises(ModelError, match=r"input 'x' is 2147483648x2147483648, which is more than 2\^32 elements; "):
+        check_sizes(PATH, graph([relu()], [("x", [None, None])]), floats(2**31, 2**31))
+
+
+def test_results_larger_than_any_memory() -> None:
+    pad = helper.make_node("Pad", ["x", "pads"], ["y"], "grow")
+    with pytest.raises(ModelError, match=r"operator Pad 'grow' is 2x1099511627779"):
+        check_sizes(PATH, graph([pad], [("x", [2, 3])], pads=np.array([0, 0, 0, 2**40])), floats(2, 3))
+    resize = helper.make_node("Resize", ["x", "", "scales"], ["y"])
+    scales = np.array([1e9, 1e9], np.float32)
+    with pytest.raises(ModelError, match=r"operator Resize 'y' is .*2\^32"):
+        check_sizes(PATH, graph([resize], [("x", [2, 3])], scales=scales), floats(2, 3))
+
+
+def test_a_range_that_never_ends() -> None:
+    steps = helper.make_node("Range", ["zero", "ten", "zero"], ["r"], "steps")
+    add = helper.make_node("Add", ["x", "r"], ["y"])
+    given = graph([steps, add], [("x", [10])], zero=np.float32(0), ten=np.float32(10))
+    with pytest.raises(ModelError, match="operator Range 'steps' has a step of 0; "):
+        check_sizes(PATH, given, floats(10))
+
+
+def test_what_onnx_runtime_cannot_load() -> None:
+    unknown = helper.make_node("Relu", ["x"], ["y"], domain="of.nobody")
+    given = graph([unknown], [("x", [2])])
+    given.opset_import.append(helper.make_opsetid("of.nobody", 1))
+    with pytest.raises(ModelError, match=r"m.onnx: ONNX Runtime cannot read the model .*; an export is verified"):
+        check_runs(PATH, given, floats(2))
+    check_runs(PATH, graph([relu()], [("x", [2])]), floats(2))
