@@ -205,6 +205,8 @@ def _import(path: Path, proto: ModelProto, inputs: tuple[InputSpec, ...]) -> IRM
             return drop_empty_parts(import_graph(proto, shapes, dtypes))
     except tvm.error.OpNotImplemented as error:
         raise ModelError(f"{path} has operators that TVM's importer does not support: {_operators(error)}") from error
+    except ModelError as error:
+        raise ModelError(f"cannot import {path}: {error}") from error.__cause__
     except Exception as error:  # the importer raises whatever its converters stumble over
         reason = _dangling(proto, error) or f"{type(error).__name__}: {first_line(error)}"
         raise ModelError(f"cannot import {path}: {reason}") from error

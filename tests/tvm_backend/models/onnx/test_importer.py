@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from onnx import TensorProto, helper
 
+from autotune.errors import ModelError
 from tests.tvm_backend.recurrent.conftest import operator
 
 
@@ -33,3 +34,16 @@ def test_other_operators_that_are_not_known_are_refused(target):
     model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
     with pytest.raises(tvm.error.OpNotImplemented, match="NoSuchOperator"):
         import_graph(model, {"x": [2, 1, 3]}, {"x": "float32"})
+
+
+def test_an_operator_that_is_not_taken_is_said_with_its_inputs_and_a_next_step(target):
+    from autotune.tvm_backend.models.onnx.importer import import_graph
+
+    model = operator("RNN", (2, 1, 3), 4)
+    model.graph.node.append(helper.make_node("Reshape", ["Y", "x"], ["z"], "odd"))
+    model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+    with pytest.raises(ModelError) as caught:
+        import_graph(model, {"x": [2, 1, 3]}, {"x": "float32"})
+    line = str(caught.value)
+    assert line.startswith("operator Reshape 'odd' (opset ") and "inputs: " in line and "\n" not in line
+    assert line.endswith("; export it in another form, or see docs/guides/models.md")

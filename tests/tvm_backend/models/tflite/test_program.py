@@ -150,3 +150,16 @@ def test_an_operator_that_tvm_lacks_is_named(network: Any, tmp_path: Path) -> No
     y = network.add("RNN", network.input("x", 2, 3), shape=(2, 3))
     with pytest.raises(ModelError, match=r"m has operators that TVM's importer does not support: RNN$"):
         import_flatbuffer(Flatbuffer(network.write(tmp_path / "m", y)), {}, {})
+
+
+def test_an_axis_of_one_is_put_in(network: Any, tmp_path: Path) -> None:
+    x = network.input("x", 2, 3)
+    y = network.add("EXPAND_DIMS", x, network.constant(np.array([1], np.int32)), shape=(2, 1, 3))
+    agree(network.write(tmp_path / "m", y))
+
+
+def test_a_parameter_that_is_computed_is_said_with_its_operator(network: Any, tmp_path: Path) -> None:
+    x, place = network.input("x", 2, 3), network.input("place", 1, dtype=np.int32)
+    path = network.write(tmp_path / "m", network.add("EXPAND_DIMS", x, place, shape=(2, 1, 3)))
+    with pytest.raises(ModelError, match="m cannot be imported: operator EXPAND_DIMS, .*'place' is computed while"):
+        import_flatbuffer(Flatbuffer(path), {}, {})
