@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 
 from autotune.errors import ModelError
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes, open_session
 from autotune.tvm_backend.types import ModelProto, NodeProto
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.models.onnx.operators.nodes import opset_of
 from autotune.tvm_backend.models.onnx.simplify import Array, open_session
 from autotune.tvm_backend.models.onnx.snapshot import is_large

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.errors import ModelError
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.models.onnx.checks import check_inputs, check_runs, check_sizes
 
 PATH = Path("m.onnx")

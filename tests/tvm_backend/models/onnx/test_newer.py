@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.models.onnx.newer import convert
 from autotune.tvm_backend.models.onnx.operators.nodes import opset_of
 from autotune.tvm_backend.models.onnx.read import read_model

@@ -13,7 +13,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from autotune.errors import ModelError
-from autotune.storage.formats import InputSpec
+from autotune.options import InputSpec
 from autotune.tvm_backend.models.onnx.operators.lower import CONTRIB, is_lowered, lower
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes
 
