@@ -110,8 +110,7 @@ class LikelihoodFreeSearch(Strategy):
         return np.concatenate([once, space.walk(self.rng, once), space.sample(self.rng, RANDOM)])
 
     def _best_first(self, forest: Forest, rows: Indices) -> Indices:
-        distinct = np.unique(rows, axis=0)
-        return distinct[np.argsort(-forest(distinct), kind="stable")]
+        return np.asarray(rows[np.argsort(-forest(rows), kind="stable")])
 
     def _merged(self, nearest: Indices, candidates: Indices, count: int) -> Indices:
         taken = self.view.taken

@@ -14,8 +14,8 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.planning.budget import batch
@@ -26,9 +26,37 @@ from autotune.storage.formats import JobSpec
 from autotune.storage.paths import Workspace
 from autotune.storage.tuning_log import TuningLog
 
-# By name: whether batches grow with the trials of a task, and whether its speed counts.
-RULES = {"whole rounds": (False, False), "growing rounds": (True, False), "growing rounds, by speed": (True, True)}
 FIRST_BATCH = 2
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Whether batches grow with the trials of a task, and what a task promises. The highest promise is next."""
+
+    growing: bool
+    promise: Callable[[JobView, TaskView], float]
+
+
+def equal(job: JobView, task: TaskView) -> float:
+    return -len(task.running_best)
+
+
+def gain(job: JobView, task: TaskView) -> float:
+    """Ansor's gradient without its term for similar tasks."""
+    return expected_gain(task, job.trials_per_round)
+
+
+def gain_by_speed(job: JobView, task: TaskView) -> float:
+    """The planner's."""
+    return expected_gain(task, job.trials_per_round, job.fastest)
+
+
+RULES = {
+    "whole rounds": Rule(False, gain),
+    "growing rounds": Rule(True, gain),
+    "growing rounds, by speed": Rule(True, gain_by_speed),
+    "equal shares": Rule(False, equal),
+}
 
 
 def main() -> None:
@@ -39,9 +67,9 @@ def main() -> None:
     jobs = [job for folder in options.workspaces for job in logged_jobs(Workspace(folder))]
     runs = [(job, trials) for job in jobs for trials in options.trials if is_worth_playing(job, trials)]
     print(f"{len({id(job) for job, _ in runs})} jobs, {len(runs)} runs")
-    plain = [played(job, trials, *RULES["whole rounds"]) for job, trials in runs]
+    plain = [played(job, trials, RULES["whole rounds"]) for job, trials in runs]
     for name, rule in RULES.items():
-        sums = [played(job, trials, *rule) for job, trials in runs]
+        sums = [played(job, trials, rule) for job, trials in runs]
         ratios = [after / before for after, before in zip(sums, plain, strict=True)]
         print(f"{name}: {statistics.geometric_mean(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
 
@@ -68,25 +96,24 @@ def is_worth_playing(job: JobView, trials: int) -> bool:
     return FIRST_BATCH * len(job.tasks) <= trials < job.trials_done
 
 
-def played(job: JobView, trials: int, growing: bool, by_speed: bool) -> float:
+def played(job: JobView, trials: int, rule: Rule) -> float:
     """Return the sum of the best times, in microseconds, after so many trials."""
     whole = [task.running_best for task in job.tasks]
     tasks = [cut(task, FIRST_BATCH) for task in job.tasks]
     while True:
         view = replace(job, tasks=tuple(tasks), trials=trials)
-        index = next_task(view, whole, by_speed)
+        index = next_task(view, whole, rule)
         tried = len(tasks[index].running_best) if index is not None else 0
-        count = batch(view, 0, tried=tried if growing else None)
+        count = batch(view, 0, tried=tried if rule.growing else None)
         if index is None or not count:
             return sum(task.weight * task.best for task in tasks)
         tasks[index] = cut(replace(tasks[index], running_best=whole[index]), tried + count)
 
 
-def next_task(view: JobView, whole: Sequence[Sequence[float]], by_speed: bool) -> int | None:
+def next_task(view: JobView, whole: Sequence[Sequence[float]], rule: Rule) -> int | None:
     """Return the index of the task that promises most of those whose log goes on; None if there is none."""
     left = [index for index, task in enumerate(view.tasks) if len(task.running_best) < len(whole[index])]
-    fastest = view.fastest if by_speed else 0.0
-    return max(left, key=lambda index: expected_gain(view.tasks[index], view.trials_per_round, fastest), default=None)
+    return max(left, key=lambda index: rule.promise(view, view.tasks[index]), default=None)
 
 
 def cut(task: TaskView, trials: int) -> TaskView:
