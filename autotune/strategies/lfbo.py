@@ -16,7 +16,7 @@ from autotune.strategies.space import Floats, Indices
 
 # Trials before the forest is asked.
 FIRST = 16
-TREES = 64
+TREES = 32
 DEPTH = 5
 # Random splits of which a level takes the best.
 TRIED = 4
@@ -24,11 +24,11 @@ TRIED = 4
 PRIOR = 0.5
 # The best trials whose neighbours are candidates, and neighbours of each.
 CENTRES = 8
-NEIGHBOURS = 64
+NEIGHBOURS = 24
 # Candidates from the whole space.
-RANDOM = 256
+RANDOM = 128
 # Share of a batch that goes to the neighbours of the best trial that differ from it in one knob by one value.
-POLISH = 0.25
+POLISH = 0.5
 
 
 class Forest:
