@@ -74,9 +74,10 @@ ACTIVATIONS = {
 @pytest.mark.parametrize("pair", [("first", "second"), ("third", "fourth")])
 def test_every_activation_and_other_ones_for_each_direction(compiled, pair):
     names, alphas, betas = ([value for name in pair for value in ACTIVATIONS[name][index]] for index in range(3))
-    options = {"activations": names, "activation_alpha": alphas, "activation_beta": betas, "clip": 0.5}
+    options = {"activations": names, "activation_alpha": alphas, "activation_beta": betas}
+    options = {name: values for name, values in options.items() if values}
     x = drawn(9, 5, 1, 4)
-    model = operator("LSTM", x.shape, 20, direction="bidirectional", input_forget=1, **options)
+    model = operator("LSTM", x.shape, 20, direction="bidirectional", input_forget=1, clip=0.5, **options)
     assert_equal(compiled(model, x), expected(model, x))
 
 
