@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,8 +13,9 @@ from functools import update_wrapper
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from autotune.api.job import Job
+from autotune.api.job import Job, Progress
 from autotune.commands.daemon.background import DrainingDaemon
+from autotune.commands.durations import duration
 from autotune.commands.jobs import open_workspace, select_one
 from autotune.commands.submit.publish import Submission
 from autotune.commands.submit.publish import submit as submit_job
@@ -23,6 +25,7 @@ from autotune.options import TuningOptions, declared
 from autotune.storage.room import scratch_folder
 
 _POLL_S = 0.2
+_LINE = 72  # columns, so that a shorter line covers the one before it
 
 
 Keywords = ParamSpec("Keywords")
@@ -159,12 +162,27 @@ def tune(model: str | Path | Any, keywords: TuneKeywords) -> Job:
     limit_s = math.inf if keywords.timeout_s is None else keywords.timeout_s
     deadline = time.monotonic() + limit_s
     with DrainingDaemon(job.workspace) as daemon:
-        while not job.progress().ended:
+        while True:
+            progress = job.progress()
+            _show(progress)
+            if progress.ended:
+                break
             daemon.keep_alive([job.paths])
             if time.monotonic() >= deadline:
                 raise TimedOut(f"job {job.id} ({job.name}) has not ended after {limit_s:g} s; it stays in the queue")
             time.sleep(_POLL_S)
     return job
+
+
+def _show(progress: Progress) -> None:
+    """Show the progress of a job in the last line of a terminal, or below the cell of a notebook."""
+    if not (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        return
+    latency = "" if progress.latency_ms is None else f", tasks {progress.latency_ms:.4g} ms"
+    left = "" if progress.ended or progress.eta_s is None else f", {duration(progress.eta_s)} left"
+    line = f"{progress.state}: {progress.trials} of {progress.budget} trials{latency}{left}"
+    sys.stderr.write(f"\r{line:<{_LINE}}" + ("\n" if progress.ended else ""))
+    sys.stderr.flush()
 
 
 @contextmanager

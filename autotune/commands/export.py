@@ -163,6 +163,7 @@ def report_text(report: Mapping[str, Any], output: str) -> str:
         f"wrote {output}: model.so, report.json, run.py"
         + (", cpp/" if report["target"]["kind"] == "llvm" and not report.get("board") else "")
         + (", source/" if report.get("source") else ""),
+        *(_slower(entry) for entry in entries or [report] if entry.get("slower")),
     ]
     return "\n".join(lines)
 
@@ -198,6 +199,22 @@ def _latencies(report: Mapping[str, Any]) -> list[str]:
         *ours,
         f"{title(runtime):>12}  {reference_ms:10.3f} ms   tuned takes {share} {spread}",
     ]
+
+
+def _slower(report: Mapping[str, Any]) -> str:
+    """Return the line about a slower library than the model as submitted: what holds it back, and what helps."""
+    slower = report["slower"]
+    kernels = ", ".join(
+        f"{kernel['name']} {kernel['share']:.0%} of the time"
+        + (f" at {kernel['of_limit']:.0%} of what the machine allows" if kernel["of_limit"] is not None else "")
+        for kernel in slower["kernels"]
+    )
+    may_help = "more trials may help: submit it with more --trials"
+    helps = may_help if slower["more_trials"] else "more trials will not help"
+    return (
+        f"slower than {title(slower['than'])}, which takes {1 / slower['ratio']:.0%} of its time: {kernels};"
+        f" {slower['between']:.0%} of the time passes between kernels; {helps}"
+    )
 
 
 def _compared_with(report: Mapping[str, Any]) -> str:

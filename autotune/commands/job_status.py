@@ -27,6 +27,7 @@ class TaskStatus:
     Attributes:
         share: Its part of the sum of the best times, from 0 to 1; None without a best time.
         gflops: Its speed at the best time, in GFLOP/s; None without a best time or without floating-point work.
+        tunable: Whether it gets trials.
     """
 
     name: str
@@ -35,6 +36,7 @@ class TaskStatus:
     best_us: float | None
     share: float | None = None
     gflops: float | None = None
+    tunable: bool = True
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,11 @@ class JobStatus:
     def latency_ms(self) -> float | None:
         """The sum of the best times of its tasks, each by its weight, in milliseconds; None while no task has one."""
         return tasks_sum_ms([task.best_us for task in self.tasks], [task.weight for task in self.tasks])
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether that sum lacks a task which is going to have a time."""
+        return any(task.tunable and task.best_us is None for task in self.tasks)
 
 
 def entries_of(spec: JobSpec, best_us: Sequence[float | None]) -> tuple[EntryStatus, ...]:
@@ -175,7 +182,7 @@ def _tasks(spec: JobSpec, state: JobState) -> list[TaskStatus]:
 def _task(task: TaskSpec, done: TaskProgress, total_us: float) -> TaskStatus:
     best = done.best_us
     share = best * task.weight / total_us if best and total_us else None
-    return TaskStatus(task.name, task.weight, done.trials, best, share, gflops(task.gflop, best))
+    return TaskStatus(task.name, task.weight, done.trials, best, share, gflops(task.gflop, best), task.tunable)
 
 
 def _unreadable(paths: JobPaths, reason: str) -> JobStatus:

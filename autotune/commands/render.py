@@ -120,7 +120,8 @@ def _queue(jobs: Sequence[JobStatus], longest: int, sparks: Mapping[int, str] | 
     columns = ["ID", "NAME", "TARGET", "STATE", "TRIALS", *watched, "TASKS SUM", "ETA", *pressed, "WHY"]
     table = _table(*columns, right=("ID", "TRIALS", "ETA"), folded=_FOLDED)
     for job in jobs:
-        latency = f"{job.latency_ms:.3f} ms" if job.latency_ms is not None else "-"
+        least = ">" if job.is_partial else ""
+        latency = f"{least}{job.latency_ms:.3f} ms" if job.latency_ms is not None else "-"
         state = Text(job.state, _COLOURS.get(job.state, "default"))
         eta = duration(job.eta_seconds) if not job.ended else "-"
         more = [_progress(job), sparks.get(job.id, "")] if sparks is not None else []

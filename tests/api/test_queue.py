@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 import autotune
 from autotune.api import queue
+from autotune.api.job import Progress
 from autotune.commands.submit.publish import Submission
 from autotune.errors import BadInput, BadState, TimedOut, UnknownJob
 from autotune.options import declared
@@ -123,3 +126,19 @@ def test_a_model_is_a_path_or_a_proto(workspace: Workspace) -> None:
         autotune.submit(7, workspace=workspace.root)
     with pytest.raises(BadInput, match="cannot read"):
         autotune.submit("/nowhere/net.onnx", workspace=workspace.root)
+
+
+def test_tune_shows_its_progress_on_a_terminal_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen, file = Terminal(), io.StringIO()
+    running = Progress("running", "", 12, 400, 4.618, 185.0)
+    for stream in (screen, file):
+        monkeypatch.setattr("sys.stderr", stream)
+        queue._show(running)
+        queue._show(replace(running, state="done", trials=400))
+    lines = [line.strip() for line in screen.getvalue().split("\r") if line]
+    assert lines == ["running: 12 of 400 trials, tasks 4.618 ms, 3m05s left", "done: 400 of 400 trials, tasks 4.618 ms"]
+    assert screen.getvalue().endswith("\n") and file.getvalue() == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -100,3 +101,31 @@ def test_a_report_of_several_shapes_has_each_of_them() -> None:
     lines = report_text({**other, **found}, "out").splitlines()
     assert lines[0] == "n=8" and "5.0 times as fast as untuned" in lines[2]
     assert lines[4] == "n=16" and "10.0 times as fast as untuned" in lines[6]
+
+
+def slow(more_trials: bool) -> dict[str, Any]:
+    kernels = [{"name": "conv", "share": 0.31, "of_limit": 0.12}, {"name": "split", "share": 0.05, "of_limit": None}]
+    found = {"than": "onnxruntime", "ratio": 1.25, "kernels": kernels, "between": 0.2, "more_trials": more_trials}
+    latency = {"tuned_ms": 12.5, "onnxruntime_ms": 10.0}
+    return {
+        **{"latency": latency, "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}},
+        **{"share_of_onnxruntime": [1.25, 1.2, 1.3], "processes": 3, "slower": found},
+    }
+
+
+def test_a_slower_library_says_so_in_the_last_line_with_what_holds_it_back() -> None:
+    assert report_text(slow(True), "out").splitlines()[-1] == (
+        "slower than ONNX Runtime, which takes 80% of its time: conv 31% of the time at 12% of what the machine allows,"
+        " split 5% of the time; 20% of the time passes between kernels;"
+        " more trials may help: submit it with more --trials"
+    )
+
+
+def test_where_more_trials_cannot_help_it_says_that() -> None:
+    assert report_text(slow(False), "out").endswith("; more trials will not help")
+
+
+def test_of_several_shapes_the_slower_ones_say_so() -> None:
+    fast = {**slow(True), "slower": None, "name": "n=8"}
+    found = {**slow(True), "entries": [fast, {**slow(True), "name": "n=16"}]}
+    assert report_text(found, "out").count("slower than") == 1

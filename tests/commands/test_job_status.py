@@ -319,7 +319,15 @@ class TestJson:
                     "trials_done": 64,
                     "trials_total": 64,
                     "tasks": [
-                        {"name": "conv0", "weight": 1, "trials": 64, "best_us": 2.5, "share": 1.0, "gflops": 200_000.0}
+                        {
+                            "name": "conv0",
+                            "weight": 1,
+                            "trials": 64,
+                            "best_us": 2.5,
+                            "share": 1.0,
+                            "gflops": 200_000.0,
+                            "tunable": True,
+                        }
                     ],
                     "eta_seconds": None,
                     "submitted_at": 1_700_000_000.0,

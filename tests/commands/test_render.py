@@ -55,6 +55,12 @@ def test_the_sum_of_tasks_counts_each_as_often_as_it_runs() -> None:
     assert "2.500 ms" in shown(render.queue([replace(JOB, tasks=tasks)], None))
 
 
+@pytest.mark.parametrize(("tunable", "text"), [(True, " >2.000 ms "), (False, " 2.000 ms ")])
+def test_a_sum_that_lacks_a_task_with_trials_to_come_is_a_least_value(tunable: bool, text: str) -> None:
+    tasks = (TaskStatus("a", 2, 1, 1000.0), TaskStatus("b", 1, 0, None, tunable=tunable))
+    assert text in shown(render.queue([replace(JOB, tasks=tasks)], None))
+
+
 def test_a_job_without_times_has_no_sum() -> None:
     assert JOB.latency_ms is None
     assert " - " in shown(render.queue([JOB], None))

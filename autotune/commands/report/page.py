@@ -83,7 +83,8 @@ def _job(job: JobReport, whole: bool) -> str:
 
 
 def _facts(job: JobReport) -> str:
-    latency = "none yet" if job.latency_ms is None else f"{job.latency_ms:.4g} ms"
+    least = "more than " if job.job.is_partial else ""
+    latency = "none yet" if job.latency_ms is None else f"{least}{job.latency_ms:.4g} ms"
     facts = {"latency (sum of the tasks)": latency}
     if job.references:
         facts["exported library"] = f"{job.references.tuned_ms:.4g} ms"

@@ -24,7 +24,28 @@ def split(emit, x, const):
     return emit(_OP.matmul(x, emit(_OP.exp(emit(relax.TupleGetItem(parts, 1))))))
 
 
-@pytest.mark.parametrize(("build", "left"), [(scaled, ["matmul", "add"]), (split, ["exp", "matmul"])])
+def normalised(emit, x, const):
+    """Batch normalisation: NumPy computes the scale."""
+    root = emit(_OP.sqrt(emit(_OP.add(emit(_OP.multiply(const(8), const(8))), relax.const(1e-5, "float32")))))
+    scale = emit(_OP.expand_dims(emit(_OP.divide(const(8), root)), [0]))
+    return _OP.multiply(emit(_OP.matmul(x, const(4, 8))), emit(_OP.subtract(scale, const(8))))
+
+
+def bounded(emit, x, const):
+    """A bound that counts only where it is a number."""
+    bound = relax.const(0.5, "float32")
+    return _OP.minimum(x, emit(_OP.where(emit(_OP.isnan(bound)), const(), bound)))
+
+
+@pytest.mark.parametrize(
+    ("build", "left"),
+    [
+        (scaled, ["matmul", "add"]),
+        (split, ["exp", "matmul"]),
+        (normalised, ["matmul", "multiply"]),
+        (bounded, ["minimum"]),
+    ],
+)
 def test_it_leaves_what_the_pass_of_tvm_leaves(rewritten, const, build, left):
     made = []
 

@@ -20,6 +20,7 @@ from autotune.storage.formats import Entry, JobSpec, Trial
 from autotune.tvm_backend.export.timing.kernel_times import KernelTime
 from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
 from autotune.tvm_backend.export.timing.whole_model import Comparison
+from autotune.tvm_backend.export.writing.slower import slower
 from autotune.tvm_backend.kernels.roofline import Roofline
 from autotune.tvm_backend.search.tasks import task_hash
 from autotune.tvm_backend.target import instructions
@@ -80,7 +81,8 @@ def report(
     """
     first = comparisons[0]
     entries = [
-        _entry(*entry_and_comparison, limits) for entry_and_comparison in zip(spec.entries, comparisons, strict=False)
+        _entry(spec, *entry_and_comparison, limits)
+        for entry_and_comparison in zip(spec.entries, comparisons, strict=False)
     ]
     return {
         "job": spec.id,
@@ -97,6 +99,7 @@ def report(
         "tolerance": request.tolerance,
         "sensitivity": max(comparison.verified.sensitivity for comparison in comparisons),
         **first.latencies(),
+        "slower": _slower(spec, first, limits),
         "source": request.source,
         "tasks": _tasks(spec, best, again),
         **({"entries": entries} if entries else {}),
@@ -120,15 +123,21 @@ def _tasks(spec: JobSpec, best: Mapping[str, Trial], again: Mapping[str, Retimed
     return tasks
 
 
-def _entry(entry: Entry, comparison: Comparison, limits: KernelLimits) -> dict[str, Any]:
+def _entry(spec: JobSpec, entry: Entry, comparison: Comparison, limits: KernelLimits) -> dict[str, Any]:
     return {
         "name": entry.name,
         "inputs": _described(entry.inputs, comparison.verified.case.inputs.rows),
         "outputs": [asdict(item) for item in comparison.verified.outputs],
         "largest_relative_error": comparison.verified.error,
         **comparison.latencies(),
+        "slower": _slower(spec, comparison, limits),
         "kernels": limits.kernels(comparison.kernels),
     }
+
+
+def _slower(spec: JobSpec, comparison: Comparison, limits: KernelLimits) -> dict[str, Any] | None:
+    tunable = {task.name for task in spec.tasks if task.tunable}
+    return slower(comparison.reference, comparison.latencies(), limits.kernels(comparison.kernels), tunable)
 
 
 def kernel_work(prepared: IRModule, tasks: Mapping[str, str]) -> dict[str, KernelWork]:
