@@ -360,8 +360,8 @@ class _Sums:
         with T.serial(0, hidden // chains) as group:
             for chain in range(chains):
                 self._add_products(chain, group * chains + chain)
-        if hidden % chains:
-            self._add_products(0, hidden - 1)
+        for rest in range(hidden - hidden % chains, hidden):
+            self._add_products(0, rest)
         for chain, row, gate, vector in self._all():
             if chain:
                 with T.vectorized(0, self._tile.lanes) as lane:
