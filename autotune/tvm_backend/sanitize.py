@@ -305,9 +305,12 @@ class _IndexMap:
     def holds(cls, text: str) -> bool:
         """Whether a text is such an index map."""
         try:
-            graph = json.loads(text)
-        except (ValueError, RecursionError):
+            return cls._holds(json.loads(text))
+        except (ValueError, TypeError, RecursionError):  # a list in place of a name is no key
             return False
+
+    @classmethod
+    def _holds(cls, graph: Any) -> bool:
         if not isinstance(graph, dict) or not set(graph) <= {"root_index", "nodes", "metadata"}:
             return False
         nodes = graph.get("nodes")

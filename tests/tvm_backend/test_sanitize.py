@@ -221,6 +221,7 @@ class TestIndexMaps:
             operation("prim.Add", 3, 5),
             operation("prim.Add", 3, -1),
             operation("prim.Add", 3, 3) | {"data": None},
+            operation("prim.Add", 3, 3) | {"type": ["prim.Add"]},
             {},
             3,
         ],
@@ -240,6 +241,12 @@ class TestIndexMaps:
 
     @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"nodes": []}', "[" * 100_000, '{"nodes": [3]}'])
     def test_what_is_no_index_map_is_refused(self, text: str) -> None:
+        with pytest.raises(ValueError, match="no rule gives TransformLayout"):
+            check_trace(transforming(text))
+
+    @pytest.mark.parametrize("metadata", [True, 3, [[]], ["tvm_version", {}]])
+    def test_metadata_that_is_none_is_refused(self, metadata: Any) -> None:
+        text = json.dumps(json.loads(index_map(final=[3])) | {"metadata": metadata})
         with pytest.raises(ValueError, match="no rule gives TransformLayout"):
             check_trace(transforming(text))
 
