@@ -46,7 +46,7 @@ def test_the_journal_tells_every_stage(tuned):
 @pytest.fixture(scope="module")
 def exported(tuned, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported") / "library"
-    tuned.ok("export", "tiny_cnn", "--output", folder)
+    tuned.ok("export", "tiny_cnn", "--output", folder, "--untuned")
     return folder
 
 
