@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -85,8 +84,8 @@ def sources(
     header = _HEADER.format(
         comment=name,
         version=version,
-        name=_text(name),
-        library=_text(library),
+        name=text_literal(name),
+        library=text_literal(library),
         threads=threads,
         entries="".join(map(_entry, functions)),
     )
@@ -98,16 +97,24 @@ def sources(
 def _entry(function: Function) -> str:
     inputs = _tensors(function.inputs, function.rows)
     outputs = _tensors(function.outputs, {})
-    return f"\n    {{{_text(function.name)},\n     {{{inputs}}},\n     {{{outputs}}}}},"
+    return f"\n    {{{text_literal(function.name)},\n     {{{inputs}}},\n     {{{outputs}}}}},"
 
 
 def _tensors(tensors: Sequence[InputSpec], rows: Mapping[str, int]) -> str:
     return ",\n      ".join(
-        f"{{{_text(item.name)}, {{{', '.join(map(str, item.shape))}}}, {_text(item.dtype)}, {rows.get(item.name, 0)}}}"
+        f"{{{text_literal(item.name)}, {{{', '.join(map(str, item.shape))}}}, {text_literal(item.dtype)},"
+        f" {rows.get(item.name, 0)}}}"
         for item in tensors
     )
 
 
-def _text(value: str) -> str:
-    """Return a C++ string literal. JSON escapes quotes, backslashes and control characters as C++ does."""
-    return json.dumps(value)
+def text_literal(value: str) -> str:
+    """Return a C++ string literal of the UTF-8 of a text. What is not printable ASCII is written in octal digits."""
+    return '"' + "".join(map(_character, value.encode())) + '"'
+
+
+def _character(byte: int) -> str:
+    character = chr(byte)
+    if character in '"\\?':  # two question marks may begin a trigraph
+        return f"\\{character}"
+    return character if 0x20 <= byte < 0x7F else f"\\{byte:03o}"

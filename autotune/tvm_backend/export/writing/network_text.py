@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from autotune.errors import ModelError
 from autotune.options import InputSpec
+from autotune.tvm_backend.export.writing.cpp_program import text_literal
 from autotune.tvm_backend.export.writing.network import FusedBlock, Network, PlacedTensor, element_bytes, refused
 
 _CPP_TYPES = {
@@ -123,7 +123,7 @@ def model_header(
     return _MODEL_H.format(
         name=name,
         version=version,
-        quoted=json.dumps(name),
+        quoted=text_literal(name),
         most=max(1, *(len(item.shape) for item in (*inputs, *outputs))),
         input_count=len(inputs),
         output_count=len(outputs),
@@ -156,7 +156,7 @@ def network_source(
         threads=threads,
         arena_bytes=network.arena_bytes,
         weights_bytes=weights[0],
-        weights_id=json.dumps(weights[1]),
+        weights_id=text_literal(weights[1]),
         buffers="".join(_buffer(item, names.get(item.name, "")) for item in (*network.inputs, *network.buffers)),
         blocks="".join(_configured(network)),
         order="".join(f"    block{index}.run();\n" for index in range(len(network.blocks))),
@@ -170,9 +170,8 @@ def _info(spec: InputSpec, rows: int) -> str:
     for length in spec.shape:
         size *= length
     shape = ", ".join(map(str, spec.shape))
-    return (
-        f"\n    {{{json.dumps(spec.name)}, {json.dumps(spec.dtype)}, {size}, {rows}, {len(spec.shape)}, {{{shape}}}}}"
-    )
+    name = text_literal(spec.name)
+    return f"\n    {{{name}, {text_literal(spec.dtype)}, {size}, {rows}, {len(spec.shape)}, {{{shape}}}}}"
 
 
 def _buffer(tensor: PlacedTensor, called: str) -> str:

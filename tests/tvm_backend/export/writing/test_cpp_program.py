@@ -15,7 +15,7 @@ from autotune.tvm_backend.export.loaded import load
 from autotune.tvm_backend.export.writing import cpp_program
 from autotune.tvm_backend.load import load_tvm
 
-NAMES = ('x "quoted"', "y")
+NAMES = ('x "quoted" \\ ??/ 🎉', "y\t\x07")
 ROWS = {"rows=2": 2, "rows=3": 3, "other=3": 3}
 TABLES = {"table=20": 20, "table=30": 30}  # of so many rows, of which as many are looked up
 
@@ -154,4 +154,5 @@ def test_the_program_needs_no_python(program: Path) -> None:
 def test_names_survive_as_string_literals() -> None:
     function = cpp_program.Function("main", tensors(2), [])
     header = dict(cpp_program.sources('a"b', "model.so", 1, [function], "0"))["model.h"].decode()
-    assert r'{"x \"quoted\"", {2, 8}, "float32", 0}' in header and r'kName[] = "a\"b"' in header
+    assert r'{"x \"quoted\" \\ \?\?/ \360\237\216\211", {2, 8}, "float32", 0}' in header
+    assert r'kName[] = "a\"b"' in header
