@@ -29,6 +29,7 @@ ELSEWHERE = {
     "autotune submit MODEL.tflite": "tests/end_to_end/test_tflite.py",
     "podman build": "it needs podman",
     "python scripts/gpu/bench_gpu.py": "tests/scripts/test_bench_gpu.py, as far as it needs no GPU",
+    "python scripts/gpu/check_schedules.py": "tests/cuda_stand_in; with five kinds it takes minutes",
     "python scripts/chaos/kill.py": "tests/scripts/kills/test_kill.py plays two rounds of it",
     "python scripts/chaos/cluster.py": RAY,
     "scripts/chaos/board_in_qemu.sh": "it downloads 210 MB",

@@ -258,7 +258,7 @@ def _failed(candidate: Candidate, failure: Failure | None, hash: str = "") -> Tr
 
 
 def test_a_worker_gives_its_stages_the_memory_of_the_settings(job: Job) -> None:
-    settings = job.workspace.config.read_text().replace("[machine]", "[machine]\nmemory_limit_mb = 128")
+    settings = job.workspace.config.read_text().replace("[machine]", "[machine]\nmemory_limit_mb = 256")
     job.workspace.config.write_text(settings)
     job.put("glutton", "good", "eater")
     fleet = WorkerPool(job.workspace, 1.0)

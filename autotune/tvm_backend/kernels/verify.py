@@ -174,16 +174,24 @@ class Verifier:
             WrongResult: An output is wrong, an input was changed, or the kernel wrote beyond an argument.
         """
         inputs = _inputs(self.reference.args, self.reference.positive, self.reference.indexes)
-        on_cpu = str(self.device).startswith("cpu")
-        guards = [_Guarded(array) if on_cpu else _GuardedOnDevice(array, self.device) for array in inputs]
-        for _ in range(1 if on_cpu else _RUNS_ON_GPU):
+        guards = [self._guarded(array) for array in inputs]
+        for _ in range(_RUNS_ON_GPU if self._on_gpu else 1):
             for guard, array in zip(guards, inputs, strict=True):
                 guard.fill(array)
             main(*(guard.tensor for guard in guards))
             self.device.sync()
             self._compare(inputs, guards)
 
-    def _compare(self, inputs: Sequence[Array], guards: Sequence[_Guarded | _GuardedOnDevice]) -> None:
+    @property
+    def _on_gpu(self) -> bool:
+        return str(self.device).startswith("cuda")
+
+    def _guarded(self, array: Array) -> _Tensor:
+        if str(self.device).startswith("cpu"):
+            return _Guarded(array)
+        return _GuardedOnDevice(array, self.device) if self._on_gpu else _Tensor(array, self.device)
+
+    def _compare(self, inputs: Sequence[Array], guards: Sequence[_Tensor]) -> None:
         floats = [dtype for dtype, _ in self.reference.args if np.dtype(dtype).kind == "f"]
         # One that reads halves may compute in them, on tensor cores say, whatever it writes.
         allowed = max((_TOLERANCE.get(dtype, _COARSE) for dtype in floats), default=None)
@@ -205,7 +213,24 @@ class Verifier:
         self.check(tvm.runtime.load_module(str(library))["main"])
 
 
-class _Guarded:
+class _Tensor:
+    """A tensor without guard areas, as on a board: its memory is out of reach there."""
+
+    tensor: DeviceArray
+
+    def __init__(self, array: Array, device: Device) -> None:
+        self.tensor = tvm.runtime.tensor(array, device=device)
+
+    def fill(self, array: Array) -> None:
+        """Write the values of the tensor."""
+        self.tensor.copyfrom(array)
+
+    def overwritten(self) -> bool:
+        """Return whether a guard area was changed."""
+        return False
+
+
+class _Guarded(_Tensor):
     """A tensor on the CPU between two guard areas, which show whether a kernel writes out of bounds."""
 
     def __init__(self, array: Array) -> None:
@@ -224,7 +249,7 @@ class _Guarded:
         return _changed(self._raw[: self._start]) or _changed(self._raw[self._end :])
 
 
-class _GuardedOnDevice:
+class _GuardedOnDevice(_Tensor):
     """A tensor on a GPU between two guard areas, all in one allocation."""
 
     def __init__(self, array: Array, device: Device) -> None:
