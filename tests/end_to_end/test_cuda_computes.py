@@ -23,7 +23,10 @@ from ..cuda_stand_in import StandIn
 from ..cuda_stand_in.on_cpu import image
 from .conftest import MadeOnce, User, make_user
 
-pytestmark = pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}")
+pytestmark = [
+    pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}"),
+    pytest.mark.slow,
+]
 
 SETTINGS = """\
 [measure]
