@@ -18,7 +18,7 @@ from autotune.commands.jobs import no_jobs, select
 from autotune.commands.report import history, references, wall_time
 from autotune.commands.report.history import History, LatencyPoint
 from autotune.commands.report.outlook import outlook
-from autotune.commands.terminal import Json, say, show, tell, workspace_of
+from autotune.commands.terminal import AnyJobs, Json, say, show, tell, workspace_of
 from autotune.errors import AutotuneError
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.job_files import read_state
@@ -122,10 +122,7 @@ def sparkline(points: Sequence[LatencyPoint], width: int = 16) -> str:
 
 def command(
     context: typer.Context,
-    jobs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[JOB...]", help="A number, a range such as 3,5-8, a name, last or all."),
-    ] = None,
+    jobs: AnyJobs = None,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Do not shorten long names.")] = False,
     as_json: Json = False,

@@ -17,6 +17,7 @@ JOBS_HELP = "A number, a range such as 3,5-8, a name, last or all."
 Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help=JOBS_HELP)]
 OneJob = Annotated[str, typer.Argument(metavar="JOB", help="A number, a name or last.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AnyJobs = Annotated[list[str] | None, typer.Argument(metavar="[JOB...]", help=JOBS_HELP)]
 _FILE_WIDTH = 200  # columns of a table in a file or a pipe, which has no screen to fit on
 _LEAST_WIDTH = 72  # on a narrower screen whole columns would vanish; lines that go on in the next row do not
 

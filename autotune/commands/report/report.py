@@ -13,7 +13,7 @@ import typer
 
 from autotune.commands.report.facts import Report
 from autotune.commands.report.sections import Section, sections
-from autotune.commands.terminal import Json, say, show, tell, workspace_of
+from autotune.commands.terminal import AnyJobs, Json, say, show, tell, workspace_of
 from autotune.errors import BadInput, disk_problem
 from autotune.storage.atomic import check_output, publish_bytes
 
@@ -56,10 +56,7 @@ def _text(parts: list[tuple[int, Section]]) -> str:
 
 def command(
     context: typer.Context,
-    jobs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[JOB...]", help="A number, a range such as 3,5-8, a name, last or all."),
-    ] = None,
+    jobs: AnyJobs = None,
     every: Annotated[bool, typer.Option("--all", help="Report on all jobs.")] = False,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write a page with charts, in one file.")
