@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -74,7 +75,7 @@ def write_source(folder: Path, lowered: IRModule, executable: Executable, model:
     """Write the source of a network.
 
     Args:
-        folder: The folder, which is made.
+        folder: The folder, which is made. What an earlier compilation wrote there is replaced.
         lowered: The module that the executable was built from.
         executable: The executable, whose kernels are written as an object file.
         model: What else the program is told.
@@ -83,6 +84,8 @@ def write_source(folder: Path, lowered: IRModule, executable: Executable, model:
         ModelError: The network has something that cannot be written. The message names it.
     """
     network = read_network(lowered, ALIGNMENT)
+    if folder.exists():
+        shutil.rmtree(folder)
     folder.mkdir()
     _write_kernels(folder / KERNELS, executable)
     weights = _write_weights(folder / WEIGHTS, network)

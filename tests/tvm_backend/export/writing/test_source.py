@@ -106,6 +106,14 @@ def same(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
     return all(np.array_equal(*pair) for pair in zip(found, expected, strict=True))
 
 
+def test_a_second_compilation_replaces_what_the_first_one_wrote(written: Written, tmp_path: Path) -> None:
+    described = Described('a "net"', [InputSpec("x", SHAPE, "float32")], ["y", "e"], 2, "0")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "left.bin").touch()
+    write_source(tmp_path / "source", written.module, written.executable, described)
+    assert {file.name for file in (tmp_path / "source").iterdir()} == {file.name for file in written.folder.iterdir()}
+
+
 def test_the_outputs_of_the_program_are_those_of_the_library(program: Path, written: Written, tmp_path: Path) -> None:
     said = run(program, tmp_path, "--repeat", "3")
     assert same(outputs(tmp_path, written.expected), written.expected)
