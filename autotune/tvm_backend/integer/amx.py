@@ -9,8 +9,6 @@ The system saves the tiles of a process only if it asks for them, which the firs
 
 from __future__ import annotations
 
-import re
-from dataclasses import astuple, dataclass
 from functools import cache
 
 import tvm
@@ -20,82 +18,12 @@ from tvm.s_tir import TensorIntrin
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from autotune.tvm_backend.integer.tiles import TileProduct
 from autotune.tvm_backend.types import Buffer, Call, IRModule, Loop, PlainTrace, PrimFunc, Stmt
 
-PREFIX = "autotune_amx_"
-_NAME = re.compile(PREFIX + r"(\d+(?:_\d+)*)")
-ROWS = 16  # of a tile
 _BYTES = 64  # of a row
-_TILES = 8
 _WORD = 4
 _LANES = 16
-
-
-@dataclass(frozen=True)
-class TileProduct:
-    """The geometry of a kernel.
-
-    Attributes:
-        rows, columns: Pixels of the output that it computes.
-        chunks: Vectors of sixteen channels that it computes.
-        high, wide: Size of the window.
-        inner, lanes: Chunks of the input, and their channels.
-        step_y, step_x: Strides.
-        gap: Dilation downwards.
-    """
-
-    rows: int
-    columns: int
-    chunks: int
-    high: int
-    wide: int
-    inner: int
-    lanes: int
-    step_y: int
-    step_x: int
-    gap: int
-
-    @property
-    def name(self) -> str:
-        return PREFIX + "_".join(map(str, astuple(self)))
-
-    @classmethod
-    def of(cls, name: str) -> TileProduct | None:
-        """Return the geometry that a name says; None if it is no such name."""
-        found = _NAME.fullmatch(name)
-        numbers = [int(item) for item in found[1].split("_")] if found else []
-        whole = len(numbers) == len(cls.__dataclass_fields__) and min(numbers) > 0
-        return cls(*numbers) if whole else None
-
-    @property
-    def pixels(self) -> int:
-        """Pixels of a tile: the most that divide the columns."""
-        return max(size for size in range(1, ROWS + 1) if self.columns % size == 0)
-
-    @property
-    def run(self) -> int:
-        """Bytes of a row of the window, which lie one after the other."""
-        return self.wide * self.inner * self.lanes
-
-    @property
-    def depth(self) -> int:
-        """Bytes of a row of a tile: the most that divide a row of the window."""
-        return max(size for size in range(_WORD, _BYTES + 1, _WORD) if self.run % size == 0)
-
-    @property
-    def images(self) -> int:
-        """Tiles of pixels."""
-        return self.rows * self.columns // self.pixels
-
-    def fits(self) -> bool:
-        """Return whether sums and operands have room in the registers."""
-        return self.images * self.chunks + self.chunks + min(self.images, 2) <= _TILES
-
-    def rate(self) -> float:
-        """Estimate the products per cycle: of the multiplication, or of the loads where they take longer."""
-        loads = (self.images * self.pixels + self.chunks * self.depth / _WORD) / 2
-        cycles = max(self.images * self.chunks * self.pixels, loads)
-        return self.images * self.pixels * self.chunks * _LANES * self.depth / cycles
 
 
 def register_named(trace: PlainTrace) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import tvm
 
 from autotune.tvm_backend.integer import amx
-from autotune.tvm_backend.integer.amx import TileProduct
 from autotune.tvm_backend.integer.intrinsics import DEPTHWISE, DOTS
+from autotune.tvm_backend.integer.tiles import TileProduct
 
 Expr = Any
 Schedule = Any

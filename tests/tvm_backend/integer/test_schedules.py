@@ -7,9 +7,9 @@ import pytest
 import tvm
 
 from autotune.machine.hardware import cpu_flags
-from autotune.tvm_backend.integer.amx import TileProduct
 from autotune.tvm_backend.integer.intrinsics import DEPTHWISE, DOTS, Instructions
 from autotune.tvm_backend.integer.kernels import Window, convolution_program
+from autotune.tvm_backend.integer.tiles import TileProduct
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import by_hand

@@ -1,0 +1,74 @@
+"""Operators that move quantised elements: concatenations, reshapes, slices, enlarged images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import relax
+
+from autotune.tvm_backend.integer import byte_kernels
+from autotune.tvm_backend.integer.graph import LARGEST, Forms, IntegerGraph, Quantised
+from autotune.tvm_backend.integer.kernels import LANES
+from autotune.tvm_backend.passes.rewrite import static_shape
+from autotune.tvm_backend.types import Expr
+
+
+def concat(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
+    """Concatenate tensors, which are requantised on the way where they are images."""
+    parts = [graph.quantised_operand(item) for item in _fields(graph, quantised.value.args[0])]
+    known = [item for item in parts if item is not None]
+    if not parts or len(known) != len(parts) or quantised.limits != (0, LARGEST):
+        return None
+    rank = len(quantised.shape)
+    axis = int(quantised.value.attrs.axis or 0) % rank
+    if rank == 4 and axis == 1 and all(static_shape(item)[1] % LANES == 0 for item in known):
+        return _concat_images(graph, known, quantised)
+    if any(graph.quantity(item) != quantised.quantity for item in known):
+        return None
+    return Forms(rows=graph.emit(relax.op.concat([graph.rows(item) for item in known], axis=axis)))
+
+
+def _concat_images(graph: IntegerGraph, parts: Sequence[Expr], quantised: Quantised) -> Forms:
+    images = [graph.image(item) for item in parts]
+    quantities = [*(graph.quantity(item) for item in parts), quantised.quantity]
+    constants = relax.const(np.array([[item.zero, item.scale] for item in quantities], np.float32), "float32")
+    program = byte_kernels.concat_kernel([static_shape(item) for item in images])
+    batch, channels, height, width = quantised.shape
+    shape = (batch, height, width, channels // LANES, LANES)
+    return Forms(image=graph.kernel(program, "integer_concat", [*images, constants], shape, "uint8"))
+
+
+def _fields(graph: IntegerGraph, expr: Expr) -> list[Expr]:
+    value = graph.value(expr)
+    return list(value.fields) if isinstance(value, relax.Tuple) else []
+
+
+def moved(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
+    """Move bytes as an operator moves elements, if they mean the same before and after."""
+    call = quantised.value
+    data = graph.quantised_operand(call.args[0])
+    if data is None or graph.quantity(data) != quantised.quantity or quantised.limits != (0, LARGEST):
+        return None
+    made = relax.Call(call.op, [graph.rows(data), *call.args[1:]], call.attrs, call.ty_args)
+    return Forms(rows=graph.emit(made))
+
+
+def resize(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
+    """Repeat pixels a whole number of times."""
+    call = quantised.value
+    attrs = call.attrs
+    data = graph.quantised_operand(call.args[0])
+    if data is None or graph.quantity(data) != quantised.quantity or str(attrs.method) != "nearest_neighbor":
+        return None
+    before, after = static_shape(data)[2:], quantised.shape[2:]
+    factors = tuple(large // small for large, small in zip(after, before, strict=True))
+    whole = all(small * factor == large for small, factor, large in zip(before, factors, after, strict=True))
+    modes = (str(attrs.coordinate_transformation_mode), str(attrs.rounding_method))
+    down = modes in (("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round"))
+    if not whole or not down or (modes[0] == "half_pixel" and max(factors) > 2) or str(attrs.layout) != "NCHW":
+        return None
+    image = graph.image(data)
+    batch, _, _, chunks, lanes = static_shape(image)
+    program = byte_kernels.enlarge_kernel(static_shape(image), (factors[0], factors[1]))
+    return Forms(image=graph.kernel(program, "integer_enlarge", [image], (batch, *after, chunks, lanes), "uint8"))
