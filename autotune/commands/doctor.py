@@ -23,9 +23,8 @@ from autotune.daemon import capacity
 from autotune.device_settings import BoardSettings
 from autotune.errors import AutotuneError, BoardProblem
 from autotune.machine import boards
-from autotune.machine.gpus import CudaDevice, cuda_devices
+from autotune.machine.gpus import CudaDevice, GpuCounters, cuda_devices
 from autotune.machine.hardware import check_platform, cpu_model, lent_cpus
-from autotune.machine.nvml import GpuCounters
 from autotune.machine.survey import Survey
 from autotune.storage import locks
 from autotune.storage.daemon_info import running_daemon

@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.planning.latency import tasks_sum_ms
-from autotune.planning.urgency import misses
+from autotune.planning.policy import misses
 from autotune.planning.view import device_kind, measures_on_cpus
 from autotune.reasons import sentence
 from autotune.storage import formats

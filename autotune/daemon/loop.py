@@ -12,16 +12,14 @@ from itertools import islice
 
 from autotune.config import Config
 from autotune.daemon.clock import DaemonClock, Pause
-from autotune.daemon.collector import Collector
-from autotune.daemon.devices_aside import DevicesAside
+from autotune.daemon.collector import Collector, StageTimes
 from autotune.daemon.dispatcher import Dispatcher
 from autotune.daemon.end_commands import EndCommands
 from autotune.daemon.job_queue import NOTHING, SOMETHING, Change, JobQueue
 from autotune.daemon.publisher import Condition, Publisher, StatusFile
-from autotune.daemon.running import RunningStages
-from autotune.daemon.stage_times import StageTimes
+from autotune.daemon.running import DevicesAside, RunningStages
 from autotune.errors import DaemonRunning, DiskProblem, MachineProblem, TimedOut, disk_problem
-from autotune.machine.shared_folder import private_reason
+from autotune.machine.leases import private_reason
 from autotune.planning.windows import Hours
 from autotune.processes.interrupts import Interrupts, interrupts
 from autotune.storage import daemon_info, locks

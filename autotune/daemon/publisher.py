@@ -9,11 +9,11 @@ from functools import partial
 from typing import NamedTuple
 
 from autotune.daemon.clock import DaemonClock
+from autotune.daemon.collector import StageTimes
 from autotune.daemon.dispatcher import Dispatcher
 from autotune.daemon.end_commands import EndCommands
 from autotune.daemon.job_queue import NOTHING, Change, JobQueue
 from autotune.daemon.queued_job import QueuedJob
-from autotune.daemon.stage_times import StageTimes
 from autotune.planning.budget import ended
 from autotune.planning.planner import TURN, Planner
 from autotune.planning.view import RunningView

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.machine.cgroups import cpu_quota, memory_limit
-from autotune.machine.hardware import allowed_cpus
-from autotune.machine.shared_folder import private_reason
-from autotune.machine.topology import Cpu, shares_core, topology
+from autotune.machine.hardware import Cpu, allowed_cpus, shares_core, topology
+from autotune.machine.leases import private_reason
 
 ROOT = Path("/")
 _MAX_STOLEN = 0.01  # of all CPU time since the machine was started

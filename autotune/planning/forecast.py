@@ -17,8 +17,7 @@ from itertools import groupby
 
 from autotune.planning.board import Board
 from autotune.planning.planned_job import PlannedJob
-from autotune.planning.policy import Policy
-from autotune.planning.urgency import AGING_S, STAGE_ORDER, turn
+from autotune.planning.policy import AGING_S, STAGE_ORDER, Policy, turn
 from autotune.planning.view import JobView, StageId, measures_on_cpus
 
 # Jobs whose turns are this close share the machine under a policy that uses estimates, as under `predictive`.

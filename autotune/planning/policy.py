@@ -1,4 +1,4 @@
-"""What a policy is: the rule by which the scheduler picks the next stage.
+"""What a policy is: the rule by which the scheduler picks the next stage; and the order of jobs by urgency.
 
 A policy is one file in `policies/`: a class derived from `Policy`. It has a line in `policies.POLICIES`, and its name
 is listed in `settings.py`. It gives each ready stage a rank in one or more orders, and picks among the stages that are
@@ -18,6 +18,8 @@ What a policy owes:
 - If nothing runs and a stage is ready, one of them must pick a stage. Otherwise the jobs never go on.
 - The same input gives the same answer.
 
+Priorities age, and a job must be served by a time: `turn` and `must_start_by` say so for every policy.
+
 What the planner guarantees, whatever a policy answers (the first point only if `leases` is true):
 
 - No CPU and no device is given to two stages, and a measurement on the `cpu` has its CPUs to itself.
@@ -33,8 +35,18 @@ from typing import Protocol
 
 from autotune.planning.estimates import RemainingWork
 from autotune.planning.queues import QueueName, Rank, ReadyStage
-from autotune.planning.urgency import STAGE_ORDER, turn
 from autotune.planning.view import JobView, Kind, MachineResources, StageView
+
+# The order of a job's own stages: a round in flight holds part of the budget and results that the next search could
+# use, so it is finished before another begins. A confirmation may end the job.
+STAGE_ORDER: dict[Kind, int] = {"confirm": 0, "train": 1, "measure": 2, "build": 3, "search": 4}
+# One step of priority is worth this many seconds of waiting. All jobs age alike, so the order of two jobs never
+# changes: a job of priority p counts as submitted p times this earlier.
+AGING_S = 4 * 3600.0
+# A job that has a ready stage and had none started for this many seconds goes before all others.
+STARVING_S = 900.0
+# The remaining time of a job with a deadline is multiplied by this: estimates err, and the machine is shared.
+_DEADLINE_CAUTION = 1.5
 
 
 class JobFacts(Protocol):
@@ -199,3 +211,30 @@ class Policy:
         It should end no later than the stages that run. The default picks none.
         """
         return None
+
+
+def turn(job: JobView) -> tuple[float, int]:
+    """Return the sort key that puts jobs in the order of their turn: by priority and age, then by id."""
+    return job.submitted_at - job.priority * AGING_S, job.id
+
+
+def must_start_by(job: JobView, need_s: float) -> float:
+    """Return the time from which a job goes before all others.
+
+    Args:
+        job: The job.
+        need_s: Seconds that the job still needs.
+
+    Returns:
+        The epoch second at which the job starves, or the one at which it would start to miss its deadline if that is
+        earlier.
+    """
+    starves_at = job.served_at + STARVING_S
+    if job.deadline is None:
+        return starves_at
+    return min(starves_at, job.deadline - need_s * _DEADLINE_CAUTION)
+
+
+def misses(deadline: float | None, need_s: float, now: float) -> bool:
+    """Return whether a job that needs `need_s` more seconds will miss its deadline; False without a deadline."""
+    return deadline is not None and now + need_s > deadline

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -23,14 +24,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from autotune.errors import ProcessRefused, WorkerError, WrongResult
-from autotune.processes.channel import MessageReader, encode, write_all
 from autotune.processes.interrupts import signal_name
 from autotune.processes.memory import Memory
-from autotune.processes.start import fork, refused
+from autotune.processes.messages import MessageReader, encode
+from autotune.storage.atomic import write_all
 
+_ADVICE = {
+    errno.EMFILE: "raise the open file limit (ulimit -n)",
+    errno.ENFILE: "end programs that keep many files open",
+    errno.ENOMEM: "end programs that need much memory",
+}
+_REFUSALS = (errno.EAGAIN, *_ADVICE)
 T = TypeVar("T")
-ResultKind = Literal["ok", "error", "crash", "timeout", "memory", "wrong"]
-
 _REFUSED = "refused"  # a child's message in place of a result
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl
 _EXIT_WAIT_S = 5.0  # for a child that closed its pipe to exit
@@ -40,6 +45,33 @@ _CHUNK_BYTES = 65536
 _CHILD_IS_SPENT: tuple[ResultKind, ...] = ("crash", "timeout", "memory", "wrong")  # it works on no further item
 _FATAL_SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
 _OUT_OF_MEMORY_WORDS = ("bad_alloc", "out of memory", "Cannot allocate memory")
+
+
+def fork() -> int:
+    """Fork this process, as `os.fork` does.
+
+    Raises:
+        ProcessRefused: The system refuses.
+    """
+    try:
+        return os.fork()
+    except OSError as error:
+        raise refused(error) from error
+
+
+def is_refusal(error: OSError) -> bool:
+    """Return whether the system had no process, no memory or no file left, so that it is not the program's fault."""
+    return error.errno in _REFUSALS
+
+
+def refused(error: OSError) -> ProcessRefused:
+    """Return the error to raise where no process, or no pipe to it, can be had."""
+    advice = _ADVICE.get(error.errno or 0, "end some, or raise their limit (ulimit -u)")
+    reason = error.strerror or str(error)
+    return ProcessRefused(f"this machine starts no more processes ({reason[:1].lower()}{reason[1:]}); {advice}")
+
+
+ResultKind = Literal["ok", "error", "crash", "timeout", "memory", "wrong"]
 
 
 @dataclass(frozen=True)

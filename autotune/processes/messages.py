@@ -8,21 +8,59 @@
     cluster bridge -> daemon    Ready or Fatal, once; then ClusterNodes and StageReport
     one-shot process -> command ProgressStep, any number; then ImportAnswer, ExportAnswer or WorkFailed
 
-On the wire a message is a JSON object with its fields and its `type`. Both ends are always of the same version:
-one starts the other.
+On the wire a message is one line: a JSON object with its fields and its `type`. Both ends are always of the same
+version: one starts the other.
 """
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from autotune.device_settings import BoardSettings
 from autotune.options import Constant, InputSpec, Precision
-from autotune.processes import channel
-from autotune.processes.channel import MessageReader
+from autotune.storage.atomic import write_all
 from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.formats import Entry, Kind, ShapeBinding, TaskSpec, from_json, to_json
+
+_CHUNK_BYTES = 65536
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """Return a message as the line that `write_all` is to write.
+
+    Raises:
+        TypeError, ValueError: The message is not JSON.
+    """
+    return json.dumps(message).encode() + b"\n"
+
+
+class MessageReader:
+    """Reads messages from a pipe. The end of the stream is `ended`; a message torn by it is dropped."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.ended = False
+        self._buffer = b""
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Read once, and return the messages that are complete now: none, one or several.
+
+        Waits only if there is nothing to read: after a `select` it does not.
+        """
+        chunk = os.read(self.descriptor, _CHUNK_BYTES)
+        self.ended = not chunk
+        *lines, self._buffer = (self._buffer + chunk).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Wait for messages, one by one, until the stream ends."""
+        while not self.ended:
+            yield from self.receive()
+
 
 StageOutcome = Literal["done", "failed", "busy", "blocked", "unfit", "crashed", "timeout", "lost", "device-lost"]
 
@@ -298,7 +336,7 @@ def send(descriptor: int, message: Message) -> None:
         TypeError, ValueError: a summary or report is not JSON. Nothing was written.
         OSError: the reader is gone (`BrokenPipeError`), say.
     """
-    channel.write_all(descriptor, channel.encode({"type": _NAMES[type(message)], **to_json(message)}))
+    write_all(descriptor, encode({"type": _NAMES[type(message)], **to_json(message)}))
 
 
 def receive(reader: MessageReader) -> list[Message]:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from autotune.errors import StorageError
-from autotune.machine.disturbance import Quiet, disturbance, slowed
+from autotune.machine.disturbance import Quiet, Sample, disturbance, sample, slowed, watched
+from autotune.machine.gpus import GpuCounters, GpuSample, gpu_disturbance
 from autotune.machine.hardware import cpu_model
-from autotune.machine.load import Sample, sample, watched
-from autotune.machine.nvml import GpuCounters, GpuSample, gpu_disturbance
 from autotune.storage import formats
 from autotune.storage.formats import QuietTimes
 from autotune.storage.paths import Workspace

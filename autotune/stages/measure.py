@@ -13,7 +13,7 @@ from typing import Any
 from autotune.errors import DamagedFile
 from autotune.machine.disturbance import Quiet
 from autotune.processes.isolate import ItemResult
-from autotune.stages import reference
+from autotune.stages import build
 from autotune.stages.bench import OpenDevice, Timer
 from autotune.stages.guard import load_quiet, save_quiet
 from autotune.stages.progress import CandidateProgress, tracked, with_quarantine
@@ -123,7 +123,7 @@ def _intact(stage: Stage, candidate: Candidate) -> bool:
 def _measure(stage: Stage, progress: CandidateProgress, waiting: Sequence[Candidate], session: Session) -> list[Trial]:
     """Measure the waiting candidates; return the trials that were logged."""
     trials = _log(stage, [_trial(stage, item, (), item.failure) for item in waiting if item.failure is not None])
-    truth, _ = reference.ensure(stage)
+    truth, _ = build.ensure_reference(stage)
     session.unverified = "" if truth is None else truth.problem
     libraries = [candidate for candidate in waiting if candidate.failure is None]
     bench = stage.bench

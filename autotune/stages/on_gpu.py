@@ -11,8 +11,7 @@ from typing import Any
 from autotune.devices.gpu import find_gpu
 from autotune.errors import MachineProblem
 from autotune.machine.disturbance import Quiet
-from autotune.machine.gpus import CudaDevice, cuda_devices, hide_all
-from autotune.machine.nvml import GpuCounters
+from autotune.machine.gpus import CudaDevice, GpuCounters, cuda_devices, hide_all
 from autotune.planning.view import ON_DEVICE
 from autotune.stages.guard import GpuWatcher, Guard
 from autotune.stages.tvm_bench import OpenTvmDevice, TvmBench

@@ -23,9 +23,8 @@ pytest must be installed. Only a device that exists needs TVM.
 
 from __future__ import annotations
 
-from autotune.testing.contract import StrategyContract
 from autotune.testing.devices import DeviceContract, DeviceJob
-from autotune.testing.landscape import Landscape, make_space
 from autotune.testing.runners import StageRunnerContract
+from autotune.testing.strategies import Landscape, StrategyContract, make_space
 
 __all__ = ["DeviceContract", "DeviceJob", "Landscape", "StageRunnerContract", "StrategyContract", "make_space"]

@@ -23,7 +23,6 @@ from typing import IO, Literal
 
 from autotune import errors
 from autotune.errors import AutotuneError, StageTimeout, WorkerCrashed
-from autotune.processes.channel import MessageReader
 from autotune.processes.interrupts import signal_name
 from autotune.processes.isolate import die_with_parent
 from autotune.processes.memory import limit_process
@@ -33,6 +32,7 @@ from autotune.processes.messages import (
     ImportAnswer,
     ImportRequest,
     Message,
+    MessageReader,
     ProgressStep,
     WorkFailed,
     decode,

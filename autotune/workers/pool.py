@@ -14,10 +14,19 @@ from pathlib import Path
 from typing import BinaryIO
 
 from autotune.errors import DiskProblem, disk_problem
-from autotune.processes.channel import MessageReader
 from autotune.processes.interrupts import signal_name
-from autotune.processes.messages import Fatal, KillStage, Message, Ready, RunStage, StageReport, receive, send
-from autotune.processes.start import refused
+from autotune.processes.isolate import refused
+from autotune.processes.messages import (
+    Fatal,
+    KillStage,
+    Message,
+    MessageReader,
+    Ready,
+    RunStage,
+    StageReport,
+    receive,
+    send,
+)
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.paths import Workspace
 from autotune.workers.runner import LEASE_WAIT_S, StageRunner

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from autotune.daemon import stage_times
-from autotune.daemon.stage_times import StageTimes
+from autotune.daemon import collector
+from autotune.daemon.collector import StageTimes
 from autotune.planning.view import JobView, RunningView, StageId, TaskView
 from autotune.storage.paths import Workspace
 
@@ -41,7 +41,7 @@ def test_jobs_are_not_kept_but_tasks_are(workspace: Workspace) -> None:
 
 
 def test_only_so_many_tasks_are_kept_those_used_last(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_times, "_MOST_TASKS", 3)
+    monkeypatch.setattr(collector, "_MOST_TASKS", 3)
     found = learnt(workspace, 5)
     found.learn(job(1), STAGE, {"built": 4}, 2.0)
     found.save()
@@ -95,7 +95,7 @@ def test_a_disk_that_takes_nothing_costs_only_the_estimates(
 ) -> None:
     workspace.logs.rmdir()
     workspace.logs.write_text("")  # no folder to write to
-    found = StageTimes(workspace, stage_times.Estimates())
+    found = StageTimes(workspace, collector.Estimates())
     found.learn(job(), STAGE, {"built": 4}, 2.0)
     found.save(last=True)
     assert "could not keep" in caplog.text

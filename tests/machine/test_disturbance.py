@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.machine.disturbance import THRESHOLDS, Quiet, disturbance, slowed
-from autotune.machine.load import Sample
+from autotune.machine.disturbance import THRESHOLDS, Quiet, Sample, disturbance, slowed
 
 # One second on two CPUs, both of which this process kept busy. The numbers were read on such a machine.
 BEFORE = Sample(at=100.0, busy=1673.31, ours=40.0, waited=2.0, stolen=11.08, throttled=0.0, mhz=0.0)

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from autotune.machine import load
-from autotune.machine.load import sample, watched
+from autotune.machine import disturbance
+from autotune.machine.disturbance import sample, watched
 
 # Read on a machine with two CPUs and a tick of 10 ms.
 STAT = """cpu  126718 13746 26467 39758 791 0 353 1109 0 0
@@ -21,7 +21,7 @@ CPU = "sys/devices/system/cpu"
 
 @pytest.fixture(autouse=True)
 def ticks_of_ten_ms(monkeypatch):
-    monkeypatch.setattr(load, "_TICK_S", 0.01)
+    monkeypatch.setattr(disturbance, "_TICK_S", 0.01)
 
 
 def test_the_counters_of_the_watched_cpus_are_summed(plant):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from autotune.machine.nvml import GpuSample, gpu_disturbance, without_own
+from autotune.machine.gpus import GpuSample, gpu_disturbance, without_own
 
 from .. import cuda_stand_in
 
@@ -25,7 +25,7 @@ QUIET = GpuSample({}, 1980, 0)
 
 MEASURE = """
 import json, sys
-from autotune.machine.nvml import GpuCounters
+from autotune.machine.gpus import GpuCounters
 from autotune.stages.guard import Guard, GpuWatcher
 
 counters = GpuCounters.open(sys.argv[1])

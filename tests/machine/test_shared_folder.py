@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.machine import shared_folder
-from autotune.machine.shared_folder import private_reason
+from autotune.machine import leases
+from autotune.machine.leases import private_reason
 
 LOCKS = Path("/tmp/autotune-locks")
 DISK = "27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw"
@@ -17,7 +17,7 @@ DISK = "27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw"
 
 @pytest.fixture(autouse=True)
 def on_the_machine_itself(monkeypatch):
-    monkeypatch.setattr(shared_folder, "_in_container", lambda root: False)
+    monkeypatch.setattr(leases, "_in_container", lambda root: False)
 
 
 def tree(plant, own, first=DISK):
@@ -54,7 +54,7 @@ def test_the_last_of_two_mounts_at_one_place_counts(plant):
 class TestContainer:
     @pytest.fixture(autouse=True)
     def inside(self, monkeypatch):
-        monkeypatch.setattr(shared_folder, "_in_container", lambda root: True)
+        monkeypatch.setattr(leases, "_in_container", lambda root: True)
 
     OVERLAY = "600 500 0:55 / / rw - overlay overlay rw,lowerdir=/a"
 
@@ -77,10 +77,10 @@ def test_a_system_without_mountinfo_says_nothing(plant):
 
 def test_a_process_with_a_real_private_tmp_notices(tmp_path):
     """In a mount namespace of its own, as systemd makes one."""
-    needed = (Path(sys.executable), Path(sys.prefix), Path(shared_folder.__file__))
+    needed = (Path(sys.executable), Path(sys.prefix), Path(leases.__file__))
     if any(Path("/tmp") in path.resolve().parents or Path("/tmp") in path.parents for path in needed):
         pytest.skip("Python or autotune lies in /tmp, where a private one hides it")
-    ask = "from pathlib import Path; from autotune.machine.shared_folder import private_reason as p;"
+    ask = "from pathlib import Path; from autotune.machine.leases import private_reason as p;"
     code = f"{ask} print(p(Path('/tmp/autotune-locks')))"
     script = f'mount -t tmpfs none /tmp && exec {sys.executable} -c "{code}"'
     alone = subprocess.run(["unshare", "-m", "bash", "-c", script], capture_output=True, text=True, check=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.machine.topology import Cpu, parse_list, preferred, set_aside, shares_core, topology
+from autotune.machine.hardware import Cpu, parse_list, preferred, set_aside, shares_core, topology
 
 CPU = "sys/devices/system/cpu"
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from autotune.planning.policies import POLICIES, get
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
-from autotune.planning.simulated_clock import SimulatedClock
-from autotune.planning.simulator import Simulation, simulate
+from autotune.planning.simulator import SimulatedClock, Simulation, simulate
 from autotune.planning.view import Kind, MachineResources, RunningView, StageId, Start, device_kind
 
 LEASING = [name for name in POLICIES if get(name).leases]

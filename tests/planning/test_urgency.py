@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.planning.urgency import AGING_S, STARVING_S, misses, must_start_by, turn
+from autotune.planning.policy import AGING_S, STARVING_S, misses, must_start_by, turn
 from autotune.planning.view import JobView
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from autotune.processes.channel import MessageReader, encode, write_all
+from autotune.processes.messages import MessageReader, encode
+from autotune.storage.atomic import write_all
 
 
 @pytest.fixture

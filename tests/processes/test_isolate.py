@@ -18,8 +18,7 @@ import psutil
 import pytest
 
 from autotune.errors import ProcessRefused, WorkerError
-from autotune.processes.isolate import ItemResult, isolated
-from autotune.processes.start import refused
+from autotune.processes.isolate import ItemResult, isolated, refused
 
 LIMIT_S = 20.0
 

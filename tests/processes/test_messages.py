@@ -10,7 +10,6 @@ import pytest
 from autotune.errors import InvalidData
 from autotune.options import InputSpec
 from autotune.processes import messages
-from autotune.processes.channel import MessageReader
 from autotune.processes.messages import (
     ClusterNodes,
     ExportAnswer,
@@ -20,6 +19,7 @@ from autotune.processes.messages import (
     ImportRequest,
     KillStage,
     Message,
+    MessageReader,
     ProgressStep,
     Ready,
     RunStage,

@@ -15,7 +15,7 @@ from autotune.config import load_config
 from autotune.errors import DamagedFile, DiskProblem, MachineProblem, disk_problem
 from autotune.processes.isolate import ItemResult
 from autotune.processes.messages import RunStage
-from autotune.stages import build, measure, reference
+from autotune.stages import build, measure
 from autotune.stages.on_cpu import CpuBench
 from autotune.stages.on_simulated import SimulatedBench
 from autotune.stages.progress import CandidateProgress
@@ -118,10 +118,10 @@ def test_a_reference_that_fails_on_a_full_disk_is_made_again(
 ) -> None:
     loaded = stage("llvm")
     monkeypatch.setattr(Stage, "program", None)
-    monkeypatch.setattr(reference, "isolated", lambda items, *_, **__: [(item, ItemResult("error")) for item in items])
-    monkeypatch.setattr(reference, "check_room", fill)
+    monkeypatch.setattr(build, "isolated", lambda items, *_, **__: [(item, ItemResult("error")) for item in items])
+    monkeypatch.setattr(build, "check_room", fill)
     with pytest.raises(DiskProblem):
-        reference.ensure(loaded)
+        build.ensure_reference(loaded)
     assert not loaded.workspace.tuning_log(loaded.spec.target_key, loaded.task.hash).reference.exists()
 
 
@@ -130,14 +130,14 @@ def test_a_reference_that_could_not_be_made_is_tried_again_later(
 ) -> None:
     loaded, outcomes = stage("llvm"), [ItemResult("memory", reason="needs 9 GB"), ItemResult("timeout", reason="slow")]
     monkeypatch.setattr(Stage, "program", None)
-    monkeypatch.setattr(reference, "isolated", lambda items, *_, **__: [(item, outcomes.pop(0)) for item in items])
+    monkeypatch.setattr(build, "isolated", lambda items, *_, **__: [(item, outcomes.pop(0)) for item in items])
     monkeypatch.setattr(CpuBench, "check", lambda *_: None)
     path = loaded.workspace.tuning_log(loaded.spec.target_key, loaded.task.hash).reference
 
     def problem(age_s: float) -> str:
         if path.exists():
             os.utime(path, (time.time() - age_s,) * 2)
-        return str(reference.ensure(loaded)[0].problem)
+        return str(build.ensure_reference(loaded)[0].problem)
 
     assert problem(0) == problem(500) == "memory: needs 9 GB"
     assert problem(700) == problem(700) == problem(2300) == "timeout: slow"
@@ -149,7 +149,7 @@ def test_a_measurement_says_why_a_task_is_not_verified(
     stage: Callable[[str], Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = replace(stage("simulated"), file=StageFile(0, 0, "measure", (Candidate("a", [], [], failure=NO),)))
-    monkeypatch.setattr(reference, "ensure", lambda _: (Reference(problem="memory: needs 9 GB"), 0.0))
+    monkeypatch.setattr(build, "ensure_reference", lambda _: (Reference(problem="memory: needs 9 GB"), 0.0))
     assert measure.run(loaded)["unverified"] == "memory: needs 9 GB"
 
 

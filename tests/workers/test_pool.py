@@ -14,8 +14,7 @@ import pytest
 
 from autotune.config import load_config
 from autotune.machine.leases import lease
-from autotune.processes.channel import MessageReader
-from autotune.processes.messages import RunStage, StageReport, receive
+from autotune.processes.messages import MessageReader, RunStage, StageReport, receive
 from autotune.storage.paths import Workspace
 from autotune.testing import StageRunnerContract
 from autotune.workers.pool import WorkerPool

@@ -10,9 +10,8 @@ from typing import Any
 from autotune.commands import job_status
 from autotune.commands.job_status import JobStatus
 from autotune.commands.report import history, knobs, references, wall_time
-from autotune.commands.report.history import BestPoint, FailureCount, LatencyPoint, TaskTrials
+from autotune.commands.report.history import BestPoint, FailureCount, LatencyPoint, Outlook, TaskTrials, outlook
 from autotune.commands.report.knobs import KnobImportance, KnobValues
-from autotune.commands.report.outlook import Outlook, outlook
 from autotune.commands.report.references import References
 from autotune.commands.report.wall_time import Times
 from autotune.commands.submit.words import options_of, shape_text, write_options

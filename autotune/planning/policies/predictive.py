@@ -14,9 +14,17 @@ from __future__ import annotations
 
 import math
 
-from autotune.planning.policy import JobFacts, PlannerView, Policy, QueueTotals
+from autotune.planning.policy import (
+    AGING_S,
+    STAGE_ORDER,
+    JobFacts,
+    PlannerView,
+    Policy,
+    QueueTotals,
+    must_start_by,
+    turn,
+)
 from autotune.planning.queues import QueueName, Rank, ReadyStage
-from autotune.planning.urgency import AGING_S, STAGE_ORDER, must_start_by, turn
 from autotune.planning.view import MachineResources, StageView
 
 # The orders: expected gain per second; longest chain; CPU time for device time; time by which the job must be served.

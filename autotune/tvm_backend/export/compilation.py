@@ -1,7 +1,11 @@
-"""Compile a whole model, a job's or another, with the best schedule of every task or with none."""
+"""Compile a whole model, a job's or another, with the best schedule of every task or with none.
+
+The modules of several sets of shapes are joined into one, with a function for each and one copy of what they share.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +20,12 @@ from autotune.errors import VerificationError, WorkerError
 from autotune.storage.formats import Candidate, JobSpec, Trial
 from autotune.storage.paths import JobPaths
 from autotune.strategies import samplers
-from autotune.tvm_backend.export.join import Joiner
 from autotune.tvm_backend.export.submitted import submitted
 from autotune.tvm_backend.kernels.build import linking, lowering
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
 from autotune.tvm_backend.passes.prepare import finish, prepare
+from autotune.tvm_backend.passes.rewrite import is_tensor_constant
 from autotune.tvm_backend.search import propose
 from autotune.tvm_backend.search.cost_model import prior
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
@@ -29,10 +33,11 @@ from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.space import is_too_wide
 from autotune.tvm_backend.search.tasks import extract_programs, task_hash
 from autotune.tvm_backend.target import tvm_target
-from autotune.tvm_backend.types import Database, Executable, IRModule, Target
+from autotune.tvm_backend.types import Database, Executable, Expr, Function, GlobalVar, IRModule, PrimFunc, Target
 from autotune.tvm_backend.vector_math import intrinsics
 
 _DEFAULT_SEED = 1
+_SYMBOL = "global_symbol"
 
 
 @dataclass(frozen=True)
@@ -194,3 +199,68 @@ def _by_prior(program: IRModule, target: Target) -> Candidate | None:
     except WorkerError:  # strategies cannot search this design space
         return None
     return proposal.candidates[0] if proposal.candidates else None
+
+
+class Joiner:
+    """Adds modules with a function `main` to one module, in which the functions have names of their own.
+
+    Equal tensor programs and equal constants are in it once, whichever module they come from. A module that is added as
+    `main` is the only one, and stays as it is.
+    """
+
+    def __init__(self) -> None:
+        self._builder = relax.BlockBuilder()
+        self._constants: dict[bytes, Expr] = {}
+        self._functions: dict[str, Function] = {}
+        self._only: IRModule | None = None
+
+    def add(self, name: str, module: IRModule) -> None:
+        """Add the functions of a module.
+
+        Args:
+            name: What its function `main` is called from now on. Tensor programs have no such names.
+            module: The module.
+        """
+        if name == "main":
+            self._only = module
+            return
+        programs = {
+            var.name_hint: self._builder.add_func(_anonymous(program), var.name_hint)
+            for var, program in module.functions.items()
+            if var.name_hint != "main"
+        }
+        mover = _Mover(self._builder.get(), programs, self._constants)
+        self._functions[name] = mover.visit_expr(module["main"]).with_attr(_SYMBOL, name)
+
+    def module(self) -> IRModule:
+        """Return the joined module."""
+        if self._only is not None:
+            return self._only
+        entries = {tvm.ir.GlobalVar(name): function for name, function in self._functions.items()}
+        return tvm.IRModule({**dict(self._builder.get().functions.items()), **entries})
+
+
+def _anonymous(program: PrimFunc) -> PrimFunc:
+    """Return a function without the name that it had in its module."""
+    return program.without_attr(_SYMBOL) if _SYMBOL in (program.attrs or {}) else program
+
+
+@relax.expr_functor.mutator
+class _Mover(relax.expr_functor.PyExprMutator):  # type: ignore[misc]
+    """Rebuilds a function with the tensor programs and the constants of another module."""
+
+    def __init__(self, module: IRModule, programs: dict[str, GlobalVar], constants: dict[bytes, Expr]) -> None:
+        super().__init__(module)
+        self._programs = programs
+        self._constants = constants
+
+    def visit_global_var_(self, var: Expr) -> Expr:
+        return self._programs.get(var.name_hint, var)
+
+    def visit_generic_const_(self, constant: Expr) -> Expr:
+        if not is_tensor_constant(constant):
+            return constant
+        value = constant.value.numpy()
+        key = hashlib.sha256(f"{constant.value.dtype} {value.shape} ".encode())
+        key.update(value.tobytes())
+        return self._constants.setdefault(key.digest(), constant)

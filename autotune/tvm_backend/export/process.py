@@ -11,8 +11,7 @@ from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.cuda import runtime
-from autotune.tvm_backend.export.progress import LOADING, Steps, plan
-from autotune.tvm_backend.export.waiting import Leases, gpu_of
+from autotune.tvm_backend.export.progress import LOADING, Leases, Steps, gpu_of, plan
 from autotune.tvm_backend.load import load_tvm
 
 

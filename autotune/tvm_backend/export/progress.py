@@ -1,11 +1,23 @@
-"""What an export tells the user: each of its steps when it starts, with its number and how many there are."""
+"""What an export tells the user: each step when it starts, with its number, and what it waits for.
+
+It waits for a CPU to compute on, or for everything that is measured on. The user is told only of a wait that is one.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from autotune.errors import BadState, Busy
+from autotune.machine import gpus
+from autotune.machine.hardware import pin
+from autotune.machine.leases import cpu_name, lease, lease_one
 from autotune.processes.messages import ExportRequest, StepReporter
+from autotune.storage.formats import JobSpec
+from autotune.storage.locks import Lease
 
 LOADING = "loading TVM"
 READING = "reading the model"
@@ -58,3 +70,74 @@ class Steps:
     def wait(self, what: str) -> None:
         """Tell what is waited for. It does not count towards the time limit of the export."""
         self.tell(f"waiting for {what}", waiting=True)
+
+
+@dataclass(frozen=True)
+class Leases:
+    """Waits for what a step may use, and says so.
+
+    Attributes:
+        request: What is exported, and where.
+        spec: The job.
+        steps: Tells the user the steps.
+    """
+
+    request: ExportRequest
+    spec: JobSpec
+    steps: Steps
+
+    @contextlib.contextmanager
+    def one_cpu(self) -> Iterator[None]:
+        """Wait for a CPU to compute on."""
+        with self._cpu():
+            pin(self.request.cpus)
+            yield
+
+    def _cpu(self) -> Lease:
+        names = [cpu_name(cpu) for cpu in self.request.cpus]
+        for name in names:
+            with contextlib.suppress(Busy):
+                return lease(self._folder, [name], wait_s=0)
+        self.steps.wait("a CPU")
+        return lease_one(self._folder, names)
+
+    @contextlib.contextmanager
+    def all_to_measure_on(self) -> Iterator[None]:
+        """Wait for everything that is measured on: the CPUs, which the reference uses, and the device of the target."""
+        with self._measured_on():
+            pin(self.request.measure_cpus)
+            yield
+
+    def _measured_on(self) -> Lease:
+        gpu = gpu_of(self.spec)
+        devices = [f"{gpus.KIND}:{gpu.index}"] if gpu is not None else []
+        names = [*map(cpu_name, self.request.measure_cpus), *devices]
+        with contextlib.suppress(Busy):
+            return lease(self._folder, names, wait_s=0)
+        self.steps.wait("the CPUs to measure on")
+        return lease(self._folder, names, wait_s=-1)
+
+    @contextlib.contextmanager
+    def comparison(self) -> Iterator[None]:
+        """Wait for what the model is verified and timed on: for a board, the tracker is asked later."""
+        if self.request.board is not None:
+            with self.one_cpu():
+                yield
+            return
+        with self.all_to_measure_on():
+            yield
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.request.lock_folder)
+
+
+def gpu_of(spec: JobSpec) -> gpus.CudaDevice | None:
+    """Return the first GPU of the target's architecture, if the target is one."""
+    if spec.target_kind != gpus.KIND:
+        return None
+    arch = spec.target.get("arch")
+    gpu = next((device for device in gpus.cuda_devices() if device.arch == arch), None)
+    if gpu is None:
+        raise BadState(f"the job is for CUDA, {arch}, and this machine has no such GPU; export it on one that has")
+    return gpu

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.processes.messages import ExportRequest
-from autotune.storage.atomic import make_folders, remove_temporaries
+from autotune.storage.atomic import make_folders, publish_bytes, publish_file, publish_json, remove_temporaries
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import scratch_folder
@@ -23,13 +23,13 @@ from autotune.tvm_backend.export.progress import (
     TIMING,
     UNTUNED,
     VERIFYING,
+    Leases,
 )
 from autotune.tvm_backend.export.submitted import ExportJob, submitted
 from autotune.tvm_backend.export.timing import retiming, whole_model
 from autotune.tvm_backend.export.timing.whole_model import TUNED, WITHOUT_GRAPH, Case, Comparison, Verified
-from autotune.tvm_backend.export.waiting import Leases
-from autotune.tvm_backend.export.writing import output_folder
-from autotune.tvm_backend.export.writing.files import LIBRARY, SOURCE
+from autotune.tvm_backend.export.writing import cpp_program, script
+from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT, REPORT_FORMAT, SCRIPT, SOURCE, move_source
 from autotune.tvm_backend.export.writing.report import KernelLimits, kernel_work, report
 from autotune.tvm_backend.export.writing.source import Described, write_source
 from autotune.tvm_backend.kernels import verify
@@ -67,7 +67,7 @@ def export(
             verified = _again(export, picked)
         content = _report(export, picked, again, _comparisons(export, picked, verified))
         content |= {"set_aside": _set_aside(spec, applies.set_aside, retiming.claims(workspace, spec))}
-        output_folder.write(job, export.tuned, content, verified)
+        write(job, export.tuned, content, verified)
     return content
 
 
@@ -236,7 +236,7 @@ def _report(
     work = kernel_work(export.model.prepared, {task.hash: task.name for task in job.spec.tasks})
     limits = KernelLimits(work, None if job.request.quick else _limits(export))
     content = report(job.spec, job.request, best, again, comparisons, limits)
-    return content | {"size_mb": output_folder.sizes(job, export.tuned)}
+    return content | {"size_mb": sizes(job, export.tuned)}
 
 
 def _limits(export: _Export) -> Roofline | None:
@@ -245,3 +245,52 @@ def _limits(export: _Export) -> Roofline | None:
         return None
     with export.leases.all_to_measure_on():
         return measure(export.model.target, export.job.request.threads)
+
+
+def sizes(export: ExportJob, tuned: Path) -> dict[str, float]:
+    """Return the sizes of the model and of what is written, in megabytes."""
+    folder = tuned.parent / SOURCE
+    file = export.models[0].file
+    sizes = {file.suffix[1:]: file.stat().st_size, LIBRARY: tuned.stat().st_size}
+    if folder.exists():
+        sizes[SOURCE] = sum(file.stat().st_size for file in folder.iterdir())
+    return {name: round(size / 1e6, 3) for name, size in sizes.items()}
+
+
+def write(export: ExportJob, tuned: Path, report: Mapping[str, Any], verified: Sequence[Verified]) -> None:
+    """Write the output folder.
+
+    Each file appears whole. The script comes first, because it marks the folder as written by autotune. The report
+    comes last.
+    """
+    output = Path(export.request.output)
+    publish_bytes(output / SCRIPT, _script(export, [item.case.inputs.rows for item in verified]).encode())
+    publish_file(tuned, output / LIBRARY)
+    if export.device.is_local_cpu:
+        _write_program(export, verified)
+    if export.request.source:
+        move_source(tuned.parent / SOURCE, output / SOURCE)
+    publish_json(output / REPORT, *REPORT_FORMAT, dict(report))
+
+
+def _script(export: ExportJob, rows: Sequence[Mapping[str, int]]) -> str:
+    if export.request.board is None:
+        return script.source(export.spec, export.request.threads, rows)
+    return script.board_source(export.spec, export.request.board, export.request.threads)
+
+
+def _write_program(export: ExportJob, verified: Sequence[Verified]) -> None:
+    """Write the C++ program.
+
+    It gets a folder of its own, because the user may have another CMakeLists.txt beside the library.
+    """
+    folder = Path(export.request.output) / cpp_program.FOLDER
+    make_folders(folder)
+    spec = export.spec
+    functions = [
+        cpp_program.Function(case.entry.name, case.entry.inputs, item.outputs, case.inputs.rows)
+        for item in verified
+        for case in [item.case]
+    ]
+    for name, data in cpp_program.sources(spec.name, LIBRARY, export.request.threads, functions, __version__):
+        publish_bytes(folder / name, data)

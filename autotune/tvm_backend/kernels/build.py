@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule.database import Workload
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from autotune.errors import WorkerError
-from autotune.processes.start import is_refusal, refused
+from autotune.processes.isolate import is_refusal, refused
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile

@@ -18,8 +18,7 @@ import tvm
 from tvm import s_tir, te
 
 from autotune.errors import DamagedFile, MachineProblem
-from autotune.machine.gpus import CudaDevice
-from autotune.machine.nvml import GpuCounters
+from autotune.machine.gpus import CudaDevice, GpuCounters
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.tvm_backend.cuda import compiler, cubin, runtime
 from autotune.tvm_backend.kernels.build import build_library

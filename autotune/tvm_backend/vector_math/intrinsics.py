@@ -15,7 +15,7 @@ import tvm
 from tvm import tirx
 
 from autotune.tvm_backend.types import IRModule, PrimExpr
-from autotune.tvm_backend.vector_math import exponential, logarithm, power, trigonometric
+from autotune.tvm_backend.vector_math import exponential, logarithm, trigonometric
 from autotune.tvm_backend.vector_math.formula import Formula
 
 FORMULAS: dict[str, Callable[..., PrimExpr]] = {
@@ -34,7 +34,7 @@ FORMULAS: dict[str, Callable[..., PrimExpr]] = {
     "tirx.asinh": logarithm.asinh,
     "tirx.acosh": logarithm.acosh,
     "tirx.atanh": logarithm.atanh,
-    "tirx.pow": power.power,
+    "tirx.pow": logarithm.power,
     "tirx.sin": trigonometric.sin,
     "tirx.cos": trigonometric.cos,
     "tirx.tan": trigonometric.tan,

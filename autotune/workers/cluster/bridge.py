@@ -26,9 +26,18 @@ from typing import Any
 from autotune import devices
 from autotune.config import load_config
 from autotune.errors import AutotuneError, DiskProblem
-from autotune.processes.channel import MessageReader
 from autotune.processes.isolate import die_with_parent
-from autotune.processes.messages import ClusterNodes, Fatal, KillStage, Ready, RunStage, StageReport, receive, send
+from autotune.processes.messages import (
+    ClusterNodes,
+    Fatal,
+    KillStage,
+    MessageReader,
+    Ready,
+    RunStage,
+    StageReport,
+    receive,
+    send,
+)
 from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
@@ -46,9 +55,8 @@ from autotune.workers.cluster.link import (
     Waiting,
     version_probe,
 )
-from autotune.workers.cluster.pace import Pace, Timed
+from autotune.workers.cluster.nodes import Pace, Place, Timed
 from autotune.workers.cluster.parcel import Parcel, StageFiles
-from autotune.workers.cluster.placement import Place
 
 _LOG = logging.getLogger("autotune.cluster")
 _LIST_EVERY_S = 1.0

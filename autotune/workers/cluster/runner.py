@@ -15,9 +15,18 @@ from typing import BinaryIO
 from autotune.config import Config
 from autotune.errors import ConfigError, DiskProblem, MachineProblem, disk_problem
 from autotune.planning.view import MachineResources
-from autotune.processes.channel import MessageReader
-from autotune.processes.messages import ClusterNodes, Fatal, KillStage, Message, RunStage, StageReport, receive, send
-from autotune.processes.start import refused
+from autotune.processes.isolate import refused
+from autotune.processes.messages import (
+    ClusterNodes,
+    Fatal,
+    KillStage,
+    Message,
+    MessageReader,
+    RunStage,
+    StageReport,
+    receive,
+    send,
+)
 from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.paths import Workspace
 from autotune.workers.runner import StageRunner

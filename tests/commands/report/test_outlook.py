@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from autotune.commands.report import history
-from autotune.commands.report.outlook import Outlook, outlook
+from autotune.commands.report.history import Outlook, outlook
 from autotune.commands.report.wall_time import reports
 from autotune.planning.latency import Forecast
 from autotune.storage.paths import JobPaths, Workspace

@@ -19,8 +19,7 @@ from autotune.storage.formats import Entry
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.export import loaded
-from autotune.tvm_backend.export.compilation import compile_tuned
-from autotune.tvm_backend.export.join import Joiner
+from autotune.tvm_backend.export.compilation import Joiner, compile_tuned
 from autotune.tvm_backend.export.loaded import check_index, pick_entry
 from autotune.tvm_backend.export.writing import script
 from autotune.tvm_backend.kernels.build import link_shared

@@ -12,7 +12,7 @@ from tvm import te
 from tvm.s_tir import Schedule
 
 from autotune.tvm_backend.kernels import pipeline as pipelines
-from autotune.tvm_backend.kernels.index import Index
+from autotune.tvm_backend.kernels.prefetch import Index
 
 PIXELS, BLOCKS, DEPTH, LANES = 6, 5, 8, 16
 LINES = BLOCKS * DEPTH

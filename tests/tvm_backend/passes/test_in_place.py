@@ -9,7 +9,7 @@ import pytest
 import tvm
 from tvm import relax
 
-from autotune.tvm_backend.export.join import Joiner
+from autotune.tvm_backend.export.compilation import Joiner
 from autotune.tvm_backend.passes.in_place import place_parts
 from autotune.tvm_backend.passes.prepare import finish
 

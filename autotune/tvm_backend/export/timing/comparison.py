@@ -22,8 +22,8 @@ from autotune.processes.memory import memory_bytes
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.timing import timed_process
-from autotune.tvm_backend.export.timing.kernel_times import KernelTime
 from autotune.tvm_backend.export.timing.runtime_process import RuntimeProcess
+from autotune.tvm_backend.export.timing.timed_process import KernelTime
 
 TIMINGS = 4  # in one process
 _LONG_S = 60.0  # no further turn begins after so many seconds

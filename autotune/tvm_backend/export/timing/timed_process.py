@@ -1,10 +1,12 @@
 """Load a model with one runtime, run it once, and time it or its kernels. This process does nothing else.
 
-    python -m autotune.tvm_backend.export.timed_process
+    python -m autotune.tvm_backend.export.timing.timed_process
 
 The first line of standard input is the request, as JSON. Its answer is one line of JSON. After that, each further line
 asks for one timing, and is answered by one line. Nothing else is on standard output: what libraries print goes to
 standard error.
+
+Kernels are timed while the whole model runs, so that the caches are as they are for its users.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +28,10 @@ from autotune.processes import memory
 from autotune.processes.isolate import die_with_parent
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import runners
-from autotune.tvm_backend.export.timing.kernel_times import kernel_times
 from autotune.tvm_backend.types import VirtualMachine
 
+_RUNS = 21
+_BETWEEN = ("vm.builtin.", "runtime.TVMTensorCreateView")  # what the virtual machine does between kernels
 _WARMUP_S = 0.3
 _AGAIN_S = 0.02  # the warm-up before each further timing, because another process ran meanwhile
 _TIMING_S = 0.1
@@ -37,6 +41,79 @@ _ASLEEP = 0.1  # of a CPU, at most
 _SLOW_S = 0.2  # a model whose run takes longer is slow
 _SLOW_TIMINGS = 2  # of a slow model, at most
 _SLOWEST_S = 5.0  # a model whose run takes longer is timed once
+PACKAGES = {
+    "library": ("tvm.relax",),
+    "onnxruntime": ("onnxruntime",),
+    "openvino": ("openvino",),
+    "torch": ("torch.export",),
+    "litert": ("ai_edge_litert.interpreter",),
+    "pytorch": ("onnx2torch", "torch"),
+}
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """The time of one kernel in a run of the model.
+
+    Attributes:
+        name: The name of its tensor program.
+        calls: How often the model runs it.
+        us: The median over runs of the time that all its calls take together, in microseconds.
+    """
+
+    name: str
+    calls: int
+    us: float
+
+
+@dataclass
+class _Stopwatch:
+    """Called by TVM's virtual machine before and after each function that a model calls.
+
+    Attributes:
+        finish: Waits until the device has done what it was given: a GPU only begins when a call returns.
+    """
+
+    finish: Callable[[], object]
+    totals: dict[str, float] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
+    _started: float = 0.0
+
+    def __call__(self, _function: object, name: str, before: bool, _result: object, *_arguments: object) -> int:
+        self.finish()
+        if before:
+            self._started = time.perf_counter()
+        else:
+            self.totals[name] = self.totals.get(name, 0.0) + time.perf_counter() - self._started
+            self.calls[name] = self.calls.get(name, 0) + 1
+        return 0
+
+
+def kernel_times(machine: VirtualMachine, run: Callable[[], object], finish: Callable[[], object]) -> list[KernelTime]:
+    """Time the kernels of a model.
+
+    Args:
+        machine: TVM's virtual machine. It is slower afterwards, because it goes on calling the stopwatch.
+        run: Runs the model once on that machine.
+        finish: Waits for the device.
+
+    Returns:
+        The kernels, the one that takes most first.
+    """
+    run()
+    runs = []
+    for _ in range(_RUNS):
+        watch = _Stopwatch(finish)
+        machine.set_instrument(watch)
+        run()
+        runs.append(watch)
+    names = [name for name in runs[0].totals if not name.startswith(_BETWEEN)]
+    kernels = [
+        KernelTime(name, runs[0].calls[name], statistics.median(watch.totals[name] for watch in runs) * 1e6)
+        for name in names
+    ]
+    return sorted(kernels, key=lambda kernel: (-kernel.us, kernel.name))
+
 
 Run = Callable[[], runners.Arrays]
 Arrays = Mapping[str, Any]
@@ -118,14 +195,6 @@ RUNTIMES: dict[str, Callable[[Mapping[str, Any], Arrays], Run]] = {
     "torch": _torch,
     "litert": _litert,
     "pytorch": _pytorch,
-}
-PACKAGES = {
-    "library": ("tvm.relax",),
-    "onnxruntime": ("onnxruntime",),
-    "openvino": ("openvino",),
-    "torch": ("torch.export",),
-    "litert": ("ai_edge_litert.interpreter",),
-    "pytorch": ("onnx2torch", "torch"),
 }
 
 

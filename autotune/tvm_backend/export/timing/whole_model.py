@@ -24,7 +24,7 @@ from autotune.tvm_backend.export.submitted import ExportJob, Submitted, submitte
 from autotune.tvm_backend.export.timing import accuracy, retiming
 from autotune.tvm_backend.export.timing.board import BoardComparison
 from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
-from autotune.tvm_backend.export.timing.kernel_times import KernelTime
+from autotune.tvm_backend.export.timing.timed_process import KernelTime
 
 # Keys of latencies in the report.
 TUNED = "tuned_ms"

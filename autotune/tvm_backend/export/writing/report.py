@@ -1,9 +1,9 @@
-"""The report on an export: the content of `report.json`."""
+"""The report on an export, the content of `report.json`, and what holds back a library slower than the model."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
@@ -17,14 +17,17 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from autotune.options import InputSpec
 from autotune.processes.messages import ExportRequest
 from autotune.storage.formats import Entry, JobSpec, Trial
-from autotune.tvm_backend.export.timing.kernel_times import KernelTime
 from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
+from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.timing.whole_model import Comparison
-from autotune.tvm_backend.export.writing.slower import slower
 from autotune.tvm_backend.kernels.roofline import Roofline
 from autotune.tvm_backend.search.tasks import task_hash
 from autotune.tvm_backend.target import instructions
 from autotune.tvm_backend.types import IRModule, PrimFunc
+
+_SLOWER = 1.02  # times the reference's time. Processes differ by less.
+_MOST = 3  # kernels that are named
+_LIKELY = 0.5  # the part of its distance from the machine's limit that more trials may take off a kernel
 
 
 @dataclass(frozen=True)
@@ -162,3 +165,41 @@ def _work(function: PrimFunc, tasks: Mapping[str, str]) -> KernelWork:
     arguments = ArgInfo.from_entry_func(program, remove_preproc=False)
     size = sum(prod(int(dim) for dim in item.shape) * np.dtype(str(item.dtype)).itemsize for item in arguments)
     return KernelWork(tasks.get(task_hash(program)), float(estimate_tir_flops(program)) / 1e9, size)
+
+
+def slower(
+    reference: str, latencies: Mapping[str, Any], kernels: Sequence[Mapping[str, Any]], tunable: Collection[str]
+) -> dict[str, Any] | None:
+    """Return why a library is slower than the model as submitted; None if it is not, or that was not timed.
+
+    Args:
+        reference: The runtime of the model as submitted.
+        latencies: The part of the report that is about latencies.
+        kernels: The part of the report that is about kernels.
+        tunable: The names of the tasks that trials can make faster.
+
+    Returns:
+        `than`, the reference; `ratio`, our time divided by its; `kernels`, the few that are furthest from what the
+        machine allows, each with its `name`, its `share` of the model's time and `of_limit`, its speed as a part of
+        what the machine allows, None where that is not known; `between`, the share of the time that is in no kernel;
+        and `more_trials`, whether they may close the gap.
+    """
+    shares = latencies.get(f"share_of_{reference}")
+    if not shares or shares[0] < _SLOWER:
+        return None
+    tuned_us = latencies["latency"]["tuned_ms"] * 1e3
+    spare = {kernel["name"]: kernel["us"] - (kernel["least_us"] or 0.0) for kernel in kernels}
+    furthest = sorted(kernels, key=lambda kernel: -spare[kernel["name"]])[:_MOST]
+    gain_us = _LIKELY * sum(spare[kernel["name"]] for kernel in kernels if kernel["task"] in tunable)
+    return {
+        "than": reference,
+        "ratio": shares[0],
+        "kernels": [_held_back(kernel, tuned_us) for kernel in furthest],
+        "between": max(0.0, 1 - sum(kernel["us"] for kernel in kernels) / tuned_us),
+        "more_trials": gain_us >= tuned_us * (1 - 1 / shares[0]),
+    }
+
+
+def _held_back(kernel: Mapping[str, Any], tuned_us: float) -> dict[str, Any]:
+    limit = None if kernel["least_us"] is None else min(1.0, kernel["least_us"] / kernel["us"])
+    return {"name": kernel["name"], "share": kernel["us"] / tuned_us, "of_limit": limit}

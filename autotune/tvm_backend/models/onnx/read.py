@@ -16,7 +16,7 @@ from autotune.errors import ModelError, first_line
 from autotune.options import Constant, InputSpec
 from autotune.tvm_backend.models.model import Model, OpenInput, constant_array, resolve
 from autotune.tvm_backend.models.onnx.checks import check_inputs, check_sizes
-from autotune.tvm_backend.models.onnx.newer import convert
+from autotune.tvm_backend.models.onnx.importer import convert
 from autotune.tvm_backend.models.onnx.operators.inline import take_decided
 from autotune.tvm_backend.models.onnx.operators.lower import is_lowered, lower, lower_powers
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes, fold, is_unfinished, simplify

@@ -10,7 +10,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.options import InputSpec
-from autotune.tvm_backend.models.onnx.newer import convert
+from autotune.tvm_backend.models.onnx.importer import convert
 from autotune.tvm_backend.models.onnx.operators.nodes import opset_of
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.strategies.ppo import Agent, AgentSettings, EpisodeStep, TrainingBatch, advantages, training_batch
+from autotune.strategies.chameleon import Agent, AgentSettings, EpisodeStep, TrainingBatch, advantages, training_batch
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.config import Config
 from autotune.daemon.clock import DaemonClock
-from autotune.daemon.devices_aside import DevicesAside
+from autotune.daemon.running import DevicesAside
 from autotune.device_settings import BoardSettings
 from autotune.planning.view import MachineResources
 from autotune.reasons import Reason
