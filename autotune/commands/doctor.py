@@ -30,7 +30,7 @@ from autotune.storage import locks
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.formats import SIMULATED
 from autotune.storage.paths import Workspace
-from autotune.tvm_backend.cuda.places import installed
+from autotune.tvm_backend.cuda.runtime import installed
 from autotune.tvm_backend.linker import find_linker
 from autotune.tvm_backend.load import check_versions
 from autotune.version import TESTED_TVM

@@ -21,11 +21,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT
-from autotune.tvm_backend.cuda import places
+from autotune.tvm_backend.cuda import runtime
 
 from ..cuda_stand_in import ONE, Gpu, StandIn, compile_libraries
 
-pytestmark = pytest.mark.skipif(places.nvcc() is None, reason="no nvcc")
+pytestmark = pytest.mark.skipif(runtime.nvcc() is None, reason="no nvcc")
 
 BUDGET = ("--trials", 4, "--trials-per-round", 2, "--target", "cuda")
 QUICK = "[measure]\nverify = false\nmin_repeat_ms = 1\ngpu_spin_up_ms = 1\n"

@@ -22,7 +22,7 @@ import tomli
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.strategies import base
-from autotune.tvm_backend.cuda import places
+from autotune.tvm_backend.cuda import runtime
 
 from ..docs.conftest import Block, blocks
 from ..rpc_lab import TARGET, free_port
@@ -51,7 +51,7 @@ CPP = all(map(shutil.which, ("cmake", "c++")))
 MISSING = {
     "docs/guides/cluster.md": None if importlib.util.find_spec("ray") else "NO RAY: pip install 'autotune[ray]'",
     "docs/guides/boards.md": None if importlib.util.find_spec("tornado") else "NO TORNADO: pip install 'autotune[rpc]'",
-    "docs/guides/gpus.md": None if places.nvcc() else "NO NVCC: nothing compiles for GPUs here",
+    "docs/guides/gpus.md": None if runtime.nvcc() else "NO NVCC: nothing compiles for GPUs here",
     **dict.fromkeys(
         ("README.md", "docs/guides/cpp.md", "docs/guides/source.md"), None if CPP else "NO CMAKE OR NO C++ COMPILER"
     ),

@@ -11,7 +11,7 @@ from importlib import metadata
 from typing import Any, Literal
 
 from autotune.errors import MachineProblem, one_line
-from autotune.tvm_backend.cuda import places
+from autotune.tvm_backend.cuda import runtime
 
 Tool = Literal["nvrtc", "nvcc"]
 
@@ -55,7 +55,7 @@ def find_compiler() -> Compiler:
     missing = _nvrtc_problem() if wanted != "nvcc" else ""
     if wanted != "nvcc" and not missing:
         return Compiler("nvrtc", metadata.version("cuda-bindings"))
-    if wanted != "nvrtc" and (path := places.nvcc()):
+    if wanted != "nvrtc" and (path := runtime.nvcc()):
         return Compiler("nvcc", path)
     lacking = {"nvrtc": f"NVRTC cannot be used ({missing})", "nvcc": "there is no nvcc"}
     raise MachineProblem(f"{lacking.get(wanted, f'no CUDA compiler: no nvcc, and {missing}')}; {_INSTALL}")
@@ -73,7 +73,7 @@ def _nvrtc_problem() -> str:
         return f"NVRTC does not load: {one_line(error)}"
     if int(code):
         return f"NVRTC fails: {code}"
-    return "" if places.include_folders() else "no CUDA headers"
+    return "" if runtime.include_folders() else "no CUDA headers"
 
 
 def compile_source(source: str, arch: str) -> bytes:
@@ -96,7 +96,7 @@ def compile_source(source: str, arch: str) -> bytes:
     source = EIGHT_HALVES + source
     suffix = arch.removeprefix("sm_")
     if compiler.tool == "nvrtc":
-        options = [f"-I{folder}" for folder in places.include_folders()]
+        options = [f"-I{folder}" for folder in runtime.include_folders()]
         with _exact_nvrtc():
             return bytes(nvcc.compile_cuda(source, "cubin", arch, options, compiler="nvrtc"))
     one = ["-gencode", f"arch=compute_{suffix},code=sm_{suffix}"]
@@ -124,7 +124,7 @@ def _exact_nvrtc() -> Iterator[None]:
 def _lead_tvm(compiler: Compiler) -> None:
     """TVM looks for headers beside the `nvcc` in PATH, which may be a script, and calls it by name."""
     os.environ[_NO_FAST_MATH] = "1"
-    root = places.headers_root()
+    root = runtime.headers_root()
     if root is not None:
         os.environ.setdefault("CUDA_PATH", str(root))
     if compiler.tool == "nvcc":

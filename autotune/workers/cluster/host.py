@@ -21,8 +21,7 @@ from autotune.machine import gpus
 from autotune.machine.hardware import cpu_model, kept_cpus, lent_cpus
 from autotune.processes.messages import KillStage, RunStage, StageReport
 from autotune.storage.formats import JobSpec
-from autotune.workers.cluster.parcel import Parcel, StageFiles
-from autotune.workers.cluster.scratch import Scratch
+from autotune.workers.cluster.parcel import Parcel, Scratch, StageFiles
 from autotune.workers.pool import WorkerPool
 
 _TICK_S = 0.25

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import DamagedFile
-from autotune.tvm_backend.cuda import cubin, places
+from autotune.tvm_backend.cuda import cubin, runtime
 
 SOURCE = """
 extern "C" __global__ void __launch_bounds__(128) twice(float* x) {
@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(128) twice(float* x) {
 
 @pytest.fixture(scope="module")
 def compile_for(tmp_path_factory: pytest.TempPathFactory):
-    nvcc = places.nvcc()
+    nvcc = runtime.nvcc()
     if nvcc is None:
         pytest.skip("no nvcc")
     folder = tmp_path_factory.mktemp("cubin")

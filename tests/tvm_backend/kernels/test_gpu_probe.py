@@ -10,11 +10,11 @@ import sys
 
 import pytest
 
-from autotune.tvm_backend.cuda import places
+from autotune.tvm_backend.cuda import runtime
 
 from ...cuda_stand_in import StandIn, compile_libraries
 
-pytestmark = pytest.mark.skipif(places.nvcc() is None, reason="no nvcc")
+pytestmark = pytest.mark.skipif(runtime.nvcc() is None, reason="no nvcc")
 
 SCRIPT = """
 import json, sys

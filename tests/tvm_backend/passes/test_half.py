@@ -14,7 +14,7 @@ from tvm import relax
 from autotune import strategies
 from autotune.storage.formats import Candidate
 from autotune.strategies import samplers
-from autotune.tvm_backend.cuda import compiler, cubin, places
+from autotune.tvm_backend.cuda import compiler, cubin, runtime
 from autotune.tvm_backend.kernels.build import build_library
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.passes.half import half_precision
@@ -101,7 +101,7 @@ def test_batch_normalisation_costs_a_gpu_one_addition(network):
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_candidates_run_on_tensor_cores(network, arch, tmp_path, monkeypatch):
-    if places.nvcc() is None:
+    if runtime.nvcc() is None:
         pytest.skip("no nvcc")
     target = gpu(arch)
     prepared = prepare(network, target, precision="fp16")

@@ -7,7 +7,7 @@ import pytest
 
 from autotune import strategies
 from autotune.strategies import samplers
-from autotune.tvm_backend.cuda import cubin, places
+from autotune.tvm_backend.cuda import cubin, runtime
 from autotune.tvm_backend.kernels.build import build_library
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.search.knobs import Knobs
@@ -75,7 +75,7 @@ def test_what_does_not_fit_is_worse_than_all_that_does(judged):
     assert too_much_shared[1].shared[0] == 64 << 10, "a multiprocessor has more, but no block may have it"
 
 
-@pytest.mark.skipif(places.nvcc() is None, reason="no nvcc")
+@pytest.mark.skipif(runtime.nvcc() is None, reason="no nvcc")
 def test_the_shared_memory_is_what_the_compiler_reserves(knobs, tmp_path):
     nests, limits = NestFeatures(knobs.program, knobs.target), GpuLimits.of(knobs.target)
     pipelined = next(at for at, (lines, _) in enumerate(knobs.sketches()) if "software_pipeline_stage" in str(lines))

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from autotune.tvm_backend.cuda import places
+from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.search.shared_memory import most_at_launch, postprocessors
 
 from ...cuda_stand_in import StandIn, compile_libraries
@@ -86,7 +86,7 @@ def test_no_architecture_gives_more_than_it_has():
     assert not accepted(copied(228 * KIB // 4, "shared.dyn"), gpu("sm_90"))
 
 
-@pytest.mark.skipif(places.nvcc() is None, reason="no nvcc")
+@pytest.mark.skipif(runtime.nvcc() is None, reason="no nvcc")
 def test_the_runtime_asks_for_what_a_launch_gives(tmp_path):
     """The stand-in refuses launches with more than 48 KiB that were not asked for, as a driver does."""
     from autotune.tvm_backend.kernels.build import build_library

@@ -17,8 +17,7 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.quarantine import Quarantine
 from autotune.storage.tuning_log import TuningLog
 from autotune.workers.cluster.exchange import LogReader, NodeCopy, merge, merge_trials
-from autotune.workers.cluster.parcel import Parcel, StageFiles
-from autotune.workers.cluster.scratch import Scratch
+from autotune.workers.cluster.parcel import Parcel, Scratch, StageFiles
 
 Make = Callable[..., StageFiles]
 

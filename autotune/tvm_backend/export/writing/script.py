@@ -9,7 +9,7 @@ from typing import Any
 from autotune.device_settings import BoardSettings
 from autotune.devices import kind_of
 from autotune.storage.formats import JobSpec
-from autotune.tvm_backend.cuda.places import CUDART
+from autotune.tvm_backend.cuda.runtime import CUDART
 from autotune.tvm_backend.export.loaded import check_index, pick_entry
 from autotune.tvm_backend.export.writing.files import LIBRARY, MADE_BY
 from autotune.version import __version__

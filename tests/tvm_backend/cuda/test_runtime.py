@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.tvm_backend.cuda import places
+from autotune.tvm_backend.cuda import runtime
 
 
 @pytest.fixture(autouse=True)
@@ -12,9 +12,9 @@ def nowhere(monkeypatch, tmp_path):
     for name in ("CUDA_PATH", "CUDA_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    places._root_of_nvcc.cache_clear()
+    runtime._root_of_nvcc.cache_clear()
     yield
-    places._root_of_nvcc.cache_clear()
+    runtime._root_of_nvcc.cache_clear()
 
 
 def fill(root, *names):
@@ -32,19 +32,19 @@ def test_a_wheel_has_the_library_and_the_headers(tmp_path, monkeypatch):
     fill(site / "nvidia/cu13", "lib/libcudart.so.13", *HEADERS)
     monkeypatch.syspath_prepend(str(site))
     root = site / "nvidia/cu13"
-    monkeypatch.setattr(places, "_named_roots", lambda: iter(()))
-    assert places.cudart() == root / "lib/libcudart.so.13"
-    assert places.include_folders() == (root / "include", root / "include/cccl")
-    assert places.headers_root() == root
+    monkeypatch.setattr(runtime, "_named_roots", lambda: iter(()))
+    assert runtime.cudart() == root / "lib/libcudart.so.13"
+    assert runtime.include_folders() == (root / "include", root / "include/cccl")
+    assert runtime.headers_root() == root
 
 
 def test_a_toolkit_that_the_user_names_comes_first(tmp_path, monkeypatch):
     root = tmp_path / "toolkit"
     fill(root, "lib64/libcudart.so.13", "bin/nvcc", *HEADERS)
     monkeypatch.setenv("CUDA_PATH", str(root))
-    assert places.cudart() == root / "lib64/libcudart.so.13"
-    assert places.nvcc() == str(root / "bin/nvcc")
-    assert places.headers_root() == root
+    assert runtime.cudart() == root / "lib64/libcudart.so.13"
+    assert runtime.nvcc() == str(root / "bin/nvcc")
+    assert runtime.headers_root() == root
 
 
 def test_nvcc_says_where_it_is_itself(tmp_path, monkeypatch):
@@ -53,6 +53,6 @@ def test_nvcc_says_where_it_is_itself(tmp_path, monkeypatch):
     script = tmp_path / "bin/nvcc"
     script.write_text(f"#!/bin/sh\necho '#$ _HERE_={tmp_path}/real/bin' >&2\n")
     script.chmod(0o755)
-    monkeypatch.setattr(places, "_named_roots", lambda: iter(()))
-    monkeypatch.setattr(places, "_wheels", lambda: iter(()))
-    assert places.cudart() == tmp_path / "real/lib64/libcudart.so.13"
+    monkeypatch.setattr(runtime, "_named_roots", lambda: iter(()))
+    monkeypatch.setattr(runtime, "_wheels", lambda: iter(()))
+    assert runtime.cudart() == tmp_path / "real/lib64/libcudart.so.13"
