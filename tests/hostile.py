@@ -80,7 +80,7 @@ def scheduled(name: str, change: Callable[[Any, list[Any]], Any]) -> Candidate:
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
-    from autotune.tvm_backend.search.space import to_candidate
+    from autotune.tvm_backend.search.design_space import to_candidate
 
     schedule = tvm.s_tir.Schedule(matmul())
     change(schedule, schedule.get_loops(schedule.get_sblock("C")))
@@ -92,7 +92,7 @@ def library(body: str, folder: Path) -> Candidate:
     """A built candidate that runs one of the bodies."""
     import tvm
 
-    from autotune.tvm_backend.kernels.build import build_library
+    from autotune.tvm_backend.kernels.compile import build_library
 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{body}.so"

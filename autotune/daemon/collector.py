@@ -19,7 +19,7 @@ from autotune.errors import AutotuneError
 from autotune.planning.estimates import Estimates
 from autotune.planning.view import JobView, RunningView
 from autotune.processes.messages import StageReport
-from autotune.stages.progress import explained_attempts
+from autotune.stages.candidate_progress import explained_attempts
 from autotune.storage import formats
 from autotune.storage.formats import EstimatesFile
 from autotune.storage.paths import Workspace

@@ -30,8 +30,8 @@ from autotune.storage.room import private_folder
 from autotune.storage.watch import FolderWatch
 from autotune.tvm_backend.load import check_versions
 from autotune.workers.cluster.runner import ClusterRunner
-from autotune.workers.pool import WorkerPool
-from autotune.workers.runner import StageRunner
+from autotune.workers.stage_runner import StageRunner
+from autotune.workers.worker_pool import WorkerPool
 
 _LOG = logging.getLogger("autotune.daemon")
 _DELETE_LEFTOVERS_EVERY_S = 3600.0

@@ -20,7 +20,7 @@ from autotune.planning.view import MachineResources, RunningView, Start, device_
 from autotune.processes.messages import RunStage
 from autotune.reasons import Reason
 from autotune.storage.daemon_info import DeviceAside
-from autotune.workers.runner import StageRunner
+from autotune.workers.stage_runner import StageRunner
 
 _LOG = logging.getLogger("autotune.daemon")
 _LONGEST_S = 600.0

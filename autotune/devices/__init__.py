@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from autotune.config import Config
-from autotune.devices.base import Device
 from autotune.devices.board import Board
 from autotune.devices.cpu import Cpu
+from autotune.devices.device import Device
 from autotune.devices.gpu import Gpu
 from autotune.devices.simulated import Simulated
 from autotune.machine.leases import cpu_name

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from autotune.config import Config
 from autotune.device_settings import BoardSettings
-from autotune.devices.base import Device
+from autotune.devices.device import Device
 from autotune.errors import MachineProblem
 from autotune.storage.device_kind import PRIVATE, DeviceKind
 from autotune.storage.formats import JobSpec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.config import Config
-from autotune.devices.base import Device, word
+from autotune.devices.device import Device, word
 from autotune.machine.hardware import cpu_model
 from autotune.storage.device_kind import DeviceKind
 from autotune.storage.formats import JobSpec

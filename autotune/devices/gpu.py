@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.config import Config
-from autotune.devices.base import Device, word
+from autotune.devices.device import Device, word
 from autotune.machine.gpus import CudaDevice, cuda_devices
 from autotune.storage import device_kind
 from autotune.storage.device_kind import DeviceKind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.config import Config
-from autotune.devices.base import Device
+from autotune.devices.device import Device
 from autotune.storage.device_kind import DeviceKind
 from autotune.storage.formats import SIMULATED, JobSpec
 from autotune.storage.paths import Workspace

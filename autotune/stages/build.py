@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.processes.isolate import ItemResult, isolated
-from autotune.stages.progress import CandidateProgress, tracked, with_quarantine
+from autotune.stages.candidate_progress import CandidateProgress, tracked, with_quarantine
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Failure
 from autotune.storage.job_files import make_folder

@@ -16,7 +16,7 @@ from typing import Any
 
 from autotune.errors import StorageError
 from autotune.machine.hardware import cpu_flags
-from autotune.stages import features
+from autotune.stages import trial_features
 from autotune.stages.stage import Stage
 from autotune.storage import device_kind
 from autotune.storage.device_kind import DeviceKind, is_private, measured_on, target_keys
@@ -99,7 +99,7 @@ def has_trials(stage: Stage) -> bool:
     return any(_logs(stage, stage.spec.tasks[task]) for task in stage.spec.tunable)
 
 
-def trial_features(stage: Stage, most: int) -> list[Any]:
+def features_of_trials(stage: Stage, most: int) -> list[Any]:
     """Return features of the job's tasks with times that were measured elsewhere, up to about `most` trials.
 
     Times of one log are compared with each other only, so it does not matter that another device took them.
@@ -113,7 +113,7 @@ def trial_features(stage: Stage, most: int) -> list[Any]:
             if most <= 0:
                 return learnable
             learnt = log.log.trials_of(log.timed[: min(most, _LEARNT_FROM)])
-            learnable.append(features.of_task(stage, task, learnt, log.paths.features))
+            learnable.append(trial_features.of_task(stage, task, learnt, log.paths.features))
             most -= len(learnt)
     return learnable
 

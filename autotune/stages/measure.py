@@ -15,8 +15,8 @@ from autotune.machine.disturbance import Quiet
 from autotune.processes.isolate import ItemResult
 from autotune.stages import build
 from autotune.stages.bench import OpenDevice, Timer
+from autotune.stages.candidate_progress import CandidateProgress, tracked, with_quarantine
 from autotune.stages.guard import load_quiet, save_quiet
-from autotune.stages.progress import CandidateProgress, tracked, with_quarantine
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Failure, Trial
 

@@ -8,7 +8,7 @@ import zlib
 from typing import Any
 
 from autotune.errors import StorageError
-from autotune.stages import confirm, elsewhere, features
+from autotune.stages import confirm, elsewhere, trial_features
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_bytes, publish_json, read_json, remove
 from autotune.storage.job_files import checksum
@@ -60,10 +60,10 @@ def update_model(stage: Stage) -> int:
     if total < before * _GROWTH and is_intact(stage.paths):
         return before
     learnt = {task: trials_to_learn_from(log) for task, log in logs.items()}
-    extracted = [features.of_task(stage, task, trials) for task, trials in learnt.items() if trials]
-    extracted += elsewhere.trial_features(stage, max(0, _ENOUGH - total))
+    extracted = [trial_features.of_task(stage, task, trials) for task, trials in learnt.items() if trials]
+    extracted += elsewhere.features_of_trials(stage, max(0, _ENOUGH - total))
     enough = _ENOUGH - sum(len(task_features.hashes) for task_features in extracted)
-    extracted += features.of_other_jobs(stage, max(0, enough))
+    extracted += trial_features.of_other_jobs(stage, max(0, enough))
     rows: list[Any] = []
     throughput: list[float] = []
     for task_features in extracted:

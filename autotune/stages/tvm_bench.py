@@ -73,7 +73,7 @@ class TvmBench(Bench):
         return search.propose(self.stage, pending, excluded)
 
     def builder(self) -> Callable[[Candidate], str]:
-        from autotune.tvm_backend.kernels.build import build_candidate
+        from autotune.tvm_backend.kernels.compile import build_candidate
 
         stage = self.stage
 

@@ -1,6 +1,6 @@
 """The search strategies by name.
 
-A strategy is a class below `autotune.strategies.base.Strategy`, which says what it owes. A user's own strategy is
+A strategy is a class below `autotune.strategies.strategy.Strategy`, which says what it owes. A user's own strategy is
 found by the entry point `autotune.strategies` of its package, which names the class:
 
     [project.entry-points."autotune.strategies"]
@@ -15,7 +15,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from autotune.strategies.base import Strategy
+    from autotune.strategies.strategy import Strategy
 
 __all__ = ["BACKEND_STRATEGIES", "DEFAULT", "GROUP", "SAMPLERS", "STRATEGIES", "default_sampler", "get", "names"]
 
@@ -50,7 +50,7 @@ def get(name: str) -> type[Strategy]:
         ValueError: There is none of this name (says which there are), it belongs to the back end, or it is not a
             strategy.
     """
-    from autotune.strategies.base import Strategy  # here, because the command line loads no NumPy
+    from autotune.strategies.strategy import Strategy  # here, because the command line loads no NumPy
 
     if name in BACKEND_STRATEGIES:
         raise ValueError(f"the strategy {name!r} belongs to the TVM back end; get its class there")
@@ -64,7 +64,7 @@ def get(name: str) -> type[Strategy]:
     except (ImportError, AttributeError) as error:
         raise ValueError(f"the strategy {name!r} does not load: {error}") from error
     if not (isinstance(strategy, type) and issubclass(strategy, Strategy)):
-        raise ValueError(f"{module}.{attribute} is not a class below autotune.strategies.base.Strategy")
+        raise ValueError(f"{module}.{attribute} is not a class below autotune.strategies.strategy.Strategy")
     return strategy
 
 

@@ -10,8 +10,8 @@ import heapq
 
 import numpy as np
 
-from autotune.strategies.base import Strategy
 from autotune.strategies.space import Configuration, Floats, Indices, Score, as_array, as_tuples
+from autotune.strategies.strategy import Strategy
 
 CHAINS = 128
 STEPS = 500

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotune.strategies.base import Strategy
 from autotune.strategies.space import Indices, Score, as_array
+from autotune.strategies.strategy import Strategy
 
 SAMPLE = 1024
 BEAM = 64

@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from autotune.strategies.annealing import KEPT, PATIENCE, TopK, starts
-from autotune.strategies.base import Strategy
 from autotune.strategies.space import Floats, Indices, Score
+from autotune.strategies.strategy import Strategy
 
 MOVES = 3
 Parameters = dict[str, Floats]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotune.strategies.base import Strategy
 from autotune.strategies.space import Indices
+from autotune.strategies.strategy import Strategy
 
 # The best trials are the population, as many as a generation of TensorComprehensions has.
 POPULATION = 100

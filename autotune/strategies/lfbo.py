@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from autotune.strategies.base import Strategy
 from autotune.strategies.space import Floats, Indices
+from autotune.strategies.strategy import Strategy
 
 # Trials before the forest is asked.
 FIRST = 16

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.strategies.base import Strategy
 from autotune.strategies.space import Indices
+from autotune.strategies.strategy import Strategy
 
 
 class RandomSearch(Strategy):

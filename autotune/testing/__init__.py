@@ -8,15 +8,15 @@ A strategy of your own is tested by a subclass in one of your test files:
     class TestHillClimbing(StrategyContract):
         strategy = HillClimbing
 
-Each promise of `autotune.strategies.base` is one test, with each sampler: new, valid and different configurations;
+Each promise of `autotune.strategies.strategy` is one test, with each sampler: new, valid and different configurations;
 the same batch for the same view and seed, also after a restart; spaces of one configuration, and spaces that are used
 up; no trials, and only failed ones. `Landscape`, the task that they run on, is there for tests of your own.
 
 A runner of stages is tested in the same way by a subclass of `StageRunnerContract` that makes it in a fixture. Each
-promise of `autotune.workers.runner` is one test.
+promise of `autotune.workers.stage_runner` is one test.
 
 A kind of device is tested by a subclass of `DeviceContract` that makes a job for it in a fixture. Each promise of
-`autotune.devices.base` and of `autotune.stages.bench` is one test.
+`autotune.devices.device` and of `autotune.stages.bench` is one test.
 
 pytest must be installed. Only a device that exists needs TVM.
 """
@@ -24,7 +24,7 @@ pytest must be installed. Only a device that exists needs TVM.
 from __future__ import annotations
 
 from autotune.testing.devices import DeviceContract, DeviceJob
-from autotune.testing.runners import StageRunnerContract
+from autotune.testing.stage_runners import StageRunnerContract
 from autotune.testing.strategies import Landscape, StrategyContract, make_space
 
 __all__ = ["DeviceContract", "DeviceJob", "Landscape", "StageRunnerContract", "StrategyContract", "make_space"]

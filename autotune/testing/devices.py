@@ -61,7 +61,7 @@ class DeviceJob:
 class DeviceContract:
     """Subclass it as `TestYours` and override `job`, a fixture that makes a job for the device on this machine.
 
-    What is tested are the promises of `autotune.devices.base.Device` and of `autotune.stages.bench.Bench`.
+    What is tested are the promises of `autotune.devices.device.Device` and of `autotune.stages.bench.Bench`.
     """
 
     @pytest.fixture

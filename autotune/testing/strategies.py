@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from autotune.strategies import SAMPLERS, samplers
-from autotune.strategies.base import Strategy
 from autotune.strategies.space import Configuration, Floats, Indices, Knob, Measured, Space, ValidConfiguration, View
+from autotune.strategies.strategy import Strategy
 
 _INVALID_MODULUS, _INVALID_REMAINDER = 11, 3
 _ROUNDS = 40

@@ -98,9 +98,9 @@ def load_tvm(target_kind: str) -> None:
             runtime.load()
             compiler.find_compiler()
     importlib.import_module("tvm.s_tir.meta_schedule")
-    from autotune.tvm_backend.vector_math import intrinsics  # here, for it loads NumPy
+    from autotune.tvm_backend.vector_math import registry
 
-    intrinsics.register()
+    registry.register()
 
 
 @contextlib.contextmanager

@@ -58,7 +58,7 @@ from autotune.storage.formats import KINDS
 from autotune.storage.paths import Workspace
 from autotune.storage.room import stops_everything
 from autotune.tvm_backend.load import Installation
-from autotune.workers.runner import LEASE_WAIT_S
+from autotune.workers.stage_runner import LEASE_WAIT_S
 
 if TYPE_CHECKING:
     from autotune.stages.stage import Stage

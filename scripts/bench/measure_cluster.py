@@ -36,8 +36,8 @@ from autotune.storage.formats import SIMULATED
 from autotune.storage.journal import StageDone
 from autotune.storage.paths import Workspace
 from autotune.workers.cluster.runner import ClusterRunner
-from autotune.workers.pool import WorkerPool
-from autotune.workers.runner import StageRunner
+from autotune.workers.stage_runner import StageRunner
+from autotune.workers.worker_pool import WorkerPool
 
 _CPUS = 2  # of each node
 _STAGE_S = 5.0

@@ -42,9 +42,9 @@ from scipy.optimize import isotonic_regression
 
 from autotune import strategies
 from autotune.strategies import samplers
-from autotune.strategies.base import Strategy
 from autotune.strategies.samplers import Sampler
 from autotune.strategies.space import Configuration, Floats, Indices, Knob, Measured, Space, ValidConfiguration, View
+from autotune.strategies.strategy import Strategy
 
 WAYS = ("random", "genetic", "annealing", "droplet", "beam", "chameleon/greedy", "chameleon/adaptive")
 EPSILON = 0.05

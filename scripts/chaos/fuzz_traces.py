@@ -33,8 +33,8 @@ from autotune.storage.formats import Candidate
 from autotune.tvm_backend.kernels.calls import check_calls
 from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search import propose
+from autotune.tvm_backend.search.design_space import tuning_record
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
-from autotune.tvm_backend.search.space import tuning_record
 from autotune.tvm_backend.types import IRModule, PlainTrace, Target
 
 _BATCH = 100  # mutants of one process

@@ -38,7 +38,7 @@ from autotune.tvm_backend.export.compilation import JobModel
 from autotune.tvm_backend.export.submitted import Submitted, submitted
 from autotune.tvm_backend.export.timing import accuracy, retiming
 from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
-from autotune.tvm_backend.export.writing.report import kernel_work
+from autotune.tvm_backend.export.writing.report_json import kernel_work
 from autotune.tvm_backend.kernels.roofline import Roofline, gpu_roofline
 from autotune.tvm_backend.kernels.run import open_device
 from autotune.tvm_backend.load import load_tvm

@@ -104,7 +104,7 @@ def tasks() -> dict[str, Callable[[], Any]]:
 
 def schedules(program: Any, target: Any, count: int) -> Iterator[Any]:
     """Random schedules that pass the postprocessors, as a search would propose them."""
-    from autotune.tvm_backend.search.space import tune_context
+    from autotune.tvm_backend.search.design_space import tune_context
 
     made = 0
     for seed in range(1, 20 * count + 20):
@@ -170,7 +170,7 @@ class Checker:
 
     def _build(self, scheduled: Any, library: Path) -> str:
         from autotune.tvm_backend.cuda import compiler
-        from autotune.tvm_backend.kernels.build import build_library
+        from autotune.tvm_backend.kernels.compile import build_library
 
         seen: list[str] = []
         compile_source = compiler.compile_source

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from autotune.config import Config
-from autotune.stages import features
+from autotune.stages import trial_features
 from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec, StageFile
@@ -79,7 +79,7 @@ def read(workspaces: Sequence[Workspace], kind: str) -> list[TaskTrials]:
     names: dict[str, str] = {}
     found: dict[str, dict[str, tuple[Array, float]]] = {}
     for workspace in workspaces:
-        for name, task, known in trial_features(workspace, kind):
+        for name, task, known in features_by_task(workspace, kind):
             names.setdefault(task, name)
             trials = zip(known.hashes, known.rows, known.times_us, strict=True)
             found.setdefault(task, {}).update({hash: (rows, time) for hash, rows, time in trials})
@@ -87,7 +87,7 @@ def read(workspaces: Sequence[Workspace], kind: str) -> list[TaskTrials]:
     return [task for task in tasks if len(task.rows) >= LEAST and task.throughput.any()]
 
 
-def trial_features(workspace: Workspace, kind: str) -> Iterator[tuple[str, str, features.TrialFeatures]]:
+def features_by_task(workspace: Workspace, kind: str) -> Iterator[tuple[str, str, trial_features.TrialFeatures]]:
     """Yield job, task and trials with their features. Features that no job has extracted yet are extracted now."""
     config = Config()
     for paths in workspace.job_list():
@@ -98,12 +98,12 @@ def trial_features(workspace: Workspace, kind: str) -> Iterator[tuple[str, str, 
         for index in spec.tunable:
             if trials := stage.log(index).trials():
                 task = f"{spec.target_key}/{spec.tasks[index].hash}"
-                yield paths.folder.name, task, features.of_task(stage, index, trials)
+                yield paths.folder.name, task, trial_features.of_task(stage, index, trials)
 
 
 def as_task(name: str, trials: dict[str, tuple[Array, float]]) -> TaskTrials:
     rows, times = zip(*trials.values(), strict=True)
-    usable, throughput = features.TrialFeatures(list(trials), rows, times).labelled()
+    usable, throughput = trial_features.TrialFeatures(list(trials), rows, times).labelled()
     return TaskTrials(name, usable, np.array(throughput))
 
 

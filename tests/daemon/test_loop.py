@@ -27,7 +27,7 @@ from autotune.storage.formats import Control, JobState, StageFile
 from autotune.storage.journal import StageFailed, read
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.watch import nudge
-from autotune.workers.runner import StageRunner
+from autotune.workers.stage_runner import StageRunner
 
 NOON = time.mktime((2026, 3, 2, 12, 0, 0, 0, 0, -1))
 HOUR = 3600.0

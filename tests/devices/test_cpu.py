@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune.devices import Cpu, base, cpu
+from autotune.devices import Cpu, cpu, device
 from autotune.errors import MachineProblem
 
 CPU = Cpu({"kind": "llvm", "mcpu": "znver4", "num-cores": 2})
@@ -16,7 +16,7 @@ CPU = Cpu({"kind": "llvm", "mcpu": "znver4", "num-cores": 2})
 def moved_key(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The key of a job that was submitted before the machine had another CPU."""
     key = CPU.log_kind().key
-    for module in (base, cpu):
+    for module in (device, cpu):
         monkeypatch.setattr(module, "cpu_model", lambda: "Another CPU 6/143/8")
     yield key
 

@@ -21,7 +21,7 @@ import pytest
 import tomli
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.strategies import base
+from autotune.strategies import strategy
 from autotune.tvm_backend.cuda import runtime
 
 from ..docs.conftest import Block, blocks
@@ -136,7 +136,7 @@ def prepare_strategy(folder: Path) -> None:
     site = folder / "site"
     (site / "mypackage").mkdir(parents=True)
     (site / "mypackage" / "__init__.py").touch()
-    _, example = (base.__doc__ or "").split("named by an entry point):\n\n")
+    _, example = (strategy.__doc__ or "").split("named by an entry point):\n\n")
     (site / "mypackage" / "hill.py").write_text(re.sub(r"^ {4}", "", example, flags=re.M))
     (points,) = tomli.loads(configuration("docs/guides/own-strategy.md"))["project"]["entry-points"].items()
     info = site / "mypackage-1.0.dist-info"

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.machine.gpus import cuda_devices
 from autotune.processes.isolate import isolated
-from autotune.tvm_backend.kernels.build import build_library
+from autotune.tvm_backend.kernels.compile import build_library
 from autotune.tvm_backend.kernels.gpu_probe import check_gpu
 from autotune.tvm_backend.kernels.run import Timing, open_device
 from autotune.tvm_backend.kernels.run_gpu import GpuRunner

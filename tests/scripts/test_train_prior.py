@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autotune import strategies
-from autotune.stages.features import TrialFeatures
+from autotune.stages.trial_features import TrialFeatures
 from autotune.strategies import samplers
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.search import cost_model as module
@@ -47,7 +47,7 @@ def trials(knobs, seed):
 def test_a_prior_for_gpus_is_fitted_to_trials_and_found(load_script, knobs, monkeypatch, tmp_path):
     script = load_script("train_prior")
     known = [("job", f"task{seed}", trials(knobs, seed)) for seed in (1, 2, 3)]
-    monkeypatch.setattr(script, "trial_features", lambda _, kind: known if kind == "cuda" else [])
+    monkeypatch.setattr(script, "features_by_task", lambda _, kind: known if kind == "cuda" else [])
     output = tmp_path / "priors" / "cuda.ubj.xz"
     monkeypatch.setattr(sys, "argv", ["train_prior.py", str(tmp_path), "--target", "cuda", "--output", str(output)])
     script.main()
@@ -65,7 +65,7 @@ def test_a_prior_for_gpus_is_fitted_to_trials_and_found(load_script, knobs, monk
 
 def test_a_workspace_without_enough_trials_is_refused(load_script, monkeypatch, tmp_path):
     script = load_script("train_prior")
-    monkeypatch.setattr(script, "trial_features", lambda *_: [])
+    monkeypatch.setattr(script, "features_by_task", lambda *_: [])
     monkeypatch.setattr(sys, "argv", ["train_prior.py", str(tmp_path), "--target", "cuda"])
     with pytest.raises(SystemExit, match="no task for cuda has 8 trials"):
         script.main()

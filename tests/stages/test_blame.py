@@ -16,9 +16,9 @@ from autotune.errors import DamagedFile, DiskProblem, MachineProblem, disk_probl
 from autotune.processes.isolate import ItemResult
 from autotune.processes.messages import RunStage
 from autotune.stages import build, measure
+from autotune.stages.candidate_progress import CandidateProgress
 from autotune.stages.on_cpu import CpuBench
 from autotune.stages.on_simulated import SimulatedBench
-from autotune.stages.progress import CandidateProgress
 from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.formats import Candidate, Failure, StageFile

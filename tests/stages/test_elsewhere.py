@@ -153,7 +153,7 @@ def test_the_cost_model_learns_from_them_and_no_budget_counts_them(workspace: Wo
     strange = replace(known[0], hash="f" * 16, trace=[[["Unheard", [], [], []]], []])
     log(workspace, job, OTHER, [*known, strange])
     order = stage(workspace, job)
-    (found,) = elsewhere.trial_features(order, 100)
+    (found,) = elsewhere.features_of_trials(order, 100)
     assert len(found.labelled()[0]) == 12 and len(found.hashes) == 13
     assert train.update_model(order) == 0 and train.is_intact(job)
     assert order.log().trials() == []

@@ -18,13 +18,13 @@ import pytest
 
 from autotune.processes.memory import limit_memory
 from autotune.processes.messages import RunStage
-from autotune.stages import build, features, measure, search
-from autotune.stages.progress import explained_attempts
+from autotune.stages import build, measure, search, trial_features
+from autotune.stages.candidate_progress import explained_attempts
 from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.formats import Candidate, Failure, InProgress, JobSpec, Quarantined, StageFile, Trial
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.workers.pool import WorkerPool
+from autotune.workers.worker_pool import WorkerPool
 
 from .. import hostile
 from ..hostile import in_a_child
@@ -227,8 +227,8 @@ class TestMatmul:
         trials = [_failed(good, None), _failed(good, crash, "came_through"), _failed(deep, crash)]
         path = matmul.workspace.tuning_log(matmul.stage().spec.target_key, matmul.stage().task.hash).features
         path.parent.mkdir(parents=True)
-        assert in_a_child(lambda: features.of_task(matmul.stage(), 0, trials)) == 0
-        rows = features.read(path).by_hash()
+        assert in_a_child(lambda: trial_features.of_task(matmul.stage(), 0, trials)) == 0
+        rows = trial_features.read(path).by_hash()
         assert len(rows["good"]) > 0
         np.testing.assert_array_equal(rows["came_through"], rows["good"])
         assert len(rows["deep"]) == 0

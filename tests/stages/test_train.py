@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from autotune.processes.isolate import isolated
-from autotune.stages import features, train
+from autotune.stages import train, trial_features
 from autotune.storage.atomic import publish_json
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.search.cost_model import CostModel
@@ -83,7 +83,7 @@ def test_features_are_not_unpickled(tmp_path: Path) -> None:
     rows = np.array([Evil(mark)], dtype=object)
     hashes = np.frombuffer(b'["a"]', np.uint8)
     np.savez(path, hashes=hashes, rows=rows, ends=[1], times_us=[1.0], allow_pickle=True)
-    assert features.read(path) == features.TrialFeatures()
+    assert trial_features.read(path) == trial_features.TrialFeatures()
     assert not mark.exists()
     with np.load(path, allow_pickle=True) as stored:
         assert stored["rows"] is not None
@@ -93,7 +93,7 @@ def test_features_are_not_unpickled(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["flipped", "zeros", "empty", "folder", "missing"])
 def test_damaged_features_are_none(tmp_path: Path, how: str) -> None:
     path = tmp_path / "task.npz"
-    features.write(path, features.TrialFeatures(["a"], [np.ones((2, WIDTH), np.float32)], [1.0]))
+    trial_features.write(path, trial_features.TrialFeatures(["a"], [np.ones((2, WIDTH), np.float32)], [1.0]))
     data = path.read_bytes()
     path.unlink()
     middle = len(data) // 2
@@ -102,4 +102,4 @@ def test_damaged_features_are_none(tmp_path: Path, how: str) -> None:
     elif how != "missing":
         flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
         path.write_bytes({"flipped": flipped, "zeros": bytes(len(data)), "empty": b""}[how])
-    assert features.read(path) == features.TrialFeatures()
+    assert trial_features.read(path) == trial_features.TrialFeatures()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from autotune.strategies import annealing, base, chameleon
+from autotune.strategies import annealing, chameleon, strategy
 from autotune.strategies.space import Measured
 from autotune.testing import Landscape, make_space
 
@@ -44,7 +44,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 def users_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A package of a user whose strategy is the one in the documentation, registered by its entry point."""
     folder = tmp_path_factory.mktemp("site")
-    shown = re.search(r"named by an entry point\):\n\n(.*)", base.__doc__ or "", re.S)
+    shown = re.search(r"named by an entry point\):\n\n(.*)", strategy.__doc__ or "", re.S)
     assert shown is not None
     (folder / "users_hill.py").write_text(textwrap.dedent(shown[1]))
     told = folder / "users_hill-1.0.dist-info"

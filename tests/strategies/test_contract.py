@@ -43,7 +43,7 @@ BREAKS = {
 def test_a_strategy_that_breaks_its_promises_fails(tmp_path: Path, how: str) -> None:
     code = f"""\
         import itertools
-        from autotune.strategies.base import Strategy
+        from autotune.strategies.strategy import Strategy
         from autotune.testing import StrategyContract
 
         CALLS = itertools.count()

@@ -7,12 +7,12 @@ import pytest
 
 from autotune.strategies import droplet
 from autotune.strategies.annealing import SimulatedAnnealing
-from autotune.strategies.base import Strategy
 from autotune.strategies.chameleon import ChameleonSearch
 from autotune.strategies.droplet import DropletSearch
 from autotune.strategies.genetic import GeneticSearch
 from autotune.strategies.samplers import Greedy
 from autotune.strategies.space import Measured
+from autotune.strategies.strategy import Strategy
 
 pytestmark = pytest.mark.usefixtures("brief")
 

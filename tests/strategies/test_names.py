@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune import strategies
-from autotune.strategies.base import Strategy
+from autotune.strategies.strategy import Strategy
 
 
 def test_a_users_strategy_is_found_by_its_entry_point():
@@ -26,7 +26,7 @@ def test_an_unknown_name_is_refused_with_those_there_are():
 @pytest.mark.parametrize(("text", "fault"), [
     ("", "the strategy 'broken' does not load: .*Search"),
     ("import nothing_like_this", "the strategy 'broken' does not load: No module named 'nothing_like_this'"),
-    ("class Search: pass", "broken_one.Search is not a class below autotune.strategies.base.Strategy"),
+    ("class Search: pass", "broken_one.Search is not a class below autotune.strategies.strategy.Strategy"),
 ])  # fmt: skip
 def test_one_that_is_broken_says_how(tmp_path, monkeypatch, text, fault):
     (tmp_path / "broken_one.py").write_text(text)
@@ -37,7 +37,7 @@ def test_one_that_is_broken_says_how(tmp_path, monkeypatch, text, fault):
         strategies.get("broken")
 
 
-CLIMBER = "from autotune.strategies.base import Strategy\nclass {}(Strategy):\n    def explore(self, count): ..."
+CLIMBER = "from autotune.strategies.strategy import Strategy\nclass {}(Strategy):\n    def explore(self, count): ..."
 
 
 @pytest.mark.parametrize(("named", "found"), [("own_one:Climber", "Climber"), ("own_one", "Search")])

@@ -12,7 +12,7 @@ from autotune.errors import DamagedFile
 from autotune.storage.formats import Candidate
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.sanitize import check_graph, check_trace
-from autotune.tvm_backend.search.space import replay
+from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.tasks import read_program
 
 DATA = Path(__file__).parents[1] / "data"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.workers.pool import shorten
+from autotune.workers.worker_pool import shorten
 
 
 def earlier(path: Path) -> Path:

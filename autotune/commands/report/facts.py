@@ -9,9 +9,9 @@ from typing import Any
 
 from autotune.commands import job_status
 from autotune.commands.job_status import JobStatus
-from autotune.commands.report import history, knobs, references, wall_time
+from autotune.commands.report import history, knob_importance, references, wall_time
 from autotune.commands.report.history import BestPoint, FailureCount, LatencyPoint, Outlook, TaskTrials, outlook
-from autotune.commands.report.knobs import KnobImportance, KnobValues
+from autotune.commands.report.knob_importance import KnobImportance, KnobValues
 from autotune.commands.report.references import References
 from autotune.commands.report.wall_time import Times
 from autotune.commands.submit.words import options_of, shape_text, write_options
@@ -188,7 +188,7 @@ def _tasks(paths: JobPaths, spec: JobSpec, found: Sequence[TaskTrials]) -> tuple
 
 
 def _task(index: int, task: TaskSpec, found: TaskTrials, total_us: float, set_aside: str) -> TaskReport:
-    best, important = found.best_us, knobs.importance(found.all)
+    best, important = found.best_us, knob_importance.importance(found.all)
     return TaskReport(
         index=index,
         name=task.name,
@@ -204,7 +204,7 @@ def _task(index: int, task: TaskSpec, found: TaskTrials, total_us: float, set_as
         set_aside=set_aside,
         curve=found.curve(),
         knobs=important,
-        knob_values=knobs.values(found.all, [knob.name for knob in knobs.shown(important)]),
+        knob_values=knob_importance.values(found.all, [knob.name for knob in knob_importance.shown(important)]),
     )
 
 

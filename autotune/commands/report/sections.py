@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from autotune.commands import gantt
 from autotune.commands.durations import duration
-from autotune.commands.report import charts, knobs
+from autotune.commands.report import charts, knob_importance
 from autotune.commands.report.facts import JobReport, Settings, TaskReport
 from autotune.commands.report.references import References
 from autotune.commands.submit.words import value_text
@@ -241,7 +241,7 @@ def _knobs(job: JobReport) -> Section:
     rows = tuple(
         (task.index, task.name, knob.name, 100 * knob.importance, knob.best, ", ".join(knob.good), knob.trials)
         for task in ranked
-        for knob in knobs.shown(task.knobs)
+        for knob in knob_importance.shown(task.knobs)
     )
     if not rows:
         return Section("knobs", "Knobs", "Too few trials of any task have a time to tell its knobs apart.", columns, ())
@@ -261,8 +261,8 @@ def _knob_values(job: JobReport) -> tuple[Section, ...]:
     task = next((task for task in charts.by_share(job) if task.knob_values), None)
     if task is None:
         return ()
-    found, names = task.knob_values, [knob.name for knob in knobs.shown(task.knobs)]
-    fast = found[: knobs.fastest(len(found))]
+    found, names = task.knob_values, [knob.name for knob in knob_importance.shown(task.knobs)]
+    fast = found[: knob_importance.fastest(len(found))]
     common = [(name, *_most_common([each.values[place] for each in fast])) for place, name in enumerate(names)]
     shared = [
         f"{value} for “{name}” ({count} of {len(fast)})" for name, value, count in common if 2 * count > len(fast)

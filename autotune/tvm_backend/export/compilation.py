@@ -21,20 +21,20 @@ from autotune.storage.formats import Candidate, JobSpec, Trial
 from autotune.storage.paths import JobPaths
 from autotune.strategies import samplers
 from autotune.tvm_backend.export.submitted import submitted
-from autotune.tvm_backend.kernels.build import linking, lowering
+from autotune.tvm_backend.kernels.compile import linking, lowering
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
 from autotune.tvm_backend.passes.prepare import finish, prepare
 from autotune.tvm_backend.passes.rewrite import is_tensor_constant
 from autotune.tvm_backend.search import propose
 from autotune.tvm_backend.search.cost_model import prior
+from autotune.tvm_backend.search.design_space import is_too_wide
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
 from autotune.tvm_backend.search.knobs import Knobs
-from autotune.tvm_backend.search.space import is_too_wide
 from autotune.tvm_backend.search.tasks import extract_programs, task_hash
 from autotune.tvm_backend.target import tvm_target
 from autotune.tvm_backend.types import Database, Executable, Expr, Function, GlobalVar, IRModule, PrimFunc, Target
-from autotune.tvm_backend.vector_math import intrinsics
+from autotune.tvm_backend.vector_math import registry
 
 _DEFAULT_SEED = 1
 _SYMBOL = "global_symbol"
@@ -110,7 +110,7 @@ def compile_untuned(module: IRModule, target: Target) -> Executable:
     Returns:
         The executable.
     """
-    with target, tvm.transform.PassContext(opt_level=3), intrinsics.library_functions():
+    with target, tvm.transform.PassContext(opt_level=3), registry.library_functions():
         return relax.build(module, target=target)
 
 

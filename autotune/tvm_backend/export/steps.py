@@ -30,7 +30,7 @@ from autotune.tvm_backend.export.timing import retiming, whole_model
 from autotune.tvm_backend.export.timing.whole_model import TUNED, WITHOUT_GRAPH, Case, Comparison, Verified
 from autotune.tvm_backend.export.writing import cpp_program, script
 from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT, REPORT_FORMAT, SCRIPT, SOURCE, move_source
-from autotune.tvm_backend.export.writing.report import KernelLimits, kernel_work, report
+from autotune.tvm_backend.export.writing.report_json import KernelLimits, kernel_work, report
 from autotune.tvm_backend.export.writing.source import Described, write_source
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.roofline import Roofline, measure

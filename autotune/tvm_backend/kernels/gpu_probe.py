@@ -21,7 +21,7 @@ from autotune.errors import DamagedFile, MachineProblem
 from autotune.machine.gpus import CudaDevice, GpuCounters
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.tvm_backend.cuda import compiler, cubin, runtime
-from autotune.tvm_backend.kernels.build import build_library
+from autotune.tvm_backend.kernels.compile import build_library
 from autotune.tvm_backend.kernels.probe import probe_folder
 from autotune.tvm_backend.types import Device, IRModule
 

@@ -23,7 +23,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from autotune.errors import WrongResult
 from autotune.storage.atomic import make_folders, publish_bytes
 from autotune.tvm_backend.types import Device, DeviceArray, IRModule, Kernel
-from autotune.tvm_backend.vector_math import intrinsics
+from autotune.tvm_backend.vector_math import registry
 
 Array = npt.NDArray[Any]
 
@@ -78,7 +78,7 @@ def compute(program: IRModule, description: Mapping[str, Any]) -> Reference:
     """
     # It runs once or twice, so more optimisation would cost more time than it saves. No linker is needed.
     target = tvm.target.Target({**description, "opt-level": 1, "jit": "orcjit"})
-    with intrinsics.library_functions():
+    with registry.library_functions():
         main = tvm.driver.build(program, target=target)["main"]
     args = _arguments(program)
     indexes = bool(_NESTED_INDEX.search(program.script()))

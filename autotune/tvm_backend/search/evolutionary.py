@@ -17,13 +17,13 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch as TVMSearch
 
 from autotune.storage.formats import Trial
-from autotune.strategies.base import Strategy
 from autotune.strategies.space import Indices, View, as_array
+from autotune.strategies.strategy import Strategy
 from autotune.tvm_backend.search.cost_model import CostModel
+from autotune.tvm_backend.search.design_space import plain_trace, to_candidate, tune_context, tuning_record
 from autotune.tvm_backend.search.features import FeatureExtractor
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import Proposal, Request
-from autotune.tvm_backend.search.space import plain_trace, to_candidate, tune_context, tuning_record
 from autotune.tvm_backend.search.tasks import program_hash
 from autotune.tvm_backend.types import Database, IRModule, MeasureCandidate, Target, TuneContext
 

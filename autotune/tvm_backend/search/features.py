@@ -15,9 +15,9 @@ from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 
 from autotune.storage.formats import Trial
 from autotune.tvm_backend.search.cost_model import Array
+from autotune.tvm_backend.search.design_space import plain_trace, replay, tune_context
 from autotune.tvm_backend.search.nest import COLUMNS as NEST_COLUMNS
 from autotune.tvm_backend.search.nest import NestFeatures
-from autotune.tvm_backend.search.space import plain_trace, replay, tune_context
 from autotune.tvm_backend.types import IRModule, MeasureCandidate, PlainTrace, Target
 
 _OPERATIONS = ("mad", "add_sub", "mul", "div_mod", "compare", "math_call", "other_call")

@@ -24,8 +24,8 @@ from tvm.s_tir.schedule import Trace
 
 from autotune.errors import WorkerError
 from autotune.strategies.space import Configuration, Knob, Space
+from autotune.tvm_backend.search.design_space import before_postprocessing, plain_trace, sampled, tiles, tune_context
 from autotune.tvm_backend.search.shared_memory import postprocessors
-from autotune.tvm_backend.search.space import before_postprocessing, plain_trace, sampled, tiles, tune_context
 from autotune.tvm_backend.search.tiled_block import TiledSketch
 from autotune.tvm_backend.types import BlockRV, Instruction, IRModule, PlainInstruction, PlainTrace, Target
 

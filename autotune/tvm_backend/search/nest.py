@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.tvm_backend.search.space import before_postprocessing, sampled
+from autotune.tvm_backend.search.design_space import before_postprocessing, sampled
 from autotune.tvm_backend.search.tiled_block import Einsum, Numbers, TiledSketch
 from autotune.tvm_backend.target import vector_registers
 from autotune.tvm_backend.types import IRModule, PlainInstruction, PlainTrace, Target

@@ -12,16 +12,16 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import Workload
 
 from autotune.storage.formats import Candidate, Trial
-from autotune.strategies.base import Strategy
 from autotune.strategies.samplers import Sampler
 from autotune.strategies.space import Configuration, Measured, Score, ValidConfiguration, View, first_valid
+from autotune.strategies.strategy import Strategy
 from autotune.tvm_backend.integer.schedules import default_schedule
 from autotune.tvm_backend.search.cost_model import CostModel
+from autotune.tvm_backend.search.design_space import to_candidate, tuning_record
 from autotune.tvm_backend.search.features import FeatureExtractor
 from autotune.tvm_backend.search.knobs import Applied, Knobs
 from autotune.tvm_backend.search.scores import nest_score, train_knob_score
 from autotune.tvm_backend.search.shared_memory import postprocessors
-from autotune.tvm_backend.search.space import to_candidate, tuning_record
 from autotune.tvm_backend.search.tasks import program_hash
 from autotune.tvm_backend.types import IRModule, PlainTrace, Target
 

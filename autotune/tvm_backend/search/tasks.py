@@ -18,9 +18,9 @@ from autotune.errors import DamagedFile, first_line
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import TaskSpec
 from autotune.tvm_backend.sanitize import check_graph
-from autotune.tvm_backend.search.space import design_space, tiles
+from autotune.tvm_backend.search.design_space import design_space, tiles
 from autotune.tvm_backend.types import Instruction, IRModule, Target, Trace
-from autotune.tvm_backend.vector_math import intrinsics
+from autotune.tvm_backend.vector_math import registry
 
 _SPREAD = 0x9E3779B97F4A7C15  # odd, so that every version gives another hash
 
@@ -111,7 +111,7 @@ def task_hash(program: IRModule) -> str:
     The version is that of the formulas that compute them. So a change of the formulas makes the trials of such tasks
     void, and of no others.
     """
-    formulas = intrinsics.VERSION * _SPREAD if intrinsics.has_formulas(program) else 0
+    formulas = registry.VERSION * _SPREAD if registry.has_formulas(program) else 0
     return _digits(int(structural_hash(program)) + formulas)
 
 

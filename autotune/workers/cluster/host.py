@@ -22,7 +22,7 @@ from autotune.machine.hardware import cpu_model, kept_cpus, lent_cpus
 from autotune.processes.messages import KillStage, RunStage, StageReport
 from autotune.storage.formats import JobSpec
 from autotune.workers.cluster.parcel import Parcel, Scratch, StageFiles
-from autotune.workers.pool import WorkerPool
+from autotune.workers.worker_pool import WorkerPool
 
 _TICK_S = 0.25
 _READY_S = 10.0

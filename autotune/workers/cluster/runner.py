@@ -29,7 +29,7 @@ from autotune.processes.messages import (
 )
 from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.paths import Workspace
-from autotune.workers.runner import StageRunner
+from autotune.workers.stage_runner import StageRunner
 
 _FIRST_RETRY_S = 1.0
 _LONGEST_RETRY_S = 30.0

@@ -63,7 +63,7 @@ def gather(dtype, lanes):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_a_thread_may_gather_eight_halves(dtype, tool, tmp_path):
     skip_without_compiler()
-    from autotune.tvm_backend.kernels.build import build_library
+    from autotune.tvm_backend.kernels.compile import build_library
     from autotune.tvm_backend.load import load_tvm
     from autotune.tvm_backend.target import resolve_target, tvm_target
 

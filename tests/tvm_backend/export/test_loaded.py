@@ -22,7 +22,7 @@ from autotune.tvm_backend.export import loaded
 from autotune.tvm_backend.export.compilation import Joiner, compile_tuned
 from autotune.tvm_backend.export.loaded import check_index, pick_entry
 from autotune.tvm_backend.export.writing import script
-from autotune.tvm_backend.kernels.build import link_shared
+from autotune.tvm_backend.kernels.compile import link_shared
 from autotune.tvm_backend.passes.prepare import prepare
 
 INPUTS = (InputSpec("x", (1, 8), "float32"), InputSpec("factor", (), "float32"))

@@ -11,9 +11,9 @@ from autotune.tvm_backend.integer.intrinsics import DEPTHWISE, DOTS, Instruction
 from autotune.tvm_backend.integer.kernels import Window, convolution_program
 from autotune.tvm_backend.integer.tiles import TileProduct
 from autotune.tvm_backend.kernels.pipeline import pipeline
+from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import by_hand
-from autotune.tvm_backend.search.space import replay
 
 _FLAGS = {"avx512vnni": "avx512_vnni", "avxvnni": "avx_vnni", "avx512vl": "avx512vl", "avx512vbmi": "avx512vbmi"}
 _CPUS = {"avx512vnni": "icelake-server", "avxvnni": "alderlake", "avx2": "x86-64-v3"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.tvm_backend.kernels.build import build_library
+from autotune.tvm_backend.kernels.compile import build_library
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 
 BEST = 100.0

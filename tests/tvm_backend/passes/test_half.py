@@ -15,14 +15,14 @@ from autotune import strategies
 from autotune.storage.formats import Candidate
 from autotune.strategies import samplers
 from autotune.tvm_backend.cuda import compiler, cubin, runtime
-from autotune.tvm_backend.kernels.build import build_library
+from autotune.tvm_backend.kernels.compile import build_library
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.passes.half import half_precision
 from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.passes.rewrite import op_name
+from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import Request, propose
-from autotune.tvm_backend.search.space import replay
 from autotune.tvm_backend.search.tasks import extract_tasks, program_hash
 from autotune.tvm_backend.target import resolve_target, tvm_target
 

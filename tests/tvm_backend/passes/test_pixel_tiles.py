@@ -10,7 +10,7 @@ import pytest
 
 from autotune import strategies
 from autotune.strategies import samplers
-from autotune.tvm_backend.kernels.build import build_candidate
+from autotune.tvm_backend.kernels.compile import build_candidate
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.passes.layout import pack_layouts
 from autotune.tvm_backend.passes.pixel_tiles import padded_pixels

@@ -16,7 +16,7 @@ from onnx import TensorProto
 from autotune import strategies
 from autotune.strategies import samplers
 from autotune.tvm_backend.export.compilation import compile_tuned
-from autotune.tvm_backend.kernels.build import build_candidate
+from autotune.tvm_backend.kernels.compile import build_candidate
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.passes.layout import pack_layouts
 from autotune.tvm_backend.passes.prepare import prepare

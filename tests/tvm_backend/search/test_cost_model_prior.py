@@ -21,9 +21,9 @@ def wide_score(wide_target, matmul_of):
 
 def scorer(target, module):
     """Of tiles of i, j and k of a matrix product of 256 by 256, on the first sketch, unrolled up to 512 steps."""
+    from autotune.tvm_backend.search.design_space import design_space, plain_trace
     from autotune.tvm_backend.search.features import widen
     from autotune.tvm_backend.search.nest import NestFeatures
-    from autotune.tvm_backend.search.space import design_space, plain_trace
 
     nests, model = NestFeatures(module, target), prior("llvm")
     sketch = nests.sketch(plain_trace(design_space(module, target)[0].trace)[0])

@@ -21,7 +21,7 @@ def product():
 
 def valid(program, **limits):
     """How many of some random schedules pass the postprocessors that a replay applies."""
-    from autotune.tvm_backend.search.space import tune_context
+    from autotune.tvm_backend.search.design_space import tune_context
     from autotune.tvm_backend.target import resolve_target, tvm_target
 
     target = tvm_target({**resolve_target('{"kind": "cuda", "arch": "sm_90"}', 1).description, **limits})

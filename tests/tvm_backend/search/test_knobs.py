@@ -43,8 +43,8 @@ class TestRoundTrip:
     @QUICK
     @given(seed=st.integers(0, 2**32 - 1))
     def test_a_configuration_comes_back_from_its_trace_and_gives_the_same_program(self, views, target, kind, seed):
+        from autotune.tvm_backend.search.design_space import replay
         from autotune.tvm_backend.search.propose import Validator
-        from autotune.tvm_backend.search.space import replay
         from autotune.tvm_backend.search.tasks import program_hash
 
         knobs = views[kind]
@@ -119,7 +119,7 @@ def test_what_is_no_trace_has_no_configuration(views, trace):
 
 
 def test_every_tile_that_tvm_draws_is_a_value(views):
-    from autotune.tvm_backend.search.space import plain_trace, tune_context
+    from autotune.tvm_backend.search.design_space import plain_trace, tune_context
 
     knobs = views["conv2d"]
     for seed in range(1, 9):

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from autotune.tvm_backend.search.cost_model import prior
+from autotune.tvm_backend.search.design_space import plain_trace
 from autotune.tvm_backend.search.features import WIDTH, FeatureExtractor
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.nest import WIDTH as NEST
 from autotune.tvm_backend.search.nest import NestFeatures
 from autotune.tvm_backend.search.scores import nest_score
-from autotune.tvm_backend.search.space import plain_trace
 from autotune.tvm_backend.search.tiled_block import Einsum, TiledSketch
 
 SIZE = 64

@@ -8,14 +8,14 @@ import pytest
 from autotune import strategies
 from autotune.strategies import samplers
 from autotune.tvm_backend.cuda import cubin, runtime
-from autotune.tvm_backend.kernels.build import build_library
+from autotune.tvm_backend.kernels.compile import build_library
 from autotune.tvm_backend.load import load_tvm
+from autotune.tvm_backend.search.design_space import before_postprocessing, plain_trace, sampled
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.nest import NestFeatures
 from autotune.tvm_backend.search.occupancy import STRUCTURE, GpuLimits, Occupancy, gpu_throughput
 from autotune.tvm_backend.search.propose import Request, propose
 from autotune.tvm_backend.search.scores import nest_score
-from autotune.tvm_backend.search.space import before_postprocessing, plain_trace, sampled
 from autotune.tvm_backend.target import resolve_target, tvm_target
 
 SIZE = 1024

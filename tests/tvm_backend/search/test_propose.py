@@ -9,9 +9,9 @@ import pytest
 from autotune import strategies
 from autotune.storage.formats import Trial
 from autotune.strategies import samplers
+from autotune.tvm_backend.search.design_space import sampled
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import Request, propose
-from autotune.tvm_backend.search.space import sampled
 
 
 @pytest.fixture(scope="module")

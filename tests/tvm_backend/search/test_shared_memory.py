@@ -89,7 +89,7 @@ def test_no_architecture_gives_more_than_it_has():
 @pytest.mark.skipif(runtime.nvcc() is None, reason="no nvcc")
 def test_the_runtime_asks_for_what_a_launch_gives(tmp_path):
     """The stand-in refuses launches with more than 48 KiB that were not asked for, as a driver does."""
-    from autotune.tvm_backend.kernels.build import build_library
+    from autotune.tvm_backend.kernels.compile import build_library
 
     elements, libraries = 60 * KIB // 4, tmp_path / "libraries"
     libraries.mkdir()

@@ -8,10 +8,10 @@ import tvm
 from tvm import te
 
 from autotune.storage.formats import Trial
-from autotune.tvm_backend.kernels.build import build_candidate
+from autotune.tvm_backend.kernels.compile import build_candidate
+from autotune.tvm_backend.search.design_space import replay, with_names_of
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
 from autotune.tvm_backend.search.propose import Request
-from autotune.tvm_backend.search.space import replay, with_names_of
 from autotune.tvm_backend.search.tasks import task_hash
 
 SIZE = 1024

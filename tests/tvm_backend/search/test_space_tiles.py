@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.tvm_backend.search.space import factorisations, tiles
+from autotune.tvm_backend.search.design_space import factorisations, tiles
 from autotune.tvm_backend.search.tasks import _value_counts
 
 

@@ -8,7 +8,7 @@ from autotune.errors import DamagedFile
 from autotune.storage.formats import TaskSpec
 from autotune.tvm_backend.search import tasks
 from autotune.tvm_backend.search.tasks import Task, program_hash, read_program, task_hash, unite, write_program
-from autotune.tvm_backend.vector_math import intrinsics
+from autotune.tvm_backend.vector_math import registry
 
 
 @pytest.fixture
@@ -31,12 +31,12 @@ def successor(as_program):
 
 def test_how_functions_are_computed_counts_in_the_hash_of_a_task_that_has_some(exponential, monkeypatch):
     before = task_hash(exponential)
-    monkeypatch.setattr(intrinsics, "VERSION", intrinsics.VERSION + 1)
+    monkeypatch.setattr(registry, "VERSION", registry.VERSION + 1)
     assert task_hash(exponential) != before
 
 
 def test_a_task_without_functions_keeps_the_hash_of_its_program(successor, monkeypatch):
-    monkeypatch.setattr(intrinsics, "VERSION", intrinsics.VERSION + 1)
+    monkeypatch.setattr(registry, "VERSION", registry.VERSION + 1)
     assert task_hash(successor) == program_hash(successor)
 
 

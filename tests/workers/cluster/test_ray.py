@@ -32,8 +32,8 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
 from autotune.testing import StageRunnerContract
 from autotune.workers.cluster.runner import ClusterRunner
-from autotune.workers.pool import WorkerPool
-from autotune.workers.runner import StageRunner
+from autotune.workers.stage_runner import StageRunner
+from autotune.workers.worker_pool import WorkerPool
 
 from ...rpc_lab import Lab, free_port
 

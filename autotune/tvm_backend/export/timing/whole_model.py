@@ -22,7 +22,7 @@ from autotune.tvm_backend.export.inputs import VerificationInputs
 from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.export.submitted import ExportJob, Submitted, submitted
 from autotune.tvm_backend.export.timing import accuracy, retiming
-from autotune.tvm_backend.export.timing.board import BoardComparison
+from autotune.tvm_backend.export.timing.board_comparison import BoardComparison
 from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 

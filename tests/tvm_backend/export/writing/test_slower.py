@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autotune.tvm_backend.export.writing.report import slower
+from autotune.tvm_backend.export.writing.report_json import slower
 
 
 def kernel(name: str, us: float, least_us: float | None = 10.0, task: str | None = "tuned") -> dict[str, Any]:

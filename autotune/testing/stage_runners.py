@@ -16,7 +16,7 @@ from autotune.storage.formats import Control, JobSpec, StageFile, TaskSpec
 from autotune.storage.job_files import read_spec, read_stage
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
-from autotune.workers.runner import StageRunner
+from autotune.workers.stage_runner import StageRunner
 
 _LIMIT_S = 120.0
 _SETTINGS = """
@@ -36,7 +36,7 @@ class StageRunnerContract:
     """Subclass it as `TestYours` and override `runner`, a fixture that makes a runner for a workspace.
 
     Stages run on a simulated device called `gpu0`, which the runner's first machine must have. What is tested are the
-    promises of `autotune.workers.runner.StageRunner`.
+    promises of `autotune.workers.stage_runner.StageRunner`.
     """
 
     measure_s = 0.2

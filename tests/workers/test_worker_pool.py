@@ -17,8 +17,8 @@ from autotune.machine.leases import lease
 from autotune.processes.messages import MessageReader, RunStage, StageReport, receive
 from autotune.storage.paths import Workspace
 from autotune.testing import StageRunnerContract
-from autotune.workers.pool import WorkerPool
 from autotune.workers.worker import Worker
+from autotune.workers.worker_pool import WorkerPool
 
 LIMIT_S = 120.0
 _ENDED = os.WEXITED | os.WNOWAIT | os.WNOHANG

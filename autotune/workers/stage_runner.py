@@ -1,7 +1,7 @@
 """The seam between the daemon and whatever runs its stages: this machine, or a cluster.
 
-`autotune.workers.pool` runs stages on this machine, `autotune.workers.cluster.runner` on the nodes of a cluster. The
-tests that every implementation must pass are `autotune.testing.StageRunnerContract`.
+`autotune.workers.worker_pool` runs stages on this machine, `autotune.workers.cluster.runner` on the nodes of a cluster.
+The tests that every implementation must pass are `autotune.testing.StageRunnerContract`.
 """
 
 from __future__ import annotations

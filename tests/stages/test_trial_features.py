@@ -11,9 +11,9 @@ import pytest
 
 from autotune.config import load_config
 from autotune.processes.messages import RunStage
-from autotune.stages import features
-from autotune.stages.features import TrialFeatures
+from autotune.stages import trial_features
 from autotune.stages.stage import Stage
+from autotune.stages.trial_features import TrialFeatures
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.search.features import WIDTH
 
@@ -25,8 +25,8 @@ def sample(*names: str, stores: int = 2) -> TrialFeatures:
 
 def test_a_sample_comes_back_as_it_was(tmp_path: Path) -> None:
     written = sample("a", "b", "c")
-    features.write(tmp_path / "task.npz", written)
-    found = features.read(tmp_path / "task.npz")
+    trial_features.write(tmp_path / "task.npz", written)
+    found = trial_features.read(tmp_path / "task.npz")
     assert (list(found.hashes), list(found.times_us)) == (["a", "b", "c"], [100.0, 50.0, 100.0 / 3])
     assert all(np.array_equal(one, other) for one, other in zip(found.rows, written.rows, strict=True))
 
@@ -34,15 +34,15 @@ def test_a_sample_comes_back_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [0, 1, 100, -1])
 def test_a_damaged_file_is_an_empty_sample(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "task.npz"
-    features.write(path, sample("a", "b"))
+    trial_features.write(path, sample("a", "b"))
     path.write_bytes(path.read_bytes()[:cut])
-    assert features.read(path) == TrialFeatures()
+    assert trial_features.read(path) == TrialFeatures()
 
 
 def test_a_file_without_times_is_an_empty_sample(tmp_path: Path) -> None:
     path = tmp_path / "task.npz"
     np.savez(path, hashes=np.frombuffer(b'["a"]', np.uint8), rows=np.zeros((2, WIDTH), np.float32), ends=[2])
-    assert features.read(path) == TrialFeatures()
+    assert trial_features.read(path) == TrialFeatures()
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def stage(workspace: Workspace, make_job: Callable[..., JobPaths]) -> Stage:
         log = workspace.tuning_log(stage.spec.target_key, name)
         log.records.parent.mkdir(parents=True, exist_ok=True)
         log.records.write_text("")
-        features.write(log.features, sample(*(f"{name}-{index}" for index in range(4))))
+        trial_features.write(log.features, sample(*(f"{name}-{index}" for index in range(4))))
         os.utime(log.features, (1000 - age, 1000 - age))
     return stage
 
@@ -65,9 +65,9 @@ def owners(found: list[TrialFeatures]) -> list[str]:
 
 
 def test_a_job_borrows_from_tasks_that_it_does_not_have_the_newest_first(stage: Stage) -> None:
-    assert owners(features.of_other_jobs(stage, 100)) == ["x0", "x1", "x2"]
+    assert owners(trial_features.of_other_jobs(stage, 100)) == ["x0", "x1", "x2"]
 
 
 def test_a_job_borrows_no_more_logs_than_it_needs(stage: Stage) -> None:
-    assert owners(features.of_other_jobs(stage, 5)) == ["x0", "x1"]
-    assert owners(features.of_other_jobs(stage, 0)) == []
+    assert owners(trial_features.of_other_jobs(stage, 5)) == ["x0", "x1"]
+    assert owners(trial_features.of_other_jobs(stage, 0)) == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune.commands.report.knobs import KnobImportance, decisions, importance, shown, values
+from autotune.commands.report.knob_importance import KnobImportance, decisions, importance, shown, values
 from autotune.storage.formats import Trial
 
 Make = Callable[..., Trial]

@@ -29,7 +29,7 @@ from autotune.processes.messages import (
 )
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.paths import Workspace
-from autotune.workers.runner import LEASE_WAIT_S, StageRunner
+from autotune.workers.stage_runner import LEASE_WAIT_S, StageRunner
 
 # A worker loads TVM before it is ready, perhaps from a slow disk.
 _READY_LIMIT_S = 180.0

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from autotune.tvm_backend.kernels.build import link_shared
-from autotune.tvm_backend.vector_math import intrinsics
+from autotune.tvm_backend.kernels.compile import link_shared
+from autotune.tvm_backend.vector_math import registry
 
 _LANES = 16
 _LIMITS = (88.722839, 88.72284, -87.33655, -103.97208, -103.97209, 89.415985, 89.416, 38.53184, 127.99999, -149.5)
@@ -194,7 +194,7 @@ def test_double_precision_stays_with_the_c_library(run):
 def test_code_that_is_to_be_independent_calls_the_c_library(build):
     from tvm import tirx
 
-    with intrinsics.library_functions():
+    with registry.library_functions():
         library = build(tirx.exp, 1, 64)
     assert "expf" in _undefined(library)
     assert "expf" not in _undefined(build(tirx.exp, 1, 64))
@@ -203,6 +203,6 @@ def test_code_that_is_to_be_independent_calls_the_c_library(build):
 def test_registering_again_changes_nothing(build):
     from tvm import tirx
 
-    intrinsics.register()
-    intrinsics.register()
+    registry.register()
+    registry.register()
     assert "expf" not in _undefined(build(tirx.exp, 1, 64))

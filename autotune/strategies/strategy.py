@@ -23,7 +23,7 @@ What an implementer owes:
 The whole of a strategy that looks around the best trials (a file of your own, named by an entry point):
 
     import numpy as np
-    from autotune.strategies.base import Strategy
+    from autotune.strategies.strategy import Strategy
 
     class HillClimbing(Strategy):
         name = "hill"
