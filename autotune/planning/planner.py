@@ -19,9 +19,9 @@ from functools import cache
 from itertools import compress, groupby
 from operator import is_not
 
-from autotune.planning.board import Board
 from autotune.planning.estimates import Estimates
 from autotune.planning.planned_job import PlannedJob
+from autotune.planning.planner_state import PlannerState
 from autotune.planning.policy import AGING_S, STAGE_ORDER, Policy, turn
 from autotune.planning.scheduler import Scheduler
 from autotune.planning.view import JobView, MachineResources, Plan, RunningView, StageId, measures_on_cpus
@@ -62,20 +62,20 @@ class Planner:
     """Plans again and again for one machine under one policy."""
 
     def __init__(self, machine: MachineResources, policy: Policy, estimates: Estimates | None = None) -> None:
-        self._board = Board(machine, policy, estimates)
-        self._scheduler = Scheduler(self._board)
+        self._state = PlannerState(machine, policy, estimates)
+        self._scheduler = Scheduler(self._state)
         self._policy = policy
         self._last: tuple[JobView, ...] = ()
 
     @property
     def machine(self) -> MachineResources:
         """The machine that this planner plans for."""
-        return self._board.machine
+        return self._state.machine
 
     @property
     def jobs(self) -> frozenset[int]:
         """The ids of the jobs of the last plan."""
-        return frozenset(self._board.jobs)
+        return frozenset(self._state.jobs)
 
     def plan(
         self, jobs: Sequence[JobView], running: Sequence[RunningView], now: float = 0.0, closes_at: float | None = None
@@ -105,7 +105,7 @@ class Planner:
         starts = self._scheduler.start_stages(now, closes_at)
         waits = waits_of()
         for start in starts:
-            self._board.stage_ended(start.stage.id)
+            self._state.stage_ended(start.stage.id)
         return Plan(tuple(starts), waits, self._scheduler.late)
 
     def waits(self, now: float, running: Iterable[RunningView]) -> dict[int, Reason]:
@@ -124,48 +124,48 @@ class Planner:
             Seconds from `now` by job id, without the jobs that need a device which the machine lacks.
         """
         self._catch_up(now, running)
-        return forecast(self._board)
+        return forecast(self._state)
 
     def _catch_up(self, now: float, running: Iterable[RunningView]) -> None:
         """Count the stages that the last plan started as running."""
-        self._board.now = now
+        self._state.now = now
         for stage in running:
-            if stage.id not in self._board.running:
-                self._board.stage_started(stage)
-        self._board.refresh()
+            if stage.id not in self._state.running:
+                self._state.stage_started(stage)
+        self._state.refresh()
 
     def _take_in(self, jobs: Sequence[JobView], running: Sequence[RunningView]) -> None:
-        """Update the board by what differs from the last plan."""
-        board = self._board
+        """Update the planner's state by what differs from the last plan."""
+        state = self._state
         current = {stage.id: stage for stage in running}
-        for id in [id for id in board.running if id not in current]:
-            board.stage_ended(id)
+        for id in [id for id in state.running if id not in current]:
+            state.stage_ended(id)
         for view in sorted(self._changed(jobs), key=lambda view: view.id):
-            board.put_job(view)
-        if len(board.jobs) > len(jobs):
+            state.put_job(view)
+        if len(state.jobs) > len(jobs):
             active = {view.id for view in jobs}
-            for gone in [id for id in board.jobs if id not in active]:
-                board.remove_job(gone)
+            for gone in [id for id in state.jobs if id not in active]:
+                state.remove_job(gone)
         for id, stage in current.items():
-            if id not in board.running:
-                board.stage_started(stage)
+            if id not in state.running:
+                state.stage_started(stage)
 
     def _changed(self, jobs: Sequence[JobView]) -> list[JobView]:
-        """Return the views that the board does not have. Most of thousands stand where they stood in the last plan."""
+        """Return the views that the state does not have. Most of thousands stand where they stood in the last plan."""
         last = self._last
         self._last = tuple(jobs)
         moved: Iterable[JobView] = compress(jobs, map(is_not, jobs, last)) if len(jobs) == len(last) else jobs
-        planned = self._board.jobs
+        planned = self._state.jobs
         return [view for view in moved if (job := planned.get(view.id)) is None or job.view is not view]
 
     def _waits(self) -> dict[int, Reason]:
         """Return for every job that runs nothing what it waits for."""
-        return {id: self._why(job) for id, job in sorted(self._board.jobs.items()) if not job.running}
+        return {id: self._why(job) for id, job in sorted(self._state.jobs.items()) if not job.running}
 
     def _why(self, job: PlannedJob) -> Reason:
         """Return the reason, which is kept while the job has a ready stage of its own or waits for a task."""
         if job.shared and not job.queued:
-            return self._blocked(job) if self._board.shared_are_claimed(job) else TURN
+            return self._blocked(job) if self._state.shared_are_claimed(job) else TURN
         reason = job.reason or self._reason(job)
         job.reason = reason if job.queued or job.watched else None
         return reason
@@ -173,20 +173,20 @@ class Planner:
     def _reason(self, job: PlannedJob) -> Reason:
         if job.next_continuation() is not None:
             return CPU
-        has_device = job.view.device in self._board.machine.kinds
+        has_device = job.view.device in self._state.machine.kinds
         if job.ready_batches:
             return _for_device(job.view.device) if has_device else self._lacking_device(job)
         searches = job.open_searches(self._policy.rounds_per_task)
-        blocked = bool(searches) and not any(self._board.is_free(job, stage) for stage in searches)
+        blocked = bool(searches) and not any(self._state.is_free(job, stage) for stage in searches)
         return self._blocked(job) if blocked else TURN
 
     def _blocked(self, job: PlannedJob) -> Reason:
         """Return the reason of a job whose tasks others work on."""
-        return TASK if job.view.device in self._board.machine.kinds else self._lacking_device(job)
+        return TASK if job.view.device in self._state.machine.kinds else self._lacking_device(job)
 
     def _lacking_device(self, job: PlannedJob) -> Reason:
         """Return the reason of a job for a kind of device that is not there."""
-        return _lacking(job.view.device, nodes=bool(self._board.machine.nodes))
+        return _lacking(job.view.device, nodes=bool(self._state.machine.nodes))
 
 
 @cache
@@ -222,16 +222,16 @@ class _SecondsLeft:
     chain_s: float
 
 
-def forecast(board: Board) -> dict[int, float]:
-    """Return in how many seconds each job of the board is expected to end.
+def forecast(state: PlannerState) -> dict[int, float]:
+    """Return in how many seconds each job of a planner's state is expected to end.
 
     Jobs that need a device which the machine lacks have no end and are left out.
     """
-    jobs = [job for job in board.jobs.values() if job.view.device in board.machine.kinds]
+    jobs = [job for job in state.jobs.values() if job.view.device in state.machine.kinds]
     ends: dict[int, float] = {}
     before: dict[str, float] = defaultdict(float)  # seconds of each resource that earlier groups need
-    for group in _groups([_seconds_left(job, board) for job in jobs], board.policy):
-        ends |= _ends(group, before, board)
+    for group in _groups([_seconds_left(job, state) for job in jobs], state.policy):
+        ends |= _ends(group, before, state)
         for job in group:
             before["cpu"] += job.cpu_s
             before["serial"] += job.serial_s
@@ -250,16 +250,16 @@ def _groups(jobs: Sequence[_SecondsLeft], policy: Policy) -> list[list[_SecondsL
     return [list(group) for _, group in groupby(sorted(jobs, key=place), place)]
 
 
-def _ends(group: list[_SecondsLeft], before: dict[str, float], board: Board) -> dict[int, float]:
-    if _one_stage_at_a_time(board.policy):
+def _ends(group: list[_SecondsLeft], before: dict[str, float], state: PlannerState) -> dict[int, float]:
+    if _one_stage_at_a_time(state.policy):
         serial = _shared([job.serial_s for job in group])
         return {job.job: before["serial"] + serial_s for job, serial_s in zip(group, serial, strict=True)}
     cpu = _shared([job.cpu_s for job in group])
     ends = {
-        job.job: max((before["cpu"] + cpu_s) / len(board.machine.cpus), job.chain_s)
+        job.job: max((before["cpu"] + cpu_s) / len(state.machine.cpus), job.chain_s)
         for job, cpu_s in zip(group, cpu, strict=True)
     }
-    for kind, names in board.machine.kinds.items():
+    for kind, names in state.machine.kinds.items():
         users = [job for job in group if job.device == kind]
         for job, device_s in zip(users, _shared([job.device_s for job in users]), strict=True):
             ends[job.job] = max(ends[job.job], (before[f"device {kind}"] + device_s) / len(names))
@@ -283,15 +283,15 @@ def _shared(needs: Sequence[float]) -> list[float]:
     return met
 
 
-def _seconds_left(job: PlannedJob, board: Board) -> _SecondsLeft:
-    remaining = job.estimate_remaining(board.machine, board.policy.rounds_per_task)
+def _seconds_left(job: PlannedJob, state: PlannerState) -> _SecondsLeft:
+    remaining = job.estimate_remaining(state.machine, state.policy.rounds_per_task)
     done = dict.fromkeys(STAGE_ORDER, 0.0)
     for stage in job.running.values():
         expected = job.seconds(stage.kind, stage.count or _candidates(job.view, stage.id), stage.id.task)
-        done[stage.kind] += min(expected, max(0.0, board.now - stage.started_at))
+        done[stage.kind] += min(expected, max(0.0, state.now - stage.started_at))
     # A measurement on the CPU takes all CPUs of a machine.
-    drains = measures_on_cpus(job.view.device) and board.machine.drains
-    more_cpus = len(board.machine.cpu_device) - 1 if drains else 0
+    drains = measures_on_cpus(job.view.device) and state.machine.drains
+    more_cpus = len(state.machine.cpu_device) - 1 if drains else 0
     cpu_s = remaining.cpu_ms / 1000
     device_s = remaining.device_ms / 1000
     passed = sum(done.values())
@@ -304,7 +304,7 @@ def _seconds_left(job: PlannedJob, board: Board) -> _SecondsLeft:
         cpu_s=max(0.0, cpu_s - passed - more_cpus * done["measure"]),
         device_s=max(0.0, device_s - done["measure"]),
         serial_s=serial_s,
-        chain_s=serial_s if board.policy.rounds_per_job == 1 else chain_s,
+        chain_s=serial_s if state.policy.rounds_per_job == 1 else chain_s,
     )
 
 

@@ -1,4 +1,4 @@
-"""A discrete-event simulation of a scenario, with the board and the scheduler that the planner uses.
+"""A discrete-event simulation of a scenario, with the state and the scheduler that the planner uses.
 
 Stages that share CPUs or devices slow each other down.
 """
@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autotune.planning.board import Board
 from autotune.planning.budget import ended
 from autotune.planning.estimates import Estimates
+from autotune.planning.planner_state import PlannerState
 from autotune.planning.policy import Policy
 from autotune.planning.scenario import Scenario, SimulatedJob
 from autotune.planning.scheduler import Scheduler
@@ -154,8 +154,8 @@ class Simulation:
         self._policy = policy
         self._record = record
         self._watch = watch
-        self._board = Board(scenario.machine, policy, Estimates())
-        self._scheduler = Scheduler(self._board)
+        self._state = PlannerState(scenario.machine, policy, Estimates())
+        self._scheduler = Scheduler(self._state)
         self._clock = SimulatedClock()
         self._clock.add_capacity("leased", math.inf)
         self._arrivals = sorted(scenario.jobs, key=lambda job: (job.submitted_at, job.id), reverse=True)
@@ -177,7 +177,7 @@ class Simulation:
             following = min(clock.next_end(), arrival)
             if following == math.inf:
                 break
-            self._usage.spend(following - clock.now, self._board, self._active)
+            self._usage.spend(following - clock.now, self._state, self._active)
             if arrival < clock.next_end():
                 clock.now = arrival
                 continue
@@ -205,13 +205,13 @@ class Simulation:
             spec = self._arrivals.pop()
             job = self._jobs[spec.id] = _JobProgress(spec)
             self._active[spec.device] += 1
-            self._board.put_job(job.view())
+            self._state.put_job(job.view())
 
     def _start(self) -> None:
         for start in self._scheduler.start_stages(self._clock.now):
             id = start.stage.id
             job = self._jobs[id.job]
-            running = self._board.running[id]
+            running = self._state.running[id]
             job.served_at = self._clock.now
             seconds = self._seconds(job.spec, start)
             self._stages += 1
@@ -219,7 +219,7 @@ class Simulation:
             self._bound.add(id, running.kind, job.spec.device, seconds)
             self._run(start, job.spec.device, seconds)
             if self._watch is not None:
-                self._watch(self._clock.now, start, self._board.running)
+                self._watch(self._clock.now, start, self._state.running)
 
     def _seconds(self, spec: SimulatedJob, start: Start) -> float:
         stage = start.stage
@@ -244,26 +244,26 @@ class Simulation:
         self._clock.start(name, start.stage.id, seconds, demand)
 
     def _end(self, id: StageId) -> None:
-        board = self._board
+        state = self._state
         job = self._jobs[id.job]
-        stage = board.running[id]
+        stage = state.running[id]
         now = self._clock.now
         device = job.spec.device
         subjects = (str(id.job), job.tasks[id.task].key)
-        board.estimates.add(stage.kind, device, subjects, job.stages[id].candidates, now - stage.started_at)
+        state.estimates.add(stage.kind, device, subjects, job.stages[id].candidates, now - stage.started_at)
         if self._record:
             leased = self._policy.leases
             self._spans.append(Span(id, stage.kind, stage.cpus, stage.device, stage.started_at, now, leased))
         self._usage.change(stage, device, -1)
         job.advance(stage)
-        board.stage_ended(id)
+        state.stage_ended(id)
         view = job.view()
-        if not board.jobs[id.job].running and ended(view, ()) is not None:
-            board.remove_job(id.job)
+        if not state.jobs[id.job].running and ended(view, ()) is not None:
+            state.remove_job(id.job)
             self._completions[id.job] = now
             self._active[device] -= 1
         else:
-            board.put_job(view)
+            state.put_job(view)
 
 
 def simulate(scenario: Scenario, policy: Policy, record: bool = False) -> SimulationResult:

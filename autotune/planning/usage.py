@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from autotune.planning.board import Board
+from autotune.planning.planner_state import PlannerState
 from autotune.planning.scenario import SimulatedJob
 from autotune.planning.view import Kind, MachineResources, RunningView, StageId
 
@@ -47,22 +47,22 @@ class ResourceUsage:
         # Every other stage uses one CPU, even one without a lease that may use any of them.
         self._cpus += by * (len(self.machine.cpu_device) if whole else 1)
 
-    def spend(self, seconds: float, board: Board, active: Mapping[str, int]) -> None:
+    def spend(self, seconds: float, state: PlannerState, active: Mapping[str, int]) -> None:
         """Add a stretch of time in which nothing changed.
 
         Args:
             seconds: Its length.
-            board: The board, which says why resources were idle.
+            state: The planner's state, which says why resources were idle.
             active: How many jobs are active, by kind of device.
         """
         if seconds <= 0:
             return
         total = len(self.machine.cpus)
-        self._add("CPUs", total, min(total, self._cpus), seconds, partial(_why_cpu, board, active))
+        self._add("CPUs", total, min(total, self._cpus), seconds, partial(_why_cpu, state, active))
         for kind, names in self.machine.kinds.items():
             if kind != "cpu":
                 busy = min(len(names), self._devices[kind])
-                self._add(kind, len(names), busy, seconds, partial(_why_device, board, active, kind))
+                self._add(kind, len(names), busy, seconds, partial(_why_device, state, active, kind))
 
     def _add(self, name: str, total: int, busy: int, seconds: float, why: Callable[[], str]) -> None:
         self.busy[name] += busy * seconds
@@ -75,21 +75,21 @@ class ResourceUsage:
         return {"CPUs": len(self.machine.cpus), **devices}
 
 
-def _why_cpu(board: Board, active: Mapping[str, int]) -> str:
+def _why_cpu(state: PlannerState, active: Mapping[str, int]) -> str:
     if not any(active.values()):
         return NO_WORK
-    queues = board.queues.get("cpu")
-    if queues is not None and queues.ready_batches and board.machine.drains:
+    queues = state.queues.get("cpu")
+    if queues is not None and queues.ready_batches and state.machine.drains:
         return DRAINED
-    if board.first("continue") or board.first("begin"):
+    if state.first("continue") or state.first("begin"):
         return HELD_BACK
     return RESULTS
 
 
-def _why_device(board: Board, active: Mapping[str, int], kind: str) -> str:
+def _why_device(state: PlannerState, active: Mapping[str, int], kind: str) -> str:
     if not active.get(kind):
         return NO_WORK
-    queues = board.queues.get(kind)
+    queues = state.queues.get(kind)
     if queues is not None and queues.ready_batches and queues.queues["measure"].count:
         return NO_CPU
     return PREPARING

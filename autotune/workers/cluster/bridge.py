@@ -55,8 +55,8 @@ from autotune.workers.cluster.link import (
     Waiting,
     version_probe,
 )
-from autotune.workers.cluster.nodes import Pace, Place, Timed
 from autotune.workers.cluster.parcel import Parcel, StageFiles
+from autotune.workers.cluster.places import Pace, Place, Timed
 
 _LOG = logging.getLogger("autotune.cluster")
 _LIST_EVERY_S = 1.0

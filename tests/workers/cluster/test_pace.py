@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.workers.cluster.nodes import Pace, Timed
+from autotune.workers.cluster.places import Pace, Timed
 
 BUILD, MEASURE = Timed("build", "0001-net", 0), Timed("measure", "0001-net", 0)
 

@@ -21,7 +21,7 @@ from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.workers.cluster.host import NodeFacts
-from autotune.workers.cluster.nodes import Place
+from autotune.workers.cluster.places import Place
 
 EPYC, XEON = "AMD EPYC 25/17/1", "Intel Xeon 6/143/8"
 H100 = CudaDevice(1, "NVIDIA H100", "sm_90", "GPU-1")

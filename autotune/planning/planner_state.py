@@ -1,4 +1,4 @@
-"""The board: the planner's state between two plans, updated by what has changed.
+"""The planner's state between two plans, updated by what has changed.
 
 Only this package changes or reads it. A policy sees it as a `policy.PlannerView`.
 """
@@ -34,7 +34,7 @@ class _Part(IntEnum):
     REMAINING = 2  # its remaining work
 
 
-class Board:
+class PlannerState:
     """Jobs, running stages, ready stages and free resources.
 
     Report changes with `put_job`, `remove_job`, `stage_started` and `stage_ended`, and call `refresh` before reading.
@@ -63,7 +63,7 @@ class Board:
         # Jobs to look at again, and what of them may have changed.
         self._stale: dict[int, _Part] = {}
         self._rounds_begun = 0
-        self._orphans = 0  # running stages whose job is not on the board
+        self._orphans = 0  # running stages whose job is not in it
 
     def put_job(self, view: JobView) -> None:
         """Take in a job that is new or has changed."""

@@ -1,4 +1,4 @@
-"""The board: of jobs that are gone it keeps nothing, however many there were."""
+"""Of jobs that are gone the planner's state keeps nothing, however many there were."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotune.planning.board import TaskClaims
 from autotune.planning.planner import Planner
+from autotune.planning.planner_state import TaskClaims
 from autotune.planning.policies import get
 from autotune.planning.policies.predictive import Predictive
 from autotune.planning.queues import Rank
@@ -37,16 +37,16 @@ def test_of_jobs_that_are_gone_nothing_is_kept(policy: str) -> None:
         running = [RunningView(item.stage.id, item.stage.kind, item.cpus, item.count, item.device) for item in starts]
         planner.plan([always], running, now=float(id))  # the job is gone before its stages have ended
     planner.plan([always], [], now=400.0)
-    board = planner._board
-    assert set(board.jobs) == {0}
-    assert (board.running, board._orphans) == ({}, 0)
+    state = planner._state
+    assert set(state.jobs) == {0}
+    assert (state.running, state._orphans) == ({}, 0)
     keys = {task.key for task in always.tasks}
-    assert set(board._claims._watchers) <= keys
-    assert set(board._claims._holders) <= keys
-    heaps = [heap for device in board.queues.values() for queue in device.queues.values() for heap in queue._heaps]
+    assert set(state._claims._watchers) <= keys
+    assert set(state._claims._holders) <= keys
+    heaps = [heap for device in state.queues.values() for queue in device.queues.values() for heap in queue._heaps]
     assert max(map(len, heaps)) < 100
-    assert set(board._jobs_with) == keys
-    assert all(len(device.shared) <= 1 for device in board.queues.values())
+    assert set(state._jobs_with) == keys
+    assert all(len(device.shared) <= 1 for device in state.queues.values())
 
 
 class Counting(Predictive):
