@@ -109,6 +109,14 @@ class JobSettings:
             " 0.01: a trial must be 1% faster.",
         ),
     ] = 0.01
+    whole_model: Annotated[
+        bool,
+        text(
+            "Whether the whole model is timed while its job runs, beside the model as submitted: once its tasks have"
+            " times, and again when they take a fifth less. So `status` says how long it takes. Boards and clusters do"
+            " without."
+        ),
+    ] = True
 
 
 @dataclass(frozen=True)

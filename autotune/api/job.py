@@ -28,6 +28,8 @@ class Progress:
         budget: How many trials it may spend.
         latency_ms: The sum of the best times of its tasks, in milliseconds; None before the first measurement.
         eta_s: In how many seconds the daemon expects it to end; None if that is unknown.
+        model_ms: What the whole model takes, in milliseconds; None before it was timed.
+        reference_ms: What the model as submitted takes in its own runtime; None if that was not timed.
     """
 
     state: str
@@ -36,6 +38,8 @@ class Progress:
     budget: int
     latency_ms: float | None
     eta_s: float | None
+    model_ms: float | None = None
+    reference_ms: float | None = None
 
     @property
     def ended(self) -> bool:
@@ -44,8 +48,16 @@ class Progress:
 
 
 def _progress(status: JobStatus) -> Progress:
+    whole = status.whole_model
     return Progress(
-        status.state, status.reason, status.trials_done, status.trials_total, status.latency_ms, status.eta_seconds
+        status.state,
+        status.reason,
+        status.trials_done,
+        status.trials_total,
+        status.latency_ms,
+        status.eta_seconds,
+        whole.model_ms if whole else None,
+        whole.reference_ms if whole else None,
     )
 
 

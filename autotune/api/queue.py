@@ -179,6 +179,7 @@ def _show(progress: Progress) -> None:
     if not (sys.stderr.isatty() or "ipykernel" in sys.modules):
         return
     latency = "" if progress.latency_ms is None else f", tasks {progress.latency_ms:.4g} ms"
+    latency += "" if progress.model_ms is None else f", model {progress.model_ms:.4g} ms"
     left = "" if progress.ended or progress.eta_s is None else f", {duration(progress.eta_s)} left"
     line = f"{progress.state}: {progress.trials} of {progress.budget} trials{latency}{left}"
     sys.stderr.write(f"\r{line:<{_LINE}}" + ("\n" if progress.ended else ""))

@@ -13,6 +13,7 @@ from autotune.planning.policy import misses
 from autotune.planning.view import device_kind, measures_on_cpus
 from autotune.reasons import sentence
 from autotune.storage import formats
+from autotune.storage.confirmation import Confirmation, read_confirmation
 from autotune.storage.daemon_info import CPUS_APART, DaemonInfo, running_daemon
 from autotune.storage.formats import ENDED, JobSpec, JobState, State, TaskProgress, TaskSpec
 from autotune.storage.job_files import read_control, read_spec, read_state
@@ -41,10 +42,35 @@ class TaskStatus:
 
 @dataclass(frozen=True)
 class EntryStatus:
-    """One set of shapes of a job, and the sum of the best times of the model's tasks at it, in milliseconds."""
+    """One set of shapes of a job, and the sum of the best times of the model's tasks at it, in milliseconds.
+
+    `model_ms` is what the whole model takes at it; see `WholeModel`.
+    """
 
     name: str
     latency_ms: float | None
+    model_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class WholeModel:
+    """What the whole model of a job takes, by its last confirmation. Times are milliseconds of a run.
+
+    If there are several sets of shapes, they are those of one run at each of them.
+
+    Attributes:
+        model_ms: The sum of the tasks' best times now, and what the model took besides its tasks then.
+        outside_ms: The latter: kernels that have no trials, and calls. It is negative if tasks take longer alone.
+        reference: The runtime of the model as submitted, such as `onnxruntime`; empty if it was not timed.
+        reference_ms: What the model takes in it; None if it was not timed.
+        measured_at: When the confirmation ended, in epoch seconds.
+    """
+
+    model_ms: float
+    outside_ms: float
+    reference: str
+    reference_ms: float | None
+    measured_at: float
 
 
 def gflops(gflop: float, best_us: float | None) -> float | None:
@@ -62,6 +88,7 @@ class JobStatus:
         misses_deadline: Whether it has missed its deadline, or is expected to.
         entries: Its sets of shapes, if there are several.
         automatic: Whether its budget follows from its tasks, and it ends earlier when more trials would gain little.
+        whole_model: What the whole model takes; None before it was timed.
     """
 
     id: int
@@ -80,10 +107,16 @@ class JobStatus:
     misses_deadline: bool = False
     entries: tuple[EntryStatus, ...] = ()
     automatic: bool = False
+    whole_model: WholeModel | None = None
 
     @property
     def ended(self) -> bool:
         return self.state in ENDED
+
+    @property
+    def outside_ms(self) -> float | None:
+        """What the whole model takes outside of its tasks, in milliseconds; None before it was timed."""
+        return self.whole_model.outside_ms if self.whole_model else None
 
     @property
     def latency_ms(self) -> float | None:
@@ -96,9 +129,30 @@ class JobStatus:
         return any(task.tunable and task.best_us is None for task in self.tasks)
 
 
-def entries_of(spec: JobSpec, best_us: Sequence[float | None]) -> tuple[EntryStatus, ...]:
+def entries_of(
+    spec: JobSpec, best_us: Sequence[float | None], confirmed: Confirmation | None = None
+) -> tuple[EntryStatus, ...]:
     """Return the sets of shapes of a job, if there are several, with the best times of its tasks so far."""
-    return tuple(EntryStatus(entry.name, tasks_sum_ms(best_us, entry.weights)) for entry in spec.entries)
+    outside = {times.name: times.outside_ms for times in (confirmed.entries if confirmed else ())}
+    found = []
+    for entry in spec.entries:
+        sum_ms = tasks_sum_ms(best_us, entry.weights)
+        timed = sum_ms is not None and entry.name in outside
+        found.append(EntryStatus(entry.name, sum_ms, (sum_ms or 0.0) + outside[entry.name] if timed else None))
+    return tuple(found)
+
+
+def whole_model_of(sum_ms: float | None, confirmed: Confirmation | None) -> WholeModel | None:
+    """Return what the whole model of a job takes, if its tasks take so long together; None if it was not timed."""
+    if sum_ms is None or confirmed is None or not confirmed.entries:
+        return None
+    outside_ms = sum(times.outside_ms for times in confirmed.entries)
+    references = [times.reference_ms for times in confirmed.entries if times.reference_ms is not None]
+    complete = len(references) == len(confirmed.entries)
+    reference = confirmed.entries[0].reference if complete else ""
+    return WholeModel(
+        max(0.0, sum_ms + outside_ms), outside_ms, reference, sum(references) if complete else None, confirmed.at
+    )
 
 
 def snapshot(workspace: Workspace, jobs: Sequence[JobPaths] | None = None) -> list[JobStatus]:
@@ -110,11 +164,13 @@ def snapshot(workspace: Workspace, jobs: Sequence[JobPaths] | None = None) -> li
 def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
     try:
         spec, control, state = read_spec(paths), read_control(paths), read_state(paths)
+        confirmed = read_confirmation(paths)
     except AutotuneError as error:
         return _unreadable(paths, str(error))
     shown, reason = state_of(control, state, Service.by(daemon, spec.id))
     now = time.time()
     eta = _eta(spec.id, shown, daemon, now)
+    best_us = [task.best_us for task in state.tasks]
     end = state.finished_at if shown in ENDED and state.finished_at else now
     return JobStatus(
         id=spec.id,
@@ -131,8 +187,9 @@ def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
         finished_at=state.finished_at,
         deadline=spec.deadline,
         misses_deadline=misses(spec.deadline, eta or 0.0, end),
-        entries=entries_of(spec, [task.best_us for task in state.tasks]),
+        entries=entries_of(spec, best_us, confirmed),
         automatic=spec.automatic,
+        whole_model=whole_model_of(tasks_sum_ms(best_us, [task.weight for task in spec.tasks]), confirmed),
     )
 
 

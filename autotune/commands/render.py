@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.commands import job_status
 from autotune.commands.durations import duration
 from autotune.commands.job_status import JobStatus
+from autotune.commands.report.references import title
 from autotune.errors import one_line
 from autotune.storage.daemon_info import ClusterNode, DaemonInfo, DeviceAside
 from autotune.storage.journal import (
@@ -117,8 +118,9 @@ def _queue(jobs: Sequence[JobStatus], longest: int, sparks: Mapping[int, str] | 
 
     pressed = ["DEADLINE"] if any(job.deadline is not None for job in jobs) else []
     watched = ["PROGRESS", "LATENCY"] if sparks is not None else []
-    columns = ["ID", "NAME", "TARGET", "STATE", "TRIALS", *watched, "TASKS SUM", "ETA", *pressed, "WHY"]
-    table = _table(*columns, right=("ID", "TRIALS", "ETA"), folded=_FOLDED)
+    whole = ["MODEL"] if any(job.whole_model is not None for job in jobs) else []
+    columns = ["ID", "NAME", "TARGET", "STATE", "TRIALS", *watched, "TASKS SUM", *whole, "ETA", *pressed, "WHY"]
+    table = _table(*columns, right=("ID", "TRIALS", "ETA", "MODEL"), folded=_FOLDED)
     for job in jobs:
         least = ">" if job.is_partial else ""
         latency = f"{least}{job.latency_ms:.3f} ms" if job.latency_ms is not None else "-"
@@ -128,9 +130,30 @@ def _queue(jobs: Sequence[JobStatus], longest: int, sparks: Mapping[int, str] | 
         due = [_deadline(job)] if pressed else []
         _row(table,
             str(job.id), short(job.name, longest), job.target, state, _trials(job),
-            *more, latency, eta, *due, _why(job),
+            *more, latency, *([_model(job)] if whole else []), eta, *due, _why(job),
         )  # fmt: skip
     return table
+
+
+def _model(job: JobStatus) -> str:
+    return "-" if job.whole_model is None else f"{job.whole_model.model_ms:.3f} ms"
+
+
+def whole_model(job: JobStatus) -> str:
+    """Return what the whole model of a job takes, and the model as submitted, in a sentence; empty before it was timed.
+
+    It names what the model takes outside of its tasks, which no trial makes shorter.
+    """
+    timed = job.whole_model
+    if timed is None or job.latency_ms is None:
+        return ""
+    outside = f" and {timed.outside_ms:.4g} ms outside of them" if timed.outside_ms > 0 else ""
+    most = ", which no trial shortens" if timed.outside_ms > job.latency_ms else ""
+    says = f"the whole model takes {timed.model_ms:.4g} ms: {job.latency_ms:.4g} ms in its tasks{outside}{most}"
+    if timed.reference_ms is None:
+        return says
+    ratio = timed.model_ms / timed.reference_ms
+    return f"{says}; {title(timed.reference)} takes {timed.reference_ms:.4g} ms, and the tuned model {ratio:.2f} of it"
 
 
 def _deadline(job: JobStatus) -> str:
@@ -223,9 +246,10 @@ def tasks(job: JobStatus, verbose: bool = False, peak_gflops: float | None = Non
 
 def _entries(job: JobStatus) -> Table:
     """Return the table of a job's sets of shapes."""
-    table = _table("SHAPES", "TASKS SUM", right=("TASKS SUM",))
+    table = _table("SHAPES", "TASKS SUM", "MODEL", right=("TASKS SUM", "MODEL"))
     for entry in job.entries:
-        _row(table, entry.name, "-" if entry.latency_ms is None else f"{entry.latency_ms:.3f} ms")
+        times = ("-" if ms is None else f"{ms:.3f} ms" for ms in (entry.latency_ms, entry.model_ms))
+        _row(table, entry.name, *times)
     return table
 
 

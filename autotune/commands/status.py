@@ -58,7 +58,9 @@ class Screen:
         )
         shown: list[Any] = [render.queue(found, running_daemon(self._workspace), self._verbose, sparks)]
         if chosen is not None and len(found) == 1:
-            shown += ["", render.tasks(found[0], self._verbose, _peak(paths[0])), *self._forecast(paths[0], found[0])]
+            whole = render.whole_model(found[0])
+            shown += ["", render.tasks(found[0], self._verbose, _peak(paths[0])), *(["", whole] if whole else [])]
+            shown += self._forecast(paths[0], found[0])
         return shown
 
     def _spark(self, paths: JobPaths, job: JobStatus) -> str:
@@ -88,7 +90,7 @@ class Screen:
             state = read_state(paths)
             tasks = history.outline()  # not those of the status, which has none of a job that cannot be read
             aside = [index < len(state.tasks) and bool(state.tasks[index].set_aside) for index in range(len(tasks))]
-            found = outlook(history.spec, tasks, aside, times, job.ended)
+            found = outlook(history.spec, tasks, aside, times, job.ended, job.outside_ms)
         except AutotuneError:
             return []
         return ["", found.says] if found is not None and found.says else []

@@ -196,7 +196,7 @@ class QueuedJob:
         self._view = None
 
     def give_up_confirming(self, id: StageId, diagnosis: str) -> None:
-        """Tune on although `--stop-at` was given, because the whole model cannot be timed.
+        """Tune on without the time of the whole model, because it cannot be timed.
 
         Raises:
             DiskProblem: A file could not be written.
@@ -245,6 +245,7 @@ class QueuedJob:
             served_at=max(self.served_at, self.submitted_at),
             deadline=self.spec.deadline,
             time_used=_time_used(self),
+            stops_at_latency=self.spec.stop_at_ms is not None,
             stop_at_met=self.confirmed_ms is not None,
         )
         if not self.spec.automatic:

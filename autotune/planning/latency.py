@@ -100,13 +100,16 @@ def tasks_sum_ms(best_us: Iterable[float | None], weights: Iterable[int]) -> flo
     return sum(times) / 1e3 if times else None
 
 
-def forecast(curves: Sequence[Curve], trials: int, per_round: int, typical: Typical = TYPICAL) -> Forecast | None:
+def forecast(
+    curves: Sequence[Curve], trials: int, per_round: int, outside_ms: float = 0.0, typical: Typical = TYPICAL
+) -> Forecast | None:
     """Return the latency after more trials; None while no task has a time.
 
     Args:
         curves: The tasks. Those without a time count for nothing, as they do in the latency.
         trials: How many more trials there will be.
         per_round: How many trials a task gets at a time.
+        outside_ms: What the model takes besides its tasks, which no trial changes.
         typical: What is assumed of tasks.
     """
     timed = [curve for curve in curves if curve.known]
@@ -115,7 +118,7 @@ def forecast(curves: Sequence[Curve], trials: int, per_round: int, typical: Typi
     expectation = expected(timed, shared_out(timed, trials, per_round), typical)
     now = sum(curve.weight * curve.best[-1] for curve in timed) / 1e3
     median, low, high = (
-        now * math.exp(-_gain(expectation, ratio, typical)) for ratio in (0.0, typical.high, typical.low)
+        outside_ms + now * math.exp(-_gain(expectation, ratio, typical)) for ratio in (0.0, typical.high, typical.low)
     )
     return Forecast(trials, median, low, high)
 

@@ -18,6 +18,7 @@ from autotune.machine.disturbance import Quiet
 from autotune.processes.isolate import ItemResult, ResultKind, isolated
 from autotune.stages.guard import Guard
 from autotune.stages.stage import Stage
+from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import Candidate, GpuNeeds
 from autotune.storage.paths import Workspace
 
@@ -68,6 +69,7 @@ class Bench(ABC):
         stays_fit: Whether one `check` that has passed clears the machine for the whole stage.
         candidates_can_kill: Whether a candidate may end the process of its stage, so that it has to be noted which one
             the stage works on.
+        runs_models: Whether the whole model can be run on it, so that it is timed once its tasks have times.
     """
 
     stage: Stage
@@ -75,6 +77,7 @@ class Bench(ABC):
     suspect: ClassVar[tuple[ResultKind, ...]] = ("error", "crash", "timeout")
     stays_fit: ClassVar[bool] = True
     candidates_can_kill: ClassVar[bool] = True
+    runs_models: ClassVar[bool] = True
 
     @property
     def device(self) -> Device:
@@ -180,11 +183,13 @@ class Bench(ABC):
         return isolated(candidates, lambda: timer(self.open(truth)), limit_s=limit_s, retried=_RETRIED)
 
     @abstractmethod
-    def time_model(self, estimate_ms: float) -> list[float]:
-        """Compile the whole model with the best schedules; return its time in each of some processes, in milliseconds.
+    def time_model(self, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
+        """Compile the whole model with the best schedules, and time it at each set of shapes.
 
         Args:
-            estimate_ms: The sum of the tasks' best times.
+            tasks_ms: The sum of the tasks' best times at each set of shapes.
+            processes: In how many processes it is timed.
+            reference: Whether to time the model as submitted in its own runtime, where that runs on the device.
 
         Raises:
             WorkerError: It cannot be run.

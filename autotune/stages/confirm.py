@@ -1,15 +1,24 @@
-"""Confirm: of a job with `--stop-at` whose tasks promise it, compile the whole model and time it."""
+"""Confirm: once the tasks of a job have times, compile the whole model and time it, beside the model as submitted.
+
+So `status` can say how long the model takes, and not only its tasks. With `--stop-at` it is confirmed, too, whenever
+the tasks promise that the model is fast enough.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from autotune.errors import DamagedFile
 from autotune.planning.latency import tasks_sum_ms
 from autotune.stages.stage import Stage
 from autotune.storage import formats
-from autotune.storage.confirmation import Confirmation, read_confirmation
+from autotune.storage.confirmation import Confirmation, EntryTimes, read_confirmation
 from autotune.storage.formats import JobSpec
+from autotune.storage.job_files import read_stage
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
 
@@ -18,33 +27,92 @@ _MARGIN = 0.99
 # A confirmation is old after this time, and after so many times what it took: confirming takes a ninth of the time.
 _OLD_S = 30.0
 _OLD_TIMES = 8
+# What a model takes besides its tasks is measured again when they take this share of what they took.
+_FASTER = 0.8
+# In how many processes the library is timed: to tell how long it takes, and to end a job.
+_PROCESSES = 3
+_PROCESSES_TO_STOP = 5
+
+Logs = Callable[[int], TuningLog]  # the log of each task of a job, by its index
 
 
 def run(stage: Stage) -> dict[str, Any]:
     """Write down how long the whole model takes, then end the round.
 
-    If another round's confirmation has corrected the estimate meanwhile, so that it promises nothing, none is made.
+    If another round's confirmation has said so meanwhile, none is made.
 
     Returns:
         `latency_ms` and `slowest_ms` of the processes that timed the library; `estimate_ms`, the sum of the tasks' best
-        times; and `met`. Without a confirmation, `skipped`.
+        times; and with `--stop-at`, `met`. Without a confirmation, `skipped`.
 
     Raises:
         WorkerError: The library cannot be run.
     """
     stop_at_ms = stage.spec.stop_at_ms
-    estimate = estimate_ms(stage.workspace, stage.spec)
-    if stop_at_ms is None or estimate is None or not is_promised(stage.workspace, stage.paths, stage.spec):
+    sums = _tasks_ms(stage.spec, stage.log)
+    if sums is None or not is_due(stage):
         stage.end_round()
         return {"skipped": True}
     began = time.monotonic()
-    times = stage.bench.time_model(estimate)
-    took_s = round(time.monotonic() - began, 3)
-    result = Confirmation(tuple(round(value, 4) for value in times), round(estimate, 4), time.time(), took_s=took_s)
+    last = read_confirmation(stage.paths)
+    known = last is not None and any(entry.reference for entry in last.entries)
+    processes = _PROCESSES if stop_at_ms is None else _PROCESSES_TO_STOP
+    entries = stage.bench.time_model(sums, processes, reference=not known)
+    if known and last is not None:
+        entries = [_with_reference(entry, last) for entry in entries]
+    result = Confirmation.of(entries, time.monotonic() - began)
     formats.write(stage.paths.confirmed, result)
     stage.end_round()
     figures = {"latency_ms": result.latency_ms, "slowest_ms": result.slowest_ms, "estimate_ms": result.estimate_ms}
-    return {**figures, "met": result.meets(stop_at_ms)}
+    return figures if stop_at_ms is None else {**figures, "met": result.meets(stop_at_ms)}
+
+
+def _with_reference(entry: EntryTimes, last: Confirmation) -> EntryTimes:
+    """Return the times of an entry with those of the reference that were taken before: it does not change."""
+    before = next((times for times in last.entries if times.name == entry.name), entry)
+    return replace(entry, reference=before.reference, reference_ms=before.reference_ms)
+
+
+def is_due(stage: Stage) -> bool:
+    """Return whether a job's whole model is worth a measurement now.
+
+    Raises:
+        StorageError: A log or the last confirmation cannot be read.
+    """
+    return _promises(stage.paths, stage.spec, stage.log) or _tells_more(stage)
+
+
+def _tells_more(stage: Stage) -> bool:
+    """Return whether a measurement would tell what the model takes besides its tasks better than the last one did."""
+    config = stage.config
+    if not config.job.whole_model or config.cluster.engine or not stage.bench.runs_models:
+        return False
+    last = read_confirmation(stage.paths)
+    if last is not None and last.failed:
+        return False
+    sums = _tasks_ms(stage.spec, stage.log)
+    if sums is None or _is_under_way(stage):
+        return False
+    if last is None or not last.entries:
+        return True
+    return max(sums) <= _FASTER * last.estimate_ms and (_is_old(last) or _is_over(stage))
+
+
+def _is_under_way(stage: Stage) -> bool:
+    """Return whether another round of the job is about to be confirmed."""
+    own = stage.paths.stage(stage.file.task, stage.file.round)
+    for path in stage.paths.stage_files():
+        with contextlib.suppress(FileNotFoundError, DamagedFile):  # it has ended since, or begins again
+            if path != own and read_stage(stage.paths, path, stage.spec).kind == "confirm":
+                return True
+    return False
+
+
+def _is_over(stage: Stage) -> bool:
+    """Return whether the trials of the job's budget have been made, so that no later round will ask."""
+    spec = stage.spec
+    known = spec.known_at_submit if spec.fresh else (0,) * len(spec.tasks)
+    return sum(len(stage.log(task).entries()) - known[task] for task in spec.tunable) >= spec.trials
 
 
 def is_promised(workspace: Workspace, paths: JobPaths, spec: JobSpec) -> bool:
@@ -56,35 +124,40 @@ def is_promised(workspace: Workspace, paths: JobPaths, spec: JobSpec) -> bool:
     Raises:
         StorageError: A log or the last confirmation cannot be read.
     """
+    return _promises(paths, spec, lambda index: _log(workspace, spec, index))
+
+
+def _promises(paths: JobPaths, spec: JobSpec, log: Logs) -> bool:
     if spec.stop_at_ms is None:
         return False
     last = read_confirmation(paths)
     if last is not None and (last.failed or last.meets(spec.stop_at_ms)):
         return False
-    estimate = estimate_ms(workspace, spec)
+    sums = _tasks_ms(spec, log)
     ratio = last.ratio if last is not None and not _is_old(last) else 1.0
-    return estimate is not None and estimate * ratio <= spec.stop_at_ms * _MARGIN
+    return sums is not None and max(sums) * ratio <= spec.stop_at_ms * _MARGIN
 
 
 def _is_old(last: Confirmation) -> bool:
     return time.time() - last.at > max(_OLD_S, _OLD_TIMES * last.took_s)
 
 
-def estimate_ms(workspace: Workspace, spec: JobSpec) -> float | None:
-    """Return the sum of the best times of a job's tasks, from the logs; None while a task has none.
+def _log(workspace: Workspace, spec: JobSpec, index: int) -> TuningLog:
+    return TuningLog(workspace.tuning_log(spec.target_key, spec.tasks[index].hash).records)
 
-    Of several sets of shapes it is that of the slowest.
+
+def _tasks_ms(spec: JobSpec, log: Logs) -> list[float] | None:
+    """Return the sum of the best times of a job's tasks at each set of shapes; None while a task has none.
 
     Raises:
         StorageError: A log cannot be read.
     """
-    best_us = [_best_us(workspace, spec, spec.tasks[index].hash) for index in spec.tunable]
-    if None in best_us:
+    best_us = [_best_us(log(index)) for index in spec.tunable]
+    if not best_us or None in best_us:
         return None
-    sums = [tasks_sum_ms(best_us, [entry.weights[index] for index in spec.tunable]) for entry in spec.all_entries]
-    return max((total for total in sums if total is not None), default=None)
+    weights = [[entry.weights[index] for index in spec.tunable] for entry in spec.all_entries]
+    return [tasks_sum_ms(best_us, of_entry) or 0.0 for of_entry in weights]
 
 
-def _best_us(workspace: Workspace, spec: JobSpec, hash: str) -> float | None:
-    entries = TuningLog(workspace.tuning_log(spec.target_key, hash).records).entries()
-    return min((entry.median_us for entry in entries if entry.median_us is not None), default=None)
+def _best_us(log: TuningLog) -> float | None:
+    return min((entry.median_us for entry in log.entries() if entry.median_us is not None), default=None)

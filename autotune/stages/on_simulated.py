@@ -17,6 +17,7 @@ from autotune.device_settings import DeviceSettings
 from autotune.errors import WorkerError
 from autotune.planning.scenario import Duration, chance
 from autotune.stages.bench import Bench, OpenDevice
+from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import Candidate, Kind, Trial
 from autotune.storage.paths import Workspace
 from autotune.storage.tuning_log import TuningLog
@@ -35,6 +36,7 @@ class SimulatedBench(Bench):
 
     suspect = ()
     candidates_can_kill = False
+    runs_models = False  # there is none: what `time_model` says is for `--stop-at` alone
 
     @classmethod
     def load(cls, workspace: Workspace) -> None:
@@ -89,10 +91,12 @@ class SimulatedBench(Bench):
     def open(self, truth: Any) -> OpenDevice:
         return _OpenSimulated(self)
 
-    def time_model(self, estimate_ms: float) -> list[float]:
+    def time_model(self, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
         """Return the times of a model that takes a quarter more than its tasks."""
         _sleep(self.seconds("confirm"))
-        return [estimate_ms * (_WHOLE + _NOISE * process) for process in range(_REPEATS)]
+        factors = [_WHOLE + _NOISE * process for process in range(processes)]
+        pairs = zip(self.stage.spec.all_entries, tasks_ms, strict=True)
+        return [EntryTimes(entry.name, tuple(sum_ms * factor for factor in factors), sum_ms) for entry, sum_ms in pairs]
 
     def learn(self) -> int:
         _sleep(self.seconds("train"))

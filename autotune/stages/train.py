@@ -1,4 +1,4 @@
-"""Train: fit the cost model to every trial of the job's tasks, then end the round, or confirm that the job may stop."""
+"""Train: fit the cost model to every trial of the job's tasks, then end the round, or time the whole model."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _PUBLISHING_S = 0.2
 def run(stage: Stage) -> dict[str, Any]:
     """Train again if there are 15% more trials than the model was trained on. End the round either way.
 
-    If the job promises now to be as fast as `--stop-at` says, the round ends with its confirmation.
+    If the whole model is worth a measurement now, the round ends with its confirmation.
 
     Returns:
         `trained_on`, the number of trials behind the model.
     """
     trained_on = stage.bench.learn()
-    if confirm.is_promised(stage.workspace, stage.paths, stage.spec):
+    if confirm.is_due(stage):
         stage.advance("confirm")
     else:
         stage.end_round()

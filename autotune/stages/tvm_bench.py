@@ -11,6 +11,7 @@ from typing import Any
 
 from autotune.stages import search, train
 from autotune.stages.bench import Bench
+from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import Candidate
 from autotune.storage.room import check_executable
 
@@ -102,15 +103,15 @@ class TvmBench(Bench):
         if cpus != os.cpu_count():
             os.environ["TVM_BIND_THREADS"] = "0"
 
-    def time_model(self, estimate_ms: float) -> list[float]:
-        from autotune.tvm_backend.export.timing.whole_model import time_library
+    def time_model(self, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
+        from autotune.tvm_backend.export.timing.whole_model import EarlyTiming, time_early
 
         self.take()
         stage = self.stage
         threads = stage.config.measure.threads or len(stage.cpus)
-        return time_library(
-            stage.workspace, stage.paths, stage.spec, threads, cuda_graph=stage.config.export.cuda_graph
-        )
+        timing = EarlyTiming(threads, processes, reference, stage.config.export.cuda_graph)
+        times: list[EntryTimes] = time_early(stage.workspace, stage.paths, stage.spec, tasks_ms, timing)
+        return times
 
     def learn(self) -> int:
         return train.update_model(self.stage)

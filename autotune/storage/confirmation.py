@@ -1,16 +1,44 @@
-"""What the confirmation of a job with `--stop-at` found: whether the whole model is as fast as it has to be."""
+"""What the last confirmation of a job found: how long the whole model takes, beside its tasks and its reference."""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from autotune.errors import DamagedFile
 from autotune.storage import formats
 from autotune.storage.atomic import remove
 from autotune.storage.paths import JobPaths
+
+
+@dataclass(frozen=True)
+class EntryTimes:
+    """How long the whole model took at one set of shapes, in milliseconds.
+
+    Attributes:
+        name: The name of the set of shapes.
+        times_ms: The time of a run in each of some processes.
+        tasks_ms: The sum of the best times of the tasks then, each by its weight.
+        reference: The runtime of the model as submitted, such as `onnxruntime`; empty if it was not timed.
+        reference_ms: The time of a run in it; None if that was not timed.
+    """
+
+    name: str
+    times_ms: tuple[float, ...]
+    tasks_ms: float
+    reference: str = ""
+    reference_ms: float | None = None
+
+    @property
+    def outside_ms(self) -> float:
+        """What a run takes besides its tasks: kernels that have no trials, and calls.
+
+        It is below zero where the tasks take longer alone than in the model.
+        """
+        return statistics.median(self.times_ms) - self.tasks_ms
 
 
 @dataclass(frozen=True)
@@ -22,8 +50,9 @@ class Confirmation:
         estimate_ms: The sum of the best times of the tasks then, each by its weight. Of several sets of shapes the
             slowest counts, here and above.
         at: When it ended.
-        failed: Why the whole model could not be timed. Then the rest says nothing, and it is not tried again.
+        failed: Why the whole model could not be timed; it is not tried again. The rest is what was found before.
         took_s: How long the confirmation took, in seconds.
+        entries: The times at each set of shapes; none if an older autotune wrote the file.
     """
 
     FORMAT = ("autotune-confirmation", 1)
@@ -33,6 +62,14 @@ class Confirmation:
     at: float
     failed: str = ""
     took_s: float = 0.0
+    entries: tuple[EntryTimes, ...] = ()
+
+    @classmethod
+    def of(cls, entries: Sequence[EntryTimes], took_s: float) -> Confirmation:
+        """Return what was found just now."""
+        slowest = tuple(round(max(times), 4) for times in zip(*(entry.times_ms for entry in entries), strict=True))
+        estimate_ms = round(max(entry.tasks_ms for entry in entries), 4)
+        return cls(slowest, estimate_ms, time.time(), "", round(took_s, 3), tuple(entries))
 
     @property
     def latency_ms(self) -> float:
@@ -64,18 +101,26 @@ def read_confirmation(paths: JobPaths) -> Confirmation | None:
         last = formats.read(Confirmation, paths.confirmed)
     except (FileNotFoundError, DamagedFile):
         return None
-    numbers = (*last.times_ms, last.estimate_ms)
-    sound = bool(last.times_ms) and all(math.isfinite(value) and value > 0 for value in numbers)
-    return last if sound or last.failed else None
+    return last if last.failed or _is_sound(last) else None
+
+
+def _is_sound(last: Confirmation) -> bool:
+    numbers = [*last.times_ms, last.estimate_ms]
+    for entry in last.entries:
+        numbers += [*entry.times_ms, *([] if entry.reference_ms is None else [entry.reference_ms])]
+    all_timed = bool(last.times_ms) and all(entry.times_ms for entry in last.entries)
+    sums = [entry.tasks_ms for entry in last.entries]  # an entry may have no tasks
+    return all_timed and all(0 < value < math.inf for value in numbers) and all(map(math.isfinite, sums))
 
 
 def give_up(paths: JobPaths, diagnosis: str) -> Confirmation:
     """Write down that the whole model cannot be timed, so that it is not tried again.
 
     Raises:
-        DiskProblem: The file could not be written.
+        StorageError: The last confirmation could not be read, or the file could not be written.
     """
-    failed = Confirmation((), 0.0, time.time(), diagnosis)
+    last = read_confirmation(paths)
+    failed = replace(last or Confirmation((), 0.0, 0.0), at=time.time(), failed=diagnosis)
     formats.write(paths.confirmed, failed)
     return failed
 

@@ -17,7 +17,7 @@ WORKSPACE/
       model.pt2                    that copy, if the model is an exported program of PyTorch
       model.tflite                 that copy, if the model is one of TensorFlow Lite
       exported.json                what the last export measured; may be deleted
-      confirmed.json               how long the whole model took when it was last expected to be fast enough
+      confirmed.json               how long the whole model took, beside its tasks and the model as submitted
       rewritten.onnx               the graph that was imported instead, for a model that the importer does not take
       rewritten-1.onnx             the same for the second set of shapes, and so on
       model.weights, rewritten...  the weights of either, if they are too many for one ONNX file or shared by several

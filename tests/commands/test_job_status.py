@@ -6,6 +6,7 @@ import io
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from autotune.commands.job_status import (
     JobStatus,
     ResourceStatus,
     TaskStatus,
+    WholeModel,
     daemon_json,
     resources,
     snapshot,
@@ -25,6 +27,7 @@ from autotune.commands.render import troubles
 from autotune.options import InputSpec
 from autotune.reasons import Reason
 from autotune.storage import formats
+from autotune.storage.confirmation import Confirmation, EntryTimes, give_up
 from autotune.storage.daemon_info import ClusterNode, DaemonInfo, DeviceAside, RunningStage, running_daemon
 from autotune.storage.formats import Control, Entry, JobState, State, TaskProgress
 from autotune.storage.identity import Identity
@@ -174,6 +177,26 @@ class TestProgress:
     def test_the_latency_is_the_sum_of_the_best_times_by_weight(self, workspace: Workspace, make_job: Make) -> None:
         make_job(state=JobState(tasks=(TaskProgress(8, 1000.0), TaskProgress(8, 250.0))))
         assert only(workspace).latency_ms == 1.5
+
+    def test_the_whole_model_takes_what_it_took_besides_its_tasks_more_than_they_do_now(
+        self, workspace: Workspace, make_job: Make
+    ) -> None:
+        paths = make_job(state=JobState(tasks=(TaskProgress(8, 1000.0), TaskProgress(8, 250.0))))
+        assert only(workspace).whole_model is None
+        times = EntryTimes("main", (2.5, 3.0, 9.0), 2.0, "onnxruntime", 1.25)
+        formats.write(paths.confirmed, replace(Confirmation.of([times], 5.0), at=7.0))
+        assert only(workspace).whole_model == WholeModel(2.5, 1.0, "onnxruntime", 1.25, 7.0)
+        (shown,) = to_json(snapshot(workspace))["jobs"]
+        assert shown["whole_model"]["model_ms"] == 2.5 and shown["whole_model"]["reference"] == "onnxruntime"
+
+    def test_what_was_found_before_the_model_could_not_be_timed_stays(
+        self, workspace: Workspace, make_job: Make
+    ) -> None:
+        paths = make_job(state=JobState(tasks=(TaskProgress(8, 1000.0), TaskProgress(8, 250.0))))
+        formats.write(paths.confirmed, Confirmation.of([EntryTimes("main", (3.0,), 2.0)], 5.0))
+        give_up(paths, "confirm: crashed")
+        whole = only(workspace).whole_model
+        assert whole is not None and (whole.model_ms, whole.reference, whole.reference_ms) == (2.5, "", None)
 
     def test_without_any_time_there_is_no_latency(self, workspace: Workspace, make_job: Make) -> None:
         make_job()
@@ -336,6 +359,7 @@ class TestJson:
                     "misses_deadline": False,
                     "entries": [],
                     "automatic": False,
+                    "whole_model": None,
                 }
             ],
         }
@@ -365,4 +389,16 @@ def test_each_of_several_shapes_has_its_share_of_the_latency(workspace: Workspac
     entries = tuple(Entry(name, inputs, weights) for name, weights in (("n=8", (1, 0)), ("n=16", (0, 2))))
     make_job(entries=entries, state=JobState("running", tasks=(TaskProgress(4, 500.0), TaskProgress())))
     assert [(entry.name, entry.latency_ms) for entry in only(workspace).entries] == [("n=8", 0.5), ("n=16", None)]
-    assert to_json(snapshot(workspace))["jobs"][0]["entries"][0] == {"name": "n=8", "latency_ms": 0.5}
+    shown = {"name": "n=8", "latency_ms": 0.5, "model_ms": None}
+    assert to_json(snapshot(workspace))["jobs"][0]["entries"][0] == shown
+
+
+def test_each_of_several_shapes_has_its_time_of_the_whole_model(workspace: Workspace, make_job: Make) -> None:
+    inputs = (InputSpec("x", (1, 8), "float32"),)
+    entries = tuple(Entry(name, inputs, weights) for name, weights in (("n=8", (1, 0)), ("n=16", (0, 2))))
+    paths = make_job(entries=entries, state=JobState("running", tasks=(TaskProgress(4, 500.0), TaskProgress(4, 500.0))))
+    times = [EntryTimes("n=8", (1.5,), 1.0, "onnxruntime", 2.0), EntryTimes("n=16", (3.0,), 1.0, "onnxruntime", 4.0)]
+    formats.write(paths.confirmed, Confirmation.of(times, 5.0))
+    job = only(workspace)
+    assert [entry.model_ms for entry in job.entries] == [1.0, 3.0]
+    assert job.whole_model is not None and (job.whole_model.model_ms, job.whole_model.reference_ms) == (4.0, 6.0)

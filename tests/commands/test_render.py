@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from autotune.commands import render
-from autotune.commands.job_status import JobStatus, TaskStatus
+from autotune.commands.job_status import JobStatus, TaskStatus, WholeModel
 from autotune.storage.daemon_info import DaemonInfo
 
 JOB = JobStatus(7, "net", "net.onnx", "llvm", "waiting", "", 3, 9, (), None, 0.0, None)
@@ -59,6 +59,28 @@ def test_the_sum_of_tasks_counts_each_as_often_as_it_runs() -> None:
 def test_a_sum_that_lacks_a_task_with_trials_to_come_is_a_least_value(tunable: bool, text: str) -> None:
     tasks = (TaskStatus("a", 2, 1, 1000.0), TaskStatus("b", 1, 0, None, tunable=tunable))
     assert text in shown(render.queue([replace(JOB, tasks=tasks)], None))
+
+
+@pytest.mark.parametrize(
+    ("whole", "says"),
+    [
+        (None, ""),
+        (
+            WholeModel(3.0, 0.5, "onnxruntime", 2.0, 0.0),
+            "the whole model takes 3 ms: 2.5 ms in its tasks and 0.5 ms outside of them;"
+            " ONNX Runtime takes 2 ms, and the tuned model 1.50 of it",
+        ),
+        (
+            WholeModel(9.0, 6.5, "", None, 0.0),
+            "the whole model takes 9 ms: 2.5 ms in its tasks and 6.5 ms outside of them, which no trial shortens",
+        ),
+        (WholeModel(2.4, -0.1, "", None, 0.0), "the whole model takes 2.4 ms: 2.5 ms in its tasks"),
+    ],
+)
+def test_the_time_of_the_whole_model_is_told_with_where_it_goes(whole: WholeModel | None, says: str) -> None:
+    job = replace(JOB, tasks=(TaskStatus("a", 2, 1, 1000.0), TaskStatus("b", 1, 1, 500.0)), whole_model=whole)
+    assert render.whole_model(job) == says
+    assert ("MODEL" in shown(render.queue([JOB, job], None))) == (whole is not None)
 
 
 def test_a_job_without_times_has_no_sum() -> None:

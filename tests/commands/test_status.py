@@ -12,6 +12,8 @@ from autotune.commands import render
 from autotune.commands.job_status import JobStatus, TaskStatus
 from autotune.commands.report.history import LatencyPoint
 from autotune.commands.status import Screen, sparkline
+from autotune.storage import formats
+from autotune.storage.confirmation import Confirmation, EntryTimes
 from autotune.storage.daemon_info import DaemonInfo, RunningStage
 from autotune.storage.paths import Workspace
 
@@ -78,9 +80,17 @@ def test_a_watched_queue_has_bars_and_the_latency(workspace: Workspace, tuned: A
 def test_one_job_has_its_forecast(workspace: Workspace, tuned: Any) -> None:
     screen = Screen(workspace, lambda: [tuned], verbose=False, watch=False)
     shown = lines(screen.look(), 200)
-    assert shown[-1].startswith("forecast: after one more hour")
+    assert shown[-1].startswith("forecast of the tasks' sum: after one more hour")
     assert any(line.endswith("OF PEAK") for line in shown)
     assert "PROGRESS" not in shown[0]
+
+
+def test_once_the_whole_model_was_timed_it_is_shown_and_the_forecast_is_of_it(workspace: Workspace, tuned: Any) -> None:
+    formats.write(tuned.confirmed, Confirmation.of([EntryTimes("main", (3.0,), 1.0, "onnxruntime", 2.0)], 1.0))
+    shown = lines(Screen(workspace, lambda: [tuned], verbose=False, watch=False).look(), 200)
+    assert "MODEL" in shown[0] and "3.000 ms" in shown[1]
+    assert any(line.startswith("the whole model takes 3 ms: 1 ms in its tasks and 2 ms outside") for line in shown)
+    assert shown[-1].startswith("forecast: after one more hour") and ", 2." in shown[-1]
 
 
 def test_a_job_that_cannot_be_read_has_none(workspace: Workspace, tuned: Any) -> None:

@@ -29,6 +29,12 @@ def test_every_task_that_can_be_tuned_has_a_time(tuned):
     assert all(task["best_us"] is None for task in job["tasks"] if task["name"].startswith("reshape"))
 
 
+def test_the_time_of_the_whole_model_is_known_before_an_export(tuned):
+    whole = tuned.status()[0]["whole_model"]
+    assert whole["model_ms"] > 0 and whole["reference"] == "onnxruntime" and whole["reference_ms"] > 0
+    assert "the whole model takes" in tuned.ok("status", "last")
+
+
 def test_no_candidate_was_measured_twice(tuned):
     assert set(tuned.trials().values()) == {1}
 

@@ -14,10 +14,12 @@ from autotune.commands.submit.publish import Submission, publish
 from autotune.config import Config
 from autotune.options import TuningOptions
 from autotune.processes.messages import ImportAnswer
+from autotune.settings import ClusterSettings, JobSettings
 from autotune.stages import confirm
+from autotune.stages.on_simulated import SimulatedBench
 from autotune.stages.stage import Stage
 from autotune.storage import confirmation, formats
-from autotune.storage.confirmation import Confirmation, read_confirmation
+from autotune.storage.confirmation import Confirmation, EntryTimes, read_confirmation
 from autotune.storage.formats import Entry, StageFile, TaskSpec, Trial
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
@@ -175,3 +177,88 @@ def test_of_several_sets_of_shapes_the_slowest_has_to_promise_it(
     publish(workspace, Config(), Submission(Path("net"), options), preview)
     (paths,) = workspace.job_list()
     assert (0, 0, kind) in kinds(paths)
+
+
+class TestWithoutALatencyToStopAt:
+    """The whole model is timed so that `status` can say how long it takes."""
+
+    @pytest.fixture
+    def tells_more(
+        self, workspace: Workspace, make_job: Make, know: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> Callable[..., bool]:
+        """Whether it is worth a measurement, for a job of two tasks with weights of 1 and 2 on a device that exists."""
+        monkeypatch.setattr(SimulatedBench, "runs_models", True)
+        paths = make_job(target="simulated", trials=64)
+        stage = stage_of(workspace, paths)
+
+        def tells_more(*best_us: float, last: Confirmation | None = None, **changes: Any) -> bool:
+            for task, time_us in enumerate(best_us):
+                know(task, time_us)
+            if last is not None:
+                formats.write(paths.confirmed, last)
+            return confirm.is_due(replace(stage, **changes))
+
+        return tells_more
+
+    def confirmed(self, ago_s: float = 0.0) -> Confirmation:
+        return replace(Confirmation.of([EntryTimes("main", (4.0,), 3.0)], 1.0), at=time.time() - ago_s)
+
+    def test_it_is_timed_once_every_task_has_a_time(self, tells_more: Any) -> None:
+        assert not tells_more(1000.0)
+        assert tells_more(1000.0, 1000.0)
+        assert not tells_more(last=self.confirmed())
+
+    def test_one_measurement_at_a_time_is_enough(self, tells_more: Any, workspace: Workspace) -> None:
+        assert tells_more(1000.0, 1000.0)
+        (paths,) = workspace.job_list()
+        formats.write(paths.stage(1, 2), StageFile(1, 2, "confirm"))
+        assert not tells_more()
+
+    def test_it_is_timed_again_after_a_while_when_its_tasks_take_a_fifth_less(self, tells_more: Any) -> None:
+        assert not tells_more(500.0, 1000.0, last=self.confirmed(ago_s=60.0)), "2.5 ms of 3"
+        assert tells_more(400.0, 1000.0)
+        assert not tells_more(last=self.confirmed(ago_s=20.0))
+
+    def test_when_the_budget_is_used_it_is_timed_at_once(self, tells_more: Any, workspace: Workspace) -> None:
+        assert not tells_more(400.0, 1000.0, last=self.confirmed())
+        log = TuningLog(workspace.tuning_log("simulated-test", f"{1:016x}").records)
+        log.add([Trial(f"more-{number}", [], [], (9e3,), None, "0009-other", 0, 0.0) for number in range(62)])
+        assert tells_more()
+
+    def test_it_is_not_timed_where_it_cannot_be_or_shall_not(self, tells_more: Any) -> None:
+        assert not tells_more(1000.0, 1000.0, config=Config(job=JobSettings(whole_model=False)))
+        assert not tells_more(config=Config(cluster=ClusterSettings(engine="ray")))
+        failed = Confirmation((), 0.0, time.time(), "confirm: crashed")
+        assert not tells_more(last=failed)
+
+    def test_a_device_that_runs_no_models_tells_nothing(self, workspace: Workspace, make_job: Make, know: Any) -> None:
+        know(0, 1000.0)
+        know(1, 1000.0)
+        assert not confirm.is_due(stage_of(workspace, make_job(target="simulated")))
+
+    def test_the_reference_is_timed_once(
+        self, workspace: Workspace, make_job: Make, know: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = []
+
+        def time_model(_: Any, tasks_ms: Any, processes: int, reference: bool) -> list[EntryTimes]:
+            asked.append((processes, reference))
+            of_reference = ("onnxruntime", 1.5) if reference else ("", None)
+            return [EntryTimes("main", (2.0, 2.5, 9.0), tasks_ms[0], *of_reference)]
+
+        monkeypatch.setattr(SimulatedBench, "runs_models", True)
+        monkeypatch.setattr(SimulatedBench, "time_model", time_model)
+        paths = make_job(target="simulated")
+        know(0, 1000.0)
+        know(1, 500.0)
+        stage = stage_of(workspace, paths)
+        assert confirm.run(stage) == {"latency_ms": 2.5, "slowest_ms": 9.0, "estimate_ms": 2.0}
+        last = read_confirmation(paths)
+        assert last is not None
+        formats.write(paths.confirmed, replace(last, at=0.0))
+        know(0, 500.0)
+        confirm.run(stage)
+        last = read_confirmation(paths)
+        assert last is not None and last.entries == (EntryTimes("main", (2.0, 2.5, 9.0), 1.5, "onnxruntime", 1.5),)
+        assert last.entries[0].outside_ms == 1.0
+        assert asked == [(3, True), (3, False)]

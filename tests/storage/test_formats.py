@@ -17,7 +17,7 @@ from autotune.errors import DamagedFile, InvalidData, NewerFormat
 from autotune.options import InputSpec
 from autotune.reasons import Reason
 from autotune.storage import formats
-from autotune.storage.confirmation import Confirmation
+from autotune.storage.confirmation import Confirmation, EntryTimes
 from autotune.storage.daemon_info import DaemonInfo, RunningStage
 from autotune.storage.formats import (
     Candidate,
@@ -80,7 +80,9 @@ def example(kind: Any) -> Any:
     stage = RunningStage(1, 2, 3, "build", (0,), 2.5, "cuda:0")
     target, x = {"kind": "llvm"}, InputSpec("x", (1, 8), "float32")
     return {
-        Confirmation: Confirmation((5.5, 5.25), 4.5, 1.5),
+        Confirmation: Confirmation(
+            (5.5, 5.25), 4.5, 1.5, entries=(EntryTimes("main", (5.5, 5.25), 4.5, "onnxruntime", 6.5),)
+        ),
         Control: Control("hold", 2),
         DaemonInfo: DaemonInfo(
             {"pid": 5}, 1.5, "p", True, (stage,), {"1": WHY}, "22:00-07:00", (0, 1), ("cpu",), {"1": 9.5}

@@ -19,6 +19,7 @@ from autotune.errors import AutotuneError
 from autotune.options import InputSpec, JobOptions
 from autotune.planning.latency import tasks_sum_ms
 from autotune.storage import formats, journal
+from autotune.storage.confirmation import Confirmation, read_confirmation
 from autotune.storage.formats import JobSpec, TaskSpec
 from autotune.storage.job_files import read_spec, read_state
 from autotune.storage.journal import StageDone, StageEvent
@@ -65,12 +66,14 @@ class EntryReport:
         inputs: Its inputs, each as `NAME=SHAPE:TYPE`.
         latency_ms: The sum of the best times of the model's tasks at it, in milliseconds.
         exported_ms: What the last export measured at it, in milliseconds, by runtime.
+        model_ms: What the whole model takes at it; None before it was timed.
     """
 
     name: str
     inputs: tuple[str, ...]
     latency_ms: float | None
     exported_ms: dict[str, float]
+    model_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -159,19 +162,21 @@ def _job(workspace: Workspace, paths: JobPaths, job: JobStatus, times: Times) ->
         latency=history.latency_curve(spec, found),
         references=exported,
         tasks=tasks,
-        entries=_entries(spec, [task.best_us for task in tasks], exported),
+        entries=_entries(spec, [task.best_us for task in tasks], exported, read_confirmation(paths)),
         failures=history.failures(found),
         stages=_stages(paths, spec),
-        outlook=outlook(spec, found, [bool(task.set_aside) for task in tasks], times, job.ended),
+        outlook=outlook(spec, found, [bool(task.set_aside) for task in tasks], times, job.ended, job.outside_ms),
         settings=_settings(spec),
     )
 
 
-def _entries(spec: JobSpec, best_us: Sequence[float | None], exported: References | None) -> tuple[EntryReport, ...]:
-    found = zip(spec.entries, job_status.entries_of(spec, best_us), strict=True)
+def _entries(
+    spec: JobSpec, best_us: Sequence[float | None], exported: References | None, confirmed: Confirmation | None
+) -> tuple[EntryReport, ...]:
+    found = zip(spec.entries, job_status.entries_of(spec, best_us, confirmed), strict=True)
     measured = exported.entries_ms if exported else {}
     return tuple(
-        EntryReport(entry.name, _inputs(entry.inputs), shown.latency_ms, measured.get(entry.name, {}))
+        EntryReport(entry.name, _inputs(entry.inputs), shown.latency_ms, measured.get(entry.name, {}), shown.model_ms)
         for entry, shown in found
     )
 
@@ -276,4 +281,6 @@ def _job_json(found: JobReport) -> dict[str, Any]:
     del values["job"], values["times"], values["outlook"]
     values["forecast"] = None if found.outlook is None else formats.to_json(found.outlook)
     job = {"reason": found.job.reason, "trials": found.trials, "budget": found.job.trials_total}
+    whole = found.job.whole_model
+    values["whole_model"] = None if whole is None else formats.to_json(whole)
     return {**formats.to_json(found.times), **job, **values}

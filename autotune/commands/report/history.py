@@ -206,11 +206,13 @@ class Outlook:
         latency_ms: The latency now.
         rest: The latency after the rest of the budget; None if nothing is left of it or the job has ended.
         hour: The latency after one more hour of stages, counted from now; None before the first stage has ended.
+        of_model: Whether the latency is that of the whole model. Before that was timed, it is the sum of the tasks.
     """
 
     latency_ms: float
     rest: Forecast | None
     hour: Forecast | None
+    of_model: bool = False
 
     @property
     def saving(self) -> float | None:
@@ -228,7 +230,8 @@ class Outlook:
         if not parts:
             return ""
         worth = "; that hour hardly pays" if self.saving is not None and self.saving < _WORTH else ""
-        return f"forecast: {'; '.join(parts)}{worth}"
+        what = "forecast" if self.of_model else "forecast of the tasks' sum"
+        return f"{what}: {'; '.join(parts)}{worth}"
 
     @property
     def verdict(self) -> str:
@@ -248,7 +251,12 @@ def _ms(found: Forecast) -> str:
 
 
 def outlook(
-    spec: JobSpec, tasks: Sequence[TaskTrials], set_aside: Sequence[bool], times: Times, ended: bool
+    spec: JobSpec,
+    tasks: Sequence[TaskTrials],
+    set_aside: Sequence[bool],
+    times: Times,
+    ended: bool,
+    outside_ms: float | None = None,
 ) -> Outlook | None:
     """Forecast the latency of a job; None while no task has a time.
 
@@ -258,9 +266,11 @@ def outlook(
         set_aside: Which tasks are tuned no further.
         times: Where its time went. The pace of the hour is that of its stages so far.
         ended: Whether it has ended, and so uses no more of its budget.
+        outside_ms: What the whole model takes outside of its tasks; None before it was timed.
     """
     curves = [_curve(spec, index, each, not set_aside[index]) for index, each in enumerate(tasks)]
-    now = forecast(curves, 0, spec.trials_per_round)
+    beside_ms = outside_ms or 0.0
+    now = forecast(curves, 0, spec.trials_per_round, beside_ms)
     if now is None:
         return None
     done = sum(len(each.counted) for each in tasks)
@@ -270,8 +280,9 @@ def outlook(
     pace = round(measured * _HOUR_S / worked) if worked > 0 else 0
     return Outlook(
         now.median_ms,
-        forecast(curves, left, spec.trials_per_round) if left else None,
-        forecast(curves, pace, spec.trials_per_round) if pace else None,
+        forecast(curves, left, spec.trials_per_round, beside_ms) if left else None,
+        forecast(curves, pace, spec.trials_per_round, beside_ms) if pace else None,
+        outside_ms is not None,
     )
 
 

@@ -86,6 +86,8 @@ def _facts(job: JobReport) -> str:
     least = "more than " if job.job.is_partial else ""
     latency = "none yet" if job.latency_ms is None else f"{least}{job.latency_ms:.4g} ms"
     facts = {"latency (sum of the tasks)": latency}
+    if job.job.whole_model:
+        facts["whole model"] = f"{job.job.whole_model.model_ms:.4g} ms"
     if job.references:
         facts["exported library"] = f"{job.references.tuned_ms:.4g} ms"
     facts |= {

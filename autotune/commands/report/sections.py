@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autotune.commands import gantt
+from autotune.commands import gantt, render
 from autotune.commands.durations import duration
 from autotune.commands.report import charts, knob_importance
 from autotune.commands.report.facts import JobReport, Settings, TaskReport
-from autotune.commands.report.references import References
+from autotune.commands.report.references import References, title
 from autotune.commands.submit.words import value_text
 from autotune.planning.simulator import Span
 from autotune.planning.view import StageId
@@ -70,7 +70,9 @@ def sections(job: JobReport) -> tuple[Section, ...]:
 def answers(job: JobReport) -> tuple[str, ...]:
     """Return what most people open a report for, in sentences: what takes most, and whether more tuning is worth it."""
     verdict = job.outlook.verdict if job.outlook else ""
-    return (_tasks_sentence(job), *([verdict] if verdict else []))
+    whole = render.whole_model(job.job)
+    whole = f"{whole[0].upper()}{whole[1:]}." if whole else ""
+    return tuple(filter(None, (whole, _tasks_sentence(job), verdict)))
 
 
 def _latency(job: JobReport) -> Section:
@@ -100,14 +102,30 @@ def _references(job: JobReport) -> Section:
     columns = ("what ran", "latency in ms", "relative to the exported library")
     known = job.references
     if known is None:
-        says = "The whole model has not been timed: `autotune export` does it, and later reports show it here."
-        return Section("references", "The whole model", says, columns, ())
+        return _early_references(job, columns)
     rows = tuple((name, ms, ms / known.tuned_ms) for name, ms in known.named.items())
     at = time.strftime("%Y-%m-%d %H:%M", time.localtime(known.exported_at))
     says = f"The export of {at} ran the whole model on {known.threads} threads in {known.tuned_ms:.4g} ms" + "".join(
         f", {name} in {ms:.4g} ms" for name, ms in known.others_ms.items()
     )
     return Section("references", "The whole model", f"{says}.", columns, rows)
+
+
+def _early_references(job: JobReport, columns: tuple[str, ...]) -> Section:
+    """Return what is known of the whole model before an export."""
+    whole = job.job.whole_model
+    if whole is None:
+        says = "The whole model has not been timed: `autotune export` does it, and later reports show it here."
+        return Section("references", "The whole model", says, columns, ())
+    rows = [("the library so far", whole.model_ms, 1.0)]
+    if whole.reference_ms is not None:
+        rows.append((title(whole.reference), whole.reference_ms, whole.reference_ms / whole.model_ms))
+    at = time.strftime("%Y-%m-%d %H:%M", time.localtime(whole.measured_at))
+    says = (
+        f"At {at} the model took {whole.outside_ms:.4g} ms besides its tasks. That is added to the sum of their best"
+        " times now. `autotune export` times the library itself."
+    )
+    return Section("references", "The whole model", says, columns, tuple(rows))
 
 
 def _kernels(job: JobReport) -> Section:
@@ -153,10 +171,11 @@ def _shapes(job: JobReport) -> Section:
         "shapes",
         "inputs",
         "sum of the tasks in ms",
+        "whole model in ms",
         *(f"{_RUNTIMES.get(name, name)} in ms" for name in runtimes),
     )
     rows = tuple(
-        (entry.name, ", ".join(entry.inputs), entry.latency_ms, *(entry.exported_ms.get(name) for name in runtimes))
+        (entry.name, ", ".join(entry.inputs), entry.latency_ms, entry.model_ms, *map(entry.exported_ms.get, runtimes))
         for entry in job.entries
     )
     says = (

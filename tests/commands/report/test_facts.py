@@ -154,6 +154,7 @@ def test_as_json_it_has_the_documented_keys(workspace: Workspace, make_job: Call
         "failures": [],
         "stages": [],
         "forecast": None,
+        "whole_model": None,
     }
 
 
@@ -177,6 +178,6 @@ def test_each_of_several_shapes_has_its_latency(
     ]
     (shapes,) = (part for part in sections(job) if part.name == "shapes")
     assert shapes.columns[-1] == "exported library in ms"
-    assert shapes.rows[1] == ("n=16", "x=1x16:float32", 0.5, 1.5)
+    assert shapes.rows[1] == ("n=16", "x=1x16:float32", 0.5, None, 1.5)
     assert job.settings is not None
     assert "--dim batch=1 --dim n=8,16" in job.settings.commands[0] and "--input" not in job.settings.commands[0]

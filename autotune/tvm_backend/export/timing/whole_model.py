@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from autotune.devices import kind_of
-from autotune.errors import VerificationError
+from autotune.errors import VerificationError, WorkerError
 from autotune.options import InputSpec
+from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import Entry, JobSpec
 from autotune.storage.job_files import check_model
 from autotune.storage.paths import JobPaths, Workspace
@@ -33,7 +34,7 @@ WITHOUT_GRAPH = "without_graph_ms"
 
 _ROUNDS_LESS = "; submit it with --no-winograd, which rounds less"
 _SEED = 2026
-_CONFIRMING_PROCESSES = 5
+_EARLY_S = 20.0  # no further process begins after so many seconds while a job runs
 # An output that moves by less with the last bit of the inputs has no steps; one that moves by more says nothing.
 _LEAST_SENSITIVE = 1e-3
 _MOST_SENSITIVE = 0.05
@@ -244,21 +245,36 @@ def _sensitivity(export: ExportJob, case: Case, ours: Arrays) -> float:
     return moves if _LEAST_SENSITIVE <= moves <= _MOST_SENSITIVE else 0.0
 
 
-def time_library(
-    workspace: Workspace, paths: JobPaths, spec: JobSpec, threads: int, *, cuda_graph: bool
-) -> list[float]:
-    """Compile a model with the best trials of its tasks, and time it in fresh processes, one after the other.
+@dataclass(frozen=True)
+class EarlyTiming:
+    """How a whole model is timed while its job runs.
+
+    Attributes:
+        threads: How many threads each runtime uses.
+        processes: In how many processes each is timed.
+        reference: Whether the model as submitted is timed, where it runs on the device.
+        cuda_graph: Whether the kernels are launched as a CUDA graph, if the job is for CUDA.
+    """
+
+    threads: int
+    processes: int
+    reference: bool
+    cuda_graph: bool
+
+
+def time_early(
+    workspace: Workspace, paths: JobPaths, spec: JobSpec, tasks_ms: Sequence[float], timing: EarlyTiming
+) -> list[EntryTimes]:
+    """Compile a model with the best trials of its tasks, and time it in fresh processes at each set of shapes.
+
+    A reference that cannot be run is left out.
 
     Args:
         workspace: Where the tuning logs are.
         paths: The files of the job.
         spec: The job.
-        threads: How many threads it runs on.
-        cuda_graph: Whether its kernels are launched as a CUDA graph, if it is for CUDA.
-
-    Returns:
-        The median of the timings of each process, in milliseconds. Each process runs the model at one set of shapes;
-        of as many processes as there are sets, the slowest counts.
+        tasks_ms: The sum of the tasks' best times at each set of shapes.
+        timing: How it is timed.
 
     Raises:
         DamagedFile: The job's copy of the model is not what was submitted.
@@ -270,15 +286,26 @@ def time_library(
     best = {hash: trials[0] for hash, trials in fastest.items()}
     with scratch_folder("confirm") as folder:
         library = Path(folder) / "model.so"
-        JobModel.read(paths, spec).compile_tuned(best, library, cuda_graph=cuda_graph and kind_of(spec).launches_graphs)
-        pairs = zip(submitted(paths, spec), spec.all_entries, strict=True)
-        times = [_time_entry(spec, library, model, entry, threads) for model, entry in pairs]
-        return [max(of_process) for of_process in zip(*times, strict=True)]
+        cuda_graph = timing.cuda_graph and kind_of(spec).launches_graphs
+        JobModel.read(paths, spec).compile_tuned(best, library, cuda_graph=cuda_graph)
+        entries = zip(submitted(paths, spec), spec.all_entries, tasks_ms, strict=True)
+        return [_time_entry(spec, library, model, entry, sum_ms, timing) for model, entry, sum_ms in entries]
 
 
-def _time_entry(spec: JobSpec, library: Path, model: Submitted, entry: Entry, threads: int) -> list[float]:
-    """Return the median of the timings of each process at one set of shapes, in milliseconds."""
+def _time_entry(
+    spec: JobSpec, library: Path, model: Submitted, entry: Entry, sum_ms: float, timing: EarlyTiming
+) -> EntryTimes:
     arrays = inputs.verification_inputs(model, entry.inputs, None, _SEED).arrays
-    runtime = Runtime("library", library, kind_of(spec).runtime, function=entry.name)
-    with RuntimeComparison({TUNED: runtime}, entry.inputs, arrays, threads) as comparison:
-        return comparison.time(_CONFIRMING_PROCESSES * TIMINGS)[TUNED].turns_ms
+    device = kind_of(spec).runtime
+    runtimes = {TUNED: Runtime("library", library, device, function=entry.name)}
+    if timing.reference and device == "cpu":
+        runtimes[model.runtime] = Runtime(model.runtime, model.file, values=spec.values)
+    with RuntimeComparison(runtimes, entry.inputs, arrays, timing.threads) as comparison:
+        try:
+            times = comparison.time(timing.processes * TIMINGS, longest_s=_EARLY_S)
+        except WorkerError:
+            times = comparison.time(timing.processes * TIMINGS, without={model.runtime}, longest_s=_EARLY_S)
+    ours_ms = tuple(round(value, 5) for value in times[TUNED].turns_ms)
+    if model.runtime not in times:
+        return EntryTimes(entry.name, ours_ms, round(sum_ms, 5))
+    return EntryTimes(entry.name, ours_ms, round(sum_ms, 5), model.runtime, round(times[model.runtime].median_ms, 5))
