@@ -62,8 +62,8 @@ class User:
 def make_user(root: Path, whole_model: bool = False) -> User:
     """A user in a new workspace, whose jobs do not time the whole model unless asked to: that takes seconds."""
     root.mkdir(exist_ok=True)
-    lines = ["[machine]", f'lock_dir = "{root}/locks"', "[export]", "repeats = 4"]
-    lines += [] if whole_model else ["[job]", "whole_model = false"]
+    lines = ["[job]", f"whole_model = {str(whole_model).lower()}"]
+    lines += ["[machine]", f'lock_dir = "{root}/locks"', "[export]", "repeats = 4"]
     (root / "autotune.toml").write_text("\n".join(lines) + "\n")
     return User(root)
 
