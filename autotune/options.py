@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 AUTO: Final = "auto"
-Precision = Literal["fp32", "fp16"]
+Precision = Literal["fp32", "fp16", "bf16"]
 # The value of an input that is a constant: a number, or a list of them for an input of one dimension.
 Constant = float | list[float]
 _MOST_TRIALS = 10**9 - 1  # more would fit in no file, and the planner computes with them
@@ -118,7 +118,9 @@ class JobOptions:
         True, "Use Winograd's algorithm for 3x3 convolutions on CPUs where it should be faster. It is less exact."
     )
     precision: Precision = _option(
-        "fp32", "fp16: compute convolutions and products in fp16, with sums in fp32, for tensor cores (cuda only)."
+        "fp32",
+        "What convolutions and products are computed in, with sums in fp32. fp16: for tensor cores (cuda only)."
+        " bf16: for CPUs with AMX-BF16 or AVX512-BF16; on others, large matrices that few rows are multiplied with.",
     )
 
     def kept(self) -> dict[str, Any]:

@@ -247,6 +247,10 @@ class ExportSettings:
         float,
         at_least(0.0, "The same for a job that was submitted with `--precision fp16`."),
     ] = 2e-2
+    tolerance_bf16: Annotated[
+        float,
+        at_least(0.0, "The same for a job that was submitted with `--precision bf16`."),
+    ] = 5e-2
     repeats: Annotated[int, whole_number(1, "The number of timings of the whole model.")] = 20
     contenders: Annotated[
         int,

@@ -18,6 +18,7 @@ from autotune.commands.terminal import Json, OneJob, steps, tell, workspace_of
 from autotune.config import Config, load_config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, StorageError, disk_problem
+from autotune.options import Precision
 from autotune.processes.messages import ExportRequest
 from autotune.storage.atomic import make_folders
 from autotune.storage.formats import JobSpec
@@ -106,13 +107,18 @@ def _request(
         measure_cpus=lent.cpu_device,
         threads=int(spec.target["num-cores"]) if board else capacity.threads(config),
         lock_folder=str(config.machine.lock_folder),
-        tolerance=config.export.tolerance if spec.precision == "fp32" else config.export.tolerance_fp16,
+        tolerance=_tolerance(config, spec.precision),
         turns=config.export.repeats,
         contenders=1 if board else config.export.contenders,
         inputs=tuple(str(file.absolute()) for file in inputs),
         board=board,
         cuda_graph=config.export.cuda_graph,
     )
+
+
+def _tolerance(config: Config, precision: Precision) -> float:
+    limits = config.export
+    return {"fp32": limits.tolerance, "fp16": limits.tolerance_fp16, "bf16": limits.tolerance_bf16}[precision]
 
 
 def _exportable(paths: JobPaths, source: bool) -> JobSpec:
@@ -218,6 +224,12 @@ def _slower(report: Mapping[str, Any]) -> str:
 
 
 def _compared_with(report: Mapping[str, Any]) -> str:
+    precision = report.get("precision", "fp32")
+    limit = "" if precision == "fp32" else f"in {precision}, which may have {report['tolerance']:g}, "
+    return limit + _compared_on(report)
+
+
+def _compared_on(report: Mapping[str, Any]) -> str:
     if report["target"]["kind"] == "cuda":
         return f"against {title(report.get('reference', 'onnxruntime'))} on the CPU"
     return f"{report['threads']} threads each"

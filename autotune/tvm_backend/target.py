@@ -163,7 +163,7 @@ def _cpu(given: dict[str, Any], threads: int) -> dict[str, Any]:
 
 
 def _unnamed_sets(here: Mapping[str, Any]) -> list[str]:
-    """The sets of instructions for integers that this CPU has and the CPU that LLVM takes it for has not.
+    """The sets of instructions for products that this CPU has and the CPU that LLVM takes it for has not.
 
     LLVM takes a virtual machine that hides some features for an older CPU.
     """
@@ -171,7 +171,7 @@ def _unnamed_sets(here: Mapping[str, Any]) -> list[str]:
     from tvm.target import codegen
 
     target, flags = tvm.target.Target({"kind": "llvm", **here}), cpu_flags()
-    present = [name for name, flag in _INTEGER_SETS.items() if flag in flags]
+    present = [name for name, flag in _PRODUCT_SETS.items() if flag in flags]
     return [f"+{name}" for name in present if not codegen.llvm_cpu_has_features(name, target)]
 
 
@@ -207,26 +207,34 @@ _INSTRUCTION_SETS = {
 }
 
 
-# Sets that integer kernels ask for.
+# Sets that kernels of integers ask for, and those that kernels of bfloat16 do.
+_TILE_SET = {"amx-tile": "amx_tile"}
 _INTEGER_SETS = {
     "avx512vnni": "avx512_vnni",
     "avx512vbmi": "avx512vbmi",
     "avxvnni": "avx_vnni",
-    "amx-tile": "amx_tile",
+    **_TILE_SET,
     "amx-int8": "amx_int8",
 }
+_BFLOAT16_SETS = {"avx512bf16": "avx512_bf16", **_TILE_SET, "amx-bf16": "amx_bf16"}
+_PRODUCT_SETS = {**_INTEGER_SETS, **_BFLOAT16_SETS}
 
 
-def instructions(description: Mapping[str, Any], *, integers: bool) -> list[str]:
+def instructions(description: Mapping[str, Any], *, integers: bool, bfloat16: bool = False) -> list[str]:
     """Return the sets of instructions that code for the CPU of a target may use, as `cpu_flags` names them.
 
     Args:
         description: The target.
         integers: Whether the code has integer kernels.
+        bfloat16: Whether it has kernels for bfloat16.
     """
     from tvm.target import codegen
 
-    sets = {**_INSTRUCTION_SETS, **(_INTEGER_SETS if integers else {})}
+    sets = {
+        **_INSTRUCTION_SETS,
+        **(_INTEGER_SETS if integers else {}),
+        **(_BFLOAT16_SETS if bfloat16 else {}),
+    }
     target = tvm_target(description if description["kind"] == "llvm" else description["host"])
     return [flag for name, flag in sets.items() if codegen.llvm_cpu_has_features(name, target)]
 

@@ -80,6 +80,8 @@ def _check_precision(precision: Precision, target: str) -> None:
         raise BadInput(f"precision is {precision!r}; give {' or '.join(get_args(Precision))}")
     if precision == "fp16" and target_kind(target) != KIND:
         raise BadInput(f"--precision fp16 is for GPUs, whose tensor cores compute it; the target is {target}")
+    if precision == "bf16" and target_kind(target) == KIND:
+        raise BadInput(f"--precision bf16 is for CPUs; the target is {target}, for which there is fp16")
 
 
 def _check_target(target: str, config: Config) -> None:

@@ -1,4 +1,6 @@
-"""Products of tiles by Intel's Advanced Matrix Extensions: 16 pixels by 16 channels, 64 products each, at once.
+"""Products of tiles by Intel's Advanced Matrix Extensions: 16 pixels by 16 channels, of 64 bytes each, at once.
+
+The elements are bytes, which are summed in 32-bit integers, or bfloat16 in buffers of uint16, summed in float32.
 
 A kernel computes the sums of a tile of an image from all of the reduction. There is one for each geometry; its name
 says which, so that a schedule that is read from a log can register it. It is LLVM's own code, which is added to a
@@ -9,6 +11,8 @@ The system saves the tiles of a process only if it asks for them, which the firs
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 import tvm
@@ -18,12 +22,31 @@ from tvm.s_tir import TensorIntrin
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from autotune.tvm_backend.bfloat16.elements import to_float
 from autotune.tvm_backend.integer.tiles import TileProduct
-from autotune.tvm_backend.types import Buffer, Call, IRModule, Loop, PlainTrace, PrimFunc, Stmt
+from autotune.tvm_backend.types import Buffer, Call, IRModule, Loop, PlainTrace, PrimExpr, PrimFunc, Stmt
 
 _BYTES = 64  # of a row
-_WORD = 4
+_WORD = 4  # bytes of the elements that are multiplied and summed at once
 _LANES = 16
+
+
+@dataclass(frozen=True)
+class _Elements:
+    """The types of an image, of weights and of sums; the instruction; and what makes a factor of an element."""
+
+    data: str
+    weight: str
+    sums: str
+    instruction: str
+    factor: Callable[[PrimExpr], PrimExpr]
+
+
+# By the bytes of an element.
+_ELEMENTS = {
+    1: _Elements("uint8", "int8", "int32", "tdpbusd", lambda value: T.cast(value, "int32")),
+    2: _Elements("uint16", "uint16", "float32", "tdpbf16ps", to_float),
+}
 
 
 def register_named(trace: PlainTrace) -> None:
@@ -46,7 +69,8 @@ def register(name: str) -> bool:
 def _described(product: TileProduct) -> PrimFunc:
     """What a kernel computes. A loop of one iteration has no variable of the block, as in what TVM compares it with."""
     extents = (product.rows, product.columns, product.chunks, _LANES)
-    reduced = (product.high, product.wide, product.inner, product.lanes // _WORD, _WORD)
+    reduced = (product.high, product.wide, product.inner, product.lanes // product.word, product.word)
+    factor = _ELEMENTS[product.size].factor
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         data, weight, sums = _operands(product)
         with T.sblock("root"):
@@ -62,10 +86,10 @@ def _described(product: TileProduct) -> PrimFunc:
                     y * product.step_y + down * product.gap,
                     x * product.step_x + right,
                     inner,
-                    word * _WORD + byte,
+                    word * product.word + byte,
                 )
-                one = T.cast(data[at], "int32")
-                other = T.cast(weight[chunk, down, right, inner, word, lane, byte], "int32")
+                one = factor(data[at])
+                other = factor(weight[chunk, down, right, inner, word, lane, byte])
                 T.reads(sums[y, x, chunk, lane], data[at], weight[chunk, down, right, inner, word, lane, byte])
                 T.writes(sums[y, x, chunk, lane])
                 T.buffer_store(sums, sums[y, x, chunk, lane] + one * other, [y, x, chunk, lane])
@@ -78,21 +102,23 @@ def _implemented(product: TileProduct) -> PrimFunc:
         with T.sblock("root"):
             _accesses(product, data, weight, sums)
             pointers = data.access_ptr("r"), weight.access_ptr("r"), sums.access_ptr("rw")
-            T.evaluate(T.call_extern("int32", product.name, *pointers, T.cast(data.strides[0], "int64")))
+            T.evaluate(T.call_extern("int32", product.name, *pointers, T.cast(data.strides[0], "int64") * product.size))
     return builder.get()
 
 
 def _operands(product: TileProduct) -> tuple[Buffer, Buffer, Buffer]:
     """The image, the weights and the sums. Rows of the image lie apart; what is in a row lies together."""
     pixel = product.inner * product.lanes
-    window = (product.chunks, product.high, product.wide, product.inner, product.lanes // _WORD, _LANES, _WORD)
+    words = (product.inner, product.lanes // product.word, _LANES, product.word)
+    window = (product.chunks, product.high, product.wide, *words)
     sums = (product.rows, product.columns, product.chunks, _LANES)
     handles = [T.arg(name, T.handle()) for name in "abc"]
     strides = [T.int32(), pixel, product.lanes, 1]
+    elements = _ELEMENTS[product.size]
     return (
-        T.match_buffer(handles[0], _region(product), "uint8", offset_factor=1, strides=strides),
-        T.match_buffer(handles[1], window, "int8", offset_factor=1),
-        T.match_buffer(handles[2], sums, "int32", offset_factor=1),
+        T.match_buffer(handles[0], _region(product), elements.data, offset_factor=1, strides=strides),
+        T.match_buffer(handles[1], window, elements.weight, offset_factor=1),
+        T.match_buffer(handles[2], sums, elements.sums, offset_factor=1),
     )
 
 
@@ -109,6 +135,7 @@ def _accesses(product: TileProduct, *buffers: Buffer) -> None:
     T.writes(sums)
 
 
+_SUMS = tuple(elements.sums for elements in _ELEMENTS.values())
 _EXTERN = "tirx.call_extern"
 _BEGIN, _FROM_ZERO, _END = "_begin", "_from_zero", "autotune_tiles_end"
 _REQUEST = "i64 158, i64 4131, i64 18"  # arch_prctl, ARCH_REQ_XCOMP_PERM, the data of tiles
@@ -121,6 +148,7 @@ declare void @llvm.x86.tilezero(i8 immarg)
 declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)
 declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
 declare void @llvm.x86.tdpbusd(i8 immarg, i8 immarg, i8 immarg)
+declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)
 define i32 @{_END}() {{
   call void @llvm.x86.tilerelease()
   ret i32 0
@@ -207,7 +235,7 @@ def _sets_to_zero(statement: Stmt) -> bool:
             return _sets_to_zero(statement.body)
         case "BufferStore":
             value = statement.value.value if isinstance(statement.value, tirx.Broadcast) else statement.value
-            return isinstance(value, tirx.IntImm) and int(value) == 0 and value.ty.dtype == "int32"
+            return isinstance(value, tirx.IntImm | tirx.FloatImm) and value.value == 0 and value.ty.dtype in _SUMS
     return False
 
 
@@ -239,7 +267,8 @@ def _with_body(loop: Loop, body: Stmt) -> Stmt:
 def _kernel(product: TileProduct) -> str:
     """LLVM's code of a kernel: load the sums, go over the window, store the sums."""
     images, chunks = product.images, product.chunks
-    pixel = product.inner * product.lanes
+    pixel = product.inner * product.lanes * product.size
+    instruction = _ELEMENTS[product.size].instruction
     sums = [(image, chunk) for image in range(images) for chunk in range(chunks)]
     weights = [len(sums) + chunk for chunk in range(chunks)]
     data = [len(sums) + chunks + at for at in range(min(images, 2))]
@@ -263,9 +292,8 @@ def _kernel(product: TileProduct) -> str:
         body += [_at(f"a{image}", f"%r{image}", column * product.pixels * product.step_x * pixel)]
         body += [f"  call void @llvm.x86.tileloadd64(i8 {register}, ptr %a{image}, i64 {product.step_x * pixel})"]
         for chunk in range(chunks):
-            body += [
-                f"  call void @llvm.x86.tdpbusd(i8 {sums.index((image, chunk))}, i8 {register}, i8 {weights[chunk]})"
-            ]
+            tiles = (sums.index((image, chunk)), register, weights[chunk])
+            body += [f"  call void @llvm.x86.{instruction}({', '.join(f'i8 {tile}' for tile in tiles)})"]
     geometry = {"high": product.high, "gap": product.gap, "depth": product.depth}
     steps = {"weight_step": product.depth * _LANES, "steps": product.run // product.depth}
     parts = {"body": "\n".join(body), **geometry, **steps}

@@ -31,7 +31,7 @@ def sum_kernel(shape: Sequence[int]) -> Any:
     """The program of a quantised addition; the constants are those of `added`."""
     one, other, constants = image(shape, "one"), image(shape, "other"), floats(5, "constants")
     result = _compute(shape, lambda *at: added(_float(one[at]), _float(other[at]), constants))
-    return _scheduled([one, other, constants, result])
+    return scheduled([one, other, constants, result])
 
 
 def product_kernel(shape: Sequence[int]) -> Any:
@@ -45,7 +45,7 @@ def product_kernel(shape: Sequence[int]) -> Any:
         product = (_float(one[at]) - constants[0]) * (_float(other[at]) - constants[1])
         return to_byte(rounded(product * constants[2], constants[3]), constants[4], constants[5])
 
-    return _scheduled([one, other, constants, _compute(shape, element)])
+    return scheduled([one, other, constants, _compute(shape, element)])
 
 
 def channel_kernel(shape: Sequence[int]) -> Any:
@@ -60,13 +60,13 @@ def channel_kernel(shape: Sequence[int]) -> Any:
         value = _float(data[at]) * factor[at[-2:]] + offset[at[-2:]]
         return to_byte(rounded(value, limits[0]), limits[1], limits[2])
 
-    return _scheduled([data, factor, offset, limits, _compute(shape, element)])
+    return scheduled([data, factor, offset, limits, _compute(shape, element)])
 
 
 def table_kernel(shape: Sequence[int]) -> Any:
     """The program that looks bytes up in a table."""
     data, table = image(shape), image((256,), "table")
-    return _scheduled([data, table, _compute(shape, lambda *at: table[data[at].astype("int32")])])
+    return scheduled([data, table, _compute(shape, lambda *at: table[data[at].astype("int32")])])
 
 
 def quantise_kernel(shape: Sequence[int], lanes: int) -> Any:
@@ -80,14 +80,14 @@ def quantise_kernel(shape: Sequence[int], lanes: int) -> Any:
         value = data[n, tirx.min(channel, channels - 1), y, x] / constants[0]
         return to_byte(rounded(value, constants[1]), tirx.const(0.0, "float32"), tirx.const(255.0, "float32"))
 
-    return _scheduled([data, constants, _compute((batch, height, width, chunks, lanes), element)])
+    return scheduled([data, constants, _compute((batch, height, width, chunks, lanes), element)])
 
 
 def dequantise_kernel(shape: Sequence[int]) -> Any:
     """The program that makes floats of bytes. Its constants are the scale and the zero point."""
     data, constants = image(shape), floats(2, "constants")
     result = _compute(shape, lambda *at: (_float(data[at]) - constants[1]) * constants[0])
-    return _scheduled([data, constants, result])
+    return scheduled([data, constants, result])
 
 
 def max_pool_kernel(shape: Sequence[int], kernel: tuple[int, int], window: Window) -> Any:
@@ -105,7 +105,7 @@ def max_pool_kernel(shape: Sequence[int], kernel: tuple[int, int], window: Windo
 
     shape = (shape[0], *window.size, *shape[3:])
     pooled = te.compute(shape, largest, name="pooled")
-    return _scheduled([data, _compute(shape, lambda *at: pooled[at])], "pooled")
+    return scheduled([data, _compute(shape, lambda *at: pooled[at])], "pooled")
 
 
 def average_kernel(shape: Sequence[int], kernel: tuple[int, int], window: Window) -> Any:
@@ -127,7 +127,7 @@ def average_kernel(shape: Sequence[int], kernel: tuple[int, int], window: Window
         value = (_float(sums[at]) - constants[0]) * constants[1]
         return to_byte(rounded(value, limits[0]), limits[1], limits[2])
 
-    return _scheduled([data, constants, limits, _compute(shape, element)], "total")
+    return scheduled([data, constants, limits, _compute(shape, element)], "total")
 
 
 def concat_kernel(shapes: Sequence[Sequence[int]]) -> Any:
@@ -155,7 +155,7 @@ def concat_kernel(shapes: Sequence[Sequence[int]]) -> Any:
 
     chunks = sum(shape[3] for shape in shapes)
     result = _compute((*shapes[0][:3], chunks, LANES), element)
-    return _scheduled([*images, constants, result])
+    return scheduled([*images, constants, result])
 
 
 def enlarge_kernel(shape: Sequence[int], factors: tuple[int, int]) -> Any:
@@ -167,7 +167,7 @@ def enlarge_kernel(shape: Sequence[int], factors: tuple[int, int]) -> Any:
         (batch, height * down, width * right, chunks, lanes),
         lambda n, y, x, *rest: data[(n, y // down, x // right, *rest)],
     )
-    return _scheduled([data, result])
+    return scheduled([data, result])
 
 
 def _float(value: Expr) -> Expr:
@@ -178,7 +178,7 @@ def _compute(shape: Sequence[int], element: Element) -> Expr:
     return te.compute(tuple(shape), element, name="result")
 
 
-def _scheduled(arguments: list[Expr], reduction: str = "") -> Any:
+def scheduled(arguments: list[Expr], reduction: str = "") -> Any:
     """The program of a tensor expression: the outermost loops in parallel, the last as vectors.
 
     Args:

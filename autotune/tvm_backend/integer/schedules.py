@@ -10,8 +10,9 @@ from typing import Any
 
 import tvm
 
+from autotune.tvm_backend.bfloat16.instructions import DOTS as BFLOAT16_DOTS
 from autotune.tvm_backend.integer import amx
-from autotune.tvm_backend.integer.intrinsics import DEPTHWISE, DOTS
+from autotune.tvm_backend.integer.intrinsics import DEPTHWISE, DOTS, Dot
 from autotune.tvm_backend.integer.tiles import TileProduct
 
 Expr = Any
@@ -20,6 +21,7 @@ Loop = Any
 
 # Names of blocks; those of products are the names of their rules too.
 DOT_BLOCK, DEPTHWISE_BLOCK, PAD, OUT = "integer_dot", "integer_depthwise", "integer_pad", "integer_out"
+BFLOAT16_DOT, BFLOAT16_DEPTHWISE = "bfloat16_dot", "bfloat16_depthwise"
 LEFT_ALONE = {"schedule_rule": "None"}  # MetaSchedule leaves the block where it is; the rule of the product moves it
 INTRINSIC = "autotune.intrinsic"  # the annotation that names the intrinsic of a product; "" for none
 WINDOW = "autotune.window"  # the annotation that has the geometry of a product, where tiles may compute it
@@ -115,7 +117,7 @@ def _dot_by_hand(schedule: Schedule, block: Any) -> Schedule:
 def _vector_tile(schedule: Schedule, block: Any) -> Tile:
     """The best tile of vectors. A vector of weights costs as much as four pixels, since it comes from farther away."""
     _, rows, columns, chunks, _ = _extents(schedule, block)
-    dot = next((item for item in DOTS if item.name == _intrinsic(schedule, block)), DOTS[-1])
+    dot = _dot(_intrinsic(schedule, block)) or DOTS[-1]
     most = dot.registers // (16 // dot.lanes)
 
     def merit(tile: Tile) -> tuple[float, int]:
@@ -145,7 +147,7 @@ def _tiles(extents: tuple[int, int, int], most: int) -> Iterator[Tile]:
 def _schedule_dot(schedule: Schedule, block: Any, order: Order, tile: Tile | None) -> Schedule:
     """Keep the sums of a tile in registers, and go over the reduction once for them."""
     name = _take_intrinsic(schedule, block)
-    dot = next((item for item in DOTS if item.name == name), None)
+    dot = _dot(name)
     outer = _tile_output(schedule, block, order, tile)
     schedule.compute_at(block, outer[-1], preserve_unit_loops=True)
     *_, y, x, c, lane, down, right, chunk, word, byte = schedule.get_loops(block)
@@ -254,6 +256,11 @@ def _schedule_padding(schedule: Schedule, outer: list[Loop], order: Order) -> No
     schedule.vectorize(vector)
 
 
+def _dot(name: str) -> Dot | None:
+    """The vector instructions of this name; None if there are none."""
+    return next((item for item in (*DOTS, *BFLOAT16_DOTS) if item.name == name), None)
+
+
 def _is_padded(schedule: Schedule) -> bool:
     """Whether there is a block that pads the input."""
     looked_at = schedule.copy()
@@ -289,10 +296,14 @@ def _take_intrinsic(schedule: Schedule, block: Any) -> str:
 _BY_HAND = (
     (DOT_BLOCK, _dot_by_hand),
     (DEPTHWISE_BLOCK, _depthwise_by_hand),
+    (BFLOAT16_DOT, _dot_by_hand),
+    (BFLOAT16_DEPTHWISE, _depthwise_by_hand),
 )
 
 
 def register() -> None:
     """Register the rules under the names of their blocks, as MetaSchedule looks for them."""
-    for name, rule in ((DOT_BLOCK, _dot_rule), (DEPTHWISE_BLOCK, _depthwise_rule)):
+    dots = ((name, _dot_rule) for name in (DOT_BLOCK, BFLOAT16_DOT))
+    depthwise = ((name, _depthwise_rule) for name in (DEPTHWISE_BLOCK, BFLOAT16_DEPTHWISE))
+    for name, rule in (*dots, *depthwise):
         tvm.register_global_func(f"s_tir.meta_schedule.cpu.{name}", rule, override=True)

@@ -10,7 +10,8 @@ _NAME = re.compile(_PREFIX + r"(\d+(?:_\d+)*)")
 _ROWS = 16  # of a tile
 _BYTES = 64  # of a row
 _TILES = 8
-_WORD = 4
+_WORD = 4  # bytes that are multiplied and summed at once
+_SIZES = (1, 2)  # bytes of an element
 _LANES = 16
 
 
@@ -25,6 +26,7 @@ class TileProduct:
         inner, lanes: Chunks of the input, and their channels.
         step_y, step_x: Strides.
         gap: Dilation downwards.
+        size: Bytes of an element: 1 for integers, 2 for bfloat16.
     """
 
     rows: int
@@ -37,18 +39,22 @@ class TileProduct:
     step_y: int
     step_x: int
     gap: int
+    size: int = 1
 
     @property
     def name(self) -> str:
-        return _PREFIX + "_".join(map(str, astuple(self)))
+        numbers = astuple(self) if self.size > 1 else astuple(self)[:-1]
+        return _PREFIX + "_".join(map(str, numbers))
 
     @classmethod
     def of(cls, name: str) -> TileProduct | None:
         """Return the geometry that a name says; None if it is no such name."""
         found = _NAME.fullmatch(name)
         numbers = [int(item) for item in found[1].split("_")] if found else []
-        whole = len(numbers) == len(cls.__dataclass_fields__) and min(numbers) > 0
-        return cls(*numbers) if whole else None
+        most = len(cls.__dataclass_fields__)
+        whole = most - 1 <= len(numbers) <= most and min(numbers) > 0
+        product = cls(*numbers) if whole else None
+        return product if product and product.size in _SIZES and product.name == name else None
 
     @property
     def pixels(self) -> int:
@@ -58,7 +64,12 @@ class TileProduct:
     @property
     def run(self) -> int:
         """Bytes of a row of the window, which lie one after the other."""
-        return self.wide * self.inner * self.lanes
+        return self.wide * self.inner * self.lanes * self.size
+
+    @property
+    def word(self) -> int:
+        """Elements that are multiplied and summed at once."""
+        return _WORD // self.size
 
     @property
     def depth(self) -> int:

@@ -8,13 +8,14 @@ import tvm
 from tvm import tirx
 from tvm.target import codegen
 
+from autotune.tvm_backend.bfloat16.instructions import with_products
 from autotune.tvm_backend.integer.amx import with_tiles
 from autotune.tvm_backend.kernels.prefetch import prefetch_weights
 from autotune.tvm_backend.threads.extents import announce_extents
 from autotune.tvm_backend.types import IRModule, Pass, Target
 
 _ANY_CPU: tuple[Pass, ...] = (announce_extents,)
-_X86: tuple[Pass, ...] = (prefetch_weights, with_tiles, *_ANY_CPU)
+_X86: tuple[Pass, ...] = (prefetch_weights, with_tiles, with_products, *_ANY_CPU)
 
 
 def pipeline(target: Target) -> str:

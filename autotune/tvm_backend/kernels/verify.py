@@ -22,6 +22,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from autotune.errors import WrongResult
 from autotune.storage.atomic import make_folders, publish_bytes
+from autotune.tvm_backend.bfloat16.elements import DTYPE, numbers, rounded
 from autotune.tvm_backend.types import Device, DeviceArray, IRModule, Kernel
 from autotune.tvm_backend.vector_math import registry
 
@@ -29,7 +30,7 @@ Array = npt.NDArray[Any]
 
 FORMAT = ("autotune-reference", 1)
 # The allowed error relative to the largest value of the output: a schedule may add in another order.
-_TOLERANCE = {"float64": 1e-8, "float32": 1e-4, "float16": 3e-2}
+_TOLERANCE = {"float64": 1e-8, "float32": 1e-4, "float16": 3e-2, DTYPE: 1e-2}
 _COARSE = 0.1  # of other floats: fp8
 _ROUNDED = 1e-3  # the fraction of an integer output that may differ if it was computed from floats
 _PERIOD = 65_521  # a prime: inputs that repeat with it never line up with a tile
@@ -103,7 +104,10 @@ def _run(main: Kernel, args: tuple[tuple[str, tuple[int, ...]], ...], positive: 
 
 
 def _inputs(args: Sequence[tuple[str, tuple[int, ...]]], positive: bool, indexes: bool) -> list[Array]:
-    """Draw the arguments from their seed: normally distributed floats, small integers, and booleans."""
+    """Draw the arguments from their seed: normally distributed floats, small integers, and booleans.
+
+    Elements of uint16 are floats too, in bfloat16: as small integers they would stand for numbers near zero.
+    """
     rng = np.random.default_rng(_SEED)
     normal = rng.standard_normal(_PERIOD, np.float32)
     values: dict[str, Array] = {"f": np.abs(normal) + np.float32(0.1) if positive else normal}
@@ -114,7 +118,8 @@ def _inputs(args: Sequence[tuple[str, tuple[int, ...]]], positive: bool, indexes
         values.update({kind: np.zeros(1, np.int64) for kind in "iu"})
     arrays = []
     for number, (dtype, dims) in enumerate(args):
-        shifted = np.roll(values[np.dtype(dtype).kind].astype(dtype), 101 * number)  # no two arguments alike
+        of_kind = values[np.dtype(dtype).kind] if dtype != DTYPE or indexes else rounded(values["f"])
+        shifted = np.roll(of_kind.astype(dtype), 101 * number)  # no two arguments alike
         arrays.append(np.resize(shifted, dims))
     return arrays
 
@@ -192,7 +197,7 @@ class Verifier:
         return _GuardedOnDevice(array, self.device) if self._on_gpu else _Tensor(array, self.device)
 
     def _compare(self, inputs: Sequence[Array], guards: Sequence[_Tensor]) -> None:
-        floats = [dtype for dtype, _ in self.reference.args if np.dtype(dtype).kind == "f"]
+        floats = [dtype for dtype, _ in self.reference.args if _is_float(dtype)]
         # One that reads halves may compute in them, on tensor cores say, whatever it writes.
         allowed = max((_TOLERANCE.get(dtype, _COARSE) for dtype in floats), default=None)
         for index, guard in enumerate(guards):
@@ -298,15 +303,23 @@ def _changed(area: Array) -> bool:
     return bool((area != _GUARD_VALUE).any())
 
 
+def _is_float(dtype: str) -> bool:
+    return np.dtype(dtype).kind == "f" or dtype == DTYPE
+
+
+def _wide(array: Array) -> Array:
+    return (numbers(array) if str(array.dtype) == DTYPE else array).astype(np.float64)
+
+
 def _compare(index: int, output: Array, expected: Array, allowed: float | None) -> None:
     """Compare one output. `allowed` is the relative error of floats; None if the task has to do with integers only."""
-    if expected.dtype.kind != "f" or allowed is None:
+    if not _is_float(str(expected.dtype)) or allowed is None:
         differ = float((output != expected).mean())
         if differ > (0.0 if allowed is None else _ROUNDED):
             raise WrongResult(f"output {index} is wrong: {differ:.2%} of its values differ")
         return
-    wide = output.astype(np.float64)
-    truth = expected.astype(np.float64)
+    wide = _wide(output)
+    truth = _wide(expected)
     finite = np.isfinite(truth)
     same = np.array_equal(wide[~finite], truth[~finite], equal_nan=True)
     if not same or not np.isfinite(wide[finite]).all():

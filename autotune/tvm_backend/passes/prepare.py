@@ -31,6 +31,7 @@ from tvm.relax.transform import (
 )
 
 from autotune.options import Precision
+from autotune.tvm_backend.bfloat16.packed_graph import bfloat16_kernels
 from autotune.tvm_backend.integer.replace import integer_kernels
 from autotune.tvm_backend.passes.constants import fold_constants
 from autotune.tvm_backend.passes.embeddings import read_rows
@@ -71,6 +72,7 @@ def _passes(target: Target, winograd: bool, precision: Precision) -> Sequence[tu
         (True, sink_reshapes),  # an activation is fused to the product before it, with no reshape between them
         (True, fold_scales),  # a multiplication by a constant goes into the weights before it
         (True, drop_unread_pixels),  # a convolution before one with strides takes larger strides itself
+        (cpu and precision == "bf16", partial(bfloat16_kernels, target=target)),  # what is left stays in fp32
         (cpu, partial(pack_layouts, winograd=pays, registers=registers)),  # channels in blocks of a vector
         (cpu, pack_products),  # constant matrices in blocks of a vector
         (cpu, sink_reshapes),  # again, for `pack_products` makes reshapes
@@ -97,7 +99,7 @@ def prepare(module: IRModule, target: Target, *, winograd: bool = False, precisi
         target: The target.
         winograd: Whether to use Winograd's algorithm for the 3x3 convolutions that it is expected to make faster. It is
             used on CPUs only.
-        precision: In what convolutions and products are computed; `fp16` for GPUs only.
+        precision: In what convolutions and products are computed; `fp16` for GPUs only, `bf16` for CPUs only.
 
     Returns:
         The module with its tensor programs.

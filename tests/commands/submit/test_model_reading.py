@@ -18,7 +18,8 @@ from autotune.options import TuningOptions
     [
         ("fp16", "llvm", "--precision fp16 is for GPUs, whose tensor cores compute it; the target is llvm"),
         ("fp16", "simulated", "--precision fp16 is for GPUs"),
-        ("int8", "cuda", "precision is 'int8'; give fp32 or fp16"),
+        ("int8", "cuda", "precision is 'int8'; give fp32 or fp16 or bf16"),
+        ("bf16", "cuda", "--precision bf16 is for CPUs; the target is cuda"),
     ],
 )
 def test_a_precision_that_makes_no_sense_is_refused(tmp_path: Path, precision: Any, target: str, fault: str) -> None:

@@ -94,7 +94,8 @@ def report(
         "target": spec.target,
         "board": asdict(request.board) if request.board else None,
         "inputs": _described(spec.inputs, first.verified.case.inputs.rows),
-        "instructions": instructions(spec.target, integers=any("integer_" in task.name for task in spec.tasks)),
+        "precision": spec.precision,
+        "instructions": _instructions(spec),
         "values": dict(spec.values),
         "outputs": [asdict(item) for item in first.verified.outputs],
         "threads": request.threads,
@@ -110,6 +111,12 @@ def report(
         "roofline": asdict(limits.limits) if limits.limits else None,
         "kernels": limits.kernels(first.kernels),
     }
+
+
+def _instructions(spec: JobSpec) -> list[str]:
+    """The sets of instructions that the library may use."""
+    integers = any("integer_" in task.name for task in spec.tasks)
+    return instructions(spec.target, integers=integers, bfloat16=spec.precision == "bf16")
 
 
 def _described(inputs: Sequence[InputSpec], rows: Mapping[str, int]) -> list[dict[str, Any]]:

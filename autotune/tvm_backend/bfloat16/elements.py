@@ -1,0 +1,45 @@
+"""Elements in bfloat16: the upper half of a float32, in buffers of uint16, for TVM cannot compile its own type.
+
+A number is rounded to the nearest such element, to the even one of two. NaN stays NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import tirx
+
+from autotune.tvm_backend.types import PrimExpr
+
+DTYPE = "uint16"
+_HALF = 16  # bits of an element
+_BELOW_MIDDLE = 0x7FFF
+
+
+def to_float(element: PrimExpr) -> PrimExpr:
+    """Return an element as float32."""
+    bits = tirx.shift_left(tirx.Cast("uint32", element), tirx.const(_HALF, "uint32"))
+    return tirx.reinterpret("float32", bits)
+
+
+def from_float(number: PrimExpr) -> PrimExpr:
+    """Return a float32 rounded to an element. Integers do it, as vectors of them are compiled everywhere."""
+    bits = tirx.reinterpret("uint32", number)
+    odd = tirx.bitwise_and(tirx.shift_right(bits, tirx.const(_HALF, "uint32")), tirx.const(1, "uint32"))
+    rounded = tirx.shift_right(bits + odd + tirx.const(_BELOW_MIDDLE, "uint32"), tirx.const(_HALF, "uint32"))
+    return tirx.Cast(DTYPE, rounded)
+
+
+def rounded(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+    """Return numbers as elements."""
+    bits = np.ascontiguousarray(numbers, np.float32).view(np.uint32)
+    odd = (bits >> _HALF) & 1
+    elements: npt.NDArray[np.uint16] = ((bits + odd + np.uint32(_BELOW_MIDDLE)) >> _HALF).astype(np.uint16)
+    return elements
+
+
+def numbers(elements: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """Return elements as numbers."""
+    return (elements.astype(np.uint32) << _HALF).view(np.float32)

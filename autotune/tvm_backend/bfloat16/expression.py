@@ -1,0 +1,123 @@
+"""What follows a product element by element, as one expression, so that one kernel computes all of it.
+
+The graph's operators are kept as nodes until somebody needs their value. A kernel then computes the node that is
+needed, from as much of the graph before it as nobody else needs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from autotune.tvm_backend.types import Expr, PrimExpr, Var
+
+_DTYPE = "float32"
+
+
+@dataclass(frozen=True, eq=False)
+class Elementwise:
+    """An operator on numbers.
+
+    Attributes:
+        function: Computes an element of the result from those of the operands.
+        operands: Variables of the graph, constants, and numbers.
+    """
+
+    function: Callable[..., PrimExpr]
+    operands: tuple[Expr | float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A convolution or a product of matrices.
+
+    Attributes:
+        name: Of its kernel.
+        operands: What its kernel reads, in its order: the image, and packed weights.
+        sums: Makes the tensor expression of its sums from placeholders for the operands.
+    """
+
+    name: str
+    operands: Callable[[], Sequence[Expr]]
+    sums: Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """Any other operator, which has a kernel of its own. `call` emits it, and returns the image that it makes."""
+
+    call: Callable[[], Expr]
+
+
+Node = Elementwise | Product | Kernel
+
+
+def inlined(root: Var, nodes: Mapping[Var, Node], fits: Callable[[Var], bool], uses: Mapping[Var, int]) -> list[Var]:
+    """Return the variables that the kernel of a variable computes itself: those before it that only it needs.
+
+    There is one product among them at most, the last one.
+
+    Args:
+        root: The variable.
+        nodes: What computes each variable, in the order of the graph.
+        fits: Whether an element of a variable may be computed where one of the root is.
+        uses: How often each variable is used in the whole graph.
+    """
+    chosen = [root]
+    references = Counter(read_by(nodes[root]))
+    has_product = isinstance(nodes[root], Product)
+    for var in reversed(list(nodes)):  # whatever uses a variable comes after it
+        if not references[var] or references[var] != uses[var] or not fits(var):
+            continue
+        node = nodes[var]
+        if isinstance(node, Kernel) or (isinstance(node, Product) and has_product):
+            continue
+        has_product |= isinstance(node, Product)
+        chosen.append(var)
+        references.update(read_by(node))
+    return chosen
+
+
+def read_by(node: Node) -> list[Var]:
+    """Return the variables that an operator reads element by element."""
+    operands = node.operands if isinstance(node, Elementwise) else ()
+    return [item for item in operands if isinstance(item, relax.Var)]
+
+
+def _number(value: float) -> PrimExpr:
+    return tirx.const(value, _DTYPE)
+
+
+def _sigmoid(x: PrimExpr) -> PrimExpr:
+    return _number(1.0) / (_number(1.0) + tirx.exp(-x))
+
+
+def _clip(x: PrimExpr, low: PrimExpr, high: PrimExpr) -> PrimExpr:
+    return te.max(te.min(x, high), low)
+
+
+def _leaky(x: PrimExpr, slope: PrimExpr) -> PrimExpr:
+    return tirx.Select(x > _number(0.0), x, x * slope)
+
+
+# By the operator of the graph. Those with numbers among their arguments take them as operands.
+FUNCTIONS: Mapping[str, Callable[..., PrimExpr]] = {
+    "relax.add": lambda x, y: x + y,
+    "relax.clip": _clip,
+    "relax.divide": lambda x, y: x / y,
+    "relax.erf": tirx.erf,
+    "relax.maximum": te.max,
+    "relax.minimum": te.min,
+    "relax.multiply": lambda x, y: x * y,
+    "relax.nn.leakyrelu": _leaky,
+    "relax.nn.relu": lambda x: te.max(x, _number(0.0)),
+    "relax.nn.relu6": lambda x: _clip(x, _number(0.0), _number(6.0)),
+    "relax.nn.silu": lambda x: x * _sigmoid(x),
+    "relax.sigmoid": _sigmoid,
+    "relax.subtract": lambda x, y: x - y,
+    "relax.tanh": tirx.tanh,
+}

@@ -1,0 +1,174 @@
+"""Operators on bfloat16 as tensor expressions, and the programs that are made of them.
+
+An image has shape (N, H, W, C / b, b): the channels of a pixel lie together, in chunks of b = 16, or of 4 for an input
+with few channels. Rows (R, C) of a product are the image (1, 1, R, C / 16, 16). The last chunk may have padding lanes,
+on which no result depends.
+
+All arithmetic is in float32. What a kernel writes is rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import te, tirx
+
+from autotune.tvm_backend.bfloat16.elements import DTYPE, from_float, to_float
+from autotune.tvm_backend.integer.byte_kernels import scheduled
+from autotune.tvm_backend.integer.intrinsics import Instructions
+from autotune.tvm_backend.integer.kernels import OPAQUE, Window, padded
+from autotune.tvm_backend.integer.schedules import (
+    BFLOAT16_DEPTHWISE,
+    BFLOAT16_DOT,
+    INTRINSIC,
+    LEFT_ALONE,
+    OUT,
+    WINDOW,
+)
+from autotune.tvm_backend.types import PrimExpr, PrimFunc, TensorExpr
+
+LANES = 16
+PAIR = 2  # products that one instruction adds up
+# The element of a result at an index, and that of a sum of products at an index.
+Element = Callable[..., PrimExpr]
+Shape = tuple[int, ...]
+
+
+def number(tensor: TensorExpr, *at: PrimExpr) -> PrimExpr:
+    """Return the element of a tensor as float32, whether it is kept so or as bfloat16."""
+    element = tensor[at]
+    return to_float(element) if str(tensor.dtype) == DTYPE else element
+
+
+def sums_of_convolution(data: TensorExpr, weight: TensorExpr, window: Window, instructions: Instructions) -> TensorExpr:
+    """Express the sums of a convolution.
+
+    Args:
+        data: The image (N, H, W, IC, b).
+        weight: (OC, KH, KW, IC, b / 2, 16, 2).
+        window: The geometry.
+        instructions: Those that compute the product.
+
+    Returns:
+        float32 (N, OH, OW, OC, 16).
+    """
+    source = padded(data, window, tirx.const(0, DTYPE))
+    axes = [te.reduce_axis((0, weight.shape[at])) for at in (1, 2, 3, 4, 6)]
+    down, right, chunk, word, half = axes
+
+    def product(n: PrimExpr, y: PrimExpr, x: PrimExpr, c: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        one = to_float(source[(n, *window.at(y, x, down, right), chunk, word * PAIR + half)])
+        return te.sum(one * to_float(weight[c, down, right, chunk, word, lane, half]), axis=axes)
+
+    shape = (data.shape[0], *window.size, weight.shape[0], weight.shape[5])
+    attrs: dict[str, Any] = {"schedule_rule": BFLOAT16_DOT, INTRINSIC: instructions.vector}
+    if instructions.tiles and window.dilation[1] == 1:
+        high, wide, inner = (int(extent) for extent in weight.shape[1:4])
+        attrs[WINDOW] = [high, wide, inner, int(data.shape[4]), *window.strides, window.dilation[0], PAIR]
+    return te.compute(shape, product, name=BFLOAT16_DOT, attrs=attrs)
+
+
+def sums_of_depthwise(data: TensorExpr, weight: TensorExpr, window: Window) -> TensorExpr:
+    """Express the sums of a depthwise convolution. Its weights are float32 (C, KH, KW, 16, 1)."""
+    source = padded(data, window, tirx.const(0, DTYPE))
+    down, right, one = axes = [te.reduce_axis((0, weight.shape[at])) for at in (1, 2, 4)]
+
+    def product(n: PrimExpr, y: PrimExpr, x: PrimExpr, c: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        element = to_float(source[(n, *window.at(y, x, down, right), c, lane)])
+        return te.sum(element * weight[c, down, right, lane, one], axis=axes)
+
+    shape = (data.shape[0], *window.size, weight.shape[0], weight.shape[3])
+    attrs = {"schedule_rule": BFLOAT16_DEPTHWISE, INTRINSIC: ""}
+    return te.compute(shape, product, name=BFLOAT16_DEPTHWISE, attrs=attrs)
+
+
+def product_program(operands: Sequence[TensorExpr], sums: TensorExpr, element: Element, dtype: str) -> PrimFunc:
+    """Return the program of a product and what follows it element by element. A schedule has to be found for it.
+
+    Args:
+        operands: Placeholders, in the order of the arguments.
+        sums: What the product is expressed as.
+        element: The element of the result at an index.
+        dtype: Of the result: float32 or uint16.
+    """
+    result = te.compute(sums.shape, lambda *at: _written(element(*at), dtype), name=OUT, attrs=LEFT_ALONE)
+    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([*operands, result])}))
+    schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
+    program: PrimFunc = schedule.mod["main"].without_attr("global_symbol").with_attr({"op_pattern": OPAQUE})
+    return program
+
+
+def elementwise_program(operands: Sequence[TensorExpr], shape: Shape, element: Element, dtype: str) -> PrimFunc:
+    """Return the scheduled program of a result that depends on its operands element by element."""
+    result = te.compute(shape, lambda *at: _written(element(*at), dtype), name="result")
+    return scheduled([*operands, result])
+
+
+def _written(value: PrimExpr, dtype: str) -> PrimExpr:
+    return from_float(value) if dtype == DTYPE else value
+
+
+def pack_program(shape: Shape, lanes: int) -> PrimFunc:
+    """Return the program that makes an image of float32 (N, C, H, W)."""
+    batch, channels, height, width = shape
+    data = te.placeholder(shape, "float32", "data")
+    chunks = -(-channels // lanes)
+
+    def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        channel = chunk * lanes + lane
+        value = data[n, tirx.min(channel, channels - 1), y, x]
+        return from_float(value if channels % lanes == 0 else tirx.Select(channel < channels, value, 0.0))
+
+    return scheduled([data, te.compute((batch, height, width, chunks, lanes), element, name="result")])
+
+
+def pool_program(shape: Shape, kernel: tuple[int, int], window: Window, *, largest: bool) -> PrimFunc:
+    """Return the program of a pooling without dilation: the largest element, or the mean of windows without padding."""
+    data = te.placeholder(shape, DTYPE, "data")
+    height, width = shape[1:3]
+    top, left, *_ = window.padding
+    down, right = axes = [te.reduce_axis((0, size)) for size in kernel]
+
+    def pooled(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        row, column = window.at(y, x, down, right)
+        # The pixel at the border is in the window too, so that reading it once more changes no largest element.
+        inside = (te.max(te.min(row - top, height - 1), 0), te.max(te.min(column - left, width - 1), 0))
+        value = to_float(data[(n, *(inside if any(window.padding) else (row, column)), chunk, lane)])
+        return te.max(value, axis=axes) if largest else te.sum(value, axis=axes)
+
+    result = (shape[0], *window.size, *shape[3:])
+    reduced = te.compute(result, pooled, name="pooled")
+    factor = tirx.const(1.0 if largest else 1.0 / prod(kernel), "float32")
+    return scheduled([data, te.compute(result, lambda *at: from_float(reduced[at] * factor), name="result")], "pooled")
+
+
+def concat_program(shapes: Sequence[Shape]) -> PrimFunc:
+    """Return the program that puts the channels of images together."""
+    images = [te.placeholder(shape, DTYPE, f"image{index}") for index, shape in enumerate(shapes)]
+    firsts = [sum(shape[3] for shape in shapes[:index]) for index in range(len(shapes))]
+
+    def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        value = images[-1][n, y, x, chunk - firsts[-1], lane]
+        for index in reversed(range(len(shapes) - 1)):
+            inside = images[index][n, y, x, chunk - firsts[index], lane]
+            value = tirx.if_then_else(chunk < firsts[index + 1], inside, value)
+        return value
+
+    chunks = sum(shape[3] for shape in shapes)
+    return scheduled([*images, te.compute((*shapes[0][:3], chunks, LANES), element, name="result")])
+
+
+def enlarge_program(shape: Shape, factors: tuple[int, int]) -> PrimFunc:
+    """Return the program that repeats each pixel of an image so many times down and right."""
+    batch, height, width, chunks, lanes = shape
+    data = te.placeholder(shape, DTYPE, "data")
+    down, right = factors
+    result = te.compute(
+        (batch, height * down, width * right, chunks, lanes),
+        lambda n, y, x, *rest: data[(n, y // down, x // right, *rest)],
+        name="result",
+    )
+    return scheduled([data, result])

@@ -1,0 +1,138 @@
+"""Convolutions and products compute in bfloat16, with sums in float32, and what lies between stays in bfloat16."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import tvm
+from onnx import numpy_helper
+from tvm import relax
+
+from autotune.machine.hardware import cpu_flags
+from autotune.tvm_backend.bfloat16.elements import numbers, rounded
+from autotune.tvm_backend.export.compilation import compile_tuned
+from autotune.tvm_backend.models.onnx.read import read_model
+from autotune.tvm_backend.passes.prepare import prepare
+from autotune.tvm_backend.search.tasks import extract_tasks
+from tests.tvm_backend.integer.conftest import Network
+
+_CPUS = {"sapphirerapids": "amx_bf16", "cooperlake": "avx512_bf16"}
+_ROUNDED = 2**-7  # what rounding of each layer's output may change, of the largest value
+_SUMMED = 1e-5  # what another order of summing may
+
+
+@pytest.fixture(params=_CPUS)
+def cpu(request, target):
+    """One kind of CPU after the other, of those whose instructions this one has."""
+    if _CPUS[request.param] not in cpu_flags():
+        pytest.skip(f"this CPU lacks {_CPUS[request.param]}")
+    return tvm.target.Target({"kind": "llvm", "mcpu": request.param, "num-cores": 2})
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    """A function that compiles a network in bfloat16; it returns the names of its tasks, and its error.
+
+    The reference is ONNX Runtime with the weights and the input rounded.
+    """
+
+    def run(network: Network, target) -> tuple[list[str], float]:
+        path = tmp_path / "network.onnx"
+        onnx.save(onnx.shape_inference.infer_shapes(network.model()), path)
+        prepared = prepare(read_model(path, {}).module, target, precision="bf16")
+        tasks = extract_tasks(prepared, target)
+        machine = relax.VirtualMachine(compile_tuned(prepared, [task.program for task in tasks], {}, target), tvm.cpu())
+        data = numbers(rounded(np.random.default_rng(2).standard_normal(network.shape)))
+        result = machine["main"](tvm.runtime.tensor(data)).numpy()
+        names = sorted(task.spec.name.rstrip("0123456789_") for task in tasks)
+        return names, difference(result, reference(network, data))
+
+    return run
+
+
+def reference(network: Network, data):
+    model = network.model()
+    for constant in model.graph.initializer:
+        values = numpy_helper.to_array(constant)
+        if values.ndim > 1 and values.shape[1] > 1:  # weights, but for those of depthwise convolutions
+            constant.CopyFrom(numpy_helper.from_array(numbers(rounded(values)), constant.name))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {"input": data})[0]
+
+
+def difference(result, expected) -> float:
+    assert result.shape == expected.shape
+    return float(np.abs(result - expected).max() / np.abs(expected).max())
+
+
+def test_a_classifier_stays_in_bfloat16_from_end_to_end(compiled, cpu):
+    net = Network((2, 3, 13, 12))
+    net.add("Relu", net.conv(3, 24, strides=[2, 2], pads=[1, 1, 1, 1]))
+    skipped = net.conv(24, 32, 1)
+    net.add("Relu", net.conv(32, 32, pads=[1, 1, 1, 1], group=32))
+    net.add("Relu", net.add("Add", net.conv(32, 32, 1), skipped))
+    net.add("MaxPool", net.last, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    net.add("GlobalAveragePool", net.last)
+    net.add("Flatten", net.last)
+    net.gemm(32, 10)
+    names, error = compiled(net, cpu)
+    products = ["bfloat16_conv2d"] * 3 + ["bfloat16_depthwise_conv2d", "bfloat16_matmul"]
+    assert [name for name in names if name.startswith("bfloat16")] == products
+    assert not any("conv2d_NCHWc" in name for name in names)
+    assert error < 2 * _ROUNDED
+
+
+@pytest.mark.parametrize("window", [{}, {"strides": [2, 2]}, {"dilations": [2, 2]}])
+def test_a_convolution_is_rounded_nowhere_but_in_its_operands(compiled, cpu, window):
+    net = Network((1, 40, 9, 15))
+    net.conv(40, 24, pads=[1, 2, 1, 0], **window)
+    names, error = compiled(net, cpu)
+    assert "bfloat16_conv2d" in names
+    assert error < _SUMMED
+
+
+def test_what_follows_a_convolution_is_a_part_of_its_kernel(compiled, cpu):
+    net = Network((1, 16, 6, 6))
+    value = net.conv(16, 32)
+    value = net.add("Mul", net.add("Sigmoid", value), value)
+    net.conv(32, 16, 1)
+    net.add("HardSwish", net.last)
+    names, error = compiled(net, cpu)
+    assert [name for name in names if name.startswith("bfloat16")] == ["bfloat16_conv2d"] * 2
+    assert error < _ROUNDED
+
+
+def test_a_value_that_several_operators_read(compiled, cpu):
+    net = Network((1, 16, 6, 6))
+    shared = net.add("Relu", net.conv(16, 32, pads=[1, 1, 1, 1]))
+    other = net.conv(32, 32, pads=[1, 1, 1, 1])
+    scale = net.add("Sigmoid", net.add("GlobalAveragePool", other))
+    net.add("Add", net.add("Mul", other, scale), shared)
+    net.add("Concat", net.last, shared, axis=1)
+    net.conv(64, 10, 1)
+    _, error = compiled(net, cpu)
+    assert error < 2 * _ROUNDED
+
+
+def test_rows_between_operators_in_float32(compiled, cpu):
+    net = Network((1, 5, 32))
+    net.add("Relu", net.matmul(32, 48))
+    net.add("Softmax", net.matmul(48, 32), axis=-1)
+    value = net.last
+    net.matmul(32, 33)
+    net.add("Add", net.matmul(33, 32), value)
+    names, error = compiled(net, cpu)
+    assert names.count("bfloat16_matmul") == 4
+    assert error < 2 * _ROUNDED
+
+
+def test_without_instructions_for_it_only_products_that_read_many_weights_are_in_bfloat16(compiled, target):
+    older = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
+    net = Network((2, 1024))
+    net.gemm(1024, 1040)
+    net.gemm(1040, 16)
+    names, error = compiled(net, older)
+    assert names.count("bfloat16_matmul") == 1
+    assert error < 2 * _ROUNDED
