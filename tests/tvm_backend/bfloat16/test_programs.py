@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from autotune.tvm_backend.search.space import replay
 from tvm import te
 
 from autotune.machine.hardware import cpu_flags
@@ -16,6 +15,7 @@ from autotune.tvm_backend.integer.intrinsics import Instructions
 from autotune.tvm_backend.integer.kernels import Window
 from autotune.tvm_backend.integer.tiles import TileProduct
 from autotune.tvm_backend.kernels.pipeline import pipeline
+from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import by_hand
 
