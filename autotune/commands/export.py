@@ -98,7 +98,8 @@ def _request(
     output: Path,
     inputs: Sequence[Path],
 ) -> ExportRequest:
-    lent, board = capacity.cpus(config), config.boards.get(spec.board)
+    lent = capacity.cpus(config)
+    board = config.boards.get(spec.board)
     return ExportRequest(
         workspace=str(workspace.root.absolute()),
         job=paths.folder.name,

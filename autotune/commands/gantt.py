@@ -21,7 +21,10 @@ _COLOURS: dict[Kind, str] = {
     "train": "#b07aa1",
     "confirm": "#e15759",
 }
-_WIDTH, _LEFT, _ROW, _TOP = 1200, 90, 14, 44
+_WIDTH = 1200
+_LEFT = 90
+_ROW = 14
+_TOP = 44
 # A chart of a thousand devices would be too large to look at.
 _MOST_ROWS = 200
 _TICKS = 8
@@ -65,7 +68,8 @@ def page(results: Sequence[SimulationResult]) -> str:
 def svg(results: Sequence[SimulationResult]) -> str:
     """Return an SVG image with the charts of all results one below the other, to the same scale of time."""
     longest = max((result.makespan for result in results), default=0.0) or 1.0
-    parts, top = list[str](), 0
+    parts = list[str]()
+    top = 0
     for result in results:
         rows = _rows(result.spans)[:_MOST_ROWS]
         parts.append(f'<g transform="translate(0 {top})">{_chart(_title(result), result.spans, rows, longest)}</g>')
@@ -143,7 +147,8 @@ def _runs(rows: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _bar(span: Span, first: int, count: int, scale: float) -> str:
-    x, width = _LEFT + span.start * scale, max(0.3, (span.end - span.start) * scale)
+    x = _LEFT + span.start * scale
+    width = max(0.3, (span.end - span.start) * scale)
     tip = f"job {span.id.job} task {span.id.task} round {span.id.round}: {span.kind}, {span.end - span.start:.1f} s"
     return (
         f'<rect x="{x:.1f}" y="{_TOP + _ROW * first}" width="{width:.1f}" height="{_ROW * count - 2}"'

@@ -163,7 +163,9 @@ def snapshot(workspace: Workspace, jobs: Sequence[JobPaths] | None = None) -> li
 
 def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
     try:
-        spec, control, state = read_spec(paths), read_control(paths), read_state(paths)
+        spec = read_spec(paths)
+        control = read_control(paths)
+        state = read_state(paths)
         confirmed = read_confirmation(paths)
     except AutotuneError as error:
         return _unreadable(paths, str(error))

@@ -173,7 +173,8 @@ def _why(job: JobStatus) -> str:
 
 def daemon(info: DaemonInfo) -> str:
     """Return the first line of `daemon status`."""
-    since, hours = duration(time.time() - info.started_at), f", {info.window} only" if info.window else ""
+    since = duration(time.time() - info.started_at)
+    hours = f", {info.window} only" if info.window else ""
     stopping = ", stopping" if info.stopping else ""
     paused = f"; paused: {info.trouble}" if info.trouble else ""
     return f"pid {info.identity['pid']}, {info.policy}{hours}, running for {since}{stopping}{paused}"
@@ -182,7 +183,8 @@ def daemon(info: DaemonInfo) -> str:
 def resources(daemon: DaemonInfo) -> Fitted:
     """Return a table of what every CPU and device does. The CPUs of one stage share a row; so do the idle ones."""
     table = _table("RESOURCE", "JOB", "TASK", "ROUND", "STAGE", "FOR", right=("JOB", "TASK", "ROUND", "FOR"), folded=())
-    now, rows = time.time(), dict[tuple[Any, ...], list[str]]()
+    now = time.time()
+    rows = dict[tuple[Any, ...], list[str]]()
     for item in job_status.resources(daemon):
         doing = (item.node, item.job, item.task, item.round, item.stage, item.since)
         kind = "cpu" if item.resource.startswith("cpu ") else item.resource
@@ -310,7 +312,8 @@ class Fitted:
             sentences: The texts in it that may be folded.
             verbose: Whether names stay whole in any case.
         """
-        self._builds, self._verbose = builds, verbose
+        self._builds = builds
+        self._verbose = verbose
         self._longest = max(map(len, names), default=0)
         self._sentence = max(map(len, sentences), default=0)
 

@@ -40,7 +40,10 @@ class Screen:
             verbose: Whether names are shown whole.
             watch: Whether it is looked at again and again, so that bars and lines are worth their room.
         """
-        self._workspace, self._chosen, self._verbose, self._watch = workspace, chosen, verbose, watch
+        self._workspace = workspace
+        self._chosen = chosen
+        self._verbose = verbose
+        self._watch = watch
         self._histories: dict[int, History] = {}
         self._ended: dict[int, str] = {}
 
@@ -109,9 +112,12 @@ def sparkline(points: Sequence[LatencyPoint], width: int = 16) -> str:
     """Return how the latency fell over the trials, as a line of blocks; its height is the latency's logarithm."""
     if not points:
         return ""
-    first, last = points[0].trials, points[-1].trials
-    low, high = math.log(points[-1].latency_ms), math.log(points[0].latency_ms)
-    line, at = "", 0
+    first = points[0].trials
+    last = points[-1].trials
+    low = math.log(points[-1].latency_ms)
+    high = math.log(points[0].latency_ms)
+    line = ""
+    at = 0
     for column in range(width):
         trials = first + (last - first) * column / max(1, width - 1)
         while at + 1 < len(points) and points[at + 1].trials <= trials:

@@ -159,7 +159,8 @@ def _expansion(workspace: Workspace, suite: Suite) -> None:
     jobs = _jobs(workspace, suite)
     body = []
     for point in suite.points:
-        way, paths = point.way, jobs[point]
+        way = point.way
+        paths = jobs[point]
         place = (way.model.name, way.target, way.strategy, way.sampler, str(way.trials), str(point.seed))
         body.append((*place, point.name, "-" if paths is None else str(paths.id)))
     columns = ("MODEL", "TARGET", "STRATEGY", "SAMPLER", "TRIALS", "SEED", "NAME", "JOB")
@@ -187,7 +188,8 @@ def summarise(suite: Suite, outcomes: Mapping[Point, Outcome]) -> list[Summary]:
     means = {way: statistics.fmean(times) if times else None for way, times in found.items()}
     summaries = []
     for way, times in found.items():
-        mean, reference = means[way], means[suite.references[way]]
+        mean = means[way]
+        reference = means[suite.references[way]]
         spread = statistics.stdev(times) if len(times) > 1 else None
         summaries.append(Summary(way, len(times), mean, spread, mean / reference if mean and reference else None))
     return summaries

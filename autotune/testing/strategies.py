@@ -16,7 +16,8 @@ from autotune.strategies import SAMPLERS, samplers
 from autotune.strategies.space import Configuration, Floats, Indices, Knob, Measured, Space, ValidConfiguration, View
 from autotune.strategies.strategy import Strategy
 
-_INVALID_MODULUS, _INVALID_REMAINDER = 11, 3
+_INVALID_MODULUS = 11
+_INVALID_REMAINDER = 3
 _ROUNDS = 40
 
 

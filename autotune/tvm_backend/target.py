@@ -170,7 +170,8 @@ def _unnamed_sets(here: Mapping[str, Any]) -> list[str]:
     import tvm
     from tvm.target import codegen
 
-    target, flags = tvm.target.Target({"kind": "llvm", **here}), cpu_flags()
+    target = tvm.target.Target({"kind": "llvm", **here})
+    flags = cpu_flags()
     present = [name for name, flag in _PRODUCT_SETS.items() if flag in flags]
     return [f"+{name}" for name in present if not codegen.llvm_cpu_has_features(name, target)]
 

@@ -114,7 +114,8 @@ def tune(models: Sequence[Path], options: argparse.Namespace) -> None:
 def compared(folder: Path, options: argparse.Namespace) -> tuple[str, dict[str, Any], dict[str, RuntimeTimes]] | None:
     """The times of all runtimes on the model of an export; None where ours is refused."""
     export = Export.read(folder)
-    report, name = export.report, export.report["name"]
+    report = export.report
+    name = export.report["name"]
     report["precision"] = precision(export.model)
     tolerance = max(report["tolerance"], _QUANTISED_TOLERANCE if report["precision"] == "int8" else 0)
     chosen = available_runtimes(export, options.without)
@@ -207,7 +208,8 @@ def kernels(name: str, report: Mapping[str, Any], most: int) -> str:
     lines.append("| kernel | calls | us | share | GFLOP/s | GB/s | of the roofline |")
     lines.append("|---" * 7 + "|")
     for item in found[:most]:
-        us, calls = item["us"], item["calls"]
+        us = item["us"]
+        calls = item["calls"]
         rates = f"{item['gflop'] * calls / us * 1e6:.0f} | {item['bytes'] * calls / us / 1e3:.1f}"
         roof = f"{item['least_us'] / us:.0%}" if item["least_us"] is not None else ""
         lines.append(f"| {item['name']} | {calls} | {us:.1f} | {us / total:.1%} | {rates} | {roof} |")

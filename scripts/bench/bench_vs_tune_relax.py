@@ -102,7 +102,8 @@ def run_side(side: str, options: argparse.Namespace, model: Path, folder: Path, 
 
 def tune_with_autotune(options: argparse.Namespace) -> dict[str, Any]:
     """submit, daemon, export: as a user does it, and timed as a user waits for it, without the export."""
-    started, at = time.monotonic(), time.time()
+    started = time.monotonic()
+    at = time.time()
     autotune(options, "submit", str(options.models[0]), "--trials", str(options.trials))
     autotune(options, "daemon", "run", "--drain")
     seconds = time.monotonic() - started
@@ -112,7 +113,9 @@ def tune_with_autotune(options: argparse.Namespace) -> dict[str, Any]:
 
 def go_on_with_autotune(options: argparse.Namespace) -> dict[str, Any]:
     """The same model again, with a budget that will not run out, for some more seconds."""
-    started, at, before = time.monotonic(), time.time(), trials_done(options)
+    started = time.monotonic()
+    at = time.time()
+    before = trials_done(options)
     autotune(options, "submit", str(options.models[0]), "--trials", str(options.trials * 100))
     daemon = subprocess.Popen([*program(options), "daemon", "run", "--drain"], stdout=sys.stderr)
     try:
@@ -160,7 +163,8 @@ def tune_with_tune_relax(options: argparse.Namespace) -> dict[str, Any]:
     from tvm import relax
     from tvm.s_tir import meta_schedule as ms
 
-    started, at = time.monotonic(), time.time()
+    started = time.monotonic()
+    at = time.time()
     target = tvm.target.Target(target_of(options))
     work = Path(options.folder) / "tune_relax"
     with target, tvm.transform.PassContext(opt_level=3):
@@ -189,7 +193,8 @@ def tune_with_tune_relax(options: argparse.Namespace) -> dict[str, Any]:
 
 def logged_sums(work: Path) -> Iterator[tuple[float, float]]:
     """What TVM's task scheduler logged: the moment, and milliseconds for all tasks once every task has a time."""
-    when, unknown = 0.0, False
+    when = 0.0
+    unknown = False
     for line in next(work.glob("logs/*task_scheduler.log")).read_text().splitlines():
         unknown = unknown or "N/A" in line  # in a row of the table that comes before each sum
         if match := re.match(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", line):
@@ -222,7 +227,8 @@ def compare_latency(options: argparse.Namespace) -> dict[str, Any]:
     from autotune.tvm_backend.export.timing import accuracy
     from autotune.tvm_backend.models.onnx.read import read_model
 
-    folder, device = Path(options.folder), tvm.cpu(0)
+    folder = Path(options.folder)
+    device = tvm.cpu(0)
     model = read_model(options.models[0], {})
     arrays = draw(model.inputs, seed=1)
     session = runners.onnx_session(options.models[0], options.threads)
@@ -306,7 +312,8 @@ def print_table(options: argparse.Namespace, model: Path, found: dict[str, Any])
     print(f"{'':<22}{'seconds':>9}{'trials':>8}{'trials/s':>10}{'latency ms':>12}{'vs ONNX Runtime':>17}")
     rows = {"untuned": None, "tune_relax": found["tune_relax"], "autotune": found["autotune"]}
     if "equal_time" in found:
-        more, ours = found["equal_time"], found["autotune"]
+        more = found["equal_time"]
+        ours = found["autotune"]
         rows["equal_time"] = {key: more[key] + ours[key] for key in ("seconds", "trials")}
     for name, side in {**rows, "onnxruntime": None}.items():
         spent = f"{'':>27}"
@@ -318,7 +325,9 @@ def print_table(options: argparse.Namespace, model: Path, found: dict[str, Any])
 
 
 def print_verdict(found: dict[str, Any]) -> None:
-    ours, theirs, latency = found["autotune"], found["tune_relax"], found["latency"]
+    ours = found["autotune"]
+    theirs = found["tune_relax"]
+    latency = found["latency"]
     goal = latency["tune_relax"]
     rate = (ours["trials"] / ours["seconds"]) / (theirs["trials"] / theirs["seconds"])
     print(f"\nautotune: {rate:.2f} times the trials per second, at equal trials {goal / latency['autotune']:.2f} times"

@@ -79,7 +79,9 @@ def joined(runner: StageRunner, nodes: int) -> None:
 
 def stage_ms(runner: StageRunner, workspace: Workspace, rounds: int) -> dict[str, list[float]]:
     """Milliseconds from handing a stage over to its report, by kind of stage, one stage at a time."""
-    job, found, id = make_job(workspace, 1, 1, 10_000), defaultdict(list), 0
+    job = make_job(workspace, 1, 1, 10_000)
+    found = defaultdict(list)
+    id = 0
     machine = runner.machine()
     cpus, device = (machine.cpus, machine.devices[0]) if machine else ((0,), f"{SIMULATED}:gpu0")
     for round in range(rounds):

@@ -92,9 +92,11 @@ def measure(name: str, prepare: Callable[[Workspace, Path], None], model: Path, 
         if prepare is running:
             while not snapshot(workspace)[0].trials_done:
                 time.sleep(0.5)
-        begun, before = time.monotonic(), cpu_s(pid)
+        begun = time.monotonic()
+        before = cpu_s(pid)
         time.sleep(seconds)
-        used, wall = cpu_s(pid) - before, time.monotonic() - begun
+        used = cpu_s(pid) - before
+        wall = time.monotonic() - begun
     trials = sum(job.trials_done for job in snapshot(workspace))
     print(f"{name:>8}: {used:.2f} s of CPU in {wall:.0f} s: {used / wall:.3%} of a core; {trials} trials", flush=True)
 

@@ -54,7 +54,8 @@ class ClusterScenario(Scenario):
 
     def seconds(self, job: SimulatedJob, task: int, round: int, kind: Kind, count: int) -> float:
         """Return how many seconds a stage takes, with what is sent for it and the run that its node may have lost."""
-        net, runs = self.network, super().seconds(job, task, round, kind, count)
+        net = self.network
+        runs = super().seconds(job, task, round, kind, count)
         whole = runs + 2 * net.latency_s + _BYTES[kind] * count / job.trials_per_round / net.bandwidth
         lost = chance(self.seed + 1, job.id, task, round, kind)
         share = whole / net.lives_s
@@ -112,7 +113,8 @@ def scenario(gpus: int, jobs: int, nodes: int, network: Network) -> Scenario:
     found = []
     for id in range(1, jobs + 1):
         seconds = {kind: Duration(mean * chance.uniform(0.3, 2.5), 0.3) for kind, mean in _MEANS.items()}
-        tasks, trials = chance.randint(2, 4), 16 * chance.randint(3, 5)
+        tasks = chance.randint(2, 4)
+        trials = 16 * chance.randint(3, 5)
         found.append(SimulatedJob(id, f"job{id}", "cuda", tasks, trials, seconds))
     if nodes:
         return ClusterScenario(machine(gpus, 8 * gpus, nodes), tuple(found), 1, network)

@@ -160,7 +160,8 @@ def serve(root: Path, seconds: float) -> None:
 
         def wait(self, descriptors: Sequence[int], timeout_s: float) -> list[int]:
             nonlocal measured, started
-            now, cpu = time.perf_counter(), time.process_time()
+            now = time.perf_counter()
+            cpu = time.process_time()
             if self.since is None:
                 started = time.monotonic() - begun
             else:
@@ -178,7 +179,8 @@ def serve(root: Path, seconds: float) -> None:
         measured = measured or (view is not None and view.kind == "measure")
         return take(self, report)
 
-    workspace, clock = Workspace(root), Clock()
+    workspace = Workspace(root)
+    clock = Clock()
     config = load_config(workspace.config)
     with patch.object(Collector, "take", noted), contextlib.suppress(TimedOut):
         Daemon(workspace, config, until=time.time() + seconds, clock=clock).run()
@@ -252,10 +254,12 @@ class Syncing:
 
 def append_ms(log_of: Callable[[], TuningLog], first: int, times: int) -> float:
     """Return the median time of an append, its fsync apart, in milliseconds."""
-    found, syncing = [], Syncing()
+    found = []
+    syncing = Syncing()
     with patch("os.fsync", syncing):
         for number in range(first, first + times):
-            log, syncing.seconds = log_of(), 0.0
+            log = log_of()
+            syncing.seconds = 0.0
             begun = time.perf_counter()
             log.add([made_trial(number)])
             found.append(time.perf_counter() - begun - syncing.seconds)
@@ -320,7 +324,8 @@ def search(root: Path, trials: int) -> None:
     workspace = Workspace(root)
     paths = workspace.job_list()[0]
     spec = formats.read(JobSpec, paths.spec)
-    task, config = spec.tunable[0], load_config(workspace.config)
+    task = spec.tunable[0]
+    config = load_config(workspace.config)
 
     def stage(count: int) -> Stage:
         formats.write(paths.stage(task, 0), StageFile(task, 0, "search"))
@@ -356,7 +361,8 @@ def main() -> None:
         return serve(given.serve, given.seconds)
     if given.search:
         return search(given.search, given.trials)
-    size, parts = Size(given.jobs, given.unfinished, given.trials), given.parts.split(",")
+    size = Size(given.jobs, given.unfinished, given.trials)
+    parts = given.parts.split(",")
     for name in parts:
         with tempfile.TemporaryDirectory(prefix="measure-scale-") as made:
             folder = Path(made)

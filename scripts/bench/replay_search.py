@@ -48,7 +48,8 @@ from autotune.strategies.strategy import Strategy
 
 WAYS = ("random", "genetic", "annealing", "droplet", "beam", "chameleon/greedy", "chameleon/adaptive")
 EPSILON = 0.05
-START, END = 0.01, 0.95
+START = 0.01
+END = 0.95
 MARGIN = 1.1
 POINTS = 1000
 BOOTSTRAPS = 200

@@ -36,7 +36,8 @@ from autotune.storage.tuning_log import TuningLog
 
 _ROOT = Path(__file__).parents[2]
 _BOARD_SERVER = str(_ROOT / "autotune/tvm_backend/board_server.py")
-_HOST, _KEY = "127.0.0.1", "box"
+_HOST = "127.0.0.1"
+_KEY = "box"
 _TARGET = '{"kind": "llvm", "mtriple": "x86_64-linux-gnu", "num-cores": 1}'
 _AWAY_S = 3.0  # of the tracker
 

@@ -33,7 +33,8 @@ from rig import Trial, finish, free_port, make_job, make_models
 from autotune.api.queue import submit
 from autotune.storage.paths import Workspace
 
-_HEAD, _APART = "10.77.0.1", "10.77.0.2"  # of a node with a network of its own, and of all others then
+_HEAD = "10.77.0.1"
+_APART = "10.77.0.2"  # of a node with a network of its own, and of all others then
 _STORE = 80 << 20
 _TRIALS = 320  # of a simulated job
 

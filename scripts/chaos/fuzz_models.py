@@ -52,7 +52,8 @@ class Forked:
             self._serve(work, noise, request, answer)
         os.close(request)
         os.close(answer)
-        self.stdin, self.stdout = os.fdopen(self._writer, "wb"), os.fdopen(self._reader, "rb")
+        self.stdin = os.fdopen(self._writer, "wb")
+        self.stdout = os.fdopen(self._reader, "rb")
 
     def _serve(self, work: str, noise: Any, request: int, answer: int) -> None:
         try:
@@ -71,7 +72,8 @@ class Forked:
     def wait(self) -> int:
         if self.pid:
             _, status = os.waitpid(self.pid, 0)
-            self.pid, self.returncode = 0, os.waitstatus_to_exitcode(status)
+            self.pid = 0
+            self.returncode = os.waitstatus_to_exitcode(status)
             self.stdout.close()
         return self.returncode
 
@@ -156,7 +158,9 @@ def _left_over(workspace: Workspace) -> list[str]:
 
 def fuzz(root: Path, count: int, seed: int, first: int = 0, as_command: bool = False, limit_s: float = 60.0) -> Tally:
     """Submit mutants number `first` to `first + count - 1` of a seed."""
-    workspace, tally, parents = _prepare(root, limit_s), Tally(), seeds()
+    workspace = _prepare(root, limit_s)
+    tally = Tally()
+    parents = seeds()
     config = load_config(workspace.config)
     for number in range(first, first + count):
         rng = np.random.default_rng([seed, number])

@@ -123,7 +123,8 @@ def _plans(folder: Path, rounds: int, verdict: Verdict, hook: Path, model: Path 
         if rounds and not share:
             continue
         first = Round(folder / policy / "undisturbed", subject, record=True, hook=hook)
-        outcome, trace = first.run(), read_trace(first)
+        outcome = first.run()
+        trace = read_trace(first)
         verdict.losses += [f"undisturbed: {line}" for line in [*outcome.problems, *power.violations(trace)]]
         sites = sites_of(trace, subject.steady)
         verdict.sites += sites

@@ -112,7 +112,8 @@ def _zeros(data: bytes, rng: Rng) -> bytes:
 
 
 def _repeat(data: bytes, rng: Rng) -> bytes:
-    at, length = int(rng.integers(len(data))), int(rng.integers(1, 64))
+    at = int(rng.integers(len(data)))
+    length = int(rng.integers(1, 64))
     return data[:at] + data[at : at + length] + data[at:]
 
 

@@ -227,7 +227,8 @@ def look(daemon: int, at: float) -> list[Sample]:
         try:
             status = dict(row.split(":", 1) for row in Path(f"/proc/{pid}/status").read_text().splitlines())
             files = len(os.listdir(f"/proc/{pid}/fd"))
-            memory, threads = int(status["VmRSS"].split()[0]) / 1024, int(status["Threads"])
+            memory = int(status["VmRSS"].split()[0]) / 1024
+            threads = int(status["Threads"])
         except (OSError, KeyError):
             continue
         children = sum(parent == pid for parent in parents.values())

@@ -22,7 +22,11 @@ PICTURE = ROOT / "docs" / "images" / "headline.svg"
 _TABLE = re.compile(r"<!-- TABLE: bench_inference -->\n(.*?)<!-- END TABLE -->", re.S)
 _RATIO = re.compile(r"([\d.]+) \(([\d.]+) to ([\d.]+), (.*)\)")
 # Positions in pixels of the picture: where bars begin, how long a bar of 1 is, and where the first row stands.
-_WIDTH, _LEFT, _ONE, _TOP, _ROW = 860, 190, 370, 74, 30
+_WIDTH = 860
+_LEFT = 190
+_ONE = 370
+_TOP = 74
+_ROW = 30
 _STYLE = """\
 .paper { fill: #ffffff; stroke: #d0d7de } .ink { fill: #1f2328 } .quiet { fill: #59636e }
 .faster { fill: #2f6fb0 } .slower { fill: #a8adb4 } .one { stroke: #59636e }

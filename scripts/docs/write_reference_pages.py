@@ -261,7 +261,8 @@ def _described(name: str, found: Any, level: int) -> Iterator[str]:
 
 def _signature(function: Any) -> str:
     """Return the parameters with those defaults that are values. Types are in the code."""
-    words, starred = [], False
+    words = []
+    starred = False
     for each in inspect.signature(function).parameters.values():
         if each.kind is each.KEYWORD_ONLY and not starred:
             words.append("*")

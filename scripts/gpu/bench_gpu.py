@@ -120,7 +120,8 @@ def measured(workspace: Workspace, paths: JobPaths, options: argparse.Namespace)
     config = load_config(workspace.config)
     load_tvm(gpus.KIND)
     gpu.take()  # before torch is asked whether it sees a GPU
-    model, best = JobModel.read(paths, spec), best_trials(workspace, spec)
+    model = JobModel.read(paths, spec)
+    best = best_trials(workspace, spec)
     with scratch_folder("bench") as folder:
         ways, missing = available(submitted(paths, spec)[0], spec, libraries(model, best, Path(folder)))
         names = [gpus.lock_name(f"{gpus.KIND}:{gpu.index}")]
@@ -128,7 +129,8 @@ def measured(workspace: Workspace, paths: JobPaths, options: argparse.Namespace)
             for name, on in (("BENCH_TF32", options.tf32), ("BENCH_HALF", spec.precision == "fp16")):
                 os.environ[name] = "1" if on else ""
             # The limit of fp16: what is left out computes something else, and no mere rounding.
-            threads, tolerance = capacity.threads(config), config.export.tolerance_fp16
+            threads = capacity.threads(config)
+            tolerance = config.export.tolerance_fp16
             times = compared(submitted(paths, spec)[0], spec, ways, missing, options.turns, threads, tolerance)
             limits = gpu_roofline(open_device(gpus.KIND), model.target, half=spec.precision == "fp16")
             tasks = task_shares(model, spec, best, limits)
@@ -155,7 +157,8 @@ def task_shares(model: JobModel, spec: JobSpec, best: Mapping[str, Trial], limit
     }
     found = []
     for task in spec.tasks:
-        trial, item = best.get(task.hash), work.get(task.hash)
+        trial = best.get(task.hash)
+        item = work.get(task.hash)
         if trial is not None and trial.median_us and item is not None:
             least = limits.least_us(item.gflop, item.bytes) if limits else None
             found.append(TaskShare(task.name, task.weight, trial.median_us, item.gflop, item.bytes, least))
@@ -207,7 +210,8 @@ def compared(
     tolerance: float,
 ) -> dict[str, RuntimeTimes]:
     """Time the ways whose outputs are right, and write down in `left_out` what is wrong with the others."""
-    entry, reference = spec.all_entries[0], "the model as submitted"
+    entry = spec.all_entries[0]
+    reference = "the model as submitted"
     chosen = inputs.verification_inputs(model, entry.inputs, None, SEED)
     runtimes = {reference: Runtime(model.runtime, model.file, values=spec.values), **ways}
     with RuntimeComparison(runtimes, entry.inputs, chosen.arrays, threads, (PROGRAM,)) as comparison:

@@ -19,7 +19,9 @@ import torch
 from torch import nn
 
 SIZE = 4096
-SPIN_MS, TIMING_MS, TIMINGS = 500.0, 50.0, 20
+SPIN_MS = 500.0
+TIMING_MS = 50.0
+TIMINGS = 20
 
 
 def milliseconds(run: Callable[[], Any]) -> float:
@@ -106,7 +108,8 @@ def products() -> None:
 def network(name: str, counts: tuple[int, ...], deep: bool) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    x, model = torch.randn(1, 3, 224, 224, device="cuda"), resnet(counts, deep)
+    x = torch.randn(1, 3, 224, 224, device="cuda")
+    model = resnet(counts, deep)
     found = {"eager": milliseconds(lambda: model(x)), "graph": milliseconds(captured(lambda: model(x)))}
     try:
         compiled = torch.compile(model, mode="max-autotune")

@@ -58,7 +58,8 @@ def tasks() -> dict[str, Callable[[], Any]]:
         return te.placeholder(shape, dtype, name=name)
 
     def product(dtype: str) -> Any:
-        a, b = tensor("a", 64, 64, dtype=dtype), tensor("b", 64, 64, dtype=dtype)
+        a = tensor("a", 64, 64, dtype=dtype)
+        b = tensor("b", 64, 64, dtype=dtype)
         k = te.reduce_axis((0, 64), name="k")
         return [
             a,
@@ -67,11 +68,13 @@ def tasks() -> dict[str, Callable[[], Any]]:
         ]
 
     def convolution() -> Any:
-        x, w = tensor("x", 1, 16, 14, 14), tensor("w", 32, 16, 3, 3)
+        x = tensor("x", 1, 16, 14, 14)
+        w = tensor("w", 32, 16, 3, 3)
         return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, 1, 1, 1, data_layout="NCHW"))]
 
     def depthwise() -> Any:
-        x, w = tensor("x", 1, 32, 14, 14), tensor("w", 32, 1, 3, 3)
+        x = tensor("x", 1, 32, 14, 14)
+        w = tensor("w", 32, 1, 3, 3)
         return [x, w, topi.nn.depthwise_conv2d_nchw(x, w, 1, 1, 1)]
 
     def softmax() -> Any:
@@ -79,7 +82,9 @@ def tasks() -> dict[str, Callable[[], Any]]:
         return [x, topi.nn.softmax(x)]
 
     def layer_norm() -> Any:
-        x, scale, bias = tensor("x", 16, 128), tensor("scale", 128), tensor("bias", 128)
+        x = tensor("x", 16, 128)
+        scale = tensor("scale", 128)
+        bias = tensor("bias", 128)
         return [x, scale, bias, topi.nn.layer_norm(x, scale, bias, [1], 1e-5)]
 
     def total() -> Any:

@@ -23,10 +23,12 @@ def main() -> int:
     options = parser.parse_args()
     pynvml.nvmlInit()
     gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
-    started, rows = time.monotonic(), []
+    started = time.monotonic()
+    rows = []
     process = subprocess.Popen(options.command)
     while process.poll() is None:
-        busy, clock = pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu, pynvml.nvmlDeviceGetClockInfo(gpu, 1)
+        busy = pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu
+        clock = pynvml.nvmlDeviceGetClockInfo(gpu, 1)
         rows.append((time.monotonic() - started, busy, clock))
         time.sleep(0.5)
     lines = ["seconds,busy_percent,sm_mhz", *(f"{at:.1f},{busy},{clock}" for at, busy, clock in rows)]

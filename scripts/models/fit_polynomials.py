@@ -102,8 +102,11 @@ FITS = (
 def fit(wanted: Fit) -> tuple[float, Array]:
     """The largest weighted error and the coefficients, that of the constant term first."""
     x = _points(wanted.low, wanted.high)
-    y, weight, columns = wanted.function(x), wanted.weight(x), x[:, None] ** np.arange(wanted.degree + 1)
-    best, emphasis = (math.inf, np.zeros(wanted.degree + 1)), np.ones_like(x)
+    y = wanted.function(x)
+    weight = wanted.weight(x)
+    columns = x[:, None] ** np.arange(wanted.degree + 1)
+    best = (math.inf, np.zeros(wanted.degree + 1))
+    emphasis = np.ones_like(x)
     for _ in range(_ROUNDS):
         scale = np.sqrt(emphasis) * weight
         coefficients = _least_squares(columns * scale[:, None], y * scale)
@@ -116,9 +119,13 @@ def fit(wanted: Fit) -> tuple[float, Array]:
 def fit_erf(above: int = 6, below: int = 5, limit: float = 3.95**2) -> tuple[float, Array, Array]:
     """The largest relative error of erf(x) / x, and the coefficients of numerator and denominator in x**2."""
     z = _points(1e-12, limit)
-    y, scaled = special.erf(np.sqrt(z)) / np.sqrt(z), z / limit
-    tops, bottoms = scaled[:, None] ** np.arange(above + 1), scaled[:, None] ** np.arange(1, below + 1)
-    best, emphasis, denominator = (math.inf, np.zeros(0)), np.ones_like(z), np.ones_like(z)
+    y = special.erf(np.sqrt(z)) / np.sqrt(z)
+    scaled = z / limit
+    tops = scaled[:, None] ** np.arange(above + 1)
+    bottoms = scaled[:, None] ** np.arange(1, below + 1)
+    best = (math.inf, np.zeros(0))
+    emphasis = np.ones_like(z)
+    denominator = np.ones_like(z)
     for turn in range(_ROUNDS * 2):
         weight = np.sqrt(emphasis) / np.abs(denominator) / y
         found = _least_squares(np.hstack([tops, -y[:, None] * bottoms]) * weight[:, None], y * weight)

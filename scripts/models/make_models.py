@@ -55,7 +55,8 @@ class Net:
         self._batch = batch
         self._used: Counter[str] = Counter()
         # Filled in place: make_graph and make_model copy what they are given, and VGG-16 is half a gigabyte.
-        graph, opset = helper.make_graph([], name, [], []), helper.make_opsetid("", OPSET)
+        graph = helper.make_graph([], name, [], [])
+        opset = helper.make_opsetid("", OPSET)
         self._model = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
         self._graph = self._model.graph
 
@@ -79,7 +80,8 @@ class Net:
         return Tensor(name, inputs[0].shape if shape is None else tuple(shape))
 
     def constant(self, role: str, value: npt.ArrayLike, dtype: npt.DTypeLike = np.float32) -> Tensor:
-        array, name = np.asarray(value, dtype), self._fresh(role)
+        array = np.asarray(value, dtype)
+        name = self._fresh(role)
         self._graph.initializer.append(numpy_helper.from_array(array, name))
         return Tensor(name, array.shape)
 
@@ -106,7 +108,8 @@ class Net:
 
     def conv(self, x: Tensor, channels: int, kernel: int, *, stride: int = 1, pad: int | None = None) -> Tensor:
         """Padded so that stride 1 keeps the size of the image, unless `pad` says otherwise."""
-        weight, bias = self._weight(channels, x.shape[0], kernel, kernel), self._bias(channels)
+        weight = self._weight(channels, x.shape[0], kernel, kernel)
+        bias = self._bias(channels)
         pad = kernel // 2 if pad is None else pad
         return self._slide("Conv", x, weight, bias, window=(kernel, stride, pad))
 
@@ -116,8 +119,10 @@ class Net:
         """A convolution without bias, since the batch normalisation after it brings one."""
         weight = self._weight(channels, x.shape[0] // groups, kernel, kernel)
         x = self._slide("Conv", x, weight, window=(kernel, stride, kernel // 2), group=groups)
-        gamma, beta = self._near("scale", scale, channels), self._bias(channels)
-        mean, variance = self._normal("mean", channels, deviation=0.1), self._near("variance", 1, channels)
+        gamma = self._near("scale", scale, channels)
+        beta = self._bias(channels)
+        mean = self._normal("mean", channels, deviation=0.1)
+        variance = self._near("variance", 1, channels)
         return self.op("BatchNormalization", x, gamma, beta, mean, variance)
 
     def max_pool(self, x: Tensor, kernel: int, *, stride: int, pad: int = 0) -> Tensor:
@@ -180,7 +185,8 @@ class Net:
         return self.add(tokens, self._normal("positions", *tokens.shape, deviation=1))
 
     def layer_norm(self, x: Tensor) -> Tensor:
-        scale, bias = self._near("scale", 1, x.shape[-1]), self._bias(x.shape[-1])
+        scale = self._near("scale", 1, x.shape[-1])
+        bias = self._bias(x.shape[-1])
         return self.op("LayerNormalization", x, scale, bias, axis=-1, epsilon=1e-12)
 
     def gelu(self, x: Tensor) -> Tensor:

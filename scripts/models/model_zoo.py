@@ -72,7 +72,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def run(model: Listed, options: argparse.Namespace) -> Row:
     """Take one model as far as it goes."""
-    begun, found = time.monotonic(), {}
+    begun = time.monotonic()
+    found = {}
     try:
         path = fetch(model, options.folder)
         found = _import(model, path, options) if options.import_only else _tune(model, path, options)

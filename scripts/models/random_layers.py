@@ -57,9 +57,12 @@ class Layer:
 
 def convolution(draw: random.Random, kernel: int, stride: int, groups: int = 1) -> Layer:
     """`groups` 0 stands for a depthwise one."""
-    layer, (low, high) = Layer(draw), WORK if groups else DEPTHWISE_WORK
+    layer = Layer(draw)
+    (low, high) = WORK if groups else DEPTHWISE_WORK
     while True:
-        side, channels, filters = draw.choice(SIDES), draw.choice(CHANNELS), draw.choice(CHANNELS)
+        side = draw.choice(SIDES)
+        channels = draw.choice(CHANNELS)
+        filters = draw.choice(CHANNELS)
         filters = filters if groups == 1 else channels
         shared = channels // (groups or channels)
         if not channels % (groups or 1) and low <= 2 * shared * filters * (kernel * side // stride) ** 2 <= high:
@@ -81,13 +84,15 @@ def _expand(layer: Layer, channels: int, side: int) -> None:
 
 def stem(draw: random.Random) -> Layer:
     """The first convolution of a network for images."""
-    kernel, side = draw.choice((3, 5, 7)), draw.choice((120, 160, 200, 224))
+    kernel = draw.choice((3, 5, 7))
+    side = draw.choice((120, 160, 200, 224))
     layer = Layer(draw, inputs=[("x", (1, 3, side, side))])
     return _convolve(layer, (draw.choice((16, 24, 32, 48, 64)), 3, kernel, kernel), 2, 1, side)
 
 
 def _convolve(layer: Layer, shape: tuple[int, int, int, int], stride: int, groups: int, side: int) -> Layer:
-    kernel, pad = shape[2], shape[2] // 2
+    kernel = shape[2]
+    pad = shape[2] // 2
     operands = ["x", layer.weight("w", *shape), layer.weight("b", shape[0])]
     attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4, "group": groups}
     tail = layer.draw.choice(TAILS)
@@ -107,8 +112,11 @@ def _convolve(layer: Layer, shape: tuple[int, int, int, int], stride: int, group
 
 
 def dense(draw: random.Random) -> Layer:
-    rows, inner, columns = draw.choice(ROWS), draw.choice(WIDTHS), draw.choice(WIDTHS)
-    layer, tail = Layer(draw), draw.choice(("none", "relu", "gelu"))
+    rows = draw.choice(ROWS)
+    inner = draw.choice(WIDTHS)
+    columns = draw.choice(WIDTHS)
+    layer = Layer(draw)
+    tail = draw.choice(("none", "relu", "gelu"))
     layer.inputs.append(("x", (rows, inner)))
     product = layer.node("MatMul", ["x", layer.weight("w", inner, columns)], "c")
     layer.node("Add", [product, layer.weight("b", columns)], "y" if tail == "none" else "d")
@@ -119,7 +127,9 @@ def dense(draw: random.Random) -> Layer:
 
 def product(draw: random.Random) -> Layer:
     """A batched matrix product of two inputs, as in attention."""
-    heads, rows, inner = draw.choice((4, 6, 8)), draw.choice((48, 96, 160)), draw.choice((32, 48, 96))
+    heads = draw.choice((4, 6, 8))
+    rows = draw.choice((48, 96, 160))
+    inner = draw.choice((32, 48, 96))
     layer = Layer(draw, inputs=[("x", (1, heads, rows, inner)), ("z", (1, heads, inner, rows))])
     layer.node("MatMul", ["x", "z"], "y")
     return layer
@@ -143,7 +153,8 @@ def reduction(draw: random.Random) -> Layer:
 
 def rows(draw: random.Random) -> Layer:
     """What transformers do to each row: a softmax of attention, or a layer normalisation."""
-    layer, count = Layer(draw), draw.choice(ROWS[2:])
+    layer = Layer(draw)
+    count = draw.choice(ROWS[2:])
     if draw.random() < 0.5:
         layer.inputs.append(("x", (1, draw.choice((4, 6, 8, 12)), count, count)))
         layer.node("Softmax", ["x"], "y", axis=-1)

@@ -114,7 +114,9 @@ def train(tasks: Sequence[TaskTrials], start: CostModel | None) -> CostModel:
 
 def judge(name: str, tasks: Sequence[TaskTrials], model_of: Callable[[Sequence[TaskTrials]], CostModel]) -> None:
     """Print how well models of the tasks of other folds rank those of each fold."""
-    ranks, firsts, chances = [], [], []
+    ranks = []
+    firsts = []
+    chances = []
     for fold in range(FOLDS):
         model = model_of([task for index, task in enumerate(tasks) if index % FOLDS != fold])
         for task in tasks[fold::FOLDS]:

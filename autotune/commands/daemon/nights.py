@@ -127,7 +127,8 @@ def cron_entries(nights: Nights) -> str:
     """
     variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in nights.environment.items())
     words = " ".join(map(shlex.quote, nights.command))
-    folder, log = shlex.quote(str(nights.workspace.root)), shlex.quote(str(nights.log))
+    folder = shlex.quote(str(nights.workspace.root))
+    log = shlex.quote(str(nights.log))
     command = f"cd {folder} && {variables} {words} >> {log} 2>&1".replace("%", r"\%")
     hour, minute = nights.start
     lines = [f"{minute} {hour} * * * {command}", f"@reboot {command}"]
@@ -206,7 +207,8 @@ def entries(system: System, wanted: Nights) -> dict[str, str]:
     """
     if system == "cron":
         return {"crontab": cron_entries(wanted)}
-    folder, name = _units(), unit_name(wanted.workspace)
+    folder = _units()
+    name = unit_name(wanted.workspace)
     return {
         str(folder / f"{name}.service"): service(wanted),
         str(folder / f"{name}.timer"): timer(wanted),

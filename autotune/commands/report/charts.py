@@ -20,10 +20,12 @@ from autotune.errors import BadInput, one_line
 from autotune.storage.atomic import check_output
 
 # Each colour stands for a variable of the page's style sheet.
-_INK, _GRID = "#010101", "#020202"
+_INK = "#010101"
+_GRID = "#020202"
 _SERIES = tuple(f"#0303{number:02x}" for number in range(1, 9))
 _VARIABLES = {_INK: "--ink", _GRID: "--grid"} | {colour: f"--s{place}" for place, colour in enumerate(_SERIES, 1)}
-_WIDTH, _HEIGHT = 6.4, 3.4  # inches
+_WIDTH = 6.4
+_HEIGHT = 3.4  # inches
 _ROW = 0.26  # inches
 MOST_TASKS = len(_SERIES)
 _MOST_BARS = 40
@@ -199,7 +201,8 @@ class _Axis:
     @classmethod
     def of_times(cls, times: Sequence[float]) -> _Axis:
         """Place times by their logarithm, the shortest at the top."""
-        low, high = math.log(min(times)), math.log(max(times))
+        low = math.log(min(times))
+        high = math.log(max(times))
         return cls({f"{us:.4g}": 1 - (math.log(us) - low) / (high - low or 1.0) for us in times})
 
     def labels(self) -> list[tuple[str, float]]:
@@ -222,7 +225,8 @@ def roofline(kernels: Sequence[KernelFacts], limits: Limits) -> str:
     """Return the speed of kernels over their operations per byte, below what the machine allows."""
     placed = [(kernel.gflop * 1e9 / kernel.bytes, kernel) for kernel in kernels if kernel.gflop and kernel.bytes]
     ridge = limits.gflops / limits.gb_per_s
-    low, high = min([place for place, _ in placed] + [ridge]) / 2, max([place for place, _ in placed] + [ridge]) * 2
+    low = min([place for place, _ in placed] + [ridge]) / 2
+    high = max([place for place, _ in placed] + [ridge]) * 2
 
     def draw(axes: Any) -> None:
         roof = [(low, low * limits.gb_per_s), (ridge, limits.gflops), (high, limits.gflops)]

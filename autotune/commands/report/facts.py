@@ -154,7 +154,8 @@ def _job(workspace: Workspace, paths: JobPaths, job: JobStatus, times: Times) ->
     except AutotuneError:
         return JobReport(job, times)
     found = history.of(workspace, paths).tasks()
-    tasks, exported = _tasks(paths, spec, found), references.recall(paths)
+    tasks = _tasks(paths, spec, found)
+    exported = references.recall(paths)
     return JobReport(
         job,
         times,
@@ -193,7 +194,8 @@ def _tasks(paths: JobPaths, spec: JobSpec, found: Sequence[TaskTrials]) -> tuple
 
 
 def _task(index: int, task: TaskSpec, found: TaskTrials, total_us: float, set_aside: str) -> TaskReport:
-    best, important = found.best_us, knob_importance.importance(found.all)
+    best = found.best_us
+    important = knob_importance.importance(found.all)
     return TaskReport(
         index=index,
         name=task.name,

@@ -82,7 +82,8 @@ class TaskTrials:
 
     def curve(self) -> tuple[BestPoint, ...]:
         """Return each improvement of the best time. `trials` counts all of them, those from before too."""
-        best, points = math.inf, list[BestPoint]()
+        best = math.inf
+        points = list[BestPoint]()
         for number, trial in enumerate(self.all, 1):
             if (us := trial.median_us) is not None and us < best:
                 best = us
@@ -104,7 +105,10 @@ def latency_curve(spec: JobSpec, tasks: Sequence[TaskTrials]) -> tuple[LatencyPo
     weights = [task.weight for task in spec.tasks]
     timed = {index for index, task in enumerate(tasks) if task.best_us is not None}
     best: list[float | None] = [None] * len(tasks)
-    points, trials, seconds, value = list[LatencyPoint](), 0, 0.0, math.inf
+    points = list[LatencyPoint]()
+    trials = 0
+    seconds = 0.0
+    value = math.inf
     for at, task, counts, us in _in_order(tasks):
         seconds, trials = max(seconds, at - spec.submitted_at), trials + counts
         if us is not None and us < (best[task] or math.inf):
@@ -287,7 +291,8 @@ def outlook(
 
 
 def _curve(spec: JobSpec, index: int, found: TaskTrials, open: bool) -> Curve:
-    best, low = list[float](), math.inf
+    best = list[float]()
+    low = math.inf
     for trial in found.all:
         low = min(low, trial.median_us or math.inf)
         best.append(low)

@@ -15,7 +15,8 @@ from typing import Any
 from autotune.storage.formats import Trial
 
 # So many knobs of a task are shown, unless they explain less than this.
-_MOST, _LEAST_IMPORTANCE = 5, 0.01
+_MOST = 5
+_LEAST_IMPORTANCE = 0.01
 # With fewer trials than this, chance looks like importance.
 _FEWEST_TRIALS = 16
 _SAMPLES = {"SamplePerfectTile", "SampleCategorical", "SampleComputeLocation", "SamplePartitionedTile"}

@@ -71,7 +71,8 @@ def _overview_row(job: JobReport) -> tuple[Cell, ...]:
 
 
 def _job(job: JobReport, whole: bool) -> str:
-    id, shown = job.job.id, [part for part in sections(job) if whole or part.name in _SHORT]
+    id = job.job.id
+    shown = [part for part in sections(job) if whole or part.name in _SHORT]
     links = "".join(f'<li><a href="#job-{id}-{part.name}">{_text(part.title)}</a></li>' for part in shown)
     hint = "" if whole else f'<p class="quiet">All of it: <code>autotune report {id} --html FILE</code></p>'
     return (

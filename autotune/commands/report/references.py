@@ -112,7 +112,8 @@ def remember(paths: JobPaths, report: Mapping[str, Any]) -> None:
 def _of_report(report: Mapping[str, Any]) -> References:
     entries = {str(entry["name"]): _times(entry["latency"]) for entry in report.get("entries", ())}
     times = _sums(list(entries.values())) if entries else _times(report["latency"])
-    tuned, untuned = times.pop("tuned"), times.pop("untuned", None)
+    tuned = times.pop("tuned")
+    untuned = times.pop("untuned", None)
     kernels = tuple(KernelFacts(**kernel) for kernel in report.get("kernels", ()))
     limits = Limits(**report["roofline"]) if report.get("roofline") else None
     when = float(report["exported_at"])

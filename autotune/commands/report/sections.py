@@ -87,7 +87,8 @@ def _latency_sentence(job: JobReport) -> str:
     """Return how the latency fell, and when it fell last by more than a hundredth."""
     if not job.latency:
         return "No task has a time yet." if job.latency_ms is None else f"The tasks take {job.latency_ms:.4g} ms."
-    first, last = job.latency[0], job.latency[-1]
+    first = job.latency[0]
+    last = job.latency[-1]
     if first.latency_ms == last.latency_ms:
         return f"The sum of the tasks' best times is {last.latency_ms:.4g} ms since trial {first.trials}."
     settled = next(point for point in job.latency if point.latency_ms <= 1.01 * last.latency_ms)
@@ -149,7 +150,8 @@ def _kernels(job: JobReport) -> Section:
 
 
 def _kernels_sentence(known: References) -> str:
-    total, top = sum(kernel.us for kernel in known.kernels), known.kernels[0]
+    total = sum(kernel.us for kernel in known.kernels)
+    top = known.kernels[0]
     outside = sum(kernel.us for kernel in known.kernels if kernel.task is None)
     allowed = f", {top.least_us / top.us:.0%} of what the machine allows" if top.least_us is not None else ""
     says = (
@@ -227,7 +229,8 @@ def _tasks_sentence(job: JobReport) -> str:
         return "No task has a time yet."
     top = ranked[0]
     speed = f" at {top.gflops:.3g} GFLOP/s" if top.gflops else ""
-    half, total = 0, 0.0
+    half = 0
+    total = 0.0
     for task in ranked:
         half, total = half + 1, total + (task.share or 0.0)
         if total >= 0.5:
@@ -264,7 +267,8 @@ def _knobs(job: JobReport) -> Section:
     )
     if not rows:
         return Section("knobs", "Knobs", "Too few trials of any task have a time to tell its knobs apart.", columns, ())
-    top, knob = ranked[0], ranked[0].knobs[0]
+    top = ranked[0]
+    knob = ranked[0].knobs[0]
     says = (
         f"In task {top.index}, which takes most of those with enough trials, “{knob.name}” explains"
         f" {knob.importance:.0%} of how the times vary; the best trial has {knob.best or 'no such knob'}. With few"
@@ -280,7 +284,8 @@ def _knob_values(job: JobReport) -> tuple[Section, ...]:
     task = next((task for task in charts.by_share(job) if task.knob_values), None)
     if task is None:
         return ()
-    found, names = task.knob_values, [knob.name for knob in knob_importance.shown(task.knobs)]
+    found = task.knob_values
+    names = [knob.name for knob in knob_importance.shown(task.knobs)]
     fast = found[: knob_importance.fastest(len(found))]
     common = [(name, *_most_common([each.values[place] for each in fast])) for place, name in enumerate(names)]
     shared = [
@@ -311,7 +316,8 @@ def _failures(job: JobReport) -> Section:
     most = job.failures[0]
     share = failed / max(1, job.trials)
     says = f"{failed} of {job.trials} trials failed ({share:.0%}), most in {most.stage}: {most.kind}."
-    names, counts = [f"{item.stage}: {item.kind}" for item in job.failures], [item.count for item in job.failures]
+    names = [f"{item.stage}: {item.kind}" for item in job.failures]
+    counts = [item.count for item in job.failures]
     return Section("failures", "Failures", says, columns, rows, lambda: [charts.horizontal(names, counts, "trials")])
 
 
@@ -323,7 +329,8 @@ def _wall_time(job: JobReport) -> Section:
     if not parts:
         return Section("wall_time", "Where the time went", "No time has passed.", columns, ())
     says = f"Of {duration(times.wall_s)} since the submission, most went to: {parts[0][0]}, {rows[0][2]:.0f}%."
-    names, values = [name for name, _ in parts], [seconds for _, seconds in parts]
+    names = [name for name, _ in parts]
+    values = [seconds for _, seconds in parts]
     chart = lambda: [charts.horizontal(names, values, "seconds")]  # noqa: E731
     return Section("wall_time", "Where the time went", says, columns, rows, chart)
 

@@ -95,7 +95,9 @@ def attribute(
     changes = [*_of_journal(events, served), *_of_daemons(served)]
     for stage in running:
         changes += _of_stage(stage.kind, stage.started_at, end)
-    now, parts, at = _Situation(dict.fromkeys(KINDS, 0)), dict.fromkeys(PARTS, 0.0), begin
+    now = _Situation(dict.fromkeys(KINDS, 0))
+    parts = dict.fromkeys(PARTS, 0.0)
+    at = begin
     for change in sorted(changes, key=lambda change: change.at):
         if change.at > at:
             parts[now.part] += min(change.at, end) - min(at, end)
@@ -178,7 +180,8 @@ def _times(
 ) -> Times:
     events = journal.read(paths.journal)
     running = [stage for stage in daemon.running if stage.job == job.id] if daemon is not None else []
-    begin, end = job.submitted_at or now, now
+    begin = job.submitted_at or now
+    end = now
     if job.ended:
         ends = [event.at for event in events if _is_end(event)]
         end = job.finished_at or (ends[-1] if ends else now)

@@ -9,8 +9,11 @@ from typing import Any
 
 from . import scale
 
-_REAL, _DEVICES, _SWEEP = "evaluation-real.svg", "evaluation-devices.svg", "evaluation-sweep.svg"
-PAGE, IMAGES = Path("explanation", "scheduler-measured.md"), Path("images")
+_REAL = "evaluation-real.svg"
+_DEVICES = "evaluation-devices.svg"
+_SWEEP = "evaluation-sweep.svg"
+PAGE = Path("explanation", "scheduler-measured.md")
+IMAGES = Path("images")
 _HEAD = """# Scheduling, measured
 
 **The claim.** One daemon that plans the stages of all jobs together ends sooner than one job after another, and

@@ -71,7 +71,8 @@ def built(workspace: Workspace, folder: Path) -> Iterator[Best]:
     folder.mkdir()
     for paths in workspace.job_list():
         spec = formats.read(JobSpec, paths.spec)
-        best, target = fastest_trials(workspace, spec, 1), tvm.target.Target(spec.target)
+        best = fastest_trials(workspace, spec, 1)
+        target = tvm.target.Target(spec.target)
         for index in spec.tunable:
             task = spec.tasks[index]
             library = folder / f"{task.hash}.so"

@@ -27,7 +27,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 VARIABLE = "AUTOTUNE_CHAOS"
-ORDERS, TRACE, DEATHS = "orders.json", "trace.jsonl", "deaths.jsonl"
+ORDERS = "orders.json"
+TRACE = "trace.jsonl"
+DEATHS = "deaths.jsonl"
 
 _BY_PATH = ("rename", "replace", "unlink", "remove", "mkdir", "rmdir", "link", "truncate")
 _BY_DESCRIPTOR = ("write", "fsync", "fdatasync", "ftruncate")
@@ -184,7 +186,9 @@ class _Watched:
     """
 
     def __init__(self, armed: _Armed, name: str, real: Callable[..., Any]) -> None:
-        self.armed, self.name, self.real = armed, name, real
+        self.armed = armed
+        self.name = name
+        self.real = real
         self.__name__ = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

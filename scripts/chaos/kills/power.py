@@ -73,7 +73,8 @@ class _Disk:
     found: list[str] = field(default_factory=list)
 
     def did(self, role: str, call: str, kind: str, entry: dict[str, Any]) -> None:
-        path, pid = entry["path"], entry["pid"]
+        path = entry["path"]
+        pid = entry["pid"]
         if call == "open":
             self._opened(role, kind, path, pid, entry)
         elif call in ("write", "truncate", "ftruncate"):

@@ -222,9 +222,11 @@ class Round:
     def _kill_random(self, daemon: subprocess.Popen[str]) -> None:
         candidates = sorted(self._victims())
         if not candidates or self._random.random() < 0.3:
-            victim, who = daemon.pid, "daemon"
+            victim = daemon.pid
+            who = "daemon"
         else:
-            victim, who = self._random.choice(candidates), "worker or stage"
+            victim = self._random.choice(candidates)
+            who = "worker or stage"
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
             self._random_deaths.append(f"{who}, at a random time")

