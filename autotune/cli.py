@@ -92,13 +92,13 @@ class _Verbs(TyperGroup):
 def _load(name: str) -> Any:
     """Import the module of a verb and return its command."""
     verb = VERBS[name]
-    found = getattr(import_module(f"autotune.commands.{verb.module}"), verb.name)
-    if isinstance(found, typer.Typer):
-        group: Any = typer.main.get_command(found)
+    command = getattr(import_module(f"autotune.commands.{verb.module}"), verb.name)
+    if isinstance(command, typer.Typer):
+        group: Any = typer.main.get_command(command)
         group.name = name
         return group
     single = typer.Typer(add_completion=False)
-    single.command(name, help=None if found.__doc__ else verb.help)(found)
+    single.command(name, help=None if command.__doc__ else verb.help)(command)
     return typer.main.get_command(single)
 
 

@@ -67,9 +67,9 @@ class Config:
     def sections(cls) -> dict[str, Any]:
         """Return the defaults of every section, by its name."""
         defaults = cls()
-        found = {name.name: getattr(defaults, name.name) for name in fields(defaults)}
-        del found["devices"], found["boards"]
-        return {**found, "devices.NAME": DeviceSettings(), "devices.BOARD": BoardSettings()}
+        defined = {name.name: getattr(defaults, name.name) for name in fields(defaults)}
+        del defined["devices"], defined["boards"]
+        return {**defined, "devices.NAME": DeviceSettings(), "devices.BOARD": BoardSettings()}
 
 
 class Setting(NamedTuple):
@@ -124,12 +124,14 @@ def _split(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     devices = document.get("devices")
     if not isinstance(devices, Mapping):
         return dict(document), {}
-    kinds = {name: it["kind"] for name, it in devices.items() if isinstance(it, Mapping) and "kind" in it}
+    kinds = {
+        name: section["kind"] for name, section in devices.items() if isinstance(section, Mapping) and "kind" in section
+    }
     for name, kind in kinds.items():
         if kind not in ("simulated", "rpc"):
             raise WrongValue(("devices", name, "kind"), "simulated or rpc", kind, repr(kind))
-    boards = {name: it for name, it in devices.items() if kinds.get(name) == "rpc"}
-    rest = {name: it for name, it in devices.items() if name not in boards}
+    boards = {name: section for name, section in devices.items() if kinds.get(name) == "rpc"}
+    rest = {name: section for name, section in devices.items() if name not in boards}
     return {**document, "devices": rest}, boards
 
 
@@ -203,8 +205,8 @@ def _words(error: InvalidData) -> str:
     return f"unknown {what}{place}{_hint(str(key), error.known)}"
 
 
-def _hint(word: str, known: Iterable[str]) -> str:
+def _hint(word: str, names: Iterable[str]) -> str:
     import difflib  # slow to import, and needed only to fail
 
-    close = difflib.get_close_matches(word, known, n=1)
+    close = difflib.get_close_matches(word, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

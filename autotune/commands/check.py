@@ -68,12 +68,12 @@ def check(workspace: Workspace) -> list[str]:
     Returns:
         A line for each problem; none if every invariant holds.
     """
-    found = _look(workspace)
-    if found:
+    findings = _look(workspace)
+    if findings:
         time.sleep(_SETTLE_S)
         again = set(_look(workspace))
-        found = [line for line in found if line in again]
-    return found
+        findings = [line for line in findings if line in again]
+    return findings
 
 
 def _look(workspace: Workspace) -> list[str]:
@@ -116,12 +116,12 @@ class _LogCheck:
 
     @cached_property
     def trials(self) -> dict[str, Trial]:
-        found: dict[str, Trial] = {}
+        by_hash: dict[str, Trial] = {}
         for record in self.records:
             with contextlib.suppress(KeyError, TypeError, ValueError):
                 trial = from_json(Trial, record)
-                found.setdefault(trial.hash, trial)
-        return found
+                by_hash.setdefault(trial.hash, trial)
+        return by_hash
 
     def problems(self) -> Iterator[str]:
         try:

@@ -59,11 +59,11 @@ def clean(workspace: Workspace, older_than_s: float, named: Sequence[JobPaths] |
 
 def _ended(jobs: Sequence[JobStatus], ids: Sequence[int]) -> list[JobStatus]:
     """Return the jobs with these ids, all of which must have ended."""
-    found = [job for job in jobs if job.id in ids]
-    for job in found:
+    ended = [job for job in jobs if job.id in ids]
+    for job in ended:
         if not _ended_for(job, 0.0, time.time()):
             raise BadState(f"job {job.id} ({job.name}) has not ended; run `autotune cancel {job.id}` first")
-    return found
+    return ended
 
 
 def _is_kept(paths: JobPaths, named: Sequence[JobPaths] | None) -> bool:

@@ -117,10 +117,10 @@ def _platform() -> str:
 
 
 def _environment() -> Finding:
-    found = clashes(TESTED_TVM)
-    if not found:
+    clashing = clashes(TESTED_TVM)
+    if not clashing:
         return Finding(True, True, "no installed package needs other versions than autotune does")
-    return Finding(False, True, f"{'; '.join(found)}: give autotune a virtual environment of its own")
+    return Finding(False, True, f"{'; '.join(clashing)}: give autotune a virtual environment of its own")
 
 
 def _library(*names: str) -> Finding:
@@ -132,8 +132,8 @@ def _library(*names: str) -> Finding:
 
 
 def _linker() -> Finding:
-    found = find_linker()
-    return Finding(bool(found), True, f"linker {found}" if found else "no linker; install binutils or gcc")
+    linker = find_linker()
+    return Finding(bool(linker), True, f"linker {linker}" if linker else "no linker; install binutils or gcc")
 
 
 def _settings(workspace: Workspace) -> str:
@@ -164,7 +164,10 @@ def _survey(config: Config | None) -> list[Finding]:
         return []
     lent = capacity.cpus(config)
     remarks = Survey(lent.shared_cpus, lent.cpu_device, config.machine.lock_folder).remarks()
-    return [Finding(not it.remedy, False, f"{it.fact}; {it.remedy}" if it.remedy else it.fact) for it in remarks]
+    return [
+        Finding(not remark.remedy, False, f"{remark.fact}; {remark.remedy}" if remark.remedy else remark.fact)
+        for remark in remarks
+    ]
 
 
 def _cpus(config: Config | None) -> Finding:
@@ -192,8 +195,8 @@ def _cuda() -> list[Finding]:
 def _gpu(target: dict[str, Any], gpu: CudaDevice) -> str:
     from autotune.tvm_backend.kernels.gpu_probe import check_gpu
 
-    found = check_gpu(target, gpu)
-    runs = f"runs what {found.compiler.tool} ({found.compiler.version}) compiles, {found.launch_us:.1f} us a launch"
+    probe = check_gpu(target, gpu)
+    runs = f"runs what {probe.compiler.tool} ({probe.compiler.version}) compiles, {probe.launch_us:.1f} us a launch"
     unseen = "" if GpuCounters.open(gpu.uuid) else "; NVML does not show it: other programs on it are not noticed"
     return f"cuda:{gpu.index} {gpu.name} ({gpu.arch}) {runs}{unseen}"
 
@@ -201,9 +204,9 @@ def _gpu(target: dict[str, Any], gpu: CudaDevice) -> str:
 def _cuda_build(target: dict[str, Any]) -> str:
     from autotune.tvm_backend.kernels.gpu_probe import check_build
 
-    found = check_build(target).compiler
+    compiler = check_build(target).compiler
     waits = "no GPU: jobs for cuda are searched and built, and wait to be measured"
-    return f"{found.tool} ({found.version}) compiles for CUDA ({target['arch']}); {waits}"
+    return f"{compiler.tool} ({compiler.version}) compiles for CUDA ({target['arch']}); {waits}"
 
 
 def _simulated(config: Config | None) -> list[Finding]:
@@ -240,11 +243,11 @@ def _board(name: str, board: BoardSettings) -> str:
 
     load_tvm("llvm")
     check_cross_build(resolve_target(board.target, 1, board.key).description)
-    found = boards.counts(board)
-    if not found.known:
+    counts = boards.counts(board)
+    if not counts.known:
         raise BoardProblem(f"[devices.{name}]: the tracker {board.tracker} knows no board with the key {board.key!r}")
-    waiting = f", {found.pending} requests wait for one" if found.pending else ""
-    return f"[devices.{name}]: {found.known} boards at the tracker {board.tracker}, {found.free} free{waiting}"
+    waiting = f", {counts.pending} requests wait for one" if counts.pending else ""
+    return f"[devices.{name}]: {counts.known} boards at the tracker {board.tracker}, {counts.free} free{waiting}"
 
 
 def _daemon(workspace: Workspace) -> Finding:
@@ -261,7 +264,9 @@ def clashes(pinned: Mapping[str, str]) -> list[str]:
         pinned: The versions of packages without which autotune does not work.
     """
     installed = list(metadata.distributions())
-    versions = {str(canonicalize_name(found.metadata["Name"] or "")): found.version for found in installed}
+    versions = {
+        str(canonicalize_name(distribution.metadata["Name"] or "")): distribution.version for distribution in installed
+    }
     lines = [*_unmet(versions), *_demands_of_others(installed, pinned)]
     return sorted(set(lines))
 
@@ -270,11 +275,11 @@ def _unmet(versions: Mapping[str, str]) -> Iterator[str]:
     """Yield the requirements of autotune that are not met. Where it is not installed, it has none."""
     with contextlib.suppress(metadata.PackageNotFoundError):
         for need in _requirements(metadata.requires(_OURS)):
-            found = versions.get(canonicalize_name(need.name))
-            if found is None:
+            version = versions.get(canonicalize_name(need.name))
+            if version is None:
                 yield f"autotune needs {need.name}{need.specifier}, which is not installed"
-            elif not need.specifier.contains(found, prereleases=True):
-                yield f"autotune needs {need.name}{need.specifier}, and {found} is installed"
+            elif not need.specifier.contains(version, prereleases=True):
+                yield f"autotune needs {need.name}{need.specifier}, and {version} is installed"
 
 
 def _demands_of_others(installed: Iterable[metadata.Distribution], pinned: Mapping[str, str]) -> Iterator[str]:

@@ -68,14 +68,14 @@ def page(results: Sequence[SimulationResult]) -> str:
 def svg(results: Sequence[SimulationResult]) -> str:
     """Return an SVG image with the charts of all results one below the other, to the same scale of time."""
     longest = max((result.makespan for result in results), default=0.0) or 1.0
-    parts = list[str]()
+    lines = list[str]()
     top = 0
     for result in results:
         rows = _rows(result.spans)[:_MOST_ROWS]
-        parts.append(f'<g transform="translate(0 {top})">{_chart(_title(result), result.spans, rows, longest)}</g>')
+        lines.append(f'<g transform="translate(0 {top})">{_chart(_title(result), result.spans, rows, longest)}</g>')
         top += _TOP + _ROW * len(rows) + 24
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{top}" font-family="sans-serif"'
-    return f'{head} font-size="10">\n' + "\n".join(parts) + "\n</svg>\n"
+    return f'{head} font-size="10">\n' + "\n".join(lines) + "\n</svg>\n"
 
 
 def png(results: Sequence[SimulationResult]) -> bytes:
@@ -127,23 +127,25 @@ def timeline(spans: Sequence[Span], label: str = "seconds") -> str:
 def _chart(title: str, spans: Sequence[Span], rows: Sequence[str], longest: float) -> str:
     place = {name: index for index, name in enumerate(rows)}
     scale = (_WIDTH - _LEFT - 10) / longest
-    parts = [f'<text x="4" y="14" font-size="13">{escape(title)}</text>', *_legend(), *_axis(longest, scale)]
-    parts += [f'<text x="4" y="{_TOP + _ROW * (index + 1) - 4}">{escape(name)}</text>' for name, index in place.items()]
+    elements = [f'<text x="4" y="14" font-size="13">{escape(title)}</text>', *_legend(), *_axis(longest, scale)]
+    elements += [
+        f'<text x="4" y="{_TOP + _ROW * (index + 1) - 4}">{escape(name)}</text>' for name, index in place.items()
+    ]
     for span in spans:
         shown = sorted(place[name] for name in _resources(span) if name in place)
-        parts += [_bar(span, first, count, scale) for first, count in _runs(shown)]
-    return "\n".join(parts)
+        elements += [_bar(span, first, count, scale) for first, count in _runs(shown)]
+    return "\n".join(elements)
 
 
 def _runs(rows: Sequence[int]) -> list[tuple[int, int]]:
     """Return neighbouring rows as (first, count): a stage on a hundred CPUs is one bar."""
-    found: list[tuple[int, int]] = []
+    runs: list[tuple[int, int]] = []
     for row in rows:
-        if found and row == sum(found[-1]):
-            found[-1] = (found[-1][0], found[-1][1] + 1)
+        if runs and row == sum(runs[-1]):
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
         else:
-            found.append((row, 1))
-    return found
+            runs.append((row, 1))
+    return runs
 
 
 def _bar(span: Span, first: int, count: int, scale: float) -> str:
@@ -164,8 +166,9 @@ def _legend() -> Iterable[str]:
 
 def _axis(longest: float, scale: float) -> Iterable[str]:
     for tick in range(_TICKS + 1):
-        at = longest * tick / _TICKS
-        yield f'<text x="{_LEFT + at * scale:.0f}" y="{_TOP - 4}" text-anchor="middle" fill="#777">{at:.0f}</text>'
+        seconds = longest * tick / _TICKS
+        x = _LEFT + seconds * scale
+        yield f'<text x="{x:.0f}" y="{_TOP - 4}" text-anchor="middle" fill="#777">{seconds:.0f}</text>'
 
 
 def _resources(span: Span) -> list[str]:

@@ -134,12 +134,12 @@ def entries_of(
 ) -> tuple[EntryStatus, ...]:
     """Return the sets of shapes of a job, if there are several, with the best times of its tasks so far."""
     outside = {times.name: times.outside_ms for times in (confirmed.entries if confirmed else ())}
-    found = []
+    entries = []
     for entry in spec.entries:
         sum_ms = tasks_sum_ms(best_us, entry.weights)
         timed = sum_ms is not None and entry.name in outside
-        found.append(EntryStatus(entry.name, sum_ms, (sum_ms or 0.0) + outside[entry.name] if timed else None))
-    return tuple(found)
+        entries.append(EntryStatus(entry.name, sum_ms, (sum_ms or 0.0) + outside[entry.name] if timed else None))
+    return tuple(entries)
 
 
 def whole_model_of(sum_ms: float | None, confirmed: Confirmation | None) -> WholeModel | None:
@@ -219,16 +219,19 @@ class ResourceStatus:
 
 def resources(daemon: DaemonInfo) -> list[ResourceStatus]:
     """Return what each CPU and each device does. Under a policy without leases one may have several stages."""
-    found = []
+    statuses = []
     used = [(node.name, node.cpus, node.devices) for node in daemon.nodes if node.state in ("serving", "draining")]
     for node, cpus, devices in used or [("", daemon.cpus, daemon.devices)]:
         named: dict[int | str, str] = {cpu: f"cpu {cpu % CPUS_APART if node else cpu}" for cpu in cpus}
         named |= {device: device for device in devices if not measures_on_cpus(device_kind(device))}
         for resource, name in named.items():
             users = [stage for stage in daemon.running if resource in (*stage.cpus, stage.device)]
-            found += [ResourceStatus(name, it.job, it.task, it.round, it.kind, it.started_at, node) for it in users]
-            found += [] if users else [ResourceStatus(name, node=node)]
-    return found
+            statuses += [
+                ResourceStatus(name, running.job, running.task, running.round, running.kind, running.started_at, node)
+                for running in users
+            ]
+            statuses += [] if users else [ResourceStatus(name, node=node)]
+    return statuses
 
 
 def _tasks(spec: JobSpec, state: JobState) -> list[TaskStatus]:
@@ -263,8 +266,8 @@ def daemon_json(daemon: DaemonInfo) -> dict[str, Any]:
         "resources": [formats.to_json(item) for item in resources(daemon)],
         "waits": {job: sentence(reason) for job, reason in daemon.waits.items()},
         "nodes": [
-            {"name": it.name, "state": it.state, "detail": it.detail, "slowness": dict(it.slowness)}
-            for it in daemon.nodes
+            {"name": node.name, "state": node.state, "detail": node.detail, "slowness": dict(node.slowness)}
+            for node in daemon.nodes
         ],
         "aside": [formats.to_json(item) for item in daemon.aside],
     }

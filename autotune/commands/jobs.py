@@ -47,8 +47,10 @@ def select(workspace: Workspace, words: Sequence[str]) -> list[JobPaths]:
         UnknownJob: A word means no job. The message says which jobs there are.
     """
     jobs = workspace.job_list()
-    found = {job.id: job for word in words for part in word.split(",") for job in _named(workspace, jobs, part.strip())}
-    return [found[id] for id in sorted(found)]
+    chosen = {
+        job.id: job for word in words for part in word.split(",") for job in _named(workspace, jobs, part.strip())
+    }
+    return [chosen[id] for id in sorted(chosen)]
 
 
 def select_one(workspace: Workspace, word: str) -> JobPaths:
@@ -71,16 +73,16 @@ def _named(workspace: Workspace, jobs: list[JobPaths], word: str) -> list[JobPat
     if word == "all":
         return jobs
     if word == "last":
-        found = jobs[-1:]
+        chosen = jobs[-1:]
     elif _NUMBER.fullmatch(word):
-        found = [job for job in jobs if job.id == int(word)]
+        chosen = [job for job in jobs if job.id == int(word)]
     elif match := _RANGE.fullmatch(word):
-        found = [job for job in jobs if int(match[1]) <= job.id <= int(match[2])]
+        chosen = [job for job in jobs if int(match[1]) <= job.id <= int(match[2])]
     else:
-        found = [job for job in jobs if job_name(job) == word]
-    if not found:
+        chosen = [job for job in jobs if job_name(job) == word]
+    if not chosen:
         raise UnknownJob(f"no job {word!r} here; {_existing(jobs) or no_jobs(workspace)}")
-    return found
+    return chosen
 
 
 def no_jobs(workspace: Workspace) -> str:

@@ -63,8 +63,8 @@ def events(paths: JobPaths, follow: bool) -> Iterator[Event | UnknownEvent]:
 def line(event: Event | UnknownEvent) -> str:
     """Return one line of `logs`."""
     try:
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.at))
-        return one_line(f"{at}  {_described(event)}")
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.at))
+        return one_line(f"{moment}  {_described(event)}")
     except (ValueError, OverflowError, OSError):  # no calendar has such a time
         return one_line(event)
 

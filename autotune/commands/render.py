@@ -159,8 +159,8 @@ def whole_model(job: JobStatus) -> str:
 def _deadline(job: JobStatus) -> str:
     if job.deadline is None:
         return "-"
-    at = time.localtime(job.deadline)
-    return time.strftime("%H:%M" if at[:3] == time.localtime()[:3] else "%Y-%m-%d %H:%M", at)
+    moment = time.localtime(job.deadline)
+    return time.strftime("%H:%M" if moment[:3] == time.localtime()[:3] else "%Y-%m-%d %H:%M", moment)
 
 
 def _why(job: JobStatus) -> str:
@@ -198,22 +198,22 @@ def resources(daemon: DaemonInfo) -> Fitted:
 
 def _ranges(numbers: list[int]) -> str:
     """`0-3,6` for 0, 1, 2, 3, 6."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for number in numbers:
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
         else:
-            found.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+            ranges.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
-def times(found: Sequence[Times]) -> Table:
+def times(jobs: Sequence[Times]) -> Table:
     """Return the table of `report`: the wall time of each job, and its parts with their share of it."""
-    names = [name for name in (found[0].parts if found else ()) if any(job.parts[name] >= 0.05 for job in found)]
+    names = [name for name in (jobs[0].parts if jobs else ()) if any(job.parts[name] >= 0.05 for job in jobs)]
     table = _table("ID", "NAME", "STATE", "WALL", *(name.upper() for name in names), right=("ID", "WALL"))
-    for job in found:
-        parts = [f"{duration(job.parts[name])} {job.parts[name] / max(job.wall_s, 1e-9):.0%}" for name in names]
-        _row(table, str(job.id), job.name, job.state, duration(job.wall_s), *parts)
+    for job in jobs:
+        shares = [f"{duration(job.parts[name])} {job.parts[name] / max(job.wall_s, 1e-9):.0%}" for name in names]
+        _row(table, str(job.id), job.name, job.state, duration(job.wall_s), *shares)
     return table
 
 
@@ -255,10 +255,10 @@ def _entries(job: JobStatus) -> Table:
     return table
 
 
-def preview(found: ImportAnswer) -> Table:
+def preview(answer: ImportAnswer) -> Table:
     """Return the table of the tasks that a submission would tune."""
     table = _table("TASK", "NAME", "SHAPE", "WEIGHT", "GFLOP", "SPACE", right=("TASK", "WEIGHT", "GFLOP", "SPACE"))
-    for index, (task, space) in enumerate(zip(found.tasks, found.spaces, strict=True)):
+    for index, (task, space) in enumerate(zip(answer.tasks, answer.spaces, strict=True)):
         size = f"{space:.1e}" if space > 99999 else str(space)
         _row(table,
             str(index), task.name, task.shape, str(task.weight), f"{task.gflop:.4f}",
@@ -341,8 +341,8 @@ def _one_below_the_other(table: Table, width: int) -> Iterator[Text]:
     """Yield each row of a table as lines of its headers and cells, without empty cells."""
     for cells in zip(*(column.cells for column in table.columns), strict=True):
         named = zip((str(column.header) for column in table.columns), cells, strict=True)
-        parts = [_named(header, cell) for header, cell in named if str(cell) not in _EMPTY]
-        yield from _packed(parts, width)
+        shown_cells = [_named(header, cell) for header, cell in named if str(cell) not in _EMPTY]
+        yield from _packed(shown_cells, width)
 
 
 def _named(header: str, cell: RenderableType) -> Text:
@@ -351,12 +351,12 @@ def _named(header: str, cell: RenderableType) -> Text:
     return Text.assemble((f"{header} ", "bold"), cell if isinstance(cell, Text) else str(cell))
 
 
-def _packed(parts: Sequence[Text], width: int) -> Iterator[Text]:
+def _packed(cells: Sequence[Text], width: int) -> Iterator[Text]:
     """Yield lines with as many parts as fit on each. A part that is too long for a line is folded."""
     from rich.text import Text
 
     line = Text()
-    for part in parts:
+    for part in cells:
         if line and line.cell_len + len(_GAP) + part.cell_len > width:
             yield line
             line = Text(_GAP)

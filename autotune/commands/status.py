@@ -55,15 +55,17 @@ class Screen:
         """Return what to show: renderables."""
         chosen = self._chosen()
         paths = self._workspace.job_list() if chosen is None else chosen
-        found = job_status.snapshot(self._workspace, paths)
+        statuses = job_status.snapshot(self._workspace, paths)
         sparks = (
-            {job.id: self._spark(each, job) for each, job in zip(paths, found, strict=True)} if self._watch else None
+            {job.id: self._spark(job_paths, job) for job_paths, job in zip(paths, statuses, strict=True)}
+            if self._watch
+            else None
         )
-        shown: list[Any] = [render.queue(found, running_daemon(self._workspace), self._verbose, sparks)]
-        if chosen is not None and len(found) == 1:
-            whole = render.whole_model(found[0])
-            shown += ["", render.tasks(found[0], self._verbose, _peak(paths[0])), *(["", whole] if whole else [])]
-            shown += self._forecast(paths[0], found[0])
+        shown: list[Any] = [render.queue(statuses, running_daemon(self._workspace), self._verbose, sparks)]
+        if chosen is not None and len(statuses) == 1:
+            whole = render.whole_model(statuses[0])
+            shown += ["", render.tasks(statuses[0], self._verbose, _peak(paths[0])), *(["", whole] if whole else [])]
+            shown += self._forecast(paths[0], statuses[0])
         return shown
 
     def _spark(self, paths: JobPaths, job: JobStatus) -> str:
@@ -93,19 +95,19 @@ class Screen:
             state = read_state(paths)
             tasks = history.outline()  # not those of the status, which has none of a job that cannot be read
             aside = [index < len(state.tasks) and bool(state.tasks[index].set_aside) for index in range(len(tasks))]
-            found = outlook(history.spec, tasks, aside, times, job.ended, job.outside_ms)
+            ahead = outlook(history.spec, tasks, aside, times, job.ended, job.outside_ms)
         except AutotuneError:
             return []
-        return ["", found.says] if found is not None and found.says else []
+        return ["", ahead.says] if ahead is not None and ahead.says else []
 
 
 def _peak(paths: JobPaths) -> float | None:
     """Return the GFLOP/s that the machine can do, as the last export of a job measured; None without one."""
     try:
-        found = references.recall(paths)
+        exported = references.recall(paths)
     except AutotuneError:
         return None
-    return found.limits.gflops if found is not None and found.limits is not None else None
+    return exported.limits.gflops if exported is not None and exported.limits is not None else None
 
 
 def sparkline(points: Sequence[LatencyPoint], width: int = 16) -> str:
@@ -117,12 +119,12 @@ def sparkline(points: Sequence[LatencyPoint], width: int = 16) -> str:
     low = math.log(points[-1].latency_ms)
     high = math.log(points[0].latency_ms)
     line = ""
-    at = 0
+    index = 0
     for column in range(width):
         trials = first + (last - first) * column / max(1, width - 1)
-        while at + 1 < len(points) and points[at + 1].trials <= trials:
-            at += 1
-        level = (math.log(points[at].latency_ms) - low) / (high - low) if high > low else 0.0
+        while index + 1 < len(points) and points[index + 1].trials <= trials:
+            index += 1
+        level = (math.log(points[index].latency_ms) - low) / (high - low) if high > low else 0.0
         line += _LEVELS[round(level * (len(_LEVELS) - 1))]
     return line
 

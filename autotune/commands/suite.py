@@ -143,10 +143,10 @@ def _ways(file: SuiteFile, config: Config, folder: Path) -> Iterator[Way]:
     for key in ("models", "targets", "seeds"):
         if not getattr(file, key):
             raise InvalidData(f"{key!r} names nothing", (key,))
-    models = [_model(folder / model, ("models", at)) for at, model in enumerate(file.models)]
+    models = [_model(folder / model, ("models", index)) for index, model in enumerate(file.models)]
     _check_targets(file.targets)
     chosen = file.strategies or (config.search.strategy,)
-    own = {strategy: _own_sampler(strategy, at) for at, strategy in enumerate(chosen)}
+    own = {strategy: _own_sampler(strategy, index) for index, strategy in enumerate(chosen)}
     _check_samplers(file.samplers)
     samplers = file.samplers or (config.search.sampler,)
     trials = file.trials or (config.job.trials or _TRIALS,)
@@ -172,24 +172,26 @@ def _inputs(file: SuiteFile, folder: Path) -> Iterator[tuple[Path, ModelInputs]]
 
 
 def _check_targets(targets: Sequence[str]) -> None:
-    for at, target in enumerate(targets):
+    for index, target in enumerate(targets):
         try:
             target_kind(target)
         except BadTarget as error:
-            raise InvalidData(str(error), ("targets", at)) from None
+            raise InvalidData(str(error), ("targets", index)) from None
 
 
-def _own_sampler(strategy: str, at: int) -> str:
+def _own_sampler(strategy: str, index: int) -> str:
     try:
         return strategies.default_sampler(strategy)
     except ValueError as error:
-        raise InvalidData(str(error), ("strategies", at)) from None
+        raise InvalidData(str(error), ("strategies", index)) from None
 
 
 def _check_samplers(samplers: Sequence[str]) -> None:
-    for at, sampler in enumerate(samplers):
+    for index, sampler in enumerate(samplers):
         if sampler not in ("", *strategies.SAMPLERS):
-            raise InvalidData(f"no sampler {sampler!r}; there are {', '.join(strategies.SAMPLERS)}", ("samplers", at))
+            raise InvalidData(
+                f"no sampler {sampler!r}; there are {', '.join(strategies.SAMPLERS)}", ("samplers", index)
+            )
 
 
 def _reference(way: Way, ways: Sequence[Way], table: ReferenceTable) -> Way:
@@ -220,11 +222,11 @@ def _points(
 
 
 def _digest_of(model: Path) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     try:
         with model.open("rb") as file:
             while chunk := file.read(_CHUNK):
-                found.update(chunk)
+                digest.update(chunk)
     except OSError as error:
         raise disk_problem("read", model, error) from error
-    return found.hexdigest()
+    return digest.hexdigest()

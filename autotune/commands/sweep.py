@@ -93,8 +93,8 @@ def run(workspace: Workspace, config: Config, suite: Suite, progress: Progress) 
 
 def _jobs(workspace: Workspace, suite: Suite) -> dict[Point, JobPaths | None]:
     """Return the job of each point; None where there is none yet."""
-    known = {job_name(paths): paths for paths in workspace.job_list()}
-    return {point: known.get(point.name) for point in suite.points}
+    by_name = {job_name(paths): paths for paths in workspace.job_list()}
+    return {point: by_name.get(point.name) for point in suite.points}
 
 
 def _submit(workspace: Workspace, config: Config, suite: Suite, progress: Progress) -> None:
@@ -137,9 +137,9 @@ def _unfinished(workspace: Workspace, jobs: list[JobPaths]) -> list[JobPaths]:
 def _outcome(
     workspace: Workspace, config: Config, suite: Suite, paths: JobPaths, job: JobStatus, progress: Progress
 ) -> Outcome:
-    found = Outcome(job.id, job.state, job.trials_done, job.latency_ms)
+    outcome = Outcome(job.id, job.state, job.trials_done, job.latency_ms)
     if suite.latency == "tasks" or job.state != "done":
-        return found
+        return outcome
     progress(f"exporting {job.name}")
     latency = _latency_of_model(workspace, config, suite, paths)
     return Outcome(job.id, job.state, job.trials_done, latency["tuned_ms"], latency.get("onnxruntime_ms"))
@@ -181,13 +181,13 @@ def _show(suite: Suite, outcomes: dict[Point, Outcome]) -> None:
 
 def summarise(suite: Suite, outcomes: Mapping[Point, Outcome]) -> list[Summary]:
     """Return the summary of each way, in the order of the suite."""
-    found: dict[Way, list[float]] = {point.way: [] for point in suite.points}
+    latencies: dict[Way, list[float]] = {point.way: [] for point in suite.points}
     for point, outcome in outcomes.items():
         if outcome.latency_ms is not None:
-            found[point.way].append(outcome.latency_ms)
-    means = {way: statistics.fmean(times) if times else None for way, times in found.items()}
+            latencies[point.way].append(outcome.latency_ms)
+    means = {way: statistics.fmean(times) if times else None for way, times in latencies.items()}
     summaries = []
-    for way, times in found.items():
+    for way, times in latencies.items():
         mean = means[way]
         reference = means[suite.references[way]]
         spread = statistics.stdev(times) if len(times) > 1 else None
@@ -198,14 +198,14 @@ def summarise(suite: Suite, outcomes: Mapping[Point, Outcome]) -> list[Summary]:
 def rows(suite: Suite, outcomes: Mapping[Point, Outcome]) -> list[dict[str, Any]]:
     """Return a row of plain values for each point, its latency over the mean of its reference included."""
     means = {summary.way: summary.mean_ms for summary in summarise(suite, outcomes)}
-    found = []
+    table = []
     for point in suite.points:
         outcome = outcomes[point]
         reference = means[suite.references[point.way]]
         ratio = outcome.latency_ms / reference if outcome.latency_ms and reference else None
         place = {**point.way._asdict(), "model": point.way.model.name, "budget": point.way.trials, "seed": point.seed}
-        found.append({**place, **asdict(outcome), "name": point.name, "reference_ms": reference, "ratio": ratio})
-    return found
+        table.append({**place, **asdict(outcome), "name": point.name, "reference_ms": reference, "ratio": ratio})
+    return table
 
 
 def to_json(suite: Suite, outcomes: Mapping[Point, Outcome]) -> dict[str, Any]:
@@ -219,11 +219,11 @@ def to_json(suite: Suite, outcomes: Mapping[Point, Outcome]) -> dict[str, Any]:
 
 def to_csv(suite: Suite, outcomes: Mapping[Point, Outcome]) -> str:
     """Return a line for each point, after a line with the names of the columns."""
-    found = rows(suite, outcomes)
+    table = rows(suite, outcomes)
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(found[0]), lineterminator="\n")
+    writer = csv.DictWriter(text, list(table[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(found)
+    writer.writerows(table)
     return text.getvalue()
 
 
@@ -284,20 +284,20 @@ def command(
         check_output(page)
     workspace = workspace_of(context)
     config = load_config(workspace.config)
-    found = read(suite, config)
+    parsed = read(suite, config)
     if dry_run or not (as_json or as_csv):
-        _expansion(workspace, found)
+        _expansion(workspace, parsed)
     if dry_run:
         return
     with steps(as_json or as_csv) as step:
-        outcomes = run(workspace, config, found, step)
+        outcomes = run(workspace, config, parsed, step)
     if page is not None:
-        publish_bytes(page, to_html(found, outcomes).encode())
+        publish_bytes(page, to_html(parsed, outcomes).encode())
     if as_json:
-        tell(json.dumps(to_json(found, outcomes)))
+        tell(json.dumps(to_json(parsed, outcomes)))
     elif as_csv:
-        typer.echo(to_csv(found, outcomes), nl=False)
+        typer.echo(to_csv(parsed, outcomes), nl=False)
     else:
-        _show(found, outcomes)
+        _show(parsed, outcomes)
     if any(outcome.state != "done" for outcome in outcomes.values()):
         raise typer.Exit(1)

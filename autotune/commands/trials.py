@@ -121,16 +121,16 @@ def _with_origin(workspace: Workspace, trial: Trial) -> Trial:
 
 def _kind(workspace: Workspace, key: str) -> DeviceKind | None:
     """Return what a folder of tuning logs stands for, from its file or from a job of this machine that has it."""
-    if (known := device_kind.read(workspace, key)) is not None:
-        return known
+    if (written := device_kind.read(workspace, key)) is not None:
+        return written
     for job in workspace.job_list():
         try:
             spec = read_spec(job)
         except StorageError:
             continue
         device = measured_on(key)
-        if spec.target_key == device and (found := for_target(spec.target).log_kind()).key == device:
-            return found
+        if spec.target_key == device and (kind := for_target(spec.target).log_kind()).key == device:
+            return kind
     return None
 
 
@@ -140,7 +140,7 @@ def take_in(workspace: Workspace, logs: Iterable[LogTrials]) -> list[Taken]:
     Raises:
         DiskProblem: A log could not be written. What was added before stays.
     """
-    found: dict[str, Taken] = {}
+    taken: dict[str, Taken] = {}
     last: tuple[str, str] | None = None
     for log in logs:
         if (log.key, log.task) != last:
@@ -150,9 +150,9 @@ def take_in(workspace: Workspace, logs: Iterable[LogTrials]) -> list[Taken]:
             device_kind.note(workspace, log.kind, claimed(log.key))
         new_task = bool(log.trials) and (log.key, log.task) != last  # a long log comes in pieces
         one = Taken(log.key, log.kind, int(new_task), added, len(log.trials) - added, log.damaged)
-        found[log.key] = found.get(log.key, Taken(log.key, log.kind)) + one
+        taken[log.key] = taken.get(log.key, Taken(log.key, log.kind)) + one
         last = (log.key, log.task)
-    return list(found.values())
+    return list(taken.values())
 
 
 class _Claims:

@@ -39,13 +39,13 @@ def wait(
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
-        found = snapshot(workspace, jobs)
-        progress(found)
-        left = [job for job in found if not job.ended]
+        statuses = snapshot(workspace, jobs)
+        progress(statuses)
+        left = [job for job in statuses if not job.ended]
         if not left:
-            return found
+            return statuses
         if deadline is not None and time.monotonic() >= deadline:
-            raise TimedOut(f"{len(left)} of {len(found)} jobs have not ended after {timeout_s:g} s")
+            raise TimedOut(f"{len(left)} of {len(statuses)} jobs have not ended after {timeout_s:g} s")
         time.sleep(_POLL_S if deadline is None else min(_POLL_S, max(0.0, deadline - time.monotonic())))
 
 
@@ -62,8 +62,8 @@ def command(
     if timeout is not None and math.isnan(timeout):
         raise BadInput("--timeout nan: give a number of seconds")
     workspace = workspace_of(context)
-    found = wait(workspace, select(workspace, jobs), timeout)
-    for job in found:
+    statuses = wait(workspace, select(workspace, jobs), timeout)
+    for job in statuses:
         tell(f"job {job.id} ({job.name}): {job.state}{': ' + job.reason if job.reason else ''}")
-    if any(job.state != "done" for job in found):
+    if any(job.state != "done" for job in statuses):
         raise typer.Exit(1)

@@ -35,7 +35,7 @@ class Board(Device):
     @classmethod
     def lent(cls, config: Config) -> tuple[str, ...]:
         boards = config.boards.items()
-        return tuple(f"{cls.kind_of(name)}:{index}" for name, found in boards for index in range(found.count))
+        return tuple(f"{cls.kind_of(name)}:{index}" for name, board in boards for index in range(board.count))
 
     @classmethod
     def kind_of(cls, section: str) -> str:

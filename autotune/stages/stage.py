@@ -81,10 +81,10 @@ class Stage:
         """Return the quarantine of the workspace."""
         return Quarantine(self.workspace.quarantine)
 
-    def quarantined(self, hash: str, failure: Failure, at: float) -> Quarantined:
-        """Make the line of the quarantine for a candidate of this task; `at` is in seconds since 1970."""
+    def quarantined(self, hash: str, failure: Failure, moment: float) -> Quarantined:
+        """Make the line of the quarantine for a candidate of this task; `moment` is in seconds since 1970."""
         job = self.paths.folder.name
-        return Quarantined(hash, self.spec.target, self.task.hash, failure, job, at, self.spec.board)
+        return Quarantined(hash, self.spec.target, self.task.hash, failure, job, moment, self.spec.board)
 
     def pending(self) -> list[Candidate]:
         """Return this task's candidates of its other rounds: proposed, and perhaps not in the log yet."""

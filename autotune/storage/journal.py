@@ -195,7 +195,7 @@ def parse(record: Mapping[str, Any]) -> Event | UnknownEvent:
 
 
 def _unknown(record: Mapping[str, Any]) -> UnknownEvent:
-    at = record.get("at")
+    time_s = record.get("at")
     rest = {key: value for key, value in record.items() if key not in ("at", "event")}
-    moment = float(at) if isinstance(at, (int, float)) and abs(at) <= LAST_MOMENT else 0.0
+    moment = float(time_s) if isinstance(time_s, (int, float)) and abs(time_s) <= LAST_MOMENT else 0.0
     return UnknownEvent(str(record.get("event", "?")), rest, at=moment)

@@ -23,7 +23,7 @@ def delete_leftovers(workspace: Workspace, lock_folder: Path) -> list[Path]:
 
     Those in the workspace are over an hour old. Temporary folders outside of it have not changed for a day.
     """
-    return [path for found in leftovers(workspace, lock_folder) for path in found]
+    return [path for paths in leftovers(workspace, lock_folder) for path in paths]
 
 
 def leftovers(workspace: Workspace, lock_folder: Path) -> Iterator[list[Path]]:

@@ -156,10 +156,10 @@ def _are_chained(rows: memoryview) -> bool:
 
 
 def _entry(row: tuple[bytes, float, float, int, int, int, int, int, int, int, int, int]) -> Entry:
-    hash, middle, at, round, end, length, checksum, job, flags, _, _, _ = row
+    hash, middle, moment, round, end, length, checksum, job, flags, _, _, _ = row
     name = hash.rstrip(b"\0").decode("ascii")
     median_us = middle if middle > 0 else None  # NaN is not
-    return Entry(name, median_us, at, round, job, bool(flags & _DISTURBED), end, length, checksum)
+    return Entry(name, median_us, moment, round, job, bool(flags & _DISTURBED), end, length, checksum)
 
 
 def _seal(row: bytes | memoryview) -> Seal:

@@ -61,13 +61,13 @@ class Landscape:
         invalid = (configurations[:, 1] + configurations[:, 2]) % _INVALID_MODULUS == _INVALID_REMAINDER
         return np.asarray(np.where(invalid, 0.0, 1.0 / (times + np.abs(configurations[:, 0] - 1))))
 
-    def view(self, trials: Sequence[Measured], pending: Sequence[Configuration] = (), known: bool = True) -> View:
+    def view(self, trials: Sequence[Measured], pending: Sequence[Configuration] = (), scored: bool = True) -> View:
         """Return what a strategy sees after some trials.
 
         Args:
             trials: Measured so far.
             pending: Proposed, and not measured yet.
-            known: Whether there is a score, once a trial has a time.
+            scored: Whether there is a score, once a trial has a time.
         """
         seen = {self.program(trial.configuration) for trial in trials} | set(map(self.program, pending))
         answers: dict[Configuration, ValidConfiguration | None] = {}
@@ -85,7 +85,7 @@ class Landscape:
                         seen.add(program)
             return [answers[item] for item in configurations]
 
-        score = self.score if known and any(trial.median_us for trial in trials) else None
+        score = self.score if scored and any(trial.median_us for trial in trials) else None
         return View(self.space, tuple(trials), score, validate, frozenset(pending))
 
     def measure(self, configurations: Sequence[Configuration]) -> list[Measured]:
@@ -183,7 +183,7 @@ class StrategyContract:
 
     def test_it_works_without_a_score(self, sampler: str) -> None:
         task = self.landscape()
-        assert self.propose(task.view(self.trials(task), known=False), sampler)
+        assert self.propose(task.view(self.trials(task), scored=False), sampler)
 
     def test_a_small_space_is_proposed_to_the_end_and_then_ends(self, sampler: str) -> None:
         task = self.small()

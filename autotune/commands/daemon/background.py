@@ -116,7 +116,9 @@ class DrainingDaemon:
     def __enter__(self) -> DrainingDaemon:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._process.terminate()
         self._process.wait()
         self._messages.close()

@@ -97,8 +97,8 @@ class Nights:
 
 def _path() -> str:
     """Return a short PATH on which everything is found that is found on this one."""
-    found = [Path(tool).parent for tool in map(shutil.which, _TOOLS) if tool]
-    folders = [Path(sys.executable).parent, *found, *map(Path, _STANDARD)]
+    tools = [Path(tool).parent for tool in map(shutil.which, _TOOLS) if tool]
+    folders = [Path(sys.executable).parent, *tools, *map(Path, _STANDARD)]
     return os.pathsep.join(dict.fromkeys(os.path.abspath(folder) for folder in folders))
 
 
@@ -147,10 +147,10 @@ def without_entries(crontab: str, workspace: Workspace) -> str:
     begin, end = marks(workspace)
     lines = crontab.splitlines(keepends=True)
     bare = [line.rstrip("\n") for line in lines]
-    places = [at for at, line in enumerate(bare) if line in (begin, end)]
+    places = [index for index, line in enumerate(bare) if line in (begin, end)]
     if not places:
         return crontab
-    if [bare[at] for at in places] != [begin, end]:
+    if [bare[index] for index in places] != [begin, end]:
         raise BadInput(f"the crontab does not have {begin!r} and {end!r} once each; repair it with crontab -e")
     return "".join(lines[: places[0]] + lines[places[1] + 1 :])
 
@@ -223,7 +223,7 @@ def install(system: System, wanted: Nights) -> None:
         MachineProblem: `crontab` or `systemctl` is missing or refused.
         DiskProblem: A file could not be written.
     """
-    found = entries(system, wanted)
+    written = entries(system, wanted)
     _check_installed(system)
     try:
         private_folder(wanted.workspace.logs)
@@ -231,10 +231,10 @@ def install(system: System, wanted: Nights) -> None:
         raise disk_problem("make", wanted.workspace.logs, error) from error
     if system == "cron":
         others = without_entries(_crontab(), wanted.workspace)
-        _write_crontab(others + ("\n" if others and not others.endswith("\n") else "") + found["crontab"])
+        _write_crontab(others + ("\n" if others and not others.endswith("\n") else "") + written["crontab"])
         return
     make_folders(_units())
-    for path, text in found.items():
+    for path, text in written.items():
         publish_bytes(Path(path), text.encode())
     _call(["systemctl", "--user", "daemon-reload"])
     _call(["systemctl", "--user", "enable", "--now", f"{unit_name(wanted.workspace)}.timer"])

@@ -102,13 +102,13 @@ def _latency(axes: Any, job: JobReport, places: Sequence[float], label: str) -> 
     values = [point.latency_ms for point in job.latency]
     axes.step(places, values, where="post", color=_SERIES[0], label="sum of the tasks' best")
     references = job.references.named if job.references else {}
-    known = {name: ms for name, ms in references.items() if ms < _FARTHEST * max(values)}
-    for number, (name, ms) in enumerate(known.items(), 1):
+    near = {name: ms for name, ms in references.items() if ms < _FARTHEST * max(values)}
+    for number, (name, ms) in enumerate(near.items(), 1):
         axes.axhline(ms, color=_SERIES[number % MOST_TASKS], linestyle="--", linewidth=1, label=f"{name}, {ms:.4g} ms")
-    _scale(axes.yaxis, axes.set_yscale, [*values, *known.values()])
+    _scale(axes.yaxis, axes.set_yscale, [*values, *near.values()])
     axes.set_xlabel(label)
     axes.set_ylabel("latency in ms")
-    if known:
+    if near:
         axes.legend()
 
 
@@ -163,13 +163,15 @@ def parallel_coordinates(names: Sequence[str], trials: Sequence[KnobValues], fas
         fast: How many of them are the fastest, which are highlighted.
     """
     every = -(-len(trials) // _MOST_LINES)
-    lines = [(each, place < fast) for place, each in enumerate(trials) if place < fast or place % every == 0]
-    axes_of = [_Axis.of_values([each.values[place] for each in trials]) for place in range(len(names))]
-    axes_of.append(_Axis.of_times([each.us for each in trials]))
+    lines = [(trial, place < fast) for place, trial in enumerate(trials) if place < fast or place % every == 0]
+    axes_of = [_Axis.of_values([trial.values[place] for trial in trials]) for place in range(len(names))]
+    axes_of.append(_Axis.of_times([trial.us for trial in trials]))
 
     def draw(axes: Any) -> None:
-        for each, highlighted in reversed(lines):
-            heights = [axis.place[value] for axis, value in zip(axes_of, (*each.values, f"{each.us:.4g}"), strict=True)]
+        for trial, highlighted in reversed(lines):
+            heights = [
+                axis.place[value] for axis, value in zip(axes_of, (*trial.values, f"{trial.us:.4g}"), strict=True)
+            ]
             colour, width, alpha = (_SERIES[1], 1.4, 0.9) if highlighted else (_SERIES[7], 0.6, 0.35)
             axes.plot(range(len(heights)), heights, color=colour, linewidth=width, alpha=alpha)
         for number, axis in enumerate(axes_of):
@@ -207,18 +209,18 @@ class _Axis:
 
     def labels(self) -> list[tuple[str, float]]:
         """Return the values to write, with their places: as many as have room, those of the fastest trials first."""
-        found = list[tuple[str, float]]()
+        labels = list[tuple[str, float]]()
         for value, height in self.place.items():
-            if all(abs(height - other) >= _LINE_HEIGHT for _, other in found):
-                found.append((value or "none", height))
-        return found
+            if all(abs(height - other) >= _LINE_HEIGHT for _, other in labels):
+                labels.append((value or "none", height))
+        return labels
 
 
 def _numbers(value: str) -> tuple[bool, list[int], str]:
     """Return the key that sorts values such as 4x16 by their numbers, and words behind them."""
-    parts = value.split("x")
-    numeric = all(part.lstrip("-").isdigit() for part in parts)
-    return not numeric, [int(part) for part in parts] if numeric else [], value
+    numbers = value.split("x")
+    numeric = all(part.lstrip("-").isdigit() for part in numbers)
+    return not numeric, [int(part) for part in numbers] if numeric else [], value
 
 
 def roofline(kernels: Sequence[KernelFacts], limits: Limits) -> str:

@@ -144,8 +144,8 @@ def gather(workspace: Workspace, jobs: Sequence[JobPaths], now: float) -> Report
     """
     shown = job_status.snapshot(workspace, jobs)
     times = wall_time.reports(workspace, jobs, now)
-    found = [_job(workspace, *each) for each in zip(jobs, shown, times, strict=True)]
-    return Report(str(workspace.root.absolute()), now, tuple(found))
+    reports = [_job(workspace, *arguments) for arguments in zip(jobs, shown, times, strict=True)]
+    return Report(str(workspace.root.absolute()), now, tuple(reports))
 
 
 def _job(workspace: Workspace, paths: JobPaths, job: JobStatus, times: Times) -> JobReport:
@@ -153,20 +153,20 @@ def _job(workspace: Workspace, paths: JobPaths, job: JobStatus, times: Times) ->
         spec = read_spec(paths)
     except AutotuneError:
         return JobReport(job, times)
-    found = history.of(workspace, paths).tasks()
-    tasks = _tasks(paths, spec, found)
+    trials = history.of(workspace, paths).tasks()
+    tasks = _tasks(paths, spec, trials)
     exported = references.recall(paths)
     return JobReport(
         job,
         times,
         latency_ms=tasks_sum_ms([task.best_us for task in tasks], [task.weight for task in tasks]),
-        latency=history.latency_curve(spec, found),
+        latency=history.latency_curve(spec, trials),
         references=exported,
         tasks=tasks,
         entries=_entries(spec, [task.best_us for task in tasks], exported, read_confirmation(paths)),
-        failures=history.failures(found),
+        failures=history.failures(trials),
         stages=_stages(paths, spec),
-        outlook=outlook(spec, found, [bool(task.set_aside) for task in tasks], times, job.ended, job.outside_ms),
+        outlook=outlook(spec, trials, [bool(task.set_aside) for task in tasks], times, job.ended, job.outside_ms),
         settings=_settings(spec),
     )
 
@@ -174,11 +174,11 @@ def _job(workspace: Workspace, paths: JobPaths, job: JobStatus, times: Times) ->
 def _entries(
     spec: JobSpec, best_us: Sequence[float | None], exported: References | None, confirmed: Confirmation | None
 ) -> tuple[EntryReport, ...]:
-    found = zip(spec.entries, job_status.entries_of(spec, best_us, confirmed), strict=True)
+    pairs = zip(spec.entries, job_status.entries_of(spec, best_us, confirmed), strict=True)
     measured = exported.entries_ms if exported else {}
     return tuple(
         EntryReport(entry.name, _inputs(entry.inputs), shown.latency_ms, measured.get(entry.name, {}), shown.model_ms)
-        for entry, shown in found
+        for entry, shown in pairs
     )
 
 
@@ -186,16 +186,18 @@ def _inputs(inputs: Sequence[InputSpec]) -> tuple[str, ...]:
     return tuple(f"{item.name}={shape_text(item.shape)}:{item.dtype}" for item in inputs)
 
 
-def _tasks(paths: JobPaths, spec: JobSpec, found: Sequence[TaskTrials]) -> tuple[TaskReport, ...]:
+def _tasks(paths: JobPaths, spec: JobSpec, trials: Sequence[TaskTrials]) -> tuple[TaskReport, ...]:
     state = read_state(paths)
     aside = [state.tasks[index].set_aside if index < len(state.tasks) else "" for index in range(len(spec.tasks))]
-    total = sum((each.best_us or 0.0) * task.weight for each, task in zip(found, spec.tasks, strict=True))
-    return tuple(_task(index, task, found[index], total, aside[index]) for index, task in enumerate(spec.tasks))
+    total = sum(
+        (task_trials.best_us or 0.0) * task.weight for task_trials, task in zip(trials, spec.tasks, strict=True)
+    )
+    return tuple(_task(index, task, trials[index], total, aside[index]) for index, task in enumerate(spec.tasks))
 
 
-def _task(index: int, task: TaskSpec, found: TaskTrials, total_us: float, set_aside: str) -> TaskReport:
-    best = found.best_us
-    important = knob_importance.importance(found.all)
+def _task(index: int, task: TaskSpec, trials: TaskTrials, total_us: float, set_aside: str) -> TaskReport:
+    best = trials.best_us
+    important = knob_importance.importance(trials.all)
     return TaskReport(
         index=index,
         name=task.name,
@@ -203,15 +205,15 @@ def _task(index: int, task: TaskSpec, found: TaskTrials, total_us: float, set_as
         weight=task.weight,
         gflop=task.gflop,
         tunable=task.tunable,
-        trials=len(found.counted),
-        failed=found.failed,
+        trials=len(trials.counted),
+        failed=trials.failed,
         best_us=best,
         share=best * task.weight / total_us if best and total_us else None,
         gflops=job_status.gflops(task.gflop, best),
         set_aside=set_aside,
-        curve=found.curve(),
+        curve=trials.curve(),
         knobs=important,
-        knob_values=knob_importance.values(found.all, [knob.name for knob in knob_importance.shown(important)]),
+        knob_values=knob_importance.values(trials.all, [knob.name for knob in knob_importance.shown(important)]),
     )
 
 
@@ -254,13 +256,13 @@ def _versions() -> dict[str, str]:
 
     from autotune.version import __version__
 
-    found = {"autotune": __version__, "Python": platform.python_version()}
+    versions = {"autotune": __version__, "Python": platform.python_version()}
     for name in ("apache-tvm", "apache-tvm-ffi", "xgboost", "onnx", "onnxruntime"):
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions
 
 
 def _commands(spec: JobSpec) -> tuple[str, ...]:
@@ -273,16 +275,21 @@ def _commands(spec: JobSpec) -> tuple[str, ...]:
     return shlex.join(words), "autotune daemon run --drain", shlex.join(export)
 
 
-def to_json(found: Report) -> dict[str, Any]:
+def to_json(report: Report) -> dict[str, Any]:
     """Return the documented form of `report --json`."""
-    return {"version": 1, "workspace": found.workspace, "at": found.at, "jobs": [_job_json(job) for job in found.jobs]}
+    return {
+        "version": 1,
+        "workspace": report.workspace,
+        "at": report.at,
+        "jobs": [_job_json(job) for job in report.jobs],
+    }
 
 
-def _job_json(found: JobReport) -> dict[str, Any]:
-    values = formats.to_json(found)
+def _job_json(report: JobReport) -> dict[str, Any]:
+    values = formats.to_json(report)
     del values["job"], values["times"], values["outlook"]
-    values["forecast"] = None if found.outlook is None else formats.to_json(found.outlook)
-    job = {"reason": found.job.reason, "trials": found.trials, "budget": found.job.trials_total}
-    whole = found.job.whole_model
+    values["forecast"] = None if report.outlook is None else formats.to_json(report.outlook)
+    job = {"reason": report.job.reason, "trials": report.trials, "budget": report.job.trials_total}
+    whole = report.job.whole_model
     values["whole_model"] = None if whole is None else formats.to_json(whole)
-    return {**formats.to_json(found.times), **job, **values}
+    return {**formats.to_json(report.times), **job, **values}

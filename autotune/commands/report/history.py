@@ -93,8 +93,8 @@ class TaskTrials:
 
 def split(spec: JobSpec, task: int, trials: Sequence[Trial]) -> TaskTrials:
     """Return the trials of a task as the job counts them: a fresh job counts none that was known when it came."""
-    known = spec.known_at_submit[task] if spec.fresh else 0
-    return TaskTrials(tuple(trials[known:]), tuple(trials[:known]))
+    before = spec.known_at_submit[task] if spec.fresh else 0
+    return TaskTrials(tuple(trials[before:]), tuple(trials[:before]))
 
 
 def latency_curve(spec: JobSpec, tasks: Sequence[TaskTrials]) -> tuple[LatencyPoint, ...]:
@@ -109,11 +109,11 @@ def latency_curve(spec: JobSpec, tasks: Sequence[TaskTrials]) -> tuple[LatencyPo
     trials = 0
     seconds = 0.0
     value = math.inf
-    for at, task, counts, us in _in_order(tasks):
-        seconds, trials = max(seconds, at - spec.submitted_at), trials + counts
+    for moment, task, counts, us in _in_order(tasks):
+        seconds, trials = max(seconds, moment - spec.submitted_at), trials + counts
         if us is not None and us < (best[task] or math.inf):
             best[task] = round(us, 4)
-            complete = timed <= {index for index, found in enumerate(best) if found is not None}
+            complete = timed <= {index for index, best_us in enumerate(best) if best_us is not None}
             if complete and (value := tasks_sum_ms(best, weights) or math.inf) < math.inf:
                 points.append(LatencyPoint(round(seconds, 3), trials, value))
     if points and points[-1].trials < trials:
@@ -123,21 +123,21 @@ def latency_curve(spec: JobSpec, tasks: Sequence[TaskTrials]) -> tuple[LatencyPo
 
 def _in_order(tasks: Sequence[TaskTrials]) -> list[tuple[float, int, bool, float | None]]:
     """Return when each trial ended, its task, whether it counts, and its time. The order within a task is kept."""
-    found = list[tuple[float, int, bool, float | None]]()
+    measured = list[tuple[float, int, bool, float | None]]()
     for index, task in enumerate(tasks):
-        at = -math.inf
+        moment = -math.inf
         for number, trial in enumerate(task.all):
-            at = max(at, trial.at)  # the clock may have been put back
-            found.append((at, index, number >= len(task.known), trial.median_us))
-    return sorted(found, key=lambda trial: trial[0])
+            moment = max(moment, trial.at)  # the clock may have been put back
+            measured.append((moment, index, number >= len(task.known), trial.median_us))
+    return sorted(measured, key=lambda trial: trial[0])
 
 
 def failures(tasks: Sequence[TaskTrials]) -> tuple[FailureCount, ...]:
     """Return how many trials that count failed, by stage and kind, the most frequent first."""
     trials = sorted((trial for task in tasks for trial in task.counted), key=lambda trial: trial.at)
-    found = [trial.failure for trial in trials if trial.failure is not None]
-    counts = Counter((failure.stage, failure.kind) for failure in found)
-    latest = {(failure.stage, failure.kind): failure.reason for failure in found}
+    failed = [trial.failure for trial in trials if trial.failure is not None]
+    counts = Counter((failure.stage, failure.kind) for failure in failed)
+    latest = {(failure.stage, failure.kind): failure.reason for failure in failed}
     return tuple(FailureCount(*kind, count, latest[kind]) for kind, count in counts.most_common())
 
 
@@ -226,16 +226,16 @@ class Outlook:
     @property
     def says(self) -> str:
         """The forecast in words."""
-        parts = list[str]()
+        clauses = list[str]()
         if self.rest is not None:
-            parts.append(f"after the {self.rest.trials} trials that are left, {_ms(self.rest)}")
+            clauses.append(f"after the {self.rest.trials} trials that are left, {_ms(self.rest)}")
         if self.hour is not None:
-            parts.append(f"after one more hour, about {self.hour.trials} trials from now, {_ms(self.hour)}")
-        if not parts:
+            clauses.append(f"after one more hour, about {self.hour.trials} trials from now, {_ms(self.hour)}")
+        if not clauses:
             return ""
         worth = "; that hour hardly pays" if self.saving is not None and self.saving < _WORTH else ""
         what = "forecast" if self.of_model else "forecast of the tasks' sum"
-        return f"{what}: {'; '.join(parts)}{worth}"
+        return f"{what}: {'; '.join(clauses)}{worth}"
 
     @property
     def verdict(self) -> str:
@@ -250,8 +250,8 @@ class Outlook:
         )
 
 
-def _ms(found: Forecast) -> str:
-    return f"{found.median_ms:.4g} ms (80% between {found.low_ms:.4g} and {found.high_ms:.4g})"
+def _ms(latency: Forecast) -> str:
+    return f"{latency.median_ms:.4g} ms (80% between {latency.low_ms:.4g} and {latency.high_ms:.4g})"
 
 
 def outlook(
@@ -272,14 +272,14 @@ def outlook(
         ended: Whether it has ended, and so uses no more of its budget.
         outside_ms: What the whole model takes outside of its tasks; None before it was timed.
     """
-    curves = [_curve(spec, index, each, not set_aside[index]) for index, each in enumerate(tasks)]
+    curves = [_curve(spec, index, task_trials, not set_aside[index]) for index, task_trials in enumerate(tasks)]
     beside_ms = outside_ms or 0.0
     now = forecast(curves, 0, spec.trials_per_round, beside_ms)
     if now is None:
         return None
-    done = sum(len(each.counted) for each in tasks)
+    done = sum(len(task_trials.counted) for task_trials in tasks)
     left = 0 if ended else max(0, spec.trials - done)
-    measured = sum(trial.job == f"{spec.id:04}-{spec.name}" for each in tasks for trial in each.counted)
+    measured = sum(trial.job == f"{spec.id:04}-{spec.name}" for task_trials in tasks for trial in task_trials.counted)
     worked = sum(times.parts[kind] for kind in KINDS)
     pace = round(measured * _HOUR_S / worked) if worked > 0 else 0
     return Outlook(
@@ -290,10 +290,10 @@ def outlook(
     )
 
 
-def _curve(spec: JobSpec, index: int, found: TaskTrials, open: bool) -> Curve:
+def _curve(spec: JobSpec, index: int, trials: TaskTrials, open: bool) -> Curve:
     best = list[float]()
     low = math.inf
-    for trial in found.all:
+    for trial in trials.all:
         low = min(low, trial.median_us or math.inf)
         best.append(low)
     task = spec.tasks[index]

@@ -49,9 +49,9 @@ class KnobValues:
     values: tuple[str, ...]
 
 
-def shown(found: Sequence[KnobImportance]) -> tuple[KnobImportance, ...]:
+def shown(ranked: Sequence[KnobImportance]) -> tuple[KnobImportance, ...]:
     """Return those of a task's knobs that matter."""
-    return tuple(knob for knob in found[:_MOST] if knob.importance >= _LEAST_IMPORTANCE)
+    return tuple(knob for knob in ranked[:_MOST] if knob.importance >= _LEAST_IMPORTANCE)
 
 
 def values(trials: Sequence[Trial], names: Sequence[str]) -> tuple[KnobValues, ...]:
@@ -59,8 +59,8 @@ def values(trials: Sequence[Trial], names: Sequence[str]) -> tuple[KnobValues, .
     if not names:
         return ()
     having = [(us, decisions(trial.trace)) for trial in trials if (us := trial.median_us) is not None and us > 0]
-    found = [KnobValues(us, tuple(decided.get(name, "") for name in names)) for us, decided in having]
-    return tuple(sorted(found, key=lambda each: each.us))
+    values_by_trial = [KnobValues(us, tuple(decided.get(name, "") for name in names)) for us, decided in having]
+    return tuple(sorted(values_by_trial, key=lambda timed: timed.us))
 
 
 def fastest(count: int) -> int:
@@ -75,8 +75,8 @@ def importance(trials: Sequence[Trial]) -> tuple[KnobImportance, ...]:
     if len(timed) < _FEWEST_TRIALS:
         return ()
     names = dict.fromkeys(name for _, values in timed for name in values)
-    found = [_knob(name, timed) for name in names]
-    return tuple(sorted((knob for knob in found if knob is not None), key=lambda knob: -knob.importance))
+    ranked = [_knob(name, timed) for name in names]
+    return tuple(sorted((knob for knob in ranked if knob is not None), key=lambda knob: -knob.importance))
 
 
 def _knob(name: str, timed: Sequence[tuple[float, dict[str, str]]]) -> KnobImportance | None:

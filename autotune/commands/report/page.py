@@ -105,8 +105,8 @@ def _facts(job: JobReport) -> str:
 
 
 def _section(job: int, part: Section) -> str:
-    found = part.draw() if part.draw else ()
-    drawn = [charts.rename_ids(svg, f"c{job}-{part.name}-{n}-") for n, svg in enumerate(found)]
+    drawings = part.draw() if part.draw else ()
+    drawn = [charts.rename_ids(svg, f"c{job}-{part.name}-{n}-") for n, svg in enumerate(drawings)]
     figures = "".join(f"<figure>{svg}</figure>" for svg in drawn)
     plots = f'<div class="charts" role="img" aria-label="{_text(part.says)}">{figures}</div>\n' if drawn else ""
     table = _table(part) if part.rows else ""

@@ -122,14 +122,16 @@ def _of_report(report: Mapping[str, Any]) -> References:
 
 def _times(latency: Mapping[str, Any]) -> dict[str, float]:
     """Return the times of a report by runtime."""
-    found = {name[:-3]: ms for name, ms in latency.items() if name.endswith("_ms") and isinstance(ms, (int, float))}
-    return {title(name): float(ms) for name, ms in found.items()}
+    by_runtime = {
+        name[:-3]: ms for name, ms in latency.items() if name.endswith("_ms") and isinstance(ms, (int, float))
+    }
+    return {title(name): float(ms) for name, ms in by_runtime.items()}
 
 
 def _sums(times: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the time of one run at each set of shapes, of the runtimes that were timed at all of them."""
-    everywhere = [name for name in times[0] if all(name in each for each in times)]
-    return {name: sum(each[name] for each in times) for name in everywhere}
+    everywhere = [name for name in times[0] if all(name in entry for entry in times)]
+    return {name: sum(entry[name] for entry in times) for name in everywhere}
 
 
 def recall(paths: JobPaths) -> References | None:

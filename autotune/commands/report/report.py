@@ -35,21 +35,21 @@ def _write_csv(report: Report, folder: Path) -> list[Path]:
     for job in report.jobs:
         for part in sections(job):
             tables.setdefault(part.name, []).append((job.job.id, part))
-    found = [folder / f"{name}.csv" for name in tables]
-    for path in found:
+    paths = [folder / f"{name}.csv" for name in tables]
+    for path in paths:
         check_output(path)
-    for path, parts in zip(found, tables.values(), strict=True):
-        publish_bytes(path, _text(parts).encode())
-    return found
+    for path, of_jobs in zip(paths, tables.values(), strict=True):
+        publish_bytes(path, _text(of_jobs).encode())
+    return paths
 
 
-def _text(parts: list[tuple[int, Section]]) -> str:
+def _text(of_jobs: list[tuple[int, Section]]) -> str:
     """Return a table of several jobs. One may have columns that another lacks, such as a runtime that was timed."""
     file = io.StringIO()
-    columns = dict.fromkeys(column for _, part in parts for column in part.columns)
+    columns = dict.fromkeys(column for _, part in of_jobs for column in part.columns)
     writer = csv.DictWriter(file, ["job", *columns])
     writer.writeheader()
-    for job, part in parts:
+    for job, part in of_jobs:
         writer.writerows({"job": job, **dict(zip(part.columns, row, strict=True))} for row in part.rows)
     return file.getvalue()
 

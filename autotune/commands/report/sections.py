@@ -101,13 +101,14 @@ def _latency_sentence(job: JobReport) -> str:
 
 def _references(job: JobReport) -> Section:
     columns = ("what ran", "latency in ms", "relative to the exported library")
-    known = job.references
-    if known is None:
+    references = job.references
+    if references is None:
         return _early_references(job, columns)
-    rows = tuple((name, ms, ms / known.tuned_ms) for name, ms in known.named.items())
-    at = time.strftime("%Y-%m-%d %H:%M", time.localtime(known.exported_at))
-    says = f"The export of {at} ran the whole model on {known.threads} threads in {known.tuned_ms:.4g} ms" + "".join(
-        f", {name} in {ms:.4g} ms" for name, ms in known.others_ms.items()
+    rows = tuple((name, ms, ms / references.tuned_ms) for name, ms in references.named.items())
+    exported = time.strftime("%Y-%m-%d %H:%M", time.localtime(references.exported_at))
+    says = (
+        f"The export of {exported} ran the whole model on {references.threads} threads in {references.tuned_ms:.4g} ms"
+        + "".join(f", {name} in {ms:.4g} ms" for name, ms in references.others_ms.items())
     )
     return Section("references", "The whole model", f"{says}.", columns, rows)
 
@@ -121,9 +122,9 @@ def _early_references(job: JobReport, columns: tuple[str, ...]) -> Section:
     rows = [("the library so far", whole.model_ms, 1.0)]
     if whole.reference_ms is not None:
         rows.append((title(whole.reference), whole.reference_ms, whole.reference_ms / whole.model_ms))
-    at = time.strftime("%Y-%m-%d %H:%M", time.localtime(whole.measured_at))
+    moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(whole.measured_at))
     says = (
-        f"At {at} the model took {whole.outside_ms:.4g} ms besides its tasks. That is added to the sum of their best"
+        f"At {moment} the model took {whole.outside_ms:.4g} ms besides its tasks. That is added to the sum of their best"
         " times now. `autotune export` times the library itself."
     )
     return Section("references", "The whole model", says, columns, tuple(rows))
@@ -133,37 +134,37 @@ def _kernels(job: JobReport) -> Section:
     columns = (
         "kernel", "task", "calls", "µs", "share of the time in %", "GFLOP/s", "GB/s", "of what the machine allows in %",
     )  # fmt: skip
-    known = job.references
-    if known is None or not known.kernels:
+    references = job.references
+    if references is None or not references.kernels:
         says = "The kernels have not been timed inside the model: `autotune export` does it."
         return Section("kernels", "Kernels of the exported library", says, columns, ())
-    total = sum(kernel.us for kernel in known.kernels)
+    total = sum(kernel.us for kernel in references.kernels)
     rows = tuple(
         (kernel.name, kernel.task or "", kernel.calls, kernel.us, 100 * kernel.us / total, kernel.gflops,
          kernel.gb_per_s, None if kernel.least_us is None else 100 * kernel.least_us / kernel.us)
-        for kernel in known.kernels
+        for kernel in references.kernels
     )  # fmt: skip
-    limits = known.limits
-    drawn = (lambda: [charts.roofline(known.kernels, limits)]) if limits else None
-    says = _kernels_sentence(known) + (f" They are those for {job.entries[0].name}." if job.entries else "")
+    limits = references.limits
+    drawn = (lambda: [charts.roofline(references.kernels, limits)]) if limits else None
+    says = _kernels_sentence(references) + (f" They are those for {job.entries[0].name}." if job.entries else "")
     return Section("kernels", "Kernels of the exported library", says, columns, rows, drawn, True)
 
 
-def _kernels_sentence(known: References) -> str:
-    total = sum(kernel.us for kernel in known.kernels)
-    top = known.kernels[0]
-    outside = sum(kernel.us for kernel in known.kernels if kernel.task is None)
+def _kernels_sentence(references: References) -> str:
+    total = sum(kernel.us for kernel in references.kernels)
+    top = references.kernels[0]
+    outside = sum(kernel.us for kernel in references.kernels if kernel.task is None)
     allowed = f", {top.least_us / top.us:.0%} of what the machine allows" if top.least_us is not None else ""
     says = (
-        f"Inside the model, {len(known.kernels)} kernels take {total / 1e3:.4g} ms together,"
+        f"Inside the model, {len(references.kernels)} kernels take {total / 1e3:.4g} ms together,"
         f" {outside / total:.0%} of it outside of tasks."
         f" {top.name} takes most: {top.us / total:.0%}, at {top.gflops:.3g} GFLOP/s{allowed}."
     )
-    if known.limits is None:
+    if references.limits is None:
         return says
     return (
-        f"{says} The machine does {known.limits.gflops:.4g} GFLOP/s in float32"
-        f" and reads {known.limits.gb_per_s:.3g} GB/s from memory; data from a cache come faster."
+        f"{says} The machine does {references.limits.gflops:.4g} GFLOP/s in float32"
+        f" and reads {references.limits.gb_per_s:.3g} GB/s from memory; data from a cache come faster."
     )
 
 
@@ -188,16 +189,20 @@ def _shapes(job: JobReport) -> Section:
 
 def _forecast(job: JobReport) -> Section:
     columns = ("when", "more trials", "latency in ms", "80%: from", "80%: to")
-    found = job.outlook
-    if found is None or not found.says:
+    outlook = job.outlook
+    if outlook is None or not outlook.says:
         says = "There is no forecast before the first stage has ended and a task has a time."
         return Section("forecast", "What more trials would bring", says, columns, ())
-    known = (("after the rest of the budget", found.rest), ("after one more hour from now", found.hour))
-    rows = tuple((when, it.trials, it.median_ms, it.low_ms, it.high_ms) for when, it in known if it is not None)
-    now: tuple[Cell, ...] = ("now", 0, found.latency_ms, None, None)
+    forecasts = (("after the rest of the budget", outlook.rest), ("after one more hour from now", outlook.hour))
+    rows = tuple(
+        (when, latency.trials, latency.median_ms, latency.low_ms, latency.high_ms)
+        for when, latency in forecasts
+        if latency is not None
+    )
+    now: tuple[Cell, ...] = ("now", 0, outlook.latency_ms, None, None)
     says = (
-        f"{found.says[0].upper()}{found.says[1:]}. It follows from how far each task is from the speed of the fastest,"
-        " and from the trials that it has had."
+        f"{outlook.says[0].upper()}{outlook.says[1:]}. It follows from how far each task is from the speed of the"
+        " fastest, and from the trials that it has had."
     )
     return Section("forecast", "What more trials would bring", says, columns, (now, *rows))
 
@@ -284,20 +289,20 @@ def _knob_values(job: JobReport) -> tuple[Section, ...]:
     task = next((task for task in charts.by_share(job) if task.knob_values), None)
     if task is None:
         return ()
-    found = task.knob_values
+    timed = task.knob_values
     names = [knob.name for knob in knob_importance.shown(task.knobs)]
-    fast = found[: knob_importance.fastest(len(found))]
-    common = [(name, *_most_common([each.values[place] for each in fast])) for place, name in enumerate(names)]
+    fast = timed[: knob_importance.fastest(len(timed))]
+    common = [(name, *_most_common([trial.values[place] for trial in fast])) for place, name in enumerate(names)]
     shared = [
         f"{value} for “{name}” ({count} of {len(fast)})" for name, value, count in common if 2 * count > len(fast)
     ]
     says = (
-        f"Each line is one of the {len(found)} timed trials of task {task.index}, {task.name}."
+        f"Each line is one of the {len(timed)} timed trials of task {task.index}, {task.name}."
         f" The fastest tenth, up to {fast[-1].us:.4g} µs, is highlighted."
         f" Most of it has {', '.join(shared) or 'no value in common'}."
     )
-    rows: tuple[tuple[Cell, ...], ...] = tuple((task.index, each.us, *each.values) for each in found)
-    draw = lambda: [charts.parallel_coordinates(names, found, len(fast))]  # noqa: E731
+    rows: tuple[tuple[Cell, ...], ...] = tuple((task.index, trial.us, *trial.values) for trial in timed)
+    draw = lambda: [charts.parallel_coordinates(names, timed, len(fast))]  # noqa: E731
     columns = ("task", "time in µs", *names)
     return (Section("knob_values", "What the fastest trials share", says, columns, rows, draw, folded=True),)
 
@@ -323,14 +328,14 @@ def _failures(job: JobReport) -> Section:
 
 def _wall_time(job: JobReport) -> Section:
     times = job.times
-    parts = sorted(((name, s) for name, s in times.parts.items() if s >= _SHORTEST_S), key=lambda part: -part[1])
-    rows = tuple((name, seconds, 100 * seconds / max(times.wall_s, 1e-9)) for name, seconds in parts)
+    longest = sorted(((name, s) for name, s in times.parts.items() if s >= _SHORTEST_S), key=lambda part: -part[1])
+    rows = tuple((name, seconds, 100 * seconds / max(times.wall_s, 1e-9)) for name, seconds in longest)
     columns = ("part", "seconds", "share in %")
-    if not parts:
+    if not longest:
         return Section("wall_time", "Where the time went", "No time has passed.", columns, ())
-    says = f"Of {duration(times.wall_s)} since the submission, most went to: {parts[0][0]}, {rows[0][2]:.0f}%."
-    names = [name for name, _ in parts]
-    values = [seconds for _, seconds in parts]
+    says = f"Of {duration(times.wall_s)} since the submission, most went to: {longest[0][0]}, {rows[0][2]:.0f}%."
+    names = [name for name, _ in longest]
+    values = [seconds for _, seconds in longest]
     chart = lambda: [charts.horizontal(names, values, "seconds")]  # noqa: E731
     return Section("wall_time", "Where the time went", says, columns, rows, chart)
 
@@ -358,26 +363,26 @@ def _gantt(job: JobReport) -> str:
     return gantt.timeline(spans, "the seconds since the submission")
 
 
-def _settings(found: Settings) -> Section:
+def _settings(settings: Settings) -> Section:
     rows: list[tuple[Cell, ...]] = [
-        ("model", found.model),
-        *(("input", item) for item in found.inputs),
-        *(("constant input", f"{name}={value_text(value)}") for name, value in found.values.items()),
-        ("machine", found.machine or "not written down"),
-        ("target", ", ".join(f"{key} {value}" for key, value in found.target.items())),
-        ("tuning logs", found.target_key),
-        ("seed", found.seed),
-        ("strategy", found.strategy),
-        ("sampler", found.sampler),
-        ("trials", f"at most {found.trials}" if found.automatic else found.trials),
-        ("trials a round", found.trials_per_round),
-        ("ends at", "no latency" if found.stop_at_ms is None else f"{found.stop_at_ms:g} ms"),
-        ("stages may run for", "any time" if found.within_s is None else duration(found.within_s)),
-        ("counts new trials only", "yes" if found.fresh else "no"),
-        ("Winograd", "yes" if found.winograd else "no"),
-        ("precision", found.precision),
-        *((f"version of {name}", version) for name, version in found.versions.items()),
-        *(("to repeat it", command) for command in found.commands),
+        ("model", settings.model),
+        *(("input", item) for item in settings.inputs),
+        *(("constant input", f"{name}={value_text(value)}") for name, value in settings.values.items()),
+        ("machine", settings.machine or "not written down"),
+        ("target", ", ".join(f"{key} {value}" for key, value in settings.target.items())),
+        ("tuning logs", settings.target_key),
+        ("seed", settings.seed),
+        ("strategy", settings.strategy),
+        ("sampler", settings.sampler),
+        ("trials", f"at most {settings.trials}" if settings.automatic else settings.trials),
+        ("trials a round", settings.trials_per_round),
+        ("ends at", "no latency" if settings.stop_at_ms is None else f"{settings.stop_at_ms:g} ms"),
+        ("stages may run for", "any time" if settings.within_s is None else duration(settings.within_s)),
+        ("counts new trials only", "yes" if settings.fresh else "no"),
+        ("Winograd", "yes" if settings.winograd else "no"),
+        ("precision", settings.precision),
+        *((f"version of {name}", version) for name, version in settings.versions.items()),
+        *(("to repeat it", command) for command in settings.commands),
     ]
     says = "How the job was submitted. The versions are those of the machine that wrote this report."
     return Section("settings", "Settings, versions and commands", says, ("what", "value"), tuple(rows))

@@ -96,18 +96,18 @@ def attribute(
     for stage in running:
         changes += _of_stage(stage.kind, stage.started_at, end)
     now = _Situation(dict.fromkeys(KINDS, 0))
-    parts = dict.fromkeys(PARTS, 0.0)
-    at = begin
+    seconds = dict.fromkeys(PARTS, 0.0)
+    since = begin
     for change in sorted(changes, key=lambda change: change.at):
-        if change.at > at:
-            parts[now.part] += min(change.at, end) - min(at, end)
-            at = change.at
+        if change.at > since:
+            seconds[now.part] += min(change.at, end) - min(since, end)
+            since = change.at
         if change.field in now.stages:
             now.stages[change.field] += change.value
         else:
             setattr(now, change.field, change.value)
-    parts[now.part] += max(0.0, end - at)
-    return parts
+    seconds[now.part] += max(0.0, end - since)
+    return seconds
 
 
 def _of_journal(events: Iterable[Event | UnknownEvent], served: Sequence[tuple[float, float]]) -> Iterable[_Change]:
@@ -186,5 +186,5 @@ def _times(
         ends = [event.at for event in events if _is_end(event)]
         end = job.finished_at or (ends[-1] if ends else now)
     end = max(begin, end)
-    parts = attribute(events, served, begin, end, running)
-    return Times(job.id, job.name, job.state, begin, end, end - begin, parts)
+    seconds = attribute(events, served, begin, end, running)
+    return Times(job.id, job.name, job.state, begin, end, end - begin, seconds)

@@ -41,18 +41,18 @@ def parse_inputs(texts: Sequence[str]) -> dict[str, tuple[InputSpec, ...]]:
     Raises:
         BadInput: A text is not of this form, or an input or a shape of it is given twice.
     """
-    found: dict[str, tuple[InputSpec, ...]] = {}
+    inputs: dict[str, tuple[InputSpec, ...]] = {}
     for text in texts:
         match = _INPUT.fullmatch(text)
         if match is None:
             raise BadInput(f"--input {text!r} is not of the form NAME=1x3x224x224 or NAME=1x128:int64")
-        shapes = [_shape(each) for each in match["shapes"].split(",")]
+        shapes = [_shape(size) for size in match["shapes"].split(",")]
         if any(0 in shape for shape in shapes):
             raise BadInput(f"--input {text!r} has a dimension of zero")
         _refuse_twice(f"--input {text}", shapes)
-        _refuse_known("--input", match["name"], found)
-        found[match["name"]] = tuple(InputSpec(match["name"], shape, match["dtype"] or "") for shape in shapes)
-    return found
+        _refuse_known("--input", match["name"], inputs)
+        inputs[match["name"]] = tuple(InputSpec(match["name"], shape, match["dtype"] or "") for shape in shapes)
+    return inputs
 
 
 def _shape(text: str) -> tuple[int, ...]:
@@ -68,13 +68,13 @@ def parse_dims(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     Raises:
         BadInput: A text is not of this form, a size is below 1, or a dimension or a size of it is given twice.
     """
-    found: dict[str, tuple[int, ...]] = _by_name("--dim", "batch=1", texts, _sizes)
-    for name, sizes in found.items():
+    dims: dict[str, tuple[int, ...]] = _by_name("--dim", "batch=1", texts, _sizes)
+    for name, sizes in dims.items():
         text = f"--dim {name}={','.join(map(str, sizes))}"
         if min(sizes) < 1:
             raise BadInput(f"{text}: a dimension is at least 1")
         _refuse_twice(text, sizes)
-    return found
+    return dims
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -88,8 +88,8 @@ def _refuse_twice(text: str, values: Sequence[Any]) -> None:
         raise BadInput(f"{text} has the same value twice")
 
 
-def _refuse_known(option: str, name: str, known: Mapping[str, Any]) -> None:
-    if name in known:
+def _refuse_known(option: str, name: str, given: Mapping[str, Any]) -> None:
+    if name in given:
         raise BadInput(f"{option} names {name!r} twice")
 
 
@@ -186,17 +186,17 @@ def _constant(text: str) -> Constant:
 
 
 def _by_name(option: str, example: str, texts: Sequence[str], number: Callable[[str], Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in texts:
         name, _, value = text.rpartition("=")
-        _refuse_known(option, name, found)
+        _refuse_known(option, name, values)
         try:
             if not name:
                 raise ValueError
-            found[name] = number(value)
+            values[name] = number(value)
         except ValueError:
             raise BadInput(f"{option} {text!r} is not of the form NAME=NUMBER, such as {example}") from None
-    return found
+    return values
 
 
 def parse_trials(text: str) -> int | Literal["auto"]:

@@ -71,7 +71,7 @@ def check_gpu(
         library = Path(folder) / "probe.so"
         used = _build(description, library)
         ((_, outcome),) = isolated(
-            [gpu], lambda: lambda it: _launch(it, library, arguments, answers), limit_s=_RUN_LIMIT_S
+            [gpu], lambda: lambda device: _launch(device, library, arguments, answers), limit_s=_RUN_LIMIT_S
         )
         if outcome.kind != "ok":
             raise MachineProblem(_reason(gpu, outcome))

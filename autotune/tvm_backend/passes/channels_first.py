@@ -184,10 +184,10 @@ def _reduce(graph: _ChannelsFirst, call: Call) -> Expr | None:
 
 
 def _concat(graph: _ChannelsFirst, call: Call) -> Expr | None:
-    parts = list(call.args[0].fields)
-    if len(static_shape(call)) != 4 or not any(map(graph.is_first, parts)) or not all(map(_movable, parts)):
+    fields = list(call.args[0].fields)
+    if len(static_shape(call)) != 4 or not any(map(graph.is_first, fields)) or not all(map(_movable, fields)):
         return None
-    return relax.op.concat([graph.first(part) for part in parts], axis=_AXES[int(call.attrs.axis) % 4])
+    return relax.op.concat([graph.first(part) for part in fields], axis=_AXES[int(call.attrs.axis) % 4])
 
 
 def _pad(graph: _ChannelsFirst, call: Call) -> Expr | None:

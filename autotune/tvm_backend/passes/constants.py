@@ -158,5 +158,5 @@ def _parts(value: Expr) -> list[Expr]:
 
 def _kept(value: Expr) -> list[Expr]:
     """Return the parts with elements, or all if none has any."""
-    parts = _parts(value)
-    return [part for part in parts if prod(static_shape(part)) > 0] or parts
+    pieces = _parts(value)
+    return [part for part in pieces if prod(static_shape(part)) > 0] or pieces

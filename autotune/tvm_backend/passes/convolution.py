@@ -207,9 +207,9 @@ def te_conv(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGeometry)
 
     def element(n: PrimExpr, oc: PrimExpr, h: PrimExpr, w: PrimExpr, o: PrimExpr) -> Any:
         first = oc // per_group * inner if groups > 1 else 0
-        at = (n, first + chunk, *geometry.at(h, w, down, right), *lane)
+        place = (n, first + chunk, *geometry.at(h, w, down, right), *lane)
         tap = (oc, *axes, o)
-        return te.sum(padded[at] * kernel[tap], axis=axes)
+        return te.sum(padded[place] * kernel[tap], axis=axes)
 
     shape = (data.shape[0], kernel.shape[0], *geometry.size, kernel.shape[-1])
     return te.compute(shape, element, name="conv2d_NCHWc", tag="conv2d_NCHWc")
@@ -230,9 +230,9 @@ def te_depthwise(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGeom
     down, right = axes = [te.reduce_axis((0, size)) for size in kernel.shape[1:-1]]
 
     def element(n: PrimExpr, chunk: PrimExpr, h: PrimExpr, w: PrimExpr, lane: PrimExpr) -> Any:
-        at = (n, chunk, *geometry.at(h, w, down, right), lane)
+        place = (n, chunk, *geometry.at(h, w, down, right), lane)
         tap = (chunk, *axes, lane)
-        return te.sum(padded[at] * kernel[tap], axis=axes)
+        return te.sum(padded[place] * kernel[tap], axis=axes)
 
     shape = (*data.shape[:2], *geometry.size, data.shape[4])
     return te.compute(shape, element, name="depthwise_conv2d_NCHWc", tag="depthwise_conv2d_NCHWc")
@@ -252,11 +252,11 @@ def separate_windows(value: Expr) -> bool:
     kernel = static_shape(value.args[1])[2:]
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
     dtypes = {float_dtype(item) for item in (*value.args, value)}
-    known = len(dtypes) == 1 and None not in dtypes and all(map(static_shape, (*value.args, value)))
+    typed = len(dtypes) == 1 and None not in dtypes and all(map(static_shape, (*value.args, value)))
     padded = any(map(int, (*attrs.padding, *attrs.output_padding)))
     whole = all(int(item) == 1 for item in (*attrs.dilation, attrs.groups))
     strides = tuple(int(item) for item in attrs.strides)
-    return known and layouts == ("NCHW", "IOHW", "NCHW") and strides == kernel and whole and not padded
+    return typed and layouts == ("NCHW", "IOHW", "NCHW") and strides == kernel and whole and not padded
 
 
 def te_conv_transpose(data: TensorExpr, kernel: TensorExpr) -> Any:
@@ -274,9 +274,9 @@ def te_conv_transpose(data: TensorExpr, kernel: TensorExpr) -> Any:
     chunk, *lane = axes = [te.reduce_axis((0, size)) for size in (kernel.shape[1], *kernel.shape[4:-1])]
 
     def element(n: PrimExpr, oc: PrimExpr, h: PrimExpr, w: PrimExpr, o: PrimExpr) -> Any:
-        at = (n, chunk, h // down, w // right, *lane)
+        place = (n, chunk, h // down, w // right, *lane)
         tap = (oc, chunk, h % down, w % right, *lane, o)
-        return te.sum(data[at] * kernel[tap], axis=axes)
+        return te.sum(data[place] * kernel[tap], axis=axes)
 
     shape = (data.shape[0], kernel.shape[0], data.shape[2] * down, data.shape[3] * right, kernel.shape[-1])
     return te.compute(shape, element, name="conv2d_transpose_NCHWc")

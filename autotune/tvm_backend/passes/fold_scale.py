@@ -100,10 +100,10 @@ class _Folder(Rewriter):
 
     def _step(self, value: Expr) -> _Affine | None:
         """Return the value as an affine function, joined to the chain that ends in its operand; None if it is none."""
-        found = _affine_operands(value)
-        if found is None:
+        affine = _affine_operands(value)
+        if affine is None:
             return None
-        step, operand, const = found
+        step, operand, const = affine
         inner = isinstance(operand, relax.DataflowVar) and self._uses[operand] == 1
         joined = inner and operand in self._pending
         chain = self._pending[operand] if joined else _Affine(operand, _ONE, _ZERO)

@@ -66,11 +66,11 @@ class _Placer(PlainRewriter):
 
     def _view(self, value: Expr) -> Expr | None:
         """Return a slice as a view of the tensor that it is cut from; None if it does not lie in one piece."""
-        found = _piece(value)
-        if found is None:
+        piece = _piece(value)
+        if piece is None:
             return None
         self._views.add(self._var)
-        data, axis, first = found
+        data, axis, first = piece
         return _part(self.leaf(data), value, first * prod(static_shape(data)[axis + 1 :]))
 
     def _concatenation(self, value: Expr) -> Expr | None:
@@ -79,41 +79,41 @@ class _Placer(PlainRewriter):
         axis = int(value.attrs.axis or 0) % max(len(shape), 1)
         if len(shape) not in _IMAGE or prod(shape[:axis]) != 1:
             return None
-        parts = list(self._whole(value.args[0].fields, axis))
-        if len(parts) == 1:
-            return self.leaf(parts[0])
-        if len(set(parts)) < len(parts) or not all(map(self._is_computed, parts)):
+        pieces = list(self._whole(value.args[0].fields, axis))
+        if len(pieces) == 1:
+            return self.leaf(pieces[0])
+        if len(set(pieces)) < len(pieces) or not all(map(self._is_computed, pieces)):
             return None
-        self._parts.update(parts)
+        self._parts.update(pieces)
         return self.builder.call_te(
             topi.concatenate,
-            [self.plain(part) for part in parts],
+            [self.plain(part) for part in pieces],
             axis,
             primfunc_name_hint=_TOGETHER,
             primfunc_attrs={"op_pattern": _OPAQUE},
         )
 
-    def _whole(self, parts: Sequence[Expr], axis: int) -> Iterator[Expr]:
+    def _whole(self, pieces: Sequence[Expr], axis: int) -> Iterator[Expr]:
         """Yield the parts; instead of slices that follow each other and make up a whole tensor, that tensor."""
-        at = 0
-        while at < len(parts):
-            source, count = self._source(parts[at:], axis)
+        first = 0
+        while first < len(pieces):
+            source, count = self._source(pieces[first:], axis)
             yield source
-            at += count
+            first += count
 
-    def _source(self, parts: Sequence[Expr], axis: int) -> tuple[Expr, int]:
+    def _source(self, pieces: Sequence[Expr], axis: int) -> tuple[Expr, int]:
         """Return what the first parts are slices of and how many these are; the first part itself if there is none."""
         source = None
         past = 0
-        for count, part in enumerate(parts, 1):
-            found = _piece(self.values[part]) if part in self._views else None
-            if found is None or found[1:] != (axis, past) or source not in (None, found[0]):
+        for count, part in enumerate(pieces, 1):
+            cut = _piece(self.values[part]) if part in self._views else None
+            if cut is None or cut[1:] != (axis, past) or source not in (None, cut[0]):
                 break
-            source = found[0]
+            source = cut[0]
             past = past + static_shape(part)[axis]
             if past == static_shape(source)[axis]:
                 return source, count
-        return parts[0], 1
+        return pieces[0], 1
 
     def _is_computed(self, part: Expr) -> bool:
         """Return whether a kernel computes a part, which can then write it anywhere."""
@@ -130,7 +130,7 @@ def _piece(value: Expr) -> tuple[Expr, int, int] | None:
     data, axes, begins, _, *strides = value.args
     shape = static_shape(data)
     cut = static_shape(value)
-    if len(shape) not in _IMAGE or not cut or any(int(item.value) != 1 for each in strides for item in each):
+    if len(shape) not in _IMAGE or not cut or any(int(item.value) != 1 for numbers in strides for item in numbers):
         return None
     cuts = [axis for axis in range(len(shape)) if cut[axis] < shape[axis]]
     if len(cuts) != 1 or prod(shape[: cuts[0]]) != 1:
@@ -203,8 +203,8 @@ class _Calls:
         """Yield the variables that the function returns, or hands to what may not know offsets."""
         yield from variables(self._function.body.body)
         for value in map(self._value, self._order):
-            known = isinstance(value, relax.Var) or _same_elements(value) or op_name(value) == _VIEW
-            yield from () if known or self._is_kernel(value) else variables(value)
+            same = isinstance(value, relax.Var) or _same_elements(value) or op_name(value) == _VIEW
+            yield from () if same or self._is_kernel(value) else variables(value)
 
     def shared(self) -> Any:
         """Return the function without the kernels of concatenations."""
@@ -225,14 +225,14 @@ class _Calls:
 
     def _share(self, call: Call) -> bool:
         """Make the parts of a concatenation views of its result, which is then allocated before them."""
-        *parts, whole = map(self._root, call.args)
-        allocated = all(op_name(self._value(var)) == "relax.builtin.alloc_tensor" for var in (*parts, whole))
-        if not allocated or self._fixed.intersection(parts):
+        *pieces, whole = map(self._root, call.args)
+        allocated = all(op_name(self._value(var)) == "relax.builtin.alloc_tensor" for var in (*pieces, whole))
+        if not allocated or self._fixed.intersection(pieces):
             return False
         self._order.remove(whole)
-        self._order.insert(min(map(self._order.index, parts)), whole)
+        self._order.insert(min(map(self._order.index, pieces)), whole)
         offset = 0
-        for part in parts:
+        for part in pieces:
             self._bind(part, _part(whole, part, offset))
             offset += prod(static_shape(part))
         return True
@@ -256,8 +256,8 @@ class _Calls:
         for value in map(self._value, self._order):
             if _program(value):
                 roots = enumerate(map(self._root, value.args))
-                found = {at for at, root in roots if op_name(self._value(root)) == _VIEW}
-                programs.setdefault(value.op, set()).update(found)
+                positions = {position for position, root in roots if op_name(self._value(root)) == _VIEW}
+                programs.setdefault(value.op, set()).update(positions)
 
 
 def _program(value: Expr) -> str:
@@ -274,7 +274,7 @@ def _same_elements(value: Expr) -> bool:
 
 def _with_offsets(program: PrimFunc, positions: set[int]) -> Any:
     """Return a tensor program that finds the first element of some of its tensors at the offset that they have."""
-    moved = {program.params[at]: _with_offset(program.params[at]) for at in positions}
+    moved = {program.params[position]: _with_offset(program.params[position]) for position in positions}
     return tvm_ffi.structural_map(program, (tvm.ir.Var, lambda var: moved.get(var, var))) if moved else program
 
 

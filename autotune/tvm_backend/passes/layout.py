@@ -199,8 +199,10 @@ def _conv2d(packer: _LayoutPacker, call: Call) -> _Form | None:
         return _Form(block_out, _call_winograd(packer, call, block_in, block_out))
     weight = pack_weight(call.args[1].value.numpy(), block_in, block_out)
     size = static_shape(call)[2:]
-    known = packer.registers
-    pixels = padded_pixels(size, outputs, block_out, known) if known and groups == 1 and block_in != PLAIN else 0
+    registers = packer.registers
+    pixels = (
+        padded_pixels(size, outputs, block_out, registers) if registers and groups == 1 and block_in != PLAIN else 0
+    )
     if pixels:
         return _Form(block_out, _call_pixels(packer, call, block_in, weight, pixels))
     return _Form(block_out, _call_direct(packer, call, block_in, weight))
@@ -275,10 +277,10 @@ def _call_direct(packer: _LayoutPacker, call: Call, block: int, weight: Array) -
 def _elementwise(packer: _LayoutPacker, call: Call) -> _Form | None:
     """Pack an elementwise operator if one of its tensor operands is packed. Its other arguments are numbers."""
     tensors = [item for item in call.args if isinstance(item.ty, relax.TensorType)]
-    found = packer.operands(tensors, call)
-    if found is None:
+    operands = packer.operands(tensors, call)
+    if operands is None:
         return None
-    block, packed = found
+    block, packed = operands
     if op_name(call) in _RISKY and static_shape(call)[1] % block:
         return None
     rest = call.args[len(tensors) :]
@@ -344,17 +346,17 @@ def _slice(packer: _LayoutPacker, call: Call) -> _Form | None:
 
 def _concat(packer: _LayoutPacker, call: Call) -> _Form | None:
     """Pack a concatenation of channels, if a block divides the channels of every operand."""
-    parts = call.args[0].fields
+    fields = call.args[0].fields
     if len(static_shape(call)) != 4 or int(call.attrs.axis) % 4 != 1:
         return None
-    channels = [static_shape(item)[1] for item in parts]
+    channels = [static_shape(item)[1] for item in fields]
     block = choose_block(gcd(*channels), packer.lanes, exact=True)
     if block == PLAIN:
         return None
-    fitting = all(packable(item, count) for item, count in zip(parts, channels, strict=True))
-    if not fitting or not any(packer.block_of(item) for item in parts):
+    fitting = all(packable(item, count) for item, count in zip(fields, channels, strict=True))
+    if not fitting or not any(packer.block_of(item) for item in fields):
         return None
-    return _Form(block, relax.op.concat([packer.operand(item, block) for item in parts], axis=1))
+    return _Form(block, relax.op.concat([packer.operand(item, block) for item in fields], axis=1))
 
 
 def _part(packer: _LayoutPacker, item: Any) -> _Form | None:

@@ -104,9 +104,9 @@ def te_conv_pixels(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGe
     chunk, down, right, lane = axes
 
     def element(n: PrimExpr, oc: PrimExpr, pixel: PrimExpr, o: PrimExpr) -> Any:
-        known = tirx.min(pixel, height * width - 1)
-        at = geometry.at(known // width, known % width, down, right)
-        return te.sum(padded[(n, chunk, *at, lane)] * kernel[(oc, *axes, o)], axis=axes)
+        inside = tirx.min(pixel, height * width - 1)
+        place = geometry.at(inside // width, inside % width, down, right)
+        return te.sum(padded[(n, chunk, *place, lane)] * kernel[(oc, *axes, o)], axis=axes)
 
     batch = data.shape[0]
     outputs = kernel.shape[0]

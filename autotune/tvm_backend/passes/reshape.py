@@ -72,15 +72,15 @@ class _Sinker(Rewriter):
         if op_name(value) not in ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten"):
             return None
         data = value.args[0]
-        known = isinstance(data, relax.Var) and static_shape(data) and static_shape(value)
-        return self._source(data) if known else None
+        static = isinstance(data, relax.Var) and static_shape(data) and static_shape(value)
+        return self._source(data) if static else None
 
     def _below(self, value: Expr) -> Expr | None:
         """An elementwise operator on what an operand was before it was reshaped; others follow it."""
         if op_name(value) not in ELEMENTWISE:
             return None
         tensors = [item for item in value.args if isinstance(item.ty, relax.TensorType)]
-        shape = next((found for item in tensors if (found := self._shape_before(item))), None)
+        shape = next((before for item in tensors if (before := self._shape_before(item))), None)
         if shape is None:
             return None
         args = [self._in_shape(item, static_shape(value), shape) for item in tensors]
@@ -111,7 +111,7 @@ def _reshaped_constant(constant: Expr, shape: tuple[int, ...], before: tuple[int
     value = constant.value.numpy()
     if value.size == 1:
         return relax.const(value.reshape(()), str(constant.ty.dtype))
-    spanned = value.reshape(value.shape[next(at for at, size in enumerate(value.shape) if size > 1) :])
+    spanned = value.reshape(value.shape[next(axis for axis, size in enumerate(value.shape) if size > 1) :])
     ends = [end for end in range(len(before)) if prod(before[end:]) == value.size]
     if spanned.shape != shape[len(shape) - spanned.ndim :] or not ends:
         return None

@@ -70,14 +70,14 @@ def op_name(expr: Expr) -> str:
 
 def runtime_functions(program: PrimFunc) -> list[str]:
     """Return the names of the functions of TVM's runtime that a tensor program calls."""
-    found: list[str] = []
+    names: list[str] = []
 
     def look(call: Call) -> None:
         if "packed" in getattr(call.op, "name", ""):
-            found.append(str(getattr(call.args[0], "value", call.args[0])))
+            names.append(str(getattr(call.args[0], "value", call.args[0])))
 
     tvm_ffi.structural_walk(program.body, ((relax.Call, look),))
-    return found
+    return names
 
 
 def variables(expr: Expr) -> Iterator[Expr]:
@@ -98,8 +98,8 @@ def plain_convolution(value: Expr) -> bool:
     attrs = value.attrs
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
     dtypes = {float_dtype(item) for item in (*value.args, value)}
-    known = len(dtypes) == 1 and None not in dtypes and all(map(static_shape, (*value.args, value)))
-    return known and layouts == ("NCHW", "OIHW", "NCHW")
+    typed = len(dtypes) == 1 and None not in dtypes and all(map(static_shape, (*value.args, value)))
+    return typed and layouts == ("NCHW", "OIHW", "NCHW")
 
 
 class Rewriter:

@@ -53,11 +53,11 @@ class _Replacer(PlainRewriter):
         return self._call(softmax(shape, lanes_of(shape[-1])), "softmax_rows", call, [call.args[0]])
 
     def _layer_norm(self, value: Expr) -> Expr | None:
-        found = _operator(value) if op_name(value) == "relax.nn.layer_norm" else _Written(self.values).match(value)
+        normalised = _operator(value) if op_name(value) == "relax.nn.layer_norm" else _Written(self.values).match(value)
         shape = _rows(value)
-        if found is None or shape is None:
+        if normalised is None or shape is None:
             return None
-        data, scale, offset, epsilon = found
+        data, scale, offset, epsilon = normalised
         if static_shape(data) != shape or any(static_shape(item) != shape[-1:] for item in (scale, offset)):
             return None
         program = layer_norm(shape, lanes_of(shape[-1]), epsilon)
@@ -155,10 +155,10 @@ def softmax(shape: tuple[int, ...], lanes: int) -> PrimFunc:
     """The scheduled program of a softmax in float32: one input and one output of this shape."""
     data = te.placeholder(shape, name="data")
     largest = _reduced(data, te.max, lanes, "largest")
-    grown = te.compute(shape, lambda *at: te.exp(data[at] - largest[at[:-1]]), name="grown")
+    grown = te.compute(shape, lambda *index: te.exp(data[index] - largest[index[:-1]]), name="grown")
     total = _reduced(grown, te.sum, lanes, "total")
     factor = te.compute(shape[:-1], lambda *row: 1.0 / total[row], name="factor")
-    output = te.compute(shape, lambda *at: grown[at] * factor[at[:-1]], name="output")
+    output = te.compute(shape, lambda *index: grown[index] * factor[index[:-1]], name="output")
     return _scheduled([data, output], lanes)
 
 
@@ -172,10 +172,12 @@ def layer_norm(shape: tuple[int, ...], lanes: int, epsilon: float) -> PrimFunc:
     scale, offset = (te.placeholder(shape[-1:], name=name) for name in ("scale", "offset"))
     total = _reduced(data, te.sum, lanes, "total")
     mean = te.compute(shape[:-1], lambda *row: total[row] * share, name="mean")
-    moved = te.compute(shape, lambda *at: data[at] - mean[at[:-1]], name="moved")
+    moved = te.compute(shape, lambda *index: data[index] - mean[index[:-1]], name="moved")
     squares = _reduced(moved, te.sum, lanes, "squares", lambda value: value * value)
     factor = te.compute(shape[:-1], lambda *row: 1.0 / te.sqrt(squares[row] * share + epsilon), name="factor")
-    output = te.compute(shape, lambda *at: moved[at] * factor[at[:-1]] * scale[at[-1]] + offset[at[-1]], name="output")
+    output = te.compute(
+        shape, lambda *index: moved[index] * factor[index[:-1]] * scale[index[-1]] + offset[index[-1]], name="output"
+    )
     return _scheduled([data, scale, offset, output], lanes)
 
 
@@ -191,12 +193,12 @@ def _reduced(
     chunk = te.reduce_axis((0, length // lanes), "chunk")
     lane = te.reduce_axis((0, lanes), "lane")
 
-    def partial(*at: TensorExpr) -> TensorExpr:
-        *row, column = at
+    def partial(*indices: TensorExpr) -> TensorExpr:
+        *row, column = indices
         return reduce(of(data[(*row, chunk * lanes + column)]), axis=chunk)
 
-    parts = te.compute((*rows, lanes), partial, name=f"{name}_{_BY_LANES}")
-    return te.compute(tuple(rows), lambda *row: reduce(parts[(*row, lane)], axis=lane), name=f"{name}_{_ROW}")
+    by_lanes = te.compute((*rows, lanes), partial, name=f"{name}_{_BY_LANES}")
+    return te.compute(tuple(rows), lambda *row: reduce(by_lanes[(*row, lane)], axis=lane), name=f"{name}_{_ROW}")
 
 
 def _scheduled(arguments: list[TensorExpr], lanes: int) -> PrimFunc:

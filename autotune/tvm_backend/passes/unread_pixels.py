@@ -50,17 +50,17 @@ def drop_unread_pixels(mod: IRModule) -> IRModule:
 def _steps_of(function: Function) -> dict[Any, Steps]:
     """Return the steps of those variables of which some pixels are not read and need not be computed."""
     read: dict[Any, Steps] = dict.fromkeys(variables(function.body.body), _ALL)
-    found: dict[Any, Steps] = {}
+    by_var: dict[Any, Steps] = {}
     for binding in [item for block in function.body.blocks for item in block.bindings][::-1]:
         var = binding.var
         value = binding.value
         steps = read.get(var, _ALL) if isinstance(var, relax.DataflowVar) and _can_skip(value) else _ALL
         if steps != _ALL:
-            found[var] = steps
+            by_var[var] = steps
         for operand, wanted in _reads(value, steps):
-            known = read.get(operand, wanted)
-            read[operand] = (gcd(known[0], wanted[0]), gcd(known[1], wanted[1]))
-    return found
+            before = read.get(operand, wanted)
+            read[operand] = (gcd(before[0], wanted[0]), gcd(before[1], wanted[1]))
+    return by_var
 
 
 def _can_skip(value: Expr) -> bool:

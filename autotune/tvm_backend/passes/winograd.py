@@ -114,8 +114,8 @@ def te_winograd(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGeome
     dtype = data.dtype
 
     def column(n: PrimExpr, o: PrimExpr, y: PrimExpr, x: PrimExpr, i: PrimExpr, b: PrimExpr, lane: PrimExpr) -> Any:
-        at = (n * down + y) * across + x
-        return _times(_OUTPUT, i, lambda k: product[k * PATCH + b, o, at, lane], dtype)
+        pixel = (n * down + y) * across + x
+        return _times(_OUTPUT, i, lambda k: product[k * PATCH + b, o, pixel, lane], dtype)
 
     tiles = (batch, outer, down, across, TILE, PATCH, lanes)
     columns = te.compute(tiles, column, name="winograd_columns", attrs=NO_SCHEDULE_RULE)
@@ -160,13 +160,13 @@ def _te_product(tiles: TensorExpr, kernel: TensorExpr) -> Any:
     return te.compute(shape, element, name="winograd_product")
 
 
-def _times(matrix: Sequence[Sequence[float]], at: PrimExpr, element: Callable[[int], Any], dtype: str) -> Any:
-    """Multiply row `at` of a matrix with a vector. When `at` is unrolled, only the non-zero terms remain."""
+def _times(matrix: Sequence[Sequence[float]], wanted: PrimExpr, element: Callable[[int], Any], dtype: str) -> Any:
+    """Multiply row `wanted` of a matrix with a vector. When `wanted` is unrolled, only the non-zero terms remain."""
     rows = [_sum(row, element, dtype) for row in matrix]
-    found = rows.pop()
+    selected = rows.pop()
     for index in reversed(range(len(rows))):
-        found = tirx.Select(at == index, rows[index], found)
-    return found
+        selected = tirx.Select(wanted == index, rows[index], selected)
+    return selected
 
 
 def _sum(row: Sequence[float], element: Callable[[int], Any], dtype: str) -> Any:

@@ -218,27 +218,28 @@ class Bridge:
             self._lose(self._nodes[id], "Ray says that it is gone")
             if now >= self._nodes[id].retry_at + _SHOWN_LOST_S:
                 del self._nodes[id]
-        for id, found in there.items():
+        for id, ray_node in there.items():
             node = self._nodes.get(id)
             if node is None or (node.retry_at and now >= node.retry_at):
-                if not found.draining:
-                    self._nodes[id] = self._new_node(found)
+                if not ray_node.draining:
+                    self._nodes[id] = self._new_node(ray_node)
             elif node.place is not None:
-                node.shown = self._shown_as(node.place, found)
+                node.shown = self._shown_as(node.place, ray_node)
 
-    def _shown_as(self, place: Place, found: RayNode) -> ClusterNode:
+    def _shown_as(self, place: Place, node: RayNode) -> ClusterNode:
         """Return what the daemon is told of a node with a host. On one that drains only the running stages go on."""
         serving = replace(place.serving(self._config), slowness=self._pace.slowness(place.name))
-        return replace(serving, state="draining", detail="Ray takes it away") if found.draining else serving
+        return replace(serving, state="draining", detail="Ray takes it away") if node.draining else serving
 
-    def _new_node(self, found: RayNode) -> _Node:
-        before = [id for id, it in self._nodes.items() if it.shown.name == found.name and it.shown.state == "lost"]
+    def _new_node(self, ray_node: RayNode) -> _Node:
+        shown = {id: other.shown for id, other in self._nodes.items()}
+        before = [id for id, other in shown.items() if other.name == ray_node.name and other.state == "lost"]
         for id in before:
             del self._nodes[id]
-        names = {node.shown.name for id, node in self._nodes.items() if id != found.id}
-        name = found.name if found.name not in names else f"{found.name}-{found.id[:6]}"
+        names = {node.shown.name for id, node in self._nodes.items() if id != ray_node.id}
+        name = ray_node.name if ray_node.name not in names else f"{ray_node.name}-{ray_node.id[:6]}"
         self._numbers += 1
-        link = Link(replace(found, name=name), self.options, self._tell)
+        link = Link(replace(ray_node, name=name), self.options, self._tell)
         return _Node(link, ClusterNode(name, "joining"), NodeCopy(self.workspace, self._logs), self._numbers)
 
     def _lose(self, node: _Node, reason: str) -> None:
@@ -255,20 +256,20 @@ class Bridge:
             self._late[node.link, id] = self._stages[id].files
             self._end(id, StageReport(id, "lost", reason=f"node {node.shown.name} is lost: {reason}"))
 
-    def _take_found(self, node: _Node, found: Found) -> None:
-        stage = self._stages.get(found.id)
+    def _take_found(self, node: _Node, answer: Found) -> None:
+        stage = self._stages.get(answer.id)
         if stage is None:
             return
-        stage.received += len(found.parcel)
-        parcel = Parcel.unpack(found.parcel)
+        stage.received += len(answer.parcel)
+        parcel = Parcel.unpack(answer.parcel)
         node.copy.received(parcel)
-        if found.report is None:
+        if answer.report is None:
             self._merge(lambda: merge_trials(stage.files, parcel, self._logs))
         else:
             self._merge(lambda: merge(stage.files, parcel, self._logs))
-            self._end(found.id, found.report)
-            if found.report.outcome == "lost":  # the node cannot even begin a stage
-                self._lose(node, found.report.reason)
+            self._end(answer.id, answer.report)
+            if answer.report.outcome == "lost":  # the node cannot even begin a stage
+                self._lose(node, answer.report.reason)
                 threading.Thread(target=node.link.end, daemon=True).start()
 
     def _merge(self, work: Callable[[], None]) -> None:

@@ -137,8 +137,8 @@ class Flatbuffer:
 
     def _is_quantised(self, operator: Operator) -> bool:
         """Whether an operator reads or makes a quantised tensor."""
-        found = [self.graph.Tensors(number).Quantization() for number in (*operator.inputs, *operator.outputs)]
-        return any(item is not None and item.ScaleLength() > 0 for item in found)
+        quantisations = [self.graph.Tensors(number).Quantization() for number in (*operator.inputs, *operator.outputs)]
+        return any(item is not None and item.ScaleLength() > 0 for item in quantisations)
 
     def _input(self, number: int) -> OpenInput:
         name = self.name(number)
@@ -158,9 +158,9 @@ class Flatbuffer:
         return Operator(one_line(shown), custom, inputs, outputs, entry)
 
     @staticmethod
-    def _numbers(found: Any) -> tuple[int, ...]:
+    def _numbers(numbers: Any) -> tuple[int, ...]:
         """The numbers of tensors; the package has 0 for a list that is not there, and the file -1 for no tensor."""
-        return () if isinstance(found, int) else tuple(int(number) for number in found if number >= 0)
+        return () if isinstance(numbers, int) else tuple(int(number) for number in numbers if number >= 0)
 
 
 def import_flatbuffer(flatbuffer: Flatbuffer, overrides: Mapping[str, InputSpec], dims: Mapping[str, int]) -> Model:

@@ -74,19 +74,19 @@ def _attend_projected(node: NodeProto, nodes: Nodes, projected: str, x: str, mas
     whole = nodes.shape(node.input[1])[1]
     sizes = [int(size) for size in attributes.get("qkv_hidden_sizes") or [whole // 3] * 3]
     ends = [0, sizes[0], sizes[0] + sizes[1], sum(sizes)]
-    parts = [nodes.slice(projected, 2, ends[index], ends[index + 1]) for index in range(3)]
-    return _attend(node, nodes, parts, [(batch, steps, size) for size in sizes], mask, added)
+    heads = [nodes.slice(projected, 2, ends[index], ends[index + 1]) for index in range(3)]
+    return _attend(node, nodes, heads, [(batch, steps, size) for size in sizes], mask, added)
 
 
 def _attend(
-    node: NodeProto, nodes: Nodes, parts: Sequence[str], shapes: Sequence[Sequence[int]], mask: str, added: str
+    node: NodeProto, nodes: Nodes, projections: Sequence[str], shapes: Sequence[Sequence[int]], mask: str, added: str
 ) -> list[str]:
     """softmax(scale * Q K' + mask + added) V, by heads.
 
     Args:
         node: The operator.
         nodes: What is written in its place.
-        parts: Query, key and value, each (batch, steps, size).
+        projections: Query, key and value, each (batch, steps, size).
         shapes: Their shapes.
         mask: Which keys are looked at; empty for all.
         added: What is added to the scores; empty for nothing.
@@ -100,7 +100,7 @@ def _attend(
     scale = float(attributes.get("scale") or 1 / math.sqrt(size // heads))
     query, key, value = (
         nodes.op("Transpose", nodes.reshape(part, (*shape[:2], heads, shape[2] // heads)), perm=order)
-        for part, shape, order in zip(parts, shapes, ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]), strict=True)
+        for part, shape, order in zip(projections, shapes, ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]), strict=True)
     )
     scores = nodes.op("Mul", nodes.op("MatMul", query, key), nodes.constant(scale))
     filtered = float(attributes.get("mask_filter_value", _MASKED))

@@ -156,8 +156,8 @@ def qlinear_global_average_pool(node: NodeProto, nodes: Nodes) -> list[str]:
 
 def qlinear_concat(node: NodeProto, nodes: Nodes) -> list[str]:
     """Inputs: scale and zero point of the result, then each part with its own."""
-    parts = _dequantised(nodes, node.input[2:])
-    joined = nodes.op("Concat", *parts, axis=int(attributes_of(node)["axis"]))
+    pieces = _dequantised(nodes, node.input[2:])
+    joined = nodes.op("Concat", *pieces, axis=int(attributes_of(node)["axis"]))
     return [_quantised(nodes, joined, node.input[:2])]
 
 

@@ -23,11 +23,11 @@ def dft(node: NodeProto, nodes: Nodes) -> list[str]:
     size = 2 * (shape[axis] - 1) if inverse and onesided else shape[axis]
     count = int(nodes.number(length)) if length else size
     taken = min(shape[axis], count // 2 + 1 if inverse and onesided else count)
-    parts = _parts(nodes, x, shape, axis, taken)
+    components = _parts(nodes, x, shape, axis, taken)
     if inverse and onesided:
-        return [_joined(nodes, [_real(nodes, x, parts, taken, count)], len(shape), axis)]
+        return [_joined(nodes, [_real(nodes, x, components, taken, count)], len(shape), axis)]
     cosines, sines = _matrices(taken, count, count // 2 + 1 if onesided else count, inverse)
-    return [_joined(nodes, _complex(nodes, x, parts, cosines, sines), len(shape), axis)]
+    return [_joined(nodes, _complex(nodes, x, components, cosines, sines), len(shape), axis)]
 
 
 def stft(node: NodeProto, nodes: Nodes) -> list[str]:
@@ -48,9 +48,9 @@ def stft(node: NodeProto, nodes: Nodes) -> list[str]:
         weights = nodes.op("Mul", weights, nodes.reshape(window, (1, 1, length)))
     rows = nodes.reshape(signal, (shape[0], 1, shape[1]))
     strides = [int(nodes.number(step_input))]
-    found = nodes.op("Conv", rows, weights, strides=strides, kernel_shape=[length])
+    spectra = nodes.op("Conv", rows, weights, strides=strides, kernel_shape=[length])
     frames = (shape[1] - length) // strides[0] + 1
-    return [nodes.op("Transpose", nodes.reshape(found, (shape[0], 2, bins, frames)), perm=[0, 3, 2, 1])]
+    return [nodes.op("Transpose", nodes.reshape(spectra, (shape[0], 2, bins, frames)), perm=[0, 3, 2, 1])]
 
 
 def _parts(nodes: Nodes, x: str, shape: tuple[int, ...], axis: int, taken: int) -> list[str]:
@@ -59,35 +59,35 @@ def _parts(nodes: Nodes, x: str, shape: tuple[int, ...], axis: int, taken: int) 
     last = len(shape) - 1
     sizes = [taken if index == axis else size for index, size in enumerate(shape)]
     order = _order(last, axis)
-    found = []
+    components = []
     for index in range(shape[last]):
         part = nodes.slice(cut, last, index, index + 1) if shape[last] > 1 else cut
-        found.append(nodes.op("Transpose", nodes.reshape(part, sizes[:last]), perm=order))
-    return found
+        components.append(nodes.op("Transpose", nodes.reshape(part, sizes[:last]), perm=order))
+    return components
 
 
-def _complex(nodes: Nodes, x: str, parts: list[str], cosines: Matrix, sines: Matrix) -> list[str]:
+def _complex(nodes: Nodes, x: str, components: list[str], cosines: Matrix, sines: Matrix) -> list[str]:
     cos, sin = (nodes.constant_like(matrix, x) for matrix in (cosines, sines))
-    if len(parts) == 1:
-        return [nodes.op("MatMul", parts[0], cos), nodes.op("MatMul", parts[0], sin)]
-    real, imaginary = parts
+    if len(components) == 1:
+        return [nodes.op("MatMul", components[0], cos), nodes.op("MatMul", components[0], sin)]
+    real, imaginary = components
     return [
         nodes.op("Sub", nodes.op("MatMul", real, cos), nodes.op("MatMul", imaginary, sin)),
         nodes.op("Add", nodes.op("MatMul", real, sin), nodes.op("MatMul", imaginary, cos)),
     ]
 
 
-def _real(nodes: Nodes, x: str, parts: list[str], taken: int, count: int) -> str:
+def _real(nodes: Nodes, x: str, components: list[str], taken: int, count: int) -> str:
     """The inverse of the first half of a spectrum, whose other half mirrors it."""
     mirrored = np.full((taken, 1), 2.0)
     mirrored[0] = 1
     if count % 2 == 0 and taken == count // 2 + 1:
         mirrored[-1] = 1
     cosines, sines = _matrices(taken, count, count, inverse=True)
-    real = nodes.op("MatMul", parts[0], nodes.constant_like(cosines * mirrored, x))
-    if len(parts) == 1:
+    real = nodes.op("MatMul", components[0], nodes.constant_like(cosines * mirrored, x))
+    if len(components) == 1:
         return real
-    return nodes.op("Sub", real, nodes.op("MatMul", parts[1], nodes.constant_like(sines * mirrored, x)))
+    return nodes.op("Sub", real, nodes.op("MatMul", components[1], nodes.constant_like(sines * mirrored, x)))
 
 
 def _matrices(taken: int, count: int, bins: int, inverse: bool) -> tuple[Matrix, Matrix]:
@@ -96,12 +96,12 @@ def _matrices(taken: int, count: int, bins: int, inverse: bool) -> tuple[Matrix,
     return (np.cos(turns) / count, np.sin(turns) / count) if inverse else (np.cos(turns), -np.sin(turns))
 
 
-def _joined(nodes: Nodes, parts: list[str], rank: int, axis: int) -> str:
+def _joined(nodes: Nodes, components: list[str], rank: int, axis: int) -> str:
     """Parts with the axis last as one value, with the axis in its place and the parts along a last dimension."""
     order = _order(rank - 1, axis)
     back = [order.index(index) for index in range(rank - 1)]
     last = nodes.constant([rank - 1], np.int64)
-    placed = [nodes.op("Unsqueeze", nodes.op("Transpose", part, perm=back), last) for part in parts]
+    placed = [nodes.op("Unsqueeze", nodes.op("Transpose", part, perm=back), last) for part in components]
     return nodes.concat(placed, rank - 1)
 
 

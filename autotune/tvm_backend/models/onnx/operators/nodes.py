@@ -108,14 +108,14 @@ class Nodes:
         counts = [step] * (count // step) + [count % step] * (count % step > 0)
         sizes = [size * item for item in counts]
         if self.opset < 13:
-            parts = self.ops("Split", len(sizes), x, axis=axis, split=sizes)
+            pieces = self.ops("Split", len(sizes), x, axis=axis, split=sizes)
         else:
-            parts = self.ops("Split", len(sizes), x, self.constant(sizes, np.int64), axis=axis)
-        return [part for own, item in zip(parts, counts, strict=True) for part in self.split(own, axis, size, item)]
+            pieces = self.ops("Split", len(sizes), x, self.constant(sizes, np.int64), axis=axis)
+        return [part for own, item in zip(pieces, counts, strict=True) for part in self.split(own, axis, size, item)]
 
-    def concat(self, parts: Sequence[str], axis: int) -> str:
+    def concat(self, pieces: Sequence[str], axis: int) -> str:
         """Join along an axis, a few at a time."""
-        joined = list(parts)
+        joined = list(pieces)
         while len(joined) > 1:
             groups = [joined[first : first + _FEW] for first in range(0, len(joined), _FEW)]
             joined = [self.op("Concat", *group, axis=axis) if len(group) > 1 else group[0] for group in groups]

@@ -75,7 +75,7 @@ def dynamic_lstm(node: NodeProto, nodes: Nodes) -> list[str]:
     attributes = attributes_of(node)
     for index, scale in ((1, 8), (2, 10)):
         directions = nodes.shape(given[index])[0]
-        factor, zero = (nodes.reshape(given[at], (directions, 1, -1)) for at in (scale, scale + 1))
+        factor, zero = (nodes.reshape(given[number], (directions, 1, -1)) for number in (scale, scale + 1))
         wide = nodes.op("Sub", nodes.cast(given[index], 1), nodes.cast(zero, 1))
         given[index] = nodes.op("Transpose", nodes.op("Mul", wide, factor), perm=[0, 2, 1])
     return _unrolled(nodes, "LSTM", tuple(given[:8]), attributes, int(attributes["hidden_size"]), True)
@@ -100,11 +100,11 @@ def _outputs(layer: _Layer, ran: list[tuple[list[str], State]]) -> list[str]:
     size = (layer.batch, layer.hidden)
     steps = [nodes.reshape(nodes.concat(outputs, 0), (layer.steps, 1, *size)) for outputs, _ in ran]
     last = [[nodes.reshape(value, (1, *size)) for value in values] for values in zip(*(s for _, s in ran), strict=True)]
-    found = [nodes.concat(steps, 1), *(nodes.concat(values, 0) for values in last)]
+    written = [nodes.concat(steps, 1), *(nodes.concat(values, 0) for values in last)]
     if not layer.attributes.get("layout"):
-        return found
-    batch_first = [nodes.op("Transpose", found[0], perm=[2, 0, 1, 3])]
-    return batch_first + [nodes.op("Transpose", value, perm=[1, 0, 2]) for value in found[1:]]
+        return written
+    batch_first = [nodes.op("Transpose", written[0], perm=[2, 0, 1, 3])]
+    return batch_first + [nodes.op("Transpose", value, perm=[1, 0, 2]) for value in written[1:]]
 
 
 def _run(layer: _Layer, direction: int, reverse: bool) -> tuple[list[str], State]:
@@ -114,8 +114,8 @@ def _run(layer: _Layer, direction: int, reverse: bool) -> tuple[list[str], State
     state = _start(layer, direction)
     outputs = []
     for time in reversed(range(layer.steps)) if reverse else range(layer.steps):
-        found = step(rows[time], state)
-        state, output = _masked(layer, time, found, state) if layer.input(4) else (found, found[0])
+        after = step(rows[time], state)
+        state, output = _masked(layer, time, after, state) if layer.input(4) else (after, after[0])
         outputs.append(output)
     return outputs[::-1] if reverse else outputs, state
 
@@ -151,25 +151,25 @@ def _bias(layer: _Layer, direction: int) -> str:
 def _start(layer: _Layer, direction: int) -> State:
     """The state before the first step: zero where none is given."""
     size = (layer.batch, layer.hidden)
-    found = []
+    state = []
     for index in (5, 6) if layer.kind == "LSTM" else (5,):
         if not layer.input(index):
-            found.append(layer.nodes.constant(np.zeros(size)))
+            state.append(layer.nodes.constant(np.zeros(size)))
         elif layer.attributes.get("layout"):
             part = layer.nodes.slice(layer.input(index), 1, direction, direction + 1)
-            found.append(layer.nodes.reshape(part, size))
+            state.append(layer.nodes.reshape(part, size))
         else:
-            found.append(layer.of(index, direction, *size))
-    return tuple(found)
+            state.append(layer.of(index, direction, *size))
+    return tuple(state)
 
 
-def _masked(layer: _Layer, time: int, found: State, before: State) -> tuple[State, str]:
+def _masked(layer: _Layer, time: int, after: State, before: State) -> tuple[State, str]:
     """State and output of a step that only some sequences of the batch are long enough for."""
     nodes = layer.nodes
     lengths = nodes.reshape(layer.input(4), (layer.batch, 1))
     inside = nodes.op("Greater", nodes.cast(lengths, 1), nodes.constant(time))
-    state = tuple(nodes.op("Where", inside, new, old) for new, old in zip(found, before, strict=True))
-    return state, nodes.op("Where", inside, found[0], nodes.constant(np.zeros((layer.batch, layer.hidden))))
+    state = tuple(nodes.op("Where", inside, new, old) for new, old in zip(after, before, strict=True))
+    return state, nodes.op("Where", inside, after[0], nodes.constant(np.zeros((layer.batch, layer.hidden))))
 
 
 def _activations(layer: _Layer, direction: int) -> list[Callable[[str], str]]:
@@ -188,10 +188,10 @@ def _clipped(nodes: Nodes, function: Callable[[str], str], bound: float) -> Call
 
 
 def _activation(nodes: Nodes, name: str, alphas: Iterator[float], betas: Iterator[float]) -> Callable[[str], str]:
-    known = {key.lower(): key for key in (*_ALPHA, "Relu", "Tanh", "Sigmoid", "Softsign", "Softplus")}
-    if name.lower() not in known:
+    names = {key.lower(): key for key in (*_ALPHA, "Relu", "Tanh", "Sigmoid", "Softsign", "Softplus")}
+    if name.lower() not in names:
         raise ValueError(f"activation {name!r} is not known")
-    name = known[name.lower()]
+    name = names[name.lower()]
     alpha = next(alphas, _ALPHA[name]) if name in _ALPHA else 0.0
     beta = next(betas, _BETA[name]) if name in _BETA else 0.0
     if name in ("Affine", "ScaledTanh"):
