@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from autotune.options import AUTO
 from autotune.schema import at_least, share, text, whole_number
 
 __all__ = [
@@ -89,13 +90,13 @@ class JobSettings:
     """The budget of a job, and when its tasks count as converged. Options of `autotune submit` override the budget."""
 
     trials: Annotated[
-        int,
-        whole_number(
-            0,
-            "The budget of a job, in trials. 0: what its tasks seem to need, and less when more would gain little."
-            " `submit --trials auto` says the same.",
+        Annotated[int, whole_number(1)] | Literal["auto"],
+        text(
+            "The budget of a job, in trials. `auto`: what its tasks seem to need, and less when more would gain"
+            " little.",
+            title="a whole number, at least 1, or auto",
         ),
-    ] = 0
+    ] = AUTO
     trials_per_round: Annotated[int, whole_number(1, "The most trials that one round of a task has.")] = 8
     patience: Annotated[
         int,

@@ -90,11 +90,12 @@ def test_a_section_must_be_a_section(path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        ("job.trials = true", "'trials' in [job] must be a whole number, not true or false"),
-        ("job.trials = 1.0", "'trials' in [job] must be a whole number, not a number"),
-        ("job.trials = '1'", "'trials' in [job] must be a whole number, not text"),
-        ("job.trials = [1]", "'trials' in [job] must be a whole number, not a list"),
-        ("job.trials = {a = 1}", "'trials' in [job] must be a whole number, not a section"),
+        ("job.trials = 0", "'trials' in [job] must be a whole number, at least 1, or auto, not 0"),
+        ("job.trials_per_round = true", "'trials_per_round' in [job] must be a whole number, not true or false"),
+        ("job.trials_per_round = 1.0", "'trials_per_round' in [job] must be a whole number, not a number"),
+        ("job.trials_per_round = '1'", "'trials_per_round' in [job] must be a whole number, not text"),
+        ("job.trials_per_round = [1]", "'trials_per_round' in [job] must be a whole number, not a list"),
+        ("job.trials_per_round = {a = 1}", "'trials_per_round' in [job] must be a whole number, not a section"),
         ("job.min_gain = true", "'min_gain' in [job] must be a number, not true or false"),
         ("job.min_gain = 2020-01-01", "'min_gain' in [job] must be a number, not a date or time"),
         ("machine.lock_dir = 3", "'lock_dir' in [machine] must be text, not a whole number"),

@@ -32,7 +32,7 @@ from autotune import schema, strategies
 from autotune.commands.submit.words import parse_dims, parse_inputs, parse_values
 from autotune.config import Config
 from autotune.errors import BadInput, BadTarget, InvalidData, disk_problem
-from autotune.options import Constant, InputSpec
+from autotune.options import AUTO, Constant, InputSpec
 from autotune.schema import whole_number
 from autotune.toml_file import read_tables
 from autotune.tvm_backend.target import target_kind
@@ -149,7 +149,7 @@ def _ways(file: SuiteFile, config: Config, folder: Path) -> Iterator[Way]:
     own = {strategy: _own_sampler(strategy, index) for index, strategy in enumerate(chosen)}
     _check_samplers(file.samplers)
     samplers = file.samplers or (config.search.sampler,)
-    trials = file.trials or (config.job.trials or _TRIALS,)
+    trials = file.trials or (_TRIALS if config.job.trials == AUTO else config.job.trials,)
     for model, target, strategy, sampler, count in itertools.product(models, file.targets, chosen, samplers, trials):
         yield Way(model, target, strategy, sampler or own[strategy], count)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 from uuid import uuid4
 
 from autotune import devices, strategies
@@ -241,17 +242,17 @@ def _spec(
 
 
 def trials_of(
-    options: TuningOptions, setting: int, tasks: Sequence[TaskSpec], logged: Sequence[int]
+    options: TuningOptions, setting: int | Literal["auto"], tasks: Sequence[TaskSpec], logged: Sequence[int]
 ) -> tuple[int, bool]:
     """Return the budget of a job in trials, and whether it is automatic.
 
     Args:
         options: What the user asked for.
-        setting: `[job] trials`; 0 for an automatic budget.
+        setting: `[job] trials`.
         tasks: The tasks of the model.
         logged: How many trials of each task the workspace has.
     """
-    trials = options.trials or setting or AUTO
+    trials = options.trials or setting
     if trials != AUTO:
         return trials, False
     works = [

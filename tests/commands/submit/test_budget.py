@@ -34,16 +34,16 @@ def test_a_number_is_kept_to_and_goes_before_that_of_the_workspace() -> None:
 
 
 def test_without_a_number_it_follows_from_the_tasks_that_can_be_tuned() -> None:
-    trials, automatic = trials_of(TuningOptions(), 0, TASKS, (0, 0, 0))
-    assert automatic and trials > trials_of(TuningOptions(), 0, TASKS[:2], (0, 0))[0] > 0
+    trials, automatic = trials_of(TuningOptions(), AUTO, TASKS, (0, 0, 0))
+    assert automatic and trials > trials_of(TuningOptions(), AUTO, TASKS[:2], (0, 0))[0] > 0
 
 
 def test_auto_goes_before_the_number_of_the_workspace() -> None:
-    automatic = trials_of(TuningOptions(), 0, TASKS, (0, 0, 0))
+    automatic = trials_of(TuningOptions(), AUTO, TASKS, (0, 0, 0))
     assert trials_of(TuningOptions(trials=AUTO), 9, TASKS, (0, 0, 0)) == automatic
 
 
 def test_known_trials_count_unless_the_job_is_fresh() -> None:
     fresh = TuningOptions(fresh=True)
-    assert trials_of(TuningOptions(), 0, TASKS, (5000, 0, 0))[0] > 5000
-    assert trials_of(fresh, 0, TASKS, (5000, 0, 0)) == trials_of(fresh, 0, TASKS, (0, 0, 0))
+    assert trials_of(TuningOptions(), AUTO, TASKS, (5000, 0, 0))[0] > 5000
+    assert trials_of(fresh, AUTO, TASKS, (5000, 0, 0)) == trials_of(fresh, AUTO, TASKS, (0, 0, 0))
