@@ -5,15 +5,16 @@ A shape comes from the file or from what the user gave; without one, an error en
 
 from __future__ import annotations
 
+import contextlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from autotune.errors import ModelError
+from autotune.errors import AutotuneError, ModelError, one_line
 from autotune.options import Constant, InputSpec
 from autotune.tvm_backend.types import IRModule, ModelProto
 
@@ -163,3 +164,20 @@ def _size(dtype: str, dims: tuple[int | str, ...], axis: int, input_name: str) -
 def constant_array(value: Constant, rank: int, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
     """The value of an input that is a constant, as an array; one number has `rank` dimensions of one."""
     return np.array(value, dtype) if isinstance(value, list) else np.full((1,) * rank, value, dtype)
+
+
+@contextlib.contextmanager
+def as_model_error(path: Path, what: str) -> Iterator[None]:
+    """Turn what a malformed model makes this code, its package and TVM raise into an error about the file.
+
+    Args:
+        path: The file.
+        what: What is wrong with it, such as `cannot be imported`.
+    """
+    try:
+        yield
+    except AutotuneError:
+        raise
+    except Exception as error:
+        line = next((line for line in str(error).splitlines() if line.strip()), "")
+        raise ModelError(f"{path} {what}: {type(error).__name__}: {one_line(line)}") from error

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from autotune.errors import AutotuneError, ModelError, one_line
+from autotune.errors import ModelError
 from autotune.options import InputSpec
 from autotune.storage.room import scratch_folder
-from autotune.tvm_backend.models.model import Model
+from autotune.tvm_backend.models.model import Model, as_model_error
 from autotune.tvm_backend.models.pytorch.archive import read_archive, write_archive
 from autotune.tvm_backend.models.pytorch.checked import checked, fix_inputs, output_names
 from autotune.tvm_backend.types import ExportedProgram
@@ -45,7 +44,7 @@ def write_fixed(
     """
     archive = read_archive(path)
     _check_torch(path)
-    with _as_model_error(path, "is no program that torch.export.save writes"):
+    with as_model_error(path, "is no program that torch.export.save writes"):
         inputs, sizes = fix_inputs(path, archive.program, overrides, dims)
         program = checked(path, archive.program, sizes)
         write_archive(archive, program, to)
@@ -62,7 +61,7 @@ def load_program(path: Path) -> ExportedProgram:
     """
     _check_torch(path)
     archive = read_archive(path)
-    with _as_model_error(path, "cannot be loaded"), scratch_folder("program") as folder:
+    with as_model_error(path, "cannot be loaded"), scratch_folder("program") as folder:
         copy = Path(folder) / "model.pt2"
         write_archive(archive, checked(path, archive.program, {}), copy)
         import torch
@@ -85,7 +84,7 @@ def import_program(path: Path, inputs: tuple[InputSpec, ...], shown: Path | None
         ModelError: torch cannot load it, or TVM lacks an operator of it; one line that says which.
     """
     outputs = tuple(output_names(read_archive(path).program))
-    with _as_model_error(shown or path, "cannot be imported"), warnings.catch_warnings():
+    with as_model_error(shown or path, "cannot be imported"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from tvm.relax.frontend.torch import from_exported_program
 
@@ -98,15 +97,3 @@ def import_program(path: Path, inputs: tuple[InputSpec, ...], shown: Path | None
 def _check_torch(path: Path) -> None:
     if importlib.util.find_spec("torch") is None:
         raise ModelError(f"{path} is a PyTorch program, and PyTorch is not installed: pip install 'autotune[torch]'")
-
-
-@contextlib.contextmanager
-def _as_model_error(path: Path, what: str) -> Iterator[None]:
-    """Turn what a malformed program makes this code, torch and TVM raise into an error about the file."""
-    try:
-        yield
-    except AutotuneError:
-        raise
-    except Exception as error:
-        line = next((line for line in str(error).splitlines() if line.strip()), "")
-        raise ModelError(f"{path} {what}: {type(error).__name__}: {one_line(line)}") from error

@@ -1,0 +1,102 @@
+"""A model of TensorFlow Lite as a Relax module: TVM's importer, with what it lacks.
+
+That is sparse weights, those in float16, and a PReLU to fuse.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.frontend.tflite import from_tflite
+from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter
+
+from autotune.errors import ModelError, first_line, one_line
+from autotune.tvm_backend.passes.channels_first import put_channels_first
+from autotune.tvm_backend.passes.constants import drop_empty_parts, fold_constants
+from autotune.tvm_backend.types import Expr, IRModule
+
+
+def convert(path: Path, model: Any) -> IRModule:
+    """Make Relax of a model, with its channels first.
+
+    Args:
+        path: The file that errors are about.
+        model: What is in it, as the package `tflite` has it.
+
+    Raises:
+        ModelError: TVM's importer lacks an operator.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = from_tflite(model, op_converter=_Converter)
+    except tvm.error.OpNotImplemented as error:
+        names = one_line(str(error).rpartition(":")[2]).replace("'", "").strip()
+        text = f"{path} has operators that TVM's importer does not support: {names}"
+        raise ModelError(text) from error
+    except ModelError as error:
+        raise ModelError(f"{path} cannot be imported: {error}") from error
+    module["main"] = module["main"].without_attr("params")  # the weights once more
+    return put_channels_first(fold_constants(drop_empty_parts(module)))
+
+
+class _Converter(OperatorConverter):  # type: ignore[misc]
+    """Makes Relax of each operator."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        rules: Mapping[str, Callable[..., Expr | None]] = vars(self)["convert_map"]
+        self.convert_map = {name: partial(self._convert, name, rule) for name, rule in rules.items()}
+
+    def _convert(self, name: str, rule: Callable[..., Expr | None], op: Any) -> Expr | None:
+        """Make Relax of an operator, with errors that name it."""
+        try:
+            return rule(op=op)
+        except (tvm.error.OpNotImplemented, ModelError):
+            raise
+        except Exception as error:  # whatever TVM's importer stumbles over
+            outputs = [(item.tensor.Name() or b"").decode("utf-8", "replace") for item in self.get_output_tensors(op)]
+            reason = first_line(error) or type(error).__name__
+            advice = "convert the model with fixed shapes, or see docs/guides/models.md"
+            raise ModelError(f"operator {name}, which makes {', '.join(outputs)}: {reason}; {advice}") from error
+
+    def convert_expand_dims(self, op: Any) -> Expr:
+        """Put an axis of one in; TVM's own passes an argument too many."""
+        data, place = self.get_input_tensors(op)
+        return relax.op.expand_dims(self.get_tensor_expr(data), int(np.asarray(self.get_tensor_value(place)).item()))
+
+    def get_tensor_value(self, tensor_wrapper: Any, is_sparse: bool = False) -> Any:
+        """Return the value of a constant, also of one that an operator made of another."""
+        number = tensor_wrapper.tensor_idx
+        if not is_sparse and self.is_prefetched(number):
+            return self.get_prefetched_node(number)
+        if not is_sparse and not tensor_wrapper.buffer.DataLength() and 0 not in self.get_tensor_shape(tensor_wrapper):
+            name = (tensor_wrapper.tensor.Name() or b"").decode("utf-8", "replace")
+            raise ValueError(f"{name!r} is computed while the model runs, and has to be a constant")
+        return super().get_tensor_value(tensor_wrapper, is_sparse)
+
+    def convert_dequantize(self, op: Any) -> Expr | None:
+        """Widen a constant in float16 here. TVM takes 0.1 s for each of them."""
+        (data,) = self.get_input_tensors(op)
+        (output,) = self.get_output_tensors(op)
+        if self.get_tensor_type_str(data.tensor.Type()) != "float16":
+            return super().convert_dequantize(op)
+        self.set_prefetched_node(output.tensor_idx, self.get_tensor_value(data).astype(np.float32))
+        return None
+
+    def convert_prelu(self, op: Any) -> Expr:
+        """Write it as elementwise operators, which are fused to the convolution before it.
+
+        TVM's own flattens the tensor, and the slopes are as many as its elements.
+        """
+        data, slope = map(self.get_tensor_expr, self.get_input_tensors(op))
+        zero = relax.const(0.0, "float32")
+        below = self.bb.normalize(relax.op.multiply(self.bb.normalize(relax.op.minimum(data, zero)), slope))
+        return relax.op.add(self.bb.normalize(relax.op.maximum(data, zero)), below)
