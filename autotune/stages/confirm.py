@@ -55,10 +55,10 @@ def run(stage: Stage) -> dict[str, Any]:
         return {"skipped": True}
     began = time.monotonic()
     last = read_confirmation(stage.paths)
-    known = last is not None and any(entry.reference for entry in last.entries)
+    compared = last is not None and any(entry.reference for entry in last.entries)
     processes = _PROCESSES if stop_at_ms is None else _PROCESSES_TO_STOP
-    entries = stage.bench.time_model(sums, processes, reference=not known)
-    if known and last is not None:
+    entries = stage.bench.time_model(sums, processes, reference=not compared)
+    if compared and last is not None:
         entries = [_with_reference(entry, last) for entry in entries]
     result = Confirmation.of(entries, time.monotonic() - began)
     formats.write(stage.paths.confirmed, result)
@@ -111,8 +111,8 @@ def _is_under_way(stage: Stage) -> bool:
 def _is_over(stage: Stage) -> bool:
     """Return whether the trials of the job's budget have been made, so that no later round will ask."""
     spec = stage.spec
-    known = spec.known_at_submit if spec.fresh else (0,) * len(spec.tasks)
-    return sum(len(stage.log(task).entries()) - known[task] for task in spec.tunable) >= spec.trials
+    before = spec.known_at_submit if spec.fresh else (0,) * len(spec.tasks)
+    return sum(len(stage.log(task).entries()) - before[task] for task in spec.tunable) >= spec.trials
 
 
 def is_promised(workspace: Workspace, paths: JobPaths, spec: JobSpec) -> bool:
