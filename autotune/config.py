@@ -12,7 +12,7 @@ from autotune import schema
 from autotune.device_settings import BoardSettings, DeviceSettings
 from autotune.errors import ConfigError, InvalidData, UnknownKey, WrongValue, disk_problem
 from autotune.settings import (
-    TARGET_KINDS,
+    NAMED_TARGETS,
     BuildSettings,
     ClusterSettings,
     DaemonSettings,
@@ -139,7 +139,7 @@ def _board(name: str, table: Mapping[str, Any]) -> BoardSettings:
     keys = ("devices", name)
     _check_name(name)
     board = schema.convert(BoardSettings, table, exact=True, keys=keys, table="a section")
-    if name in TARGET_KINDS:
+    if name in NAMED_TARGETS:
         raise InvalidData(f"[devices.{name}]: boards need another name, since {name} is a target already", keys)
     for key in ("key", "target"):
         if not getattr(board, key):

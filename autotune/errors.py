@@ -24,7 +24,8 @@
         │   └── WrongResult            a kernel computes something other than its task
         ├── MachineProblem        1    this machine, as it is set up now, cannot do the work
         │   ├── BoardProblem           a board that is measured on over RPC does not work now
-        │   └── ProcessRefused         the system starts no more processes
+        │   ├── ProcessRefused         the system starts no more processes
+        │   └── CommandMissing         a program that a job's commands need is not here
         ├── VerificationError     1    a compiled model computes something other than the original
         ├── UnsupportedVersion    1    a library has a version that was never tested
         ├── DaemonRunning         75   another daemon serves this workspace (EX_TEMPFAIL: try again later)
@@ -46,6 +47,7 @@ __all__ = [
     "BadTarget",
     "BoardProblem",
     "Busy",
+    "CommandMissing",
     "ConfigError",
     "DaemonRunning",
     "DamagedFile",
@@ -212,6 +214,10 @@ class BoardProblem(MachineProblem):
 
 class ProcessRefused(MachineProblem):
     """The system starts no more processes."""
+
+
+class CommandMissing(MachineProblem):
+    """A program that the commands of a job need is not on this machine."""
 
 
 class VerificationError(AutotuneError):

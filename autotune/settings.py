@@ -15,6 +15,7 @@ from autotune.options import AUTO
 from autotune.schema import at_least, share, text, whole_number
 
 __all__ = [
+    "NAMED_TARGETS",
     "TARGET_KINDS",
     "BuildSettings",
     "ClusterSettings",
@@ -28,7 +29,9 @@ __all__ = [
     "TrainSettings",
 ]
 
-TARGET_KINDS = ("llvm", "cuda", "simulated")
+# The targets that a user names, and all that a job may have: that of commands follows from its space.
+NAMED_TARGETS = ("llvm", "cuda", "simulated")
+TARGET_KINDS = (*NAMED_TARGETS, "command")
 # Not tempfile.gettempdir(), which may differ between users who must share the locks.
 _SHARED_LOCKS = Path("/tmp/autotune-locks")
 _HOURS = r"^((([01]?\d|2[0-3]):[0-5]\d)-(([01]?\d|2[0-3]):[0-5]\d))?\Z"

@@ -174,7 +174,9 @@ class _JobCheck:
             yield f"{self.paths.spec}: {len(spec.tasks)} tasks, but known trials of {len(spec.known_at_submit)}"
         wanted = [self.paths.stages]
         if kind_of(spec).exists:
-            wanted += [self.paths.snapshot, *(self.paths.task(task) for task in range(len(spec.tasks)))]
+            wanted.append(self.paths.snapshot)
+        if kind_of(spec).has_model:
+            wanted += [self.paths.task(task) for task in range(len(spec.tasks))]
         for path in wanted:
             if not path.exists():
                 yield f"{path} is missing"

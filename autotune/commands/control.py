@@ -174,7 +174,9 @@ def resubmit_here(workspace: Workspace, config: Config, paths: JobPaths, progres
     if devices.of_job(spec, config).is_here(spec.target_key):
         raise BadState(f"cannot retry job {paths.id} here: it was submitted on this machine; retry it without --here")
     check_model(paths, spec)
-    here = replace(options_of(spec), target=spec.target_kind)
+    here = options_of(spec)
+    if devices.kind_of(spec).has_model:
+        here = replace(here, target=spec.target_kind)
     again = submit(workspace, config, Submission(paths.snapshot, here, origin=spec.model), progress)
     if ended != "failed":
         apply(workspace, "cancel", [paths])

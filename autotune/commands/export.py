@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from autotune import devices
+from autotune.command_jobs import best
 from autotune.commands.report import references
 from autotune.commands.report.references import title
 from autotune.commands.terminal import Json, OneJob, steps, tell, workspace_of
@@ -45,6 +46,8 @@ def export(
 ) -> dict[str, Any]:
     """Compile the best schedules of a job, verify the model, compare its latency, and write it to a folder.
 
+    Of a job of commands the best values and all trials are written, see `autotune.command_jobs.best`.
+
     Args:
         workspace: Where the job is.
         config: The settings.
@@ -70,9 +73,16 @@ def export(
             `quick` were.
         ModelError: `source` was asked for, and the model has something that cannot be written as source.
     """
+    if devices.kind_of(spec := read_spec(paths)) is devices.CommandDevice:
+        if inputs or source or untuned or quick:
+            raise BadInput(
+                "--inputs, --source, --untuned and --quick are for models; commands are exported as they are"
+            )
+        with in_use(workspace, paths):
+            return best.export(workspace, paths, spec, output)
     if untuned and quick:
         raise BadInput("--untuned times the untuned model, and --quick times nothing; give one of them")
-    spec = _exportable(paths, source)
+    _check_exportable(paths, spec, source)
     if spec.board:
         devices.of_job(spec, config).check_here(spec.target_key)
     _check_output(output, source)
@@ -122,9 +132,8 @@ def _tolerance(config: Config, precision: Precision) -> float:
     return {"fp32": limits.tolerance, "fp16": limits.tolerance_fp16, "bf16": limits.tolerance_bf16}[precision]
 
 
-def _exportable(paths: JobPaths, source: bool) -> JobSpec:
-    """Return the spec of a job that can be exported, as source if that is asked for."""
-    spec = read_spec(paths)
+def _check_exportable(paths: JobPaths, spec: JobSpec, source: bool) -> None:
+    """Check that a job can be exported, as source if that is asked for."""
     device = devices.kind_of(spec)
     if not device.exists:
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
@@ -133,7 +142,6 @@ def _exportable(paths: JobPaths, source: bool) -> JobSpec:
         raise BadInput(f"--source is for the CPUs of this machine; {paths.folder.name} was tuned for {tuned_for}")
     if source and spec.entries:
         raise BadInput(f"--source is for one set of shapes; {paths.folder.name} has {len(spec.entries)}")
-    return spec
 
 
 def _check_output(output: Path, source: bool) -> None:
@@ -159,6 +167,8 @@ def _check_output(output: Path, source: bool) -> None:
 
 def report_text(report: Mapping[str, Any], output: str) -> str:
     """Return what `export` prints when it is done."""
+    if "values" in report:  # of commands
+        return best.summary(report, output)
     entries = report.get("entries", [])
     lines = [line for entry in entries for line in (entry["name"], *_latencies(entry))] or _latencies(report)
     moves = report.get("sensitivity")
@@ -283,7 +293,8 @@ def command(
 ) -> None:
     """Compile the best kernels so far into a library, verify it against the model as submitted, and time both.
 
-    The steps go to standard error, each with the time since the start.
+    Of a job of commands write the best values, scripts that build and run with them, and all trials. The steps go to
+    standard error, each with the time since the start.
     """
     from autotune.commands.jobs import select_one
 

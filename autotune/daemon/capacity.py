@@ -50,7 +50,7 @@ def limit_s(config: Config, kind: Kind, candidates: int, device: Device) -> floa
     """Seconds after which a stage as a whole is killed; its candidates have limits of their own."""
     return {
         "search": config.search.timeout_s,
-        "build": _ALLOWANCE_S + _LIMIT_FACTOR * max(1, candidates) * config.build.timeout_s,
+        "build": _ALLOWANCE_S + _LIMIT_FACTOR * max(1, candidates) * device.build_timeout_s(config),
         "measure": device.measure_limit_s(config, candidates),
         "train": config.train.timeout_s,
         "confirm": config.export.timeout_s,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from autotune.config import Config
 from autotune.daemon.queued_job import QueuedJob
@@ -19,10 +17,10 @@ from autotune.storage import journal
 from autotune.storage.job_files import read_spec
 from autotune.storage.journal import JobEnded, OnEnd
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.room import distrust
 
 _LOG = logging.getLogger("autotune.daemon")
 _KILL_AFTER_S = 5
-_WRITABLE_BY_OTHERS = 0o022
 
 
 @dataclass
@@ -55,7 +53,7 @@ class EndCommands:
         """Start the command if it is due, and return why it must not be started; empty if it may be."""
         if not _is_due(job.paths):
             return ""
-        refused = _distrust(job.paths.folder) or _distrust(job.paths.spec)
+        refused = distrust(job.paths.folder) or distrust(job.paths.spec)
         # In the journal first: after a kill in between, the command is not started rather than started twice.
         journal.append(job.paths.journal, OnEnd(refused=refused))
         if not refused and (command := read_spec(job.paths).on_end):
@@ -86,16 +84,6 @@ def _is_due(paths: JobPaths) -> bool:
     """Return whether nothing was decided about the command since the job last ended."""
     events = [event for event in journal.read(paths.journal) if isinstance(event, (JobEnded, OnEnd))]
     return not events or isinstance(events[-1], JobEnded)
-
-
-def _distrust(path: Path) -> str:
-    """Return why what stands in a file or folder may not be this user's; empty if it can only be."""
-    status = os.lstat(path)
-    if status.st_uid != os.geteuid():
-        return f"{path} belongs to another user than the daemon's"
-    if status.st_mode & _WRITABLE_BY_OTHERS:
-        return f"others may write to {path}; run: chmod go-w {shlex.quote(str(path))}"
-    return ""
 
 
 def _facts(workspace: Workspace, job: QueuedJob) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from autotune.config import Config
 from autotune.devices.board import Board
+from autotune.devices.command import CommandDevice
 from autotune.devices.cpu import Cpu
 from autotune.devices.device import Device
 from autotune.devices.gpu import Gpu
@@ -21,6 +22,7 @@ from autotune.storage.formats import JobSpec
 __all__ = [
     "DEVICES",
     "Board",
+    "CommandDevice",
     "Cpu",
     "Device",
     "Gpu",
@@ -32,9 +34,9 @@ __all__ = [
     "of_job",
 ]
 
-DEVICES: tuple[type[Device], ...] = (Cpu, Gpu, Board, Simulated)
+DEVICES: tuple[type[Device], ...] = (Cpu, Gpu, Board, Simulated, CommandDevice)
 # By the kind of a target. Boards have targets of the kind `llvm`, too, and are told apart by their settings.
-_OF_TARGETS: dict[str, type[Device]] = {"llvm": Cpu, "cuda": Gpu, "simulated": Simulated}
+_OF_TARGETS: dict[str, type[Device]] = {"llvm": Cpu, "cuda": Gpu, "simulated": Simulated, "command": CommandDevice}
 
 
 def for_target(target: Mapping[str, Any]) -> Device:

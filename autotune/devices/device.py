@@ -37,7 +37,8 @@ class Device(ABC):
         runtime: What TVM's runtime calls it.
         launches_graphs: Whether the kernels of a model may be launched on it as one graph.
         is_local_cpu: Whether it is the CPUs of the machine that exports: only they run the C++ program and the source.
-        exists: Whether it is more than simulated: its jobs have a model and programs, and it takes its time by itself.
+        exists: Whether it is more than simulated: it takes its time by itself.
+        has_model: Whether its jobs have a model, and each task a tensor program.
     """
 
     target: Mapping[str, Any]
@@ -47,6 +48,7 @@ class Device(ABC):
     launches_graphs: ClassVar[bool] = False
     is_local_cpu: ClassVar[bool] = False
     exists: ClassVar[bool] = True
+    has_model: ClassVar[bool] = True
     elsewhere: ClassVar[str] = "on another machine, or with another TVM"
 
     @classmethod
@@ -111,9 +113,17 @@ class Device(ABC):
             " continue there, or run: autotune retry JOB --here"
         )
 
+    def build_timeout_s(self, config: Config) -> float:
+        """Return the seconds after which the build of one candidate is killed."""
+        return config.build.timeout_s
+
+    def measure_timeout_s(self, config: Config) -> float:
+        """Return the seconds after which the measurement of one candidate is killed."""
+        return config.measure.timeout_s
+
     def measure_limit_s(self, config: Config, candidates: int) -> float:
         """Return the seconds after which a measurement as a whole is killed; candidates have limits of their own."""
-        return _ALLOWANCE_S + _LIMIT_FACTOR * max(1, candidates) * config.measure.timeout_s
+        return _ALLOWANCE_S + _LIMIT_FACTOR * max(1, candidates) * self.measure_timeout_s(config)
 
 
 def word(text: str) -> str:

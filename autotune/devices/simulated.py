@@ -14,6 +14,7 @@ class Simulated(Device):
 
     family = SIMULATED
     exists = False
+    has_model = False
 
     @classmethod
     def lent(cls, config: Config) -> tuple[str, ...]:

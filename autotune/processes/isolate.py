@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from autotune.errors import ProcessRefused, WorkerError, WrongResult
+from autotune.errors import CommandMissing, MachineProblem, ProcessRefused, StageTimeout, WorkerError, WrongResult
 from autotune.processes.interrupts import signal_name
 from autotune.processes.memory import Memory
 from autotune.processes.messages import MessageReader, encode
@@ -36,7 +36,9 @@ _ADVICE = {
 }
 _REFUSALS = (errno.EAGAIN, *_ADVICE)
 T = TypeVar("T")
-_REFUSED = "refused"  # a child's message in place of a result
+
+# What a child says in place of a result where its machine is at fault, and what is raised then.
+_MACHINE_PROBLEMS: dict[str, type[MachineProblem]] = {"refused": ProcessRefused, "missing": CommandMissing}
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl
 _EXIT_WAIT_S = 5.0  # for a child that closed its pipe to exit
 _STDERR_BYTES_KEPT = 4096
@@ -116,6 +118,7 @@ class _Child:
 
         Raises:
             ProcessRefused: An item needed another process, and there was none to be had.
+            CommandMissing: An item needed a program that is not here.
         """
         deadline = time.monotonic() + limit_s
         sources = [self.results.descriptor, *([] if self.pidfd is None else [self.pidfd])]
@@ -135,8 +138,8 @@ class _Child:
         if not self._received:
             return ItemResult("crash", reason=self._death())
         message = self._received.popleft()
-        if message["kind"] == _REFUSED:
-            raise ProcessRefused(message["reason"])
+        if (problem := _MACHINE_PROBLEMS.get(message["kind"])) is not None:
+            raise problem(message["reason"])
         return ItemResult(**message)
 
     def _read_stderr(self) -> None:
@@ -212,7 +215,7 @@ def isolated(
 
     Raises:
         WorkerError: `prepare` failed, which is no item's fault.
-        ProcessRefused: The system starts no more processes, which is no item's fault either.
+        ProcessRefused, CommandMissing: The machine cannot work on an item, which is not the item's fault either.
     """
     done = 0
     while done < len(items):
@@ -297,8 +300,11 @@ def _result(function: Callable[[T], Any], item: T) -> bytes:
         return _encode("ok", function(item))
     except WrongResult as error:
         return _encode("wrong", reason=str(error))
-    except ProcessRefused as error:
-        return _encode(_REFUSED, reason=str(error))
+    except (ProcessRefused, CommandMissing) as error:
+        kinds = {problem: kind for kind, problem in _MACHINE_PROBLEMS.items()}
+        return _encode(kinds[type(error)], reason=str(error))
+    except StageTimeout as error:
+        return _encode("timeout", reason=str(error))
     except BaseException as error:  # also where the value is not JSON
         out_of_memory = isinstance(error, MemoryError) or any(word in str(error) for word in _OUT_OF_MEMORY_WORDS)
         return _encode("memory" if out_of_memory else "error", reason=_last_line(error))

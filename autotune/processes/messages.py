@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from autotune.device_settings import BoardSettings
+from autotune.metric import Metric
 from autotune.options import Constant, InputSpec, Precision
 from autotune.storage.atomic import write_all
 from autotune.storage.daemon_info import ClusterNode
@@ -199,6 +200,7 @@ class ImportAnswer:
         model_crc32: of the snapshot.
         inputs: those of the first set of shapes.
         entries: the sets of shapes where there are several.
+        metric: what its candidates are measured by.
     """
 
     target: dict[str, Any]
@@ -209,6 +211,7 @@ class ImportAnswer:
     model_size: int = 0
     model_crc32: int = 0
     entries: tuple[Entry, ...] = ()
+    metric: Metric = field(default_factory=Metric)
 
 
 @dataclass(frozen=True)

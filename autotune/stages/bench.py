@@ -1,8 +1,8 @@
 """What the stages ask of a kind of device: to check, search, build, time and verify, and whom to blame for a failure.
 
 This half of a device may load TVM, when a stage runs; `autotune.devices` is the half that never does. Each kind has one
-file: `on_cpu.py`, `on_gpu.py`, `on_board.py` and `on_simulated.py`; `benches.py` lists them. The promises below are
-tested by `autotune.testing.DeviceContract`.
+file: `on_cpu.py`, `on_gpu.py`, `on_board.py`, `on_simulated.py` and `on_command.py`; `benches.py` lists them. The
+promises below are tested by `autotune.testing.DeviceContract`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from autotune import devices
@@ -20,6 +21,7 @@ from autotune.stages.guard import Guard
 from autotune.stages.stage import Stage
 from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import Candidate, GpuNeeds
+from autotune.storage.job_files import checksum
 from autotune.storage.paths import Workspace
 
 Timer = Callable[[Candidate], dict[str, Any]]
@@ -145,9 +147,21 @@ class Bench(ABC):
     def builder(self) -> Callable[[Candidate], str]:
         """Return a function that builds a candidate and returns the name of its library in `stage.artifacts`."""
 
-    def needs(self, library: bytes) -> GpuNeeds | None:
+    def needs(self, library: Path) -> GpuNeeds | None:
         """Return what the kernels of a library need of a device that does not run all that can be built for it."""
         return None
+
+    def checksum(self, library: Path) -> tuple[int, int]:
+        """Return the size in bytes of what was built, and its CRC-32.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        return checksum(library)
+
+    def is_lost(self, candidate: Candidate) -> bool:
+        """Return whether what was built for a candidate is gone or damaged, after its measurement has failed."""
+        return not is_intact(self, candidate)
 
     @abstractmethod
     def open(self, truth: Any) -> OpenDevice:
@@ -179,7 +193,7 @@ class Bench(ABC):
         Raises:
             MachineProblem: The device or the machine failed. No candidate is to blame.
         """
-        limit_s = self.stage.config.measure.timeout_s
+        limit_s = self.device.measure_timeout_s(self.stage.config)
         return isolated(candidates, lambda: timer(self.open(truth)), limit_s=limit_s, retried=_RETRIED)
 
     @abstractmethod
@@ -198,3 +212,11 @@ class Bench(ABC):
     @abstractmethod
     def learn(self) -> int:
         """Fit the cost model to the job's trials, unless it knows nearly all; return how many of them are behind it."""
+
+
+def is_intact(bench: Bench, candidate: Candidate) -> bool:
+    """Return whether what was built for a candidate is there as it was built."""
+    try:
+        return bench.checksum(bench.stage.artifacts / candidate.library) == (candidate.size, candidate.crc32)
+    except OSError:
+        return False

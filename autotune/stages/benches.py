@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from autotune import devices
-from autotune.devices import Board, Cpu, Device, Gpu, Simulated
+from autotune.devices import Board, CommandDevice, Cpu, Device, Gpu, Simulated
 from autotune.stages.bench import Bench
 from autotune.stages.on_board import BoardBench
+from autotune.stages.on_command import CommandBench
 from autotune.stages.on_cpu import CpuBench, OtherCpuBench
 from autotune.stages.on_gpu import GpuBench
 from autotune.stages.on_simulated import SimulatedBench
@@ -16,6 +17,7 @@ BENCHES: dict[type[Device], type[Bench]] = {
     Gpu: GpuBench,
     Board: BoardBench,
     Simulated: SimulatedBench,
+    CommandDevice: CommandBench,
 }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import time
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -62,19 +61,21 @@ def _build(stage: Stage, progress: CandidateProgress) -> list[Candidate]:
     """Build all candidates that are not in quarantine; return all of them, in order."""
     candidates = with_quarantine(stage, progress, stage.file.candidates)
     allowed = [candidate for candidate in candidates if candidate.failure is None]
-    limit_s = stage.config.build.timeout_s
+    limit_s = stage.bench.device.build_timeout_s(stage.config)
     outcomes = isolated(allowed, lambda: _builder(stage, progress), limit_s=limit_s)
     built = {candidate.hash: _result(stage, candidate, outcome) for candidate, outcome in outcomes}
     return [built.get(candidate.hash, candidate) for candidate in candidates]
 
 
-def _builder(stage: Stage, progress: CandidateProgress) -> Callable[[Candidate], str]:
-    """Return a function that builds a candidate and returns the name of its library."""
+def _builder(stage: Stage, progress: CandidateProgress) -> Callable[[Candidate], tuple[str, float]]:
+    """Return a function that builds a candidate and returns the name of its library, and the seconds that took."""
     build_candidate = stage.bench.builder()
 
-    def build(candidate: Candidate) -> str:
+    def build(candidate: Candidate) -> tuple[str, float]:
         progress.begin(candidate)
-        return build_candidate(candidate)
+        began = time.monotonic()
+        library = build_candidate(candidate)
+        return library, time.monotonic() - began
 
     return build
 
@@ -82,10 +83,11 @@ def _builder(stage: Stage, progress: CandidateProgress) -> Callable[[Candidate],
 def _result(stage: Stage, candidate: Candidate, outcome: ItemResult) -> Candidate:
     if outcome.kind != "ok":
         return replace(candidate, failure=Failure("build", outcome.kind, outcome.reason))
-    library = str(outcome.value)
-    data = (stage.artifacts / library).read_bytes()
-    needs = stage.bench.needs(data)
-    return replace(candidate, library=library, size=len(data), crc32=zlib.crc32(data), needs=needs)
+    library, seconds = outcome.value
+    path = stage.artifacts / library
+    size, crc32 = stage.bench.checksum(path)
+    needs = stage.bench.needs(path)
+    return replace(candidate, library=library, size=size, crc32=crc32, needs=needs, build_s=round(seconds, 3))
 
 
 def ensure_reference(stage: Stage) -> tuple[Any, float]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import shutil
 import statistics
 import time
-import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from autotune.errors import DamagedFile
 from autotune.machine.disturbance import Quiet
 from autotune.processes.isolate import ItemResult
 from autotune.stages import build
-from autotune.stages.bench import OpenDevice, Timer
+from autotune.stages.bench import OpenDevice, Timer, is_intact
 from autotune.stages.candidate_progress import CandidateProgress, tracked, with_quarantine
 from autotune.stages.guard import load_quiet, save_quiet
 from autotune.stages.stage import Stage
@@ -97,7 +96,7 @@ def run(stage: Stage) -> dict[str, Any]:
     """
     logged = {entry.hash: entry.median_us for entry in stage.log().entries()}
     waiting = [candidate for candidate in stage.file.candidates if candidate.hash not in logged]
-    if any(candidate.failure is None and not _intact(stage, candidate) for candidate in waiting):
+    if any(candidate.failure is None and not is_intact(stage.bench, candidate) for candidate in waiting):
         stage.advance("build", stage.file.candidates)
         return {"measured": 0, "failed": 0, "rebuild": True}
     session = Session(list(filter(None, logged.values())), load_quiet(stage.workspace))
@@ -111,15 +110,6 @@ def run(stage: Stage) -> dict[str, Any]:
     return {**counts, **session.summary([trial for trial in trials if trial.disturbed])}
 
 
-def _intact(stage: Stage, candidate: Candidate) -> bool:
-    """Return whether the library of a candidate is the one that was built."""
-    try:
-        data = (stage.artifacts / candidate.library).read_bytes()
-    except OSError:
-        return False
-    return len(data) == candidate.size and zlib.crc32(data) == candidate.crc32
-
-
 def _measure(stage: Stage, progress: CandidateProgress, waiting: Sequence[Candidate], session: Session) -> list[Trial]:
     """Measure the waiting candidates; return the trials that were logged."""
     trials = _log(stage, [_trial(stage, item, (), item.failure) for item in waiting if item.failure is not None])
@@ -130,7 +120,7 @@ def _measure(stage: Stage, progress: CandidateProgress, waiting: Sequence[Candid
     cleared = False  # whether the machine is known to be fit, so that a failure is the candidate's
     runs = bench.results(libraries, truth, lambda device: _timer(stage, progress, session, device), session.failures)
     for candidate, outcome in runs:
-        if outcome.kind != "ok" and not _intact(stage, candidate):
+        if outcome.kind != "ok" and bench.is_lost(candidate):
             library = stage.artifacts / candidate.library
             raise DamagedFile(f"{library} was lost while it was measured; it is built again")
         if outcome.kind in bench.suspect and not cleared:
@@ -145,7 +135,7 @@ def _measure(stage: Stage, progress: CandidateProgress, waiting: Sequence[Candid
 def _timer(stage: Stage, progress: CandidateProgress, session: Session, device: OpenDevice) -> Timer:
     """Return a function that times a candidate on an open device, and verifies it if it is the best so far.
 
-    The function returns the attributes of `Guarded`, and `checked`, the seconds of verification.
+    The function returns the attributes of `Guarded`; `checked`, the seconds of verification; and `seconds`, of all.
 
     Args:
         session: What this stage has learnt from earlier candidates.
@@ -157,6 +147,7 @@ def _timer(stage: Stage, progress: CandidateProgress, session: Session, device: 
     def timed(candidate: Candidate) -> dict[str, Any]:
         nonlocal best_us
         progress.begin(candidate)
+        began = time.monotonic()
         goal_us = best_us
         guarded = guard.measure(lambda: device.time(candidate, goal_us))
         median_us = statistics.median(guarded.times)
@@ -164,7 +155,7 @@ def _timer(stage: Stage, progress: CandidateProgress, session: Session, device: 
         if best_us is None or median_us < best_us:
             checked = device.verify(candidate)
             best_us = median_us
-        return {**asdict(guarded), "checked": checked}
+        return {**asdict(guarded), "checked": checked, "seconds": time.monotonic() - began}
 
     return timed
 
@@ -172,7 +163,8 @@ def _timer(stage: Stage, progress: CandidateProgress, session: Session, device: 
 def _outcome_trial(stage: Stage, candidate: Candidate, outcome: ItemResult) -> Trial:
     if outcome.kind == "ok":
         times = tuple(round(value, 4) for value in outcome.value["times"])
-        return _trial(stage, candidate, times, None, outcome.value["disturbed"])
+        trial = _trial(stage, candidate, times, None, outcome.value["disturbed"])
+        return replace(trial, measure_s=round(outcome.value["seconds"], 3))
     return _trial(stage, candidate, (), Failure("measure", outcome.kind, outcome.reason))
 
 
@@ -197,4 +189,5 @@ def _trial(
         at=time.time(),
         disturbed=disturbed,
         needs=candidate.needs,
+        build_s=candidate.build_s,
     )

@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from autotune.devices.gpu import find_gpu
@@ -75,10 +76,10 @@ class GpuBench(TvmBench):
         host: Mapping[str, Any] = self.stage.spec.target["host"]
         return host
 
-    def needs(self, library: bytes) -> GpuNeeds | None:
+    def needs(self, library: Path) -> GpuNeeds | None:
         from autotune.tvm_backend.cuda import cubin
 
-        return cubin.needs(library)
+        return cubin.needs(library.read_bytes())
 
     def take(self) -> None:
         super().take()

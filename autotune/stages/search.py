@@ -75,7 +75,7 @@ def _propose(
     from autotune.tvm_backend.search.propose import Request, propose
 
     model = _model(stage, trials)
-    seed = _seed(stage)
+    seed = seed_of(stage)
     request = Request(trials, pending, stage.count, model, seed, frozenset(excluded), _warm_starts(stage))
     knobs = _knobs(stage)
     if knobs is None:
@@ -171,7 +171,7 @@ def _evolution(stage: Stage) -> Any:
     )
 
 
-def _seed(stage: Stage) -> int:
+def seed_of(stage: Stage) -> int:
     """Return a seed that differs between tasks and rounds but not between runs; TVM takes 1 to 2**31 - 1."""
     text = f"{stage.spec.seed}/{stage.task.hash}/{stage.file.round}"
     return zlib.crc32(text.encode()) % (2**31 - 2) + 1

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from autotune import schema
 from autotune.errors import DamagedFile, InvalidData
+from autotune.metric import Metric
 from autotune.options import InputSpec, JobOptions
 from autotune.reasons import Reason
 from autotune.schema import moment, positive, whole_number
@@ -24,6 +25,7 @@ KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train", "confirm")
 Wanted = Literal["run", "hold", "cancel"]
 State = Literal["waiting", "running", "held", "cancelled", "done", "failed"]
 SIMULATED = "simulated"  # the kind of target and device for tests, which does not exist
+COMMAND = "command"  # the kind of target of a job whose candidates are measured by a command of the user's
 ENDED: tuple[State, ...] = ("cancelled", "done", "failed")
 
 T = TypeVar("T")
@@ -73,7 +75,8 @@ class JobSpec(JobOptions):
     `submit` writes it once. `machine` is the CPU of the machine that it was submitted on. `entries` are its sets of
     shapes where there are several. `inputs` are those of the first. `automatic` says that the budget is what the tasks
     seemed to need, and that the job ends earlier when more trials would gain little. `board` is the NAME of the section
-    [devices.NAME] of the boards that it is measured on; empty for a device of this machine.
+    [devices.NAME] of the boards that it is measured on; empty for a device of this machine. `metric` is what the times
+    in its logs stand for.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -97,6 +100,7 @@ class JobSpec(JobOptions):
     machine: str = ""
     entries: tuple[Entry, ...] = ()
     board: str = ""
+    metric: Metric = field(default_factory=Metric)
 
     @property
     def all_entries(self) -> tuple[Entry, ...]:
@@ -189,6 +193,7 @@ class Candidate:
         failure: Why it could not be built; None if it was, or has yet to be.
         lost: How many boards have failed while they measured it.
         needs: What its kernels need of a GPU; None before the build, and for other devices.
+        build_s: How long the build took, in seconds; 0 before it.
     """
 
     hash: str
@@ -200,6 +205,7 @@ class Candidate:
     failure: Failure | None = None
     lost: int = 0
     needs: GpuNeeds | None = None
+    build_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -220,7 +226,8 @@ class Trial:
 
     `disturbed` says what disturbed the measurement where it could not be had quietly; such times are too long.
     `job` is the folder of the job that measured it: its name, or, of an imported trial, `HOST:WORKSPACE/jobs/NAME`.
-    `needs` is what its kernels need of a GPU; None where it was not built for one.
+    `needs` is what its kernels need of a GPU; None where it was not built for one. `build_s` and `measure_s` are the
+    seconds that its build and its measurement took; 0 where that is not known.
     """
 
     hash: str
@@ -233,6 +240,8 @@ class Trial:
     at: Annotated[float, moment()]
     disturbed: str = ""
     needs: GpuNeeds | None = None
+    build_s: float = 0.0
+    measure_s: float = 0.0
 
     @property
     def imported(self) -> bool:

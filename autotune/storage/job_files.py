@@ -118,7 +118,7 @@ def _is_safe(candidate: Candidate) -> bool:
     """Return whether the candidate's library can only be a file in the folder of its round."""
     name = candidate.hash
     plain = bool(name) and os.path.basename(name) == name and not name.startswith(".") and "\0" not in name
-    return plain and candidate.library in ("", f"{name}.so")
+    return plain and candidate.library in ("", f"{name}.so", name)
 
 
 def orphaned_artifacts(paths: JobPaths) -> list[Path]:

@@ -16,6 +16,8 @@ WORKSPACE/
       model.onnx                   the copy of the model that is tuned
       model.pt2                    that copy, if the model is an exported program of PyTorch
       model.tflite                 that copy, if the model is one of TensorFlow Lite
+      space.json                   in place of a model: the parameters and commands of a job of commands
+      files/                       the copies of the files that its commands get
       exported.json                what the last export measured; may be deleted
       confirmed.json               how long the whole model took, beside its tasks and the model as submitted
       rewritten.onnx               the graph that was imported instead, for a model that the importer does not take
@@ -25,7 +27,7 @@ WORKSPACE/
       tasks/003.json               the tensor program of task 3
       stages/t003-r0002.json       the stage of round 2 of task 3 that waits or runs
       stages/.t003-r0002.now       the candidate that this stage is building or measuring
-      artifacts/t003-r0002/        libraries between build and measure
+      artifacts/t003-r0002/        libraries between build and measure; of commands a folder for each trial
       cost_model.ubj, .json        the trained cost model and what it was trained on
   sweeps/SWEEP/JOB/                the exported model of a point of a sweep
   logs/
@@ -48,6 +50,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+FILES = "files"  # beside a space, the folder with the copies of the files that its commands get
 _JOB_FOLDER = re.compile(r"^(\d{4,})-(.+)$")
 _STAGE_FILE = re.compile(r"^t(\d{3,})-r(\d{4,})\.json$")
 
@@ -103,9 +106,18 @@ class JobPaths:
         return self.folder / "model.tflite"
 
     @property
+    def space(self) -> Path:
+        return self.folder / "space.json"
+
+    @property
+    def files(self) -> Path:
+        return self.folder / FILES
+
+    @property
     def snapshot(self) -> Path:
-        """Return the copy of the model, of whichever kind it is."""
-        return next((path for path in (self.program, self.flatbuffer) if path.exists()), self.model)
+        """Return the copy of what was submitted, of whichever kind it is."""
+        others = (self.program, self.flatbuffer, self.space)
+        return next((path for path in others if path.exists()), self.model)
 
     @property
     def exported(self) -> Path:

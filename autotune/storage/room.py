@@ -1,8 +1,9 @@
-"""Room to write in: whether a disk has any, folders for this user only, and temporary folders."""
+"""Room to write in: whether a disk has any, what is this user's only, and temporary folders."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 import time
@@ -15,6 +16,7 @@ from autotune.storage.atomic import make_folders, temporary_name, write_all
 _PROBE_BYTES = 1 << 20
 _PREFIX = "autotune-scratch-"
 _OLD_S = 24 * 3600  # nothing that uses such a folder takes so long
+_WRITABLE_BY_OTHERS = 0o022
 
 
 def check_room(*folders: Path) -> None:
@@ -125,6 +127,20 @@ def private_folder(path: Path) -> None:
         DiskProblem: It could not be made.
     """
     make_folders(path, 0o700)
+
+
+def distrust(path: Path) -> str:
+    """Return why what stands in a file or folder may not be this user's; empty if it can only be.
+
+    Raises:
+        OSError: It is not there.
+    """
+    status = os.lstat(path)
+    if status.st_uid != os.geteuid():
+        return f"{path} belongs to another user than the daemon's"
+    if status.st_mode & _WRITABLE_BY_OTHERS:
+        return f"others may write to {path}; run: chmod go-w {shlex.quote(str(path))}"
+    return ""
 
 
 def scratch_folder(purpose: str, parent: Path | None = None) -> tempfile.TemporaryDirectory[str]:

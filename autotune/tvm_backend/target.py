@@ -14,7 +14,7 @@ from autotune.devices import Board, Device, for_target
 from autotune.errors import BadTarget, InvalidData, first_line
 from autotune.machine.gpus import cuda_devices
 from autotune.machine.hardware import cpu_flags
-from autotune.settings import TARGET_KINDS
+from autotune.settings import NAMED_TARGETS
 from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.load import load_intrinsics
 from autotune.tvm_backend.types import Target
@@ -56,7 +56,7 @@ def target_kind(text: str) -> str:
         BadTarget: the text names no such kind.
     """
     kind = _parse(text).get("kind")
-    if kind not in TARGET_KINDS:
+    if kind not in NAMED_TARGETS:
         fault = "give llvm, cuda, simulated or a JSON object with such a kind"
         raise BadTarget(f"target {text!r}: kind is {kind!r}; {fault}")
     return str(kind)

@@ -45,6 +45,7 @@ from autotune.strategies import samplers
 from autotune.strategies.samplers import Sampler
 from autotune.strategies.space import Configuration, Floats, Indices, Knob, Measured, Space, ValidConfiguration, View
 from autotune.strategies.strategy import Strategy
+from autotune.tvm_backend.search.knob_score import KnobScore
 
 WAYS = ("random", "genetic", "annealing", "droplet", "beam", "chameleon/greedy", "chameleon/adaptive")
 EPSILON = 0.05
@@ -237,8 +238,6 @@ class TableScore:
 
     @cached_property
     def _scores(self) -> Floats:
-        from autotune.tvm_backend.search.scores import KnobScore  # here, because it loads TVM
-
         return KnobScore(self._recorded.space, self._trials)(self._recorded.table)
 
     def __call__(self, configurations: Indices) -> Floats:

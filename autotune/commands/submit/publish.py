@@ -35,6 +35,7 @@ from autotune.workers import oneshot
 
 _LAST_ID = ("autotune-last-id", 1)
 _RESERVED = re.compile(r"all|last|[0-9]+|[0-9]+-[0-9]+")
+_SPACES = (".toml", ".json")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -69,7 +70,16 @@ def preview(submission: Submission, config: Config, progress: oneshot.TellProgre
     check_platform()
     check_numbers(submission.options)
     strategy_and_sampler(submission.options, config)
-    return read_model(submission.model, submission.options, config, None, progress)
+    return _read(submission, config, None, progress)
+
+
+def _read(submission: Submission, config: Config, folder: Path | None, progress: oneshot.TellProgress) -> ImportAnswer:
+    """Read what was submitted, a space or a model, and write its copy to the folder of the job, if there is one."""
+    if submission.model.suffix in _SPACES:
+        from autotune.commands.submit.space_reading import read_space_file  # here, for it loads NumPy
+
+        return read_space_file(submission.model, submission.options, config, folder)
+    return read_model(submission.model, submission.options, config, folder, progress)
 
 
 def submit(workspace: Workspace, config: Config, submission: Submission, progress: oneshot.TellProgress) -> JobSpec:
@@ -102,7 +112,7 @@ def submit_each(
     with ExitStack() as stack:
         folders = [stack.enter_context(_incoming(workspace)) for _ in submissions]
         answers = [
-            read_model(submission.model, submission.options, config, incoming.folder, progress)
+            _read(submission, config, incoming.folder, progress)
             for submission, incoming in zip(submissions, folders, strict=True)
         ]
         return [
@@ -238,6 +248,7 @@ def _spec(
         entries=imported.entries,
         automatic=automatic,
         board=options.target if options.target in config.boards else "",
+        metric=imported.metric,
     )
 
 

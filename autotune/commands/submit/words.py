@@ -301,14 +301,21 @@ def write_options(options: TuningOptions) -> list[str]:
 def options_of(spec: JobSpec) -> TuningOptions:
     """Return the options with which the same job is submitted again, but for its name, which each job has once."""
     inputs, dims = _shapes(spec)
-    exists = devices.for_target(spec.target).exists
     return TuningOptions(
         **spec.kept(),
-        target=spec.board or (json.dumps(spec.target) if exists else spec.target_kind),
+        target=_target(spec),
         trials=AUTO if spec.automatic else spec.trials,
         inputs=inputs,
         dims=dims,
     )
+
+
+def _target(spec: JobSpec) -> str:
+    """Return the target as `--target` takes it; that of commands follows from their space."""
+    device = devices.kind_of(spec)
+    if device is devices.CommandDevice:
+        return TuningOptions.target
+    return spec.board or (json.dumps(spec.target) if device.exists else spec.target_kind)
 
 
 def _shapes(spec: JobSpec) -> tuple[dict[str, tuple[InputSpec, ...]], dict[str, tuple[int, ...]]]:

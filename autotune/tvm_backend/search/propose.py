@@ -19,8 +19,9 @@ from autotune.tvm_backend.integer.schedules import default_schedule
 from autotune.tvm_backend.search.cost_model import CostModel
 from autotune.tvm_backend.search.design_space import to_candidate, tuning_record
 from autotune.tvm_backend.search.features import FeatureExtractor
+from autotune.tvm_backend.search.knob_score import train_knob_score
 from autotune.tvm_backend.search.knobs import Applied, Knobs
-from autotune.tvm_backend.search.scores import nest_score, train_knob_score
+from autotune.tvm_backend.search.scores import nest_score
 from autotune.tvm_backend.search.shared_memory import postprocessors
 from autotune.tvm_backend.search.tasks import program_hash
 from autotune.tvm_backend.types import IRModule, PlainTrace, Target

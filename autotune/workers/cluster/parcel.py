@@ -91,7 +91,7 @@ class StageFiles:
         yield from (self.workspace.root / device.trials for device in config.devices.values() if device.trials)
         yield job.spec
         yield job.in_progress(task, self.request.round)
-        if kind_of(self.spec).exists:
+        if kind_of(self.spec).has_model:
             yield from map(job.task, self.spec.tunable if self._plans else (task,))
             yield self.workspace.tuning_log(self.spec.target_key, self.spec.tasks[task].hash).reference
             if self._plans:
@@ -146,7 +146,7 @@ class StageFiles:
 
     def _other_keys(self) -> list[str]:
         own = self.spec.target_key
-        if is_private(own) or not kind_of(self.spec).exists:
+        if is_private(own) or not kind_of(self.spec).has_model:
             return []
         return [key for key in target_keys(self.workspace) if key != own and not is_private(key)]
 

@@ -1,0 +1,273 @@
+"""What a space file says: parameters, restrictions, and the commands that build, measure and check a combination.
+
+`SPACE.toml` is read by `toml_file`, `SPACE.json` is in the format T1 (`t1.py`). Both become a `Definition`, which is
+checked as a whole. A job keeps it as `space.json`, and runs nothing that is not in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import keyword
+import math
+import re
+import string
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any
+
+from autotune import schema
+from autotune.command_jobs.expressions import Expression
+from autotune.errors import InvalidData
+from autotune.metric import Metric
+from autotune.schema import at_least, titled, whole_number
+
+__all__ = ["Build", "Check", "Command", "Definition", "File", "Machine", "Measure", "Parameters", "Value", "Values"]
+
+Value = bool | int | float | str
+Values = dict[str, Value]
+Parameters = dict[str, tuple[Annotated[Value, titled("a number, a text, true or false")], ...]]
+# A list is a program and its arguments; text is run by /bin/sh.
+Command = Annotated[str | tuple[str, ...], titled("text for /bin/sh, or a list of a program and its arguments")]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_MOST_PARAMETERS = 256
+_MOST_VALUES = 10_000
+_MOST_RESTRICTIONS = 256
+_LONGEST_TEXT = 4096
+_LARGEST = 2**53  # which a floating-point number has exactly, as do JSON and NumPy
+_DAY_S = 86400
+
+
+@dataclass(frozen=True)
+class Build:
+    """The command that builds a combination in its folder."""
+
+    command: Command
+    timeout_s: Annotated[float, at_least(0.1, "After so many seconds a build is killed.")] | None = None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The command that measures a combination.
+
+    Without `number` and `timed` the last line that it prints has to be one number.
+
+    Attributes:
+        command: The command.
+        timed: Whether it is timed, from its start to its end, and prints what it likes.
+        number: A regular expression whose group is the number, in the last place of the output where it fits.
+        repeats: How often it is run for a trial. The median counts.
+        warmup: How often it is run before that.
+        timeout_s: The seconds after which all of that together is killed; None for the setting.
+    """
+
+    command: Command
+    timed: bool = False
+    number: str | None = None
+    repeats: Annotated[int, whole_number(1, most=1000)] = 3
+    warmup: Annotated[int, whole_number(0, most=1000)] = 0
+    timeout_s: Annotated[float, at_least(0.1, "After so many seconds a measurement is killed.")] | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """How a combination that would be the best so far is checked: its command succeeds, and prints what it should.
+
+    Attributes:
+        command: The command; None for another run of the one that measures.
+        output: The file whose text it has to print; None if it may print anything.
+        tolerance: The relative error that a number in it may have.
+        timeout_s: The seconds after which it is killed; None for the setting of measurements.
+    """
+
+    command: Command | None = None
+    output: str | None = None
+    tolerance: Annotated[float, at_least(0.0, "The largest relative error of a number.")] = 0.0
+    timeout_s: Annotated[float, at_least(0.1, "After so many seconds a check is killed.")] | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a measurement needs: a number of CPUs, all that there are by default, and perhaps a GPU."""
+
+    cpus: Annotated[int, whole_number(1, most=4096)] | None = None
+    gpu: bool = False
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of the user's that each trial finds in its folder, as it was submitted."""
+
+    size: int
+    crc32: int
+    sha256: str
+    executable: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Definition:
+    """What is tuned, and how.
+
+    Attributes:
+        parameters: The values of each parameter, in an order in which neighbours are similar.
+        restrictions: What has to be true of a combination.
+        build: How it is built; None if there is nothing to build.
+        measure: How it is measured.
+        check: How it is checked; None if it is not.
+        metric: What it is measured by.
+        machine: What a measurement needs.
+        environment: Variables that the commands get besides those of the daemon.
+        disk_mb: How much a trial may write, in megabytes.
+        files: The files that each trial gets a copy of, by their names in its folder.
+    """
+
+    FORMAT = ("autotune-space", 1)
+
+    parameters: Parameters
+    measure: Measure
+    restrictions: tuple[str, ...] = ()
+    build: Build | None = None
+    check: Check | None = None
+    metric: Metric = field(default_factory=Metric)
+    machine: Machine = field(default_factory=Machine)
+    environment: dict[str, str] = field(default_factory=dict)
+    disk_mb: Annotated[int, whole_number(1, most=10**7)] = 1024
+    files: dict[str, File] = field(default_factory=dict)
+
+    @property
+    def commands(self) -> dict[str, Command]:
+        """The commands by what they do."""
+        found: dict[str, Command | None] = {
+            "build": self.build.command if self.build else None,
+            "measure": self.measure.command,
+            "check": self.check.command if self.check else None,
+        }
+        return {name: command for name, command in found.items() if command is not None}
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells it from others whose trials are not worth the same: all but the limits."""
+        described = schema.plain(self)
+        for part in ("build", "measure", "check"):
+            (described[part] or {}).pop("timeout_s", None)
+        del described["disk_mb"], described["machine"]
+        return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+
+    def candidate_hash(self, values: Mapping[str, Value]) -> str:
+        """Return the name of a combination, which is that of its folder."""
+        text = json.dumps([self.digest, {name: values[name] for name in self.parameters}])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def check_itself(self) -> None:
+        """Check what the types do not say.
+
+        Raises:
+            InvalidData: Something is wrong. `keys` lead to it.
+        """
+        _check_parameters(self.parameters)
+        if len(self.restrictions) > _MOST_RESTRICTIONS:
+            raise InvalidData(f"there are more than {_MOST_RESTRICTIONS} restrictions", ("restrictions",))
+        for place, text in enumerate(self.restrictions):
+            _check_restriction(text, self.parameters, ("restrictions", place))
+        for name, command in self.commands.items():
+            check_command(command, self.parameters, (name, "command"))
+        _check_number(self.measure)
+        _check_environment(self.environment, self.parameters)
+        if self.metric.better == "larger" and self.measure.timed:
+            raise InvalidData("a command that is timed is better the shorter it runs", ("metric", "better"))
+        if self.check is not None and self.check.command is None and self.check.output is None:
+            raise InvalidData("[check] needs a command, an output, or both", ("check",))
+
+
+def _check_parameters(parameters: Mapping[str, tuple[Value, ...]]) -> None:
+    if not 0 < len(parameters) <= _MOST_PARAMETERS:
+        raise InvalidData(f"[parameters] needs from 1 to {_MOST_PARAMETERS} parameters", ("parameters",))
+    for name, values in parameters.items():
+        keys = ("parameters", name)
+        if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+            raise InvalidData(f"{name!r} is no name for a parameter; use letters, digits and underscores", keys)
+        if not 0 < len(values) <= _MOST_VALUES:
+            raise InvalidData(f"{name!r} has {len(values)} values; give it from 1 to {_MOST_VALUES}", keys)
+        for value in values:
+            _check_value(name, value, keys)
+        if len({(isinstance(value, str), value) for value in values}) < len(values):
+            raise InvalidData(f"{name!r} has a value twice", keys)
+
+
+def _check_value(name: str, value: Value, keys: tuple[str, ...]) -> None:
+    if isinstance(value, str):
+        if "\0" in value or len(value) > _LONGEST_TEXT:
+            raise InvalidData(f"{name!r} has a text with a null character or of more than 4096 characters", keys)
+    elif not (math.isfinite(value) and abs(value) <= _LARGEST):
+        raise InvalidData(f"{name!r} has a number that is not finite or larger than 2^53", keys)
+
+
+def _check_restriction(text: str, parameters: Mapping[str, Any], keys: tuple[str | int, ...]) -> None:
+    try:
+        expression = Expression.of(text, parameters)
+    except InvalidData as error:
+        raise InvalidData(str(error), keys) from None
+    if not expression.names:
+        raise InvalidData(f"{text!r} names no parameter", keys)
+
+
+def check_command(command: Command, names: Mapping[str, Any], keys: tuple[str, ...]) -> None:
+    """Check a command and its placeholders.
+
+    Raises:
+        InvalidData: It is empty, or has a placeholder that is no parameter.
+    """
+    words = (command,) if isinstance(command, str) else command
+    if not words or not words[0].strip():
+        raise InvalidData("a command needs a program", keys)
+    for word in words:
+        if "\0" in word:
+            raise InvalidData("a command has a null character", keys)
+        _check_placeholders(word, names, keys)
+
+
+def _check_placeholders(text: str, names: Mapping[str, Any], keys: tuple[str, ...]) -> None:
+    for name in placeholders(text, keys):
+        if name not in names:
+            raise InvalidData(f"the placeholder {{{name}}} names no parameter; write {{{{ and }}}} for braces", keys)
+
+
+def placeholders(text: str, keys: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the names in a text's placeholders.
+
+    Raises:
+        InvalidData: A brace is open, or a placeholder is more than a name.
+    """
+    try:
+        for _, name, form, conversion in string.Formatter().parse(text):
+            if name is None:
+                continue
+            if form or conversion or not _NAME.fullmatch(name):
+                raise InvalidData(f"the placeholder {{{name}}} is no name; write {{{{ and }}}} for braces", keys)
+            yield name
+    except ValueError as error:
+        raise InvalidData(f"{text[:60]!r}: {error}; write {{{{ and }}}} for braces", keys) from None
+
+
+def _check_number(measure: Measure) -> None:
+    keys = ("measure", "number")
+    if measure.number is None:
+        return
+    if measure.timed:
+        raise InvalidData("a command that is timed prints no number; leave out 'number' or 'timed'", keys)
+    try:
+        groups = re.compile(measure.number).groups
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InvalidData(f"'number' is no regular expression: {error}", keys) from None
+    if groups != 1:
+        raise InvalidData("'number' needs one group, such as 'took ([0-9.]+) ms'", keys)
+
+
+def _check_environment(environment: Mapping[str, str], names: Mapping[str, Any]) -> None:
+    for name, value in environment.items():
+        keys = ("environment", name)
+        if not _NAME.fullmatch(name) or "\0" in value:
+            raise InvalidData(f"{name!r} is no environment variable", keys)
+        _check_placeholders(value, names, keys)

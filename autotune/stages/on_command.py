@@ -1,0 +1,261 @@
+"""Jobs of commands: a candidate is a combination of values, and the user's commands build, measure and check it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import time
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotune.errors import CommandMissing, DamagedFile, WorkerError
+from autotune.machine.disturbance import Quiet
+from autotune.processes.isolate import ItemResult, isolated
+from autotune.processes.keeper import Keeper
+from autotune.stages import search
+from autotune.stages.bench import Bench, OpenDevice, Timer
+from autotune.stages.guard import Guard, Watch
+from autotune.storage import job_files
+from autotune.storage.confirmation import EntryTimes
+from autotune.storage.formats import Candidate
+from autotune.storage.paths import Workspace
+from autotune.storage.room import check_executable, scratch_folder
+from autotune.storage.tuning_log import trials_to_learn_from
+
+if TYPE_CHECKING:
+    from autotune.command_jobs.combinations import Combinations
+    from autotune.command_jobs.trial import Trial, TrialSettings
+    from autotune.strategies.space import Measured
+
+_SPARE_S = 5.0  # for the end of a command that has taken too long
+
+
+class CommandBench(Bench):
+    """The machine that the user's commands run on. TVM is not loaded for it."""
+
+    runs_models = False  # there is none: what `time_model` says is for `--stop-at` alone
+
+    @classmethod
+    def load(cls, workspace: Workspace) -> None:
+        import scipy.cluster.vq  # noqa: F401
+
+        import autotune.command_jobs.trial
+        import autotune.strategies.samplers
+        import autotune.tvm_backend.search.knob_score  # noqa: F401
+
+    @cached_property
+    def combinations(self) -> Combinations:
+        """The combinations of the job's space.
+
+        Raises:
+            MachineProblem: Another user may have written the space.
+            DamagedFile: It is not what was submitted.
+        """
+        from autotune.command_jobs.combinations import Combinations
+        from autotune.command_jobs.space_copy import read_snapshot
+
+        definition = read_snapshot(self.stage.paths)
+        if definition.digest != self.stage.task.hash:
+            raise DamagedFile(f"{self.stage.paths.space} is not the space that was submitted")
+        return Combinations(definition)
+
+    def check_job(self) -> None:
+        _ = self.combinations
+        check_executable(self.stage.paths.folder)
+        self.device.check_here(self.stage.spec.target_key, self.stage.spec.machine)
+
+    @property
+    def fitness_key(self) -> str:
+        return f"{self.stage.paths.folder.name}/{self.stage.task.hash}"
+
+    def check(self, candidates: Sequence[Candidate] = ()) -> None:
+        """Look for the programs that all candidates need."""
+        from autotune.command_jobs.trial import is_fixed, program_of
+
+        path = self.combinations.definition.environment.get("PATH", os.environ.get("PATH"))
+        for what, command in self.combinations.definition.commands.items():
+            if isinstance(command, str) or not is_fixed(command):
+                continue
+            if shutil.which(program_of(command), path=path) is None:
+                raise CommandMissing(f"its {what} command needs {program_of(command)!r}, which is not here; install it")
+
+    def check_program(self) -> None:
+        """Check the copies of the user's files, so that no candidate is blamed where one is damaged."""
+        from autotune.command_jobs.space_copy import check_files
+
+        check_files(self.stage.paths, self.combinations.definition)
+
+    @property
+    def reference_target(self) -> Mapping[str, Any] | None:
+        return None
+
+    def propose(
+        self, pending: Sequence[Candidate], excluded: Collection[str]
+    ) -> tuple[list[Candidate], dict[str, int]]:
+        import numpy as np
+
+        from autotune import strategies
+        from autotune.strategies import samplers
+        from autotune.strategies.space import Configuration, ValidConfiguration, View
+        from autotune.tvm_backend.search.knob_score import train_knob_score
+
+        space = self.combinations.space
+        known = {candidate.hash for candidate in pending}.union(excluded)
+
+        def validate(configurations: Sequence[Configuration]) -> list[ValidConfiguration | None]:
+            allowed = space.allows(np.array(configurations)).tolist() if configurations else []
+            return [
+                ValidConfiguration(item, None) if fits and self._hash(item) not in known else None
+                for item, fits in zip(configurations, allowed, strict=True)
+            ]
+
+        trials = tuple(self._measured())
+        configurations = filter(None, (self._configuration(candidate.trace) for candidate in pending))
+        score = train_knob_score(space, trials)
+        view = View(space, trials, score, validate, frozenset(configurations), reranks=False)
+        strategy = strategies.get(self.stage.spec.strategy)(view, search.seed_of(self.stage))
+        settings = self.stage.config.search
+        sampler = samplers.make(self.stage.spec.sampler, settings.epsilon, settings.synthesis)
+        batch = strategy.propose(self.stage.count, sampler)
+        return [self._candidate(configuration) for configuration in batch], {"steps": strategy.steps}
+
+    def _measured(self) -> Iterator[Measured]:
+        from autotune.strategies.space import Measured
+
+        for trial in trials_to_learn_from(self.stage.log()):
+            configuration = self._configuration(trial.trace)
+            if configuration is not None:
+                yield Measured(configuration, trial.median_us)
+
+    def _configuration(self, trace: Any) -> tuple[int, ...] | None:
+        """Return the configuration of a candidate or a trial; None if it is not of this space."""
+        return self.combinations.configuration(trace.get("values")) if isinstance(trace, Mapping) else None
+
+    def _hash(self, configuration: tuple[int, ...]) -> str:
+        return self.combinations.definition.candidate_hash(self.combinations.values(configuration))
+
+    def _candidate(self, configuration: tuple[int, ...]) -> Candidate:
+        values = self.combinations.values(configuration)
+        return Candidate(self.combinations.definition.candidate_hash(values), {"values": values}, [])
+
+    def builder(self) -> Callable[[Candidate], str]:
+        keeper = Keeper()
+
+        def build(candidate: Candidate) -> str:
+            self.trial(candidate, self.stage.artifacts / candidate.hash, keeper).build()
+            return candidate.hash
+
+        return build
+
+    def trial(self, candidate: Candidate, folder: Path, keeper: Keeper) -> Trial:
+        """Return what runs the commands for a candidate.
+
+        Raises:
+            WorkerError: Its values are not a combination of the space.
+        """
+        from autotune.command_jobs.trial import Trial
+
+        configuration = self._configuration(candidate.trace)
+        if configuration is None or self._hash(configuration) != candidate.hash:
+            raise WorkerError("its values are not a combination of the space")
+        values = self.combinations.values(configuration)
+        return Trial(self.combinations.definition, values, folder, self._settings, keeper)
+
+    @property
+    def _settings(self) -> TrialSettings:
+        from autotune.command_jobs.trial import TrialSettings
+
+        definition = self.combinations.definition
+        config = self.stage.config
+        measure_s = self.device.measure_timeout_s(config)
+        gpu = self.stage.device.partition(":")[2] if definition.machine.gpu else ""
+        return TrialSettings(
+            files=self.stage.paths.files,
+            cpus=self.stage.cpus[: definition.machine.cpus],
+            gpu=gpu,
+            build_s=self.device.build_timeout_s(config),
+            measure_s=measure_s,
+            check_s=(definition.check and definition.check.timeout_s) or measure_s,
+        )
+
+    def checksum(self, library: Path) -> tuple[int, int]:
+        """Return the size of the files of a trial's folder together, and the CRC-32 of their names and contents."""
+        size = crc32 = 0
+        paths = sorted(library.rglob("*"))
+        if not library.is_dir():
+            raise FileNotFoundError(library)
+        for path in paths:
+            crc32 = zlib.crc32(str(path.relative_to(library)).encode(errors="surrogateescape"), crc32)
+            if path.is_file():
+                more, crc32 = job_files.checksum(path, crc32)
+                size += more
+        return size, crc32
+
+    def is_lost(self, candidate: Candidate) -> bool:
+        """Return whether its folder is gone; a command may have changed what is in it."""
+        return not (self.stage.artifacts / candidate.library).is_dir()
+
+    def open(self, truth: Any) -> OpenDevice:
+        return _OpenMachine(self, Keeper())
+
+    def guard(self, quiet: Quiet) -> Guard:
+        """Watch the CPUs; of a GPU nothing shows what disturbs it."""
+        if self.combinations.definition.machine.gpu:
+            return Guard.off()
+        cpus = self._settings.cpus
+        config = self.stage.config
+        limit_s = self.device.measure_timeout_s(config) / 2
+        return Guard(lambda: Watch.begin(cpus, quiet), config.measure.disturbed_again, limit_s)
+
+    def results(
+        self, candidates: Sequence[Candidate], truth: Any, timer: Callable[[OpenDevice], Timer], lost: list[str]
+    ) -> Iterator[tuple[Candidate, ItemResult]]:
+        """Measure candidates. Each has processes of its own, so none suffers from another one."""
+        settings = self._settings
+        repeats = 1 + self.stage.config.measure.disturbed_again
+        limit_s = repeats * settings.measure_s + settings.check_s + _SPARE_S
+        return isolated(candidates, lambda: timer(self.open(truth)), limit_s=limit_s)
+
+    def time_model(self, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
+        """Build the best candidate again and measure it, as often as asked for."""
+        (best,) = self.stage.log().fastest(1)
+        keeper = Keeper()
+        try:
+            with scratch_folder("confirm") as folder:
+                trial = self.trial(Candidate(best.hash, best.trace, []), Path(folder, best.hash), keeper)
+                trial.build()
+                times = tuple(statistics.median(trial.measure(None)) / 1e3 for _ in range(processes))
+                return [EntryTimes(self.stage.spec.all_entries[0].name, times, tasks_ms[0])]
+        finally:
+            keeper.close()
+
+    def learn(self) -> int:
+        """Return the number of trials: each search fits a model to them anew, which takes a tenth of a second."""
+        return len(self.stage.log().entries())
+
+
+class _OpenMachine:
+    """The machine, as one process measures candidates on it."""
+
+    def __init__(self, bench: CommandBench, keeper: Keeper) -> None:
+        self._bench = bench
+        self._keeper = keeper
+
+    def time(self, candidate: Candidate, best_us: float | None) -> list[float]:
+        """Measure a candidate; see `Trial.measure`."""
+        return self._trial(candidate).measure(best_us)
+
+    def verify(self, candidate: Candidate) -> float:
+        """Run the check command; see `Trial.check`."""
+        if not self._bench.stage.config.measure.verify:
+            return 0.0
+        started = time.perf_counter()
+        self._trial(candidate).check()
+        return time.perf_counter() - started
+
+    def _trial(self, candidate: Candidate) -> Trial:
+        return self._bench.trial(candidate, self._bench.stage.artifacts / candidate.library, self._keeper)
