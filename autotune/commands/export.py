@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 from autotune import devices
-from autotune.command_jobs import best
 from autotune.commands.report import references
 from autotune.commands.report.references import title
 from autotune.commands.terminal import Json, OneJob, steps, tell, workspace_of
@@ -78,6 +77,8 @@ def export(
             raise BadInput(
                 "--inputs, --source, --untuned and --quick are for models; commands are exported as they are"
             )
+        from autotune.command_jobs import best  # here, for it loads NumPy
+
         with in_use(workspace, paths):
             return best.export(workspace, paths, spec, output)
     if untuned and quick:
@@ -168,6 +169,8 @@ def _check_output(output: Path, source: bool) -> None:
 def report_text(report: Mapping[str, Any], output: str) -> str:
     """Return what `export` prints when it is done."""
     if "values" in report:  # of commands
+        from autotune.command_jobs import best
+
         return best.summary(report, output)
     entries = report.get("entries", [])
     lines = [line for entry in entries for line in (entry["name"], *_latencies(entry))] or _latencies(report)

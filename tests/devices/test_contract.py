@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from autotune import devices
+from autotune.commands.submit.publish import Submission, submit
 from autotune.config import load_config
+from autotune.options import TuningOptions
 from autotune.stages.benches import BENCHES
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec
@@ -81,6 +83,22 @@ class TestSimulated(DeviceContract):
         key = devices.for_target(spec.target).log_kind().key
         formats.write(paths.spec, replace(spec, target_key=key))
         return DeviceJob(workspace, paths, "simulated:gpu0")
+
+
+class TestCommand(DeviceContract):
+    @pytest.fixture
+    def job(self, workspace: Workspace, tmp_path: Path) -> DeviceJob:
+        space = tmp_path / "space.toml"
+        space.write_text("parameters.ms = [1, 2, 3, 4]\n[measure]\ncommand = ['echo', '{ms}']\nrepeats = 1\n")
+        config = load_config(workspace.config)
+        spec = submit(workspace, config, Submission(space, TuningOptions(trials=9)), lambda step: None)
+        return DeviceJob(workspace, workspace.job(spec.id, spec.name), "cpu")
+
+    def test_every_name_says_what_device_it_is(self, job: DeviceJob) -> None:
+        """It lends no device: it measures on those of models, so that both wait for each other."""
+        assert type(job.device).lent(job.config) == ()
+
+    test_no_two_devices_share_a_lease = test_every_name_says_what_device_it_is
 
 
 @pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}")

@@ -1,0 +1,135 @@
+"""Jobs that are commands go through the same queue as models, from a space file to an export."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from autotune.storage.journal import StageDone
+from autotune.storage.journal import read as read_journal
+from autotune.storage.paths import Workspace
+
+from .conftest import MadeOnce, User, make_user
+from .test_interruption import gone, kill_all
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TRIALS = 6
+
+
+@pytest.fixture(scope="module")
+def examples(made_once: MadeOnce) -> User:
+    """A workspace in which both examples were tuned by one daemon; for looking at, not for changing."""
+    if shutil.which("gcc") is None:
+        pytest.skip("NO GCC: the example in C was not tuned; install gcc")
+
+    def make(folder: Path) -> None:
+        user = make_user(folder)
+        for name in ("matmul", "sqlite"):
+            user.ok("submit", EXAMPLES / name / f"{name}.toml", "--trials", TRIALS, "--trials-per-round", 3)
+        user.ok("daemon", "run", "--drain")
+
+    return User(made_once("commands", make))
+
+
+def test_both_end_with_their_budgets_and_nothing_is_wrong(examples: User) -> None:
+    assert [(job["state"], job["trials_done"]) for job in examples.status()] == [("done", TRIALS)] * 2
+    assert set(examples.trials().values()) == {1} and sum(examples.trials().values()) == 2 * TRIALS
+    examples.ok("check")
+
+
+def test_no_measurement_is_made_beside_another(examples: User) -> None:
+    spans = []
+    for job in Workspace(examples.root).job_list():
+        events = read_journal(job.journal)
+        spans += [(it.began, it.at) for it in events if isinstance(it, StageDone) and it.kind == "measure"]
+    spans.sort()
+    assert len(spans) >= 4
+    assert all(end <= begin + 0.05 for (_, end), (begin, _) in itertools.pairwise(spans))
+
+
+def test_the_export_builds_and_measures_the_best(examples: User, tmp_path: Path) -> None:
+    examples.ok("export", "matmul", "--output", tmp_path / "out")
+    best = json.loads((tmp_path / "out" / "best.json").read_text())
+    assert best["trials"] == TRIALS and best["value"] == pytest.approx(
+        sorted(best["measured"])[len(best["measured"]) // 2]
+    )
+    subprocess.run([tmp_path / "out" / "build.sh"], check=True, timeout=60)
+    printed = subprocess.run([tmp_path / "out" / "measure.sh"], check=True, timeout=60, capture_output=True, text=True)
+    assert printed.stdout.splitlines()[0] == (EXAMPLES / "matmul" / "sum.txt").read_text().strip()
+    assert "took" in printed.stdout
+
+
+def test_all_results_are_there_in_t4(examples: User, tmp_path: Path) -> None:
+    examples.ok("export", "sqlite", "--output", tmp_path)
+    document = json.loads((tmp_path / "sqlite_T4.json").read_text())
+    results = document["results"]
+    assert len(results) == TRIALS and {result["invalidity"] for result in results} == {"correct"}
+    best = json.loads((tmp_path / "best.json").read_text())
+    speeds = {result["measurements"][0]["value"]: result["configuration"] for result in results}
+    assert speeds[max(speeds)] == best["values"], "more queries a second are better"
+
+
+def test_another_persons_files_in_the_output_folder_stay(examples: User, tmp_path: Path) -> None:
+    (tmp_path / "matmul.c").write_text("mine")
+    refused = examples.run("export", "matmul", "--output", tmp_path)
+    assert refused.returncode == 2 and "that autotune did not make" in refused.stderr
+    assert (tmp_path / "matmul.c").read_text() == "mine"
+
+
+def test_killed_at_random_it_ends_with_every_trial_once(user: User, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    space = tmp_path / "space.toml"
+    space.write_text(
+        "parameters.a = [1, 2, 3, 4]\nparameters.b = [1, 2, 3]\n"
+        f"[measure]\nrepeats = 1\ncommand = 'echo {{a}} {{b}} >> {ledger}; setsid sleep 0.02; echo {{a}}{{b}}'\n"
+    )
+    seed = random.SystemRandom().randrange(10**6)
+    moments = random.Random(seed)
+    user.settle("[measure]\ndisturbed_again = 0\n")
+    user.ok("submit", space, "--trials", 12, "--trials-per-round", 3)
+    known = 0
+    for _ in range(2):
+        daemon = user.start("daemon", "run")
+        time.sleep(moments.uniform(0.6, 1.6))
+        kill_all(user.root, daemon)
+        assert gone(user.root, within=5), "the commands end with the daemon"
+        assert sum(user.trials().values()) >= known, f"trials were lost (seed {seed})"
+        known = sum(user.trials().values())
+    user.ok("daemon", "run", "--drain")
+    (job,) = user.status()
+    assert (job["state"], job["trials_done"]) == ("done", 12), f"seed {seed}"
+    assert set(user.trials().values()) == {1} and len(user.trials()) == 12
+    assert len(ledger.read_text().splitlines()) <= 12 + 2, "only what was killed in the middle is measured again"
+    user.ok("check")
+
+
+def test_what_another_user_may_have_written_is_not_run(user: User, tmp_path: Path) -> None:
+    space = tmp_path / "space.toml"
+    space.write_text(f"parameters.a = [1, 2]\n[measure]\ncommand = ['touch', '{tmp_path}/ran']\ntimed = true\n")
+    user.ok("submit", space, "--trials", 2)
+    (job,) = Workspace(user.root).job_list()
+    os.chmod(job.space, 0o666)
+    daemon = user.start("daemon", "run")
+    deadline = time.monotonic() + 30
+    while "chmod go-w" not in user.status()[0]["reason"] and time.monotonic() < deadline:
+        time.sleep(0.1)
+    daemon.terminate()
+    daemon.communicate(timeout=60)
+    assert not (tmp_path / "ran").exists() and not user.trials()
+
+
+@pytest.mark.slow
+def test_a_model_and_commands_share_a_queue(user: User, models: Path) -> None:
+    user.ok("submit", EXAMPLES / "sqlite" / "sqlite.toml", "--trials", TRIALS)
+    user.ok("submit", models / "mlp.onnx", "--trials", TRIALS)
+    user.ok("daemon", "run", "--drain")
+    assert [(job["state"], job["trials_done"]) for job in user.status()] == [("done", TRIALS)] * 2
+    test_no_measurement_is_made_beside_another(user)

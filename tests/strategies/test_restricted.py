@@ -1,0 +1,63 @@
+"""In a space with restrictions strategies draw and walk among what is allowed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotune import strategies
+from autotune.strategies import samplers
+from autotune.strategies.restricted import RestrictedSpace, Table
+from autotune.strategies.space import Indices, Knob, Measured, ValidConfiguration, View
+
+SIZE = 30
+
+
+def allows(rows: Indices) -> np.ndarray:
+    return np.asarray((rows[:, 1] + rows[:, 2]) % 7 == 0)
+
+
+def space(listed: bool) -> RestrictedSpace:
+    knobs = (Knob("sketch", (0,)), Knob("x", tuple(range(SIZE))), Knob("y", tuple(range(SIZE))))
+    rows = np.array([(0, x, y) for x in range(SIZE) for y in range(SIZE) if (x + y) % 7 == 0])
+    return RestrictedSpace(knobs, ((True,) * 3,), Table(rows) if listed else allows, rows if listed else None)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_what_is_drawn_is_allowed(listed: bool) -> None:
+    ground = space(listed)
+    drawn = ground.sample(np.random.default_rng(0), 200)
+    assert len(drawn) == 200 and allows(drawn).all()
+    assert set(map(tuple, drawn.tolist())) > {(0, 0, 0)} or len(set(map(tuple, drawn.tolist()))) > 60
+
+
+def test_nearly_all_steps_lead_to_what_is_allowed() -> None:
+    ground = space(listed=True)
+    rng = np.random.default_rng(0)
+    moved = ground.walk(rng, ground.sample(rng, 400))
+    assert allows(moved).mean() > 0.6, "one step in seven is allowed by itself"
+
+
+def test_a_table_knows_its_rows_and_no_others() -> None:
+    rows = np.array([(0, 1, 2), (0, 5, 9)])
+    assert Table(rows)(np.array([(0, 5, 9), (0, 9, 5), (0, 1, 2), (0, 0, 0)])).tolist() == [True, False, True, False]
+    assert Table(rows[:0])(rows).tolist() == [False, False]
+
+
+def test_no_more_is_proposed_than_there_is() -> None:
+    ground = space(listed=True)
+
+    def validate(configurations: object) -> list[ValidConfiguration | None]:
+        rows = list(configurations)  # type: ignore[call-overload]
+        return [
+            ValidConfiguration(row, None) if fits else None
+            for row, fits in zip(rows, ground.allows(np.array(rows)), strict=True)
+        ]
+
+    trials: list[Measured] = []
+    search = strategies.get("random")
+    while batch := search(View(ground, tuple(trials), None, validate), len(trials)).propose(
+        32, samplers.make("greedy", 0.0, True)
+    ):
+        trials += [Measured(row, 1.0) for row in batch]
+    assert {trial.configuration for trial in trials} == set(ground) and len(trials) == ground.size
