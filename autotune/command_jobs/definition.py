@@ -23,13 +23,26 @@ from autotune.errors import InvalidData
 from autotune.metric import Metric
 from autotune.schema import at_least, titled, whole_number
 
-__all__ = ["Build", "Check", "Command", "Definition", "File", "Machine", "Measure", "Parameters", "Value", "Values"]
+__all__ = [
+    "Build",
+    "Check",
+    "Command",
+    "Definition",
+    "File",
+    "Machine",
+    "Measure",
+    "Megabytes",
+    "Parameters",
+    "Value",
+    "Values",
+]
 
 Value = bool | int | float | str
 Values = dict[str, Value]
 Parameters = dict[str, tuple[Annotated[Value, titled("a number, a text, true or false")], ...]]
 # A list is a program and its arguments; text is run by /bin/sh.
 Command = Annotated[str | tuple[str, ...], titled("text for /bin/sh, or a list of a program and its arguments")]
+Megabytes = Annotated[int, whole_number(1, most=10**7)]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _MOST_PARAMETERS = 256
@@ -133,7 +146,7 @@ class Definition:
     metric: Metric = field(default_factory=Metric)
     machine: Machine = field(default_factory=Machine)
     environment: dict[str, str] = field(default_factory=dict)
-    disk_mb: Annotated[int, whole_number(1, most=10**7)] = 1024
+    disk_mb: Megabytes = 1024
     files: dict[str, File] = field(default_factory=dict)
 
     @property

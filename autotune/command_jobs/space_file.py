@@ -18,9 +18,9 @@ from typing import Any
 
 from autotune import schema
 from autotune.command_jobs.combinations import Combinations
-from autotune.command_jobs.definition import Build, Check, Definition, File, Machine, Measure, Parameters
+from autotune.command_jobs.definition import Build, Check, Definition, File, Machine, Measure, Megabytes, Parameters
 from autotune.command_jobs.t1 import configuration_space
-from autotune.errors import BadInput, ConfigError, InvalidData, disk_problem
+from autotune.errors import BadInput, ConfigError, InvalidData, StorageError, disk_problem
 from autotune.metric import Metric
 from autotune.storage import formats
 from autotune.storage.paths import FILES
@@ -48,7 +48,7 @@ class SpaceFile:
     metric: Metric = field(default_factory=Metric)
     machine: Machine = field(default_factory=Machine)
     environment: dict[str, str] = field(default_factory=dict)
-    disk_mb: int = Definition.disk_mb
+    disk_mb: Megabytes = Definition.disk_mb
     files: tuple[str, ...] = ()
 
 
@@ -91,7 +91,10 @@ def _of_json(path: Path) -> tuple[Definition, Path]:
     """Read T1 with commands, or the copy of a space that a job has."""
     document = _json(path)
     if document.get("format") == Definition.FORMAT[0]:
-        definition = formats.read(Definition, path)
+        try:
+            definition = formats.read(Definition, path)
+        except StorageError as error:
+            raise BadInput(str(error)) from None
         definition.check_itself()
         return definition, path.parent / FILES
     return _of_t1(path, document), path.parent
@@ -112,11 +115,13 @@ def _of_t1(path: Path, document: Mapping[str, Any]) -> Definition:
 
 
 def _space_of(path: Path) -> tuple[dict[str, tuple[Any, ...]], tuple[str, ...]]:
-    _check_size(path)
     try:
+        _check_size(path)
         return configuration_space(_json(path))
     except InvalidData as error:
         raise InvalidData(f"{path}: {error}", ("t1",)) from None
+    except BadInput as error:
+        raise InvalidData(str(error), ("t1",)) from None
 
 
 def _json(path: Path) -> Mapping[str, Any]:
