@@ -68,8 +68,15 @@ def _version(package: str) -> str | None:
         return None
 
 
+# What search, build, measure and train import, or what imports it.
+_OF_STAGES = tuple(
+    f"autotune.tvm_backend.{name}"
+    for name in ("kernels.compile", "kernels.probe", "search.cost_model", "search.evolutionary", "search.propose")
+)
+
+
 def load_tvm(target_kind: str) -> None:
-    """Import TVM with the tensor intrinsics for a kind of target, and with our elementary functions for CPUs.
+    """Import TVM with the tensor intrinsics for a kind of target, and with our functions and intrinsics for CPUs.
 
     When the first TuneContext is made, TVM imports the intrinsics of every architecture, which takes over ten
     seconds. For a CPU, those of its architecture (0.1 s) are enough, and for a GPU those of CUDA. They are imported
@@ -98,9 +105,20 @@ def load_tvm(target_kind: str) -> None:
             runtime.load()
             compiler.find_compiler()
     importlib.import_module("tvm.s_tir.meta_schedule")
+    _register()
+
+
+def _register() -> None:
+    """Register what programs and the traces of their schedules name."""
+    from autotune.tvm_backend.bfloat16 import instructions
+    from autotune.tvm_backend.integer import intrinsics, schedules
     from autotune.tvm_backend.vector_math import registry
 
     registry.register()
+    schedules.register()
+    with _stacks_without_source():
+        intrinsics.register()
+        instructions.register()
 
 
 @contextlib.contextmanager
@@ -152,4 +170,5 @@ def load_for_tuning(target_kind: str, triples: Iterable[str] = ()) -> None:
     load_tvm(target_kind)
     for triple in triples:
         load_intrinsics(triple)
-    importlib.import_module("xgboost")
+    for name in ("xgboost", *_OF_STAGES):
+        importlib.import_module(name)

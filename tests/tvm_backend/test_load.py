@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import subprocess
+import sys
+from pathlib import Path
 
+from autotune import stages
 from autotune.tvm_backend.load import load_tvm
 
 
@@ -13,3 +18,16 @@ def test_the_intrinsics_of_cuda_are_there_and_stacks_have_their_source_again() -
 
     assert TensorIntrin.get("wmma_sync_16x16x16_f16f16f32") is not None
     assert inspect.stack()[0].code_context
+
+
+def test_a_worker_has_loaded_what_its_stages_import() -> None:
+    """Each stage runs in a process of its own, which would load it anew."""
+    (folder,) = stages.__path__
+    files = [Path(folder) / f"{name}.py" for name in ("search", "build", "train", "trial_features", "stage", "on_cpu")]
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
+    imported = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    code = (
+        "from autotune.tvm_backend.load import load_for_tuning as load; load('llvm'); import sys; print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {name for name in imported if name and name.startswith("autotune.tvm_backend")} <= {*loaded}

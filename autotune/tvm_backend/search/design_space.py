@@ -16,8 +16,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
 from autotune.errors import DamagedFile
 from autotune.storage.formats import Candidate, Trial
-from autotune.tvm_backend.bfloat16 import instructions
-from autotune.tvm_backend.integer import amx, intrinsics, schedules
+from autotune.tvm_backend.integer import amx
 from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search import schedule_rules  # noqa: F401  some blocks name its schedule rules
 from autotune.tvm_backend.types import (
@@ -39,11 +38,6 @@ _QUIET = logging.getLogger("autotune.tvm")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 _QUIET.setLevel(logging.CRITICAL)
-
-# Traces name the rules and intrinsics of products of integers and of bfloat16.
-intrinsics.register()
-instructions.register()
-schedules.register()
 
 
 def tune_context(
