@@ -26,10 +26,15 @@ _DTYPES = {
 
 
 def onnx_session(model: Path, threads: int) -> InferenceSession:
-    """Open a model with ONNX Runtime on the CPU, with all of its graph optimisations."""
+    """Open a model with ONNX Runtime on the CPU, with all of its graph optimisations.
+
+    What is multiplied with a matrix that is dequantised in blocks stays in float32: by default it would be rounded to
+    8 bits, which the model does not ask for.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.tvm_backend.integer import byte_kernels
+from autotune.tvm_backend.integer.dynamic import DynamicBytes, dynamic_bytes, dynamic_kernel
 from autotune.tvm_backend.integer.kernels import LANES, WORD
 from autotune.tvm_backend.integer.quantity import LEVELS, Quantity, ScaledConstant
 from autotune.tvm_backend.integer.tables import single_number
@@ -21,6 +21,8 @@ from autotune.tvm_backend.types import Expr
 
 Array = npt.NDArray[Any]
 LARGEST = LEVELS - 1
+_DYNAMIC = ("float32", "uint8")  # of a scale and a zero point
+_UNSCALED = Quantity(np.float32(1), 0, signed=False)  # of bytes whose scale and zero point the graph computes
 _SIGN = 128
 
 
@@ -40,13 +42,33 @@ class Forms:
 
 
 @dataclass(frozen=True)
-class Product:
-    """How a convolution or product was computed, so that an addition after it can become a part of it."""
+class Operand:
+    """Bytes that are multiplied.
+
+    Attributes:
+        var: Their variable.
+        point: Their zero point, an unsigned byte (1,).
+        step: Their scale, a float (1,); None if they are multiplied as integers.
+        quantity: What they mean, where it is always the same.
+    """
+
+    var: Expr
+    point: Expr
+    step: Expr = None
+    quantity: Quantity | None = None
+
+
+@dataclass(frozen=True)
+class RequantisedLayer:
+    """How a layer was computed, so that an addition after it can become a part of it.
+
+    Attributes:
+        call: Computes it, from what is added and the name of the kernel.
+        quantity: Of its result.
+    """
 
     call: Callable[..., Expr]
-    operands: tuple[Expr, ...]
     quantity: Quantity
-    limits: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -69,22 +91,61 @@ class IntegerGraph(Rewriter):
         self._new: dict[Any, Expr] = {}
         self._forms: dict[Any, Forms] = {}
         self._quantities: dict[Any, Quantity] = {}
-        self._products: dict[Any, Product] = {}
+        self._layers: dict[Any, RequantisedLayer] = {}
         self.tables: dict[Any, tuple[Expr, Array]] = {}
-        values = [item.value for block in self.function.body.blocks for item in block.bindings]
-        self._uses = Counter(var for value in values for var in variables(value))
+        self._deferred: dict[Any, Callable[[], Expr]] = {}
+        self._dynamic: dict[Any, DynamicBytes] = {}
+        self._points: dict[Any, Expr] = {}
+        self._ranges: dict[Any, tuple[Expr, Expr]] = {}
+        self.scaled: dict[Any, Any] = {}
+        self._readers: dict[Any, list[Expr]] = {}
+        bindings = {item.var: item.value for block in self.function.body.blocks for item in block.bindings}
+        for reader, value in bindings.items():
+            for var in variables(value):
+                self._readers.setdefault(var, []).append(reader)
+        for made in filter(None, (dynamic_bytes(bindings, var) for var in bindings)):
+            self._dynamic[made.scale] = made
 
     def plain(self, var: Expr) -> Expr:
+        if var in self._deferred:
+            self._new[var] = self._deferred.pop(var)()
         return self.outer(var) if var in self._forms else self._new.get(var, var)
 
     def bind(self, var: Expr, expr: Expr) -> None:
         self._forms.pop(var, None)
+        self._deferred.pop(var, None)
         self._new[var] = expr
+
+    def defer(self, var: Expr, compute: Callable[[], Expr]) -> None:
+        """Compute the new expression for an old variable when somebody reads it."""
+        self._deferred[var] = compute
 
     def define(self, var: Expr, quantity: Quantity, forms: Forms) -> None:
         """Set what a quantised tensor is."""
         self._quantities[var] = quantity
         self._forms[var] = forms
+
+    def quantise_dynamically(self, scale: Expr) -> bool:
+        """Compute a dynamic quantisation if a variable is the scale of one. Return whether it is."""
+        made = self._dynamic.get(scale)
+        if made is None:
+            return False
+        flat = self.flat(self.leaf(made.values))
+        function = self.builder.add_func(dynamic_kernel(static_shape(flat)), "dynamic_quantise")
+        types = [relax.TensorType(static_shape(flat), "uint8"), *(relax.TensorType((1,), d) for d in _DYNAMIC)]
+        results = self.emit(relax.call_tir(function, [flat], out_ty=types))
+        rows, step, point = (self.emit(relax.TupleGetItem(results, index)) for index in range(3))
+        rows = self.emit(relax.op.reshape(rows, static_shape(made.bytes)))
+        self.define(made.bytes, _UNSCALED, Forms(outer=rows))
+        self._ranges[made.bytes] = step, point
+        self._points[made.bytes] = made.point
+        for var, number in ((made.scale, step), (made.point, point)):
+            self.bind(var, self.emit(relax.op.reshape(number, static_shape(var))))
+        return True
+
+    def is_defined(self, var: Expr) -> bool:
+        """Return whether the new expression for an old variable is there before its turn."""
+        return var in self._forms or var in self._new
 
     def outer(self, var: Expr) -> Expr:
         """Return a quantised tensor as the graph has it."""
@@ -100,7 +161,7 @@ class IntegerGraph(Rewriter):
         if forms.rows is None and forms.image is None:
             forms.rows = self.emit(_without_sign(forms.outer)) if self._quantities[var].signed else forms.outer
         elif forms.rows is None:
-            forms.rows = self._unpacked(forms.image, static_shape(var))
+            forms.rows = self.unpacked(forms.image, static_shape(var))
         return forms.rows
 
     def image(self, var: Expr) -> Expr:
@@ -127,11 +188,18 @@ class IntegerGraph(Rewriter):
         value: Any = self.values.get(var)
         if op_name(value) != "relax.quantize" or str(value.args[0].ty.dtype) != "float32":
             return None
-        quantity, shape = self._quantities[var], static_shape(var)
-        constants = floats([quantity.scale, quantity.zero])
+        shape = static_shape(var)
         program = byte_kernels.quantise_kernel(shape, lanes)
         result = (shape[0], *shape[2:], -(-shape[1] // lanes), lanes)
-        return self.kernel(program, "integer_quantise", [self.leaf(value.args[0]), constants], result, "uint8")
+        operands = [self.leaf(value.args[0]), self._scale_and_zero(var)]
+        return self.kernel(program, "integer_quantise", operands, result, "uint8")
+
+    def _scale_and_zero(self, var: Expr) -> Expr:
+        """The scale and the zero point of bytes, as floats (2,)."""
+        if var not in self._ranges:
+            return floats([self._quantities[var].scale, self._quantities[var].zero])
+        step, point = self._ranges[var]
+        return self.emit(relax.op.concat([step, self.emit(relax.op.astype(point, "float32"))], axis=0))
 
     def _packed(self, rows: Expr, shape: Sequence[int], lanes: int) -> Expr:
         batch, channels, height, width = shape
@@ -141,10 +209,23 @@ class IntegerGraph(Rewriter):
             moved = self.emit(relax.op.nn.pad(moved, [0, 0, 0, 0, 0, 0, 0, filled - channels]))
         return self.emit(relax.op.reshape(moved, (batch, height, width, filled // lanes, lanes)))
 
-    def _unpacked(self, image: Expr, shape: tuple[int, ...]) -> Expr:
+    def image_of_rows(self, var: Expr, count: int) -> Expr:
+        """Return quantised rows, of which there are so many, as an image of one row."""
+        inner = static_shape(var)[-1]
+        filled = -(-inner // LANES) * LANES
+        flat = self.emit(relax.op.reshape(self.rows(var), (count, inner)))
+        if filled != inner:
+            flat = self.emit(relax.op.nn.pad(flat, [0, 0, 0, filled - inner]))
+        return self.emit(relax.op.reshape(flat, (1, 1, count, filled // LANES, LANES)))
+
+    def as_rows(self, image: Expr, shape: tuple[int, ...]) -> Expr:
+        """Return rows that were computed as an image of one row."""
+        *_, chunks, lanes = static_shape(image)
+        return self._cut(self.emit(relax.op.reshape(image, (*shape[:-1], chunks * lanes))), shape)
+
+    def unpacked(self, image: Expr, shape: tuple[int, ...]) -> Expr:
+        """Return an image (N, C, H, W) of which the channels are innermost."""
         batch, height, width, chunks, lanes = static_shape(image)
-        if len(shape) != 4:  # rows that were computed as an image of one row
-            return self._cut(self.emit(relax.op.reshape(image, (*shape[:-1], chunks * lanes))), shape)
         flat = self.emit(relax.op.reshape(image, (batch, height, width, chunks * lanes)))
         cut = self._cut(flat, (batch, height, width, shape[1]))
         if height == width == 1:
@@ -164,6 +245,10 @@ class IntegerGraph(Rewriter):
         lanes = next(lanes for lanes in (64, 32, 16, 8, 4, 2, 1) if size % lanes == 0)
         return self.emit(relax.op.reshape(expr, (size // lanes, lanes)))
 
+    def is_quantised(self, expr: Expr) -> bool:
+        """Return whether an expression is a variable of quantised bytes whose scale is always the same."""
+        return isinstance(expr, relax.Var) and expr in self._forms and expr not in self._ranges
+
     def is_image(self, var: Expr) -> bool:
         """Return whether a quantised tensor has been computed with the channels innermost."""
         return self._forms[var].image is not None
@@ -174,8 +259,50 @@ class IntegerGraph(Rewriter):
         take = self.image if as_image else self.rows
         return as_image, take(one), take(other)
 
+    def operand(self, expr: Expr) -> Operand | None:
+        """Return the bytes that a product multiplies; None for any other expression.
+
+        Args:
+            expr: What it multiplies: bytes that are dequantised, or that are 32-bit integers around their zero point.
+        """
+        inner = self.uncast(expr)
+        if inner is expr:
+            var = self.quantised_operand(expr)
+            if var is None or var in self._ranges:
+                return None
+            quantity = self._quantities[var]
+            return Operand(var, _byte(quantity.zero), floats([quantity.scale]), quantity)
+        value = self.value(inner)
+        if op_name(value) != "relax.dequantize" or not isinstance(value.args[0], relax.Var):
+            return None
+        var, _, zero = value.args
+        if var in self._ranges and self.unreshaped(zero).same_as(self._points[var]):
+            return Operand(var, self._ranges[var][1])
+        own = Quantity.of(value)
+        if own is None or var in self._ranges:
+            return None
+        defined = self._forms_of(var, own)
+        same = (defined.zero, defined.signed) == (own.zero, own.signed)
+        return Operand(var, _byte(own.zero)) if same else None
+
+    def uncast(self, expr: Expr) -> Expr:
+        """Return the floats that 32-bit integers are made of, or the reverse; any other expression itself."""
+        value = self.value(expr)
+        if op_name(value) != "relax.astype":
+            return expr
+        types = {str(value.ty.dtype), str(value.args[0].ty.dtype)}
+        return value.args[0] if types == {"int32", "float32"} else expr
+
+    def _forms_of(self, var: Expr, quantity: Quantity) -> Quantity:
+        """Give bytes that the graph has this quantity, unless they have one. Return the one that they have."""
+        if var not in self._forms:
+            self.define(var, quantity, Forms(outer=self.plain(var)))
+        return self._quantities[var]
+
     def quantised_operand(self, expr: Expr) -> Expr | None:
         """Return the variable of the bytes that an expression is dequantised from; None for any other expression."""
+        if self.is_quantised(expr):
+            return expr
         value: Any = self.values.get(expr) if isinstance(expr, relax.Var) else None
         if op_name(value) != "relax.dequantize" or not isinstance(value.args[0], relax.Var):
             return None
@@ -183,10 +310,7 @@ class IntegerGraph(Rewriter):
         quantity = Quantity.of(value)
         if quantity is None:
             return None
-        if source not in self._forms:
-            self._forms[source] = Forms(outer=self._new.get(source, source))
-            self._quantities[source] = quantity
-        return source if self._quantities[source] == quantity else None
+        return source if self._forms_of(source, quantity) == quantity else None
 
     def quantity(self, var: Expr) -> Quantity:
         """Return the quantity of the bytes of a variable."""
@@ -219,24 +343,36 @@ class IntegerGraph(Rewriter):
             return numbers
         return None
 
+    def unreshaped(self, expr: Expr) -> Expr:
+        """Return what an expression is reshaped from, or the expression itself."""
+        value = self.value(expr)
+        return value.args[0] if op_name(value) == "relax.reshape" else expr
+
     def value(self, expr: Expr) -> Expr:
         """Return what a variable is bound to, or the expression itself."""
         return self.values.get(expr, expr) if isinstance(expr, relax.Var) else expr
 
-    def product(self, var: Expr) -> Product | None:
+    def layer(self, var: Expr) -> RequantisedLayer | None:
         """Return how a value was computed that only one operator reads."""
-        readers = [item for item, value in self.values.items() if any(one.same_as(var) for one in variables(value))]
-        once = len(readers) == 1 and self._uses[var] == 1 and self._uses[readers[0]] == 1
-        return self._products.get(var) if once else None
+        once = self.is_read_once(var) and self.is_read_once(self._readers[var][0])
+        return self._layers.get(var) if once else None
 
-    def remember(self, var: Expr, product: Product) -> None:
+    def is_read_once(self, var: Expr) -> bool:
+        """Return whether one operator reads a value, and once."""
+        return len(self._readers.get(var, ())) == 1
+
+    def remember(self, var: Expr, layer: RequantisedLayer) -> None:
         """Keep how a value was computed."""
-        self._products[var] = product
+        self._layers[var] = layer
 
 
 def floats(values: Sequence[Any]) -> Expr:
     """Return a constant of floats."""
     return relax.const(np.array([float(item) for item in values], np.float32), "float32")
+
+
+def _byte(value: int) -> Expr:
+    return relax.const(np.array([value], np.uint8), "uint8")
 
 
 def limits_of(quantity: Quantity, limits: tuple[int, int]) -> Expr:

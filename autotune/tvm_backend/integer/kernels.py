@@ -8,7 +8,7 @@ Scales, zero points and limits are arguments: layers of the same shapes are the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,103 +65,109 @@ def padded(data: Expr, window: Window, zero: Expr, *, right: int = 0) -> Expr:
     return te.compute(shape, element, name=PAD, attrs=LEFT_ALONE)
 
 
-def te_conv(
-    data: Expr,
-    weight: Expr,
-    scale: Expr,
-    bias: Expr,
-    point: Expr,
-    limits: Expr,
-    *rest: Expr,
-    window: Window,
-    instructions: Instructions,
-) -> Expr:
-    """A convolution, requantised: clip(round((sum + bias) * scale) + zero).
+@dataclass(frozen=True)
+class Grouping:
+    """Which chunks of the input a chunk of the output depends on.
+
+    Attributes:
+        outer, inner: Channels of the output and of the input in a group; 0 for one group of all.
+        chunks: Chunks of the input that one chunk of the output depends on.
+        parts: Signed bytes that a weight is the sum of. Weights with a zero point may need two or three.
+    """
+
+    outer: int
+    inner: int
+    chunks: int
+    parts: int = 1
+
+    def chunk(self, output: Expr, index: Expr, all_chunks: int, lanes: int) -> Expr:
+        """Return the chunk of the input for a chunk of the output and an index into its weights."""
+        inside = index if self.parts == 1 else tirx.indexmod(index, self.chunks)
+        if not self.outer or self.chunks == all_chunks:
+            return inside
+        first = tirx.indexdiv(tirx.indexdiv(output * LANES, self.outer) * self.inner, lanes)
+        return tirx.min(first, all_chunks - self.chunks) + inside
+
+
+@dataclass(frozen=True)
+class Product:
+    """What a kernel multiplies and how.
+
+    Attributes:
+        window: The geometry.
+        instructions: Those that may compute it.
+        grouping: Which channels are multiplied; None for a depthwise convolution.
+    """
+
+    window: Window
+    instructions: Instructions
+    grouping: Grouping | None
+
+    def sums(self, data: Expr, weight: Expr, point: Expr) -> Expr:
+        """Return the sums of products (N, OH, OW, OC, 16) as a tensor expression.
+
+        Args:
+            data: The image (N, H, W, IC, b).
+            weight: Signed bytes, as `packing` packs them.
+            point: The zero point of the data, (1,), which is the padding.
+        """
+        if self.grouping is None:
+            return self._depthwise(data, weight, point)
+        return self._dense(data, weight, point, self.grouping)
+
+    def _dense(self, data: Expr, weight: Expr, point: Expr, grouping: Grouping) -> Expr:
+        """Weights are (OC, KH, KW, IC, b / 4, 16, 4)."""
+        source = padded(data, self.window, point[0])
+        axes = [te.reduce_axis((0, weight.shape[at])) for at in (1, 2, 3, 4, 6)]
+        down, right, chunk, word, byte = axes
+        all_chunks = int(data.shape[3])
+        lanes = int(data.shape[4])
+
+        def product(n: Expr, y: Expr, x: Expr, c: Expr, lane: Expr) -> Expr:
+            place = grouping.chunk(c, chunk, all_chunks, lanes)
+            one = source[(n, *self.window.at(y, x, down, right), place, word * WORD + byte)].astype("int32")
+            return te.sum(one * weight[c, down, right, chunk, word, lane, byte].astype("int32"), axis=axes)
+
+        shape = (data.shape[0], *self.window.size, weight.shape[0], weight.shape[5])
+        return te.compute(shape, product, name=DOT_BLOCK, attrs=self._dense_attributes(weight, all_chunks, lanes))
+
+    def _dense_attributes(self, weight: Expr, all_chunks: int, lanes: int) -> dict[str, Any]:
+        attributes: dict[str, Any] = {"schedule_rule": DOT_BLOCK, INTRINSIC: self.instructions.vector}
+        high, wide, chunks = (int(extent) for extent in weight.shape[1:4])
+        if self.instructions.tiles and self.window.dilation[1] == 1 and chunks == all_chunks:
+            geometry = [high, wide, chunks, lanes, *self.window.strides, self.window.dilation[0]]
+            attributes[WINDOW] = geometry
+        return attributes
+
+    def _depthwise(self, data: Expr, weight: Expr, point: Expr) -> Expr:
+        """Weights are (C, KH, KW / 4, 16, 4): taps of a row in groups of four, the last filled with zeros."""
+        window = self.window
+        taps = int(weight.shape[2]) * WORD
+        reach = (window.size[1] - 1) * window.strides[1] + taps
+        width = int(data.shape[2]) + window.padding[1] + window.padding[3]
+        source = padded(data, window, point[0], right=max(reach - width, 0))
+        down, group, tap = axes = [te.reduce_axis((0, weight.shape[at])) for at in (1, 2, 4)]
+
+        def product(n: Expr, y: Expr, x: Expr, c: Expr, lane: Expr) -> Expr:
+            one = source[(n, *window.at(y, x, down, group * WORD + tap), c, lane)].astype("int32")
+            return te.sum(one * weight[c, down, group, lane, tap].astype("int32"), axis=axes)
+
+        shape = (data.shape[0], *window.size, weight.shape[0], weight.shape[3])
+        attributes = {"schedule_rule": DEPTHWISE_BLOCK, INTRINSIC: self.instructions.vector}
+        return te.compute(shape, product, name=DEPTHWISE_BLOCK, attrs=attributes)
+
+
+def requantised(sums: Expr, scale: Expr, bias: Expr, limits: Expr, *rest: Expr) -> Expr:
+    """Sums as bytes: clip(round((sum + bias) * scale) + zero).
 
     Args:
-        data: The image (N, H, W, IC, b).
-        weight: Signed bytes (OC, KH, KW, IC, b / 4, 16, 4).
+        sums: Those of a `Product`.
         scale: Floats (OC, 16): scale of the input by that of the weight, divided by that of the output.
         bias: Integers (OC, 16). They make up for the zero point of the input.
-        point: The zero point of the input, (1,).
         limits: Floats (3,): zero point, least and greatest value of the output.
-        window: The geometry.
         rest: For an addition, the image that is added and its constants, as in `added`.
-
-    Returns:
-        The image (N, OH, OW, OC, 16).
     """
-    source = padded(data, window, point[0])
-    axes = [te.reduce_axis((0, weight.shape[at])) for at in (1, 2, 3, 4, 6)]
-    down, right, chunk, word, byte = axes
 
-    def product(n: Expr, y: Expr, x: Expr, c: Expr, lane: Expr) -> Expr:
-        one = source[(n, *window.at(y, x, down, right), chunk, word * WORD + byte)].astype("int32")
-        return te.sum(one * weight[c, down, right, chunk, word, lane, byte].astype("int32"), axis=axes)
-
-    shape = (data.shape[0], *window.size, weight.shape[0], weight.shape[5])
-    attrs: dict[str, Any] = {"schedule_rule": DOT_BLOCK, INTRINSIC: instructions.vector}
-    if instructions.tiles and window.dilation[1] == 1:
-        high, wide, inner = (int(extent) for extent in weight.shape[1:4])
-        attrs[WINDOW] = [high, wide, inner, int(data.shape[4]), *window.strides, window.dilation[0]]
-    sums = te.compute(shape, product, name=DOT_BLOCK, attrs=attrs)
-    return _requantised(sums, scale, bias, limits, rest)
-
-
-def te_depthwise(
-    data: Expr,
-    weight: Expr,
-    scale: Expr,
-    bias: Expr,
-    point: Expr,
-    limits: Expr,
-    *rest: Expr,
-    window: Window,
-    instructions: Instructions,
-) -> Expr:
-    """A depthwise convolution, requantised; the arguments are those of `te_conv`, but for the weight.
-
-    Args:
-        weight: Signed bytes (C, KH, KW / 4, 16, 4): taps of a row in groups of four, the last filled with zeros.
-    """
-    taps = int(weight.shape[2]) * WORD
-    reach = (window.size[1] - 1) * window.strides[1] + taps
-    width = int(data.shape[2]) + window.padding[1] + window.padding[3]
-    source = padded(data, window, point[0], right=max(reach - width, 0))
-    down, group, tap = axes = [te.reduce_axis((0, weight.shape[at])) for at in (1, 2, 4)]
-
-    def product(n: Expr, y: Expr, x: Expr, c: Expr, lane: Expr) -> Expr:
-        one = source[(n, *window.at(y, x, down, group * WORD + tap), c, lane)].astype("int32")
-        return te.sum(one * weight[c, down, group, lane, tap].astype("int32"), axis=axes)
-
-    shape = (data.shape[0], *window.size, weight.shape[0], weight.shape[3])
-    sums = te.compute(
-        shape, product, name=DEPTHWISE_BLOCK, attrs={"schedule_rule": DEPTHWISE_BLOCK, INTRINSIC: instructions.vector}
-    )
-    return _requantised(sums, scale, bias, limits, rest)
-
-
-def convolution_program(
-    operands: Sequence[tuple[tuple[int, ...], str]], window: Window, instructions: Instructions, *, depthwise: bool
-) -> tuple[Any, tuple[int, ...]]:
-    """Return the program of a convolution and the shape of its result.
-
-    Args:
-        operands: Shapes and types of the operands of `te_conv` or `te_depthwise`.
-        window: The geometry.
-        instructions: Those that compute the product.
-        depthwise: Whether it is `te_depthwise`.
-    """
-    kernel = te_depthwise if depthwise else te_conv
-    arguments = [te.placeholder(shape, dtype, f"p{index}") for index, (shape, dtype) in enumerate(operands)]
-    result = kernel(*arguments, window=window, instructions=instructions)
-    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([*arguments, result])}))
-    schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
-    program = schedule.mod["main"].without_attr("global_symbol").with_attr({"op_pattern": OPAQUE})
-    return program, tuple(int(extent) for extent in result.shape)
-
-
-def _requantised(sums: Expr, scale: Expr, bias: Expr, limits: Expr, rest: tuple[Expr, ...]) -> Expr:
     def element(*at: Expr) -> Expr:
         channel = at[-2:]
         value = (sums[at] + bias[channel]).astype("float32") * scale[channel]
@@ -172,6 +178,62 @@ def _requantised(sums: Expr, scale: Expr, bias: Expr, limits: Expr, rest: tuple[
         return byte.astype("int32").astype("uint8")
 
     return te.compute(sums.shape, element, name=OUT, attrs=LEFT_ALONE)
+
+
+def scaled(sums: Expr, point: Expr, totals: Expr, step: Expr, scale: Expr, bias: Expr) -> Expr:
+    """Sums as floats: (sum - point * totals) * (step * scale) + bias.
+
+    Args:
+        sums: Those of a `Product`.
+        point: The zero point of the data, (1,).
+        totals: Integers (OC, 16): the sums of the weights.
+        step: The scale of the data, (1,).
+        scale: Floats (OC, 16): that of the weights.
+        bias: Floats (OC, 16).
+    """
+
+    def element(*at: Expr) -> Expr:
+        channel = at[-2:]
+        whole = (sums[at] - point[0].astype("int32") * totals[channel]).astype("float32")
+        return whole * (step[0] * scale[channel]) + bias[channel]
+
+    return te.compute(sums.shape, element, name=OUT, attrs=LEFT_ALONE)
+
+
+def centred(sums: Expr, point: Expr, totals: Expr) -> Expr:
+    """Sums of products around the zero point of the data: sum - point * totals, as for `scaled`."""
+
+    def element(*at: Expr) -> Expr:
+        return sums[at] - point[0].astype("int32") * totals[at[-2:]]
+
+    return te.compute(sums.shape, element, name=OUT, attrs=LEFT_ALONE)
+
+
+# What a product becomes, by the type of the result: from the sums, the zero point and further operands.
+_RESULTS: Mapping[str, Callable[..., Expr]] = {
+    "uint8": lambda sums, point, *rest: requantised(sums, *rest),
+    "float32": scaled,
+    "int32": centred,
+}
+
+
+def product_program(
+    product: Product, operands: Sequence[tuple[tuple[int, ...], str]], dtype: str
+) -> tuple[Any, tuple[int, ...]]:
+    """Return the program of a product, and the shape of its result (N, OH, OW, OC, 16).
+
+    Args:
+        product: What is multiplied.
+        operands: Shapes and types of data, weight and zero point, and of what the result takes beside them.
+        dtype: Of the result: uint8 for `requantised`, float32 for `scaled`, int32 for `centred`.
+    """
+    arguments = [te.placeholder(shape, kind, f"p{index}") for index, (shape, kind) in enumerate(operands)]
+    data, weight, point, *rest = arguments
+    result = _RESULTS[dtype](product.sums(data, weight, point), point, *rest)
+    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([*arguments, result])}))
+    schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
+    program = schedule.mod["main"].without_attr("global_symbol").with_attr({"op_pattern": OPAQUE})
+    return program, tuple(int(extent) for extent in result.shape)
 
 
 def added(one: Expr, other: Expr, constants: Expr) -> Expr:

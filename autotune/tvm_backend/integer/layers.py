@@ -1,7 +1,9 @@
-"""Convolutions and products with constant matrices in integers."""
+"""Convolutions and products with constant weights in integers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -9,118 +11,241 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from autotune.tvm_backend.integer.graph import Forms, IntegerGraph, Product, Quantised, limits_of
+from autotune.tvm_backend.integer.graph import Forms, IntegerGraph, Operand, Quantised, RequantisedLayer, limits_of
 from autotune.tvm_backend.integer.intrinsics import depthwise_instructions, dot_instructions
-from autotune.tvm_backend.integer.kernels import LANES, WORD, Window, convolution_program
-from autotune.tvm_backend.integer.packing import PackedProduct, pack_convolution, pack_depthwise
-from autotune.tvm_backend.integer.quantity import Quantity, ScaledConstant
-from autotune.tvm_backend.passes.rewrite import static_shape
+from autotune.tvm_backend.integer.kernels import WORD, Product, Window, product_program
+from autotune.tvm_backend.integer.packing import PackedWeights, by_channel, fits, pack_convolution, pack_depthwise
+from autotune.tvm_backend.integer.quantity import ScaledConstant
+from autotune.tvm_backend.passes.rewrite import op_name, static_shape
 from autotune.tvm_backend.types import Expr
 
 Array = npt.NDArray[Any]
+PRODUCTS = ("relax.nn.conv2d", "relax.matmul")
+_PLAIN = ("NCHW", "OIHW", "NCHW")
 
 
-def conv2d(graph: IntegerGraph, var: Expr, quantised: Quantised, bias: Array | None = None) -> Forms | None:
-    """Compute a convolution with constant weights, dense or depthwise, and its bias."""
-    call = quantised.value
+@dataclass(frozen=True)
+class LinearLayer:
+    """A convolution with constant weights, or rows times a constant matrix as a convolution of an image of one row.
+
+    Attributes:
+        data: The bytes that are multiplied.
+        weight: Of shape (O, I, KH, KW), with I the channels of a group.
+        window: The geometry.
+        groups: How many groups of channels there are.
+        shape: Of the result as the graph has it.
+        is_rows: Whether it multiplies rows.
+    """
+
+    data: Operand
+    weight: ScaledConstant
+    window: Window
+    groups: int
+    shape: tuple[int, ...]
+    is_rows: bool
+
+    @property
+    def outputs(self) -> int:
+        return len(self.weight.integers)
+
+    def by_output(self, numbers: Array) -> Array | None:
+        """Return numbers that are broadcast to the result as one for each output; None if they are something else."""
+        if numbers.size == 1:
+            return np.broadcast_to(numbers.reshape(-1), (self.outputs,))
+        after = 0 if self.is_rows else 2
+        own = numbers.shape[numbers.ndim - 1 - after] if numbers.ndim > after else 0
+        return numbers.reshape(-1) if own == numbers.size == self.outputs else None
+
+
+@dataclass(frozen=True)
+class ScaledLayer:
+    """A layer whose sums are scaled to floats: sums * (step * scale) + bias.
+
+    Attributes:
+        layer: What computes the sums.
+        step: A float for all, (1,).
+        scale, bias: Floats for each output, (O,).
+    """
+
+    layer: LinearLayer
+    step: Expr
+    scale: Array
+    bias: Array
+
+
+def linear_layer(graph: IntegerGraph, value: Expr) -> LinearLayer | None:
+    """Return the layer that a convolution or product of floats or 32-bit integers computes; None for any other."""
+    if op_name(value) not in PRODUCTS:
+        return None
+    data = graph.operand(value.args[0])
+    weight = graph.constant(graph.uncast(value.args[1]))
+    shape = static_shape(value)
+    if data is None or weight is None or not shape or not prod(shape):
+        return None
+    if op_name(value) == "relax.matmul":
+        return _rows_layer(data, weight, shape)
+    return _convolution_layer(data, weight, value, shape)
+
+
+def _rows_layer(data: Operand, matrix: ScaledConstant, shape: tuple[int, ...]) -> LinearLayer | None:
+    if matrix.integers.ndim != 2 or matrix.axis == 0 or len(static_shape(data.var)) < 2:
+        return None
+    across = matrix.transposed([1, 0])
+    weight = ScaledConstant(across.integers[:, :, None, None], across.scale, across.axis)
+    return LinearLayer(data, weight, Window((1, prod(shape[:-1]))), 1, shape, is_rows=True)
+
+
+def _convolution_layer(data: Operand, weight: ScaledConstant, call: Expr, shape: tuple[int, ...]) -> LinearLayer | None:
     attrs = call.attrs
-    layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
-    data = graph.quantised_operand(call.args[0])
-    weight = graph.constant(call.args[1])
-    if data is None or weight is None or not weight.fits() or weight.axis > 0 or layouts != ("NCHW", "OIHW", "NCHW"):
+    if weight.axis > 0 or (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)) != _PLAIN:
         return None
     strides, padding, dilation = (
         tuple(int(item) for item in values) for values in (attrs.strides, attrs.padding, attrs.dilation)
     )
-    outputs, inner = weight.integers.shape[:2]
-    given = graph.quantity(data)
-    added = _in_units(bias, weight, given, outputs)
+    window = Window(shape[2:], strides, padding, dilation)
+    return LinearLayer(data, weight, window, int(attrs.groups), shape, is_rows=False)
+
+
+def requantised_layer(graph: IntegerGraph, var: Expr, quantised: Quantised, bias: Expr | None = None) -> Forms | None:
+    """Compute a layer whose result is quantised, and its bias."""
+    layer = linear_layer(graph, quantised.value)
+    if layer is None or layer.data.quantity is None:
+        return None
+    added = _in_units(graph, layer, bias)
     if added is None:
         return None
-    groups, channels = int(attrs.groups), static_shape(data)[1]
-    depthwise = groups == channels == outputs > WORD and inner == 1
-    if groups != 1 and not depthwise:
+    given, result = layer.data.quantity, quantised.quantity
+    image = _image(graph, layer)
+    product, packed = _product(graph, layer, image)
+    scale = by_channel((given.scale * layer.weight.scale) / result.scale, layer.outputs, np.float32)
+    moved = by_channel(added, layer.outputs, np.int64) - given.zero * packed.totals.astype(np.int64)
+    constants = [relax.const(item, str(item.dtype)) for item in (packed.weight, scale, moved.astype(np.int32))]
+    weight, *others = constants
+    operands = (image, weight, layer.data.point, *others, limits_of(result, quantised.limits))
+
+    def call(*more: Expr, name: str = _name(product)) -> Expr:
+        return _call(graph, product, name, (*operands, *more), "uint8")
+
+    if layer.is_rows:
+        return Forms(rows=graph.as_rows(call(), layer.shape))
+    graph.remember(var, RequantisedLayer(call, result))
+    return Forms(image=call())
+
+
+def scaled_layer(graph: IntegerGraph, value: Expr) -> ScaledLayer | None:
+    """Return the layer whose scaled sums a value is; None if it is something else."""
+    layer = linear_layer(graph, value)
+    if layer is not None and layer.data.step is not None and str(value.ty.dtype) == "float32":
+        return _scaled(layer, layer.data.step, layer.weight.scale)
+    if op_name(value) == "relax.multiply":
+        return _scaled_sums(graph, *value.args) or _scaled_sums(graph, *reversed(list(value.args)))
+    if op_name(value) == "relax.add":
+        return _with_bias(graph, *value.args) or _with_bias(graph, *reversed(list(value.args)))
+    return None
+
+
+def _scaled(layer: LinearLayer, step: Expr, scale: Array) -> ScaledLayer:
+    outputs = layer.outputs
+    return ScaledLayer(layer, step, np.broadcast_to(scale.reshape(-1), (outputs,)), np.zeros(outputs, np.float32))
+
+
+def _scaled_sums(graph: IntegerGraph, sums: Expr, factor: Expr) -> ScaledLayer | None:
+    """32-bit sums times a factor: a number that the graph computes, constants for the outputs, or a product of both."""
+    layer = linear_layer(graph, graph.value(graph.uncast(sums)))
+    if layer is None or str(graph.uncast(sums).ty.dtype) != "int32":
         return None
-    image = graph.image(data)
-    if depthwise:
-        packed = pack_depthwise(weight, added, given, quantised.quantity, dilation[1])
-        window = Window(quantised.shape[2:], strides, padding, (dilation[0], 1))
-    else:
-        packed = pack_convolution(weight, added, given, quantised.quantity, static_shape(image)[-1])
-        window = Window(quantised.shape[2:], strides, padding, dilation)
-    return Forms(image=_convolution(graph, var, packed, (image, given), window, quantised, depthwise=depthwise))
+    scale: Array = np.ones(1, np.float32)
+    step = factor
+    product = graph.value(factor)
+    if op_name(product) == "relax.multiply":
+        for one, other in (product.args, reversed(list(product.args))):
+            if (vector := graph.vector(one)) is not None:
+                scale = vector
+                step = other
+    across = layer.by_output(scale)
+    if across is None or prod(static_shape(step)) != 1:
+        return None
+    one = graph.emit(relax.op.reshape(graph.leaf(step), (1,)))
+    return _scaled(layer, one, across)
 
 
-def _in_units(bias: Array | None, weight: ScaledConstant, data: Quantity, outputs: int) -> Array | None:
+def _with_bias(graph: IntegerGraph, product: Expr, bias: Expr) -> ScaledLayer | None:
+    found = graph.scaled.get(product) if isinstance(product, relax.Var) else None
+    numbers = graph.vector(bias)
+    if found is None or numbers is None or found.bias.any() or not graph.is_read_once(product):
+        return None
+    added = found.layer.by_output(numbers.reshape(static_shape(bias)))
+    return None if added is None else replace(found, bias=added)
+
+
+def scaled_result(graph: IntegerGraph, scaled: ScaledLayer) -> Expr:
+    """Compute a layer whose result is floats."""
+    layer = scaled.layer
+    image = _image(graph, layer)
+    product, packed = _product(graph, layer, image)
+    across = [by_channel(item, layer.outputs, np.float32) for item in (scaled.scale, scaled.bias)]
+    weight, totals, scale, bias = (
+        relax.const(item, str(item.dtype)) for item in (packed.weight, packed.totals, *across)
+    )
+    operands = (image, weight, layer.data.point, totals, scaled.step, scale, bias)
+    return _shaped(graph, _call(graph, product, _name(product) + "_scaled", operands, "float32"), layer)
+
+
+def whole_result(graph: IntegerGraph, layer: LinearLayer) -> Expr:
+    """Compute a layer whose result is 32-bit sums."""
+    image = _image(graph, layer)
+    product, packed = _product(graph, layer, image)
+    weight, totals = (relax.const(item, str(item.dtype)) for item in (packed.weight, packed.totals))
+    operands = (image, weight, layer.data.point, totals)
+    return _shaped(graph, _call(graph, product, _name(product) + "_sums", operands, "int32"), layer)
+
+
+def _shaped(graph: IntegerGraph, image: Expr, layer: LinearLayer) -> Expr:
+    return graph.as_rows(image, layer.shape) if layer.is_rows else graph.unpacked(image, layer.shape)
+
+
+def _in_units(graph: IntegerGraph, layer: LinearLayer, bias: Expr | None) -> Array | None:
     """A bias in units of the sums. One that the graph has in floats is rounded to them."""
     if bias is None:
-        return np.zeros(outputs, np.int64)
-    if bias.size not in (1, outputs):
+        return np.zeros(1, np.int64)
+    unit = layer.data.quantity.scale * layer.weight.scale if layer.data.quantity else layer.weight.scale
+    inner = graph.unreshaped(bias)
+    constant = graph.constant(inner)
+    if constant is not None and np.array_equal(constant.scale, unit):
+        return layer.by_output(constant.integers.reshape(static_shape(bias)))
+    numbers = graph.vector(inner)
+    across = None if numbers is None else layer.by_output(numbers.reshape(static_shape(bias)))
+    if across is None:
         return None
-    steps = bias.astype(np.float64).reshape(-1) / (data.scale * weight.scale).astype(np.float64)
-    if np.abs(steps).max() >= 2**31:
-        return None
-    return np.broadcast_to(np.rint(steps).astype(np.int64), (outputs,))
+    steps = np.rint(across.astype(np.float64) / unit.astype(np.float64))
+    return steps.astype(np.int64) if np.abs(steps).max() < 2**31 else None
 
 
-def matmul(graph: IntegerGraph, var: Expr, quantised: Quantised, bias: Array | None = None) -> Forms | None:
-    """Compute rows times a constant matrix, as a convolution of an image of one row with a 1x1 kernel."""
-    call = quantised.value
-    data = graph.quantised_operand(call.args[0])
-    matrix = graph.constant(call.args[1])
-    if data is None or matrix is None or matrix.integers.ndim != 2 or matrix.axis == 0 or not matrix.fits():
-        return None
-    across = matrix.transposed([1, 0])
-    weight = ScaledConstant(across.integers[:, :, None, None], across.scale, across.axis)
-    inner, outputs = matrix.integers.shape
-    given = graph.quantity(data)
-    added = _in_units(bias, weight, given, outputs)
-    count = prod(quantised.shape[:-1])
-    if added is None or len(static_shape(data)) < 2 or not count:
-        return None
-    rows = graph.rows(data)
-    filled = -(-inner // LANES) * LANES
-    flat = graph.emit(relax.op.reshape(rows, (count, inner)))
-    if filled != inner:
-        flat = graph.emit(relax.op.nn.pad(flat, [0, 0, 0, filled - inner]))
-    image = graph.emit(relax.op.reshape(flat, (1, 1, count, filled // LANES, LANES)))
-    packed = pack_convolution(weight, added, given, quantised.quantity, LANES)
-    return _as_rows(graph, _convolution(graph, var, packed, (image, given), Window((1, count)), quantised), quantised)
+def _image(graph: IntegerGraph, layer: LinearLayer) -> Expr:
+    if not layer.is_rows:
+        return graph.image(layer.data.var)
+    return graph.image_of_rows(layer.data.var, layer.window.size[1])
 
 
-def _as_rows(graph: IntegerGraph, image: Expr, quantised: Quantised) -> Forms:
-    *rows, columns = quantised.shape
-    filled = prod(static_shape(image)[-2:])
-    flat = graph.emit(relax.op.reshape(image, (*rows, filled)))
-    if filled != columns:
-        last = len(rows)
-        flat = graph.emit(relax.op.strided_slice(flat, axes=[last], begin=[0], end=[columns]))
-    return Forms(rows=flat)
+def _product(graph: IntegerGraph, layer: LinearLayer, image: Expr) -> tuple[Product, PackedWeights]:
+    """How a layer is computed, and its weights in the form that the kernel reads."""
+    integers, window = layer.weight.integers, layer.window
+    channels = 0 if layer.is_rows else static_shape(layer.data.var)[1]
+    depthwise = layer.groups == channels == layer.outputs > WORD and integers.shape[1] == 1 and fits(integers)
+    if depthwise:
+        packed = pack_depthwise(integers, window.dilation[1])
+        instructions = depthwise_instructions(graph.target)
+        return Product(replace(window, dilation=(window.dilation[0], 1)), instructions, None), packed
+    *_, chunks, lanes = static_shape(image)
+    packed = pack_convolution(integers, lanes, chunks, layer.groups)
+    return Product(window, dot_instructions(graph.target, narrow=packed.narrow), packed.grouping), packed
 
 
-def _convolution(
-    graph: IntegerGraph,
-    var: Expr,
-    packed: PackedProduct,
-    data: tuple[Expr, Quantity],
-    window: Window,
-    quantised: Quantised,
-    *,
-    depthwise: bool = False,
-) -> Expr:
-    """Call the kernel of a convolution."""
-    point = relax.const(np.array([data[1].zero], np.uint8), "uint8")
-    limits = limits_of(quantised.quantity, quantised.limits)
-    constants = [packed.weight, packed.scale, packed.bias]
-    operands = (data[0], *(relax.const(item, str(item.dtype)) for item in constants), point, limits)
-    target = graph.target
-    dots = dot_instructions(target, narrow=packed.narrow)
-    instructions = depthwise_instructions(target) if depthwise else dots
+def _name(product: Product) -> str:
+    return "integer_depthwise_conv2d" if product.grouping is None else "integer_conv2d"
 
-    def call(*args: Expr, name: str = "integer_depthwise_conv2d" if depthwise else "integer_conv2d") -> Expr:
-        types = [(static_shape(item), str(item.ty.dtype)) for item in args]
-        program, shape = convolution_program(types, window, instructions, depthwise=depthwise)
-        return graph.kernel(program, name, args, shape, "uint8")
 
-    graph.remember(var, Product(call, operands, quantised.quantity, quantised.limits))
-    return call(*operands)
+def _call(graph: IntegerGraph, product: Product, name: str, operands: Sequence[Expr], dtype: str) -> Expr:
+    types = [(static_shape(item), str(item.ty.dtype)) for item in operands]
+    program, shape = product_program(product, types, dtype)
+    return graph.kernel(program, name, operands, shape, dtype)

@@ -1,4 +1,4 @@
-"""Pack the constants of integer convolutions and products for the kernels."""
+"""Pack the weights of integer convolutions and products for the kernels."""
 
 from __future__ import annotations
 
@@ -8,77 +8,117 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.tvm_backend.integer.kernels import LANES, WORD
-from autotune.tvm_backend.integer.quantity import Quantity, ScaledConstant
+from autotune.tvm_backend.integer.kernels import LANES, WORD, Grouping
 
 Array = npt.NDArray[Any]
 _NARROW = 64
+_LEAST, _GREATEST = -128, 127
 
 
 @dataclass(frozen=True)
-class PackedProduct:
-    """The constants of a convolution: packed weights, factors (OC, 16), sums to add (OC, 16).
+class PackedWeights:
+    """Weights as a kernel reads them.
 
     Attributes:
+        weight: Signed bytes.
+        totals: Integers (OC, 16): the sum of the weights of each output.
         narrow: Whether all weights lie in -64..63.
+        grouping: Which channels they multiply; None for a depthwise convolution.
     """
 
     weight: Array
-    scale: Array
-    bias: Array
+    totals: Array
     narrow: bool
+    grouping: Grouping | None
 
 
-def pack_convolution(
-    weight: ScaledConstant, bias: Array, data: Quantity, result: Quantity, lanes: int
-) -> PackedProduct:
-    """Pack the constants of a convolution.
+def pack_convolution(weight: Array, lanes: int, chunks: int, groups: int = 1) -> PackedWeights:
+    """Pack the weights of a convolution.
 
     Args:
-        weight: Of shape (O, I, KH, KW).
-        bias: Integers (O,), in units of the scale of the input by that of the weight.
-        data: The quantity of the input.
-        result: That of the output.
+        weight: Integers (O, I, KH, KW), with I the channels of a group.
         lanes: Channels in a chunk of the input.
+        chunks: Chunks of the input.
+        groups: How many groups of channels there are.
     """
-    values = _filled(weight.integers, 0, LANES)
-    values = _filled(values, 1, lanes)
+    if groups > 1:
+        values, grouping = _grouped(filled(weight, 0, LANES), len(weight) // groups, lanes, chunks)
+    else:
+        values, grouping = filled(filled(weight, 0, LANES), 1, lanes), Grouping(0, 0, chunks)
+    parts = _signed_bytes(values)
+    values = np.concatenate(parts, axis=1)
     outputs, inputs, height, width = values.shape
     blocks = values.reshape(outputs // LANES, LANES, inputs // lanes, lanes // WORD, WORD, height, width)
-    packed = blocks.transpose(0, 5, 6, 2, 3, 1, 4)
-    return _packed(packed, weight, bias, data, result)
+    grouping = Grouping(grouping.outer, grouping.inner, grouping.chunks, len(parts))
+    return _packed(blocks.transpose(0, 5, 6, 2, 3, 1, 4), weight, grouping)
 
 
-def pack_depthwise(weight: ScaledConstant, bias: Array, data: Quantity, result: Quantity, gap: int) -> PackedProduct:
-    """Pack the constants of a depthwise convolution, whose weights are (C, 1, KH, KW).
+def pack_depthwise(weight: Array, gap: int) -> PackedWeights:
+    """Pack the weights of a depthwise convolution: signed bytes (C, 1, KH, KW).
 
     Args:
         gap: Of the dilation to the right: the taps between are zeros.
     """
-    spread = np.zeros((*weight.integers.shape[:3], (weight.integers.shape[3] - 1) * gap + 1), np.int64)
-    spread[..., ::gap] = weight.integers
-    values = _filled(_filled(spread, 0, LANES), 3, WORD)
+    spread = np.zeros((*weight.shape[:3], (weight.shape[3] - 1) * gap + 1), np.int64)
+    spread[..., ::gap] = weight
+    values = filled(filled(spread, 0, LANES), 3, WORD)
     channels, _, height, width = values.shape
     blocks = values.reshape(channels // LANES, LANES, height, width // WORD, WORD)
-    return _packed(blocks.transpose(0, 2, 3, 1, 4), weight, bias, data, result)
+    return _packed(blocks.transpose(0, 2, 3, 1, 4), weight, None)
 
 
-def _packed(packed: Array, weight: ScaledConstant, bias: Array, data: Quantity, result: Quantity) -> PackedProduct:
-    """As ONNX Runtime computes them: scales in float32, and the zero point of the input in the bias."""
-    outputs = len(weight.integers)
-    scale = np.broadcast_to((data.scale * weight.scale) / result.scale, (outputs,)).astype(np.float32)
-    moved = bias.astype(np.int64) - data.zero * weight.integers.reshape(outputs, -1).sum(axis=1)
-    narrow = bool((packed >= -_NARROW).all() and (packed < _NARROW).all())
-    return PackedProduct(
-        np.ascontiguousarray(packed.astype(np.int8)),
-        _filled(scale, 0, LANES).reshape(-1, LANES),
-        _filled(moved, 0, LANES).astype(np.int32).reshape(-1, LANES),
-        narrow,
-    )
+def fits(weight: Array) -> bool:
+    """Return whether integers are signed bytes."""
+    return bool((weight >= _LEAST).all() and (weight <= _GREATEST).all())
 
 
-def _filled(values: Array, axis: int, multiple: int) -> Array:
-    """An array with zeros at the end of an axis, so that its size is a multiple."""
+def by_channel(values: Array, outputs: int, dtype: npt.DTypeLike) -> Array:
+    """Return one number for all channels, or one for each, as (OC, 16)."""
+    wide = np.broadcast_to(values.reshape(-1), (outputs,))
+    return filled(wide, 0, LANES).astype(dtype).reshape(-1, LANES)
+
+
+def _grouped(weight: Array, outer: int, lanes: int, chunks: int) -> tuple[Array, Grouping]:
+    """Weights of all channels of the chunks that each chunk of the output depends on; zeros for other groups.
+
+    Args:
+        weight: Filled up to whole chunks of outputs.
+        outer: Outputs of a group.
+        lanes: Channels in a chunk of the input.
+        chunks: Chunks of the input.
+    """
+    outputs, inner, *window = weight.shape
+    starts = np.arange(outputs) // outer * inner  # the first channel that each output depends on
+    firsts = starts[::LANES] // lanes
+    lasts = (starts[LANES - 1 :: LANES] + inner - 1) // lanes
+    count = min(int((lasts - firsts).max()) + 1, chunks)
+    values = np.zeros((outputs, count * lanes, *window), np.int64)
+    for output, start in enumerate(starts):
+        place = start - min(firsts[output // LANES], chunks - count) * lanes
+        kept = values[output, place : place + inner]  # an output that only fills the chunk may lie beyond the end
+        kept[...] = weight[output, : len(kept)]
+    return values, Grouping(outer, inner, count)
+
+
+def _signed_bytes(values: Array) -> list[Array]:
+    """Integers as sums of signed bytes."""
+    parts: list[Array] = []
+    left = values
+    while not parts or left.any():
+        parts.append(np.clip(left, _LEAST, _GREATEST))
+        left = left - parts[-1]
+    return parts
+
+
+def _packed(blocks: Array, weight: Array, grouping: Grouping | None) -> PackedWeights:
+    outputs = len(weight)
+    totals = by_channel(weight.reshape(outputs, -1).sum(axis=1), outputs, np.int32)
+    narrow = bool((blocks >= -_NARROW).all() and (blocks < _NARROW).all())
+    return PackedWeights(np.ascontiguousarray(blocks.astype(np.int8)), totals, narrow, grouping)
+
+
+def filled(values: Array, axis: int, multiple: int) -> Array:
+    """Return an array with zeros at the end of an axis, so that its size is a multiple."""
     widths = [(0, 0)] * values.ndim
     widths[axis] = (0, -values.shape[axis] % multiple)
     return np.pad(values, widths)

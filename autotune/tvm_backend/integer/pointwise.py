@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -12,7 +13,7 @@ from tvm import relax
 from autotune.tvm_backend.integer import byte_kernels
 from autotune.tvm_backend.integer.graph import Forms, IntegerGraph, Quantised, floats, limits_of
 from autotune.tvm_backend.integer.kernels import LANES
-from autotune.tvm_backend.integer.layers import conv2d, matmul
+from autotune.tvm_backend.integer.layers import PRODUCTS, requantised_layer
 from autotune.tvm_backend.integer.quantity import LEVELS, Quantity
 from autotune.tvm_backend.integer.tables import FunctionOfOne, NoTable
 from autotune.tvm_backend.passes.rewrite import op_name, static_shape
@@ -25,17 +26,9 @@ def add(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
     """Compute a product with its bias, a sum of two quantised values, or one with a constant for each channel."""
     for one, other in (quantised.value.args, reversed(list(quantised.value.args))):
         product = graph.value(one)
-        handler = {"relax.nn.conv2d": conv2d, "relax.matmul": matmul}.get(op_name(product))
-        if handler is not None:
-            bias = graph.vector(_unreshaped(graph, other))
-            inner = Quantised(product, quantised.quantity, quantised.limits, quantised.shape)
-            return None if bias is None else handler(graph, var, inner, bias)
+        if op_name(product) in PRODUCTS:
+            return requantised_layer(graph, var, replace(quantised, value=product), other)
     return _sum(graph, var, quantised) or _channels(graph, quantised)
-
-
-def _unreshaped(graph: IntegerGraph, expr: Expr) -> Expr:
-    value = graph.value(expr)
-    return value.args[0] if op_name(value) == "relax.reshape" else expr
 
 
 def _sum(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
@@ -72,12 +65,11 @@ def _sum_in_product(graph: IntegerGraph, operands: tuple[Expr, Expr], quantised:
     if len(quantised.shape) != 4:
         return None
     for at in (1, 0):
-        product = graph.product(operands[at])
-        if product is not None:
+        layer = graph.layer(operands[at])
+        if layer is not None:
             other = operands[1 - at]
-            constants = _sum_constants(product.quantity, graph.quantity(other), quantised)
-            image = graph.image(other)
-            return Forms(image=product.call(*product.operands, image, constants, name="integer_conv2d_add"))
+            constants = _sum_constants(layer.quantity, graph.quantity(other), quantised)
+            return Forms(image=layer.call(graph.image(other), constants, name="integer_conv2d_add"))
     return None
 
 

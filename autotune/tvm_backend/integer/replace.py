@@ -13,12 +13,19 @@ from typing import Any
 import numpy as np
 
 from autotune.tvm_backend.integer.graph import LARGEST, Forms, IntegerGraph, Quantised
-from autotune.tvm_backend.integer.layers import conv2d, matmul
+from autotune.tvm_backend.integer.layers import (
+    linear_layer,
+    requantised_layer,
+    scaled_layer,
+    scaled_result,
+    whole_result,
+)
 from autotune.tvm_backend.integer.moves import concat, moved, resize
 from autotune.tvm_backend.integer.pointwise import add, multiply, table
 from autotune.tvm_backend.integer.pooling import adaptive_pool, average_pool, max_pool, mean
 from autotune.tvm_backend.integer.quantity import Quantity
 from autotune.tvm_backend.integer.tables import single_number
+from autotune.tvm_backend.integer.weight_only import BlockMatrix, block_matrix, block_product
 from autotune.tvm_backend.passes.rewrite import op_name, rewrite_and_clean, static_shape
 from autotune.tvm_backend.types import Expr
 
@@ -34,7 +41,7 @@ def integer_kernels(mod: Any, target: Any) -> Any:
         The rewritten module, or `mod` itself if it has nothing quantised.
     """
     names = {op_name(item.value) for block in mod["main"].body.blocks for item in block.bindings}
-    if target.kind.name != "llvm" or "relax.quantize" not in names:
+    if target.kind.name != "llvm" or "relax.dequantize" not in names:
         return mod
     return rewrite_and_clean(mod, lambda module: _Integers(module, target))
 
@@ -42,11 +49,37 @@ def integer_kernels(mod: Any, target: Any) -> Any:
 class _Integers(IntegerGraph):
     def visit(self, var: Expr, value: Expr) -> None:
         self.values[var] = value
-        if op_name(value) == "relax.quantize" and (quantity := Quantity.of(value)) is not None:
+        if self.is_defined(var) or self.quantise_dynamically(var):
+            return
+        quantity = Quantity.of(value) if op_name(value) == "relax.quantize" else _kept_quantity(self, value)
+        if quantity is not None:
             form = _integer(self, var, value, quantity)
             self.define(var, quantity, form or Forms(outer=self.builder.emit(self.rebuild(value), var.name)))
+        elif (scaled := scaled_layer(self, value)) is not None:
+            self.scaled[var] = scaled
+            self.defer(var, lambda: scaled_result(self, scaled))
+        elif (layer := linear_layer(self, value)) is not None and str(value.ty.dtype) == "int32":
+            self.defer(var, lambda: whole_result(self, layer))
+        elif (matrix := _packed_operand(self, value)) is not None:
+            self.defer(var, lambda: block_product(self, value, matrix))
+        elif op_name(value) == "relax.astype":
+            self.defer(var, lambda: self.builder.emit(self.rebuild(value), var.name))
         else:
             self.bind(var, self.builder.emit(self.rebuild(value), var.name))
+
+
+def _packed_operand(graph: IntegerGraph, value: Expr) -> BlockMatrix | None:
+    """Return the constant matrix of a product of floats that has been quantised; None for any other value."""
+    if op_name(value) != "relax.matmul" or str(value.ty.dtype) != "float32" or not static_shape(value):
+        return None
+    return block_matrix(graph, value.args[1]) if static_shape(value.args[0]) else None
+
+
+def _kept_quantity(graph: IntegerGraph, value: Expr) -> Quantity | None:
+    """Return the quantity of the result of an operator on quantised bytes that changes none; None for any other."""
+    if op_name(value) not in _OF_BYTES or not graph.is_quantised(value.args[0]):
+        return None
+    return graph.quantity(value.args[0])
 
 
 def _integer(graph: IntegerGraph, var: Expr, call: Expr, quantity: Quantity) -> Forms | None:
@@ -54,6 +87,8 @@ def _integer(graph: IntegerGraph, var: Expr, call: Expr, quantity: Quantity) -> 
     shape = static_shape(var)
     if not shape:
         return None
+    if op_name(call) != "relax.quantize":
+        return _HANDLERS[op_name(call)](graph, var, Quantised(call, quantity, (0, LARGEST), shape))
     limits, value = _peeled(graph, call.args[0], quantity)
     handler = _HANDLERS.get(op_name(value))
     form = handler(graph, var, Quantised(value, quantity, limits, shape)) if handler else None
@@ -90,8 +125,8 @@ def _activation(value: Expr) -> tuple[float, float] | None:
 # What computes an operator: from the graph, the variable of the result and the operator to the result.
 _Handler = Callable[[IntegerGraph, Any, Quantised], Forms | None]
 _HANDLERS: Mapping[str, _Handler] = {
-    "relax.nn.conv2d": conv2d,
-    "relax.matmul": matmul,
+    "relax.nn.conv2d": requantised_layer,
+    "relax.matmul": requantised_layer,
     "relax.add": add,
     "relax.multiply": multiply,
     "relax.nn.max_pool2d": max_pool,
@@ -104,3 +139,5 @@ _HANDLERS: Mapping[str, _Handler] = {
     "relax.strided_slice": moved,
     "relax.image.resize2d": resize,
 }
+# Those that bytes go through as they are.
+_OF_BYTES = frozenset({"relax.nn.max_pool2d", "relax.reshape", "relax.permute_dims", "relax.strided_slice"})

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import tvm
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from tvm import relax
 
 from autotune.machine.hardware import cpu_flags
 from autotune.tvm_backend.export.compilation import compile_tuned
+from autotune.tvm_backend.export.runners import onnx_session
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.search.tasks import extract_tasks
@@ -37,10 +37,18 @@ def cpu(request, target):
     return tvm.target.Target({"kind": "llvm", "mcpu": request.param, "num-cores": 2})
 
 
+@pytest.fixture
+def here(target):
+    """The kind of CPU with the most instructions of those that this one has."""
+    name = next(name for name in reversed(_CPUS) if _CPUS[name] in cpu_flags())
+    return tvm.target.Target({"kind": "llvm", "mcpu": name, "num-cores": 2})
+
+
 class Network:
     """A network under construction. Each method adds a layer to the last value."""
 
-    def __init__(self, shape: tuple[int, ...], seed: int = 0) -> None:
+    def __init__(self, shape: tuple[int, ...], seed: int = 0, *, opset: int = 17) -> None:
+        self.opset = opset
         self.shape = shape
         self.rng = np.random.default_rng(seed)
         self.nodes: list[Any] = []
@@ -50,6 +58,12 @@ class Network:
     def constant(self, value: Any) -> str:
         name = f"constant{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def constant_of(self, dtype: int, value: Any) -> str:
+        """A constant of a type that NumPy lacks."""
+        name = f"constant{len(self.constants)}"
+        self.constants.append(helper.make_tensor(name, dtype, value.shape, value.flatten().tolist()))
         return name
 
     def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
@@ -77,7 +91,8 @@ class Network:
         data = helper.make_tensor_value_info("input", TensorProto.FLOAT, self.shape)
         result = helper.make_tensor_value_info(self.last, TensorProto.FLOAT, None)
         graph = helper.make_graph(self.nodes, "network", [data], [result], self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid("com.microsoft", 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
 class _Calibration(CalibrationDataReader):
@@ -118,6 +133,32 @@ def quantised(tmp_path):
     return write
 
 
+@pytest.fixture
+def quantised_dynamically(tmp_path):
+    """A function that writes a network whose products ONNX Runtime quantises as they run, and returns the path."""
+
+    def write(network: Network, *, weights: QuantType = QuantType.QInt8, per_channel: bool = True) -> Path:
+        source = tmp_path / "floats.onnx"
+        onnx.save(onnx.shape_inference.infer_shapes(network.model()), source)
+        result = tmp_path / "dynamic.onnx"
+        quantize_dynamic(source, result, weight_type=weights, per_channel=per_channel)
+        return result
+
+    return write
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A function that writes a network as it is, and returns the path."""
+
+    def write(network: Network) -> Path:
+        path = tmp_path / "written.onnx"
+        onnx.save(onnx.shape_inference.infer_shapes(network.model()), path)
+        return path
+
+    return write
+
+
 def kernels(path: Path, target: Any) -> list[str]:
     """The names of the tasks of a model, without numbers."""
     prepared = prepare(read_model(path, {}).module, target)
@@ -133,6 +174,6 @@ def differences(path: Path, target: Any) -> tuple[float, float]:
     (spec,) = model.inputs
     data = np.random.default_rng(2).standard_normal(spec.shape).astype(np.float32)
     result = machine["main"](tvm.runtime.tensor(data)).numpy()
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = onnx_session(path, 1)
     (expected,) = session.run(None, {spec.name: data})
     return float((result != expected).mean()), float(np.abs(result - expected).max() / np.abs(expected).max())

@@ -8,7 +8,7 @@ import tvm
 
 from autotune.machine.hardware import cpu_flags
 from autotune.tvm_backend.integer.intrinsics import DEPTHWISE, DOTS, Instructions
-from autotune.tvm_backend.integer.kernels import Window, convolution_program
+from autotune.tvm_backend.integer.kernels import Grouping, Product, Window, product_program
 from autotune.tvm_backend.integer.tiles import TileProduct
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.search.design_space import replay
@@ -17,19 +17,19 @@ from autotune.tvm_backend.search.propose import by_hand
 
 _FLAGS = {"avx512vnni": "avx512_vnni", "avxvnni": "avx_vnni", "avx512vl": "avx512vl", "avx512vbmi": "avx512vbmi"}
 _CPUS = {"avx512vnni": "icelake-server", "avxvnni": "alderlake", "avx2": "x86-64-v3"}
-_CONSTANTS = [((2, 16), "float32"), ((2, 16), "int32"), ((1,), "uint8"), ((3,), "float32")]
+_CONSTANTS = [((1,), "uint8"), ((2, 16), "float32"), ((2, 16), "int32"), ((3,), "float32")]
 
 
 def convolution(dot, *, tiles=False):
     operands = [((1, 6, 8, 2, 16), "uint8"), ((2, 3, 3, 2, 4, 16, 4), "int8"), *_CONSTANTS]
-    return convolution_program(
-        operands, Window((6, 8), padding=(1, 1, 1, 1)), Instructions(dot.name, tiles), depthwise=False
-    )
+    window = Window((6, 8), padding=(1, 1, 1, 1))
+    return product_program(Product(window, Instructions(dot.name, tiles), Grouping(0, 0, 2)), operands, "uint8")
 
 
 def depthwise(dot):
     operands = [((1, 6, 8, 2, 16), "uint8"), ((2, 3, 1, 16, 4), "int8"), *_CONSTANTS]
-    return convolution_program(operands, Window((3, 4), (2, 2), (1, 1, 1, 1)), Instructions(dot.name), depthwise=True)
+    window = Window((3, 4), (2, 2), (1, 1, 1, 1))
+    return product_program(Product(window, Instructions(dot.name), None), operands, "uint8")
 
 
 def operands_of(program):
@@ -86,7 +86,8 @@ def test_tiles_compute_what_vectors_do(target, name):
     here = tvm.target.Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 2})
     (data, weight), window = _TILED[name]
     operands = [(data, "uint8"), (weight, "int8"), *_CONSTANTS]
-    program, _ = convolution_program(operands, window, Instructions(DOTS[0].name, tiles=True), depthwise=False)
+    product = Product(window, Instructions(DOTS[0].name, tiles=True), Grouping(0, 0, data[3]))
+    program, _ = product_program(product, operands, "uint8")
     module = tvm.IRModule({"main": program.with_attr("global_symbol", "main")})
     expected = run(module, here)
     chosen = by_hand(module)

@@ -17,13 +17,16 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from autotune.errors import ModelError, first_line, one_line
 from autotune.options import InputSpec
+from autotune.tvm_backend.integer import converters
 from autotune.tvm_backend.models.onnx.operators.nodes import opset_of
 from autotune.tvm_backend.models.onnx.simplify import Array, open_session
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.recurrent.layer import GATES, Kind
 from autotune.tvm_backend.recurrent.operators import dynamic_lstm, recurrent
-from autotune.tvm_backend.types import Expr, GraphProto, IRModule, ModelProto
+from autotune.tvm_backend.types import Expr, GraphProto, IRModule, ModelProto, TensorProto
 
+# Integers of 4 bits become bytes here. Kernels for matrices of few bits pack them again.
+_HALF_BYTES = {onnx.TensorProto.INT4: np.int8, onnx.TensorProto.UINT4: np.uint8}
 _WANTED = 13  # opset: axes and sizes are inputs, and any of Resize's may be left out
 _SEED = 2026
 _SIZES = 3  # the input of Resize that leaves no use for the one before it
@@ -96,6 +99,14 @@ def _recurrent(kind: Kind) -> Converter:
 CONVERTERS: Mapping[str, Converter] = {
     **{kind: _recurrent(kind) for kind in GATES},
     "DynamicQuantizeLSTM": dynamic_lstm,
+    "ConvInteger": converters.conv_integer,
+    "DequantizeLinear": converters.dequantize_linear,
+    "DynamicQuantizeLinear": converters.dynamic_quantize_linear,
+    "MatMulInteger": converters.matmul_integer,
+    "MatMulNBits": converters.matmul_n_bits,
+    "QGemm": converters.qgemm,
+    "QLinearConv": converters.qlinear_conv,
+    "QLinearMatMul": converters.qlinear_matmul,
 }
 
 
@@ -120,6 +131,12 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         others = onnx.GraphProto()
         others.node.extend(node for node in graph.node if node.op_type not in CONVERTERS)
         super()._check_for_unsupported_ops(others)
+
+    def _parse_array(self, tensor_proto: TensorProto) -> Any:
+        if tensor_proto.data_type not in _HALF_BYTES:
+            return super()._parse_array(tensor_proto)
+        values = onnx.numpy_helper.to_array(tensor_proto)
+        return tvm.runtime.tensor(values.astype(_HALF_BYTES[tensor_proto.data_type]))
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> Expr:
         try:

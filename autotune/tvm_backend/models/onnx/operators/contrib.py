@@ -6,7 +6,8 @@ Their meaning is that of ONNX Runtime's documentation (docs/ContribOperators.md)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
@@ -91,27 +92,6 @@ def embed_layer_normalization(node: NodeProto, nodes: Nodes) -> list[str]:
     return [layer_norm(nodes, total, gamma, beta, _epsilon(node), table), lengths, total]
 
 
-def matmul_n_bits(node: NodeProto, nodes: Nodes) -> list[str]:
-    """A product with weights of 4 or 8 bits in blocks, each with a scale; they become floats here.
-
-    Raises:
-        ValueError: The weights have another number of bits, or are grouped by an index.
-    """
-    a, packed, scales, zeros, groups, bias = padded(node.input, 6)
-    attributes = attributes_of(node)
-    rows, columns, block = (int(attributes[name]) for name in ("K", "N", "block_size"))
-    bits = int(attributes.get("bits", 4))
-    if bits not in (4, 8) or groups:
-        raise ValueError(f"weights of {bits} bits{', grouped by an index' if groups else ''}; 4 or 8 without are taken")
-    blocks = -(-rows // block)
-    values = _unpacked(nodes, packed, bits, (columns, blocks, block), scales)
-    points = _points(nodes, zeros, bits, (columns, blocks), scales)
-    scaled = nodes.op("Mul", nodes.op("Sub", values, points), nodes.reshape(scales, (columns, blocks, 1)))
-    weights = nodes.slice(nodes.reshape(scaled, (columns, blocks * block)), 1, 0, rows)
-    product = nodes.op("MatMul", a, nodes.op("Transpose", weights, perm=[1, 0]))
-    return [nodes.op("Add", product, bias) if bias else product]
-
-
 def dynamic_quantize_matmul(node: NodeProto, nodes: Nodes) -> list[str]:
     """Inputs: a, which is quantised here, b, its scale, its zero point, and a bias. The last two may be left out."""
     a, b, b_scale, b_zero, bias = padded(node.input, 5)
@@ -137,21 +117,37 @@ def qlinear_mul(node: NodeProto, nodes: Nodes) -> list[str]:
 
 def qlinear_activation(node: NodeProto, nodes: Nodes) -> list[str]:
     """A function of one quantised input: x with scale and zero point, then those of the result."""
-    kind = node.op_type.removeprefix("QLinear")
-    own = {name: value for name, value in attributes_of(node).items() if name in ("alpha",)}
-    (x,) = _dequantised(nodes, node.input[:3])
-    return [_quantised(nodes, nodes.op(kind, x, **own), node.input[3:])]
+    return _of_one(node, nodes, attributes_of(node))
 
 
-def qlinear_global_average_pool(node: NodeProto, nodes: Nodes) -> list[str]:
-    """Inputs as of `qlinear_activation`, channels first.
+def qlinear_pool(node: NodeProto, nodes: Nodes) -> list[str]:
+    """An average, global or over windows. Inputs as of `qlinear_activation`, channels first.
 
     Raises:
         ValueError: Channels are last.
     """
-    if attributes_of(node).get("channels_last"):
+    attributes = attributes_of(node)
+    if attributes.pop("channels_last", 0):
         raise ValueError("its channels are last, for which there is no rule")
-    return qlinear_activation(node, nodes)
+    return _of_one(node, nodes, attributes)
+
+
+def qlinear_softmax(node: NodeProto, nodes: Nodes) -> list[str]:
+    """Softmax along an axis; up to opset 12 over all from the axis on. Inputs as of `qlinear_activation`."""
+    attributes = attributes_of(node)
+    old = int(attributes.pop("opset", 13)) < 13
+    rank = len(nodes.shape(node.input[0]))
+    if old and int(attributes.get("axis", 1)) % rank != rank - 1:
+        raise ValueError("it is over several axes, for which there is no rule")
+    return _of_one(node, nodes, {"axis": int(attributes.get("axis", 1 if old else -1))})
+
+
+def _of_one(node: NodeProto, nodes: Nodes, attributes: Mapping[str, Any]) -> list[str]:
+    """The operator of ONNX that an operator on one quantised input is named after."""
+    x, x_scale, x_zero, y_scale, y_zero = padded(node.input, 5)
+    (value,) = _dequantised(nodes, (x, x_scale, x_zero))
+    kind = node.op_type.removeprefix("QLinear")
+    return [_quantised(nodes, nodes.op(kind, value, **attributes), (y_scale, y_zero))]
 
 
 def qlinear_concat(node: NodeProto, nodes: Nodes) -> list[str]:
@@ -211,30 +207,6 @@ def _lengths(nodes: Nodes, mask: str, batch: int) -> str:
     if nodes.opset < 13:
         return nodes.op("ReduceSum", mask, axes=[1], keepdims=0)
     return nodes.op("ReduceSum", mask, nodes.constant([1], np.int64), keepdims=0)
-
-
-def _unpacked(nodes: Nodes, packed: str, bits: int, shape: Sequence[int], like: str) -> str:
-    """Unsigned integers of 4 or 8 bits as floats in this shape; of two in a byte the lower is the first."""
-    whole = nodes.cast(packed, TensorProto.INT32)
-    if bits == 4:
-        base = nodes.constant(16, np.int32)
-        high = nodes.op("Div", whole, base)
-        low = nodes.op("Sub", whole, nodes.op("Mul", high, base))
-        rows = math.prod(nodes.shape(packed))
-        whole = nodes.concat([nodes.reshape(low, (rows, 1)), nodes.reshape(high, (rows, 1))], 1)
-    return nodes.cast(nodes.reshape(whole, shape), nodes.dtype(like))
-
-
-def _points(nodes: Nodes, zeros: str, bits: int, shape: Sequence[int], like: str) -> str:
-    """The zero points of blocks, (columns, blocks, 1): floats as they are, packed bytes, or the middle of the range."""
-    columns, blocks = shape
-    if not zeros:
-        return nodes.constant_like(1 << (bits - 1), like)
-    if nodes.dtype(zeros) != TensorProto.UINT8:
-        return nodes.reshape(zeros, (columns, blocks, 1))
-    padded = blocks if bits == 8 else blocks + blocks % 2
-    points = _unpacked(nodes, zeros, bits, (columns, padded), like)
-    return nodes.reshape(nodes.slice(points, 1, 0, blocks), (columns, blocks, 1))
 
 
 def _dequantised(nodes: Nodes, names: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from functools import partial
 import onnx
 
 from autotune.errors import ModelError
-from autotune.tvm_backend.models.onnx.operators import attention, contrib, fourier, quantised, recurrent, short_rules
+from autotune.tvm_backend.models.onnx.operators import attention, contrib, fourier, recurrent, short_rules
 from autotune.tvm_backend.models.onnx.operators.inline import expand, inline_branches, is_defined_by_function
 from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, Value, opset_of
 from autotune.tvm_backend.models.onnx.simplify import open_session
@@ -19,10 +19,6 @@ from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto
 Rule = Callable[[NodeProto, Nodes], list[str]]
 
 RULES: Mapping[str, Rule] = {
-    "QLinearConv": quantised.qlinear_conv,
-    "QLinearMatMul": quantised.qlinear_matmul,
-    "ConvInteger": quantised.conv_integer,
-    "MatMulInteger": quantised.matmul_integer,
     "DFT": fourier.dft,
     "STFT": fourier.stft,
     "LpNormalization": short_rules.lp_normalization,
@@ -41,15 +37,16 @@ CONTRIB: Mapping[str, Rule] = {
     "FusedMatMul": contrib.fused_matmul,
     "Gelu": contrib.bias_gelu,
     "MatMulIntegerToFloat": contrib.matmul_integer_to_float,
-    "MatMulNBits": contrib.matmul_n_bits,
     "MultiHeadAttention": attention.multi_head_attention,
     "QAttention": attention.quantised_attention,
     "QLinearAdd": contrib.qlinear_add,
     "QLinearConcat": contrib.qlinear_concat,
-    "QLinearGlobalAveragePool": contrib.qlinear_global_average_pool,
+    "QLinearAveragePool": contrib.qlinear_pool,
+    "QLinearGlobalAveragePool": contrib.qlinear_pool,
     "QLinearLeakyRelu": contrib.qlinear_activation,
     "QLinearMul": contrib.qlinear_mul,
     "QLinearSigmoid": contrib.qlinear_activation,
+    "QLinearSoftmax": contrib.qlinear_softmax,
     "QuickGelu": contrib.quick_gelu,
     "SkipLayerNormalization": contrib.skip_layer_normalization,
     "SkipSimplifiedLayerNormalization": contrib.skip_simplified_layer_normalization,

@@ -57,7 +57,6 @@ EMBED = {
 Q = {"x": bytes_(2, 3, 4, 4), "w_s": scale(), "w_z": zero()}
 TWO = {**Q, "b": bytes_(2, 3, 4, 4), "w_bs": scale(0.02), "w_bz": zero(9), "w_ys": scale(0.1), "w_yz": zero(5)}
 ONE = {**Q, "w_ys": scale(0.01), "w_yz": zero(5)}
-NBITS = {"x": floats(2, 40), "w": bytes_(6, 3, 8), "w_s": floats(18)}
 CASES: list[tuple[str, Arrays, Mapping[str, Any]]] = [
     ("BiasGelu", {**X, "w": floats(8)}, {}),
     ("Gelu", X, {}),
@@ -99,13 +98,13 @@ CASES: list[tuple[str, Arrays, Mapping[str, Any]]] = [
         {"a": bytes_(3, 8), "w": bytes_(8, 4), "w_as": scale(), "w_bs": scale(), "w_az": zero(), "w_bz": zero()},
         {},
     ),
-    ("MatMulNBits", NBITS, {"K": 40, "N": 6, "bits": 4, "block_size": 16}),
-    ("MatMulNBits", {**NBITS, "w_z": bytes_(12)}, {"K": 40, "N": 6, "bits": 4, "block_size": 16}),
     ("QLinearAdd", TWO, {}),
     ("QLinearMul", TWO, {}),
     ("QLinearSigmoid", ONE, {}),
     ("QLinearLeakyRelu", ONE, {"alpha": 0.1}),
     ("QLinearGlobalAveragePool", ONE, {}),
+    ("QLinearAveragePool", ONE, {"kernel_shape": [2, 2]}),
+    ("QLinearSoftmax", {**ONE, "w_ys": scale(1 / 256), "w_yz": zero(0)}, {"axis": 3, "opset": 13}),
     (
         "QLinearConcat",
         {"w_ys": scale(0.1), "w_yz": zero(5), **{name: TWO[name] for name in ("x", "w_s", "w_z", "b", "w_bs", "w_bz")}},

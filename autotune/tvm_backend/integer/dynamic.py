@@ -1,0 +1,112 @@
+"""Dynamic quantisation: the scale and the zero point follow from the range of the values, each time anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax, te, tirx
+
+from autotune.tvm_backend.integer.kernels import OPAQUE, rounded, to_byte
+from autotune.tvm_backend.integer.quantity import LEVELS
+from autotune.tvm_backend.passes.rewrite import op_name, static_shape
+from autotune.tvm_backend.types import Expr
+
+_PARALLEL_FROM = 16384  # elements
+_PARTS = 16  # that the range of many values is found in
+
+# From a scale to the values whose range it follows from: the operator, and which argument to follow.
+_TO_VALUES = (("relax.where", 2), ("relax.divide", 0), ("relax.subtract", 0), ("relax.maximum", 0), ("relax.max", 0))
+_TO_SCALE = (("relax.astype", 0), ("relax.round", 0), ("relax.clip", 0), ("relax.negative", 0), ("relax.divide", 1))
+
+
+@dataclass(frozen=True)
+class DynamicBytes:
+    """Variables of a dynamic quantisation: the values, the bytes, their scale and their zero point."""
+
+    values: Expr
+    bytes: Expr
+    scale: Expr
+    point: Expr
+
+
+def dynamic_bytes(values: Mapping[Any, Expr], var: Expr) -> DynamicBytes | None:
+    """Return the dynamic quantisation that a variable is the result of; None if it is something else.
+
+    Args:
+        values: The value of each variable.
+        var: The variable.
+    """
+    call = values[var]
+    if op_name(call) != "relax.quantize" or not all(isinstance(item, relax.Var) for item in call.args[1:]):
+        return None
+    data, scale, point = call.args
+    source = _followed(values, scale, _TO_VALUES)
+    own_scale = _followed(values, point, _TO_SCALE)
+    plain = static_shape(data) and str(data.ty.dtype) == "float32" and str(call.ty.dtype) == "uint8"
+    if not plain or source is None or own_scale is None or not (source.same_as(data) and own_scale.same_as(scale)):
+        return None
+    return DynamicBytes(data, var, scale, point)
+
+
+def _followed(values: Mapping[Any, Expr], expr: Expr, path: Sequence[tuple[str, int]]) -> Expr | None:
+    for name, argument in path:
+        value: Any = values.get(expr) if isinstance(expr, relax.Var) else expr
+        if op_name(value) != name:
+            return None
+        expr = value.args[argument]
+    return expr
+
+
+def dynamic_kernel(shape: Sequence[int]) -> Any:
+    """Return the program that quantises floats to their range: the bytes, the scale (1,) and the zero point (1,)."""
+    rows, lanes = shape
+    data = te.placeholder(shape, "float32", "data")
+    large = rows * lanes >= _PARALLEL_FROM
+    parts = max(size for size in range(1, _PARTS + 1) if rows % size == 0) if large else 1
+    high = _extreme(data, parts, te.max, "high")
+    low = _extreme(data, parts, te.min, "low")
+    zero = tirx.const(0.0, "float32")
+
+    def step(*_: Expr) -> Expr:
+        width = te.max(high[0], zero) - te.min(low[0], zero)
+        one = tirx.const(1.0, "float32")
+        return tirx.Select(width == zero, one, width / tirx.const(float(LEVELS - 1), "float32"))
+
+    scale = te.compute((1,), step, name="scale")
+    last = tirx.const(float(LEVELS - 1), "float32")
+    point = te.compute((1,), lambda _: to_byte(rounded(-te.min(low[0], zero) / scale[0], zero), zero, last), "point")
+    moved = point[0].astype("float32")
+    result = te.compute(shape, lambda *at: to_byte(rounded(data[at] / scale[0], moved), zero, last), name="result")
+    return _scheduled([data, result, scale, point], parallel=large)
+
+
+def _extreme(data: Expr, parts: int, reduction: Any, name: str) -> Expr:
+    """The largest or smallest element: for each lane of some parts, and of these."""
+    rows, lanes = (int(extent) for extent in data.shape)
+    size = rows // parts
+    row, part, lane = (te.reduce_axis((0, extent)) for extent in (size, parts, lanes))
+    by_lane = te.compute(
+        (parts, lanes), lambda p, i: reduction(data[p * size + row, i], axis=row), name=f"{name}_by_lane"
+    )
+    return te.compute((1,), lambda _: reduction(by_lane[part, lane], axis=[part, lane]), name=name)
+
+
+def _scheduled(arguments: list[Expr], *, parallel: bool) -> Any:
+    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func(arguments)}))
+    for name in ("high_by_lane", "low_by_lane"):
+        block = schedule.get_sblock(name)
+        part, lane, row = schedule.get_loops(block)
+        schedule.reorder(row, lane)
+        if parallel:
+            schedule.parallel(part)
+        schedule.vectorize(lane)  # before `decompose_reduction`, after which it is no reduction any more
+        schedule.decompose_reduction(block, row)
+    row, lane = schedule.get_loops(schedule.get_sblock("result"))
+    schedule.vectorize(lane)
+    if parallel:
+        schedule.parallel(row)
+    program = schedule.mod["main"].without_attr("global_symbol")
+    return program.with_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True})

@@ -1,0 +1,71 @@
+"""Matrices of few bits stay packed, and products with them are those of ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from autotune.tvm_backend.models.onnx.read import read_model
+from autotune.tvm_backend.passes.prepare import prepare
+from tests.tvm_backend.integer.conftest import Network, differences
+
+_ROUNDED = 2e-6  # of the largest value: floats in another order
+_RNG = np.random.default_rng(0)
+
+
+def constant_bytes(path, target) -> int:
+    """The size of the constants of a prepared model."""
+    prepared = prepare(read_model(path, {}).module, target)
+    values = [binding.value for block in prepared["main"].body.blocks for binding in block.bindings]
+    fields = [item for value in values for item in getattr(value, "args", ()) if hasattr(item, "fields")]
+    return sum(item.value.numpy().nbytes for field in fields for item in field.fields if hasattr(item, "value"))
+
+
+def scales(*shape):
+    return _RNG.uniform(0.01, 0.02, shape).astype(np.float32)
+
+
+def n_bits(rows, inner, columns, *, bits, block, points=False) -> Network:
+    net = Network((rows, inner))
+    blocks = -(-inner // block)
+    packed = _RNG.integers(0, 256, (columns, blocks, block * bits // 8)).astype(np.uint8)
+    operands = [packed, scales(columns * blocks)]
+    if points:
+        operands.append(_RNG.integers(0, 256, (columns * -(-blocks * bits // 8),)).astype(np.uint8))
+    attributes = {"K": inner, "N": columns, "bits": bits, "block_size": block}
+    net.add("MatMulNBits", "input", *map(net.constant, operands), domain="com.microsoft", **attributes)
+    return net
+
+
+@pytest.mark.parametrize("points", (False, True))
+@pytest.mark.parametrize("rows, inner, columns, bits", ((1, 64, 48, 4), (13, 72, 20, 4), (3, 40, 16, 8)))
+def test_a_product_with_blocks_of_bits(written, here, rows, inner, columns, bits, points):
+    path = written(n_bits(rows, inner, columns, bits=bits, block=16, points=points))
+    assert differences(path, here)[1] < _ROUNDED
+
+
+def test_half_bytes_stay_half_bytes(written, here):
+    path = written(n_bits(1, 256, 64, bits=4, block=32))
+    assert constant_bytes(path, here) <= 256 * 64 // 2 * 1.3 + 4 * 64 * 8
+
+
+@pytest.mark.parametrize("dtype, least, most", ((TensorProto.INT8, -128, 128), (TensorProto.INT4, -8, 8)))
+@pytest.mark.parametrize("axis", (0, 1))
+def test_a_matrix_that_is_dequantised_in_blocks(written, here, dtype, least, most, axis):
+    net = Network((5, 32), opset=21)
+    shape = (32, 24) if axis == 0 else (32, 48)
+    weight = net.constant_of(dtype, _RNG.integers(least, most, shape))
+    blocks = (2, 24) if axis == 0 else (32, 3)
+    wide = net.add("DequantizeLinear", weight, net.constant(scales(*blocks)), axis=axis, block_size=16)
+    net.add("MatMul", "input", wide)
+    assert differences(written(net), here)[1] < _ROUNDED
+
+
+def test_a_matrix_with_a_scale_for_each_column_stays_bytes(written, here):
+    net = Network((5, 64))
+    weight = net.constant(_RNG.integers(-128, 128, (64, 32)).astype(np.int8))
+    net.add("MatMul", "input", net.add("DequantizeLinear", weight, net.constant(scales(32)), axis=1))
+    path = written(net)
+    assert differences(path, here)[1] < _ROUNDED
+    assert constant_bytes(path, here) < 64 * 32 * 1.3
