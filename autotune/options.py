@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 AUTO: Final = "auto"
-Precision = Literal["fp32", "fp16", "bf16"]
+Precision = Literal["fp32", "fp16", "bf16", "int8"]
 # The value of an input that is a constant: a number, or a list of them for an input of one dimension.
 Constant = float | list[float]
 _MOST_TRIALS = 10**9 - 1  # more would fit in no file, and the planner computes with them
@@ -120,7 +120,20 @@ class JobOptions:
     precision: Precision = _option(
         "fp32",
         "What convolutions and products are computed in, with sums in fp32. fp16: for tensor cores (cuda only)."
-        " bf16: for CPUs with AMX-BF16 or AVX512-BF16; on others, large matrices that few rows are multiplied with.",
+        " bf16: for CPUs with AMX-BF16 or AVX512-BF16; on others, large matrices that few rows are multiplied with."
+        " int8: the model is quantised to 8 bits, which needs --calibrate (CPUs only).",
+    )
+    calibrate: str | None = _option(
+        None,
+        "Inputs that --precision int8 finds the ranges of values with: arrays of samples by the names of the inputs.",
+        metavar="FILE.npz",
+    )
+    max_drop: float | None = _option(
+        None,
+        "Export an int8 job only if no more than this part of its top-1 answers on the calibration data changed.",
+        metavar="1%",
+        python="Export an int8 job only if no more than this part (0 to 1) of its top-1 answers on the calibration data"
+        " changed.",
     )
 
     def kept(self) -> dict[str, Any]:

@@ -177,7 +177,8 @@ def resubmit_here(workspace: Workspace, config: Config, paths: JobPaths, progres
     here = options_of(spec)
     if devices.kind_of(spec).has_model:
         here = replace(here, target=spec.target_kind)
-    again = submit(workspace, config, Submission(paths.snapshot, here, origin=spec.model), progress)
+    submission = Submission(paths.snapshot, here, origin=spec.model, quantisation=spec.quantisation)
+    again = submit(workspace, config, submission, progress)
     if ended != "failed":
         apply(workspace, "cancel", [paths])
     return again

@@ -21,7 +21,7 @@ from autotune.errors import BadInput, BadState, StorageError, disk_problem
 from autotune.options import Precision
 from autotune.processes.messages import ExportRequest
 from autotune.storage.atomic import make_folders
-from autotune.storage.formats import JobSpec
+from autotune.storage.formats import JobSpec, Quantisation
 from autotune.storage.job_files import in_use, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export.writing.files import SOURCE, edited, foreign_files
@@ -130,7 +130,20 @@ def _request(
 
 def _tolerance(config: Config, precision: Precision) -> float:
     limits = config.export
-    return {"fp32": limits.tolerance, "fp16": limits.tolerance_fp16, "bf16": limits.tolerance_bf16}[precision]
+    other = {"fp16": limits.tolerance_fp16, "bf16": limits.tolerance_bf16}
+    return other.get(precision, limits.tolerance)  # in int8, it is compared with the quantised model
+
+
+def _check_drop(paths: JobPaths, spec: JobSpec) -> None:
+    """Check that a quantised model answers as the model as submitted, as far as the user asked for it."""
+    cost = spec.quantisation
+    if cost is None or spec.max_drop is None or 1 - cost.agreement <= spec.max_drop:
+        return
+    raise BadState(
+        f"{paths.folder.name} in int8 gives another top-1 answer than the model as submitted for"
+        f" {1 - cost.agreement:.1%} of the {cost.samples} calibration samples; --max-drop allows {spec.max_drop:.1%}:"
+        " submit it with more samples, or in another precision"
+    )
 
 
 def _check_exportable(paths: JobPaths, spec: JobSpec, source: bool) -> None:
@@ -138,6 +151,7 @@ def _check_exportable(paths: JobPaths, spec: JobSpec, source: bool) -> None:
     device = devices.kind_of(spec)
     if not device.exists:
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
+    _check_drop(paths, spec)
     if source and not device.is_local_cpu:
         tuned_for = spec.board or spec.target_kind
         raise BadInput(f"--source is for the CPUs of this machine; {paths.folder.name} was tuned for {tuned_for}")
@@ -239,6 +253,8 @@ def _slower(report: Mapping[str, Any]) -> str:
 
 def _compared_with(report: Mapping[str, Any]) -> str:
     precision = report.get("precision", "fp32")
+    if cost := report.get("quantisation"):
+        return f"against the model in int8; {Quantisation(**cost).text()}; {_compared_on(report)}"
     limit = "" if precision == "fp32" else f"in {precision}, which may have {report['tolerance']:g}, "
     return limit + _compared_on(report)
 

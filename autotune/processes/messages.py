@@ -25,7 +25,7 @@ from autotune.metric import Metric
 from autotune.options import Constant, InputSpec, Precision
 from autotune.storage.atomic import write_all
 from autotune.storage.daemon_info import ClusterNode
-from autotune.storage.formats import Entry, Kind, ShapeBinding, TaskSpec, from_json, to_json
+from autotune.storage.formats import Entry, Kind, Quantisation, ShapeBinding, TaskSpec, from_json, to_json
 
 _CHUNK_BYTES = 65536
 
@@ -173,6 +173,7 @@ class ImportRequest:
         precision: what convolutions and products are computed in.
         folder: where to write the model's snapshot and the programs of its tasks; None to write nothing.
         board: the key of the boards that the target is for; empty for a device of this machine.
+        calibrate: a file with inputs that the model is quantised with; empty not to quantise it.
     """
 
     model: str
@@ -186,6 +187,7 @@ class ImportRequest:
     folder: str | None
     board: str = ""
     precision: Precision = "fp32"
+    calibrate: str = ""
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,7 @@ class ImportAnswer:
         inputs: those of the first set of shapes.
         entries: the sets of shapes where there are several.
         metric: what its candidates are measured by.
+        quantisation: what quantising it cost; None if it was not.
     """
 
     target: dict[str, Any]
@@ -212,6 +215,7 @@ class ImportAnswer:
     model_crc32: int = 0
     entries: tuple[Entry, ...] = ()
     metric: Metric = field(default_factory=Metric)
+    quantisation: Quantisation | None = None
 
 
 @dataclass(frozen=True)

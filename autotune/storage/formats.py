@@ -41,6 +41,28 @@ class ShapeBinding:
 
 
 @dataclass(frozen=True)
+class Quantisation:
+    """What quantising a model to 8 bits cost, on the data that it was calibrated with.
+
+    Attributes:
+        samples: How many inputs there are.
+        error: The largest difference of an output from that of the model as submitted, relative to its largest value.
+        agreement: For how many of the rows of the first output, as a part of them, the largest element is the same.
+    """
+
+    samples: int
+    error: float
+    agreement: float
+
+    def text(self) -> str:
+        """Return it as a part of a sentence."""
+        return (
+            f"on {self.samples} calibration samples it differs from the model as submitted by {self.error:.2g},"
+            f" and agrees in {self.agreement:.1%} of the top-1 answers"
+        )
+
+
+@dataclass(frozen=True)
 class Entry:
     """One set of shapes of a job's model, and the function of the exported library for inputs of these shapes.
 
@@ -76,7 +98,8 @@ class JobSpec(JobOptions):
     shapes where there are several. `inputs` are those of the first. `automatic` says that the budget is what the tasks
     seemed to need, and that the job ends earlier when more trials would gain little. `board` is the NAME of the section
     [devices.NAME] of the boards that it is measured on; empty for a device of this machine. `metric` is what the times
-    in its logs stand for.
+    in its logs stand for. `quantisation` says what quantising the model cost, if `submit` did it: the job's copy of the
+    model is quantised then.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -101,6 +124,7 @@ class JobSpec(JobOptions):
     entries: tuple[Entry, ...] = ()
     board: str = ""
     metric: Metric = field(default_factory=Metric)
+    quantisation: Quantisation | None = None
 
     @property
     def all_entries(self) -> tuple[Entry, ...]:

@@ -20,7 +20,7 @@ from autotune.options import InputSpec, JobOptions
 from autotune.planning.latency import tasks_sum_ms
 from autotune.storage import formats, journal
 from autotune.storage.confirmation import Confirmation, read_confirmation
-from autotune.storage.formats import JobSpec, TaskSpec
+from autotune.storage.formats import JobSpec, Quantisation, TaskSpec
 from autotune.storage.job_files import read_spec, read_state
 from autotune.storage.journal import StageDone, StageEvent
 from autotune.storage.paths import JobPaths, Workspace
@@ -103,6 +103,7 @@ class Settings(JobOptions):
     automatic: bool
     versions: dict[str, str]
     commands: tuple[str, ...]
+    quantisation: Quantisation | None = None
 
 
 @dataclass(frozen=True)
@@ -246,6 +247,7 @@ def _settings(spec: JobSpec) -> Settings:
         automatic=spec.automatic,
         versions=_versions(),
         commands=_commands(spec),
+        quantisation=spec.quantisation,
     )
 
 

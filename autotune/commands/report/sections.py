@@ -381,6 +381,7 @@ def _settings(settings: Settings) -> Section:
         ("counts new trials only", "yes" if settings.fresh else "no"),
         ("Winograd", "yes" if settings.winograd else "no"),
         ("precision", settings.precision),
+        *([("quantised", settings.quantisation.text())] if settings.quantisation else []),
         *((f"version of {name}", version) for name, version in settings.versions.items()),
         *(("to repeat it", command) for command in settings.commands),
     ]

@@ -38,6 +38,7 @@ def read_model(
     target = board.target if board else options.target
     _check_target(target, config)
     _check_precision(options.precision, target)
+    _check_calibration(options)
     request = ImportRequest(
         model=str(model.absolute()),
         target=target,
@@ -50,6 +51,7 @@ def read_model(
         precision=options.precision,
         folder=None if folder is None else str(folder.absolute()),
         board=board.key if board else "",
+        calibrate=str(Path(options.calibrate).absolute()) if options.calibrate else "",
     )
     limits = config.submit
     try:
@@ -82,6 +84,24 @@ def _check_precision(precision: Precision, target: str) -> None:
         raise BadInput(f"--precision fp16 is for GPUs, whose tensor cores compute it; the target is {target}")
     if precision == "bf16" and target_kind(target) == KIND:
         raise BadInput(f"--precision bf16 is for CPUs; the target is {target}, for which there is fp16")
+    if precision == "int8" and target_kind(target) == KIND:
+        raise BadInput(f"--precision int8 is for CPUs; the target is {target}, for which there is fp16")
+
+
+def _check_calibration(options: TuningOptions) -> None:
+    if options.precision != "int8":
+        if options.calibrate or options.max_drop is not None:
+            raise BadInput("--calibrate and --max-drop are for --precision int8")
+        return
+    if not options.calibrate:
+        raise BadInput(
+            "--precision int8 finds the ranges of values on inputs of yours: add --calibrate FILE.npz, an array for"
+            " each input; a model that is quantised already needs no --precision"
+        )
+    if not Path(options.calibrate).is_file():
+        raise BadInput(f"cannot read {options.calibrate}: there is no such file")
+    if options.values:
+        raise BadInput("--value cannot be given with --precision int8: submit a model in which the input is a constant")
 
 
 def _check_target(target: str, config: Config) -> None:

@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 from uuid import uuid4
@@ -26,7 +26,7 @@ from autotune.processes.messages import ImportAnswer
 from autotune.stages import confirm
 from autotune.storage import atomic, formats, locks
 from autotune.storage.device_kind import PRIVATE, note
-from autotune.storage.formats import Control, JobSpec, StageFile, TaskSpec
+from autotune.storage.formats import Control, JobSpec, Quantisation, StageFile, TaskSpec
 from autotune.storage.job_files import make_folder
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import private_folder
@@ -44,13 +44,22 @@ class Submission:
     """A model, and the options to tune it with.
 
     A `private` name gives the job tuning logs that it shares with no job but those of the same name. `origin` is the
-    file that the user knows the model by, where `model` is a copy of it.
+    file that the user knows the model by, where `model` is a copy of it. `quantisation` says what quantising the copy
+    cost, if it is quantised already.
     """
 
     model: Path
     options: TuningOptions = field(default_factory=TuningOptions)
     private: str = ""
     origin: str = ""
+    quantisation: Quantisation | None = None
+
+    @property
+    def reading(self) -> TuningOptions:
+        """The options to read the model with: one that is quantised already is read as it is."""
+        if self.quantisation is None:
+            return self.options
+        return replace(self.options, precision="fp32", calibrate=None, max_drop=None)
 
 
 def preview(submission: Submission, config: Config, progress: oneshot.TellProgress) -> ImportAnswer:
@@ -79,7 +88,7 @@ def _read(submission: Submission, config: Config, folder: Path | None, progress:
         from autotune.commands.submit.space_reading import read_space_file  # here, for it loads NumPy
 
         return read_space_file(submission.model, submission.options, config, folder)
-    return read_model(submission.model, submission.options, config, folder, progress)
+    return read_model(submission.model, submission.reading, config, folder, progress)
 
 
 def submit(workspace: Workspace, config: Config, submission: Submission, progress: oneshot.TellProgress) -> JobSpec:
@@ -249,6 +258,7 @@ def _spec(
         automatic=automatic,
         board=options.target if options.target in config.boards else "",
         metric=imported.metric,
+        quantisation=imported.quantisation or submission.quantisation,
     )
 
 

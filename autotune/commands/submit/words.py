@@ -212,6 +212,21 @@ def parse_trials(text: str) -> int | Literal["auto"]:
     return int(text)
 
 
+def parse_share(text: str) -> float:
+    """Return a part of a whole that a user wrote as `1%` or `0.01`.
+
+    Raises:
+        BadInput: It is neither, or not from 0 to 1.
+    """
+    try:
+        share = float(Decimal(text.removesuffix("%")) / (100 if text.endswith("%") else 1))
+    except ArithmeticError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise BadInput(f"--max-drop {text!r}: give a part of the answers, such as 1% or 0.01")
+    return share
+
+
 class Form(NamedTuple):
     """How the value of an option is written.
 
@@ -238,6 +253,7 @@ _FORMS = {
         lambda text: parse_moment("--deadline", text, time.time()),
         lambda moment: [time.strftime("%H:%M", time.localtime(moment))],
     ),
+    "max_drop": Form(parse_share, lambda share: [number_text(share)]),
     "within_s": Form(parse_duration, lambda seconds: [f"{number_text(seconds)}s"]),
     "stop_at_ms": Form(parse_latency, lambda milliseconds: [f"{number_text(milliseconds)}ms"]),
 }

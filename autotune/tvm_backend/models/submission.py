@@ -11,7 +11,7 @@ from autotune.errors import ModelError
 from autotune.options import Constant, InputSpec
 from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
 from autotune.storage.atomic import publish_bytes
-from autotune.storage.formats import Entry, ShapeBinding
+from autotune.storage.formats import Entry, Quantisation, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
 from autotune.storage.room import scratch_folder
@@ -46,6 +46,10 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
         check_tensor_cores(target.description)
     progress("reading the model")
     source = open_source(Path(request.model), len(request.shapes), request.values)
+    quantisation = None
+    if request.calibrate:
+        progress("quantising to int8")
+        quantisation = source.quantise(Path(request.calibrate))
     imported = _Importer(request, source, target.lowered_for, progress).all()
     tasks = unite([item.tasks for item in imported])
     size = 0
@@ -61,6 +65,7 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
         model_size=size,
         model_crc32=crc,
         entries=tuple(_entry(item, tasks) for item in imported) if len(imported) > 1 else (),
+        quantisation=quantisation,
     )
 
 
@@ -161,6 +166,16 @@ class Source(Protocol):
             ModelError, DiskProblem
         """
 
+    def quantise(self, calibration: Path) -> Quantisation:
+        """Quantise it to 8 bits, so that `read` and `keep` take the result in its place.
+
+        Args:
+            calibration: The file with inputs to find the ranges of values with.
+
+        Raises:
+            ModelError: It is no ONNX model, or cannot be quantised with these inputs.
+        """
+
     def keep(self, job: JobPaths) -> None:
         """Write what `read` did not write yet of the job's copy. The model is not read again afterwards.
 
@@ -183,6 +198,12 @@ class _OnnxFile:
         checks.check_runs(self._path, freeze(self._path, self._proto, self._values), model.inputs)
         return model
 
+    def quantise(self, calibration: Path) -> Quantisation:
+        from autotune.tvm_backend.models.onnx.quantise import quantise  # here, for the quantiser takes 0.2 s to load
+
+        self._proto, quantisation = quantise(self._path, self._proto, calibration)
+        return quantisation
+
     def keep(self, job: JobPaths) -> None:
         write_model(job.model, job.weights_of(job.model), self._proto)
 
@@ -199,6 +220,9 @@ class _ExportedProgram:
             fixed = Path(folder) / "model.pt2" if job is None else job.program
             return import_program(fixed, write_fixed(self._path, overrides, shapes.dims, fixed), shown=self._path)
 
+    def quantise(self, calibration: Path) -> Quantisation:
+        raise _no_quantisation(self._path, "a PyTorch program")
+
     def keep(self, job: JobPaths) -> None:
         """Write nothing: TVM has read the copy."""
 
@@ -213,6 +237,9 @@ class _LiteFile:
         model = import_flatbuffer(self._flatbuffer, {item.name: item for item in shapes.inputs}, shapes.dims)
         check_runs(self._flatbuffer)
         return model
+
+    def quantise(self, calibration: Path) -> Quantisation:
+        raise _no_quantisation(self._flatbuffer.path, "a TensorFlow Lite model")
 
     def keep(self, job: JobPaths) -> None:
         publish_bytes(job.flatbuffer, self._flatbuffer.content)
@@ -236,6 +263,10 @@ def open_source(path: Path, shapes: int, values: Mapping[str, Constant]) -> Sour
         _check_request(path, "a TensorFlow Lite model", shapes, values)
         return _LiteFile(path)
     return _OnnxFile(path, values)
+
+
+def _no_quantisation(path: Path, what: str) -> ModelError:
+    return ModelError(f"{path} is {what}; --precision int8 is for ONNX models")
 
 
 def _check_request(path: Path, what: str, shapes: int, values: Mapping[str, Constant]) -> None:

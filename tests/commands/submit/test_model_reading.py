@@ -18,7 +18,9 @@ from autotune.options import TuningOptions
     [
         ("fp16", "llvm", "--precision fp16 is for GPUs, whose tensor cores compute it; the target is llvm"),
         ("fp16", "simulated", "--precision fp16 is for GPUs"),
-        ("int8", "cuda", "precision is 'int8'; give fp32 or fp16 or bf16"),
+        ("int4", "cuda", "precision is 'int4'; give fp32 or fp16 or bf16 or int8"),
+        ("int8", "cuda", "--precision int8 is for CPUs; the target is cuda, for which there is fp16"),
+        ("int8", "llvm", "add --calibrate FILE.npz"),
         ("bf16", "cuda", "--precision bf16 is for CPUs; the target is cuda"),
     ],
 )
@@ -26,5 +28,20 @@ def test_a_precision_that_makes_no_sense_is_refused(tmp_path: Path, precision: A
     model = tmp_path / "m.onnx"
     model.write_bytes(b"never read")
     options = TuningOptions(target=target, precision=precision)
+    with pytest.raises(BadInput, match=fault):
+        read_model(model, options, Config(), None, lambda step: None)
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (TuningOptions(calibrate="data.npz"), "--calibrate and --max-drop are for --precision int8"),
+        (TuningOptions(max_drop=0.1), "--calibrate and --max-drop are for --precision int8"),
+        (TuningOptions(precision="int8", calibrate="none.npz"), "cannot read none.npz: there is no such file"),
+    ],
+)
+def test_calibration_that_makes_no_sense_is_refused(tmp_path: Path, options: TuningOptions, fault: str) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(b"never read")
     with pytest.raises(BadInput, match=fault):
         read_model(model, options, Config(), None, lambda step: None)

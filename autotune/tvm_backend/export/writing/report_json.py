@@ -95,6 +95,7 @@ def report(
         "board": asdict(request.board) if request.board else None,
         "inputs": _described(spec.inputs, first.verified.case.inputs.rows),
         "precision": spec.precision,
+        "quantisation": asdict(spec.quantisation) if spec.quantisation else None,
         "instructions": _instructions(spec),
         "values": dict(spec.values),
         "outputs": [asdict(item) for item in first.verified.outputs],

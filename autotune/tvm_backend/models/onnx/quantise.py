@@ -1,0 +1,177 @@
+"""Quantise an ONNX model to 8 bits with ONNX Runtime's quantiser, and find out what that costs.
+
+The recipe: QDQ operators, activations in unsigned bytes with a scale each, weights in signed bytes with a scale for
+each channel, ranges from the least and the greatest value on the calibration data. What has no kernel for bytes stays
+in floats. In a network without convolutions only products with constants are quantised, and what they put out stays
+in floats: attention and normalisation lose too much.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+from autotune.errors import ModelError, first_line
+from autotune.storage.formats import Quantisation
+from autotune.storage.room import scratch_folder
+from autotune.tvm_backend.models.onnx.operators.nodes import opset_of
+from autotune.tvm_backend.models.onnx.simplify import open_session
+from autotune.tvm_backend.types import GraphProto, InferenceSession, ModelProto, ValueInfoProto
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+_OLDEST = 13  # opset: scales for each channel
+_PRODUCTS = ("Gemm", "MatMul")
+# Operators that have kernels for bytes, in a network with convolutions.
+_QUANTISED = (
+    *_PRODUCTS,
+    *("Add", "AveragePool", "Clip", "Concat", "Conv", "Flatten", "GlobalAveragePool", "HardSigmoid", "HardSwish"),
+    *("LeakyRelu", "MaxPool", "Mul", "Relu", "Reshape", "Resize", "Sigmoid", "Slice", "Squeeze", "Tanh", "Transpose"),
+    "Unsqueeze",
+)
+
+
+def quantise(path: Path, proto: ModelProto, calibration: Path) -> tuple[ModelProto, Quantisation]:
+    """Quantise a model.
+
+    Args:
+        path: The file that it is from, for errors.
+        proto: The model.
+        calibration: A file of NumPy with an array for each input. Its first axis counts samples, or the rows of the
+            batches that the model takes.
+
+    Returns:
+        The quantised model, and what quantising it cost on the calibration data.
+
+    Raises:
+        ModelError: The data do not fit the model, or ONNX Runtime cannot quantise it.
+    """
+    if any(node.op_type in ("QuantizeLinear", "QLinearConv", "QLinearMatMul") for node in proto.graph.node):
+        raise ModelError(f"{path} is quantised already; leave --precision int8 out")
+    weights = {item.name for item in proto.graph.initializer}
+    samples = read_samples(calibration, [item for item in proto.graph.input if item.name not in weights])
+    with scratch_folder("quantise") as folder:
+        try:
+            source = _simplified(proto, Path(folder) / "simplified.onnx")
+            quantised = _quantised(source, samples, Path(folder) / "quantised.onnx")
+            return quantised, _cost(open_session(proto, ()), open_session(quantised, ()), samples)
+        except Exception as error:  # ONNX, ONNX Runtime and its quantiser have no common class of exceptions
+            raise ModelError(f"cannot quantise {path} with {calibration}: {first_line(error)}") from error
+
+
+def read_samples(path: Path, inputs: Sequence[ValueInfoProto]) -> list[Arrays]:
+    """Return the inputs in a file, sample by sample.
+
+    Raises:
+        ModelError: It cannot be read, lacks an input, or has other numbers of samples for another input.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ModelError(f"cannot read {path} as arrays by the names of inputs: {first_line(error)}") from error
+    missing = [item.name for item in inputs if item.name not in arrays]
+    if missing:
+        raise ModelError(f"{path} has no array {missing[0]!r}; the model's inputs: {', '.join(i.name for i in inputs)}")
+    batches = {item.name: _batches(path, item, arrays[item.name]) for item in inputs}
+    counts = {len(item) for item in batches.values()}
+    if len(counts) != 1 or 0 in counts:
+        shown = ", ".join(f"{name} {len(item)}" for name, item in batches.items())
+        raise ModelError(f"{path} has to have as many samples of each input, and one at least: {shown}")
+    return [{name: item[index] for name, item in batches.items()} for index in range(counts.pop())]
+
+
+def _batches(path: Path, item: ValueInfoProto, array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    """The arrays that a model is run with, one after the other."""
+    tensor = item.type.tensor_type
+    rank = len(tensor.shape.dim)
+    wide = array.astype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ModelError(f"{path}: {item.name!r} has elements that are no finite numbers")
+    if array.ndim == rank + 1:
+        return list(wide)
+    batch = max(tensor.shape.dim[0].dim_value, 1) if rank else 1
+    if array.ndim != rank or not rank or len(array) % batch:
+        shape = "x".join(str(dim.dim_value or dim.dim_param or "?") for dim in tensor.shape.dim)
+        given = "x".join(map(str, array.shape))
+        raise ModelError(f"{path}: {item.name!r} is {given}, which is no row of samples of {shape}")
+    return [wide[first : first + batch] for first in range(0, len(wide), batch)]
+
+
+def _simplified(proto: ModelProto, result: Path) -> Path:
+    """Fold constants and batch normalisation, which the quantiser does not do."""
+    newer = proto if opset_of(proto) >= _OLDEST else onnx.version_converter.convert_version(proto, _OLDEST)
+    open_session(newer, (), result)
+    return result
+
+
+def _quantised(source: Path, samples: Sequence[Arrays], result: Path) -> ModelProto:
+    convolutional = any(node.op_type == "Conv" for node in _graph(source).node)
+    options: dict[str, Any] = {"MatMulConstBOnly": True}
+    if not convolutional:
+        options["OpTypesToExcludeOutputQuantization"] = list(_PRODUCTS)
+    with _quiet():
+        quantize_static(
+            source,
+            result,
+            _Samples(samples),
+            quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=list(_QUANTISED if convolutional else _PRODUCTS),
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            extra_options=options,
+        )
+    return onnx.load(str(result))
+
+
+def _graph(path: Path) -> GraphProto:
+    return onnx.load(str(path), load_external_data=False).graph
+
+
+class _Samples(CalibrationDataReader):  # type: ignore[misc]
+    """Gives the quantiser a sample after the other, and None at the end."""
+
+    def __init__(self, samples: Sequence[Arrays]) -> None:
+        self._left = iter(samples)
+
+    def get_next(self) -> Arrays | None:
+        return next(self._left, None)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the quantiser's advice from standard error: what it recommends is done already."""
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.setLevel(before)
+
+
+def _cost(exact: InferenceSession, quantised: InferenceSession, samples: Sequence[Arrays]) -> Quantisation:
+    """Run both without optimisations, so that the quantised one computes what it says and saturates nowhere."""
+    error = 0.0
+    agreed = []
+    for sample in samples:
+        pairs = list(zip(exact.run(None, dict(sample)), quantised.run(None, dict(sample)), strict=True))
+        error = max(error, *(_difference(*pair) for pair in pairs))
+        first, other = (np.atleast_1d(item) for item in pairs[0])
+        agreed.append(float((first.argmax(axis=-1) == other.argmax(axis=-1)).mean()))
+    return Quantisation(len(samples), error, float(np.mean(agreed)))
+
+
+def _difference(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
+    if one.dtype.kind != "f" or not one.size:
+        return 0.0
+    return float(np.abs(one - other).max() / max(float(np.abs(one).max()), 1e-30))

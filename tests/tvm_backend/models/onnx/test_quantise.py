@@ -1,0 +1,85 @@
+"""A model is quantised with inputs of the user's, and what that costs is known; inputs that do not fit are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotune.errors import ModelError
+from autotune.tvm_backend.models.onnx.quantise import quantise, read_samples
+from tests.tvm_backend.integer.conftest import Network
+
+
+@pytest.fixture
+def calibration(tmp_path):
+    """A function that writes arrays and returns the file."""
+
+    def write(**arrays):
+        path = tmp_path / "calibration.npz"
+        np.savez(path, **arrays)
+        return path
+
+    return write
+
+
+def convolutional() -> Network:
+    net = Network((1, 3, 8, 8))
+    net.add("Relu", net.conv(3, 16))
+    net.conv(16, 16)
+    net.add("GlobalAveragePool", net.last)
+    net.add("Flatten", net.last)
+    net.gemm(16, 10)
+    return net
+
+
+def rows(count=64):
+    return np.random.default_rng(1).standard_normal((count, 3, 8, 8)).astype(np.float32)
+
+
+def test_a_network_is_quantised_and_what_it_costs_is_known(calibration, tmp_path):
+    proto, cost = quantise(tmp_path / "model.onnx", convolutional().model(), calibration(input=rows()))
+    kinds = [node.op_type for node in proto.graph.node]
+    assert kinds.count("QuantizeLinear") >= 4
+    assert cost.samples == 64
+    assert 0 < cost.error < 0.2
+    assert 0.8 < cost.agreement <= 1
+
+
+def test_products_of_a_network_without_convolutions_put_out_floats(calibration, tmp_path):
+    net = Network((4, 32))
+    net.matmul(32, 16)
+    net.add("Softmax", net.last)
+    data = np.random.default_rng(1).standard_normal((8, 32)).astype(np.float32)
+    proto, cost = quantise(tmp_path / "model.onnx", net.model(), calibration(input=data))
+    assert [node.op_type for node in proto.graph.node].count("QuantizeLinear") == 1
+    assert cost.samples == 2
+
+
+def test_a_quantised_model_is_refused(calibration, tmp_path):
+    data = calibration(input=rows(2))
+    proto, _ = quantise(tmp_path / "model.onnx", convolutional().model(), data)
+    with pytest.raises(ModelError, match="is quantised already; leave --precision int8 out"):
+        quantise(tmp_path / "model.onnx", proto, data)
+
+
+@pytest.mark.parametrize(
+    "arrays, says",
+    (
+        ({"other": rows(2)}, "has no array 'input'; the model's inputs: input"),
+        ({"input": rows(2)[0]}, "'input' is 3x8x8, which is no row of samples of 1x3x8x8"),
+        ({"input": rows(0)}, "has to have as many samples of each input, and one at least: input 0"),
+        ({"input": np.full((1, 3, 8, 8), np.nan)}, "has elements that are no finite numbers"),
+        ({"input": rows(2)[:, :2]}, "cannot quantise .*: "),
+    ),
+)
+def test_inputs_that_do_not_fit_are_refused_in_one_line(calibration, tmp_path, arrays, says):
+    with pytest.raises(ModelError, match=says) as caught:
+        quantise(tmp_path / "model.onnx", convolutional().model(), calibration(**arrays))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_holds_no_arrays_is_refused(tmp_path):
+    path = tmp_path / "calibration.npz"
+    path.write_text("no arrays")
+    with pytest.raises(ModelError, match="as arrays by the names of inputs"):
+        read_samples(path, [])
