@@ -9,7 +9,8 @@ import pytest
 
 from autotune.commands.export import export, report_text
 from autotune.config import Config
-from autotune.errors import BadInput
+from autotune.errors import BadInput, BadState
+from autotune.storage.formats import Quantisation
 from autotune.storage.paths import JobPaths, Workspace
 
 
@@ -36,6 +37,24 @@ def test_quick_times_nothing_and_so_not_the_untuned_model(
     with pytest.raises(BadInput, match="^--untuned times the untuned model, and --quick times nothing; give one"):
         export(workspace, Config(), make_job(), workspace.root / "out", print, untuned=True, quick=True)
     assert not (workspace.root / "out").exists()
+
+
+def test_a_quantised_model_whose_answers_changed_too_much_is_not_exported(
+    workspace: Workspace, make_job: Callable[..., JobPaths]
+) -> None:
+    cost = Quantisation(samples=200, error=0.04, agreement=0.97)
+    paths = make_job(precision="int8", max_drop=0.02, quantisation=cost)
+    says = "^0001-net in int8 gives another top-1 answer .* for 3.0% of the 200 calibration .*--max-drop allows 2.0%"
+    with pytest.raises(BadState, match=says):
+        export(workspace, Config(), paths, workspace.root / "out", print)
+
+
+def test_a_report_says_what_quantising_cost() -> None:
+    cost = {"samples": 200, "error": 0.04, "agreement": 0.97}
+    found = {"latency": {}, "reference": "onnxruntime", "largest_relative_error": 0.0, "threads": 2}
+    text = report_text({**found, "target": {"kind": "llvm"}, "precision": "int8", "quantisation": cost}, "out")
+    assert "0, against the model in int8; on 200 calibration samples it differs from the model as submitted by" in text
+    assert "and agrees in 97.0% of the top-1 answers; 2 threads each" in text
 
 
 def test_an_export_that_timed_nothing_says_so() -> None:
