@@ -77,11 +77,14 @@ class Network:
         self.graph.operators.append(entry)
         return int(entry.outputs[0])
 
-    def quantise(self, number: int) -> None:
-        """Say that the numbers of a tensor are quantised."""
+    def quantise(self, number: int, scale: Any = 0.5, zero: int = 0, axis: int = 0) -> int:
+        """Say that the numbers of a tensor are quantised, with a scale for all or for each slice of an axis."""
         found = self.schema.QuantizationParametersT()
-        found.scale, found.zeroPoint = [0.5], [0]
+        found.scale = np.atleast_1d(scale).tolist()
+        found.zeroPoint = [zero] * len(found.scale)
+        found.quantizedDimension = axis
         self.graph.tensors[number].quantization = found
+        return number
 
     def write(self, path: Path, *outputs: int) -> Path:
         import flatbuffers

@@ -40,9 +40,12 @@ def mean(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
     call = quantised.value
     shape = static_shape(call.args[0])
     axes = sorted(int(axis) % len(shape) for axis in call.attrs.axis or ())
-    if axes != [2, 3] or len(shape) != 4 or not call.attrs.keepdims:
+    if axes != [2, 3] or len(shape) != 4:
         return None
-    return _averaged(graph, quantised, (shape[2], shape[3]), Window((1, 1)))
+    made = _averaged(graph, quantised, (shape[2], shape[3]), Window((1, 1)))
+    if made is None or call.attrs.keepdims:
+        return made
+    return Forms(rows=graph.as_rows(made.image, quantised.shape))
 
 
 def average_pool(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:

@@ -80,8 +80,16 @@ class _ChannelsFirst(Rewriter):
         if is_tensor_constant(expr):
             return _moved_constant(expr)
         if expr not in self._first:
-            self._first[expr] = self._moved(self.plain(expr), _TO_FIRST)
+            bytes_ = self._dequantised(expr)
+            self._first[expr] = self._moved(self.plain(expr), _TO_FIRST) if bytes_ is None else bytes_
         return self._first[expr]
+
+    def _dequantised(self, expr: Expr) -> Expr | None:
+        """What is dequantised with its channels first; None for any other expression. Bytes are moved, not floats."""
+        value: Any = self.values.get(expr)
+        if op_name(value) != "relax.dequantize" or not isinstance(value.args[0], relax.Var):
+            return None
+        return self.builder.emit(relax.Call(value.op, [self.first(value.args[0]), *value.args[1:]], value.attrs))
 
     def is_first(self, expr: Expr) -> bool:
         """Return whether an operand is there with its channels first."""
@@ -113,19 +121,36 @@ _Handler = Callable[[_ChannelsFirst, Any], Expr | None]
 
 def _conv2d(graph: _ChannelsFirst, call: Call) -> Expr | None:
     data, weight = call.args
-    if str(call.attrs.data_layout) != "NHWC" or not is_tensor_constant(weight) or not _movable(data):
+    kernel = _kernel(graph, weight, str(call.attrs.kernel_layout))
+    if str(call.attrs.data_layout) != "NHWC" or kernel is None or not _movable(data):
         return None
-    layout = str(call.attrs.kernel_layout)
-    kernel = np.ascontiguousarray(weight.value.numpy().transpose([layout.index(axis) for axis in "OIHW"]))
     data, padding = _padded(graph, data, [int(size) for size in call.attrs.padding])
     return relax.op.nn.conv2d(
         graph.first(data),
-        relax.const(kernel, str(weight.ty.dtype)),
+        kernel,
         strides=call.attrs.strides,
         padding=padding,
         dilation=call.attrs.dilation,
         groups=int(call.attrs.groups),
     )
+
+
+def _kernel(graph: _ChannelsFirst, weight: Expr, layout: str) -> Expr | None:
+    """Return constant weights with the channels of the output first, also dequantised ones; None for any other."""
+    axes = [layout.index(axis) for axis in "OIHW"]
+    if is_tensor_constant(weight):
+        return relax.const(np.ascontiguousarray(weight.value.numpy().transpose(axes)), str(weight.ty.dtype))
+    value: Any = graph.values.get(weight)
+    if op_name(value) == "relax.reshape":
+        value = graph.values.get(value.args[0])
+    if op_name(value) != "relax.dequantize" or not all(map(is_tensor_constant, value.args)):
+        return None
+    integers, scale, zero = value.args
+    moved = integers.value.numpy().reshape(static_shape(weight)).transpose(axes)
+    if scale.value.numpy().size not in (1, len(moved)):
+        return None
+    constant = relax.const(np.ascontiguousarray(moved), str(integers.ty.dtype))
+    return graph.builder.emit(relax.op.dequantize(constant, scale, zero, axis=0))
 
 
 def _padded(graph: _ChannelsFirst, data: Expr, padding: list[int]) -> tuple[Expr, list[int]]:
@@ -204,6 +229,7 @@ _HANDLERS: dict[str, _Handler] = {
     "relax.nn.conv2d": _conv2d,
     "relax.nn.conv2d_transpose": _conv2d_transpose,
     **dict.fromkeys(ELEMENTWISE, _elementwise),
+    **dict.fromkeys(("relax.quantize", "relax.dequantize"), _elementwise),
     "relax.nn.max_pool2d": _windowed(relax.op.nn.max_pool2d, _POOL),
     "relax.nn.avg_pool2d": _windowed(relax.op.nn.avg_pool2d, _POOL),
     "relax.image.resize2d": _windowed(relax.op.image.resize2d, _RESIZE),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import prod
 from typing import Any
 
@@ -35,7 +35,7 @@ _BY_NUMPY: dict[str, Callable[..., npt.NDArray[Any]]] = {
 }
 
 
-def fold_constants(mod: IRModule) -> IRModule:
+def fold_constants(mod: IRModule, but: Collection[str] = ()) -> IRModule:
     """Rewrite `main` as TVM's FoldConstant does.
 
     That pass lowers each operator of a function to find out whether it can fold it, which takes as long as lowering the
@@ -43,17 +43,18 @@ def fold_constants(mod: IRModule) -> IRModule:
 
     Args:
         mod: A module before LegalizeOps.
+        but: Names of operators that stay.
     """
     if not is_rewritable(mod):
         return relax.transform.FoldConstant()(mod)
-    bindings = _constant_bindings(mod["main"])
+    bindings = _constant_bindings(mod["main"], but)
     if not bindings:
         return mod
     folded = _Constants(mod).fold(bindings)
     return rewrite(mod, lambda module: _Folder(module, folded))
 
 
-def _constant_bindings(function: Function) -> list[Binding]:
+def _constant_bindings(function: Function, but: Collection[str]) -> list[Binding]:
     """Return the bindings of calls that depend on constants alone, in order."""
     constant: dict[Var, Binding] = {}
 
@@ -65,7 +66,7 @@ def _constant_bindings(function: Function) -> list[Binding]:
     blocks = [block for block in function.body.blocks if isinstance(block, relax.DataflowBlock)]
     for binding in (binding for block in blocks for binding in block.bindings):
         is_call = isinstance(binding, relax.VarBinding) and isinstance(binding.value, relax.Call)
-        if is_call and all(map(is_constant, binding.value.args)):
+        if is_call and op_name(binding.value) not in but and all(map(is_constant, binding.value.args)):
             constant[binding.var] = binding
     return list(constant.values())
 

@@ -20,6 +20,7 @@ from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter
 from autotune.errors import ModelError, first_line, one_line
 from autotune.tvm_backend.passes.channels_first import put_channels_first
 from autotune.tvm_backend.passes.constants import drop_empty_parts, fold_constants
+from autotune.tvm_backend.passes.rewrite import is_tensor_constant, op_name
 from autotune.tvm_backend.types import Expr, IRModule
 
 
@@ -44,7 +45,7 @@ def convert(path: Path, model: Any) -> IRModule:
     except ModelError as error:
         raise ModelError(f"{path} cannot be imported: {error}") from error
     module["main"] = module["main"].without_attr("params")  # the weights once more
-    return put_channels_first(fold_constants(drop_empty_parts(module)))
+    return put_channels_first(fold_constants(drop_empty_parts(module), but=("relax.dequantize",)))
 
 
 class _Converter(OperatorConverter):  # type: ignore[misc]
@@ -90,6 +91,36 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             return super().convert_dequantize(op)
         self.set_prefetched_node(output.tensor_idx, self.get_tensor_value(data).astype(np.float32))
         return None
+
+    def dequantize(self, expr: Expr, tensor: Any) -> Expr:
+        """Make floats of integers. Those of a bias are computed here: what adds them takes constants."""
+        if not is_tensor_constant(expr) or str(expr.ty.dtype) != "int32":
+            return super().dequantize(expr, tensor)
+        scale = tensor.qnn_params["scale"].value.numpy()
+        return relax.const(np.multiply(expr.value.numpy().astype(np.float32), scale), "float32")
+
+    def convert_qnn_fused_activation_function(
+        self, expr: Expr, fused_activation_fn: int, scale: float, zero_point: int, dtype: str
+    ) -> Expr:
+        """Apply an activation to what is quantised and not to the result, as ONNX has it.
+
+        TVM's own average of integers rounds towards zero; in floats it is rounded when it is quantised.
+        """
+        numbers = relax.const(np.float32(scale)), relax.const(int(zero_point), "int32")
+        value = self._average(expr, numbers) if op_name(expr) == "relax.astype" else expr
+        if op_name(value) == "relax.quantize":
+            inner = self.convert_fused_activation_function(value.args[0], fused_activation_fn)
+            return relax.op.quantize(inner, *value.args[1:], axis=int(value.attrs.axis), out_dtype=dtype)
+        return super().convert_qnn_fused_activation_function(expr, fused_activation_fn, scale, zero_point, dtype)
+
+    def _average(self, expr: Expr, numbers: tuple[Expr, Expr]) -> Expr:
+        """The average of integers that TVM makes, in floats that are quantised; any other expression itself."""
+        pool = expr.args[0]
+        if op_name(pool) != "relax.nn.avg_pool2d":
+            return expr
+        data = self.bb.normalize(relax.op.dequantize(pool.args[0].args[0], *numbers, axis=0))
+        made = self.bb.normalize(relax.Call(pool.op, [data], pool.attrs))
+        return relax.op.quantize(made, *numbers, axis=0, out_dtype=str(expr.attrs.dtype))
 
     def convert_prelu(self, op: Any) -> Expr:
         """Write it as elementwise operators, which are fused to the convolution before it.

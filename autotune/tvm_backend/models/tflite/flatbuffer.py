@@ -103,27 +103,32 @@ class Flatbuffer:
         return bool(self.model.Buffers(self.graph.Tensors(number).Buffer()).DataLength())
 
     def check(self) -> None:
-        """Check that the model is one of floats, with no operators but those of TensorFlow Lite.
+        """Check that a model has no operators but those of TensorFlow Lite, in floats or quantised as a whole.
 
         Raises:
             ModelError: It is not; one line that names the operators.
         """
         if custom := sorted({item.name for item in self._operators if item.custom}):
             raise ModelError(f"{self.path} has operators of its own, which LiteRT does not know: {', '.join(custom)}")
-        if quantised := sorted({item.name for item in self._operators if self._is_quantised(item)}):
+        if hybrid := sorted({item.name for item in self._operators if self._is_hybrid(item)}):
             raise ModelError(
-                f"{self.path} has quantised operators, which are not taken: {', '.join(quantised)};"
-                " convert the model without quantisation"
+                f"{self.path} has operators of which only the weights are quantised, which are not taken:"
+                f" {', '.join(hybrid)}; convert the model with a representative data set, or without quantisation"
             )
         made = Counter(self.name(number) for item in self._operators for number in item.outputs)
         made.update(self.name(number) for number in self._numbers(self.graph.InputsAsNumpy()))
         if several := [name for name, count in made.items() if count > 1]:
             raise ModelError(f"{self.path} has several tensors of the name {several[0]!r}, which TVM confuses")
 
-    def _is_quantised(self, operator: Operator) -> bool:
-        """Whether an operator reads or makes a quantised tensor."""
-        quantisations = [self.graph.Tensors(number).Quantization() for number in (*operator.inputs, *operator.outputs)]
-        return any(item is not None and item.ScaleLength() > 0 for item in quantisations)
+    def _is_hybrid(self, operator: Operator) -> bool:
+        """Whether an operator multiplies floats with quantised weights."""
+        first, *others = operator.inputs or (0,)
+        made = any(map(self._is_quantised, (first, *operator.outputs)))
+        return not made and any(map(self._is_quantised, others))
+
+    def _is_quantised(self, number: int) -> bool:
+        tensor = self.graph.Tensors(number).Quantization()
+        return tensor is not None and tensor.ScaleLength() > 0
 
     def _input(self, number: int) -> OpenInput:
         name = self.name(number)

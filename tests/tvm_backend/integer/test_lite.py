@@ -1,0 +1,80 @@
+"""Quantised networks of TensorFlow Lite are the same integer kernels, and put out what LiteRT does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from autotune.tvm_backend.export.compilation import compile_tuned
+from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, import_flatbuffer
+from autotune.tvm_backend.passes.prepare import prepare
+from autotune.tvm_backend.search.tasks import extract_tasks
+from tests.lite_network import Network
+
+pytest.importorskip("tflite")
+pytest.importorskip("ai_edge_litert")
+_RNG = np.random.default_rng(0)
+_BYTE = {"dtype": np.int8}
+
+
+def weights(net, *shape, axis):
+    """Bytes with a scale for each channel, and a bias in their units times those of the input."""
+    scale = _RNG.uniform(0.002, 0.004, shape[axis])
+    weight = net.quantise(net.constant(_RNG.integers(-127, 128, shape).astype(np.int8)), scale, axis=axis)
+    bias = net.constant(_RNG.integers(-500, 500, shape[axis]).astype(np.int32))
+    return weight, net.quantise(bias, scale * 0.05)
+
+
+def classifier(path):
+    """Convolutions, depthwise too, with activations, an addition, pools and a product."""
+    net = Network()
+    window = {"strideH": 1, "strideW": 1, "fusedActivationFunction": net.schema.ActivationFunctionType.RELU6}
+    pool = {"filterHeight": 2, "filterWidth": 2, "strideH": 2, "strideW": 2}
+
+    def add(operator, *inputs, shape, scale, zero=-100, kind, **options):
+        made = net.add(operator, *inputs, shape=shape, kind=f"{kind}Options", dtype=np.int8, **options)
+        return net.quantise(made, scale, zero)
+
+    large = (1, 8, 8, 16)
+    x = net.quantise(net.input("x", 1, 8, 8, 3, dtype=np.int8), 0.05, -3)
+    dense = weights(net, 16, 3, 3, 3, axis=0)
+    one = add("CONV_2D", x, *dense, shape=large, scale=0.05, zero=-128, kind="Conv2D", **window)
+    deep = weights(net, 1, 3, 3, 16, axis=3)
+    kind = {"kind": "DepthwiseConv2D", "depthMultiplier": 1}
+    other = add("DEPTHWISE_CONV_2D", one, *deep, shape=large, scale=0.05, zero=-128, **kind, **window)
+    total = add("ADD", one, other, shape=large, scale=0.06, kind="Add")
+    high = add("MAX_POOL_2D", total, shape=(1, 4, 4, 16), scale=0.06, kind="Pool2D", **pool)
+    mean = add("AVERAGE_POOL_2D", high, shape=(1, 2, 2, 16), scale=0.06, kind="Pool2D", **pool)
+    flat = net.constant(np.array([1, 64], np.int32))
+    row = add("RESHAPE", mean, flat, shape=(1, 64), scale=0.06, kind="Reshape", newShape=[1, 64])
+    matrix = weights(net, 10, 64, axis=0)
+    return net.write(
+        path, add("FULLY_CONNECTED", row, *matrix, shape=(1, 10), scale=0.1, zero=5, kind="FullyConnected")
+    )
+
+
+def test_a_classifier_equals_litert(tmp_path, here):
+    from ai_edge_litert.interpreter import Interpreter
+
+    path = classifier(tmp_path / "quantised.tflite")
+    model = import_flatbuffer(Flatbuffer(path), {}, {})
+    prepared = prepare(model.module, here)
+    tasks = extract_tasks(prepared, here)
+    names = sorted(task.spec.name.rstrip("0123456789_") for task in tasks)
+    assert [name for name in names if name.startswith("integer")] == [
+        "integer_conv2d",
+        "integer_conv2d",
+        "integer_conv2d_add",
+    ]
+    machine = relax.VirtualMachine(compile_tuned(prepared, [task.program for task in tasks], {}, here), tvm.cpu())
+    data = _RNG.integers(-128, 128, (1, 8, 8, 3)).astype(np.int8)
+    result = machine["main"](tvm.runtime.tensor(data)).numpy()
+    interpreter = Interpreter(str(path))
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], data)
+    interpreter.invoke()
+    expected = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    assert len(np.unique(expected)) > 4
+    assert np.abs(result.astype(int) - expected).max() <= 1
