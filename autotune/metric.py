@@ -62,6 +62,24 @@ class Metric:
         """Return the value that stands in logs as so many microseconds."""
         return _RECIPROCAL / us if self.better == "larger" else us / _US_PER.get(self.unit, _US_PER_UNIT)
 
-    def text(self, us: float) -> str:
-        """Return the value with its unit, for people."""
-        return f"{self.from_us(us):.4g} {self.unit}".rstrip()
+    def text(self, us: float, time: str = "") -> str:
+        """Return the value with its unit, for people.
+
+        Args:
+            us: What stands for it in logs, in microseconds.
+            time: How it is written where it is a time; by default in the metric's own unit.
+        """
+        return time if time and self.is_time else f"{self.from_us(us):.4g} {self.unit}".rstrip()
+
+    @property
+    def column(self) -> str:
+        """The head of a column with its values."""
+        return "latency in ms" if self.is_time else f"{self.name} in {self.unit}" if self.unit else self.name
+
+    def in_column(self, ms: float | None) -> float | None:
+        """Return the value for such a column.
+
+        Args:
+            ms: What stands for it in logs, in milliseconds; None for no value.
+        """
+        return ms if ms is None or self.is_time else self.from_us(1e3 * ms)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.errors import AutotuneError
+from autotune.metric import Metric
 from autotune.planning.latency import tasks_sum_ms
 from autotune.planning.policy import misses
 from autotune.planning.view import device_kind, measures_on_cpus
@@ -87,6 +88,7 @@ class JobStatus:
         eta_seconds: How long the daemon expects it to take still; None if it expects nothing.
         misses_deadline: Whether it has missed its deadline, or is expected to.
         entries: Its sets of shapes, if there are several.
+        metric: What the times of its tasks stand for.
         automatic: Whether its budget follows from its tasks, and it ends earlier when more trials would gain little.
         whole_model: What the whole model takes; None before it was timed.
     """
@@ -107,6 +109,7 @@ class JobStatus:
     misses_deadline: bool = False
     entries: tuple[EntryStatus, ...] = ()
     automatic: bool = False
+    metric: Metric = field(default_factory=Metric)
     whole_model: WholeModel | None = None
 
     @property
@@ -191,6 +194,7 @@ def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
         misses_deadline=misses(spec.deadline, eta or 0.0, end),
         entries=entries_of(spec, best_us, confirmed),
         automatic=spec.automatic,
+        metric=spec.metric,
         whole_model=whole_model_of(tasks_sum_ms(best_us, [task.weight for task in spec.tasks]), confirmed),
     )
 

@@ -123,7 +123,7 @@ def _queue(jobs: Sequence[JobStatus], longest: int, sparks: Mapping[int, str] | 
     table = _table(*columns, right=("ID", "TRIALS", "ETA", "MODEL"), folded=_FOLDED)
     for job in jobs:
         least = ">" if job.is_partial else ""
-        latency = f"{least}{job.latency_ms:.3f} ms" if job.latency_ms is not None else "-"
+        latency = f"{least}{_latency(job, job.latency_ms)}" if job.latency_ms is not None else "-"
         state = Text(job.state, _COLOURS.get(job.state, "default"))
         eta = duration(job.eta_seconds) if not job.ended else "-"
         more = [_progress(job), sparks.get(job.id, "")] if sparks is not None else []
@@ -133,6 +133,10 @@ def _queue(jobs: Sequence[JobStatus], longest: int, sparks: Mapping[int, str] | 
             *more, latency, *([_model(job)] if whole else []), eta, *due, _why(job),
         )  # fmt: skip
     return table
+
+
+def _latency(job: JobStatus, ms: float) -> str:
+    return job.metric.text(1e3 * ms, f"{ms:.3f} ms")
 
 
 def _model(job: JobStatus) -> str:
@@ -230,7 +234,7 @@ def tasks(job: JobStatus, verbose: bool = False, peak_gflops: float | None = Non
     def build(longest: int) -> Table:
         table = _table("TASK", "NAME", *numbers, right=("TASK", *numbers), folded=_FOLDED)
         for index, task in enumerate(job.tasks):
-            best = f"{task.best_us:.1f} us" if task.best_us is not None else "-"
+            best = job.metric.text(task.best_us, f"{task.best_us:.1f} us") if task.best_us is not None else "-"
             share = f"{task.share:.1%}" if task.share is not None else "-"
             speed = f"{task.gflops:.1f}" if task.gflops is not None else "-"
             name = short(task.name, longest)

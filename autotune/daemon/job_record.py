@@ -261,6 +261,7 @@ class JobProgress:
         """Return a line about the progress that a measurement of a task has brought."""
         best = self.trials.best_us(task)
         now = measured.get("best_us")
-        times = f"best of these {now:.1f} us, of all {best:.1f} us" if best and now else "no time yet"
+        shown = [self.spec.metric.text(us, f"{us:.1f} us") for us in (now, best) if us]
+        times = f"best of these {shown[0]}, of all {shown[1]}" if len(shown) == 2 else "no time yet"
         failed = f", {measured['failed']} failed" if measured.get("failed") else ""
         return f"{self.trials.total}/{self.spec.trials} trials; {self.spec.tasks[task].name}: {times}{failed}"

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from autotune.command_jobs.combinations import Combinations
 from autotune.command_jobs.space_file import read_space
 from autotune.errors import AutotuneError
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 MEASURE = '[measure]\ncommand = ["true"]\ntimed = true\n'
 LARGE = "x" * 5000
 
@@ -192,6 +194,12 @@ def test_a_space_may_name_a_file_in_t1(tmp_path: Path) -> None:
     (tmp_path / "t1.json").write_text(json.dumps(t1()))
     (tmp_path / "space.toml").write_text('t1 = "t1.json"\n[measure]\ncommand = ["echo", "{a}"]\n')
     assert read_space(tmp_path / "space.toml")[0].parameters == {"a": (1, 2, 4)}
+
+
+@pytest.mark.parametrize(("name", "count"), [("matmul", 308), ("sqlite", 96), ("vector_add", 23)])
+def test_the_examples_are_spaces(name: str, count: int) -> None:
+    definition, _ = read_space(EXAMPLES / name / f"{name}.toml")
+    assert Combinations(definition).space.size == count
 
 
 @pytest.mark.parametrize(

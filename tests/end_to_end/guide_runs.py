@@ -214,6 +214,16 @@ GUIDES = (
         changes={"autotune simulate scenario.toml --policy": "{}; test -s chart.html"},
     ),
     Guide(
+        "docs/guides/commands.md",
+        elsewhere={
+            "autotune submit": "test_commands.py tunes both examples",
+            "autotune daemon run": "test_commands.py tunes both examples",
+            "autotune status": "test_commands.py tunes both examples",
+            "autotune export": "test_commands.py exports the examples",
+        },
+    ),
+    Guide("docs/guides/kernel-tuner.md", elsewhere={"autotune": "test_space_file.py reads the example"}),
+    Guide(
         "docs/guides/own-strategy.md",
         copies=("resnet18.onnx",),
         changes={"autotune submit": "{} --sampler adaptive; python -m pytest -q -p no:cacheprovider test_hill.py"},

@@ -99,7 +99,7 @@ def latency_over_trials(job: JobReport) -> str:
 
 
 def _latency(axes: Any, job: JobReport, places: Sequence[float], label: str) -> None:
-    values = [point.latency_ms for point in job.latency]
+    values = [job.job.metric.in_column(point.latency_ms) or 0.0 for point in job.latency]
     axes.step(places, values, where="post", color=_SERIES[0], label="sum of the tasks' best")
     references = job.references.named if job.references else {}
     near = {name: ms for name, ms in references.items() if ms < _FARTHEST * max(values)}
@@ -107,7 +107,7 @@ def _latency(axes: Any, job: JobReport, places: Sequence[float], label: str) -> 
         axes.axhline(ms, color=_SERIES[number % MOST_TASKS], linestyle="--", linewidth=1, label=f"{name}, {ms:.4g} ms")
     _scale(axes.yaxis, axes.set_yscale, [*values, *near.values()])
     axes.set_xlabel(label)
-    axes.set_ylabel("latency in ms")
+    axes.set_ylabel(job.job.metric.column)
     if near:
         axes.legend()
 

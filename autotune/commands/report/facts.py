@@ -108,7 +108,10 @@ class Settings(JobOptions):
 
 @dataclass(frozen=True)
 class JobReport:
-    """One job. Without `settings`, its files cannot be read, and `job.reason` says why."""
+    """One job. Without `settings`, its files cannot be read, and `job.reason` says why.
+
+    `of_commands` says that there is no model: what is tuned are the user's commands.
+    """
 
     job: JobStatus
     times: Times
@@ -121,6 +124,7 @@ class JobReport:
     stages: tuple[StageRun, ...] = ()
     outlook: Outlook | None = None
     settings: Settings | None = None
+    of_commands: bool = False
 
     @property
     def trials(self) -> int:
@@ -169,6 +173,7 @@ def _job(workspace: Workspace, paths: JobPaths, job: JobStatus, times: Times) ->
         stages=_stages(paths, spec),
         outlook=outlook(spec, trials, [bool(task.set_aside) for task in tasks], times, job.ended, job.outside_ms),
         settings=_settings(spec),
+        of_commands=spec.target_kind == formats.COMMAND,
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autotune.commands.report.wall_time import Times
+from autotune.metric import Metric
 from autotune.planning.latency import Curve, Forecast, forecast, tasks_sum_ms
 from autotune.storage.formats import KINDS, JobSpec, Trial
 from autotune.storage.job_files import read_spec
@@ -210,6 +211,7 @@ class Outlook:
         latency_ms: The latency now.
         rest: The latency after the rest of the budget; None if nothing is left of it or the job has ended.
         hour: The latency after one more hour of stages, counted from now; None before the first stage has ended.
+        metric: What the latency stands for.
         of_model: Whether the latency is that of the whole model. Before that was timed, it is the sum of the tasks.
     """
 
@@ -217,6 +219,7 @@ class Outlook:
     rest: Forecast | None
     hour: Forecast | None
     of_model: bool = False
+    metric: Metric = field(default_factory=Metric)
 
     @property
     def saving(self) -> float | None:
@@ -228,14 +231,19 @@ class Outlook:
         """The forecast in words."""
         clauses = list[str]()
         if self.rest is not None:
-            clauses.append(f"after the {self.rest.trials} trials that are left, {_ms(self.rest)}")
+            clauses.append(f"after the {self.rest.trials} trials that are left, {self._text(self.rest)}")
         if self.hour is not None:
-            clauses.append(f"after one more hour, about {self.hour.trials} trials from now, {_ms(self.hour)}")
+            clauses.append(f"after one more hour, about {self.hour.trials} trials from now, {self._text(self.hour)}")
         if not clauses:
             return ""
         worth = "; that hour hardly pays" if self.saving is not None and self.saving < _WORTH else ""
         what = "forecast" if self.of_model else "forecast of the tasks' sum"
         return f"{what}: {'; '.join(clauses)}{worth}"
+
+    def _text(self, found: Forecast) -> str:
+        middle = self.metric.text(1e3 * found.median_ms, f"{found.median_ms:.4g} ms")
+        low, high = sorted(self.metric.in_column(ms) or 0.0 for ms in (found.low_ms, found.high_ms))
+        return f"{middle} (80% between {low:.4g} and {high:.4g})"
 
     @property
     def verdict(self) -> str:
@@ -248,10 +256,6 @@ class Outlook:
             f"One more hour of tuning should save {self.saving:.1%} of the latency"
             f" (80% between {least:.1%} and {most:.1%}){worth}."
         )
-
-
-def _ms(latency: Forecast) -> str:
-    return f"{latency.median_ms:.4g} ms (80% between {latency.low_ms:.4g} and {latency.high_ms:.4g})"
 
 
 def outlook(
@@ -287,6 +291,7 @@ def outlook(
         forecast(curves, left, spec.trials_per_round, beside_ms) if left else None,
         forecast(curves, pace, spec.trials_per_round, beside_ms) if pace else None,
         outside_ms is not None,
+        spec.metric,
     )
 
 

@@ -103,12 +103,14 @@ def _explained(having: Sequence[tuple[float, str]]) -> float:
 
 
 def decisions(trace: Any) -> dict[str, str]:
-    """Return the decisions of a trace by the name of the knob; none if it is no trace of TVM.
+    """Return the decisions of a trace by the name of the knob; none if it is no trace.
 
     Args:
         trace: TVM's JSON form: a list of instructions, each [kind, inputs, attributes, outputs], and a list of
-            [instruction, decision].
+            [instruction, decision]. Or the `values` of a combination of commands, by parameter.
     """
+    if isinstance(trace, dict) and isinstance(trace.get("values"), dict):
+        return {str(name): str(value) for name, value in trace["values"].items()}
     try:
         instructions, decided = trace
         names = dict(_names(instructions))

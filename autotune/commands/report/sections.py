@@ -52,11 +52,11 @@ def sections(job: JobReport) -> tuple[Section, ...]:
     settings = (_settings(job.settings),) if job.settings else ()
     return (
         _latency(job),
-        _references(job),
+        *(() if job.of_commands else (_references(job),)),
         *((_shapes(job),) if job.entries else ()),
         _forecast(job),
         _tasks(job),
-        _kernels(job),
+        *(() if job.of_commands else (_kernels(job),)),
         _curves(job),
         _knobs(job),
         *_knob_values(job),
@@ -77,25 +77,34 @@ def answers(job: JobReport) -> tuple[str, ...]:
 
 def _latency(job: JobReport) -> Section:
     points = job.latency
-    rows = tuple((point.seconds, point.trials, point.latency_ms) for point in points)
+    metric = job.job.metric
+    rows = tuple((point.seconds, point.trials, metric.in_column(point.latency_ms)) for point in points)
     drawn = (lambda: [charts.latency_over_time(job), charts.latency_over_trials(job)]) if points else None
-    columns = ("seconds since the submission", "trials", "latency in ms")
+    columns = ("seconds since the submission", "trials", metric.column)
     return Section("latency", "Latency", _latency_sentence(job), columns, rows, drawn, folded=True)
+
+
+def in_words(job: JobReport, ms: float) -> str:
+    """Return a latency of a job with its unit, or what it stands for."""
+    return job.job.metric.text(1e3 * ms, f"{ms:.4g} ms")
 
 
 def _latency_sentence(job: JobReport) -> str:
     """Return how the latency fell, and when it fell last by more than a hundredth."""
     if not job.latency:
-        return "No task has a time yet." if job.latency_ms is None else f"The tasks take {job.latency_ms:.4g} ms."
+        if job.latency_ms is None:
+            return "No task has a time yet."
+        return f"The tasks take {in_words(job, job.latency_ms)}."
+    what = f"The best {job.job.metric.name}" if job.of_commands else "The sum of the tasks' best times"
     first = job.latency[0]
     last = job.latency[-1]
     if first.latency_ms == last.latency_ms:
-        return f"The sum of the tasks' best times is {last.latency_ms:.4g} ms since trial {first.trials}."
+        return f"{what} is {in_words(job, last.latency_ms)} since trial {first.trials}."
     settled = next(point for point in job.latency if point.latency_ms <= 1.01 * last.latency_ms)
     return (
-        f"The sum of the tasks' best times fell from {first.latency_ms:.4g} ms after {first.trials} trials to"
-        f" {last.latency_ms:.4g} ms after {last.trials}: {first.latency_ms / last.latency_ms:.1f} times as fast."
-        f" It was within 1% of that after {settled.trials} trials, {duration(settled.seconds)} into the job."
+        f"{what} fell from {in_words(job, first.latency_ms)} after {first.trials} trials to"
+        f" {in_words(job, last.latency_ms)} after {last.trials}: {first.latency_ms / last.latency_ms:.1f} times as"
+        f" good. It was within 1% of that after {settled.trials} trials, {duration(settled.seconds)} into the job."
     )
 
 
@@ -188,18 +197,19 @@ def _shapes(job: JobReport) -> Section:
 
 
 def _forecast(job: JobReport) -> Section:
-    columns = ("when", "more trials", "latency in ms", "80%: from", "80%: to")
+    metric = job.job.metric
+    columns = ("when", "more trials", metric.column, "80%: from", "80%: to")
     outlook = job.outlook
     if outlook is None or not outlook.says:
         says = "There is no forecast before the first stage has ended and a task has a time."
         return Section("forecast", "What more trials would bring", says, columns, ())
     forecasts = (("after the rest of the budget", outlook.rest), ("after one more hour from now", outlook.hour))
     rows = tuple(
-        (when, latency.trials, latency.median_ms, latency.low_ms, latency.high_ms)
+        (when, latency.trials, *map(metric.in_column, (latency.median_ms, latency.low_ms, latency.high_ms)))
         for when, latency in forecasts
         if latency is not None
     )
-    now: tuple[Cell, ...] = ("now", 0, outlook.latency_ms, None, None)
+    now: tuple[Cell, ...] = ("now", 0, metric.in_column(outlook.latency_ms), None, None)
     says = (
         f"{outlook.says[0].upper()}{outlook.says[1:]}. It follows from how far each task is from the speed of the"
         " fastest, and from the trials that it has had."
@@ -233,6 +243,9 @@ def _tasks_sentence(job: JobReport) -> str:
     if not ranked:
         return "No task has a time yet."
     top = ranked[0]
+    if job.of_commands:
+        best = in_words(job, job.latency_ms or 0.0)
+        return f"The best {job.job.metric.name} of {job.trials} combinations is {best}."
     speed = f" at {top.gflops:.3g} GFLOP/s" if top.gflops else ""
     half = 0
     total = 0.0
