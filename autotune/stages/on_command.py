@@ -8,6 +8,7 @@ import statistics
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,16 +22,18 @@ from autotune.stages.bench import Bench, OpenDevice, Timer
 from autotune.stages.guard import Guard, Watch
 from autotune.storage import job_files
 from autotune.storage.confirmation import EntryTimes
-from autotune.storage.formats import Candidate
+from autotune.storage.device_kind import is_private, target_keys
+from autotune.storage.formats import COMMAND, Candidate
 from autotune.storage.paths import Workspace
 from autotune.storage.room import check_executable, scratch_folder
-from autotune.storage.tuning_log import trials_to_learn_from
+from autotune.storage.tuning_log import TuningLog, trials_to_learn_from
 
 if TYPE_CHECKING:
     from autotune.command_jobs.combinations import Combinations
     from autotune.command_jobs.trial import Trial, TrialSettings
     from autotune.strategies.space import Measured
 
+_TRIED_FIRST = 16  # of what is known elsewhere, while a task has fewer trials
 _SPARE_S = 5.0  # for the end of a command that has taken too long
 
 
@@ -100,7 +103,7 @@ class CommandBench(Bench):
 
         from autotune import strategies
         from autotune.strategies import samplers
-        from autotune.strategies.space import Configuration, ValidConfiguration, View
+        from autotune.strategies.space import Configuration, ValidConfiguration, View, first_valid
         from autotune.tvm_backend.search.knob_score import train_knob_score
 
         space = self.combinations.space
@@ -117,11 +120,30 @@ class CommandBench(Bench):
         configurations = filter(None, (self._configuration(candidate.trace) for candidate in pending))
         score = train_knob_score(space, trials)
         view = View(space, trials, score, validate, frozenset(configurations), reranks=False)
+        tried_first = [
+            item.configuration for item in first_valid(view, self._known_elsewhere(trials), self.stage.count)
+        ]
+        view = replace(view, pending=view.pending.union(tried_first))
         strategy = strategies.get(self.stage.spec.strategy)(view, search.seed_of(self.stage))
         settings = self.stage.config.search
         sampler = samplers.make(self.stage.spec.sampler, settings.epsilon, settings.synthesis)
-        batch = strategy.propose(self.stage.count, sampler)
-        return [self._candidate(configuration) for configuration in batch], {"steps": strategy.steps}
+        batch = tried_first + strategy.propose(self.stage.count - len(tried_first), sampler)
+        counts = {"steps": strategy.steps, **({"known_elsewhere": len(tried_first)} if tried_first else {})}
+        return [self._candidate(configuration) for configuration in batch], counts
+
+    def _known_elsewhere(self, trials: Sequence[Measured]) -> list[tuple[int, ...]]:
+        """Return the best combinations that other machines and workspaces have measured, while this one has few."""
+        if len(trials) >= _TRIED_FIRST:
+            return []
+        workspace = self.stage.workspace
+        keys = [key for key in target_keys(workspace) if key.startswith(COMMAND) and not is_private(key)]
+        logs = [
+            TuningLog(workspace.tuning_log(key, self.stage.task.hash).records)
+            for key in keys
+            if key != self.stage.spec.target_key
+        ]
+        best = [trial for log in logs for trial in log.fastest(_TRIED_FIRST)]
+        return list(filter(None, (self._configuration(trial.trace) for trial in best)))
 
     def _measured(self) -> Iterator[Measured]:
         from autotune.strategies.space import Measured

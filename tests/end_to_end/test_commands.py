@@ -133,3 +133,19 @@ def test_a_model_and_commands_share_a_queue(user: User, models: Path) -> None:
     user.ok("daemon", "run", "--drain")
     assert [(job["state"], job["trials_done"]) for job in user.status()] == [("done", TRIALS)] * 2
     test_no_measurement_is_made_beside_another(user)
+
+
+def test_trials_travel_to_another_workspace_which_tries_the_best_first(
+    examples: User, user: User, tmp_path: Path
+) -> None:
+    examples.ok("trials", "export", tmp_path / "trials.gz", "matmul")
+    user.ok("trials", "import", tmp_path / "trials.gz")
+    user.ok("submit", EXAMPLES / "matmul" / "matmul.toml", "--trials", 3, "--trials-per-round", 3)
+    user.ok("daemon", "run", "--drain")
+    examples.ok("export", "matmul", "--output", tmp_path / "theirs")
+    user.ok("export", "matmul", "--output", tmp_path / "ours")
+    best = json.loads((tmp_path / "theirs" / "best.json").read_text())["values"]
+    tried = [
+        result["configuration"] for result in json.loads((tmp_path / "ours" / "matmul_T4.json").read_text())["results"]
+    ]
+    assert best in tried and len(tried) == 3
