@@ -19,7 +19,7 @@ _DRAWS = 64
 _STEPS = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RestrictedSpace(Space):
     """A space with restrictions.
 

@@ -42,10 +42,11 @@ from scipy.optimize import isotonic_regression
 
 from autotune import strategies
 from autotune.strategies import samplers
+from autotune.strategies.restricted import RestrictedSpace, Table
 from autotune.strategies.samplers import Sampler
-from autotune.strategies.space import Configuration, Floats, Indices, Knob, Measured, Space, ValidConfiguration, View
+from autotune.strategies.space import Configuration, Floats, Knob, Measured, Score, ValidConfiguration, View
 from autotune.strategies.strategy import Strategy
-from autotune.tvm_backend.search.knob_score import KnobScore
+from autotune.tvm_backend.search.knob_score import KnobScore, train_knob_score
 
 WAYS = ("random", "genetic", "annealing", "droplet", "beam", "chameleon/greedy", "chameleon/adaptive")
 EPSILON = 0.05
@@ -88,7 +89,7 @@ class Recorded:
     """
 
     name: str
-    space: Space
+    space: RestrictedSpace
     rows: dict[Configuration, int]
     us: Floats
     seconds: Floats
@@ -97,11 +98,6 @@ class Recorded:
     def ascending(self) -> Floats:
         """The times of all configurations that have one, [valid]."""
         return np.sort(self.us[~np.isnan(self.us)])
-
-    @cached_property
-    def table(self) -> Indices:
-        """Every configuration of the space, restricted or not, [size, knobs]."""
-        return np.indices(self.space.sizes.tolist()).reshape(len(self.space.sizes), -1).T
 
     def end_s(self, share: float) -> float:
         """Return the seconds after which random search is expected to have come this share of the way."""
@@ -144,7 +140,8 @@ def read(path: Path) -> Recorded:
         (0, *(index[place][values[name]] for place, name in enumerate(names))): row
         for row, (values, _, _) in enumerate(made)
     }
-    space = Space((Knob("sketch", (0,)), *knobs), ((True,) * (len(knobs) + 1),))
+    table = np.array(list(rows), dtype=np.int64)
+    space = RestrictedSpace((Knob("sketch", (0,)), *knobs), ((True,) * (len(knobs) + 1),), Table(table), table)
     name = path.name.partition(".")[0].removesuffix("_T4")
     return Recorded(name, space, rows, *(np.array([entry[column] for entry in made]) for column in (1, 2)))
 
@@ -190,12 +187,14 @@ class Run:
 def search(recorded: Recorded, way: str, seed: int, count: int) -> Run:
     """Replay one search until random search would have ended."""
     strategy, picks = _way(way)
+    learner = Learner(recorded)
     trials: list[Measured] = []
     rows: list[int] = []
     left_s = MARGIN * recorded.clock[-1]
     while left_s >= 0:
         seeds = np.random.SeedSequence([seed, len(trials)])
-        batch = strategy(view(recorded, trials), int(seeds.generate_state(1)[0])).propose(count, picks)
+        score = learner.score(trials) if strategy.needs_score and strategy.modelled else None
+        batch = strategy(view(recorded, trials, score), int(seeds.generate_state(1)[0])).propose(count, picks)
         if not batch:
             break
         measured = [recorded.rows[item] for item in batch]
@@ -203,7 +202,16 @@ def search(recorded: Recorded, way: str, seed: int, count: int) -> Run:
         left_s -= recorded.seconds[measured].sum()
         times = recorded.us[measured].tolist()
         trials += [Measured(item, None if math.isnan(us) else us) for item, us in zip(batch, times, strict=True)]
-    return Run(np.cumsum(recorded.seconds[rows]), np.fmin.accumulate(recorded.us[rows]))
+        if recorded.ascending[0] in times:
+            break  # nothing is better, so the rest of the curve is known
+    return _until_the_end(recorded, np.cumsum(recorded.seconds[rows]), np.fmin.accumulate(recorded.us[rows]))
+
+
+def _until_the_end(recorded: Recorded, seconds: Floats, best: Floats) -> Run:
+    """Return a search with further measurements, each as long as the median, until random search would have ended."""
+    step = float(np.median(recorded.seconds))
+    more = np.arange(seconds[-1] + step, MARGIN * recorded.clock[-1], step)
+    return Run(np.concatenate([seconds, more]), np.concatenate([best, np.full(len(more), best[-1])]))
 
 
 @functools.cache
@@ -213,36 +221,29 @@ def _way(way: str) -> tuple[type[Strategy], Sampler]:
     return strategy, samplers.make(sampler or strategy.sampler, EPSILON, synthesis=True)
 
 
-def view(recorded: Recorded, trials: Sequence[Measured]) -> View:
-    """Return what a strategy sees: the score is the trees that a task of a network without a prior would have."""
+def view(recorded: Recorded, trials: Sequence[Measured], score: Score | None) -> View:
+    """Return what a strategy sees: the score is the trees that a job of commands has."""
 
     def validate(configurations: Sequence[Configuration]) -> list[ValidConfiguration | None]:
         return [ValidConfiguration(item, None) if item in recorded.rows else None for item in configurations]
 
-    return View(recorded.space, tuple(trials), TableScore.of(recorded, trials), validate, reranks=False)
+    return View(recorded.space, tuple(trials), score, validate, reranks=False)
 
 
-class TableScore:
-    """The trees' score of every configuration of a space, computed when the first is asked for.
+class Learner:
+    """The trees of one search. They are fitted anew when there are 15% more trials, as in a job."""
 
-    A search asks for many more scores than a space has configurations.
-    """
-
-    def __init__(self, recorded: Recorded, trials: Sequence[Measured]) -> None:
+    def __init__(self, recorded: Recorded) -> None:
         self._recorded = recorded
-        self._trials = trials
+        self._score: KnobScore | None = None
+        self._fitted_to = 0
 
-    @classmethod
-    def of(cls, recorded: Recorded, trials: Sequence[Measured]) -> TableScore | None:
-        return cls(recorded, tuple(trials)) if len(trials) >= 8 and any(trial.median_us for trial in trials) else None
-
-    @cached_property
-    def _scores(self) -> Floats:
-        return KnobScore(self._recorded.space, self._trials)(self._recorded.table)
-
-    def __call__(self, configurations: Indices) -> Floats:
-        places = np.ravel_multi_index(tuple(configurations.T), tuple(self._recorded.space.sizes))
-        return np.asarray(self._scores[places])
+    def score(self, trials: Sequence[Measured]) -> KnobScore | None:
+        """Return the score after some trials; None where there are too few."""
+        if len(trials) >= 1.15 * self._fitted_to:
+            self._score = train_knob_score(self._recorded.space, trials)
+            self._fitted_to = len(trials)
+        return self._score
 
 
 def score(recorded: Recorded, runs: Sequence[Run]) -> float:
