@@ -5,6 +5,7 @@ cd "$(dirname "$0")/.."
 
 scripts/setup.sh '.[dev,docs]'
 export PATH="$PWD/.venv/bin:$PATH"
+unset PYTHONDONTWRITEBYTECODE # thousands of processes would compile the package again
 
 ruff check .
 ruff format --check .

@@ -182,7 +182,7 @@ def _check_output(output: Path, source: bool) -> None:
 
 def report_text(report: Mapping[str, Any], output: str) -> str:
     """Return what `export` prints when it is done."""
-    if "values" in report:  # of commands
+    if "metric" in report:  # of commands
         from autotune.command_jobs import best
 
         return best.summary(report, output)

@@ -73,7 +73,13 @@ def test_without_the_untuned_model_nothing_is_compared_with_it() -> None:
 
 def test_a_report_compares_with_both() -> None:
     latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
-    found = {"latency": latency, "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}}
+    found = {
+        "latency": latency,
+        "largest_relative_error": 1e-7,
+        "values": {"scale": 2.0},
+        "threads": 2,
+        "target": {"kind": "llvm"},
+    }
     text = report_text({**found, "share_of_onnxruntime": [0.81, 0.78, 0.85], "processes": 5}, "out")
     assert "5.0 times as fast as untuned" in text
     assert "ONNX Runtime      10.000 ms   tuned takes 0.81 of it (0.78 to 0.85 in 5 processes of each)" in text
