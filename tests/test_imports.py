@@ -50,12 +50,12 @@ def test_the_status_of_many_jobs_loads_nothing_heavy(many_jobs: Workspace, optio
     assert "net1" in text and "net200" in text
 
 
-def test_neither_does_what_changes_or_reads_jobs(many_jobs: Workspace) -> None:
+def test_commands_on_jobs_load_no_heavy_package(many_jobs: Workspace) -> None:
     for words in (["hold", "1-3"], ["release", "2"], ["cancel", "4"], ["logs", "4"], ["clean", "--finished"]):
         assert not loaded("--workspace", str(many_jobs.root), *words)[0] & HEAVY
 
 
-def test_nor_does_the_daemon() -> None:
+def test_the_daemon_loads_no_heavy_package() -> None:
     code = "import json, sys, autotune.daemon.loop; print(json.dumps(list(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert not {name.partition(".")[0] for name in json.loads(found.stdout)} & HEAVY

@@ -105,7 +105,9 @@ def test_a_candidate_proposed_again(workspace: Workspace, job: JobPaths, log: Tu
     assert "is in the log from round 0" in only(workspace)
 
 
-def test_one_that_another_job_measured_meanwhile_is_fine(workspace: Workspace, job: JobPaths, log: TuningLog) -> None:
+def test_a_trial_that_another_job_measured_meanwhile_is_no_repetition(
+    workspace: Workspace, job: JobPaths, log: TuningLog
+) -> None:
     log.add([trial("a", job="0002-other")])
     formats.write(job.stage(0, 0), StageFile(0, 0, "build", (Candidate("a", {}, []),)))
     assert check(workspace) == []

@@ -49,7 +49,7 @@ def test_a_worker_is_found_by_its_workspace(workspace: Workspace, worker: Start,
     assert workers(Workspace(tmp_path)) == {other}
 
 
-def test_it_is_astray_unless_the_daemon_is_above_it(workspace: Workspace, worker: Start) -> None:
+def test_a_worker_is_astray_unless_the_daemon_is_above_it(workspace: Workspace, worker: Start) -> None:
     pid = worker()
     assert strays(workspace) == [pid]
     formats.write(workspace.daemon_info, DaemonInfo(Identity.current().to_json(), time.time(), "predictive"))

@@ -138,7 +138,9 @@ def test_a_job_leaves_the_queue_before_its_files_go(
     assert seen and seen[0] == []
 
 
-def test_it_holds_the_lock_of_the_queue(workspace: Workspace, make_job: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_holds_the_lock_of_the_queue(
+    workspace: Workspace, make_job: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     could_lock: list[bool] = []
     monkeypatch.setattr(
         "autotune.commands.clean.shutil.rmtree",

@@ -119,7 +119,7 @@ class TestFilesThatCannotBeRead:
         job = only(workspace)
         assert (job.id, job.name, job.state, job.reason) == (3, "bert-base", "failed", f"{paths.spec} is missing")
 
-    def test_so_is_damage(self, workspace: Workspace, make_job: Make) -> None:
+    def test_a_damaged_spec_fails_its_job_and_says_so(self, workspace: Workspace, make_job: Make) -> None:
         path = make_job().spec
         path.write_text("{")
         state, reason = shown(workspace)

@@ -54,7 +54,7 @@ def test_jobs_that_ended_in_time_do_not_time_out(workspace: Workspace, make_job:
     assert wait(workspace, [make_job(state=JobState("done"))], 0)[0].state == "done"
 
 
-def test_it_waits_for_the_last_of_them(workspace: Workspace, make_job: Make) -> None:
+def test_wait_returns_when_the_last_of_the_jobs_has_ended(workspace: Workspace, make_job: Make) -> None:
     first, last = make_job(1), make_job(2, "b")
     seen: list[list[str]] = []
 

@@ -44,7 +44,9 @@ def test_what_goes_wrong_meanwhile_does_not_lengthen_it(held: Pause) -> None:
     assert lasts(held) == 1
 
 
-def test_it_says_so_once_and_once_when_it_is_over(held: Pause, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pause_is_logged_once_when_it_begins_and_once_when_it_is_over(
+    held: Pause, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "autotune.daemon")
     lasts(held)
     lasts(held)

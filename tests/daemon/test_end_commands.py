@@ -56,7 +56,7 @@ def on_end(job: QueuedJob) -> list[OnEnd]:
     return [event for event in journal.read(job.paths.journal) if isinstance(event, OnEnd)]
 
 
-def test_it_is_told_what_became_of_the_job(workspace: Workspace, ended: Any) -> None:
+def test_an_end_command_is_told_what_became_of_the_job(workspace: Workspace, ended: Any) -> None:
     job, found = ended("env | grep ^AUTOTUNE_ | sort; pwd; echo oops >&2"), commands(workspace)
     found.start(job)
     assert awaited(found) == [0]
@@ -83,7 +83,7 @@ def test_a_level_that_was_met_is_told_as_it_was_measured(workspace: Workspace, e
     assert awaited(found) == [0] and job.paths.on_end_log.read_text() == "1.75\n"
 
 
-def test_it_runs_once_for_each_end_of_the_job_whoever_serves_it(workspace: Workspace, ended: Any) -> None:
+def test_an_end_command_runs_once_for_each_end_of_the_job_whoever_serves_it(workspace: Workspace, ended: Any) -> None:
     job, first, second = ended("echo ran"), commands(workspace), commands(workspace)
     first.start(job)
     first.start(job)
@@ -112,7 +112,7 @@ def test_killed_before_it_was_started_it_is_not_started_later(
     assert not job.paths.on_end_log.exists() and len(on_end(job)) == 1
 
 
-def test_one_that_fails_or_hangs_harms_nothing(workspace: Workspace, ended: Any) -> None:
+def test_an_end_command_that_fails_or_hangs_harms_nothing(workspace: Workspace, ended: Any) -> None:
     job, found = ended("sleep 1000 & echo $! > child; sleep 1000"), commands(workspace, limit_s=1.0)
     began = time.monotonic()
     found.start(job)

@@ -29,7 +29,7 @@ def test_a_clock_that_was_put_back_takes_nothing_away() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=20))
-def test_it_is_the_number_of_seconds_in_which_something_ran(stages: list[tuple[int, int]]) -> None:
+def test_working_time_is_the_seconds_in_which_something_ran(stages: list[tuple[int, int]]) -> None:
     intervals = sorted(((began, began + length) for began, length in stages), key=lambda interval: interval[1])
     covered = {second for began, ended in intervals for second in range(began, ended)}
     assert worked(*intervals) == pytest.approx(len(covered))

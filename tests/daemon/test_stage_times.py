@@ -79,7 +79,7 @@ def test_a_workspace_without_any_says_that_forecasts_are_guesses(
     assert "guesses" in caplog.text
 
 
-def test_it_is_written_seldom_but_at_the_end(workspace: Workspace) -> None:
+def test_stage_times_are_written_seldom_and_at_the_end(workspace: Workspace) -> None:
     found = learnt(workspace)
     found.save()
     before = workspace.estimates.read_bytes()

@@ -26,7 +26,7 @@ def test_a_job_of_another_cpu_is_refused_and_both_are_named(moved_key: str) -> N
         CPU.check_here(moved_key, "Old CPU")
 
 
-def test_a_job_that_does_not_say_where_it_was_submitted_is_refused_as_well(moved_key: str) -> None:
+def test_a_job_without_the_name_of_its_machine_is_refused(moved_key: str) -> None:
     with pytest.raises(MachineProblem, match=r"on another machine, or with another TVM, .* autotune retry JOB --here"):
         CPU.check_here(moved_key)
 

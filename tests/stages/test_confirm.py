@@ -57,7 +57,7 @@ def job(make_job: Make, simulate: Callable[..., None]) -> Callable[[float], JobP
     return lambda stop_at_ms: make_job(target="simulated", stop_at_ms=stop_at_ms)
 
 
-def test_it_is_promised_when_every_task_has_a_time(workspace: Workspace, job: Any, know: Any) -> None:
+def test_a_latency_is_promised_when_every_task_has_a_time(workspace: Workspace, job: Any, know: Any) -> None:
     paths = job(4.0)
     spec = read_spec(paths)
     know(0, 1000.0)

@@ -82,7 +82,7 @@ def log(workspace, paths, candidates, task=0):
 
 
 @pytest.mark.parametrize(("strategy", "sampler"), WAYS)
-def test_it_proposes_what_is_neither_measured_nor_on_its_way(workspace, job, strategy, sampler):
+def test_a_search_proposes_what_is_neither_measured_nor_on_its_way(workspace, job, strategy, sampler):
     paths = job(strategy, sampler)
     told, first = searched(workspace, paths)
     assert told["proposed"] == len(first) > 0

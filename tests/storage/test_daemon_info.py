@@ -16,7 +16,7 @@ def test_none_has_served_a_new_workspace(workspace: Workspace) -> None:
     assert daemon_info.times_served(workspace) == []
 
 
-def test_one_that_serves_has_no_end(workspace: Workspace) -> None:
+def test_a_daemon_that_serves_has_no_end(workspace: Workspace) -> None:
     daemon_info.note_start(workspace)
     daemon_info.note_stop(workspace)
     daemon_info.note_start(workspace)
@@ -24,7 +24,7 @@ def test_one_that_serves_has_no_end(workspace: Workspace) -> None:
     assert first[0] <= first[1] <= second[0] < second[1] == math.inf
 
 
-def test_one_that_was_killed_served_until_it_last_wrote_of_itself(
+def test_a_daemon_that_was_killed_served_until_it_last_wrote_of_itself(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = time.time()

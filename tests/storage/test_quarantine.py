@@ -41,7 +41,7 @@ def test_what_is_added_comes_back(path: Path) -> None:
     assert from_json(Quarantined, to_json(entry("a"))) == entry("a")
 
 
-def test_it_holds_for_one_kind_of_target(path: Path) -> None:
+def test_a_quarantine_holds_for_one_kind_of_target(path: Path) -> None:
     Quarantine(path).add([entry("a"), entry("b", target={"kind": "cuda"})])
     assert set(Quarantine(path).failures("cuda")) == {"b"}
 

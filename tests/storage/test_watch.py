@@ -48,7 +48,7 @@ def test_a_second_change_of_the_same_time_is_noticed(tmp_path: Path) -> None:
     assert found.changed()
 
 
-def test_it_is_read_after_a_while_whatever_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_read_after_a_while_whatever_its_time_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found, now = quiet(tmp_path), time.monotonic()
     monkeypatch.setattr(watch.time, "monotonic", lambda: now + 11)
     assert found.changed()

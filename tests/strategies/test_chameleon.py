@@ -89,7 +89,7 @@ def test_a_knob_that_is_not_used_has_no_say(rng):
     )
 
 
-def test_it_learns_to_walk_uphill(rng):
+def test_an_agent_learns_to_walk_uphill(rng):
     """One knob on a line, the reward is its position: the policy comes to prefer +1."""
     agent = Agent(1, AgentSettings(), rng)
     points = rng.integers(0, 21, size=(64, 1))

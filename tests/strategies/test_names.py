@@ -28,7 +28,7 @@ def test_an_unknown_name_is_refused_with_those_there_are():
     ("import nothing_like_this", "the strategy 'broken' does not load: No module named 'nothing_like_this'"),
     ("class Search: pass", "broken_one.Search is not a class below autotune.strategies.strategy.Strategy"),
 ])  # fmt: skip
-def test_one_that_is_broken_says_how(tmp_path, monkeypatch, text, fault):
+def test_a_strategy_that_cannot_be_loaded_says_how(tmp_path, monkeypatch, text, fault):
     (tmp_path / "broken_one.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(strategies.STRATEGIES, "broken", "broken_one")

@@ -26,11 +26,11 @@ def best_of(tune, name, sampler, rounds):
 
 
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "random"])
-def test_it_beats_random_search_on_equal_trials(tune, name):
+def test_a_strategy_beats_random_search_on_equal_trials(tune, name):
     rounds = 14  # droplet descends after 64 trials
     assert best_of(tune, name, Greedy(0.1), rounds)[0] < best_of(tune, "random", Greedy(0.1), rounds)[0]
 
 
 @pytest.mark.parametrize("name", ["annealing", "chameleon"])
-def test_with_the_adaptive_sampler_it_beats_random_search_on_equal_trials(tune, name):
+def test_a_strategy_with_the_adaptive_sampler_beats_random_search_on_equal_trials(tune, name):
     assert best_of(tune, name, Adaptive(), 10)[0] < best_of(tune, "random", Greedy(0.1), 10)[0]

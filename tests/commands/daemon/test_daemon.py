@@ -18,7 +18,7 @@ for number in range(200):
 """
 
 
-def test_it_goes_on_in_an_empty_file_with_all_that_is_printed(tmp_path: Path) -> None:
+def test_a_full_log_goes_on_in_an_empty_file_with_all_that_is_printed(tmp_path: Path) -> None:
     path = tmp_path / "daemon.log"
     with path.open("ab") as log:
         subprocess.run([sys.executable, "-c", _LOGS, str(path)], check=True, stdout=log, stderr=log)

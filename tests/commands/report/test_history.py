@@ -46,7 +46,7 @@ def test_the_curve_begins_when_every_task_has_a_time() -> None:
     assert latency_curve(spec((1, 2)), tasks) == (LatencyPoint(30, 3, 4.0), LatencyPoint(40, 4, 3.0))
 
 
-def test_it_ends_at_the_last_trial_though_that_was_no_better() -> None:
+def test_a_curve_ends_at_the_last_trial_though_that_was_no_better() -> None:
     tasks = [TaskTrials((trial(3000.0, 110), trial(3500.0, 140)))]
     assert latency_curve(spec((1,)), tasks) == (LatencyPoint(10, 1, 3.0), LatencyPoint(40, 2, 3.0))
 

@@ -44,7 +44,7 @@ def test_a_job_without_times_has_none(workspace: Workspace, make_job: Callable[.
 
 
 @pytest.mark.parametrize(("median", "said"), [(9.99, True), (9.5, False)])
-def test_it_says_when_an_hour_hardly_pays(median: float, said: bool) -> None:
+def test_an_outlook_says_when_an_hour_hardly_pays(median: float, said: bool) -> None:
     there = Outlook(10.0, None, Forecast(100, median, 9.0, 10.0))
     assert ("hardly pays" in there.says) == ("hardly pays" in there.verdict) == said
     assert there.saving == pytest.approx(1 - median / 10)

@@ -13,7 +13,7 @@ from autotune.storage.paths import JobPaths
 REPORT: dict[str, Any] = {"latency": {"tuned_ms": 2.0, "openvino_ms": 3.0}, "threads": 4, "exported_at": 5.0}
 
 
-def test_it_is_recalled_by_the_names_that_people_know(tuned: JobPaths) -> None:
+def test_an_export_is_recalled_by_the_names_that_people_know(tuned: JobPaths) -> None:
     remember(tuned, REPORT)
     found = recall(tuned)
     assert found is not None and found.named == {"exported library": 2.0, "OpenVINO": 3.0}

@@ -30,7 +30,7 @@ def test_a_word_that_means_jobs_on_a_command_line_is_no_name(workspace: Workspac
     assert free_name(workspace, Path(f"{name}.onnx")) == f"model-{name}"
 
 
-def test_nor_one_that_a_job_has(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
+def test_a_name_that_a_job_has_is_not_taken_again(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
     make_job(1, "net")
     with pytest.raises(BadInput, match="a job named 'net' already"):
         check_name(workspace, "net")

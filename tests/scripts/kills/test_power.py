@@ -60,7 +60,7 @@ def test_a_file_renamed_before_it_was_synced_is_not(record: Recording) -> None:
     assert violations(record.trace) == ["stage published jobs/JOB/state.json before its content was durable"]
 
 
-def test_nor_is_a_rename_that_was_told_of_before_its_folder_was_synced(record: Recording) -> None:
+def test_a_rename_that_was_told_of_before_its_folder_was_synced_is_a_loss(record: Recording) -> None:
     record.publish(f"{JOB}/state.json", leave_out="sync")
     assert violations(record.trace) == [], "nobody was told"
     record("tell", ROOT, pid=2)

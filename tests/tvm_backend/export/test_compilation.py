@@ -27,7 +27,7 @@ def test_the_default_schedule_is_better_than_nearly_all_and_always_the_same(targ
     assert score(np.array([knobs.find(once.trace)]))[0] > np.quantile(others, 0.99)
 
 
-def test_a_task_without_tiles_gets_a_schedule_as_well(target, as_program):
+def test_a_task_without_tiles_gets_a_schedule(target, as_program):
     from tvm import te
 
     a = te.placeholder((64,), name="a")

@@ -61,7 +61,7 @@ def test_a_model_that_computes_shapes_is_kept_as_submitted_and_as_imported(impor
     assert answer.inputs[0].shape == (2, 3, 4)
 
 
-def test_one_that_needs_nothing_is_kept_once(imported):
+def test_a_model_that_needs_no_rewriting_is_kept_once(imported):
     answer, job = imported(PLAIN)
     assert onnx.load(job.model) == PLAIN and not job.rewritten_model().exists()
     assert any(task.tunable for task in answer.tasks)

@@ -46,7 +46,7 @@ def bounded(emit, x, const):
         (bounded, ["minimum"]),
     ],
 )
-def test_it_leaves_what_the_pass_of_tvm_leaves(rewritten, const, build, left):
+def test_folding_leaves_what_the_pass_of_tvm_leaves(rewritten, const, build, left):
     made = []
 
     def fold(module):

@@ -24,7 +24,7 @@ def test_one_part_that_remains_needs_no_concatenation(dropped):
     assert dropped(lambda emit, x: _OP.exp(emit(_OP.concat([x, EMPTY], axis=1))), (2, 3)) == ["exp"]
 
 
-def test_the_others_are_joined_without_it(dropped, const):
+def test_parts_with_elements_are_joined_without_the_empty_one(dropped, const):
     def build(emit, x):
         return _OP.exp(emit(_OP.concat([x, EMPTY, const(2, 4)], axis=1)))
 

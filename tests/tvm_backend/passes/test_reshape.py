@@ -34,7 +34,7 @@ def test_a_vector_of_constants_follows_into_the_shape_before(sunk, const):
     assert sunk(build, (6, 3, 4)) == ["add", "reshape"]
 
 
-def test_another_operand_of_the_same_shape_is_reshaped(sunk):
+def test_an_operand_of_the_same_shape_is_reshaped_with_the_data(sunk):
     def build(emit, x, y):
         return _OP.exp(emit(_OP.add(emit(_OP.reshape(x, (6, 12))), y)))
 

@@ -84,7 +84,7 @@ def test_a_softmax_of_large_and_infinite_values(target):
     np.testing.assert_array_equal(found, [[0.5, 0.5] + [0.0] * 14, [0.0] * 5 + [1.0] + [0.0] * 10])
 
 
-def test_they_are_no_tasks(target):
+def test_softmax_and_layer_normalisation_are_no_tasks(target):
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((64, 96), "float32"))
     with builder.function("main", [x]):

@@ -49,7 +49,7 @@ def test_the_branch_that_it_decides_is_taken_and_the_other_may_be_anything():
     assert session.run(None, {"x": np.array([-1, 2], np.float32)})[0].tolist() == [0, 2]
 
 
-def test_another_value_takes_the_other_branch():
+def test_another_constant_takes_the_other_branch():
     assert "Add" in [node.op_type for node in freeze(PATH, model(), {"sr": 8_000}).graph.node]
 
 

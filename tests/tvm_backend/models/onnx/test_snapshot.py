@@ -34,7 +34,7 @@ def test_a_model_is_one_file(paths):
     assert onnx.load(paths.model) == model() and not paths.weights_of(paths.model).exists()
 
 
-def test_one_that_is_too_large_has_its_weights_beside_it(paths, monkeypatch):
+def test_a_model_that_is_too_large_for_one_file_has_its_weights_beside_it(paths, monkeypatch):
     monkeypatch.setattr(snapshot, "_LARGEST", 4000)
     snapshot.write_model(paths.model, paths.weights_of(paths.model), model())
     assert paths.model.stat().st_size < 4000 <= paths.weights_of(paths.model).stat().st_size
@@ -43,7 +43,7 @@ def test_one_that_is_too_large_has_its_weights_beside_it(paths, monkeypatch):
     assert np.array_equal(session.run(None, {"x": WEIGHTS})[0], 2 * WEIGHTS)
 
 
-def test_its_checksum_is_of_the_weights_too(paths, monkeypatch):
+def test_the_checksum_of_a_model_covers_the_weights_beside_it(paths, monkeypatch):
     monkeypatch.setattr(snapshot, "_LARGEST", 4000)
     snapshot.write_model(paths.model, paths.weights_of(paths.model), model())
     size, crc = model_checksum(paths)

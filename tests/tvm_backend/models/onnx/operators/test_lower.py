@@ -68,7 +68,7 @@ def test_it_computes_what_onnx_expects(kind):
             np.testing.assert_allclose(output, truth, rtol=case.rtol, atol=atol, err_msg=case.name)
 
 
-def test_what_is_written_may_have_a_rule_too():
+def test_what_a_rule_writes_may_have_a_rule():
     """SwiGLU is defined by Swish, which is defined by others."""
     (case,) = [case for case in cases("SwiGLU") if case.name == "test_swiglu"]
     lowered = lower(case.model)
@@ -109,20 +109,20 @@ def test_a_recurrent_network_in_each_direction_and_of_any_length(kind, direction
         np.testing.assert_allclose(output, truth, rtol=1e-4, atol=1e-5)
 
 
-def test_one_that_is_too_long_is_refused():
+def test_a_recurrent_layer_over_too_many_steps_is_refused():
     model = recurrent("LSTM", np.zeros((5000, 1, 3), np.float32), 4)
     with pytest.raises(ModelError, match="LSTM over 5000 steps; at most 1024"):
         lower(model, unroll=True)
 
 
-def test_it_stays_as_it_is_for_a_target_that_has_kernels_for_it():
+def test_a_recurrent_layer_stays_as_it_is_for_a_target_with_kernels_for_it():
     model = recurrent("LSTM", np.zeros((5, 1, 3), np.float32), 4)
     assert is_lowered(model)
     assert not is_lowered(model, unroll=True)
     assert [node.op_type for node in lower(model).graph.node] == ["LSTM"]
 
 
-def test_one_of_unknown_length_is_refused():
+def test_a_recurrent_layer_of_unknown_length_is_refused():
     model = recurrent("LSTM", np.zeros((5, 1, 3), np.float32), 4)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "time"
     with pytest.raises(ModelError, match="the shape of 'x' is not known"):
@@ -157,7 +157,7 @@ def test_a_transposed_convolution_that_names_the_size_of_its_output(attributes):
     np.testing.assert_allclose(output, truth, rtol=1e-5, atol=1e-6)
 
 
-def test_one_that_is_larger_than_its_windows_is_refused():
+def test_a_transposed_convolution_that_is_larger_than_its_windows_is_refused():
     with pytest.raises(ModelError, match="ConvTranspose.*an output of 40 is larger"):
         lower(enlarged(output_shape=[40, 12]))
 
