@@ -152,12 +152,12 @@ class Definition:
     @property
     def commands(self) -> dict[str, Command]:
         """The commands by what they do."""
-        found: dict[str, Command | None] = {
+        by_purpose: dict[str, Command | None] = {
             "build": self.build.command if self.build else None,
             "measure": self.measure.command,
             "check": self.check.command if self.check else None,
         }
-        return {name: command for name, command in found.items() if command is not None}
+        return {name: command for name, command in by_purpose.items() if command is not None}
 
     @cached_property
     def digest(self) -> str:

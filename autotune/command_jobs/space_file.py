@@ -148,14 +148,14 @@ def _definition(space: SpaceFile, folder: Path) -> Definition:
 def _files(folder: Path, names: Mapping[str, None]) -> dict[str, File]:
     if len(names) > _MOST_FILES:
         raise InvalidData(f"there are more than {_MOST_FILES} files", ("files",))
-    found: dict[str, File] = {}
+    files: dict[str, File] = {}
     for name in names:
         if not _PATH.fullmatch(name):
             raise InvalidData(f"{name!r} is no path below the folder of the space file", ("files",))
-        found[name] = _file(folder / name)
-        if sum(file.size for file in found.values()) > _MOST_FILES_BYTES:
+        files[name] = _file(folder / name)
+        if sum(file.size for file in files.values()) > _MOST_FILES_BYTES:
             raise InvalidData("its files are larger than 1 GiB together", ("files",))
-    return found
+    return files
 
 
 def _file(path: Path) -> File:

@@ -31,10 +31,10 @@ def results(trials: Iterable[Trial], metric: Metric) -> dict[str, Any]:
 
 
 def _result(trial: Trial, metric: Metric) -> dict[str, Any]:
-    at = datetime.datetime.fromtimestamp(trial.at, datetime.timezone.utc)
+    moment = datetime.datetime.fromtimestamp(trial.at, datetime.timezone.utc)
     invalidity = _invalidity(trial.failure)
     return {
-        "timestamp": at.isoformat(sep=" "),
+        "timestamp": moment.isoformat(sep=" "),
         "configuration": trial.trace["values"],
         "times": _times(trial, metric),
         "invalidity": invalidity,

@@ -107,12 +107,12 @@ class CommandBench(Bench):
         from autotune.tvm_backend.search.knob_score import train_knob_score
 
         space = self.combinations.space
-        known = {candidate.hash for candidate in pending}.union(excluded)
+        taken = {candidate.hash for candidate in pending}.union(excluded)
 
         def validate(configurations: Sequence[Configuration]) -> list[ValidConfiguration | None]:
             allowed = space.allows(np.array(configurations)).tolist() if configurations else []
             return [
-                ValidConfiguration(item, None) if fits and self._hash(item) not in known else None
+                ValidConfiguration(item, None) if fits and self._hash(item) not in taken else None
                 for item, fits in zip(configurations, allowed, strict=True)
             ]
 

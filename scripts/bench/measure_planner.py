@@ -4,8 +4,8 @@ python scripts/bench/measure_planner.py [--gpus 1000] [--jobs 10000]
 python scripts/bench/measure_planner.py --nodes 125 --latency 0.05 --bandwidth 1e8 --mean-time-to-failure 86400
 
 With `--nodes`, the machine is a cluster. Then each stage also sends and receives what a stage of a real network
-does at most (docs/explanation/cluster-measured.md), and nodes fail at random: a stage that runs there is lost, found to be so
-when its node has not answered for 30 s, and runs again.
+does at most (docs/explanation/cluster-measured.md), and nodes fail at random: a stage that runs there is lost, found to
+be so when its node has not answered for 30 s, and runs again.
 """
 
 from __future__ import annotations
