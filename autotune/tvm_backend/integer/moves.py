@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -10,7 +11,8 @@ from tvm import relax
 from autotune.tvm_backend.integer import byte_kernels
 from autotune.tvm_backend.integer.graph import LARGEST, Forms, IntegerGraph, Quantised
 from autotune.tvm_backend.integer.kernels import LANES
-from autotune.tvm_backend.passes.rewrite import static_shape
+from autotune.tvm_backend.integer.quantity import Quantity
+from autotune.tvm_backend.passes.rewrite import is_tensor_constant, op_name, static_shape
 from autotune.tvm_backend.types import Expr
 
 
@@ -52,6 +54,20 @@ def moved(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
         return None
     made = relax.Call(call.op, [graph.rows(data), *call.args[1:]], call.attrs, call.ty_args)
     return Forms(rows=graph.emit(made))
+
+
+def rows_of_bytes(graph: IntegerGraph, var: Expr, value: Expr) -> bool:
+    """Take the rows of a quantised table as bytes, and dequantise these. Return whether a value is such rows."""
+    table: Any = graph.value(value.args[0]) if op_name(value) == "relax.take" else None
+    quantity = Quantity.of(table) if op_name(table) == "relax.dequantize" else None
+    if quantity is None or not is_tensor_constant(table.args[0]):
+        return False
+    operands = [table.args[0], *map(graph.leaf, value.args[1:])]
+    rows = graph.emit(relax.Call(value.op, operands, value.attrs))
+    graph.define(rows, quantity, Forms(outer=rows))
+    graph.values[var] = relax.Call(table.op, [rows, *table.args[1:]], table.attrs, table.ty_args)
+    graph.defer(var, lambda: graph.emit(graph.values[var]))
+    return True
 
 
 def resize(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:

@@ -20,7 +20,7 @@ from autotune.tvm_backend.integer.layers import (
     scaled_result,
     whole_result,
 )
-from autotune.tvm_backend.integer.moves import concat, moved, resize
+from autotune.tvm_backend.integer.moves import concat, moved, resize, rows_of_bytes
 from autotune.tvm_backend.integer.pointwise import add, multiply, table
 from autotune.tvm_backend.integer.pooling import adaptive_pool, average_pool, max_pool, mean
 from autotune.tvm_backend.integer.quantity import Quantity
@@ -55,6 +55,8 @@ class _Integers(IntegerGraph):
         if quantity is not None:
             form = _integer(self, var, value, quantity)
             self.define(var, quantity, form or Forms(outer=self.builder.emit(self.rebuild(value), var.name)))
+        elif rows_of_bytes(self, var, value):
+            return
         elif (scaled := scaled_layer(self, value)) is not None:
             self.scaled[var] = scaled
             self.defer(var, lambda: scaled_result(self, scaled))
