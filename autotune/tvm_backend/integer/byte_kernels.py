@@ -8,8 +8,11 @@ from typing import Any
 
 import tvm
 from tvm import te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T
 
-from autotune.tvm_backend.integer.kernels import LANES, OPAQUE, Window, added, rounded, to_byte
+from autotune.tvm_backend.integer.kernels import LANES, OPAQUE, WORD, Window, added, to_byte
+from autotune.tvm_backend.types import Buffer
 
 Expr = Any  # a tensor expression, or a TIR one
 
@@ -43,7 +46,7 @@ def product_kernel(shape: Sequence[int]) -> Any:
 
     def element(*at: Expr) -> Expr:
         product = (_float(one[at]) - constants[0]) * (_float(other[at]) - constants[1])
-        return to_byte(rounded(product * constants[2], constants[3]), constants[4], constants[5])
+        return to_byte(product * constants[2], constants[3], constants[4], constants[5])
 
     return scheduled([one, other, constants, _compute(shape, element)])
 
@@ -58,7 +61,7 @@ def channel_kernel(shape: Sequence[int]) -> Any:
 
     def element(*at: Expr) -> Expr:
         value = _float(data[at]) * factor[at[-2:]] + offset[at[-2:]]
-        return to_byte(rounded(value, limits[0]), limits[1], limits[2])
+        return to_byte(value, limits[0], limits[1], limits[2])
 
     return scheduled([data, factor, offset, limits, _compute(shape, element)])
 
@@ -78,9 +81,60 @@ def quantise_kernel(shape: Sequence[int], lanes: int) -> Any:
     def element(n: Expr, y: Expr, x: Expr, chunk: Expr, lane: Expr) -> Expr:
         channel = chunk * lanes + lane
         value = data[n, tirx.min(channel, channels - 1), y, x] / constants[0]
-        return to_byte(rounded(value, constants[1]), tirx.const(0.0, "float32"), tirx.const(255.0, "float32"))
+        return to_byte(value, constants[1], tirx.const(0.0, "float32"), tirx.const(255.0, "float32"))
 
     return scheduled([data, constants, _compute((batch, height, width, chunks, lanes), element)])
+
+
+def quantise_pixels_kernel(shape: Sequence[int], padding: Sequence[int]) -> Any:
+    """The program that makes an image of floats (N, C, H, W) with four channels at most, its zero point around it.
+
+    Sixteen pixels of a row are computed at a time and written as one vector, as a row of vectors of four channels would
+    take four times as long. Its constants are the scale and the zero point.
+
+    Args:
+        shape: Of the floats; a row has 16 at least.
+        padding: Pixels at the top, left, bottom and right.
+    """
+    batch, channels, height, width = shape
+    top, left, bottom, right = padding
+    size = (batch, height + top + bottom, width + left + right, 1, WORD)
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        handles = [T.arg(name, T.handle()) for name in ("data", "constants", "result")]
+        data = T.match_buffer(handles[0], tuple(shape), "float32")
+        constants = T.match_buffer(handles[1], (2,), "float32")
+        result = T.match_buffer(handles[2], size, "uint8")
+        flat = T.decl_buffer((batch, size[1], size[2] * WORD), "uint8", data=result.data)
+        zero = constants[1]
+        point = tirx.Broadcast(zero.astype("int32").astype("uint8"), WORD)
+        with T.parallel(0, batch * size[1]) as row:
+            image_row = row // size[1], row % size[1]
+            line = tirx.max(tirx.min(image_row[1] - top, height - 1), 0)
+            for first, count in ((0, left), (left + width, right)):
+                if count:
+                    with T.serial(0, count) as x:
+                        T.buffer_store(flat, point, [*image_row, T.ramp((first + x) * WORD, 1, WORD)])
+            with T.serial(0, -(-width // LANES)) as step:
+                x = tirx.min(step * LANES, width - LANES)
+                planes = [_quantised_run(data, constants, (image_row[0], at, line, x)) for at in range(channels)]
+                planes += [tirx.Broadcast(tirx.const(0, "uint8"), LANES)] * (WORD - channels)
+                order = [at % WORD * LANES + at // WORD for at in range(WORD * LANES)]
+                pixels = tirx.Shuffle(planes, [tirx.const(at, "int32") for at in order])
+                inside = tirx.all(image_row[1] >= top, image_row[1] < top + height)
+                around = tirx.Broadcast(zero.astype("int32").astype("uint8"), WORD * LANES)
+                chosen = tirx.Select(tirx.Broadcast(inside, WORD * LANES), pixels, around)
+                T.buffer_store(flat, chosen, [*image_row, T.ramp((left + x) * WORD, 1, WORD * LANES)])
+    program = builder.get().without_attr("global_symbol")
+    return program.with_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True})
+
+
+def _quantised_run(data: Buffer, constants: Buffer, place: tuple[Expr, ...]) -> Expr:
+    """Sixteen floats of a row as bytes."""
+    values = data[(*place[:3], T.ramp(place[3], 1, LANES))]
+    scale, zero = (tirx.Broadcast(constants[at], LANES) for at in (0, 1))
+    low, high = (tirx.Broadcast(tirx.const(limit, "float32"), LANES) for limit in (0.0, 255.0))
+    inside = tirx.max(tirx.min(values / scale, high - zero), low - zero)
+    return (tirx.round(inside) + zero).astype(f"int32x{LANES}").astype(f"uint8x{LANES}")
 
 
 def dequantise_kernel(shape: Sequence[int]) -> Any:
@@ -125,24 +179,23 @@ def average_kernel(shape: Sequence[int], kernel: tuple[int, int], window: Window
 
     def element(*at: Expr) -> Expr:
         value = (_float(sums[at]) - constants[0]) * constants[1]
-        return to_byte(rounded(value, limits[0]), limits[1], limits[2])
+        return to_byte(value, limits[0], limits[1], limits[2])
 
     return scheduled([data, constants, limits, _compute(shape, element)], "total")
 
 
 def concat_kernel(shapes: Sequence[Sequence[int]]) -> Any:
-    """The program that puts the channels of images together, each requantised.
+    """The program that puts the channels of images together, each requantised: clip(round(x * factor + offset) + zero).
 
-    Its constants are, of each image, the zero point and the scale, and last those of the result.
+    Its constants are, of each image, the factor and the offset, and last the zero point of the result.
     """
     images = [image(shape, f"image{index}") for index, shape in enumerate(shapes)]
     constants = te.placeholder((len(shapes) + 1, 2), "float32", "constants")
-    result_zero, result_scale = constants[len(shapes), 0], constants[len(shapes), 1]
 
     def requantised(index: int, *at: Expr) -> Expr:
-        number = (_float(images[index][at]) - constants[index, 0]) * constants[index, 1]
+        value = _float(images[index][at]) * constants[index, 0] + constants[index, 1]
         low, high = (tirx.const(limit, "float32") for limit in (0.0, 255.0))
-        return to_byte(rounded(number / result_scale, result_zero), low, high)
+        return to_byte(value, constants[len(shapes), 0], low, high)
 
     def element(n: Expr, y: Expr, x: Expr, chunk: Expr, lane: Expr) -> Expr:
         first = sum(shape[3] for shape in shapes[:-1])

@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx
 
-from autotune.tvm_backend.integer.kernels import OPAQUE, rounded, to_byte
+from autotune.tvm_backend.integer.kernels import OPAQUE, to_byte
 from autotune.tvm_backend.integer.quantity import LEVELS
 from autotune.tvm_backend.passes.rewrite import op_name, static_shape
 from autotune.tvm_backend.types import Expr
@@ -77,9 +77,9 @@ def dynamic_kernel(shape: Sequence[int]) -> Any:
 
     scale = te.compute((1,), step, name="scale")
     last = tirx.const(float(LEVELS - 1), "float32")
-    point = te.compute((1,), lambda _: to_byte(rounded(-te.min(low[0], zero) / scale[0], zero), zero, last), "point")
+    point = te.compute((1,), lambda _: to_byte(-te.min(low[0], zero) / scale[0], zero, zero, last), "point")
     moved = point[0].astype("float32")
-    result = te.compute(shape, lambda *at: to_byte(rounded(data[at] / scale[0], moved), zero, last), name="result")
+    result = te.compute(shape, lambda *at: to_byte(data[at] / scale[0], moved, zero, last), name="result")
     return _scheduled([data, result, scale, point], parallel=large)
 
 

@@ -183,6 +183,26 @@ class IntegerGraph(Rewriter):
         function = self.builder.add_func(program, name)
         return self.emit(relax.call_tir(function, list(operands), out_ty=relax.TensorType(tuple(shape), dtype)))
 
+    def padded_image(self, var: Expr, padding: Sequence[int]) -> Expr | None:
+        """Return an image with its zero point around it, where it can be quantised so; None otherwise.
+
+        It is one of few channels that floats are quantised to, and that only one operator reads.
+        """
+        value: Any = self.values.get(var)
+        shape = static_shape(var)
+        forms = self._forms[var]
+        few = len(shape) == 4 and shape[1] <= WORD and shape[3] >= LANES
+        once = self.is_read_once(var) and self.is_read_once(self._readers[var][0])
+        if not (few and once) or forms.image is not None or op_name(value) != "relax.quantize":
+            return None
+        if str(value.args[0].ty.dtype) != "float32":
+            return None
+        top, left, bottom, right = padding
+        result = (shape[0], shape[2] + top + bottom, shape[3] + left + right, 1, WORD)
+        operands = [self.leaf(value.args[0]), self._scale_and_zero(var)]
+        program = byte_kernels.quantise_pixels_kernel(shape, padding)
+        return self.kernel(program, "integer_quantise", operands, result, "uint8")
+
     def _quantised_image(self, var: Expr, lanes: int) -> Expr | None:
         """Quantise floats straight into an image."""
         value: Any = self.values.get(var)
@@ -244,6 +264,14 @@ class IntegerGraph(Rewriter):
         size = prod(static_shape(expr))
         lanes = next(lanes for lanes in (64, 32, 16, 8, 4, 2, 1) if size % lanes == 0)
         return self.emit(relax.op.reshape(expr, (size // lanes, lanes)))
+
+    def looked_up(self, data: Expr, table: Array) -> Expr:
+        """Return bytes that a table has for others."""
+        flat = self.flat(data)
+        program = byte_kernels.table_kernel(static_shape(flat))
+        operands = [flat, relax.const(table, "uint8")]
+        result = self.kernel(program, "integer_table", operands, static_shape(flat), "uint8")
+        return self.emit(relax.op.reshape(result, static_shape(data)))
 
     def is_quantised(self, expr: Expr) -> bool:
         """Return whether an expression is a variable of quantised bytes whose scale is always the same."""

@@ -115,8 +115,8 @@ def requantised_layer(graph: IntegerGraph, var: Expr, quantised: Quantised, bias
     if added is None:
         return None
     given, result = layer.data.quantity, quantised.quantity
-    image = _image(graph, layer)
-    product, packed = _product(graph, layer, image)
+    image, window = _image(graph, layer)
+    product, packed = _product(graph, layer, image, window)
     scale = by_channel((given.scale * layer.weight.scale) / result.scale, layer.outputs, np.float32)
     moved = by_channel(added, layer.outputs, np.int64) - given.zero * packed.totals.astype(np.int64)
     constants = [relax.const(item, str(item.dtype)) for item in (packed.weight, scale, moved.astype(np.int32))]
@@ -181,8 +181,8 @@ def _with_bias(graph: IntegerGraph, product: Expr, bias: Expr) -> ScaledLayer | 
 def scaled_result(graph: IntegerGraph, scaled: ScaledLayer) -> Expr:
     """Compute a layer whose result is floats."""
     layer = scaled.layer
-    image = _image(graph, layer)
-    product, packed = _product(graph, layer, image)
+    image, window = _image(graph, layer)
+    product, packed = _product(graph, layer, image, window)
     across = [by_channel(item, layer.outputs, np.float32) for item in (scaled.scale, scaled.bias)]
     weight, totals, scale, bias = (
         relax.const(item, str(item.dtype)) for item in (packed.weight, packed.totals, *across)
@@ -193,8 +193,8 @@ def scaled_result(graph: IntegerGraph, scaled: ScaledLayer) -> Expr:
 
 def whole_result(graph: IntegerGraph, layer: LinearLayer) -> Expr:
     """Compute a layer whose result is 32-bit sums."""
-    image = _image(graph, layer)
-    product, packed = _product(graph, layer, image)
+    image, window = _image(graph, layer)
+    product, packed = _product(graph, layer, image, window)
     weight, totals = (relax.const(item, str(item.dtype)) for item in (packed.weight, packed.totals))
     operands = (image, weight, layer.data.point, totals)
     return _shaped(graph, _call(graph, product, _name(product) + "_sums", operands, "int32"), layer)
@@ -221,15 +221,20 @@ def _in_units(graph: IntegerGraph, layer: LinearLayer, bias: Expr | None) -> Arr
     return steps.astype(np.int64) if np.abs(steps).max() < 2**31 else None
 
 
-def _image(graph: IntegerGraph, layer: LinearLayer) -> Expr:
-    if not layer.is_rows:
-        return graph.image(layer.data.var)
-    return graph.image_of_rows(layer.data.var, layer.window.size[1])
+def _image(graph: IntegerGraph, layer: LinearLayer) -> tuple[Expr, Window]:
+    """The image that a layer reads, and the window on it."""
+    window = layer.window
+    if layer.is_rows:
+        return graph.image_of_rows(layer.data.var, window.size[1]), window
+    padded = graph.padded_image(layer.data.var, window.padding)
+    if padded is not None:
+        return padded, replace(window, padding=(0, 0, 0, 0))
+    return graph.image(layer.data.var), window
 
 
-def _product(graph: IntegerGraph, layer: LinearLayer, image: Expr) -> tuple[Product, PackedWeights]:
+def _product(graph: IntegerGraph, layer: LinearLayer, image: Expr, window: Window) -> tuple[Product, PackedWeights]:
     """How a layer is computed, and its weights in the form that the kernel reads."""
-    integers, window = layer.weight.integers, layer.window
+    integers = layer.weight.integers
     channels = 0 if layer.is_rows else static_shape(layer.data.var)[1]
     depthwise = layer.groups == channels == layer.outputs > WORD and integers.shape[1] == 1 and fits(integers)
     if depthwise:

@@ -32,9 +32,16 @@ def concat(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None
 
 
 def _concat_images(graph: IntegerGraph, parts: Sequence[Expr], quantised: Quantised) -> Forms:
-    images = [graph.image(item) for item in parts]
-    quantities = [*(graph.quantity(item) for item in parts), quantised.quantity]
-    constants = relax.const(np.array([[item.zero, item.scale] for item in quantities], np.float32), "float32")
+    result = quantised.quantity
+    images = []
+    lines = []
+    for part in parts:
+        given = graph.quantity(part)
+        line = given.line_to(result)
+        table = None if line else result.bytes_of(given.numbers())
+        images.append(graph.image(part) if table is None else graph.looked_up(graph.image(part), table))
+        lines.append(line or (1, -result.zero))
+    constants = relax.const(np.array([*lines, (result.zero, 0)], np.float32), "float32")
     program = byte_kernels.concat_kernel([static_shape(item) for item in images])
     batch, channels, height, width = quantised.shape
     shape = (batch, height, width, channels // LANES, LANES)

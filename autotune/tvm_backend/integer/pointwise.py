@@ -156,10 +156,5 @@ def table(graph: IntegerGraph, var: Expr, expr: Expr, quantity: Quantity) -> For
 def _looked_up(graph: IntegerGraph, source: Expr, table: Array) -> Forms:
     is_image = graph.is_image(source)
     data = graph.image(source) if is_image else graph.rows(source)
-    if (table == np.arange(LEVELS)).all():
-        return Forms(image=data) if is_image else Forms(rows=data)
-    flat = graph.flat(data)
-    program = byte_kernels.table_kernel(static_shape(flat))
-    looked_up = graph.kernel(program, "integer_table", [flat, relax.const(table, "uint8")], static_shape(flat), "uint8")
-    result = graph.emit(relax.op.reshape(looked_up, static_shape(data)))
+    result = data if (table == np.arange(LEVELS)).all() else graph.looked_up(data, table)
     return Forms(image=result) if is_image else Forms(rows=result)

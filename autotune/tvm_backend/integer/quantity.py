@@ -56,6 +56,19 @@ class Quantity:
         clipped: Array = np.clip(steps, 0, LEVELS - 1).astype(np.uint8)
         return clipped
 
+    def line_to(self, other: Quantity) -> tuple[np.float32, np.float32] | None:
+        """Return factor and offset with which round(byte * factor + offset) is the byte of another quantity.
+
+        It is less the zero point and not clipped. None if rounding takes any byte elsewhere than quantising does.
+        """
+        if self == other:
+            return np.float32(1), np.float32(-other.zero)
+        factor = self.scale / other.scale
+        offset = -np.float32(self.zero) * factor
+        steps = np.rint(np.arange(LEVELS, dtype=np.float32) * factor + offset) + np.float32(other.zero)
+        same = np.array_equal(np.clip(steps, 0, LEVELS - 1).astype(np.uint8), other.bytes_of(self.numbers()))
+        return (factor, offset) if same else None
+
 
 @dataclass(frozen=True)
 class ScaledConstant:

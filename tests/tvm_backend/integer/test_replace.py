@@ -46,6 +46,10 @@ def test_a_batch_of_images(quantised, cpu):
     assert differences(quantised(classifier((2, 3, 13, 9))), cpu) == (0.0, 0.0)
 
 
+def test_rows_of_pixels_that_are_no_whole_vectors(quantised, cpu):
+    assert differences(quantised(classifier((2, 3, 9, 21))), cpu) == (0.0, 0.0)
+
+
 def test_an_addition_of_what_several_operators_read(quantised, cpu):
     net = Network((1, 16, 6, 6))
     shared = net.conv(16, 16)
