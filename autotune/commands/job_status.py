@@ -91,6 +91,7 @@ class JobStatus:
         metric: What the times of its tasks stand for.
         automatic: Whether its budget follows from its tasks, and it ends earlier when more trials would gain little.
         whole_model: What the whole model takes; None before it was timed.
+        not_timed: Why the whole model could not be timed; empty if it could, or nobody tried.
     """
 
     id: int
@@ -111,6 +112,7 @@ class JobStatus:
     automatic: bool = False
     metric: Metric = field(default_factory=Metric)
     whole_model: WholeModel | None = None
+    not_timed: str = ""
 
     @property
     def ended(self) -> bool:
@@ -196,6 +198,7 @@ def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
         automatic=spec.automatic,
         metric=spec.metric,
         whole_model=whole_model_of(tasks_sum_ms(best_us, [task.weight for task in spec.tasks]), confirmed),
+        not_timed=confirmed.failed if confirmed else "",
     )
 
 

@@ -146,11 +146,11 @@ def _model(job: JobStatus) -> str:
 def whole_model(job: JobStatus) -> str:
     """Return what the whole model of a job takes, and the model as submitted, in a sentence; empty before it was timed.
 
-    It names what the model takes outside of its tasks, which no trial makes shorter.
+    It says what the model takes outside of its tasks, or why it could not be timed.
     """
     timed = job.whole_model
     if timed is None or job.latency_ms is None:
-        return ""
+        return f"the whole model could not be timed: {job.not_timed}" if job.not_timed else ""
     outside = f" and {timed.outside_ms:.4g} ms outside of them" if timed.outside_ms > 0 else ""
     most = ", which no trial shortens" if timed.outside_ms > job.latency_ms else ""
     says = f"the whole model takes {timed.model_ms:.4g} ms: {job.latency_ms:.4g} ms in its tasks{outside}{most}"

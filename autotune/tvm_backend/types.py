@@ -63,6 +63,7 @@ GraphProto: TypeAlias = Any  # onnx.GraphProto: nodes, constants, inputs and out
 NodeProto: TypeAlias = Any  # onnx.NodeProto: an operator with the names of what it reads and writes
 FunctionProto: TypeAlias = Any  # onnx.FunctionProto: an operator in terms of others
 AttributeProto: TypeAlias = Any  # onnx.AttributeProto: an option of a node, which may be a graph
+OperatorSetIdProto: TypeAlias = Any  # onnx.OperatorSetIdProto: a version of the operators
 TensorProto: TypeAlias = Any  # onnx.TensorProto: a constant
 ValueInfoProto: TypeAlias = Any  # onnx.ValueInfoProto: the name, type and shape of a value
 

@@ -197,6 +197,7 @@ class TestProgress:
         give_up(paths, "confirm: crashed")
         whole = only(workspace).whole_model
         assert whole is not None and (whole.model_ms, whole.reference, whole.reference_ms) == (2.5, "", None)
+        assert only(workspace).not_timed == "confirm: crashed"
 
     def test_without_any_time_there_is_no_latency(self, workspace: Workspace, make_job: Make) -> None:
         make_job()
@@ -360,6 +361,7 @@ class TestJson:
                     "entries": [],
                     "automatic": False,
                     "whole_model": None,
+                    "not_timed": "",
                 }
             ],
         }

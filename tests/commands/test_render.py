@@ -83,6 +83,10 @@ def test_the_time_of_the_whole_model_is_told_with_where_it_goes(whole: WholeMode
     assert ("MODEL" in shown(render.queue([JOB, job], None))) == (whole is not None)
 
 
+def test_a_model_that_could_not_be_timed_is_told_with_the_reason() -> None:
+    assert render.whole_model(replace(JOB, not_timed="crashed")) == "the whole model could not be timed: crashed"
+
+
 def test_a_job_without_times_has_no_sum() -> None:
     assert JOB.latency_ms is None
     assert " - " in shown(render.queue([JOB], None))

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 from onnx.reference import ReferenceEvaluator
 
 from autotune.tvm_backend.models.onnx.operators.nodes import Nodes
-from autotune.tvm_backend.types import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
+from autotune.tvm_backend.types import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    TensorProto,
+)
 
 # Of these the importer has none; of those that follow it has another operator, or only the first output.
 _DEFINED = frozenset(
@@ -54,10 +62,26 @@ def take_decided(proto: ModelProto) -> None:
 
 def _decided(proto: ModelProto, before: list[NodeProto], condition: str) -> bool | None:
     """The value of a condition, if no input of the graph has a part in it."""
+    return known_truth(condition, before, {item.name: item for item in proto.graph.initializer}, proto.opset_import)
+
+
+def known_truth(
+    condition: str,
+    before: Sequence[NodeProto],
+    constants: Mapping[str, TensorProto],
+    opsets: Iterable[OperatorSetIdProto],
+) -> bool | None:
+    """The value of a condition, if it follows from constants alone.
+
+    Args:
+        condition: Its name.
+        before: The operators that may have a part in it.
+        constants: The constants by name.
+        opsets: The versions of the operators.
+    """
     makers = {name: node for node in before for name in node.output}
-    constants = {item.name: item for item in proto.graph.initializer}
-    needed = []
-    used = []
+    needed: list[NodeProto] = []
+    used: list[TensorProto] = []
     waiting = [condition]
     while waiting:
         name = waiting.pop()
@@ -71,7 +95,7 @@ def _decided(proto: ModelProto, before: list[NodeProto], condition: str) -> bool
     nodes = [node for node in before if node in needed]
     output = onnx.helper.make_tensor_value_info(condition, onnx.TensorProto.BOOL, None)
     graph = onnx.helper.make_graph(nodes, "condition", [], [output], used)
-    model = onnx.helper.make_model(graph, opset_imports=proto.opset_import)
+    model = onnx.helper.make_model(graph, opset_imports=opsets)
     return bool(ReferenceEvaluator(model).run(None, {})[0])
 
 

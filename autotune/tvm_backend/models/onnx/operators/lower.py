@@ -9,7 +9,14 @@ from functools import partial
 import onnx
 
 from autotune.errors import ModelError
-from autotune.tvm_backend.models.onnx.operators import attention, contrib, fourier, recurrent, short_rules
+from autotune.tvm_backend.models.onnx.operators import (
+    attention,
+    contrib,
+    fourier,
+    loops,
+    recurrent,
+    short_rules,
+)
 from autotune.tvm_backend.models.onnx.operators.inline import expand, inline_branches, is_defined_by_function
 from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, Value, opset_of
 from autotune.tvm_backend.models.onnx.simplify import open_session
@@ -21,6 +28,8 @@ Rule = Callable[[NodeProto, Nodes], list[str]]
 RULES: Mapping[str, Rule] = {
     "DFT": fourier.dft,
     "STFT": fourier.stft,
+    "Loop": loops.loop,
+    "Scan": loops.scan,
     "LpNormalization": short_rules.lp_normalization,
     "Scaler": short_rules.scaler,
     "OneHot": short_rules.one_hot,
@@ -61,7 +70,7 @@ UNROLLED: Mapping[str, Rule] = {
     "DynamicQuantizeLSTM": recurrent.dynamic_lstm,
 }
 
-_NUMBERS = (1, 6, 7, 11)  # float, int32, int64, double
+_NUMBERS = (1, 6, 7, 9, 11)  # float, int32, int64, bool, double
 # Element types by ONNX Runtime's names of them.
 _TYPES = {
     "tensor(float)": 1,
