@@ -31,6 +31,7 @@ class Board(Device):
     settings: BoardSettings | None = None
 
     family = "rpc"
+    runs_models = False
 
     @classmethod
     def lent(cls, config: Config) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ class Device(ABC):
         runtime: What TVM's runtime calls it.
         launches_graphs: Whether the kernels of a model may be launched on it as one graph.
         is_local_cpu: Whether it is the CPUs of the machine that exports: only they run the C++ program and the source.
+        runs_models: Whether this machine can run whole models on it, so that they are timed while a job runs.
         exists: Whether it is more than simulated: it takes its time by itself.
         has_model: Whether its jobs have a model, and each task a tensor program.
     """
@@ -47,6 +48,7 @@ class Device(ABC):
     runtime: ClassVar[Literal["cpu", "cuda"]] = "cpu"
     launches_graphs: ClassVar[bool] = False
     is_local_cpu: ClassVar[bool] = False
+    runs_models: ClassVar[bool] = True
     exists: ClassVar[bool] = True
     has_model: ClassVar[bool] = True
     elsewhere: ClassVar[str] = "on another machine, or with another TVM"

@@ -15,6 +15,7 @@ class Simulated(Device):
     family = SIMULATED
     exists = False
     has_model = False
+    runs_models = False
 
     @classmethod
     def lent(cls, config: Config) -> tuple[str, ...]:

@@ -71,7 +71,6 @@ class Bench(ABC):
         stays_fit: Whether one `check` that has passed clears the machine for the whole stage.
         candidates_can_kill: Whether a candidate may end the process of its stage, so that it has to be noted which one
             the stage works on.
-        runs_models: Whether the whole model can be run on it, so that it is timed once its tasks have times.
     """
 
     stage: Stage
@@ -79,7 +78,6 @@ class Bench(ABC):
     suspect: ClassVar[tuple[ResultKind, ...]] = ("error", "crash", "timeout")
     stays_fit: ClassVar[bool] = True
     candidates_can_kill: ClassVar[bool] = True
-    runs_models: ClassVar[bool] = True
 
     @property
     def device(self) -> Device:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from autotune.config import Config
+from autotune.devices import kind_of
 from autotune.errors import DamagedFile
 from autotune.planning.latency import tasks_sum_ms
 from autotune.stages.stage import Stage
@@ -79,23 +81,35 @@ def is_due(stage: Stage) -> bool:
     Raises:
         StorageError: A log or the last confirmation cannot be read.
     """
-    return _promises(stage.paths, stage.spec, stage.log) or _tells_more(stage)
+    return _promises(stage.paths, stage.spec, stage.log) or (
+        _tells_more(stage.paths, stage.spec, stage.config, stage.log) and not _is_under_way(stage)
+    )
 
 
-def _tells_more(stage: Stage) -> bool:
+def is_due_at_once(workspace: Workspace, paths: JobPaths, spec: JobSpec, config: Config) -> bool:
+    """Return whether the whole model of a job that is new is worth a measurement, because all its tasks have times.
+
+    Raises:
+        StorageError: A log cannot be read.
+    """
+
+    def log(index: int) -> TuningLog:
+        return TuningLog(workspace.tuning_log(spec.target_key, spec.tasks[index].hash).records)
+
+    return _promises(paths, spec, log) or _tells_more(paths, spec, config, log)
+
+
+def _tells_more(paths: JobPaths, spec: JobSpec, config: Config, log: Logs) -> bool:
     """Return whether a measurement would tell what the model takes besides its tasks better than the last one did."""
-    config = stage.config
-    if not config.job.whole_model or config.cluster.engine or not stage.bench.runs_models:
+    if not config.job.whole_model or config.cluster.engine or not kind_of(spec).runs_models:
         return False
-    last = read_confirmation(stage.paths)
+    last = read_confirmation(paths)
     if last is not None and last.failed:
         return False
-    sums = _tasks_ms(stage.spec, stage.log)
-    if sums is None or _is_under_way(stage):
-        return False
-    if last is None or not last.entries:
-        return True
-    return max(sums) <= _FASTER * last.estimate_ms and (_is_old(last) or _is_over(stage))
+    sums = _tasks_ms(spec, log)
+    if sums is None or last is None or not last.entries:
+        return sums is not None
+    return max(sums) <= _FASTER * last.estimate_ms and (_is_old(last) or _is_over(spec, log))
 
 
 def _is_under_way(stage: Stage) -> bool:
@@ -108,26 +122,18 @@ def _is_under_way(stage: Stage) -> bool:
     return False
 
 
-def _is_over(stage: Stage) -> bool:
+def _is_over(spec: JobSpec, log: Logs) -> bool:
     """Return whether the trials of the job's budget have been made, so that no later round will ask."""
-    spec = stage.spec
-    before = spec.known_at_submit if spec.fresh else (0,) * len(spec.tasks)
-    return sum(len(stage.log(task).entries()) - before[task] for task in spec.tunable) >= spec.trials
+    before = spec.before_at_submit if spec.fresh else (0,) * len(spec.tasks)
+    return sum(len(log(task).entries()) - before[task] for task in spec.tunable) >= spec.trials
 
 
-def is_promised(workspace: Workspace, paths: JobPaths, spec: JobSpec) -> bool:
+def _promises(paths: JobPaths, spec: JobSpec, log: Logs) -> bool:
     """Return whether a job with `--stop-at` is expected to be fast enough now, and that is worth a measurement.
 
     It is not if it was found to be so, or the whole model could not be timed. What the last confirmation found is
     doubted after a while: the machine may have been slow then.
-
-    Raises:
-        StorageError: A log or the last confirmation cannot be read.
     """
-    return _promises(paths, spec, lambda index: _log(workspace, spec, index))
-
-
-def _promises(paths: JobPaths, spec: JobSpec, log: Logs) -> bool:
     if spec.stop_at_ms is None:
         return False
     last = read_confirmation(paths)
@@ -140,10 +146,6 @@ def _promises(paths: JobPaths, spec: JobSpec, log: Logs) -> bool:
 
 def _is_old(last: Confirmation) -> bool:
     return time.time() - last.at > max(_OLD_S, _OLD_TIMES * last.took_s)
-
-
-def _log(workspace: Workspace, spec: JobSpec, index: int) -> TuningLog:
-    return TuningLog(workspace.tuning_log(spec.target_key, spec.tasks[index].hash).records)
 
 
 def _tasks_ms(spec: JobSpec, log: Logs) -> list[float] | None:

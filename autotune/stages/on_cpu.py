@@ -53,8 +53,6 @@ class CpuBench(TvmBench):
 class BuildOnlyBench(CpuBench):
     """CPUs that need not be here: this machine searches and builds for them, and need not run what it builds."""
 
-    runs_models = False
-
     @property
     def fitness_key(self) -> str:
         return json.dumps(["build only", self.stage.spec.target], sort_keys=True)

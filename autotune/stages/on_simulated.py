@@ -36,7 +36,6 @@ class SimulatedBench(Bench):
 
     suspect = ()
     candidates_can_kill = False
-    runs_models = False  # there is none: what `time_model` says is for `--stop-at` alone
 
     @classmethod
     def load(cls, workspace: Workspace) -> None:
@@ -92,7 +91,7 @@ class SimulatedBench(Bench):
         return _OpenSimulated(self)
 
     def time_model(self, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
-        """Return the times of a model that takes a quarter more than its tasks."""
+        """Return the times of a model that takes a quarter more than its tasks. Only `--stop-at` asks for them."""
         _sleep(self.seconds("confirm"))
         factors = [_WHOLE + _NOISE * process for process in range(processes)]
         pairs = zip(self.stage.spec.all_entries, tasks_ms, strict=True)

@@ -12,6 +12,7 @@ import pytest
 
 from autotune.commands.submit.publish import Submission, publish
 from autotune.config import Config
+from autotune.devices import Simulated
 from autotune.options import TuningOptions
 from autotune.processes.messages import ImportAnswer
 from autotune.settings import ClusterSettings, JobSettings
@@ -61,12 +62,12 @@ def test_a_latency_is_promised_when_every_task_has_a_time(workspace: Workspace, 
     paths = job(4.0)
     spec = read_spec(paths)
     know(0, 1000.0)
-    assert not confirm.is_promised(workspace, paths, spec)
+    assert not confirm.is_due_at_once(workspace, paths, spec, Config())
     know(1, 2000.0)
-    assert not confirm.is_promised(workspace, paths, spec), "5 ms"
+    assert not confirm.is_due_at_once(workspace, paths, spec, Config()), "5 ms"
     know(1, 1400.0)
-    assert confirm.is_promised(workspace, paths, spec), "3.8 ms"
-    assert not confirm.is_promised(workspace, paths, replace(spec, stop_at_ms=None))
+    assert confirm.is_due_at_once(workspace, paths, spec, Config()), "3.8 ms"
+    assert not confirm.is_due_at_once(workspace, paths, replace(spec, stop_at_ms=None), Config())
 
 
 @pytest.mark.parametrize(("sum_ms", "promised"), [(4.9, True), (4.99, False)])
@@ -76,7 +77,7 @@ def test_a_promise_is_a_little_better_than_what_is_wanted(
     paths = job(5.0)
     know(0, 1000.0 * (sum_ms - 2))
     know(1, 1000.0)
-    assert confirm.is_promised(workspace, paths, read_spec(paths)) == promised
+    assert confirm.is_due_at_once(workspace, paths, read_spec(paths), Config()) == promised
 
 
 def test_met_or_not_it_is_written_down_and_the_round_ends(workspace: Workspace, job: Any, know: Any) -> None:
@@ -90,9 +91,9 @@ def test_met_or_not_it_is_written_down_and_the_round_ends(workspace: Workspace, 
     assert last is not None and last.latency_ms == found["latency_ms"]
     spec = read_spec(paths)
     know(1, 1300.0)
-    assert not confirm.is_promised(workspace, paths, spec), "the whole model takes longer than its tasks"
+    assert not confirm.is_due_at_once(workspace, paths, spec, Config()), "the whole model takes longer than its tasks"
     know(1, 1000.0)
-    assert confirm.is_promised(workspace, paths, spec)
+    assert confirm.is_due_at_once(workspace, paths, spec, Config())
 
 
 def test_what_was_met_is_not_confirmed_again(workspace: Workspace, job: Any, know: Any) -> None:
@@ -100,7 +101,7 @@ def test_what_was_met_is_not_confirmed_again(workspace: Workspace, job: Any, kno
     know(0, 1000.0)
     know(1, 1000.0)
     assert confirm.run(stage_of(workspace, paths))["met"] is True
-    assert not confirm.is_promised(workspace, paths, read_spec(paths))
+    assert not confirm.is_due_at_once(workspace, paths, read_spec(paths), Config())
 
 
 def test_a_model_that_could_not_be_timed_is_not_timed_again_unless_its_job_is_retried(
@@ -111,9 +112,9 @@ def test_a_model_that_could_not_be_timed_is_not_timed_again_unless_its_job_is_re
     know(0, 1000.0)
     know(1, 1000.0)
     failed = confirmation.give_up(paths, "confirm: crashed: no library")
-    assert not failed.meets(8.0) and not confirm.is_promised(workspace, paths, spec)
+    assert not failed.meets(8.0) and not confirm.is_due_at_once(workspace, paths, spec, Config())
     confirmation.forget_failure(paths)
-    assert confirm.is_promised(workspace, paths, spec)
+    assert confirm.is_due_at_once(workspace, paths, spec, Config())
 
 
 def test_a_stage_that_was_overtaken_confirms_nothing(workspace: Workspace, job: Any, know: Any) -> None:
@@ -139,7 +140,7 @@ def test_a_latency_that_was_missed_long_ago_is_confirmed_again(
     know(0, 1000.0)
     know(1, 1400.0)
     formats.write(paths.confirmed, Confirmation((9.0,), 3.8, time.time() - ago_s, took_s=took_s))
-    assert confirm.is_promised(workspace, paths, read_spec(paths)) == again
+    assert confirm.is_due_at_once(workspace, paths, read_spec(paths), Config()) == again
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ class TestWithoutALatencyToStopAt:
         self, workspace: Workspace, make_job: Make, know: Any, monkeypatch: pytest.MonkeyPatch
     ) -> Callable[..., bool]:
         """Whether it is worth a measurement, for a job of two tasks with weights of 1 and 2 on a device that exists."""
-        monkeypatch.setattr(SimulatedBench, "runs_models", True)
+        monkeypatch.setattr(Simulated, "runs_models", True)
         paths = make_job(target="simulated", trials=64)
         stage = stage_of(workspace, paths)
 
@@ -246,7 +247,7 @@ class TestWithoutALatencyToStopAt:
             of_reference = ("onnxruntime", 1.5) if reference else ("", None)
             return [EntryTimes("main", (2.0, 2.5, 9.0), tasks_ms[0], *of_reference)]
 
-        monkeypatch.setattr(SimulatedBench, "runs_models", True)
+        monkeypatch.setattr(Simulated, "runs_models", True)
         monkeypatch.setattr(SimulatedBench, "time_model", time_model)
         paths = make_job(target="simulated")
         know(0, 1000.0)

@@ -189,7 +189,7 @@ def _publish(
         id = next_id(workspace)
         name = _name(workspace, submission)
         spec = _spec(workspace, config, submission, imported, id, name)
-        _write(workspace, incoming, spec)
+        _write(workspace, config, incoming, spec)
         _note_device(workspace, config, spec)
         atomic.publish_folder(incoming.folder, workspace.job(id, spec.name).folder)
     return spec
@@ -284,11 +284,11 @@ def trials_of(
     return automatic_trials(works), True
 
 
-def _write(workspace: Workspace, incoming: JobPaths, spec: JobSpec) -> None:
+def _write(workspace: Workspace, config: Config, incoming: JobPaths, spec: JobSpec) -> None:
     make_folder(incoming.stages)
     for task in spec.tunable:
         formats.write(incoming.stage(task, 0), StageFile(task, 0, "search"))
-    if confirm.is_promised(workspace, incoming, spec):  # by what is known already
+    if confirm.is_due_at_once(workspace, incoming, spec, config):  # by what is known already
         formats.write(incoming.stage(spec.tunable[0], 0), StageFile(spec.tunable[0], 0, "confirm"))
     formats.write(incoming.control, Control())
     formats.write(incoming.spec, spec)
