@@ -22,6 +22,7 @@ class CommandDevice(Device):
 
     family = COMMAND
     has_model = False
+    runs_models = False
 
     @classmethod
     def lent(cls, config: Config) -> tuple[str, ...]:

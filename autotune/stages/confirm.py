@@ -124,7 +124,7 @@ def _is_under_way(stage: Stage) -> bool:
 
 def _is_over(spec: JobSpec, log: Logs) -> bool:
     """Return whether the trials of the job's budget have been made, so that no later round will ask."""
-    before = spec.before_at_submit if spec.fresh else (0,) * len(spec.tasks)
+    before = spec.known_at_submit if spec.fresh else (0,) * len(spec.tasks)
     return sum(len(log(task).entries()) - before[task] for task in spec.tunable) >= spec.trials
 
 

@@ -40,8 +40,6 @@ _SPARE_S = 5.0  # for the end of a command that has taken too long
 class CommandBench(Bench):
     """The machine that the user's commands run on. TVM is not loaded for it."""
 
-    runs_models = False  # there is none: what `time_model` says is for `--stop-at` alone
-
     @classmethod
     def load(cls, workspace: Workspace) -> None:
         import scipy.cluster.vq  # noqa: F401
