@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -14,6 +15,7 @@ import pytest
 from autotune.options import InputSpec
 from autotune.storage import formats
 from autotune.storage.formats import Control, JobSpec, JobState, StageFile, TaskSpec
+from autotune.storage.job_files import seal_of
 from autotune.storage.paths import JobPaths, Workspace
 
 from .cuda_stand_in import StandIn, compile_libraries
@@ -25,6 +27,12 @@ TARGETS: dict[str, dict[str, Any]] = {
     "cuda": {"kind": "cuda", "arch": "sm_90"},
     "simulated": {"kind": "simulated"},
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_key(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A key for seals that is not the one of who runs the tests."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.getbasetemp() / "state")
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +152,7 @@ def make_job(workspace: Workspace) -> Callable[..., JobPaths]:
 
 def _publish(paths: JobPaths, spec: JobSpec, control: Control, state: JobState | None) -> None:
     paths.stages.mkdir(parents=True)
-    formats.write(paths.spec, spec)
+    formats.write(paths.spec, replace(spec, seal=seal_of(spec.on_end, spec.tasks)))
     formats.write(paths.control, control)
     if state is not None:
         formats.write(paths.state, state)

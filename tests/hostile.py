@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from autotune.processes.isolate import die_with_parent
 from autotune.storage.formats import Candidate
+from autotune.storage.seals import LIBRARY, file_digest, seal
 
 _PROGRAM = """
 @I.ir_module
@@ -97,9 +97,8 @@ def library(body: str, folder: Path) -> Candidate:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{body}.so"
     build_library(program(body), tvm.target.Target({"kind": "llvm"}), path)
-    data = path.read_bytes()
     args = [["TENSOR", "float32", [16]], ["TENSOR", "float32", [16]]]
-    return Candidate(body, [], args, path.name, len(data), zlib.crc32(data))
+    return Candidate(body, [], args, path.name, seal(LIBRARY, file_digest(path)))
 
 
 def in_a_child(work: Callable[[], Any], wait: bool = True) -> int:

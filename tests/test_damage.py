@@ -247,7 +247,7 @@ def test_a_spec_with_a_number_that_is_too_large_to_compute_with_is_damaged(
 
 
 class TestNothingLeadsOutOfTheWorkspace:
-    @pytest.mark.parametrize("library", ["../../x.so", "/tmp/x.so", "b.so", "a.so/../../x.so", "a"])
+    @pytest.mark.parametrize("library", ["../../x.so", "/tmp/x.so", "b.so", "a.so/../../x.so", "b"])
     def test_a_library(self, workspace: Workspace, make_job: Make, library: str) -> None:
         paths = make_job(tasks=1)
         formats.write(paths.stage(0, 0), StageFile(0, 0, "measure", (Candidate("a", [], [], library),)))

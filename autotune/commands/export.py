@@ -23,6 +23,7 @@ from autotune.processes.messages import ExportRequest
 from autotune.storage.atomic import make_folders
 from autotune.storage.formats import JobSpec, Quantisation
 from autotune.storage.job_files import in_use, read_spec
+from autotune.storage.locks import sole_writer
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export.writing.files import SOURCE, edited, foreign_files
 from autotune.workers import oneshot
@@ -65,6 +66,7 @@ def export(
     Raises:
         VerificationError: The outputs differ from those of the model as submitted. Nothing was written.
         BadState: The job is for a simulated device.
+        Busy: Another export writes to `output`.
         BoardProblem: The job is for boards, and none can be used now.
         MachineProblem: The job is for boards that autotune.toml does not have.
         BadInput: `output` is not a folder that can be written to, or it has the user's own files of the same names. Or
@@ -93,7 +95,7 @@ def export(
     request = replace(
         _request(workspace, config, paths, spec, output, inputs), source=source, untuned=untuned, quick=quick
     )
-    with in_use(workspace, paths):
+    with sole_writer(output), in_use(workspace, paths):
         report = oneshot.export_model(request, config.export.timeout_s, progress).report
         if not quick:
             with contextlib.suppress(StorageError):  # the library is written, which is what was asked for

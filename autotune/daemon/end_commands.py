@@ -14,7 +14,7 @@ from autotune.errors import DiskProblem, StorageError
 from autotune.planning.latency import tasks_sum_ms
 from autotune.reasons import sentence
 from autotune.storage import journal
-from autotune.storage.job_files import read_spec
+from autotune.storage.job_files import is_own, read_spec
 from autotune.storage.journal import JobEnded, OnEnd
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import distrust
@@ -53,7 +53,7 @@ class EndCommands:
         """Start the command if it is due, and return why it must not be started; empty if it may be."""
         if not _is_due(job.paths):
             return ""
-        refused = distrust(job.paths.folder) or distrust(job.paths.spec)
+        refused = distrust(job.paths.folder) or distrust(job.paths.spec) or _unsealed(job.paths)
         # In the journal first: after a kill in between, the command is not started rather than started twice.
         journal.append(job.paths.journal, OnEnd(refused=refused))
         if not refused and (command := read_spec(job.paths).on_end):
@@ -84,6 +84,13 @@ def _is_due(paths: JobPaths) -> bool:
     """Return whether nothing was decided about the command since the job last ended."""
     events = [event for event in journal.read(paths.journal) if isinstance(event, (JobEnded, OnEnd))]
     return not events or isinstance(events[-1], JobEnded)
+
+
+def _unsealed(paths: JobPaths) -> str:
+    """Return why the command is not this user's, as in a copied workspace; empty if it is."""
+    if is_own(read_spec(paths)):
+        return ""
+    return f"{paths.spec} was not written by this user's autotune; submit the model again with --on-end"
 
 
 def _facts(workspace: Workspace, job: QueuedJob) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -283,12 +284,16 @@ class Daemon:
         return self.until is not None and self.clock.time() >= self.until
 
     def _is_over(self) -> bool:
-        """Whether to leave, because the time is up or a signal came: when nothing runs, or the grace is over."""
+        """Whether to leave, because the time is up or a signal came: when nothing runs, or the grace is over.
+
+        A second signal, and SIGQUIT, end the grace at once.
+        """
         if self._late:
             self._stop_soon()
         if self._stop_by is None:
             return False
-        overdue = self.clock.monotonic() >= self._stop_by or len(self._interrupts.received) > 1
+        received = self._interrupts.received
+        overdue = self.clock.monotonic() >= self._stop_by or len(received) > 1 or signal.SIGQUIT in received
         return overdue or not self._running
 
     def _is_drained(self) -> bool:

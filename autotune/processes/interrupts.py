@@ -1,6 +1,6 @@
 """Signals that end this process: noted, and handled at a safe point. The names of all signals.
 
-SIGINT, SIGTERM and SIGHUP wake a `select` that waits for other things.
+SIGINT, SIGTERM, SIGQUIT and SIGHUP wake a `select` that waits for other things.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def interrupts(react: Callable[[], None]) -> Iterator[Interrupts]:
         react()
 
     previous_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    numbers = [signal.SIGINT, signal.SIGTERM]
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     previous = {number: signal.signal(number, on_signal) for number in numbers}

@@ -34,6 +34,8 @@ _ADVICE = {
     errno.ENFILE: "end programs that keep many files open",
     errno.ENOMEM: "end programs that need much memory",
 }
+# The program is not there, or is none for this user.
+_NO_PROGRAM = (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC, errno.ELOOP)
 _REFUSALS = (errno.EAGAIN, *_ADVICE)
 T = TypeVar("T")
 
@@ -68,9 +70,15 @@ def is_refusal(error: OSError) -> bool:
 
 def refused(error: OSError) -> ProcessRefused:
     """Return the error to raise where no process, or no pipe to it, can be had."""
-    advice = _ADVICE.get(error.errno or 0, "end some, or raise their limit (ulimit -u)")
     reason = error.strerror or str(error)
-    return ProcessRefused(f"this machine starts no more processes ({reason[:1].lower()}{reason[1:]}); {advice}")
+    because = f"({reason[:1].lower()}{reason[1:]})"
+    if error.errno in _NO_PROGRAM and error.filename:
+        return ProcessRefused(
+            f"{error.filename} cannot be started {because}: its environment was moved or removed, or is another user's;"
+            " run autotune of one that is there"
+        )
+    advice = _ADVICE.get(error.errno or 0, "end some, or raise their limit (ulimit -u)")
+    return ProcessRefused(f"this machine starts no more processes {because}; {advice}")
 
 
 ResultKind = Literal["ok", "error", "crash", "timeout", "memory", "wrong"]

@@ -21,8 +21,8 @@ from autotune.stages.guard import Guard
 from autotune.stages.stage import Stage
 from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import Candidate, GpuNeeds
-from autotune.storage.job_files import checksum
 from autotune.storage.paths import Workspace
+from autotune.storage.seals import LIBRARY, file_digest, is_sealed
 
 Timer = Callable[[Candidate], dict[str, Any]]
 Proposal = tuple[list[Candidate], dict[str, int]]
@@ -149,13 +149,13 @@ class Bench(ABC):
         """Return what the kernels of a library need of a device that does not run all that can be built for it."""
         return None
 
-    def checksum(self, library: Path) -> tuple[int, int]:
-        """Return the size in bytes of what was built, and its CRC-32.
+    def digest(self, library: Path) -> bytes:
+        """Return a digest of what was built, for its seal.
 
         Raises:
             OSError: It cannot be read.
         """
-        return checksum(library)
+        return file_digest(library)
 
     def is_lost(self, candidate: Candidate) -> bool:
         """Return whether what was built for a candidate is gone or damaged, after its measurement has failed."""
@@ -213,8 +213,8 @@ class Bench(ABC):
 
 
 def is_intact(bench: Bench, candidate: Candidate) -> bool:
-    """Return whether what was built for a candidate is there as it was built."""
+    """Return whether what was built for a candidate is there as it was built, by this user's autotune."""
     try:
-        return bench.checksum(bench.stage.artifacts / candidate.library) == (candidate.size, candidate.crc32)
+        return is_sealed(LIBRARY, bench.digest(bench.stage.artifacts / candidate.library), candidate.seal)
     except OSError:
         return False

@@ -19,6 +19,7 @@ from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Failure
 from autotune.storage.job_files import make_folder
 from autotune.storage.room import check_room, temporary_folder
+from autotune.storage.seals import LIBRARY, seal
 
 _LIMIT_S = 60.0
 # A problem may pass. Each wait for the next try is four times as long as the one before, up to this number of waits.
@@ -85,9 +86,9 @@ def _result(stage: Stage, candidate: Candidate, outcome: ItemResult) -> Candidat
         return replace(candidate, failure=Failure("build", outcome.kind, outcome.reason))
     library, seconds = outcome.value
     path = stage.artifacts / library
-    size, crc32 = stage.bench.checksum(path)
     needs = stage.bench.needs(path)
-    return replace(candidate, library=library, size=size, crc32=crc32, needs=needs, build_s=round(seconds, 3))
+    mark = seal(LIBRARY, stage.bench.digest(path))
+    return replace(candidate, library=library, seal=mark, needs=needs, build_s=round(seconds, 3))
 
 
 def ensure_reference(stage: Stage) -> tuple[Any, float]:

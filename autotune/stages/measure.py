@@ -81,7 +81,7 @@ def run(stage: Stage) -> dict[str, Any]:
     A candidate that would be the best of its task is verified against the unscheduled task; a wrong result is a
     failure. A candidate that crashed or hung goes into quarantine before its trial is written. One that is in the log
     already is not measured again. When a library is missing or damaged, because the machine crashed between the two
-    stages, the round goes back to build.
+    stages, or was built by another user, the round goes back to build.
 
     Raises:
         MachineProblem: a kernel that is known to be good does not run here either. No candidate is blamed.

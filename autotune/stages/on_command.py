@@ -6,26 +6,26 @@ import os
 import shutil
 import statistics
 import time
-import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.errors import CommandMissing, DamagedFile, WorkerError
+from autotune.errors import CommandMissing, DamagedFile, MachineProblem, WorkerError
 from autotune.machine.disturbance import Quiet
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.processes.keeper import Keeper
 from autotune.stages import search
 from autotune.stages.bench import Bench, OpenDevice, Timer
 from autotune.stages.guard import Guard, Watch
-from autotune.storage import job_files
 from autotune.storage.confirmation import EntryTimes
 from autotune.storage.device_kind import is_private, target_keys
 from autotune.storage.formats import COMMAND, Candidate
+from autotune.storage.job_files import is_own
 from autotune.storage.paths import Workspace
 from autotune.storage.room import check_executable, scratch_folder
+from autotune.storage.seals import digest, file_digest
 from autotune.storage.tuning_log import TuningLog, trials_to_learn_from
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ class CommandBench(Bench):
         definition = read_snapshot(self.stage.paths)
         if definition.digest != self.stage.task.hash:
             raise DamagedFile(f"{self.stage.paths.space} is not the space that was submitted")
+        if not is_own(self.stage.spec):
+            spec = self.stage.paths.spec
+            raise MachineProblem(f"its commands are not run: {spec} is not of this user's autotune; submit it again")
         return Combinations(definition)
 
     def check_job(self) -> None:
@@ -202,18 +205,15 @@ class CommandBench(Bench):
             check_s=(definition.check and definition.check.timeout_s) or measure_s,
         )
 
-    def checksum(self, library: Path) -> tuple[int, int]:
-        """Return the size of the files of a trial's folder together, and the CRC-32 of their names and contents."""
-        size = crc32 = 0
-        paths = sorted(library.rglob("*"))
+    def digest(self, library: Path) -> bytes:
+        """Return a digest of the names and contents of the files of a trial's folder."""
         if not library.is_dir():
             raise FileNotFoundError(library)
-        for path in paths:
-            crc32 = zlib.crc32(str(path.relative_to(library)).encode(errors="surrogateescape"), crc32)
-            if path.is_file():
-                more, crc32 = job_files.checksum(path, crc32)
-                size += more
-        return size, crc32
+        whole = b""
+        for path in sorted(library.rglob("*")):
+            name = str(path.relative_to(library)).encode(errors="surrogateescape")
+            whole = digest(whole + digest(name) + (file_digest(path) if path.is_file() else b""))
+        return whole
 
     def is_lost(self, candidate: Candidate) -> bool:
         """Return whether its folder is gone; a command may have changed what is in it."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-import zlib
 from typing import Any
 
 from autotune.errors import StorageError
 from autotune.stages import confirm, elsewhere, trial_features
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_bytes, publish_json, read_json, remove
-from autotune.storage.job_files import checksum
 from autotune.storage.paths import JobPaths
+from autotune.storage.seals import COST_MODEL, digest, file_digest, is_sealed, seal
 from autotune.storage.tuning_log import trials_to_learn_from
 
 _META = ("autotune-cost-model", 1)
@@ -20,7 +19,7 @@ _META = ("autotune-cost-model", 1)
 _GROWTH = 1.15
 # Trials of other jobs are added up to this number in all; with more of its own, a job needs none.
 _ENOUGH = 2000
-# Seconds in which another worker publishes a model and its checksum.
+# Seconds in which another worker publishes a model and its seal.
 _PUBLISHING_S = 0.2
 
 
@@ -74,19 +73,20 @@ def update_model(stage: Stage) -> int:
         start = prior(stage.spec.target_kind) if stage.config.search.prior else None
         model = CostModel.train(rows, throughput, start).serialise()
         publish_bytes(stage.paths.cost_model, model)
-        publish_json(stage.paths.cost_model_meta, *_META, {"trials": total, "crc32": zlib.crc32(model)})
+        mark = seal(COST_MODEL, digest(model))
+        publish_json(stage.paths.cost_model_meta, *_META, {"trials": total, "seal": mark})
     return total
 
 
 def is_intact(paths: JobPaths) -> bool:
-    """Return whether there is a cost model that matches its checksum. A damaged one may crash its reader.
+    """Return whether there is a cost model with its seal. Another one may be anything, and its reader trusts it.
 
-    The model and its checksum are two files. While another worker replaces them they do not match, so a mismatch is
+    The model and its seal are two files. While another worker replaces them they do not match, so a mismatch is
     checked a second time.
     """
     for last in (False, True):
         with contextlib.suppress(OSError):
-            if _meta(paths).get("crc32") == checksum(paths.cost_model)[1]:
+            if is_sealed(COST_MODEL, file_digest(paths.cost_model), _meta(paths).get("seal")):
                 return True
         if not (last or paths.cost_model.exists()):
             return False
@@ -95,7 +95,7 @@ def is_intact(paths: JobPaths) -> bool:
 
 
 def forget_model(paths: JobPaths) -> None:
-    """Remove the checksum of the cost model, so that the model is trained again before anyone reads it.
+    """Remove the seal of the cost model, so that the model is trained again before anyone reads it.
 
     Raises:
         DiskProblem: The file could not be removed.

@@ -42,6 +42,7 @@ __all__ = [
 _LOG = logging.getLogger("autotune.storage")
 TEMPORARY_PREFIX = ".tmp-"
 LEFTOVER_AGE_S = 3600.0
+_MOST_JSON_BYTES = 2**28  # a spec has some 100 KB, a stage file of 64 candidates a megabyte
 
 
 def check_output(path: Path) -> None:
@@ -313,6 +314,8 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         if path.is_fifo():  # reading it would block, and a daemon with it
             raise DamagedFile(f"{path} is damaged: it is a pipe")
+        if (size := path.stat().st_size) > _MOST_JSON_BYTES:
+            raise DamagedFile(f"{path} is damaged: it has {size} bytes, and none of its kind has as many")
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise

@@ -111,8 +111,11 @@ def running_daemon(workspace: Workspace) -> DaemonInfo | None:
     """The daemon that serves this workspace now, if one does."""
     try:
         info = formats.read(DaemonInfo, workspace.daemon_info)
-        if not Identity.from_json(info.identity).alive():
+        identity = Identity.from_json(info.identity)
+        if not identity.alive():
             return None
+        if identity.stopped():
+            return replace(info, trouble=f"its process is stopped; run: kill -CONT {identity.pid}")
         return info if info.trouble else replace(info, trouble=disk_trouble(workspace.jobs))
     except (FileNotFoundError, AutotuneError):
         return None

@@ -125,6 +125,7 @@ class JobSpec(JobOptions):
     board: str = ""
     metric: Metric = field(default_factory=Metric)
     quantisation: Quantisation | None = None
+    seal: str = ""
 
     @property
     def all_entries(self) -> tuple[Entry, ...]:
@@ -212,8 +213,7 @@ class Candidate:
         trace: TVM's JSON form of the schedule.
         args: TVM's JSON form of the arguments' shapes and types.
         library: The file name of the compiled library; empty before the build.
-        size: The size of the library in bytes.
-        crc32: The CRC-32 of the library.
+        seal: The seal of the library.
         failure: Why it could not be built; None if it was, or has yet to be.
         lost: How many boards have failed while they measured it.
         needs: What its kernels need of a GPU; None before the build, and for other devices.
@@ -224,8 +224,7 @@ class Candidate:
     trace: Any
     args: Any
     library: str = ""
-    size: int = 0
-    crc32: int = 0
+    seal: str = ""
     failure: Failure | None = None
     lost: int = 0
     needs: GpuNeeds | None = None

@@ -73,6 +73,10 @@ class Identity:
         # A start time of 0 was not known when this was written.
         return state not in ("Z", "X") and self.start_time in (0, start_time)
 
+    def stopped(self) -> bool:
+        """Return whether this process is stopped, as by Ctrl-Z. It goes on at SIGCONT."""
+        return self.alive() and _state_and_start(self.pid)[0] == "T"
+
     def to_json(self) -> dict[str, Any]:
         """Return the identity as JSON values, for `from_json`."""
         return asdict(self)

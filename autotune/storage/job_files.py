@@ -6,12 +6,13 @@ here before anything uses them. Damaged files can be moved aside under a new nam
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ from autotune.reasons import Reason
 from autotune.settings import TARGET_KINDS
 from autotune.storage import formats, locks
 from autotune.storage.atomic import sync_folder
-from autotune.storage.formats import Candidate, Control, JobSpec, JobState, StageFile
+from autotune.storage.formats import Candidate, Control, JobSpec, JobState, StageFile, TaskSpec
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.seals import JOB, is_sealed, seal
 
 _LOG = logging.getLogger("autotune.storage")
 _TARGET_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}")
@@ -210,6 +212,26 @@ def check_model(paths: JobPaths, spec: JobSpec) -> None:
     if current is None or (spec.model_size and current != (spec.model_size, spec.model_crc32)):
         what = "is missing" if current is None else "is damaged"
         raise DamagedFile(f"{paths.snapshot} {what}; submit the model again: its trials stay known")
+
+
+def seal_of(on_end: str | None, tasks: Sequence[TaskSpec]) -> str:
+    """Return the seal of what is run of a job as it stands: its `--on-end` command, and the commands of a space.
+
+    The hash of a space, its only task, covers its commands and their files.
+
+    Raises:
+        DiskProblem: There is no place for the key.
+    """
+    return seal(JOB, _sealed(on_end, tasks))
+
+
+def is_own(spec: JobSpec) -> bool:
+    """Return whether this user's autotune wrote the commands of a job, as it did not in a copied workspace."""
+    return is_sealed(JOB, _sealed(spec.on_end, spec.tasks), spec.seal)
+
+
+def _sealed(on_end: str | None, tasks: Sequence[TaskSpec]) -> bytes:
+    return json.dumps([on_end, [task.hash for task in tasks]]).encode()
 
 
 @contextmanager

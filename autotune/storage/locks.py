@@ -12,6 +12,7 @@ the lock until that child ends or calls `exec`.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +26,16 @@ from autotune.storage.atomic import temporary_name
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-__all__ = ["Lease", "acquire_all", "cannot_lock", "ensure_lock_folder", "exclusive", "owner_name", "try_lock"]
+__all__ = [
+    "Lease",
+    "acquire_all",
+    "cannot_lock",
+    "ensure_lock_folder",
+    "exclusive",
+    "owner_name",
+    "sole_writer",
+    "try_lock",
+]
 
 _POLL_S = 0.01
 
@@ -87,6 +97,32 @@ def exclusive(path: Path, timeout_s: float = -1) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def sole_writer(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder of the user's during a `with` block. It leaves no file there.
+
+    Where the file system has no locks on folders, nothing is held.
+
+    Raises:
+        Busy: Another process holds it.
+        DiskProblem: The folder cannot be opened.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise disk_problem("open", folder, error) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"another process writes to {folder}; wait for it, or give another folder") from None
+        except OSError:
+            pass  # the file system has none
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def try_lock(path: Path) -> Lease | None:

@@ -7,11 +7,13 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
 Record = dict[str, Any]
 
 _CHECKSUM_LENGTH = 8
+_LONGEST_LINE = 2**24  # of bytes; a trial has some 10,000. A longer line is damaged
 
 
 class Position(NamedTuple):
@@ -28,13 +30,14 @@ START = Position()
 def split_lines(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
     """Yield the lines from here on, each with whether it is sound. An unsound line at the very end is incomplete."""
     doubtful = b""
-    for line in file:
+    for line in iter(partial(file.readline, _LONGEST_LINE), b""):
         if doubtful:
             yield doubtful, False
             doubtful = b""
-        if not line.endswith(b"\n"):
+        whole = line.endswith(b"\n")
+        if not whole and len(line) < _LONGEST_LINE:
             return
-        if is_sound(line):
+        if whole and is_sound(line):
             yield line, True
         else:
             doubtful = line

@@ -41,18 +41,26 @@ WORKSPACE/
     tuning/TARGET/HASH.reference.npz  the task's outputs for random inputs; derived, may be deleted
     quarantine.jsonl               candidates that crashed, hung, ran out of memory or computed wrong results
     daemon.log, worker-KIND.log, worker-ray.log    text for people; with .1 at the end what was there before
+~/.local/state/autotune/seal.key   this user's key; see `seals.py`. It is in no workspace
 """
 
 from __future__ import annotations
 
 import os
 import re
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 FILES = "files"  # beside a space, the folder with the copies of the files that its commands get
 _JOB_FOLDER = re.compile(r"^(\d{4,})-(.+)$")
 _STAGE_FILE = re.compile(r"^t(\d{3,})-r(\d{4,})\.json$")
+
+
+def seal_keys() -> tuple[Path, Path]:
+    """Return where this user's key may be: in the home folder, and where that cannot be written to."""
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(home, "autotune", "seal.key"), Path(tempfile.gettempdir(), f"autotune-{os.geteuid()}-seal.key")
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

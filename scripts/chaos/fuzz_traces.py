@@ -30,7 +30,7 @@ from tvm.s_tir.meta_schedule.database import Workload
 
 from autotune.errors import DamagedFile, WorkerError
 from autotune.storage.formats import Candidate
-from autotune.tvm_backend.kernels.calls import check_calls
+from autotune.tvm_backend.calls import check_calls
 from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search import propose
 from autotune.tvm_backend.search.design_space import tuning_record

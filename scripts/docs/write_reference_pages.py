@@ -138,7 +138,7 @@ def exit_codes() -> str:
         "| 2 | The input is wrong: an option, a file, a job that does not exist. Nothing was changed. |",
         f"| {errors.DaemonRunning.exit_code} | A daemon serves this workspace already. |",
         f"| {errors.TimedOut.exit_code} | The time limit for waiting was reached. |",
-        "| 129, 130, 143 | The command was ended by SIGHUP, Ctrl-C or SIGTERM. |",
+        "| 129, 130, 131, 143 | The command was ended by SIGHUP, Ctrl-C, SIGQUIT or SIGTERM. |",
         "",
         "## Errors\n",
         _ERRORS,

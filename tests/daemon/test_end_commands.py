@@ -149,6 +149,18 @@ def test_what_belongs_to_another_user_is_not_run(workspace: Workspace, ended: An
     assert "belongs to another user" in on_end(job)[0].refused and not job.paths.on_end_log.exists()
 
 
+def test_the_command_of_a_copied_workspace_is_not_run(
+    workspace: Workspace, ended: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `cp -r` of the workspace of somebody else: all files are this user's, and the command is not."""
+    job, found = ended("touch /tmp/ran"), commands(workspace)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+    found.start(job)
+    (event,) = on_end(job)
+    assert event.refused.endswith("was not written by this user's autotune; submit the model again with --on-end")
+    assert not job.paths.on_end_log.exists()
+
+
 def test_a_journal_that_cannot_be_read_keeps_it_from_running(
     workspace: Workspace, ended: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

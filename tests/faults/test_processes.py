@@ -73,14 +73,15 @@ def test_too_few_open_files_pause_the_daemon_until_it_may_open_more(scene: Scene
     scene.ends_well(daemon, 2, failed_stages=8)
 
 
-def test_a_closed_terminal_ends_the_daemon_in_order(scene: Scene) -> None:
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
+def test_a_closed_terminal_or_ctrl_backslash_ends_the_daemon_in_order(scene: Scene, number: signal.Signals) -> None:
     scene.jobs(2)
     inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup a daemon ignores it, as these tests may
     daemon = scene.daemon()
     signal.signal(signal.SIGHUP, inherited)
     scene.until_tuning()
-    daemon.send_signal(signal.SIGHUP)
-    assert daemon.wait(30) == 128 + signal.SIGHUP, scene.said
+    daemon.send_signal(number)
+    assert daemon.wait(30) == 128 + number, scene.said
     assert not scene.workspace.daemon_info.exists()
     scene.ends_well(scene.daemon(), 2)
 

@@ -255,3 +255,21 @@ def test_the_child_of_a_killed_process_dies() -> None:
         assert alive(child)
         parent.kill()
     assert eventually(lambda: not alive(child))
+
+
+def test_a_limit_is_told_with_what_helps() -> None:
+    error = OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    assert "starts no more processes" in str(refused(error)) and "ulimit -u" in str(refused(error))
+
+
+@pytest.mark.parametrize(("mode", "reason"), [(None, "no such file"), (0o644, "permission denied")])
+def test_an_interpreter_that_is_gone_or_forbidden_is_not_told_as_a_limit(
+    tmp_path: Path, mode: int | None, reason: str
+) -> None:
+    program = tmp_path / "python"
+    if mode is not None:
+        program.write_text("#!/bin/sh")
+        program.chmod(mode)
+    with pytest.raises(OSError, match=str(program)) as caught:
+        subprocess.Popen([str(program)])
+    assert str(refused(caught.value)).startswith(f"{program} cannot be started ({reason}")

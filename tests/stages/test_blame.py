@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.formats import Candidate, Failure, StageFile
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.seals import LIBRARY, digest, seal
 from autotune.tvm_backend.kernels.verify import Reference
 
 NO = Failure("build", "error", "no")
@@ -94,7 +94,7 @@ def test_a_measurement_that_fails_on_a_bad_machine_is_no_trial(stage: Callable[[
     library = loaded.paths.artifacts_of(0, 0) / "a.so"
     library.parent.mkdir(parents=True)
     library.write_bytes(b"x")
-    built = Candidate("a", [], [], library.name, 1, zlib.crc32(b"x"))
+    built = Candidate("a", [], [], library.name, seal(LIBRARY, digest(b"x")))
     loaded = unfit(replace(loaded, file=StageFile(0, 0, "measure", (built,))))
     with pytest.raises(MachineProblem):
         measure.run(loaded)

@@ -145,6 +145,16 @@ def test_a_bad_kernel_is_a_failed_trial_in_quarantine_and_the_others_are_measure
     assert job.quarantined() == {name}
 
 
+def test_a_library_that_somebody_else_has_built_is_built_again_and_never_loaded(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.put("good")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+    assert job.run() == 0
+    assert job.stage().file.kind == "build"
+    assert job.found() == {}
+
+
 def test_a_candidate_that_dies_of_what_another_left_behind_is_not_blamed(job: Job) -> None:
     job.put("saboteur", "slow", "good")
     assert job.run() == 0
@@ -201,7 +211,7 @@ class TestMatmul:
         assert found.kind == "measure"
         assert [_ending(item.failure) for item in found.candidates] == ["ok", "build timeout", "ok"]
         assert [item.failure.reason for item in found.candidates if item.failure] == ["killed after 2 s"]
-        assert [item.size > 0 for item in found.candidates] == [True, False, True]
+        assert [bool(item.library) for item in found.candidates] == [True, False, True]
 
     def proposals(self, job: Job) -> list[str]:
         formats.write(job.paths.stage(0, 0), StageFile(0, 0, "search"))

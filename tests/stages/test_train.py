@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from autotune.processes.isolate import isolated
 from autotune.stages import train, trial_features
 from autotune.storage.atomic import publish_json
 from autotune.storage.paths import JobPaths
+from autotune.storage.seals import COST_MODEL, digest, seal
 from autotune.tvm_backend.search.cost_model import CostModel
 from autotune.tvm_backend.search.features import WIDTH
 
@@ -25,7 +25,7 @@ def trained(make_job: Callable[..., JobPaths], monkeypatch: pytest.MonkeyPatch) 
     rows = [np.full((1, WIDTH), value, np.float32) for value in (1.0, 2.0)]
     model = CostModel.train(rows, [1.0, 0.5]).serialise()
     paths.cost_model.write_bytes(model)
-    publish_json(paths.cost_model_meta, *train._META, {"trials": 2, "crc32": zlib.crc32(model)})
+    publish_json(paths.cost_model_meta, *train._META, {"trials": 2, "seal": seal(COST_MODEL, digest(model))})
     return paths
 
 
@@ -54,17 +54,24 @@ def test_a_damaged_one_is_not(trained: JobPaths, which: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"binf", bytes(1000), b"{L\x00\x00", pickle.dumps(print)])
-def test_a_crafted_one_with_its_checksum_costs_its_process_at_most_and_is_forgotten_then(
+def test_a_crafted_one_with_its_seal_costs_its_process_at_most_and_is_forgotten_then(
     trained: JobPaths, data: bytes
 ) -> None:
     trained.cost_model.write_bytes(data)
-    publish_json(trained.cost_model_meta, *train._META, {"trials": 2, "crc32": zlib.crc32(data)})
+    publish_json(trained.cost_model_meta, *train._META, {"trials": 2, "seal": seal(COST_MODEL, digest(data))})
     assert train.is_intact(trained)
     ((_, outcome),) = isolated(
         [trained], lambda: lambda paths: CostModel.load(paths.cost_model, WIDTH) is None, limit_s=60
     )
     assert outcome.kind == "crash" or outcome.value is True
     train.forget_model(trained)
+    assert not train.is_intact(trained)
+
+
+def test_one_of_another_user_is_not_read_and_trained_again(
+    trained: JobPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
     assert not train.is_intact(trained)
 
 

@@ -78,7 +78,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 def example(kind: Any) -> Any:
     """One value of each file format, with something in every field."""
     task = TaskSpec("conv", "ab12", 3, "1x8", 0.5, True)
-    candidate = Candidate("ab", [1], [2], "ab.so", 5, 6, Failure("build", "crash", "killed by SIGSEGV"))
+    candidate = Candidate("ab", [1], [2], "ab.so", "6", Failure("build", "crash", "killed by SIGSEGV"))
     stage = RunningStage(1, 2, 3, "build", (0,), 2.5, "cuda:0")
     target, x = {"kind": "llvm"}, InputSpec("x", (1, 8), "float32")
     return {

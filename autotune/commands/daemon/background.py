@@ -87,6 +87,7 @@ def stop(workspace: Workspace, limit_s: float) -> int | None:
     identity = Identity.from_json(info.identity)
     try:
         os.kill(identity.pid, signal.SIGTERM)
+        os.kill(identity.pid, signal.SIGCONT)  # it may be stopped, as by Ctrl-Z
     except ProcessLookupError:  # it has just exited
         return identity.pid
     except PermissionError as error:

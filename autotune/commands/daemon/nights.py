@@ -28,8 +28,8 @@ from autotune.storage.room import private_folder
 
 _TOOLS = ("ld", "gcc", "cc", "clang", "nvcc", "nvidia-smi")
 _STANDARD = ("/usr/local/bin", "/usr/bin", "/bin")
-# What else decides how TVM and its compilers are found.
-_PASSED_ON = ("PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_PATH", "CUDA_HOME", "TVM_CUDA_COMPILE_MODE")
+# What else decides how TVM, its compilers, and the key of the user are found.
+_PASSED_ON = ("PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_PATH", "CUDA_HOME", "XDG_STATE_HOME", "TVM_CUDA_COMPILE_MODE")
 # Cron cuts longer lines off without a word.
 _LONGEST_CRON_LINE = 990
 _STOP_MARGIN_S = 30

@@ -27,7 +27,7 @@ from autotune.stages import confirm
 from autotune.storage import atomic, formats, locks
 from autotune.storage.device_kind import PRIVATE, note
 from autotune.storage.formats import Control, JobSpec, Quantisation, StageFile, TaskSpec
-from autotune.storage.job_files import make_folder
+from autotune.storage.job_files import make_folder, seal_of
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import private_folder
 from autotune.storage.tuning_log import TuningLog
@@ -259,6 +259,7 @@ def _spec(
         board=options.target if options.target in config.boards else "",
         metric=imported.metric,
         quantisation=imported.quantisation or submission.quantisation,
+        seal=seal_of(options.on_end, imported.tasks),
     )
 
 
@@ -292,7 +293,7 @@ def _write(workspace: Workspace, config: Config, incoming: JobPaths, spec: JobSp
         formats.write(incoming.stage(spec.tunable[0], 0), StageFile(spec.tunable[0], 0, "confirm"))
     formats.write(incoming.control, Control())
     formats.write(incoming.spec, spec)
-    if spec.on_end:  # which the daemon runs only if nobody else can have written it
+    if spec.on_end:  # which the daemon runs only if nobody else can have written to it since
         for path in (incoming.folder, incoming.spec):
             path.chmod(path.stat().st_mode & ~0o022)
 

@@ -17,7 +17,7 @@ from tvm.s_tir import Schedule, ScheduleError, meta_schedule
 from tvm.tirx import FloorMod, ForKind, IntImm
 
 from autotune.storage.formats import Candidate, Trial
-from autotune.tvm_backend.kernels.calls import check_calls
+from autotune.tvm_backend.calls import check_calls
 from autotune.tvm_backend.search.design_space import tune_context, tuning_record
 from autotune.tvm_backend.target import vector_registers
 from autotune.tvm_backend.types import (

@@ -15,6 +15,7 @@ from autotune.storage.formats import Entry, Quantisation, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
 from autotune.storage.room import scratch_folder
+from autotune.tvm_backend.calls import check_program
 from autotune.tvm_backend.models.model import Model
 from autotune.tvm_backend.models.onnx import checks
 from autotune.tvm_backend.models.onnx.read import freeze, parse_file, read_model
@@ -120,7 +121,7 @@ class _Importer:
         if left := unlowered(prepared):
             raise ModelError(f"TVM cannot lower {path}: it finds no fixed shape for the result of {', '.join(left)}")
         self._progress(f"extracting tasks{which}")
-        tasks = _guarded(path, lambda: extract_tasks(prepared, self._target))
+        tasks = _guarded(path, lambda: _checked(extract_tasks(prepared, self._target)))
         if model.rewritten is not None and self._paths is not None:
             self._keep(self._paths, index, model.rewritten)
         return _Imported(shapes, tuple(model.inputs), tasks)
@@ -131,6 +132,13 @@ class _Importer:
             write_model(paths.rewritten_model(), paths.rewritten_weights, rewritten)
         else:
             self._weights.write(paths.rewritten_model(index), rewritten)
+
+
+def _checked(tasks: list[Task]) -> list[Task]:
+    """Return tasks whose programs can be read again: `read_program` refuses calls that it does not know."""
+    for task in tasks:
+        check_program(task.program)
+    return tasks
 
 
 def _guarded(path: Path, step: Callable[[], Result]) -> Result:

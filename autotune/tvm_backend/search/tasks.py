@@ -17,11 +17,13 @@ from tvm_ffi import structural_hash
 from autotune.errors import DamagedFile, first_line
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import TaskSpec
+from autotune.tvm_backend.calls import check_program
 from autotune.tvm_backend.sanitize import check_graph
 from autotune.tvm_backend.search.design_space import design_space, tiles
 from autotune.tvm_backend.types import Instruction, IRModule, Target, Trace
 from autotune.tvm_backend.vector_math import registry
 
+_MOST_BYTES = 2**26  # of a file; the largest program of ONNX's tests has half a megabyte
 _SPREAD = 0x9E3779B97F4A7C15  # odd, so that every version gives another hash
 
 
@@ -158,7 +160,8 @@ def read_program(path: Path, hash: str) -> IRModule:
     """Load what `write_program` stored.
 
     TVM's reader makes objects of any type that a file names, compiled libraries included. So the file is checked
-    first, and may hold nothing but the types that a program consists of.
+    first, and may hold nothing but the types that a program consists of. The program may call nothing but what TVM's
+    lowering of models calls, because it is compiled and run.
 
     Args:
         hash: The program's `task_hash`.
@@ -180,8 +183,12 @@ def _fault(program: IRModule, hash: str) -> str:
 
 def _load(path: Path) -> IRModule:
     try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES} bytes")
         text = path.read_text()
         check_graph(text)
-        return tvm.ir.load_json(text)
+        program = tvm.ir.load_json(text)
+        check_program(program)
+        return program
     except Exception as error:  # the parser raises many types
         raise DamagedFile(f"{path} is not a tensor program: {first_line(error)}") from error

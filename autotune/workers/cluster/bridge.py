@@ -41,6 +41,7 @@ from autotune.processes.messages import (
 from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.seals import user_key
 from autotune.workers.cluster.exchange import LogReader, NodeCopy, merge, merge_trials
 from autotune.workers.cluster.host import Found, Order
 from autotune.workers.cluster.link import (
@@ -358,7 +359,7 @@ def main() -> None:
         sys.exit(1)
     daemon = config.daemon
     limits = (daemon.stop_grace_s, daemon.worker_stages, config.cluster.node_timeout_s)
-    hosts = HostOptions(settings, recorded, version_probe()(), *limits)
+    hosts = HostOptions(settings, recorded, version_probe()(), *limits, user_key().decode())
     Bridge(workspace, MessageReader(0), reports, hosts).serve()
     os._exit(0)  # threads may still wait for nodes
 

@@ -20,6 +20,7 @@ from autotune.errors import AutotuneError, StorageError, WorkerError
 from autotune.machine import gpus
 from autotune.machine.hardware import cpu_model, kept_cpus, lent_cpus
 from autotune.processes.messages import KillStage, RunStage, StageReport
+from autotune.storage import seals
 from autotune.storage.formats import JobSpec
 from autotune.workers.cluster.parcel import Parcel, Scratch, StageFiles
 from autotune.workers.worker_pool import WorkerPool
@@ -89,6 +90,7 @@ class Host:
         recorded: The logs of trials that its simulated devices answer from, by their paths from the workspace.
         cpus: How many CPUs the node may lend.
         grace_s, stages_each: For the pool of workers.
+        key: The key of the user whose daemon it is, for the seals of what is built here and measured elsewhere.
     """
 
     name: str
@@ -97,9 +99,12 @@ class Host:
     cpus: int
     grace_s: float
     stages_each: int
+    key: str = ""
     _running: dict[int, _Running] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.key:
+            os.environ[seals.VARIABLE] = self.key
         self._scratch = Scratch.make()
         for path, data in self.recorded.items():  # the settings are refused without them
             (self._scratch.workspace.root / path).parent.mkdir(parents=True, exist_ok=True)

@@ -41,6 +41,7 @@ class HostOptions:
         recorded: The logs that simulated devices answer from.
         versions: The versions that a node must have.
         timeout_s: The time after which a host that does not answer counts as lost.
+        key: The key of the user, for seals.
     """
 
     settings: str
@@ -49,6 +50,7 @@ class HostOptions:
     grace_s: float
     stages_each: int
     timeout_s: float
+    key: str
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ class Link:
         options = self._options
         resources = {"num_cpus": cpus, "num_gpus": gpus}
         wanted = self._at_node(ray.remote(Host), max_concurrency=8, **resources)
-        how = (options.settings, options.recorded, cpus, options.grace_s, options.stages_each)
+        how = (options.settings, options.recorded, cpus, options.grace_s, options.stages_each, options.key)
         host = wanted.remote(self.node.name, *how)
         asked = host.facts.remote()
         self._host = host

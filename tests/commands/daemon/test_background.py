@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -12,6 +14,7 @@ import autotune
 from autotune.commands.daemon import background
 from autotune.commands.daemon.background import DrainingDaemon
 from autotune.errors import WorkerCrashed
+from autotune.storage import formats
 from autotune.storage.daemon_info import DaemonInfo, running_daemon
 from autotune.storage.formats import Control
 from autotune.storage.identity import Identity
@@ -41,6 +44,17 @@ def test_a_daemon_that_exits_before_it_is_told_to_has_stopped(
     process.wait()
     monkeypatch.setattr(background, "running_daemon", lambda workspace: found)
     assert background.stop(workspace, 1) == process.pid
+
+
+def test_one_that_is_stopped_by_ctrl_z_is_told_of_and_ends_when_it_is_told_to(workspace: Workspace) -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    formats.write(workspace.daemon_info, DaemonInfo(Identity.of(process.pid).to_json(), time.time(), "predictive"))
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    found = running_daemon(workspace)
+    assert found is not None and found.trouble == f"its process is stopped; run: kill -CONT {process.pid}"
+    assert background.stop(workspace, 5) == process.pid
+    assert process.wait(5) == -signal.SIGTERM
 
 
 def test_a_child_runs_the_queue_and_leaves(
