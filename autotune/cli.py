@@ -48,6 +48,7 @@ VERBS = {
         "command",
         "Compile the best kernels so far into a verified library.",
     ),
+    "plan": Verb("plan", "command", "Print how a model is computed, kernel by kernel, as a file that `submit` takes."),
     "report": Verb("report.report", "command", "Show what jobs achieved and where their time went."),
     "clean": Verb("clean", "command", "Remove jobs that have ended."),
     "sweep": Verb(

@@ -136,6 +136,21 @@ class JobOptions:
         " changed.",
     )
 
+    plan: str | None = _option(
+        None,
+        "Compute the model as this file says, which `autotune plan` prints and you may edit.",
+        metavar="FILE",
+        python="The file of a plan, as `autotune plan` prints it, to compute the model by.",
+    )
+
+    memory_mb: float | None = _option(
+        None,
+        "Refuse the model if its activations need more in the best order of its kernels, as in --source: 64MB.",
+        metavar="64MB",
+        flag="--memory",
+        python="Refuse the model if its activations need more megabytes, in the best order of its kernels.",
+    )
+
     def kept(self) -> dict[str, Any]:
         """Return the options of this class by name."""
         return {option.name: getattr(self, option.name) for option in fields(JobOptions)}

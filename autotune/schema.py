@@ -214,7 +214,8 @@ def _parts(kind: Any, data: object) -> Iterator[tuple[str | int, Any, Any]]:
 
 
 def _wrong_value(hint: Any, value: object, keys: Keys, table: str) -> WrongValue:
-    meta = meta_of(hint)
+    options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else ()
+    meta = next(filter(None, map(meta_of, (hint, *options))), None)
     kind = _option(hint, value)
     choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
     plain = type(choices[0]) if choices else typing.get_origin(kind) or kind

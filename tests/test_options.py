@@ -38,6 +38,8 @@ GIVEN: dict[str, Any] = {
     "sampler": "adaptive",
     "winograd": False,
     "precision": "fp16",
+    "plan": "plan.toml",
+    "memory_mb": 64.0,
 }
 
 

@@ -176,7 +176,8 @@ def resubmit_here(workspace: Workspace, config: Config, paths: JobPaths, progres
     check_model(paths, spec)
     here = options_of(spec)
     if devices.kind_of(spec).has_model:
-        here = replace(here, target=spec.target_kind)
+        plan = str(paths.plan) if paths.plan.exists() else None
+        here = replace(here, target=spec.target_kind, plan=plan)
     submission = Submission(paths.snapshot, here, origin=spec.model, quantisation=spec.quantisation)
     again = submit(workspace, config, submission, progress)
     if ended != "failed":

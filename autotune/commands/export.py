@@ -195,6 +195,7 @@ def report_text(report: Mapping[str, Any], output: str) -> str:
         f"verified: largest relative error {report['largest_relative_error']:.2g}, {_compared_with(report)}",
         *([f"the model as submitted moves by {moves:.2g} with the last bit of its inputs"] if moves else []),
         *([_loading(report)] if "load_ms" in report else []),
+        *([_activations(report["activations"])] if report.get("activations") else []),
         *(f"not used for {item['task']}: {_unused(item)}" for item in report.get("set_aside", [])[:_MOST_UNUSED]),
         f"wrote {output}: model.so, report.json, run.py"
         + (", cpp/" if report["target"]["kind"] == "llvm" and not report.get("board") else "")
@@ -202,6 +203,12 @@ def report_text(report: Mapping[str, Any], output: str) -> str:
         *(_slower(entry) for entry in entries or [report] if entry.get("slower")),
     ]
     return "\n".join(lines)
+
+
+def _activations(bytes: Mapping[str, int]) -> str:
+    """Return the line about the memory of activations."""
+    library, alone, least = (f"{bytes[key] / 1e6:.2f} MB" for key in ("library", "sum", "least"))
+    return f"activations take {library}; {alone} if none shared memory, {least} at least in any order of the kernels"
 
 
 def _unused(trial: Mapping[str, Any]) -> str:

@@ -3,10 +3,10 @@
     daemon  -> worker           RunStage, KillStage
     worker  -> daemon           Ready or Fatal, once; then a StageReport for every stage
     stage   -> worker           StageBegan, then a StageReport
-    command -> one-shot process ImportRequest or ExportRequest
+    command -> one-shot process ImportRequest, ExportRequest or PlanRequest
     daemon  -> cluster bridge   RunStage, KillStage
     cluster bridge -> daemon    Ready or Fatal, once; then ClusterNodes and StageReport
-    one-shot process -> command ProgressStep, any number; then ImportAnswer, ExportAnswer or WorkFailed
+    one-shot process -> command ProgressStep, any number; then ImportAnswer, ExportAnswer, PlanAnswer or WorkFailed
 
 On the wire a message is one line: a JSON object with its fields and its `type`. Both ends are always of the same
 version: one starts the other.
@@ -23,6 +23,7 @@ from typing import Any, Literal, Protocol
 from autotune.device_settings import BoardSettings
 from autotune.metric import Metric
 from autotune.options import Constant, InputSpec, Precision
+from autotune.plans.plan import NOTHING, Plan
 from autotune.storage.atomic import write_all
 from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.formats import Entry, Kind, Quantisation, ShapeBinding, TaskSpec, from_json, to_json
@@ -174,6 +175,8 @@ class ImportRequest:
         folder: where to write the model's snapshot and the programs of its tasks; None to write nothing.
         board: the key of the boards that the target is for; empty for a device of this machine.
         calibrate: a file with inputs that the model is quantised with; empty not to quantise it.
+        plan: decides about the operators that it names.
+        memory_mb: how much memory activations may take, in megabytes; None for any.
     """
 
     model: str
@@ -188,6 +191,8 @@ class ImportRequest:
     board: str = ""
     precision: Precision = "fp32"
     calibrate: str = ""
+    plan: Plan = NOTHING
+    memory_mb: float | None = None
 
 
 @dataclass(frozen=True)
@@ -267,6 +272,32 @@ class ExportAnswer:
 
 
 @dataclass(frozen=True)
+class PlanRequest:
+    """Say how the model of a job is computed. Paths are absolute.
+
+    Attributes:
+        workspace: the folder of the workspace.
+        job: the name of the job's folder.
+        cpus: the CPUs to work on; one of them is leased.
+        lock_folder: where leases are.
+        entry: the name of its set of shapes; empty where there is one.
+    """
+
+    workspace: str
+    job: str
+    cpus: tuple[int, ...]
+    lock_folder: str
+    entry: str = ""
+
+
+@dataclass(frozen=True)
+class PlanAnswer:
+    """The plan of a job's model."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True)
 class ProgressStep:
     """The step that an import or export has reached, in words for the user.
 
@@ -305,6 +336,8 @@ Message = (
     | ImportAnswer
     | ExportRequest
     | ExportAnswer
+    | PlanRequest
+    | PlanAnswer
     | ProgressStep
     | WorkFailed
 )
@@ -321,6 +354,8 @@ _TYPES: dict[str, type[Message]] = {
     "imported": ImportAnswer,
     "export": ExportRequest,
     "exported": ExportAnswer,
+    "plan": PlanRequest,
+    "planned": PlanAnswer,
     "progress": ProgressStep,
     "work failed": WorkFailed,
 }

@@ -15,6 +15,7 @@ WORKSPACE/
       journal.jsonl                its events, stage by stage
       model.onnx                   the copy of the model that is tuned
       model.pt2                    that copy, if the model is an exported program of PyTorch
+      plan.toml                    the copy of the plan that it was submitted with
       model.tflite                 that copy, if the model is one of TensorFlow Lite
       space.json                   in place of a model: the parameters and commands of a job of commands
       files/                       the copies of the files that its commands get
@@ -108,6 +109,10 @@ class JobPaths:
     @property
     def program(self) -> Path:
         return self.folder / "model.pt2"
+
+    @property
+    def plan(self) -> Path:
+        return self.folder / "plan.toml"
 
     @property
     def flatbuffer(self) -> Path:

@@ -1,4 +1,4 @@
-"""Run one piece of TVM work in a process of its own: import a model, or export one.
+"""Run one piece of TVM work in a process of its own: import a model, export one, or say how it is computed.
 
 The command line never loads TVM itself, so a crash in an importer or a compiler is an error message. The process
 reads one request from standard input, and writes `ProgressStep` and then an answer to standard output: see
@@ -33,6 +33,8 @@ from autotune.processes.messages import (
     ImportRequest,
     Message,
     MessageReader,
+    PlanAnswer,
+    PlanRequest,
     ProgressStep,
     WorkFailed,
     decode,
@@ -40,12 +42,14 @@ from autotune.processes.messages import (
 )
 from autotune.workers.worker import SINGLE_THREADED
 
-Work = Literal["import", "export"]
+Work = Literal["import", "export", "plan"]
+Request = ImportRequest | ExportRequest | PlanRequest
 TellProgress = Callable[[str], None]
 
 _MODULES: dict[str, str] = {
     "import": "autotune.tvm_backend.models.ingest",
     "export": "autotune.tvm_backend.export.process",
+    "plan": "autotune.tvm_backend.export.process",
 }
 _REASON_LENGTH = 500
 
@@ -77,9 +81,14 @@ def export_model(request: ExportRequest, limit_s: float, progress: TellProgress)
     return answer
 
 
-def _call(
-    work: Work, request: ImportRequest | ExportRequest, limit_s: float, progress: TellProgress, memory_share: float
-) -> Message:
+def plan_model(request: PlanRequest, limit_s: float, progress: TellProgress) -> PlanAnswer:
+    """Say how the model of a job is computed. Arguments and errors are those of `import_model`."""
+    answer = _call("plan", request, limit_s, progress, memory_share=1.0)
+    assert isinstance(answer, PlanAnswer)
+    return answer
+
+
+def _call(work: Work, request: Request, limit_s: float, progress: TellProgress, memory_share: float) -> Message:
     with tempfile.TemporaryFile() as stderr:
         process = _spawn(work, stderr)
         allowed = limit_process(process.pid, memory_share)
@@ -161,7 +170,7 @@ def _spawn(work: Work, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def _converse(
-    process: subprocess.Popen[bytes], request: ImportRequest | ExportRequest, progress: TellProgress, limit: _TimeLimit
+    process: subprocess.Popen[bytes], request: Request, progress: TellProgress, limit: _TimeLimit
 ) -> Message | None:
     """Send the request and wait for the answer; None if the process ends without one.
 

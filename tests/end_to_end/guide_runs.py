@@ -174,6 +174,13 @@ GUIDES = (
         slow=True,
     ),
     Guide(
+        "docs/guides/plan.md",
+        names={"resnet18.onnx": "jobs/*-tiny_cnn/model.onnx", "resnet18": "tiny_cnn"},
+        changes={"autotune plan --diff": "{} || test $? = 1"},
+        tuned=True,
+        slow=True,
+    ),
+    Guide(
         "docs/guides/cluster.md",
         copies=("model.onnx",),
         changes={

@@ -9,6 +9,7 @@ import pytest
 
 from autotune.errors import InvalidData
 from autotune.options import InputSpec
+from autotune.plans.plan import Block, Plan
 from autotune.processes import messages
 from autotune.processes.messages import (
     ClusterNodes,
@@ -20,6 +21,8 @@ from autotune.processes.messages import (
     KillStage,
     Message,
     MessageReader,
+    PlanAnswer,
+    PlanRequest,
     ProgressStep,
     Ready,
     RunStage,
@@ -47,6 +50,8 @@ SAMPLES: list[Message] = [
     ImportAnswer({"kind": "llvm"}, "llvm-2", (INPUT,), (TASK,), (2**70,), 10, 11, (ENTRY,)),
     ExportRequest("/work", "0001-net", "/lib", (0,), (1,), 2, "/locks", 1e-3, 5, 4, ("/inputs.npz",)),
     ExportAnswer({"latency": {"tuned_ms": 1.0}}),
+    PlanRequest("/work", "0001-net", (0,), "/locks", "batch=1"),
+    PlanAnswer(Plan(blocks=(Block(operators=("conv2d_1", "relu_1"), algorithm="direct", threads=2),))),
     ProgressStep("loading TVM"),
     WorkFailed("ModelError", "not a model"),
 ]

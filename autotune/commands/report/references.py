@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.errors import DamagedFile
+from autotune.plans.plan import Memory
 from autotune.storage import formats
 from autotune.storage.paths import JobPaths
 
@@ -65,6 +66,7 @@ class References:
         kernels: The kernels of the exported library, the one that takes most first; none before autotune timed them.
             Of several sets of shapes, they are those of the first.
         limits: What the machine can do at most; None if it was not measured.
+        activations: The memory of its activations; None where it is not known.
         entries_ms: The times at each set of shapes by its name, if there are several: those of the library as `tuned`.
     """
 
@@ -78,6 +80,7 @@ class References:
     kernels: tuple[KernelFacts, ...] = ()
     limits: Limits | None = None
     entries_ms: dict[str, dict[str, float]] = field(default_factory=dict)
+    activations: Memory | None = None
 
     @property
     def named(self) -> dict[str, float]:
@@ -117,7 +120,8 @@ def _of_report(report: Mapping[str, Any]) -> References:
     kernels = tuple(KernelFacts(**kernel) for kernel in report.get("kernels", ()))
     limits = Limits(**report["roofline"]) if report.get("roofline") else None
     when = float(report["exported_at"])
-    return References(tuned, untuned, times, int(report["threads"]), when, kernels, limits, entries)
+    memory = Memory(**report["activations"]) if report.get("activations") else None
+    return References(tuned, untuned, times, int(report["threads"]), when, kernels, limits, entries, memory)
 
 
 def _times(latency: Mapping[str, Any]) -> dict[str, float]:

@@ -119,7 +119,16 @@ def _references(job: JobReport) -> Section:
         f"The export of {exported} ran the whole model on {references.threads} threads in {references.tuned_ms:.4g} ms"
         + "".join(f", {name} in {ms:.4g} ms" for name, ms in references.others_ms.items())
     )
-    return Section("references", "The whole model", f"{says}.", columns, rows)
+    return Section("references", "The whole model", f"{says}.{_activations(references)}", columns, rows)
+
+
+def _activations(references: References) -> str:
+    """Return a sentence about the memory of activations, with a space before it; empty where it was not reported."""
+    memory = references.activations
+    if memory is None:
+        return ""
+    library, alone, least = (f"{amount / 1e6:.4g} MB" for amount in (memory.library, memory.sum, memory.least))
+    return f" Its activations take {library}, {alone} if none shared memory, and {least} at least in any order."
 
 
 def _early_references(job: JobReport, columns: tuple[str, ...]) -> Section:

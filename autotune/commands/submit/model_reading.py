@@ -11,6 +11,7 @@ from autotune.daemon import capacity
 from autotune.errors import BadInput, BadTarget, ModelError, StageTimeout
 from autotune.machine.gpus import KIND
 from autotune.options import Precision, TuningOptions
+from autotune.plans.plan import NOTHING, read
 from autotune.processes.messages import ImportAnswer, ImportRequest
 from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.target import target_kind
@@ -30,7 +31,7 @@ def read_model(
         progress: Called with a description of each step when it starts.
 
     Raises:
-        BadInput: The file, the target or an input is wrong.
+        BadInput: The file, the target, an input or the plan is wrong.
         StageTimeout: It took longer than `[submit] timeout_s`.
     """
     _check_file(model)
@@ -52,6 +53,8 @@ def read_model(
         folder=None if folder is None else str(folder.absolute()),
         board=board.key if board else "",
         calibrate=str(Path(options.calibrate).absolute()) if options.calibrate else "",
+        plan=read(Path(options.plan)).decisions() if options.plan is not None else NOTHING,
+        memory_mb=options.memory_mb,
     )
     limits = config.submit
     try:

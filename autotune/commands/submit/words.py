@@ -26,6 +26,7 @@ _SIZE = "[0-9]{1,18}"
 _SHAPE = f"({_SIZE}(x{_SIZE})*|scalar)"
 _INPUT = re.compile(rf"(?P<name>.+?)=(?P<shapes>{_SHAPE}(,{_SHAPE})*)(:(?P<dtype>[a-z]+[0-9]*))?")
 _SIZES = re.compile(f"-?{_SIZE}(,-?{_SIZE})*")
+_MEGABYTES = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(kB|MB|GB)")
 MOST_SHAPES = 16
 
 Inputs = Mapping[str, Sequence[int] | Sequence[InputSpec]]  # the one shape of an input, or several
@@ -227,6 +228,18 @@ def parse_share(text: str) -> float:
     return share
 
 
+def parse_megabytes(text: str) -> float:
+    """Return an amount of memory in megabytes of 10^6 bytes.
+
+    Raises:
+        BadInput: It is none, or is zero.
+    """
+    match = _MEGABYTES.fullmatch(text.strip())
+    if match is None or float(match[1]) == 0:
+        raise BadInput(f"--memory {text!r} is not an amount of memory; write 64MB, 512kB or 2GB")
+    return float(match[1]) * {"kB": 1e-3, "MB": 1.0, "GB": 1e3}[match[2]]
+
+
 class Form(NamedTuple):
     """How the value of an option is written.
 
@@ -255,6 +268,7 @@ _FORMS = {
     ),
     "max_drop": Form(parse_share, lambda share: [number_text(share)]),
     "within_s": Form(parse_duration, lambda seconds: [f"{number_text(seconds)}s"]),
+    "memory_mb": Form(parse_megabytes, lambda megabytes: [f"{number_text(megabytes)}MB"]),
     "stop_at_ms": Form(parse_latency, lambda milliseconds: [f"{number_text(milliseconds)}ms"]),
 }
 _FLAGS = {name: about.flag or f"--{name.replace('_', '-')}" for name, about in declared()}

@@ -17,6 +17,7 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 
 from autotune import strategies
 from autotune.errors import VerificationError, WorkerError
+from autotune.plans.plan import NOTHING, read
 from autotune.storage.formats import Candidate, JobSpec, Trial
 from autotune.storage.paths import JobPaths
 from autotune.strategies import samplers
@@ -69,7 +70,7 @@ class JobModel:
         programs = dict[str, IRModule]()
         for entry, model in zip(spec.all_entries, submitted(paths, spec), strict=True):
             module = model.module()
-            lowered = prepare(module, target, winograd=spec.winograd, precision=spec.precision)
+            lowered = prepare_as_submitted(module, target, paths, spec)
             # Of equal programs, whose blocks may have other names, the first is that in the joined module.
             programs = extract_programs(lowered, target) | programs
             imported.add(entry.name, module)
@@ -98,6 +99,18 @@ class JobModel:
         """Write the library that TVM makes by default."""
         linking_alone = linking(self.target, pool=False)  # it stands for what TVM does by itself
         compile_untuned(self.imported, self.target).export_library(str(library), fcompile=linking_alone)
+
+
+def prepare_as_submitted(module: IRModule, target: Target, paths: JobPaths, spec: JobSpec) -> IRModule:
+    """Prepare the imported model of a job as `submit` did."""
+    return prepare(
+        module,
+        target,
+        winograd=spec.winograd,
+        precision=spec.precision,
+        plan=read(paths.plan) if paths.plan.exists() else NOTHING,
+        memory_mb=spec.memory_mb,
+    )
 
 
 def compile_untuned(module: IRModule, target: Target) -> Executable:

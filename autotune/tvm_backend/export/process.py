@@ -1,4 +1,4 @@
-"""The process of an export: it waits for what it may use, loads TVM, and carries out the steps."""
+"""The process of an export, or of one that says how a model would be: it waits for what it may use and loads TVM."""
 
 from __future__ import annotations
 
@@ -6,16 +6,37 @@ import os
 from pathlib import Path
 
 from autotune.machine.hardware import pin
-from autotune.processes.messages import ExportAnswer, ExportRequest, StepReporter
+from autotune.machine.leases import cpu_name, lease_one
+from autotune.processes.messages import ExportAnswer, ExportRequest, PlanAnswer, PlanRequest, StepReporter
 from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.cuda import runtime
-from autotune.tvm_backend.export.progress import LOADING, Leases, Steps, gpu_of, plan
+from autotune.tvm_backend.export.progress import LOADING, READING, Leases, Steps, gpu_of, plan
 from autotune.tvm_backend.load import load_tvm
 
 
-def run(request: ExportRequest, progress: StepReporter) -> ExportAnswer:
+def run(request: ExportRequest | PlanRequest, progress: StepReporter) -> ExportAnswer | PlanAnswer:
+    """Do what is asked for. Arguments and errors are those of `_export` and of `plan_of_job`."""
+    return _plan(request, progress) if isinstance(request, PlanRequest) else _export(request, progress)
+
+
+def _plan(request: PlanRequest, progress: StepReporter) -> PlanAnswer:
+    paths = JobPaths(Workspace(Path(request.workspace)).jobs / request.job)
+    spec = read_spec(paths)
+    check_model(paths, spec)
+    progress("waiting for a CPU", waiting=True)
+    pin(request.cpus)
+    with lease_one(Path(request.lock_folder), map(cpu_name, request.cpus)):
+        progress(LOADING)
+        load_tvm(spec.target_kind)
+        from autotune.tvm_backend.export.describe import plan_of_job
+
+        progress(READING)
+        return PlanAnswer(plan_of_job(paths, spec, request.entry))
+
+
+def _export(request: ExportRequest, progress: StepReporter) -> ExportAnswer:
     """Export the best schedules that a job has found so far.
 
     Args:

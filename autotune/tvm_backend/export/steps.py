@@ -8,12 +8,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.errors import ModelError
 from autotune.processes.messages import ExportRequest
 from autotune.storage.atomic import make_folders, publish_bytes, publish_file, publish_json, remove_temporaries
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.export.compilation import JobModel
+from autotune.tvm_backend.export.describe import memory_of
 from autotune.tvm_backend.export.progress import (
     BUILDING,
     COMPARING,
@@ -236,7 +238,15 @@ def _report(
     work = kernel_work(export.model.prepared, {task.hash: task.name for task in job.spec.tasks})
     limits = KernelLimits(work, None if job.request.quick else _limits(export))
     content = report(job.spec, job.request, best, again, comparisons, limits)
-    return content | {"size_mb": sizes(job, export.tuned)}
+    return content | {"size_mb": sizes(job, export.tuned), "activations": _activations(export)}
+
+
+def _activations(export: _Export) -> dict[str, int] | None:
+    """Return the bytes of the activations; None for a model of which no plan can be made."""
+    try:
+        return asdict(memory_of(export.model.prepared, export.model.target))
+    except ModelError:
+        return None
 
 
 def _limits(export: _Export) -> Roofline | None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from autotune.errors import ModelError
+from autotune.errors import BadInput, ModelError
 from autotune.options import Constant, InputSpec
+from autotune.plans.plan import NOTHING, text
 from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import Entry, Quantisation, ShapeBinding
@@ -56,7 +57,10 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
     size = 0
     crc = 0
     if request.folder is not None:
-        size, crc = _write(JobPaths(Path(request.folder)), source, [task.program for task in tasks])
+        paths = JobPaths(Path(request.folder))
+        size, crc = _write(paths, source, [task.program for task in tasks])
+        if request.plan != NOTHING:
+            publish_bytes(paths.plan, text(request.plan).encode())
     return ImportAnswer(
         target=target.description,
         target_key=target.key,
@@ -116,7 +120,15 @@ class _Importer:
         self._progress(f"folding, choosing layouts and fusing{which}")
         asked = self._request
         prepared = _guarded(
-            path, lambda: prepare(model.module, self._target, winograd=asked.winograd, precision=asked.precision)
+            path,
+            lambda: prepare(
+                model.module,
+                self._target,
+                winograd=asked.winograd,
+                precision=asked.precision,
+                plan=asked.plan,
+                memory_mb=asked.memory_mb,
+            ),
         )
         if left := unlowered(prepared):
             raise ModelError(f"TVM cannot lower {path}: it finds no fixed shape for the result of {', '.join(left)}")
@@ -145,6 +157,8 @@ def _guarded(path: Path, step: Callable[[], Result]) -> Result:
     """Map what TVM's passes raise to an error about the model."""
     try:
         return step()
+    except BadInput:  # from a plan that cannot be followed
+        raise
     except Exception as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise ModelError(f"TVM cannot lower {path}: {lines[-1].strip() if lines else error!r}") from error

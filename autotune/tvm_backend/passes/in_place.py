@@ -25,7 +25,7 @@ from autotune.tvm_backend.passes.rewrite import (
 )
 from autotune.tvm_backend.types import Call, Expr, Function, IRModule, PrimFunc, Var
 
-_TOGETHER = "parts_together"  # how the tensor programs of such concatenations are called
+TOGETHER = "parts_together"  # how the tensor programs of such concatenations are called
 _OPAQUE = 8  # TVM's number for an operator that is fused with no other
 _IMAGE = (4, 5)  # the dimensions of an image, plain or packed; other tensors are small, and fused with what follows
 _VIEW = "relax.memory.view"
@@ -49,7 +49,7 @@ class _Placer(PlainRewriter):
 
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
-        self._returned = set(_returned(self.function))
+        self._returned = set(returned(self.function))
         self._views: set[Var] = set()
         self._parts: set[Var] = set()
 
@@ -89,7 +89,7 @@ class _Placer(PlainRewriter):
             topi.concatenate,
             [self.plain(part) for part in pieces],
             axis,
-            primfunc_name_hint=_TOGETHER,
+            primfunc_name_hint=TOGETHER,
             primfunc_attrs={"op_pattern": _OPAQUE},
         )
 
@@ -147,7 +147,7 @@ def _part(whole: Expr, like: Expr, offset: int) -> Expr:
     return relax.op.memory.view(whole, static_shape(like), dtype, relax.prim_value(offset * size))
 
 
-def _returned(function: Function) -> Iterator[Any]:
+def returned(function: Function) -> Iterator[Any]:
     """Yield the variables that a function returns, in a tuple or under another name."""
     yield from variables(function.body.body)
     for binding in [item for block in function.body.blocks for item in block.bindings]:
@@ -210,7 +210,7 @@ class _Calls:
         """Return the function without the kernels of concatenations."""
         for var in list(self._order):
             value = self._value(var)
-            if _program(value).startswith(_TOGETHER) and self._share(value):
+            if _program(value).startswith(TOGETHER) and self._share(value):
                 self._order.remove(var)
             elif isinstance(value, relax.Call) and not isinstance(value.op, tvm.ir.Op) and not self._is_kernel(value):
                 self._copy_parts(var, value)

@@ -14,6 +14,8 @@ from typing import Any
 
 from tvm import relax
 
+from autotune.plans.plan import NOTHING, Algorithm, Layout, Plan
+from autotune.tvm_backend.passes.blocks import ALGORITHMS, LAYOUTS, operator_of
 from autotune.tvm_backend.passes.convolution import (
     PLAIN,
     Array,
@@ -42,7 +44,7 @@ from autotune.tvm_backend.passes.rewrite import (
     rewrite_and_clean,
     static_shape,
 )
-from autotune.tvm_backend.passes.winograd import te_winograd, transform_weight
+from autotune.tvm_backend.passes.winograd import te_winograd, transform_weight, winograd_refusal
 from autotune.tvm_backend.types import Call, Expr, IRModule, Var
 
 # TVM's number for an operator that is fused with the elementwise operators after it. TVM itself does not find this
@@ -56,6 +58,7 @@ def pack_layouts(
     lanes: int = 16,
     winograd: Callable[[Expr], bool] | None = None,
     registers: tuple[int, int] | None = None,
+    plan: Plan = NOTHING,
 ) -> Any:
     """Rewrite `main` so that convolutions with constant weights, and the operators around them, use packed tensors.
 
@@ -68,11 +71,16 @@ def pack_layouts(
         winograd: Says whether to compute a convolution with Winograd's algorithm; None for never.
         registers: What `vector_registers` returns for the target. Images that have no good tile in such registers are
             computed as rows of pixels; without it, none.
+        plan: Chooses algorithms and layouts, by the names of `name_operators`.
 
     Returns:
-        The rewritten module, or `mod` if `main` cannot be rewritten.
+        The rewritten module, or `mod` if `main` cannot be rewritten. Its attribute `ALGORITHMS` says how each
+        convolution is computed, and `LAYOUTS` in which layout.
+
+    Raises:
+        BadInput: An algorithm or a layout that the plan chooses does not fit its convolution.
     """
-    return rewrite_and_clean(mod, lambda module: _LayoutPacker(module, lanes, winograd, registers))
+    return rewrite_and_clean(mod, lambda module: _LayoutPacker(module, lanes, winograd, registers, plan))
 
 
 @dataclass(frozen=True)
@@ -92,16 +100,29 @@ class _LayoutPacker(Rewriter):
         lanes: int,
         winograd: Callable[[Expr], bool] | None,
         registers: tuple[int, int] | None,
+        plan: Plan,
     ) -> None:
         super().__init__(mod)
         self.registers = registers
+        self.plan = plan
+        self.chosen: dict[str, Algorithm] = {}
+        self.layouts: dict[str, Layout] = {}
+        self._wanted = plan.algorithms()
+        self._wanted_layouts = plan.layouts()
+        self._var: Var = None
         self.lanes = lanes
         self.winograd = winograd
         self.values: dict[Var, Expr] = {}
         self._forms: dict[Any, dict[int, Expr]] = {param: {PLAIN: param} for param in self.function.params}
 
+    def run(self) -> Any:
+        mod = super().run()
+        mod["main"] = mod["main"].with_attr({ALGORITHMS: self.chosen, LAYOUTS: self.layouts})
+        return mod
+
     def visit(self, var: Var, value: Expr) -> None:
         self.values[var] = value
+        self._var = var
         same = self._same(value)
         if same is not None:
             self._forms[var] = self._forms[same]
@@ -150,6 +171,47 @@ class _LayoutPacker(Rewriter):
             return None
         return block, [self.operand(item, block) for item in exprs]
 
+    def emit(self, expr: Expr) -> Var:
+        """Bind an expression that computes the operator, before others that only change the form of its result."""
+        return self.builder.emit(expr, self._var.name)
+
+    def block_out(self, chosen: int, channels: int, exact: bool) -> int:
+        """Return the block for the result of a convolution: that of the plan, or that which the rules have chosen.
+
+        Args:
+            chosen: The latter.
+            channels: The channels of a group.
+            exact: Whether a block has to divide them.
+        """
+        operator = operator_of(self._var)
+        wanted = self._wanted_layouts.get(operator)
+        if wanted is not None:
+            block = int(wanted.removeprefix("NCHW").removesuffix("c"))
+            if chosen == PLAIN or block > channels or (exact and channels % block):
+                raise self.plan.refusal(operator, f"layout = {wanted!r} does not fit {channels} channels of a group")
+            chosen = block
+        if chosen != PLAIN:
+            self.layouts[operator] = f"NCHW{chosen}c"
+        return chosen
+
+    def algorithm(self, call: Call, block_in: int, pixels: int) -> Algorithm:
+        """Return how to compute a convolution: as the plan says, or as the rules do.
+
+        Args:
+            call: The convolution.
+            block_in: The block of its input.
+            pixels: What `padded_pixels` returned.
+        """
+        operator = operator_of(self._var)
+        wanted = self._wanted.get(operator)
+        if wanted is None:
+            fast = self.winograd is not None and block_in != PLAIN and self.winograd(call)
+            wanted = "winograd-4x4" if fast else "rows" if pixels else "direct"
+        elif refusal := _refusal(wanted, call, block_in, pixels):
+            raise self.plan.refusal(operator, refusal)
+        self.chosen[operator] = wanted
+        return wanted
+
     def _same(self, value: Expr) -> Expr | None:
         """Return the old variable that has the same value; None if there is none."""
         source = value
@@ -169,6 +231,19 @@ class _LayoutPacker(Rewriter):
         return self.builder.call_te(
             lambda data: te_convert(data, channels, source, wanted), expr, primfunc_name_hint=hint
         )
+
+
+def _refusal(wanted: Algorithm, call: Call, block_in: int, pixels: int) -> str:
+    """Return why a convolution cannot be computed so; empty if it can."""
+    if tile := _tile(wanted):
+        return winograd_refusal(call, tile) or (
+            "winograd is for inputs of at least 8 channels" if block_in == PLAIN else ""
+        )
+    if wanted in ("packed", "plain"):
+        return f"{wanted} is for products"
+    if wanted == "rows" and not pixels:
+        return "rows is for images with no good tile in the registers; this one has one, or strides, or few channels"
+    return ""
 
 
 _Handler = Callable[[_LayoutPacker, Any], "_Form | None"]
@@ -192,18 +267,19 @@ def _conv2d(packer: _LayoutPacker, call: Call) -> _Form | None:
     block_in = packer.block_of(call.args[0])
     if block_in == PLAIN or (exact and inner % block_in):
         block_in = choose_block(inner, packer.lanes, exact=exact)
-    block_out = choose_block(outputs // groups, packer.lanes, exact=exact)
+    block_out = packer.block_out(choose_block(outputs // groups, packer.lanes, exact=exact), outputs // groups, exact)
     if block_out == PLAIN or (exact and block_in == PLAIN):
         return None
-    if packer.winograd and block_in != PLAIN and packer.winograd(call):
-        return _Form(block_out, _call_winograd(packer, call, block_in, block_out))
-    weight = pack_weight(call.args[1].value.numpy(), block_in, block_out)
     size = static_shape(call)[2:]
     registers = packer.registers
     pixels = (
         padded_pixels(size, outputs, block_out, registers) if registers and groups == 1 and block_in != PLAIN else 0
     )
-    if pixels:
+    algorithm = packer.algorithm(call, block_in, pixels)
+    if tile := _tile(algorithm):
+        return _Form(block_out, _call_winograd(packer, call, block_in, block_out, tile))
+    weight = pack_weight(call.args[1].value.numpy(), block_in, block_out)
+    if algorithm == "rows":
         return _Form(block_out, _call_pixels(packer, call, block_in, weight, pixels))
     return _Form(block_out, _call_direct(packer, call, block_in, weight))
 
@@ -218,8 +294,13 @@ def _call_pixels(packer: _LayoutPacker, call: Call, block_in: int, weight: Array
     )
 
 
-def _call_winograd(packer: _LayoutPacker, call: Call, block_in: int, block_out: int) -> Expr:
-    weight = transform_weight(call.args[1].value.numpy(), block_in, block_out)
+def _tile(algorithm: Algorithm) -> int:
+    """Return the rows and columns of a tile of Winograd's algorithm; 0 for another one."""
+    return {"winograd-2x2": 2, "winograd-4x4": 4}.get(algorithm, 0)
+
+
+def _call_winograd(packer: _LayoutPacker, call: Call, block_in: int, block_out: int, tile: int) -> Expr:
+    weight = transform_weight(call.args[1].value.numpy(), block_in, block_out, tile)
     return packer.builder.call_te(
         lambda x, k: te_winograd(x, k, ConvolutionGeometry.of(call)),
         packer.form(call.args[0], block_in),
@@ -315,7 +396,7 @@ def _reduce(packer: _LayoutPacker, call: Call) -> _Form | None:
     if block == PLAIN or axes is None or sorted(int(axis) % 4 for axis in axes) != [2, 3]:
         return None
     make = getattr(relax.op, op_name(call).removeprefix("relax."))
-    packed = make(packer.form(call.args[0], block), [2, 3], True)
+    packed = packer.emit(make(packer.form(call.args[0], block), [2, 3], True))
     if call.attrs.keepdims:
         return _Form(block, packed)
     batch, channels = static_shape(call)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from tvm import relax, te
 
+from autotune.plans.plan import NOTHING, Algorithm, Plan
+from autotune.tvm_backend.passes.blocks import ALGORITHMS, operator_of
 from autotune.tvm_backend.passes.convolution import Array
 from autotune.tvm_backend.passes.rewrite import (
     PlainRewriter,
@@ -23,7 +25,7 @@ _BLOCKS = (16, 8)  # the elements of a vector register, or twice that; the first
 _LEAST_PADDED = 8  # chunks that a matrix must have for the last one to be padded
 
 
-def pack_products(mod: IRModule) -> IRModule:
+def pack_products(mod: IRModule, plan: Plan = NOTHING) -> IRModule:
     """Rewrite `main` so that products with constant matrices read them packed.
 
     A matrix (K, N) packed with a block b is (ceil(N / b), K, b): column n is in chunk n // b, lane n % b. Where rows
@@ -32,22 +34,45 @@ def pack_products(mod: IRModule) -> IRModule:
 
     Args:
         mod: A module before LegalizeOps, its constants folded; parameters of layers are relax constants.
+        plan: Says which products do so, by the names of `name_operators`.
+
+    Raises:
+        BadInput: The plan has an algorithm for a product that is for convolutions.
     """
-    return rewrite_and_clean(mod, _WeightPacker)
+    return rewrite_and_clean(mod, lambda module: _WeightPacker(module, plan))
 
 
 class _WeightPacker(PlainRewriter):
     """Packs each matrix once: the steps of a recurrent network share their weights."""
 
-    def __init__(self, mod: IRModule) -> None:
+    def __init__(self, mod: IRModule, plan: Plan) -> None:
         super().__init__(mod)
         self._weights: dict[Var, Expr] = {}
+        self._var: Var = None
+        self._plan = plan
+        self._wanted = plan.algorithms()
+        self._chosen: dict[str, Algorithm] = {}
+
+    def run(self) -> Any:
+        mod = super().run()
+        chosen = {**dict((self.function.attrs or {}).get(ALGORITHMS, {})), **self._chosen}
+        mod["main"] = mod["main"].with_attr(ALGORITHMS, chosen)
+        return mod
+
+    def visit(self, var: Var, value: Expr) -> None:
+        self._var = var
+        super().visit(var, value)
 
     def replace(self, value: Expr) -> Expr | None:
         if not _is_product(value):
             return None
+        operator = operator_of(self._var)
         block = _block(static_shape(value)[-1])
-        return self._packed(value, block) if block else None
+        wanted = self._wanted.get(operator, "packed" if block else "plain")
+        if wanted not in ("packed", "plain"):
+            raise self._plan.refusal(operator, f"{wanted} is for convolutions; a product is packed or plain")
+        self._chosen[operator] = wanted
+        return self._packed(value, block or _BLOCKS[-1]) if wanted == "packed" else None
 
     def _packed(self, call: Call, block: int) -> Expr:
         data, matrix = call.args
@@ -57,7 +82,7 @@ class _WeightPacker(PlainRewriter):
         product = self.builder.call_te(te_product, self.leaf(data), weight, primfunc_name_hint="packed_matmul")
         *rows, columns = static_shape(call)
         filled = static_shape(weight)[0] * block
-        result = relax.op.reshape(self.builder.emit(product), (*rows, filled))
+        result = relax.op.reshape(self.builder.emit(product, self._var.name), (*rows, filled))
         if filled == columns:
             return result
         return relax.op.strided_slice(self.builder.emit(result), axes=[len(rows)], begin=[0], end=[columns])

@@ -16,7 +16,6 @@ from tvm.relax.transform import (
     DeadCodeElimination,
     DecomposeOpsForInference,
     FoldConstant,
-    FuseOps,
     FuseTIR,
     KillAfterLastUse,
     LegalizeOps,
@@ -31,8 +30,10 @@ from tvm.relax.transform import (
 )
 
 from autotune.options import Precision
+from autotune.plans.plan import NOTHING, Plan
 from autotune.tvm_backend.bfloat16.packed_graph import bfloat16_kernels
 from autotune.tvm_backend.integer.replace import integer_kernels
+from autotune.tvm_backend.passes.blocks import fuse, limit_threads, name_operators
 from autotune.tvm_backend.passes.constants import fold_constants
 from autotune.tvm_backend.passes.embeddings import read_rows
 from autotune.tvm_backend.passes.fold_scale import fold_scales
@@ -44,6 +45,7 @@ from autotune.tvm_backend.passes.recurrent_layers import pack_recurrent_layers
 from autotune.tvm_backend.passes.reshape import sink_reshapes
 from autotune.tvm_backend.passes.rewrite import op_name
 from autotune.tvm_backend.passes.rows import replace_row_operators
+from autotune.tvm_backend.passes.run_order import order_kernels
 from autotune.tvm_backend.passes.unread_pixels import drop_unread_pixels
 from autotune.tvm_backend.passes.winograd import winograd_pays
 from autotune.tvm_backend.target import vector_registers
@@ -55,12 +57,13 @@ _CUDA_GRAPH = "relax.backend.use_cuda_graph"
 Rewrite = Callable[[IRModule], IRModule]
 
 
-def _passes(target: Target, winograd: bool, precision: Precision) -> Sequence[tuple[bool, Rewrite]]:
+def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) -> Sequence[tuple[bool, Rewrite]]:
     """Return the passes in order, each with whether it applies."""
     cpu = target.kind.name == "llvm"
     tensor_cores = not cpu and precision == "fp16"
     registers = vector_registers(target)
     pays = partial(winograd_pays, vector=registers[0]) if winograd else None
+    threads = int(target.attrs.get("num-cores") or 1) if cpu else 0
     return [
         (True, partial(integer_kernels, target=target)),  # first: it reads what becomes folded constants
         (cpu, partial(pack_recurrent_layers, registers=registers)),  # recurrent weights in blocks of vectors
@@ -72,9 +75,10 @@ def _passes(target: Target, winograd: bool, precision: Precision) -> Sequence[tu
         (True, sink_reshapes),  # an activation is fused to the product before it, with no reshape between them
         (True, fold_scales),  # a multiplication by a constant goes into the weights before it
         (True, drop_unread_pixels),  # a convolution before one with strides takes larger strides itself
+        (True, name_operators),  # from here on a plan can speak of them
         (cpu and precision == "bf16", partial(bfloat16_kernels, target=target)),  # what is left stays in fp32
-        (cpu, partial(pack_layouts, winograd=pays, registers=registers)),  # channels in blocks of a vector
-        (cpu, pack_products),  # constant matrices in blocks of a vector
+        (cpu, partial(pack_layouts, winograd=pays, registers=registers, plan=plan)),  # channels in blocks of a vector
+        (cpu, partial(pack_products, plan=plan)),  # constant matrices in blocks of a vector
         (cpu, sink_reshapes),  # again, for `pack_products` makes reshapes
         (cpu, replace_row_operators),  # softmax and layer normalisation, scheduled
         (cpu, place_parts),  # concatenations and slices without copies
@@ -82,13 +86,23 @@ def _passes(target: Target, winograd: bool, precision: Precision) -> Sequence[tu
         (True, LegalizeOps()),  # operators become tensor programs
         (True, AnnotateTIROpPattern()),
         (True, FoldConstant()),
-        (True, FuseOps()),
+        (True, DeadCodeElimination(["main"])),
+        (True, partial(fuse, plan=plan)),
         (True, FuseTIR()),
+        (True, partial(limit_threads, plan=plan, most=threads)),
         (True, DeadCodeElimination(["main"])),
     ]
 
 
-def prepare(module: IRModule, target: Target, *, winograd: bool = False, precision: Precision = "fp32") -> IRModule:
+def prepare(
+    module: IRModule,
+    target: Target,
+    *,
+    winograd: bool = False,
+    precision: Precision = "fp32",
+    plan: Plan = NOTHING,
+    memory_mb: float | None = None,
+) -> IRModule:
     """Fold constants and batch normalisation, choose layouts, lower to TIR and fuse.
 
     `submit` extracts tasks from the tensor programs of the result, and `export` applies schedules to them. So the
@@ -100,14 +114,19 @@ def prepare(module: IRModule, target: Target, *, winograd: bool = False, precisi
         winograd: Whether to use Winograd's algorithm for the 3x3 convolutions that it is expected to make faster. It is
             used on CPUs only.
         precision: In what convolutions and products are computed; `fp16` for GPUs only, `bf16` for CPUs only.
+        plan: Decides about the operators that it names. The rules decide about the others.
+        memory_mb: How much memory activations may take, in megabytes; None for any.
 
     Returns:
         The module with its tensor programs.
+
+    Raises:
+        BadInput: The model cannot be computed as the plan wants, or in so little memory.
     """
     with target, tvm.transform.PassContext(opt_level=3):
-        for applies, rewrite in _passes(target, winograd, precision):
+        for applies, rewrite in _passes(target, winograd, precision, plan):
             module = rewrite(module) if applies else module
-    return module
+        return order_kernels(module, plan, memory_mb)
 
 
 def _dispatch(target: Target) -> list[Pass]:

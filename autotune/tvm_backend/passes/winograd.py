@@ -6,13 +6,16 @@ This is F(4x4, 3x3) of Lavin and Gray, "Fast Algorithms for Convolutional Neural
 2. For each of the 36 positions, a matrix product sums over the input channels.
 3. The 36 products of a tile are transformed to a 4x4 tile of the output.
 
-The error is about 1e-5 of the largest value; that of a direct convolution is about 1e-6. The matrix products are tuned
-as any other. The transforms are scheduled by two rules of `search/schedule_rules.py`.
+The error is about 1e-5 of the largest value; that of a direct convolution is about 1e-6. F(2x2, 3x3), section 4.1, has
+4x4 tiles of the input and 16 numbers: less than half of the multiplications, and an error of about 1e-6. The matrix
+products are tuned as any other. The transforms are scheduled by two rules of `search/schedule_rules.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -20,36 +23,76 @@ from tvm import te, tirx
 
 from autotune.tvm_backend.passes.convolution import NO_SCHEDULE_RULE, Array, ConvolutionGeometry, pack_weight, te_pad
 from autotune.tvm_backend.passes.rewrite import float_dtype, static_shape
-from autotune.tvm_backend.search.schedule_rules import PATCH, TILE
 from autotune.tvm_backend.types import Call, PrimExpr, TensorExpr
 
-_INPUT = (
-    (4, 0, -5, 0, 1, 0),
-    (0, -4, -4, 1, 1, 0),
-    (0, 4, -4, -1, 1, 0),
-    (0, -2, -1, 2, 1, 0),
-    (0, 2, -1, -2, 1, 0),
-    (0, 4, 0, -5, 0, 1),
-)
-_WEIGHT = (
-    (1 / 4, 0, 0),
-    (-1 / 6, -1 / 6, -1 / 6),
-    (-1 / 6, 1 / 6, -1 / 6),
-    (1 / 24, 1 / 12, 1 / 6),
-    (1 / 24, -1 / 12, 1 / 6),
-    (0, 0, 1),
-)
-_OUTPUT = (
-    (1, 1, 1, 1, 1, 0),
-    (0, 1, -1, 2, -2, 0),
-    (0, 1, 1, 4, 4, 0),
-    (0, 1, -1, 8, -8, 1),
-)
+Matrix = Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True)
+class _Transforms:
+    """The matrices that transform the input, the weights and the output of a tile."""
+
+    input: Matrix
+    weight: Matrix
+    output: Matrix
+
+
+# By the rows and columns of a tile of the output. A tile depends on two rows and columns more of the input.
+_TRANSFORMS = {
+    2: _Transforms(
+        input=((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
+        weight=((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
+        output=((1, 1, 1, 0), (0, 1, -1, -1)),
+    ),
+    4: _Transforms(
+        input=(
+            (4, 0, -5, 0, 1, 0),
+            (0, -4, -4, 1, 1, 0),
+            (0, 4, -4, -1, 1, 0),
+            (0, -2, -1, 2, 1, 0),
+            (0, 2, -1, -2, 1, 0),
+            (0, 4, 0, -5, 0, 1),
+        ),
+        weight=(
+            (1 / 4, 0, 0),
+            (-1 / 6, -1 / 6, -1 / 6),
+            (-1 / 6, 1 / 6, -1 / 6),
+            (1 / 24, 1 / 12, 1 / 6),
+            (1 / 24, -1 / 12, 1 / 6),
+            (0, 0, 1),
+        ),
+        output=(
+            (1, 1, 1, 1, 1, 0),
+            (0, 1, -1, 2, -2, 0),
+            (0, 1, 1, 4, 4, 0),
+            (0, 1, -1, 8, -8, 1),
+        ),
+    ),
+}
+TILE = 4  # of the algorithm that the rules choose
+_MORE = 2  # rows and columns of the input, for a kernel of three
 # Costs in multiply-adds, as measured in `docs/explanation/performance.md`. The second one is for each element of a
 # vector register, because wider registers do not read memory faster.
 _TRANSFORM_COST = 40  # of transforming a number
 _WEIGHT_COST = 1.4  # of reading a weight from memory, as in a whole model
 _MAX_BYTES = 2**28  # of the transformed input and output, which have 2.25 times as many elements as before
+
+
+def winograd_refusal(call: Call, tile: int = TILE) -> str:
+    """Return why the algorithm cannot compute a convolution; empty if it can.
+
+    Args:
+        call: The Relax call of the convolution.
+        tile: Rows and columns of a tile of the output: 2 or 4.
+    """
+    attrs = call.attrs
+    ones = [int(item) for item in (*attrs.strides, *attrs.dilation, attrs.groups)]
+    if static_shape(call.args[1])[2:] != (3, 3) or set(ones) != {1}:
+        return "winograd is for 3x3 convolutions without strides, dilation and groups"
+    if float_dtype(call) != "float32":
+        return "winograd is for float32"
+    between = 4 * (tile + _MORE) ** 2 * _tiles(call, tile) * sum(static_shape(call.args[1])[:2])
+    return "winograd would need more than 256 MiB between its transforms" if between > _MAX_BYTES else ""
 
 
 def winograd_pays(call: Call, vector: int) -> bool:
@@ -59,37 +102,41 @@ def winograd_pays(call: Call, vector: int) -> bool:
         call: The Relax call of the convolution.
         vector: How many elements a vector register has.
     """
-    attrs = call.attrs
-    kernel = static_shape(call.args[1])
-    ones = [int(item) for item in (*attrs.strides, *attrs.dilation, attrs.groups)]
-    if kernel[2:] != (3, 3) or set(ones) != {1} or float_dtype(call) != "float32":
+    if winograd_refusal(call):
         return False
-    (outputs, inputs) = kernel[:2]
+    (outputs, inputs) = static_shape(call.args[1])[:2]
     (batch, _, height, width) = static_shape(call)
-    tiles = batch * -(-height // TILE) * -(-width // TILE)
     reading = _WEIGHT_COST * vector
     direct = 9 * outputs * inputs * (batch * height * width + reading)
-    between = PATCH**2 * tiles * (inputs + outputs)
-    fast = PATCH**2 * outputs * inputs * (tiles + reading) + between * _TRANSFORM_COST
-    return fast < direct and between * 4 <= _MAX_BYTES
+    positions = (TILE + _MORE) ** 2
+    tiles = _tiles(call, TILE)
+    between = positions * tiles * (inputs + outputs)
+    fast = positions * outputs * inputs * (tiles + reading) + between * _TRANSFORM_COST
+    return fast < direct
 
 
-def transform_weight(weight: Array, block_in: int, block_out: int) -> Array:
+def _tiles(call: Call, tile: int) -> int:
+    (batch, _, height, width) = static_shape(call)
+    return batch * -(-height // tile) * -(-width // tile)
+
+
+def transform_weight(weight: Array, block_in: int, block_out: int, tile: int = TILE) -> Array:
     """Transform and pack the weights of a convolution. The transform is computed in float64.
 
     Args:
         weight: Of shape (O, I, 3, 3).
         block_in: Input channels in a chunk, bi.
         block_out: Output channels in a chunk, bo.
+        tile: Rows and columns of a tile of the output, t.
 
     Returns:
-        The weights of shape (36, ceil(O / bo), ceil(I / bi), bi, bo).
+        The weights of shape ((t + 2)^2, ceil(O / bo), ceil(I / bi), bi, bo).
     """
-    rows = np.array(_WEIGHT)
+    rows = np.array(_TRANSFORMS[tile].weight)
     wide = np.einsum("ak,oikl,bl->oiab", rows, weight.astype(np.float64), rows)
-    packed = pack_weight(wide, block_in, block_out)  # (OC, IC, 6, 6, bi, bo)
+    packed = pack_weight(wide, block_in, block_out)  # (OC, IC, t + 2, t + 2, bi, bo)
     outer, inner = packed.shape[:2]
-    flat = np.transpose(packed, (2, 3, 0, 1, 4, 5)).reshape(PATCH**2, outer, inner, block_in, block_out)
+    flat = np.transpose(packed, (2, 3, 0, 1, 4, 5)).reshape(len(rows) ** 2, outer, inner, block_in, block_out)
     return flat.astype(weight.dtype)
 
 
@@ -98,16 +145,19 @@ def te_winograd(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGeome
 
     Args:
         data: The input of shape (N, IC, H, W, bi).
-        kernel: What `transform_weight` returned, of shape (36, OC, IC, bi, bo).
+        kernel: What `transform_weight` returned, of shape ((t + 2)^2, OC, IC, bi, bo).
         geometry: The geometry of the convolution.
 
     Returns:
         The output of shape (N, OC, OH, OW, bo).
     """
     height, width = geometry.size
-    down = -(-height // TILE)
-    across = -(-width // TILE)
-    product = _te_product(_te_input(data, geometry, down, across), kernel)
+    patch = isqrt(int(kernel.shape[0]))
+    tile = patch - _MORE
+    down = -(-height // tile)
+    across = -(-width // tile)
+    product = _te_product(_te_input(data, geometry, down, across, tile), kernel)
+    matrix = _TRANSFORMS[tile].output
     batch = data.shape[0]
     outer = kernel.shape[1]
     lanes = kernel.shape[-1]
@@ -115,42 +165,44 @@ def te_winograd(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGeome
 
     def column(n: PrimExpr, o: PrimExpr, y: PrimExpr, x: PrimExpr, i: PrimExpr, b: PrimExpr, lane: PrimExpr) -> Any:
         pixel = (n * down + y) * across + x
-        return _times(_OUTPUT, i, lambda k: product[k * PATCH + b, o, pixel, lane], dtype)
+        return _times(matrix, i, lambda k: product[k * patch + b, o, pixel, lane], dtype)
 
-    tiles = (batch, outer, down, across, TILE, PATCH, lanes)
+    tiles = (batch, outer, down, across, tile, patch, lanes)
     columns = te.compute(tiles, column, name="winograd_columns", attrs=NO_SCHEDULE_RULE)
 
     def element(n: PrimExpr, o: PrimExpr, h: PrimExpr, w: PrimExpr, lane: PrimExpr) -> Any:
-        tile = (n, o, h // TILE, w // TILE, h % TILE)
-        return _times(_OUTPUT, w % TILE, lambda k: columns[(*tile, k, lane)], dtype)
+        row = (n, o, h // tile, w // tile, h % tile)
+        return _times(matrix, w % tile, lambda k: columns[(*row, k, lane)], dtype)
 
     results = (batch, outer, height, width, lanes)
     return te.compute(results, element, name="winograd_output", attrs={"schedule_rule": "winograd_output"})
 
 
-def _te_input(data: TensorExpr, geometry: ConvolutionGeometry, down: int, across: int) -> Any:
-    """Transform an input (N, IC, H, W, bi) to (36, IC, N * down * across, bi)."""
+def _te_input(data: TensorExpr, geometry: ConvolutionGeometry, down: int, across: int, tile: int) -> Any:
+    """Transform an input (N, IC, H, W, bi) to ((t + 2)^2, IC, N * down * across, bi)."""
     batch, chunks, *_, lanes = data.shape
     dtype = data.dtype
-    size = (down * TILE + 2, across * TILE + 2)
+    patch = tile + _MORE
+    matrix = _TRANSFORMS[tile].input
+    size = (down * tile + _MORE, across * tile + _MORE)
     pad = te_pad(data, geometry.padding[:2], size, name="winograd_pad")
 
     def row(n: PrimExpr, c: PrimExpr, y: PrimExpr, x: PrimExpr, i: PrimExpr, w: PrimExpr, lane: PrimExpr) -> Any:
-        return _times(_INPUT, i, lambda k: pad[n, c, y * TILE + k, x * TILE + w, lane], dtype)
+        return _times(matrix, i, lambda k: pad[n, c, y * tile + k, x * tile + w, lane], dtype)
 
-    patches = (batch, chunks, down, across, PATCH, PATCH, lanes)
+    patches = (batch, chunks, down, across, patch, patch, lanes)
     rows = te.compute(patches, row, name="winograd_rows", attrs=NO_SCHEDULE_RULE)
 
     def element(a: PrimExpr, c: PrimExpr, p: PrimExpr, lane: PrimExpr) -> Any:
-        tile = (p // (down * across), c, p // across % down, p % across, a // PATCH)
-        return _times(_INPUT, a % PATCH, lambda k: rows[(*tile, k, lane)], dtype)
+        line = (p // (down * across), c, p // across % down, p % across, a // patch)
+        return _times(matrix, a % patch, lambda k: rows[(*line, k, lane)], dtype)
 
-    operands = (PATCH**2, chunks, batch * down * across, lanes)
+    operands = (patch**2, chunks, batch * down * across, lanes)
     return te.compute(operands, element, name="winograd_input", attrs={"schedule_rule": "winograd_input"})
 
 
 def _te_product(tiles: TensorExpr, kernel: TensorExpr) -> Any:
-    """Multiply tiles (36, IC, P, bi) with weights (36, OC, IC, bi, bo): 36 matrix products of shape (36, OC, P, bo)."""
+    """Multiply tiles (q, IC, P, bi) with weights (q, OC, IC, bi, bo): q matrix products of shape (OC, P, bo)."""
     chunk, lane = (te.reduce_axis((0, size)) for size in kernel.shape[2:4])
 
     def element(a: PrimExpr, o: PrimExpr, p: PrimExpr, out: PrimExpr) -> Any:
@@ -160,7 +212,7 @@ def _te_product(tiles: TensorExpr, kernel: TensorExpr) -> Any:
     return te.compute(shape, element, name="winograd_product")
 
 
-def _times(matrix: Sequence[Sequence[float]], wanted: PrimExpr, element: Callable[[int], Any], dtype: str) -> Any:
+def _times(matrix: Matrix, wanted: PrimExpr, element: Callable[[int], Any], dtype: str) -> Any:
     """Multiply row `wanted` of a matrix with a vector. When `wanted` is unrolled, only the non-zero terms remain."""
     rows = [_sum(row, element, dtype) for row in matrix]
     selected = rows.pop()

@@ -10,9 +10,6 @@ from tvm.s_tir import ScheduleError
 
 from autotune.tvm_backend.types import BlockRV, LoopRV, Schedule
 
-TILE = 4  # rows and columns of an output tile of Winograd's algorithm
-PATCH = TILE + 2  # rows and columns of the input that a tile depends on
-
 
 def _schedule_winograd_input(schedule: Schedule, block: BlockRV) -> list[Schedule]:
     """Schedule the input transform.
@@ -21,9 +18,9 @@ def _schedule_winograd_input(schedule: Schedule, block: BlockRV) -> list[Schedul
     """
     (rows,) = schedule.get_producers(block)
     (pad,) = schedule.get_producers(rows)
-    across = schedule.get(schedule.get_loops(rows)[3]).extent
+    across, patch = (schedule.get(loop).extent for loop in schedule.get_loops(rows)[3:5])
     position, chunk, tile, lane = schedule.get_loops(block)
-    outer, inner = schedule.split(position, [PATCH, PATCH])
+    outer, inner = schedule.split(position, [patch, patch])
     line, x = schedule.split(tile, [None, across])
     schedule.reorder(chunk, line, x, outer, inner, lane)
     piece = schedule.fuse(chunk, line)
@@ -47,8 +44,9 @@ def _schedule_winograd_output(schedule: Schedule, block: BlockRV) -> list[Schedu
     _inline_consumers(schedule, block)
     (columns,) = schedule.get_producers(block)
     batch, chunk, height, width, lane = schedule.get_loops(block)
-    y, h = schedule.split(height, [None, TILE])
-    x, w = schedule.split(width, [None, TILE])
+    tile = schedule.get(schedule.get_loops(columns)[4]).extent
+    y, h = schedule.split(height, [None, tile])
+    x, w = schedule.split(width, [None, tile])
     schedule.reorder(batch, chunk, y, x, h, w, lane)
     schedule.parallel(schedule.fuse(batch, chunk, y))
     _unroll_and_vectorize(schedule, w, lane)

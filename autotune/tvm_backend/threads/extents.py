@@ -1,18 +1,30 @@
-"""Tell the thread pool how many iterations a parallel loop has, so that it can cut the loop into equal pieces."""
+"""Tell the thread pool how many iterations a parallel loop has, so that it can cut the loop into equal pieces.
+
+And on how many threads at most, for a program that says so.
+"""
 
 from __future__ import annotations
 
 import tvm
 from tvm import tirx
 
-from autotune.tvm_backend.types import IRModule, Loop, PrimFunc, Stmt
+from autotune.tvm_backend.types import IRModule, Loop, PrimExpr, PrimFunc, Stmt
 
+# The attribute of a tensor program that runs on fewer threads than there are.
+MOST_THREADS = "autotune_threads"
 _ANNOUNCE = "autotune_announce"
-# The variable is that of pool.c, or, in a program that is run without the pool, one that nobody reads.
+_ANNOUNCE_LIMITED = "autotune_announce_limited"
+# The variables are those of pool.c, or, in a program that is run without the pool, such that nobody reads.
 _CODE = f"""
 @autotune_next_extent = weak hidden global i32 0, align 4
 define void @{_ANNOUNCE}(i32 %extent) alwaysinline {{
   store atomic i32 %extent, ptr @autotune_next_extent monotonic, align 4
+  ret void
+}}
+@autotune_next_threads = weak hidden global i32 0, align 4
+define void @{_ANNOUNCE_LIMITED}(i32 %extent, i32 %threads) alwaysinline {{
+  store atomic i32 %extent, ptr @autotune_next_extent monotonic, align 4
+  store atomic i32 %threads, ptr @autotune_next_threads monotonic, align 4
   ret void
 }}
 """
@@ -29,7 +41,8 @@ def announce_extents(module: IRModule) -> IRModule:
 
 
 def _announcing(function: PrimFunc) -> PrimFunc:
-    body = _visit(function.body)
+    threads = (function.attrs or {}).get(MOST_THREADS)
+    body = _visit(function.body, [] if threads is None else [tirx.IntImm("int32", int(threads))])
     if body.same_as(function.body):
         return function
     node = tirx.IntImm("int32", 0)
@@ -37,26 +50,28 @@ def _announcing(function: PrimFunc) -> PrimFunc:
     return function.with_body(tirx.AttrStmt(node, "pragma_import_llvm", code, body))
 
 
-def _visit(statement: Stmt) -> Stmt:
+def _visit(statement: Stmt, limit: list[PrimExpr]) -> Stmt:
     match type(statement).__name__:
         case "SeqStmt":
-            items = [_visit(item) for item in statement.seq]
+            items = [_visit(item, limit) for item in statement.seq]
             same = all(item.same_as(before) for item, before in zip(items, statement.seq, strict=True))
             return statement if same else tirx.SeqStmt(items)
         case "AttrStmt":
-            body = _visit(statement.body)
+            body = _visit(statement.body, limit)
             if body.same_as(statement.body):
                 return statement
             return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
         case "For":
-            return _loop(statement)
+            return _loop(statement, limit)
     return statement
 
 
-def _loop(loop: Loop) -> Stmt:
+def _loop(loop: Loop, limit: list[PrimExpr]) -> Stmt:
     if loop.kind == tirx.ForKind.PARALLEL:  # loops in it are serial to the compiler, whatever they say
-        return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("void", _ANNOUNCE, loop.extent.astype("int32"))), loop])
-    body = _visit(loop.body)
+        announce = _ANNOUNCE_LIMITED if limit else _ANNOUNCE
+        call = tirx.call_extern("void", announce, loop.extent.astype("int32"), *limit)
+        return tirx.SeqStmt([tirx.Evaluate(call), loop])
+    body = _visit(loop.body, limit)
     if body.same_as(loop.body):
         return loop
     head = loop.loop_var, loop.min, loop.extent, loop.kind

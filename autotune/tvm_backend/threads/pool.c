@@ -8,8 +8,8 @@
  * got a CPU: one that has not is moved to the CPU which is about to be free. No thread is bound to a CPU for longer.
  *
  * The compiled kernels call `autotune_parallel` through the pointer that TVM's runtime would set. It is hidden, so the
- * runtime does not see it. Before they do, they set `autotune_next_extent` to the number of iterations of the loop.
- * `autotune_limit` limits the threads of all loops from then on.
+ * runtime does not see it. Before they do, they set `autotune_next_extent` to the number of iterations of the loop, and
+ * `autotune_next_threads` if it is to run on fewer threads. `autotune_limit` limits those of all loops from then on.
  *
  * Stealing from shares: Blumofe and Leiserson, Scheduling multithreaded computations by work stealing (1999). */
 #define _GNU_SOURCE
@@ -74,7 +74,8 @@ static _Atomic int32_t caller_sleeps;
 static _Atomic int32_t helpers; /* workers that may be moving the calling thread */
 static _Atomic int32_t failure;
 static _Atomic int32_t stopping;
-HIDDEN _Atomic int32_t autotune_next_extent; /* 0: not known */
+HIDDEN _Atomic int32_t autotune_next_extent;  /* 0: not known */
+HIDDEN _Atomic int32_t autotune_next_threads; /* 0: all */
 static _Atomic int32_t most_threads = MAX_THREADS;
 static _Atomic int32_t asked_threads; /* 0: as the environment says */
 static _Alignas(CACHE_LINE) _Atomic int32_t taken; /* by a calling thread */
@@ -413,10 +414,14 @@ __attribute__((visibility("default"))) int32_t __tvm_ffi_autotune_threads(void *
 /* Runs a parallel loop, as TVMBackendParallelLaunch does. A thread that calls while another one does computes alone. */
 HIDDEN int autotune_parallel(body_t body, void *data, int wanted) {
   int32_t extent = atomic_load_explicit(&autotune_next_extent, memory_order_relaxed);
+  int32_t most = atomic_load_explicit(&autotune_next_threads, memory_order_relaxed);
   atomic_store_explicit(&autotune_next_extent, 0, memory_order_relaxed);
-  if (extent == 1 || wanted == 1 || atomic_exchange_explicit(&taken, 1, memory_order_acquire)) return alone(body, data);
+  if (most != 0) atomic_store_explicit(&autotune_next_threads, 0, memory_order_relaxed);
+  if (extent == 1 || wanted == 1 || most == 1) return alone(body, data);
+  if (atomic_exchange_explicit(&taken, 1, memory_order_acquire)) return alone(body, data);
   if (threads == 0) start();
   int32_t team = least(threads, atomic_load_explicit(&most_threads, memory_order_relaxed));
+  team = most > 0 ? least(team, most) : team;
   int32_t pieces = team > 1 ? cut(extent, team) : 1;
   int result = pieces > 1 ? together(body, data, pieces, team) : alone(body, data);
   atomic_store_explicit(&taken, 0, memory_order_release);

@@ -17,6 +17,7 @@
 @most_threads = internal unnamed_addr global i32 128, align 4
 @asked_threads = internal unnamed_addr global i32 0, align 4
 @autotune_next_extent = hidden local_unnamed_addr global i32 0, align 4
+@autotune_next_threads = hidden local_unnamed_addr global i32 0, align 4
 @taken = internal global i32 0, align 64
 @__TVMBackendParallelLaunch = hidden local_unnamed_addr global ptr @autotune_parallel, align 8
 @generation = internal global i32 0, align 64
@@ -124,302 +125,324 @@ define hidden i32 @autotune_parallel(ptr noundef %0, ptr noundef %1, i32 noundef
   %5 = alloca %struct.timespec, align 8
   %6 = alloca %struct.timespec, align 8
   %7 = alloca %struct.group_t, align 8
-  %8 = load atomic i32, ptr @autotune_next_extent monotonic, align 4
+  %8 = alloca %struct.group_t, align 8
+  %9 = load atomic i32, ptr @autotune_next_extent monotonic, align 4
+  %10 = load atomic i32, ptr @autotune_next_threads monotonic, align 4
   store atomic i32 0, ptr @autotune_next_extent monotonic, align 4
-  %9 = icmp eq i32 %8, 1
-  %10 = icmp eq i32 %2, 1
-  %11 = or i1 %10, %9
-  br i1 %11, label %15, label %12
+  %11 = icmp eq i32 %10, 0
+  br i1 %11, label %13, label %12
 
 12:                                               ; preds = %3
-  %13 = atomicrmw xchg ptr @taken, i32 1 acquire, align 4
-  %14 = icmp eq i32 %13, 0
-  br i1 %14, label %17, label %15
+  store atomic i32 0, ptr @autotune_next_threads monotonic, align 4
+  br label %13
 
-15:                                               ; preds = %12, %3
+13:                                               ; preds = %12, %3
+  %14 = icmp eq i32 %9, 1
+  %15 = icmp eq i32 %2, 1
+  %16 = or i1 %15, %14
+  %17 = icmp eq i32 %10, 1
+  %18 = select i1 %16, i1 true, i1 %17
+  br i1 %18, label %19, label %21
+
+19:                                               ; preds = %13
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %8) #13
+  call void @llvm.memcpy.p0.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %8, ptr noundef nonnull align 8 dereferenceable(16) @__const.alone.group, i64 16, i1 false)
+  %20 = call i32 %0(i32 noundef 0, ptr noundef nonnull %8, ptr noundef %1) #13
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #13
+  br label %197
+
+21:                                               ; preds = %13
+  %22 = atomicrmw xchg ptr @taken, i32 1 acquire, align 4
+  %23 = icmp eq i32 %22, 0
+  br i1 %23, label %26, label %24
+
+24:                                               ; preds = %21
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #13
   call void @llvm.memcpy.p0.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, ptr noundef nonnull align 8 dereferenceable(16) @__const.alone.group, i64 16, i1 false)
-  %16 = call i32 %0(i32 noundef 0, ptr noundef nonnull %7, ptr noundef %1) #13
+  %25 = call i32 %0(i32 noundef 0, ptr noundef nonnull %7, ptr noundef %1) #13
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #13
-  br label %185
+  br label %197
 
-17:                                               ; preds = %12
-  %18 = load i32, ptr @threads, align 4, !tbaa !3
-  %19 = icmp eq i32 %18, 0
-  br i1 %19, label %20, label %69
+26:                                               ; preds = %21
+  %27 = load i32, ptr @threads, align 4, !tbaa !3
+  %28 = icmp eq i32 %27, 0
+  br i1 %28, label %29, label %78
 
-20:                                               ; preds = %17
-  %21 = tail call i32 @pthread_mutex_init(ptr noundef nonnull @lock, ptr noundef null) #13
-  %22 = tail call i32 @pthread_cond_init(ptr noundef nonnull @job_came, ptr noundef null) #13
-  %23 = tail call i32 @pthread_cond_init(ptr noundef nonnull @job_ended, ptr noundef null) #13
+29:                                               ; preds = %26
+  %30 = tail call i32 @pthread_mutex_init(ptr noundef nonnull @lock, ptr noundef null) #13
+  %31 = tail call i32 @pthread_cond_init(ptr noundef nonnull @job_came, ptr noundef null) #13
+  %32 = tail call i32 @pthread_cond_init(ptr noundef nonnull @job_ended, ptr noundef null) #13
   store atomic i32 0, ptr @generation seq_cst, align 64
-  %24 = load i1, ptr @start.registered, align 1
-  br i1 %24, label %27, label %25
+  %33 = load i1, ptr @start.registered, align 1
+  br i1 %33, label %36, label %34
 
-25:                                               ; preds = %20
-  %26 = tail call i32 @__register_atfork(ptr noundef null, ptr noundef null, ptr noundef nonnull @forget_workers, ptr noundef nonnull @this_library) #13
-  br label %27
-
-27:                                               ; preds = %25, %20
-  store i1 true, ptr @start.registered, align 1
-  %28 = tail call ptr @getenv(ptr noundef nonnull @.str) #13
-  %29 = load atomic i32, ptr @asked_threads seq_cst, align 4
-  %30 = icmp eq i32 %29, 0
-  %31 = icmp ne ptr %28, null
-  %32 = and i1 %31, %30
-  br i1 %32, label %33, label %36
-
-33:                                               ; preds = %27
-  %34 = tail call i64 @strtol(ptr nocapture noundef nonnull %28, ptr noundef null, i32 noundef 10) #13
-  %35 = trunc i64 %34 to i32
+34:                                               ; preds = %29
+  %35 = tail call i32 @__register_atfork(ptr noundef null, ptr noundef null, ptr noundef nonnull @forget_workers, ptr noundef nonnull @this_library) #13
   br label %36
 
-36:                                               ; preds = %33, %27
-  %37 = phi i32 [ %35, %33 ], [ %29, %27 ]
-  %38 = tail call i32 @sched_getaffinity(i32 noundef 0, i64 noundef 128, ptr noundef nonnull @usable) #13
+36:                                               ; preds = %34, %29
+  store i1 true, ptr @start.registered, align 1
+  %37 = tail call ptr @getenv(ptr noundef nonnull @.str) #13
+  %38 = load atomic i32, ptr @asked_threads seq_cst, align 4
   %39 = icmp eq i32 %38, 0
-  br i1 %39, label %40, label %67
+  %40 = icmp ne ptr %37, null
+  %41 = and i1 %40, %39
+  br i1 %41, label %42, label %45
 
-40:                                               ; preds = %36
-  %41 = tail call i32 @__sched_cpucount(i64 noundef 128, ptr noundef nonnull @usable) #13
-  %42 = tail call fastcc i32 @quota_cpus(i32 noundef %41)
-  %43 = icmp slt i32 %42, %41
-  br i1 %43, label %44, label %46
+42:                                               ; preds = %36
+  %43 = tail call i64 @strtol(ptr nocapture noundef nonnull %37, ptr noundef null, i32 noundef 10) #13
+  %44 = trunc i64 %43 to i32
+  br label %45
 
-44:                                               ; preds = %40
-  %45 = tail call fastcc i32 @quota_cpus(i32 noundef %41)
-  br label %46
+45:                                               ; preds = %42, %36
+  %46 = phi i32 [ %44, %42 ], [ %38, %36 ]
+  %47 = tail call i32 @sched_getaffinity(i32 noundef 0, i64 noundef 128, ptr noundef nonnull @usable) #13
+  %48 = icmp eq i32 %47, 0
+  br i1 %48, label %49, label %76
 
-46:                                               ; preds = %44, %40
-  %47 = phi i32 [ %45, %44 ], [ %41, %40 ]
-  %48 = icmp sgt i32 %37, 0
-  %49 = tail call i32 @llvm.smin.i32(i32 %37, i32 %47)
-  %50 = select i1 %48, i32 %49, i32 %47
-  %51 = tail call i32 @llvm.smax.i32(i32 %50, i32 1)
-  %52 = tail call i32 @llvm.smin.i32(i32 %51, i32 128)
-  %53 = icmp ugt i32 %52, 1
-  br i1 %53, label %54, label %67
+49:                                               ; preds = %45
+  %50 = tail call i32 @__sched_cpucount(i64 noundef 128, ptr noundef nonnull @usable) #13
+  %51 = tail call fastcc i32 @quota_cpus(i32 noundef %50)
+  %52 = icmp slt i32 %51, %50
+  br i1 %52, label %53, label %55
 
-54:                                               ; preds = %46
-  %55 = zext i32 %52 to i64
-  br label %56
+53:                                               ; preds = %49
+  %54 = tail call fastcc i32 @quota_cpus(i32 noundef %50)
+  br label %55
 
-56:                                               ; preds = %62, %54
-  %57 = phi i64 [ 1, %54 ], [ %63, %62 ]
-  %58 = getelementptr inbounds [128 x i64], ptr @workers, i64 0, i64 %57
-  %59 = inttoptr i64 %57 to ptr
-  %60 = tail call i32 @pthread_create(ptr noundef nonnull %58, ptr noundef null, ptr noundef nonnull @worker, ptr noundef nonnull %59) #13
-  %61 = icmp eq i32 %60, 0
-  br i1 %61, label %62, label %65
+55:                                               ; preds = %53, %49
+  %56 = phi i32 [ %54, %53 ], [ %50, %49 ]
+  %57 = icmp sgt i32 %46, 0
+  %58 = tail call i32 @llvm.smin.i32(i32 %46, i32 %56)
+  %59 = select i1 %57, i32 %58, i32 %56
+  %60 = tail call i32 @llvm.smax.i32(i32 %59, i32 1)
+  %61 = tail call i32 @llvm.smin.i32(i32 %60, i32 128)
+  %62 = icmp ugt i32 %61, 1
+  br i1 %62, label %63, label %76
 
-62:                                               ; preds = %56
-  %63 = add nuw nsw i64 %57, 1
-  %64 = icmp eq i64 %63, %55
-  br i1 %64, label %67, label %56, !llvm.loop !14
+63:                                               ; preds = %55
+  %64 = zext i32 %61 to i64
+  br label %65
 
-65:                                               ; preds = %56
-  %66 = trunc i64 %57 to i32
-  br label %67
+65:                                               ; preds = %71, %63
+  %66 = phi i64 [ 1, %63 ], [ %72, %71 ]
+  %67 = getelementptr inbounds [128 x i64], ptr @workers, i64 0, i64 %66
+  %68 = inttoptr i64 %66 to ptr
+  %69 = tail call i32 @pthread_create(ptr noundef nonnull %67, ptr noundef null, ptr noundef nonnull @worker, ptr noundef nonnull %68) #13
+  %70 = icmp eq i32 %69, 0
+  br i1 %70, label %71, label %74
 
-67:                                               ; preds = %62, %36, %46, %65
-  %68 = phi i32 [ 1, %46 ], [ 1, %36 ], [ %66, %65 ], [ %52, %62 ]
-  store i32 %68, ptr @threads, align 4, !tbaa !3
-  br label %69
+71:                                               ; preds = %65
+  %72 = add nuw nsw i64 %66, 1
+  %73 = icmp eq i64 %72, %64
+  br i1 %73, label %76, label %65, !llvm.loop !14
 
-69:                                               ; preds = %67, %17
-  %70 = phi i32 [ %68, %67 ], [ %18, %17 ]
-  %71 = load atomic i32, ptr @most_threads monotonic, align 4
-  %72 = tail call i32 @llvm.smin.i32(i32 %70, i32 %71)
-  %73 = icmp sgt i32 %72, 1
-  br i1 %73, label %74, label %181
+74:                                               ; preds = %65
+  %75 = trunc i64 %66 to i32
+  br label %76
 
-74:                                               ; preds = %69
-  %75 = icmp slt i32 %8, 1
-  br i1 %75, label %88, label %76
+76:                                               ; preds = %71, %45, %55, %74
+  %77 = phi i32 [ 1, %55 ], [ 1, %45 ], [ %75, %74 ], [ %61, %71 ]
+  store i32 %77, ptr @threads, align 4, !tbaa !3
+  br label %78
 
-76:                                               ; preds = %74
-  %77 = shl nsw i32 %72, 3
-  %78 = sdiv i32 %8, %77
-  %79 = tail call i32 @llvm.smax.i32(i32 %78, i32 1)
-  %80 = add nsw i32 %8, -1
-  %81 = add nuw i32 %79, %80
-  %82 = udiv i32 %81, %79
-  %83 = add i32 %82, %80
-  %84 = udiv i32 %83, %82
-  %85 = add i32 %84, %80
-  %86 = udiv i32 %85, %84
-  %87 = icmp sgt i32 %86, 1
-  br i1 %87, label %88, label %181
+78:                                               ; preds = %76, %26
+  %79 = phi i32 [ %77, %76 ], [ %27, %26 ]
+  %80 = load atomic i32, ptr @most_threads monotonic, align 4
+  %81 = tail call i32 @llvm.smin.i32(i32 %79, i32 %80)
+  %82 = icmp sgt i32 %10, 0
+  %83 = tail call i32 @llvm.smin.i32(i32 %81, i32 %10)
+  %84 = select i1 %82, i32 %83, i32 %81
+  %85 = icmp sgt i32 %84, 1
+  br i1 %85, label %86, label %193
 
-88:                                               ; preds = %74, %76
-  %89 = phi i32 [ %86, %76 ], [ %72, %74 ]
-  %90 = load atomic i32, ptr @generation monotonic, align 64
-  %91 = add i32 %90, 1
+86:                                               ; preds = %78
+  %87 = icmp slt i32 %9, 1
+  br i1 %87, label %100, label %88
+
+88:                                               ; preds = %86
+  %89 = shl nsw i32 %84, 3
+  %90 = sdiv i32 %9, %89
+  %91 = tail call i32 @llvm.smax.i32(i32 %90, i32 1)
+  %92 = add nsw i32 %9, -1
+  %93 = add nuw i32 %91, %92
+  %94 = udiv i32 %93, %91
+  %95 = add i32 %94, %92
+  %96 = udiv i32 %95, %94
+  %97 = add i32 %96, %92
+  %98 = udiv i32 %97, %96
+  %99 = icmp sgt i32 %98, 1
+  br i1 %99, label %100, label %193
+
+100:                                              ; preds = %86, %88
+  %101 = phi i32 [ %98, %88 ], [ %84, %86 ]
+  %102 = load atomic i32, ptr @generation monotonic, align 64
+  %103 = add i32 %102, 1
   store ptr %0, ptr @job, align 8, !tbaa !15
   store ptr %1, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 1), align 8, !tbaa !19
-  store i32 %89, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 2, i32 1), align 8, !tbaa !20
-  store atomic i32 %89, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 3) monotonic, align 8
-  %92 = tail call i64 @pthread_self() #14
-  store atomic i64 %92, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 5) monotonic, align 8
-  store atomic i32 %72, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 4) monotonic, align 4
-  %93 = tail call i32 @sched_getcpu() #13
-  store atomic i32 %93, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 6) monotonic, align 8
+  store i32 %101, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 2, i32 1), align 8, !tbaa !20
+  store atomic i32 %101, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 3) monotonic, align 8
+  %104 = tail call i64 @pthread_self() #14
+  store atomic i64 %104, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 5) monotonic, align 8
+  store atomic i32 %84, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 4) monotonic, align 4
+  %105 = tail call i32 @sched_getcpu() #13
+  store atomic i32 %105, ptr getelementptr inbounds (%struct.anon.0, ptr @job, i64 0, i32 6) monotonic, align 8
   store atomic i32 0, ptr @finished monotonic, align 64
   store atomic i32 0, ptr @failure monotonic, align 4
-  %94 = zext i32 %91 to i64
-  %95 = shl nuw i64 %94, 32
-  %96 = zext i32 %72 to i64
-  br label %158
+  %106 = zext i32 %103 to i64
+  %107 = shl nuw i64 %106, 32
+  %108 = zext i32 %84 to i64
+  br label %170
 
-97:                                               ; preds = %158
-  %98 = atomicrmw add ptr @generation, i32 1 seq_cst, align 4
-  %99 = load atomic i32, ptr @sleepers seq_cst, align 64
-  %100 = icmp eq i32 %99, 0
-  br i1 %100, label %105, label %101
+109:                                              ; preds = %170
+  %110 = atomicrmw add ptr @generation, i32 1 seq_cst, align 4
+  %111 = load atomic i32, ptr @sleepers seq_cst, align 64
+  %112 = icmp eq i32 %111, 0
+  br i1 %112, label %117, label %113
 
-101:                                              ; preds = %97
-  %102 = tail call i32 @pthread_mutex_lock(ptr noundef nonnull @lock) #13
-  %103 = tail call i32 @pthread_cond_broadcast(ptr noundef nonnull @job_came) #13
-  %104 = tail call i32 @pthread_mutex_unlock(ptr noundef nonnull @lock) #13
-  br label %105
+113:                                              ; preds = %109
+  %114 = tail call i32 @pthread_mutex_lock(ptr noundef nonnull @lock) #13
+  %115 = tail call i32 @pthread_cond_broadcast(ptr noundef nonnull @job_came) #13
+  %116 = tail call i32 @pthread_mutex_unlock(ptr noundef nonnull @lock) #13
+  br label %117
 
-105:                                              ; preds = %101, %97
-  tail call fastcc void @work(i32 noundef 0, i32 noundef %91)
-  %106 = load atomic i32, ptr @finished acquire, align 64
-  %107 = icmp eq i32 %106, %89
-  br i1 %107, label %155, label %108
+117:                                              ; preds = %113, %109
+  tail call fastcc void @work(i32 noundef 0, i32 noundef %103)
+  %118 = load atomic i32, ptr @finished acquire, align 64
+  %119 = icmp eq i32 %118, %101
+  br i1 %119, label %167, label %120
 
-108:                                              ; preds = %105
-  %109 = getelementptr inbounds %struct.timespec, ptr %6, i64 0, i32 1
-  br label %110
+120:                                              ; preds = %117
+  %121 = getelementptr inbounds %struct.timespec, ptr %6, i64 0, i32 1
+  br label %122
 
-110:                                              ; preds = %128, %108
-  %111 = phi i64 [ 0, %108 ], [ %129, %128 ]
-  %112 = phi i32 [ 1, %108 ], [ %130, %128 ]
+122:                                              ; preds = %140, %120
+  %123 = phi i64 [ 0, %120 ], [ %141, %140 ]
+  %124 = phi i32 [ 1, %120 ], [ %142, %140 ]
   call void @autotune_spin_hint() #13
-  %113 = load atomic i32, ptr @finished acquire, align 64
-  %114 = icmp eq i32 %113, %89
-  %115 = and i32 %112, 63
-  %116 = icmp ne i32 %115, 0
-  %117 = select i1 %114, i1 true, i1 %116
-  br i1 %117, label %128, label %118
+  %125 = load atomic i32, ptr @finished acquire, align 64
+  %126 = icmp eq i32 %125, %101
+  %127 = and i32 %124, 63
+  %128 = icmp ne i32 %127, 0
+  %129 = select i1 %126, i1 true, i1 %128
+  br i1 %129, label %140, label %130
 
-118:                                              ; preds = %110
+130:                                              ; preds = %122
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #13
-  %119 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #13
-  %120 = load i64, ptr %6, align 8, !tbaa !21
-  %121 = mul nsw i64 %120, 1000000000
-  %122 = load i64, ptr %109, align 8, !tbaa !23
-  %123 = add nsw i64 %121, %122
+  %131 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #13
+  %132 = load i64, ptr %6, align 8, !tbaa !21
+  %133 = mul nsw i64 %132, 1000000000
+  %134 = load i64, ptr %121, align 8, !tbaa !23
+  %135 = add nsw i64 %133, %134
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #13
-  %124 = icmp eq i64 %111, 0
-  %125 = add nsw i64 %123, 100000
-  %126 = select i1 %124, i64 %125, i64 %111
-  %127 = icmp sgt i64 %123, %126
-  br i1 %127, label %131, label %128
+  %136 = icmp eq i64 %123, 0
+  %137 = add nsw i64 %135, 100000
+  %138 = select i1 %136, i64 %137, i64 %123
+  %139 = icmp sgt i64 %135, %138
+  br i1 %139, label %143, label %140
 
-128:                                              ; preds = %118, %110
-  %129 = phi i64 [ %111, %110 ], [ %126, %118 ]
-  %130 = add nuw nsw i32 %112, 1
-  br i1 %114, label %155, label %110, !llvm.loop !24
+140:                                              ; preds = %130, %122
+  %141 = phi i64 [ %123, %122 ], [ %138, %130 ]
+  %142 = add nuw nsw i32 %124, 1
+  br i1 %126, label %167, label %122, !llvm.loop !24
 
-131:                                              ; preds = %118
-  %132 = load atomic i32, ptr @finished seq_cst, align 64
-  %133 = icmp eq i32 %132, %89
-  br i1 %133, label %155, label %134
+143:                                              ; preds = %130
+  %144 = load atomic i32, ptr @finished seq_cst, align 64
+  %145 = icmp eq i32 %144, %101
+  br i1 %145, label %167, label %146
 
-134:                                              ; preds = %131
-  %135 = getelementptr inbounds %struct.timespec, ptr %5, i64 0, i32 1
-  br label %136
+146:                                              ; preds = %143
+  %147 = getelementptr inbounds %struct.timespec, ptr %5, i64 0, i32 1
+  br label %148
 
-136:                                              ; preds = %151, %134
-  call fastcc void @help(i32 noundef 0, i32 noundef %91)
-  %137 = call i32 @pthread_mutex_lock(ptr noundef nonnull @lock) #13
+148:                                              ; preds = %163, %146
+  call fastcc void @help(i32 noundef 0, i32 noundef %103)
+  %149 = call i32 @pthread_mutex_lock(ptr noundef nonnull @lock) #13
   store atomic i32 1, ptr @caller_sleeps seq_cst, align 4
-  %138 = load atomic i32, ptr @finished seq_cst, align 64
-  %139 = icmp eq i32 %138, %89
-  br i1 %139, label %151, label %140
+  %150 = load atomic i32, ptr @finished seq_cst, align 64
+  %151 = icmp eq i32 %150, %101
+  br i1 %151, label %163, label %152
 
-140:                                              ; preds = %136
+152:                                              ; preds = %148
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #13
-  %141 = call i32 @clock_gettime(i32 noundef 0, ptr noundef nonnull %5) #13
-  %142 = load i64, ptr %135, align 8, !tbaa !23
-  %143 = add nsw i64 %142, 300000
-  store i64 %143, ptr %135, align 8, !tbaa !23
-  %144 = icmp sgt i64 %142, 999699999
-  br i1 %144, label %145, label %149
+  %153 = call i32 @clock_gettime(i32 noundef 0, ptr noundef nonnull %5) #13
+  %154 = load i64, ptr %147, align 8, !tbaa !23
+  %155 = add nsw i64 %154, 300000
+  store i64 %155, ptr %147, align 8, !tbaa !23
+  %156 = icmp sgt i64 %154, 999699999
+  br i1 %156, label %157, label %161
 
-145:                                              ; preds = %140
-  %146 = add nsw i64 %142, -999700000
-  store i64 %146, ptr %135, align 8, !tbaa !23
-  %147 = load i64, ptr %5, align 8, !tbaa !21
-  %148 = add nsw i64 %147, 1
-  store i64 %148, ptr %5, align 8, !tbaa !21
-  br label %149
+157:                                              ; preds = %152
+  %158 = add nsw i64 %154, -999700000
+  store i64 %158, ptr %147, align 8, !tbaa !23
+  %159 = load i64, ptr %5, align 8, !tbaa !21
+  %160 = add nsw i64 %159, 1
+  store i64 %160, ptr %5, align 8, !tbaa !21
+  br label %161
 
-149:                                              ; preds = %145, %140
-  %150 = call i32 @pthread_cond_timedwait(ptr noundef nonnull @job_ended, ptr noundef nonnull @lock, ptr noundef nonnull %5) #13
+161:                                              ; preds = %157, %152
+  %162 = call i32 @pthread_cond_timedwait(ptr noundef nonnull @job_ended, ptr noundef nonnull @lock, ptr noundef nonnull %5) #13
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #13
-  br label %151
+  br label %163
 
-151:                                              ; preds = %149, %136
+163:                                              ; preds = %161, %148
   store atomic i32 0, ptr @caller_sleeps seq_cst, align 4
-  %152 = call i32 @pthread_mutex_unlock(ptr noundef nonnull @lock) #13
-  %153 = load atomic i32, ptr @finished seq_cst, align 64
-  %154 = icmp eq i32 %153, %89
-  br i1 %154, label %155, label %136, !llvm.loop !25
+  %164 = call i32 @pthread_mutex_unlock(ptr noundef nonnull @lock) #13
+  %165 = load atomic i32, ptr @finished seq_cst, align 64
+  %166 = icmp eq i32 %165, %101
+  br i1 %166, label %167, label %148, !llvm.loop !25
 
-155:                                              ; preds = %128, %151, %131, %105
-  %156 = load atomic i32, ptr @helpers seq_cst, align 4
-  %157 = icmp eq i32 %156, 0
-  br i1 %157, label %177, label %174
+167:                                              ; preds = %140, %163, %143, %117
+  %168 = load atomic i32, ptr @helpers seq_cst, align 4
+  %169 = icmp eq i32 %168, 0
+  br i1 %169, label %189, label %186
 
-158:                                              ; preds = %158, %88
-  %159 = phi i64 [ 0, %88 ], [ %163, %158 ]
-  %160 = trunc i64 %159 to i32
-  %161 = mul nsw i32 %89, %160
-  %162 = sdiv i32 %161, %72
-  %163 = add nuw nsw i64 %159, 1
-  %164 = trunc i64 %163 to i32
-  %165 = mul nsw i32 %89, %164
-  %166 = sdiv i32 %165, %72
-  %167 = zext i32 %162 to i64
-  %168 = shl nuw nsw i64 %167, 16
-  %169 = or i64 %168, %95
-  %170 = zext i32 %166 to i64
-  %171 = or i64 %169, %170
-  %172 = getelementptr inbounds [128 x %struct.share_t], ptr @shares, i64 0, i64 %159
-  store atomic i64 %171, ptr %172 release, align 64
-  %173 = icmp eq i64 %163, %96
-  br i1 %173, label %97, label %158, !llvm.loop !26
+170:                                              ; preds = %170, %100
+  %171 = phi i64 [ 0, %100 ], [ %175, %170 ]
+  %172 = trunc i64 %171 to i32
+  %173 = mul nsw i32 %101, %172
+  %174 = sdiv i32 %173, %84
+  %175 = add nuw nsw i64 %171, 1
+  %176 = trunc i64 %175 to i32
+  %177 = mul nsw i32 %101, %176
+  %178 = sdiv i32 %177, %84
+  %179 = zext i32 %174 to i64
+  %180 = shl nuw nsw i64 %179, 16
+  %181 = or i64 %180, %107
+  %182 = zext i32 %178 to i64
+  %183 = or i64 %181, %182
+  %184 = getelementptr inbounds [128 x %struct.share_t], ptr @shares, i64 0, i64 %171
+  store atomic i64 %183, ptr %184 release, align 64
+  %185 = icmp eq i64 %175, %108
+  br i1 %185, label %109, label %170, !llvm.loop !26
 
-174:                                              ; preds = %155, %174
+186:                                              ; preds = %167, %186
   call void @autotune_spin_hint() #13
-  %175 = load atomic i32, ptr @helpers seq_cst, align 4
-  %176 = icmp eq i32 %175, 0
-  br i1 %176, label %177, label %174, !llvm.loop !27
+  %187 = load atomic i32, ptr @helpers seq_cst, align 4
+  %188 = icmp eq i32 %187, 0
+  br i1 %188, label %189, label %186, !llvm.loop !27
 
-177:                                              ; preds = %174, %155
-  %178 = load atomic i32, ptr @failure seq_cst, align 4
-  %179 = icmp ne i32 %178, 0
-  %180 = sext i1 %179 to i32
-  br label %183
+189:                                              ; preds = %186, %167
+  %190 = load atomic i32, ptr @failure seq_cst, align 4
+  %191 = icmp ne i32 %190, 0
+  %192 = sext i1 %191 to i32
+  br label %195
 
-181:                                              ; preds = %69, %76
+193:                                              ; preds = %78, %88
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #13
   call void @llvm.memcpy.p0.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, ptr noundef nonnull align 8 dereferenceable(16) @__const.alone.group, i64 16, i1 false)
-  %182 = call i32 %0(i32 noundef 0, ptr noundef nonnull %4, ptr noundef %1) #13
+  %194 = call i32 %0(i32 noundef 0, ptr noundef nonnull %4, ptr noundef %1) #13
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #13
-  br label %183
+  br label %195
 
-183:                                              ; preds = %181, %177
-  %184 = phi i32 [ %180, %177 ], [ %182, %181 ]
+195:                                              ; preds = %193, %189
+  %196 = phi i32 [ %192, %189 ], [ %194, %193 ]
   store atomic i32 0, ptr @taken release, align 64
-  br label %185
+  br label %197
 
-185:                                              ; preds = %183, %15
-  %186 = phi i32 [ %16, %15 ], [ %184, %183 ]
-  ret i32 %186
+197:                                              ; preds = %195, %24, %19
+  %198 = phi i32 [ %20, %19 ], [ %25, %24 ], [ %196, %195 ]
+  ret i32 %198
 }
 
 ; Function Attrs: nounwind

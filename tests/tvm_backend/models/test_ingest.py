@@ -8,8 +8,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.commands.submit.words import shape_bindings
-from autotune.errors import ModelError
+from autotune.errors import BadInput, ModelError
 from autotune.options import InputSpec
+from autotune.plans.plan import NOTHING, Block, Plan, read
 from autotune.processes.messages import ImportRequest
 from autotune.storage.formats import ShapeBinding
 from autotune.storage.job_files import model_checksum
@@ -41,13 +42,13 @@ COMPUTED = model(
 
 @pytest.fixture
 def imported(tmp_path):
-    def run(proto, *sizes):
+    def run(proto, *sizes, plan=NOTHING):
         path, job = tmp_path / "model.onnx", JobPaths(tmp_path / "job")
         path.write_bytes(proto.SerializeToString())
         job.folder.mkdir()
         cpus, locks = (0,), str(tmp_path / "locks")
         shapes = shape_bindings({}, {"batch": sizes or (2,)})
-        request = ImportRequest(str(path), "llvm", 1, cpus, locks, shapes, {}, False, str(job.folder))
+        request = ImportRequest(str(path), "llvm", 1, cpus, locks, shapes, {}, False, str(job.folder), plan=plan)
         return ingest.run(request, lambda step, waiting=False: None), job
 
     return run
@@ -112,3 +113,17 @@ def test_a_model_whose_shapes_tvm_does_not_find_is_refused_when_it_is_submitted(
         ModelError, match=r"TVM cannot lower .*model\.onnx: it finds no fixed shape for the result of concat"
     ):
         imported(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), 4)
+
+
+def test_a_plan_is_followed_and_kept(imported):
+    plan = Plan(blocks=(Block(operators=("matmul_1",), algorithm="plain"),))
+    answer, job = imported(PLAIN, plan=plan)
+    assert [task.name for task in answer.tasks if task.tunable] == ["matmul"]
+    assert read(job.plan) == plan
+
+
+def test_a_plan_that_cannot_be_followed_is_no_fault_of_the_model(imported):
+    with pytest.raises(
+        BadInput, match=r"^the plan cannot be followed: block 1 \(matmul_2\): the model has no operator"
+    ):
+        imported(PLAIN, plan=Plan(blocks=(Block(operators=("matmul_2",)),)))

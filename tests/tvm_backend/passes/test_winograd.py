@@ -14,6 +14,7 @@ import tvm
 from onnx import TensorProto
 
 from autotune import strategies
+from autotune.plans.plan import Block, Plan
 from autotune.strategies import samplers
 from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.kernels.compile import build_candidate
@@ -51,6 +52,19 @@ def test_it_computes_what_onnx_runtime_computes(convolution, tmp_path, target, s
     found = tvm.relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(data))
     (expected,) = onnxruntime.InferenceSession(str(path)).run(None, {"x": data})
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-4)
+
+
+def test_a_plan_chooses_smaller_tiles_which_round_less(convolution, tmp_path, target):
+    path = convolution(tmp_path / "m.onnx", (1, 32, 11, 14), 16)
+    plan = Plan(blocks=(Block(operators=("conv2d_1",), algorithm="winograd-2x2"),))
+    prepared = prepare(read_model(path, {}).module, target, plan=plan)
+    tasks = extract_tasks(prepared, target)
+    assert any(task.spec.name.startswith("winograd") for task in tasks)
+    data = np.random.default_rng(1).standard_normal((1, 32, 11, 14)).astype(np.float32)
+    executable = compile_tuned(prepared, [task.program for task in tasks], {}, target)
+    outputs = tvm.relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(data))
+    (expected,) = onnxruntime.InferenceSession(str(path)).run(None, {"x": data})
+    np.testing.assert_allclose(outputs.numpy(), expected, atol=1e-5)
 
 
 def test_a_candidate_survives_being_written_and_read(convolution, tmp_path, target):

@@ -14,14 +14,21 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from autotune.errors import ModelError
+from autotune.plans.arena import BufferLife, aligned, place
 from autotune.tvm_backend.passes.rewrite import is_tensor_constant, runtime_functions
+from autotune.tvm_backend.threads.extents import MOST_THREADS
 from autotune.tvm_backend.types import Binding, Call, Expr, Function, IRModule, PrimFunc, Var
 
-# Calls of the virtual machine that check what the C++ program declares, or end the life of an object.
+# Calls of the virtual machine that check what the C++ program declares, or begin or end the life of an object.
 _NOT_COMPUTED = frozenset(
-    {"relax.null_value", "relax.vm.kill_object", "vm.builtin.check_tensor_info", "vm.builtin.match_shape"}
+    {
+        "relax.null_value",
+        "relax.vm.alloc_storage",
+        "relax.vm.kill_object",
+        "vm.builtin.check_tensor_info",
+        "vm.builtin.match_shape",
+    }
 )
-ALIGNMENT = 64  # what kernels expect of a buffer
 _PARALLEL = 1  # the kind of a loop that is run by several threads
 
 
@@ -51,12 +58,12 @@ class FusedBlock:
     Attributes:
         kernel: The name of the tensor program.
         arguments: The names of its tensors, the results last.
-        parallel: Whether it has a loop that several threads can share.
+        threads: On how many threads it runs at most: 1 if it has no parallel loop, None if on all.
     """
 
     kernel: str
     arguments: tuple[str, ...]
-    parallel: bool
+    threads: int | None
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,7 @@ class Network:
         blocks: The blocks, in order.
         outputs: The names of the tensors that hold the outputs.
         arena_bytes: The size of the memory of inputs and buffers.
+        sum_bytes: What it would be if no buffer shared memory with another.
         values: The elements of each weight.
     """
 
@@ -81,6 +89,7 @@ class Network:
     blocks: tuple[FusedBlock, ...]
     outputs: tuple[str, ...]
     arena_bytes: int
+    sum_bytes: int
     values: tuple[npt.NDArray[Any], ...]
 
 
@@ -111,7 +120,7 @@ def refused(why: str) -> ModelError:
 
 @dataclass
 class _Storage:
-    """Memory that the virtual machine would allocate, and the first and last blocks that use it."""
+    """The memory of a tensor and of its parts, and the first and last blocks that use it."""
 
     bytes: int
     first: int | None = None
@@ -130,7 +139,7 @@ class _Reader:
     views: list[PlacedTensor] = field(default_factory=list)
     weights: dict[bytes, tuple[PlacedTensor, npt.NDArray[Any]]] = field(default_factory=dict)
     blocks: list[FusedBlock] = field(default_factory=list)
-    calls: dict[str, bool] = field(default_factory=dict)  # by kernel: whether it is parallel
+    threads: dict[str, int | None] = field(default_factory=dict)  # by kernel
 
     def read(self, main: Function) -> Network:
         for param in main.params:
@@ -151,6 +160,7 @@ class _Reader:
             blocks=tuple(self.blocks),
             outputs=tuple(tensor.name for tensor in outputs),
             arena_bytes=arena_bytes,
+            sum_bytes=sum(aligned(life.bytes) for life in lives),
             values=tuple(value for _, value in self.weights.values()),
         )
 
@@ -178,18 +188,20 @@ class _Reader:
         name = _called(value)
         if isinstance(value.op, tvm.ir.GlobalVar):
             self._block(name, value.args)
-        elif name == "relax.vm.alloc_storage":
-            self.values[binding.var] = len(self.storages)
-            (size,) = _sizes(value.args[0], "a buffer")
-            self.storages.append(_Storage(size))
         elif name == "relax.vm.alloc_tensor":
-            self.values[binding.var] = self._buffer(binding.var, self.values[value.args[0]], int(value.args[1].value))
+            self.values[binding.var] = self._own_buffer(binding.var)
         elif name == "vm.builtin.reshape":
             self.values[binding.var] = self._view(self._tensor(value.args[0]), _sizes(value.args[1], "a reshape"))
         elif name == "runtime.TVMTensorCreateView":
             self.values[binding.var] = self._piece(binding.var, self._tensor(value.args[0]), int(value.args[3].value))
         elif name not in _NOT_COMPUTED:
             raise refused(f"it calls {name}, which is not a compiled kernel")
+
+    def _own_buffer(self, var: Var) -> PlacedTensor:
+        """Give a tensor memory of its own, whatever storage the virtual machine gives it: `place` shares better."""
+        tensor = self._buffer(var, len(self.storages), 0)
+        self.storages.append(_Storage(tensor_bytes(tensor)))
+        return tensor
 
     def _buffer(self, var: Var, storage: int, offset: int) -> PlacedTensor:
         tensor = PlacedTensor(f"buffer{len(self.buffers)}", str(var.ty.dtype), _sizes(var.ty.shape, "a buffer"))
@@ -215,9 +227,9 @@ class _Reader:
         tensors = [self._tensor(item) for item in arguments]
         for tensor in tensors:
             self._use(tensor.name, len(self.blocks))
-        if kernel not in self.calls:
-            self.calls[kernel] = _is_parallel(self.kernels[kernel], kernel)
-        self.blocks.append(FusedBlock(kernel, tuple(tensor.name for tensor in tensors), self.calls[kernel]))
+        if kernel not in self.threads:
+            self.threads[kernel] = _threads(self.kernels[kernel], kernel)
+        self.blocks.append(FusedBlock(kernel, tuple(tensor.name for tensor in tensors), self.threads[kernel]))
 
     def _use(self, tensor: str, block: int) -> None:
         if tensor in self.storage_of:
@@ -279,61 +291,12 @@ def _sizes(shape: Expr, what: str) -> tuple[int, ...]:
     return tuple(int(item) for item in values)
 
 
-def _is_parallel(program: PrimFunc, name: str) -> bool:
-    """Return whether a kernel has a parallel loop. Refuse one that calls a function of TVM's runtime."""
+def _threads(program: PrimFunc, name: str) -> int | None:
+    """Return on how many threads a kernel runs at most. Refuse one that calls a function of TVM's runtime."""
     packed = runtime_functions(program)
     if packed:
         raise refused(f"the operator {name} calls {packed[0]} of TVM's runtime")
     loops: list[bool] = []
     tvm_ffi.structural_walk(program.body, ((tirx.For, lambda loop: loops.append(int(loop.kind) == _PARALLEL)),))
-    return any(loops)
-
-
-@dataclass(frozen=True)
-class BufferLife:
-    """The size of a buffer, and when it is in use.
-
-    Attributes:
-        bytes: Its size.
-        first: The number of the first block that uses it.
-        last: The number of the last block that uses it.
-    """
-
-    bytes: int
-    first: int
-    last: int
-
-    def overlaps(self, other: BufferLife) -> bool:
-        """Return whether both are in use while some block runs."""
-        return self.first <= other.last and other.first <= self.last
-
-
-def place(buffers: Sequence[BufferLife]) -> tuple[list[int], int]:
-    """Give each buffer the lowest place that is free for as long as it is in use, the largest buffer first.
-
-    Args:
-        buffers: The buffers.
-
-    Returns:
-        The offset of each buffer, and the size of the memory. All are multiples of `ALIGNMENT`.
-    """
-    offsets: dict[int, int] = {}
-    for index in sorted(range(len(buffers)), key=lambda number: -buffers[number].bytes):
-        taken = sorted(
-            (offsets[other], offsets[other] + aligned(buffers[other].bytes))
-            for other in offsets
-            if buffers[other].overlaps(buffers[index])
-        )
-        offset = 0
-        for start, end in taken:
-            if offset + aligned(buffers[index].bytes) <= start:
-                break
-            offset = max(offset, end)
-        offsets[index] = offset
-    ends = (offset + aligned(buffers[index].bytes) for index, offset in offsets.items())
-    return [offsets[index] for index in range(len(buffers))], max(ends, default=0)
-
-
-def aligned(size: int) -> int:
-    """Round a size up to a multiple of `ALIGNMENT`, and to one at least."""
-    return max(1, -(-size // ALIGNMENT)) * ALIGNMENT
+    limit = (program.attrs or {}).get(MOST_THREADS)
+    return (None if limit is None else int(limit)) if any(loops) else 1

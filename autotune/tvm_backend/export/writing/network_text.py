@@ -220,5 +220,5 @@ def _introduced(name: str, weights: dict[str, PlacedTensor], views: dict[str, Pl
 
 def _block(index: int, block: FusedBlock) -> str:
     tensors = ", ".join(f"&{name}" for name in block.arguments)
-    threads = "kThreads" if block.parallel else "1"
+    threads = block.threads or "kThreads"
     return f"  Block block{index}{{KERNEL({block.kernel}), {threads}, {{{tensors}}}}};\n\n"

@@ -15,6 +15,7 @@ import numpy as np
 
 from autotune.errors import WorkerError
 from autotune.options import InputSpec
+from autotune.plans.arena import ALIGNMENT, aligned
 from autotune.tvm_backend.export.writing.files import (
     KERNELS,
     NETWORK,
@@ -25,7 +26,7 @@ from autotune.tvm_backend.export.writing.files import (
     WEIGHTS,
     checksums,
 )
-from autotune.tvm_backend.export.writing.network import ALIGNMENT, Network, aligned, read_network, refused
+from autotune.tvm_backend.export.writing.network import Network, read_network, refused
 from autotune.tvm_backend.export.writing.network_text import model_header, network_source
 from autotune.tvm_backend.threads import pool
 from autotune.tvm_backend.types import Executable, IRModule

@@ -1,0 +1,110 @@
+"""Places of buffers in one memory, for an order of steps that is fixed.
+
+To find the smallest memory is NP-hard. Placing the largest buffers first, each as low as it can be, is close to it in
+most cases: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020), section 5.2. So that
+is tried in some orders, and in others that follow from what went wrong: what ends up on top is placed earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+ALIGNMENT = 64  # bytes: what kernels expect of a buffer
+_REPAIRS = 50
+
+
+@dataclass(frozen=True)
+class BufferLife:
+    """The size of a buffer, and when it is in use.
+
+    Attributes:
+        bytes: Its size.
+        first: The number of the first block that uses it.
+        last: The number of the last block that uses it.
+    """
+
+    bytes: int
+    first: int
+    last: int
+
+    def overlaps(self, other: BufferLife) -> bool:
+        """Return whether both are in use while some block runs."""
+        return self.first <= other.last and other.first <= self.last
+
+
+# In which order buffers are placed, lowest first.
+_ORDERS: tuple[Callable[[BufferLife], tuple[int, ...]], ...] = (
+    lambda life: (-life.bytes,),
+    lambda life: (life.first, -life.bytes),
+    lambda life: (life.first - life.last, -life.bytes),
+    lambda life: (-life.bytes * (life.last - life.first + 1),),
+)
+
+
+def place(buffers: Sequence[BufferLife]) -> tuple[list[int], int]:
+    """Give each buffer a place that is free for as long as it is in use, in a memory that is as small as can be found.
+
+    Args:
+        buffers: The buffers.
+
+    Returns:
+        The offset of each buffer, and the size of the memory. All are multiples of `ALIGNMENT`.
+    """
+    least = peak(buffers)
+    numbers = range(len(buffers))
+    best: tuple[int, list[int]] | None = None
+    for key in _ORDERS:
+        order = sorted(numbers, key=lambda number: key(buffers[number]))
+        for _ in range(_REPAIRS):
+            offsets = _place(buffers, order)
+            size = _end(buffers, offsets)
+            if best is None or size < best[0]:
+                best = (size, offsets)
+            if size <= least:
+                return offsets, size
+            top = next(number for number in numbers if offsets[number] + aligned(buffers[number].bytes) == size)
+            if top == order[0]:
+                break
+            order.insert(max(0, order.index(top) // 2), order.pop(order.index(top)))
+    assert best is not None
+    return best[1], best[0]
+
+
+def _place(buffers: Sequence[BufferLife], order: Sequence[int]) -> list[int]:
+    """Place buffers one after the other, each as low as it can be."""
+    offsets: dict[int, int] = {}
+    for index in order:
+        taken = sorted(
+            (offsets[other], offsets[other] + aligned(buffers[other].bytes))
+            for other in offsets
+            if buffers[other].overlaps(buffers[index])
+        )
+        offset = 0
+        for start, end in taken:
+            if offset + aligned(buffers[index].bytes) <= start:
+                break
+            offset = max(offset, end)
+        offsets[index] = offset
+    return [offsets[index] for index in range(len(buffers))]
+
+
+def _end(buffers: Sequence[BufferLife], offsets: Sequence[int]) -> int:
+    ends = (offset + aligned(life.bytes) for offset, life in zip(offsets, buffers, strict=True))
+    return max(ends, default=0)
+
+
+def peak(buffers: Sequence[BufferLife]) -> int:
+    """Return the bytes of the buffers that are in use at once, at most: no memory can be smaller."""
+    begins = [(life.first, aligned(life.bytes)) for life in buffers]
+    ends = [(life.last + 1, -aligned(life.bytes)) for life in buffers]
+    alive = most = 0
+    for _, bytes in sorted(begins + ends):  # of one moment, what ends comes first
+        alive += bytes
+        most = max(most, alive)
+    return most
+
+
+def aligned(size: int) -> int:
+    """Round a size up to a multiple of `ALIGNMENT`, and to one at least."""
+    return max(1, -(-size // ALIGNMENT)) * ALIGNMENT

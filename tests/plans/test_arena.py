@@ -1,0 +1,40 @@
+"""Buffers that are in use at the same time share no byte, and the memory is about as small as it can be."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from autotune.plans.arena import ALIGNMENT, BufferLife, peak, place
+
+
+def random_lives(seed: int, count: int) -> list[BufferLife]:
+    draw = random.Random(seed)
+    firsts = [draw.randrange(count) for _ in range(count)]
+    return [BufferLife(ALIGNMENT * draw.randint(1, 40), first, first + draw.randint(0, 6)) for first in firsts]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_buffers_in_use_at_once_share_no_byte(seed: int) -> None:
+    lives = random_lives(seed, 40)
+    offsets, size = place(lives)
+    for (one, at), (other, there) in itertools.combinations(zip(lives, offsets, strict=True), 2):
+        assert not one.overlaps(other) or at + one.bytes <= there or there + other.bytes <= at
+    assert peak(lives) <= size == max(at + life.bytes for at, life in zip(offsets, lives, strict=True))
+
+
+def test_a_residual_network_needs_no_more_than_its_peak() -> None:
+    lives = [BufferLife(12288, 0, 99), BufferLife(32768, 0, 2), BufferLife(32768, 1, 2), BufferLife(32768, 2, 3)]
+    lives += [BufferLife(65536, 3, 4), BufferLife(256, 4, 5)]
+    assert place(lives)[1] == peak(lives) == 12288 + 3 * 32768
+
+
+def test_on_random_lives_it_finds_the_least() -> None:
+    cases = [random_lives(seed, 40) for seed in range(8)]
+    assert [place(lives)[1] for lives in cases] == list(map(peak, cases))
+
+
+def test_nothing_needs_no_memory() -> None:
+    assert place([]) == ([], 0)

@@ -1,0 +1,98 @@
+"""A plan is written as TOML and read back, what is wrong with one is named, and two are compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import ConfigError
+from autotune.plans.plan import Block, BlockFacts, Memory, Plan, TensorFacts, differences, read, text
+
+IMAGE = TensorFacts("buffer0", "float32", (1, 2, 8, 8, 16), "NCHW16c", 8192, 64)
+FACTS = BlockFacts(kernel="fused_conv2d_relu", task="conv2d_relu", best_us=12.5, writes=(IMAGE,))
+FIRST = Block(operators=("conv2d_1", "relu_1"), algorithm="direct", layout="NCHW16c", threads=2, facts=FACTS)
+PLAN = Plan(
+    model='net "a".onnx',
+    threads=2,
+    memory=Memory(8192, 8192, 9000, 64),
+    blocks=(FIRST, Block(operators=("softmax_1",))),
+)
+
+
+@pytest.fixture
+def written(tmp_path: Path):
+    """Writes the file of a plan."""
+
+    def write(content: str) -> Path:
+        path = tmp_path / "plan.toml"
+        path.write_text(content)
+        return path
+
+    return write
+
+
+def test_a_plan_is_read_as_it_was_written(written) -> None:
+    assert read(written(text(PLAN))) == PLAN
+
+
+def test_its_decisions_are_without_its_facts() -> None:
+    decisions = PLAN.decisions()
+    assert decisions.memory is None
+    assert decisions.blocks == (replace(FIRST, facts=None), Block(operators=("softmax_1",)))
+
+
+@pytest.mark.parametrize(
+    ("block", "line", "message"),
+    [
+        ('operators = ["a_1"]\nthreads = 0', 4, "'threads' in [blocks] must be at least 1, not 0"),
+        (
+            'operators = ["a_1"]\nalgorithm = "fft"',
+            4,
+            "must be one of direct, rows, winograd-2x2, winograd-4x4, packed, plain, not 'fft'",
+        ),
+        (
+            'operators = ["a_1"]\ncores = 2',
+            4,
+            "unknown key 'cores' in [blocks]; there are operators, algorithm, layout, threads",
+        ),
+        ('operators = ["a_1"]\nlayout = "NCHW33c"', 4, "'layout' in [blocks] must be a layout such as NCHW16c"),
+        ("operators = []", 3, "block 1 has no operators; leave it out"),
+        ('operators = ["a_1", "b_1", "a_1"]', 3, "block 1 (a_1 + b_1 + a_1): a_1 is in 2 places; leave one"),
+        ("threads = 1", 2, "'blocks[0].operators' is missing"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(written, block: str, line: int, message: str) -> None:
+    path = written(f"format = 1\n[[blocks]]\n{block}\n")
+    with pytest.raises(ConfigError) as raised:
+        read(path)
+    assert str(raised.value).startswith(f"{path}:{line}: ")
+    assert message in str(raised.value)
+
+
+def test_a_later_format_is_refused(written) -> None:
+    with pytest.raises(ConfigError, match="plan.toml:1: the plan has format 2; this autotune reads format 1"):
+        read(written("format = 2\n"))
+
+
+def test_equal_plans_have_no_differences() -> None:
+    assert list(differences(PLAN, PLAN)) == []
+
+
+def test_differences_are_told_block_by_block() -> None:
+    faster = replace(FIRST, algorithm="winograd-4x4", threads=1, facts=replace(FACTS, best_us=10.0))
+    other = replace(PLAN, memory=Memory(4096, 8192, 9000, 64), blocks=(Block(operators=("softmax_2",)), faster))
+    assert list(differences(PLAN, other)) == [
+        "memory: arena: 8192 -> 4096",
+        "only in the first: softmax_1",
+        "only in the second: softmax_2",
+        "conv2d_1 + relu_1: algorithm: direct -> winograd-4x4",
+        "conv2d_1 + relu_1: threads: 2 -> 1",
+        "conv2d_1 + relu_1: best_us: 12.5 -> 10",
+    ]
+
+
+def test_another_order_is_a_difference() -> None:
+    (one,) = differences(PLAN, replace(PLAN, blocks=PLAN.blocks[::-1]))
+    assert one == "order: the first runs conv2d_1 + relu_1 where the second runs softmax_1"
