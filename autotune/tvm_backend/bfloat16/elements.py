@@ -32,6 +32,24 @@ def from_float(number: PrimExpr) -> PrimExpr:
     return tirx.Cast(DTYPE, rounded)
 
 
+def rounded_number(element: PrimExpr) -> PrimExpr | None:
+    """Return the number, or the vector of numbers, that `from_float` made an element of; None of another expression."""
+    shifted: PrimExpr = element.value if isinstance(element, tirx.Cast) else None
+    if type(shifted).__name__ != "RShift" or _constant(shifted.b) != _HALF or not isinstance(shifted.a, tirx.Add):
+        return None
+    total = shifted.a
+    bits: PrimExpr = total.a.a if _constant(total.b) == _BELOW_MIDDLE and isinstance(total.a, tirx.Add) else None
+    is_bits = getattr(getattr(bits, "op", None), "name", "") == "tirx.reinterpret"
+    return bits.args[0] if is_bits else None
+
+
+def _constant(value: PrimExpr) -> int | None:
+    """The number that an expression, or each element of a vector, is; None if it is no constant."""
+    number = getattr(value, "value", None)
+    number = getattr(number, "value", number)  # of a vector
+    return number if isinstance(number, int) else None
+
+
 def rounded(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
     """Return numbers as elements."""
     bits = np.ascontiguousarray(numbers, np.float32).view(np.uint32)

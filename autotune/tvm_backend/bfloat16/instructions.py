@@ -16,9 +16,9 @@ from tvm.script import tirx as T
 from tvm.target import codegen
 
 from autotune.machine.hardware import cpu_flags
-from autotune.tvm_backend.bfloat16.elements import to_float
+from autotune.tvm_backend.bfloat16.elements import rounded_number, to_float
 from autotune.tvm_backend.integer.intrinsics import Dot, Instructions, has
-from autotune.tvm_backend.types import Call, IRModule, PrimExpr, PrimFunc, Target
+from autotune.tvm_backend.types import Call, IRModule, PrimExpr, PrimFunc, Stmt, Target
 
 _LANES = 16
 _PAIR = 2  # products that one instruction adds up
@@ -30,8 +30,15 @@ DOTS = (DPBF16PS, MULTIPLY_ADD, SPLIT_MULTIPLY_ADD)
 _TILES = "amx-bf16"
 
 _FUNCTION = "autotune_dpbf16ps"
-# TVM has no type for the operands, and LLVM's intrinsic takes no other.
+_ROUND = "autotune_round_bf16"
+# TVM has no type for the elements, and LLVM's intrinsics take no other.
 _CODE = f"""
+declare <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512(<16 x float>)
+define <16 x i16> @{_ROUND}(<16 x float> %numbers) alwaysinline {{
+  %a = call <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512(<16 x float> %numbers)
+  %b = bitcast <16 x bfloat> %a to <16 x i16>
+  ret <16 x i16> %b
+}}
 declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)
 define <16 x float> @{_FUNCTION}(<16 x float> %sums, <32 x i16> %data, <32 x i16> %weights) alwaysinline {{
   %a = bitcast <32 x i16> %data to <32 x bfloat>
@@ -128,29 +135,40 @@ def _implemented(step: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]) -> An
     return product
 
 
-def with_products(module: IRModule) -> IRModule:
-    """Add the code of the instructions that the functions of a module call.
+def with_instructions(module: IRModule) -> IRModule:
+    """Round vectors by an instruction, and add the code of the instructions that functions call.
 
     Args:
-        module: What TVM's passes for lowering return.
+        module: What TVM's passes for lowering return, for a CPU that has them.
     """
     functions = {name: _with_code(function) for name, function in module.functions.items()}
     return tvm.IRModule(functions, attrs=module.attrs)
 
 
 def _with_code(function: PrimFunc) -> PrimFunc:
-    if not isinstance(function, tirx.PrimFunc) or not _calls_products(function):
+    if not isinstance(function, tirx.PrimFunc):
+        return function
+    body = tvm_ffi.structural_map(function.body, ((tirx.Cast, _rounded_at_once),))
+    if not _calls_any(body):
         return function
     node = tirx.IntImm("int32", 0)
-    return function.with_body(tirx.AttrStmt(node, "pragma_import_llvm", tvm.ir.StringImm(_CODE), function.body))
+    return function.with_body(tirx.AttrStmt(node, "pragma_import_llvm", tvm.ir.StringImm(_CODE), body))
 
 
-def _calls_products(function: PrimFunc) -> bool:
+def _rounded_at_once(cast: PrimExpr) -> PrimExpr:
+    """A vector that `from_float` rounds by integers, rounded by an instruction; another cast as it is."""
+    number = rounded_number(cast)
+    if number is None or str(cast.ty.dtype) != f"uint16x{_LANES}":
+        return cast
+    return tirx.call_pure_extern(str(cast.ty.dtype), _ROUND, number)
+
+
+def _calls_any(body: Stmt) -> bool:
     calls: list[Call] = []
 
     def look(call: Call) -> None:
-        if getattr(call.op, "name", "") == "tirx.call_pure_extern" and call.args[0].value == _FUNCTION:
+        if getattr(call.op, "name", "") == "tirx.call_pure_extern" and call.args[0].value in (_FUNCTION, _ROUND):
             calls.append(call)
 
-    tvm_ffi.structural_walk(function.body, ((relax.Call, look),))
+    tvm_ffi.structural_walk(body, ((relax.Call, look),))
     return bool(calls)

@@ -40,6 +40,9 @@ _FLOAT = "float32"
 _FEW_CHANNELS = 4
 _FEW_ROWS = 8  # of a product that is bound by reading its weights
 _MANY_WEIGHTS = 2**20
+_SHORT_ROW = 8
+_MOST_PIXELS = 64  # of an image that is computed as one row: a tile has no more
+_COPIED_CHANNELS = 64  # pixels are copied by so many at once
 
 
 def bfloat16_kernels(mod: IRModule, target: Target) -> IRModule:
@@ -210,7 +213,7 @@ class _Rewriter(Rewriter):
             return not done and (other.shape, other.is_image) == (tensor.shape, tensor.is_image)
 
         chosen = inlined(root, self._nodes, fits, self._uses)
-        arguments = _Arguments(self, tensor, {var: self._nodes[var] for var in chosen})
+        arguments = _Arguments(self, tensor, {var: self._nodes[var] for var in chosen}, tensor.packed_shape())
         product = next((node for node in arguments.nodes.values() if isinstance(node, Product)), None)
         shape = tensor.packed_shape()
         if product is None:
@@ -218,9 +221,10 @@ class _Rewriter(Rewriter):
             program = programs.elementwise_program(arguments.placeholders, shape, element, dtype)
             return self.kernel(program, "bfloat16_elementwise", arguments.operands, shape, dtype)
         sums = product.sums(*(arguments.add(item) for item in product.operands()))
+        arguments.shape = tuple(map(int, sums.shape))
         element = arguments.element(root, sums)
         program = programs.product_program(arguments.placeholders, sums, element, dtype)
-        image = self.kernel(program, product.name, arguments.operands, tuple(map(int, sums.shape)), dtype)
+        image = self.kernel(program, product.name, arguments.operands, arguments.shape, dtype)
         return image if static_shape(image) == shape else self.emit(relax.op.reshape(image, shape))
 
 
@@ -232,11 +236,13 @@ class _Arguments:
         rewriter: Packs them.
         tensor: The result of the kernel.
         nodes: What the kernel computes, by variable.
+        shape: In which it computes the result.
     """
 
     rewriter: _Rewriter
     tensor: _Tensor
     nodes: Mapping[Var, Node]
+    shape: Shape
     operands: list[Expr] = field(default_factory=list)
     placeholders: list[TensorExpr] = field(default_factory=list)
 
@@ -267,10 +273,13 @@ class _Arguments:
             return lambda *at: vectors[at[-2:]]
         if operand in self.nodes:
             return self.element(operand, sums)
-        image = self.add(self._image(operand))
-        if self.rewriter.tensor(operand).shape == self.tensor.shape:
-            return lambda *at: number(image, *at)
-        return lambda n, _y, _x, *channel: number(image, n, 0, 0, *channel)
+        expr = self._image(operand)
+        if self.rewriter.tensor(operand).shape != self.tensor.shape:
+            pixel = self.add(expr)
+            return lambda n, _y, _x, *channel: number(pixel, n, 0, 0, *channel)
+        same = static_shape(expr) == self.shape
+        image = self.add(expr if same else self.rewriter.emit(relax.op.reshape(expr, self.shape)))
+        return lambda *at: number(image, *at)
 
     def _image(self, var: Var) -> Expr:
         """An operand as it is there already; otherwise as bfloat16."""
@@ -318,9 +327,24 @@ def _conv2d(rewriter: _Rewriter, call: Call) -> tuple[Node, bool] | None:
     if groups != 1:
         return None
     lanes = _FEW_CHANNELS if channels <= _FEW_CHANNELS and not rewriter.is_packed(data, is_image=True) else LANES
-    packed = relax.const(_packed_weight(weight.value.numpy(), lanes), DTYPE)
-    sums = partial(programs.sums_of_convolution, window=window, instructions=dot_instructions(rewriter.target))
-    return Product("bfloat16_conv2d", lambda: (rewriter.packed(data, lanes=lanes), packed), sums), True
+    packed = _packed_weight(weight.value.numpy(), lanes)
+    instructions = dot_instructions(rewriter.target)
+    if _is_small(call) and lanes == LANES:
+        outputs, _, wide = packed.shape[:3]
+        row = relax.const(packed.reshape(outputs, 1, 1, -1, *packed.shape[4:]), DTYPE)
+        sums = partial(programs.sums_of_pixels, window=window, wide=wide, instructions=instructions)
+        return Product("bfloat16_conv2d", lambda: (rewriter.packed(data), row), sums), True
+    sums = partial(programs.sums_of_convolution, window=window, instructions=instructions)
+    return Product(
+        "bfloat16_conv2d", lambda: (rewriter.packed(data, lanes=lanes), relax.const(packed, DTYPE)), sums
+    ), True
+
+
+def _is_small(call: Call) -> bool:
+    """Whether an image has so short rows that it is better computed as one row of pixels."""
+    batch, _, height, width = static_shape(call)
+    whole = static_shape(call.args[0])[1] % _COPIED_CHANNELS == 0
+    return batch == 1 and height > 1 and width <= _SHORT_ROW and height * width <= _MOST_PIXELS and whole
 
 
 def _packed_weight(weight: Array, lanes: int) -> Array:

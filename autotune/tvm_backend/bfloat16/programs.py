@@ -26,6 +26,7 @@ from autotune.tvm_backend.integer.schedules import (
     INTRINSIC,
     LEFT_ALONE,
     OUT,
+    PAD,
     WINDOW,
 )
 from autotune.tvm_backend.types import PrimExpr, PrimFunc, TensorExpr
@@ -69,6 +70,40 @@ def sums_of_convolution(data: TensorExpr, weight: TensorExpr, window: Window, in
         high, wide, inner = (int(extent) for extent in weight.shape[1:4])
         attrs[WINDOW] = [high, wide, inner, int(data.shape[4]), *window.strides, window.dilation[0], PAIR]
     return te.compute(shape, product, name=BFLOAT16_DOT, attrs=attrs)
+
+
+def sums_of_pixels(
+    data: TensorExpr, weight: TensorExpr, window: Window, wide: int, instructions: Instructions
+) -> TensorExpr:
+    """Express the sums of a convolution of one image over a row of all of its pixels.
+
+    The pixels that a pixel of the output depends on are copied, one after the other. Of a small image, rows are so
+    short that weights would be loaded for few products.
+
+    Args:
+        data: The image (1, H, W, IC, b).
+        weight: (OC, 1, 1, KH * KW * IC, b / 2, 16, 2).
+        window: The geometry.
+        wide: KW.
+        instructions: Those that compute the product.
+
+    Returns:
+        float32 (1, 1, OH * OW, OC, 16).
+    """
+    _, height, width, inner, lanes = map(int, data.shape)
+    across = window.size[1]
+    top, left, *_ = window.padding
+
+    def pixel(_n: PrimExpr, _row: PrimExpr, x: PrimExpr, part: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        tap = part // inner
+        place = window.at(x // across, x % across, tap // wide, tap % wide)
+        y, x = place[0] - top, place[1] - left
+        inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
+        element = data[0, y, x, part % inner, lane]
+        return tirx.if_then_else(inside, element, tirx.const(0, DTYPE)) if any(window.padding) else element
+
+    row = te.compute((1, 1, prod(window.size), weight.shape[3], lanes), pixel, name=PAD, attrs=LEFT_ALONE)
+    return sums_of_convolution(row, weight, Window((1, prod(window.size))), instructions)
 
 
 def sums_of_depthwise(data: TensorExpr, weight: TensorExpr, window: Window) -> TensorExpr:

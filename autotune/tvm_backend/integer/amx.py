@@ -271,7 +271,7 @@ def _kernel(product: TileProduct) -> str:
     instruction = _ELEMENTS[product.size].instruction
     sums = [(image, chunk) for image in range(images) for chunk in range(chunks)]
     weights = [len(sums) + chunk for chunk in range(chunks)]
-    data = [len(sums) + chunks + at for at in range(min(images, 2))]
+    data = [len(sums) + chunks + at for at in range(product.operands)]
     zeros = [f"  call void @llvm.x86.tilezero(i8 {at})" for at in range(len(sums))]
     offsets = [(image * product.pixels * chunks + chunk) * _BYTES for image, chunk in sums]
     loads = [_at(f"c{at}", "%c", offset) for at, offset in enumerate(offsets)]
@@ -283,10 +283,12 @@ def _kernel(product: TileProduct) -> str:
     for chunk in range(chunks):
         body += [_at(f"b{chunk}", "%weights", chunk * product.high * product.run * _LANES)]
         body += [f"  call void @llvm.x86.tileloadd64(i8 {weights[chunk]}, ptr %b{chunk}, i64 {_BYTES})"]
-    across = product.columns // product.pixels
+    across = images // product.rows
     for image in range(images):
         line, column = divmod(image, across)
-        register = data[image % len(data)]
+        whole = data[:-1] if product.rest else data
+        is_rest = product.rest > 0 and image == images - 1
+        register = data[-1] if is_rest else whole[image % len(whole)]
         body += [f"  %line{image} = mul i64 %row, {line * product.step_y}"]
         body += [f"  %r{image} = getelementptr i8, ptr %pixels, i64 %line{image}"]
         body += [_at(f"a{image}", f"%r{image}", column * product.pixels * product.step_x * pixel)]
@@ -299,7 +301,7 @@ def _kernel(product: TileProduct) -> str:
     parts = {"body": "\n".join(body), **geometry, **steps}
     ends = [_at(f"c{at}", "%c", offset) for at, offset in enumerate(offsets)] + stores
     return (
-        _CONFIGURATION.format(name=product.name, begin=_BEGIN, bytes=_configuration(product, len(sums), weights, data))
+        _CONFIGURATION.format(name=product.name, begin=_BEGIN, bytes=_configuration(product, sums, weights, data))
         + _FUNCTION.format(name=product.name, start="\n".join(loads), end="\n".join(stores), **parts)
         + _FUNCTION.format(name=product.name + _FROM_ZERO, start="\n".join(zeros), end="\n".join(ends), **parts)
     )
@@ -349,11 +351,14 @@ def _at(name: str, base: str, offset: int) -> str:
     return f"  %{name} = getelementptr i8, ptr {base}, i64 {offset}"
 
 
-def _configuration(product: TileProduct, sums: int, weights: list[int], data: list[int]) -> str:
+def _configuration(product: TileProduct, sums: list[tuple[int, int]], weights: list[int], data: list[int]) -> str:
     """The 64 bytes that say how many rows and bytes each tile has."""
-    sizes = {at: (product.pixels, _BYTES) for at in range(sums)}
+    rest = product.rest or product.pixels  # of the last tile of pixels
+    sizes = {
+        at: (rest if image == product.images - 1 else product.pixels, _BYTES) for at, (image, _) in enumerate(sums)
+    }
     sizes |= {at: (product.depth // _WORD, _BYTES) for at in weights}
-    sizes |= {at: (product.pixels, product.depth) for at in data}
+    sizes |= {at: (rest if at == data[-1] else product.pixels, product.depth) for at in data}
     configuration = [1] + [0] * 63
     for tile, (rows, size) in sizes.items():
         configuration[16 + 2 * tile] = size

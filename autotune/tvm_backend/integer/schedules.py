@@ -98,9 +98,9 @@ def _tile_products(schedule: Schedule, block: Any) -> list[TileProduct]:
     if window is None:
         return []
     _, rows, columns, chunks, _ = _extents(schedule, block)
-    products = [TileProduct(*tile, *window) for tile in _tiles((rows, columns, chunks), _MOST_TILE)]
+    products = [TileProduct(*tile, *window) for tile in _tiles((rows, columns, chunks), _MOST_TILE, _MOST_TILE)]
     fitting = [product for product in products if product.fits()]
-    return sorted(fitting, key=lambda product: (-product.rate(), product.rows))
+    return sorted(fitting, key=lambda product: (-product.rate(), product.loads() / product.work))
 
 
 def _dot_by_hand(schedule: Schedule, block: Any) -> Schedule:
@@ -135,10 +135,10 @@ def _depthwise_by_hand(schedule: Schedule, block: Any) -> Schedule:
     return _schedule_depthwise(schedule, block, Order("yxc", inside=inside), tile)
 
 
-def _tiles(extents: tuple[int, int, int], most: int) -> Iterator[Tile]:
-    """The tiles that divide the extents and have so many vectors at most."""
+def _tiles(extents: tuple[int, int, int], most: int, columns: int = _MOST_COLUMNS) -> Iterator[Tile]:
+    """The tiles that divide the extents and have so many vectors, and so many columns, at most."""
     factors = [[item for item in range(1, extent + 1) if extent % item == 0] for extent in extents]
-    limits = (_MOST_ROWS, _MOST_COLUMNS, _MOST_CHUNKS)
+    limits = (_MOST_ROWS, columns, _MOST_CHUNKS)
     for tile in itertools.product(*factors):
         if prod(tile) <= most and all(size <= limit for size, limit in zip(tile, limits, strict=True)):
             yield (tile[0], tile[1], tile[2])
@@ -246,8 +246,9 @@ def _schedule_padding(schedule: Schedule, outer: list[Loop], order: Order) -> No
     if order.inside:
         schedule.compute_at(pad, outer[0], preserve_unit_loops=True)
     else:
-        batch, row, *_ = schedule.get_loops(pad)
-        schedule.parallel(schedule.fuse(batch, row))
+        batch, row, column, *_ = schedule.get_loops(pad)
+        alone = int(schedule.get(row).extent) == 1
+        schedule.parallel(schedule.fuse(batch, row, *([column] if alone else [])))
     *_, chunk, lane = schedule.get_loops(pad)
     copied = schedule.fuse(chunk, lane)
     size = int(schedule.get(copied).extent)

@@ -13,6 +13,8 @@ _TILES = 8
 _WORD = 4  # bytes that are multiplied and summed at once
 _SIZES = (1, 2)  # bytes of an element
 _LANES = 16
+_FEW_ROWS = 8  # of a tile, for which a load of weights takes longer than the products with them
+_WEIGHT_COST = 2  # of loading a row of weights, in rows of pixels
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,14 @@ class TileProduct:
 
     @property
     def pixels(self) -> int:
-        """Pixels of a tile: the most that divide the columns."""
-        return max(size for size in range(1, _ROWS + 1) if self.columns % size == 0)
+        """Pixels of a tile: the most that divide the columns, or of one row as many as there can be."""
+        dividing = max(size for size in range(1, _ROWS + 1) if self.columns % size == 0)
+        return dividing if self.rows > 1 or dividing >= _FEW_ROWS else min(_ROWS, self.columns)
+
+    @property
+    def rest(self) -> int:
+        """Pixels of the last tile, where it has fewer; otherwise 0."""
+        return self.columns % self.pixels
 
     @property
     def run(self) -> int:
@@ -79,14 +87,26 @@ class TileProduct:
     @property
     def images(self) -> int:
         """Tiles of pixels."""
-        return self.rows * self.columns // self.pixels
+        return self.rows * -(-self.columns // self.pixels)
+
+    @property
+    def operands(self) -> int:
+        """Registers for tiles of pixels: two, so that one is loaded while the other is used, and one for the rest."""
+        return min(self.images - bool(self.rest), 2) + bool(self.rest)
 
     def fits(self) -> bool:
         """Return whether sums and operands have room in the registers."""
-        return self.images * self.chunks + self.chunks + min(self.images, 2) <= _TILES
+        return self.images * self.chunks + self.chunks + self.operands <= _TILES
 
     def rate(self) -> float:
         """Estimate the products per cycle: of the multiplication, or of the loads where they take longer."""
-        loads = (self.images * self.pixels + self.chunks * self.depth / _WORD) / 2
-        cycles = max(self.images * self.chunks * self.pixels, loads)
-        return self.images * self.pixels * self.chunks * _LANES * self.depth / cycles
+        return self.work * _LANES * self.depth / max(self.work, self.loads())
+
+    def loads(self) -> float:
+        """Estimate the cycles of the loads. Weights come from farther away than pixels, which are read again."""
+        return (self.rows * self.columns + _WEIGHT_COST * self.chunks * self.depth / _WORD) / 2
+
+    @property
+    def work(self) -> int:
+        """The cycles of the multiplications: one for each pixel and vector of channels."""
+        return self.rows * self.columns * self.chunks

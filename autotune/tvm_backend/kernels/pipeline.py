@@ -8,14 +8,15 @@ import tvm
 from tvm import tirx
 from tvm.target import codegen
 
-from autotune.tvm_backend.bfloat16.instructions import with_products
+from autotune.tvm_backend.bfloat16.instructions import DPBF16PS, with_instructions
 from autotune.tvm_backend.integer.amx import with_tiles
+from autotune.tvm_backend.integer.intrinsics import has
 from autotune.tvm_backend.kernels.prefetch import prefetch_weights
 from autotune.tvm_backend.threads.extents import announce_extents
 from autotune.tvm_backend.types import IRModule, Pass, Target
 
 _ANY_CPU: tuple[Pass, ...] = (announce_extents,)
-_X86: tuple[Pass, ...] = (prefetch_weights, with_tiles, with_products, *_ANY_CPU)
+_X86: tuple[Pass, ...] = (prefetch_weights, with_tiles, *_ANY_CPU)
 
 
 def pipeline(target: Target) -> str:
@@ -28,6 +29,8 @@ def pipeline(target: Target) -> str:
         return "default"
     triple = str(target.attrs.get("mtriple") or codegen.llvm_get_system_triple())
     name, ours = ("autotune-x86", _X86) if triple.startswith("x86_64") else ("autotune", _ANY_CPU)
+    if has(target, DPBF16PS):
+        name, ours = "autotune-bfloat16", (*ours, with_instructions)
     tirx.register_tir_pipeline(name, partial(_passes, ours))
     return name
 
