@@ -7,14 +7,16 @@
 
 A model that has no export in the folder yet is tuned and exported first, with so many trials for each. A folder that
 `autotune export` wrote is taken as it is. Then every runtime runs in a process of its own, while the others wait, on
-equal threads and inputs: our library, ONNX Runtime, OpenVINO (pip install 'autotune[bench]'), PyTorch (torch and
-onnx2torch) and TVM untuned, those of them that are installed. The first columns are medians over the processes, in
+equal threads and inputs: our library, ONNX Runtime, OpenVINO (pip install 'autotune[bench]') in fp32 and as it comes,
+PyTorch (torch and onnx2torch) and TVM untuned, those of them that are installed. The first columns are medians over the processes, in
 milliseconds; ratios are taken within a turn, with their range. The share of the peak is that of the multiply-adds in
 fp32 that the machine can do. Nothing else should run on the machine, but for the loops that
 --busy starts.
 
-All runtimes compute a model in the precision that the file has: a quantised one in int8 where they have kernels for it,
-and whatever is left in fp32. Give them a file that `onnxruntime.quantization.quantize_static` wrote with unsigned
+The column `precision` is that of our library, for which --precision asks. As it comes, OpenVINO computes in bf16 where
+the CPU can; its column says in what. All others compute a model in the precision that the file has: a quantised one in
+int8 where they have kernels for it, and whatever is left in fp32. The fastest other is one of no lower precision than
+ours. For int8, give them a file that `onnxruntime.quantization.quantize_static` wrote with unsigned
 activations and signed weights, which is the form that all of them are fast on. Outputs may differ by a step then.
 """
 
@@ -30,27 +32,44 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import onnx
 from exports import Export
 
 from autotune.errors import AutotuneError
+from autotune.options import AskedPrecision
 from autotune.tvm_backend.export.timing import accuracy
 from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
 from autotune.tvm_backend.export.writing.files import REPORT
 
-_NEEDED = {"onnxruntime": ("onnxruntime",), "openvino": ("openvino",), "pytorch": ("torch", "onnx2torch")}
+_DEFAULT = "openvino_default"
+_NEEDED = {
+    "onnxruntime": ("onnxruntime",),
+    "openvino": ("openvino",),
+    _DEFAULT: ("openvino",),
+    "pytorch": ("torch", "onnx2torch"),
+}
 _TITLES = {
     "ours": "ours",
     "onnxruntime": "ONNX Runtime",
     "openvino": "OpenVINO",
+    _DEFAULT: "OpenVINO as it comes",
     "pytorch": "PyTorch",
     "untuned": "TVM untuned",
 }
 _QUANTISED_TOLERANCE = 0.1  # a step of rounding, carried through the layers
+_BFLOAT16_TOLERANCE = 0.05
 _QUANTISED = frozenset({"QuantizeLinear", "DequantizeLinear", "QLinearConv", "MatMulInteger", "ConvInteger"})
-_SHOWN_SETS = ("amx_int8", "avx512_vnni", "avx_vnni", "avx512f", "avx2")  # the first that the library uses is shown
+_SHOWN_SETS = (
+    "amx_int8",
+    "amx_bf16",
+    "avx512_bf16",
+    "avx512_vnni",
+    "avx_vnni",
+    "avx512f",
+    "avx2",
+)  # the first that the library uses is shown
 
 
 def main() -> None:
@@ -74,6 +93,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="ONNX files, or folders of exports")
     parser.add_argument("--folder", type=Path, default=Path("build/inference"), help="workspace and exports")
     parser.add_argument("--trials", type=int, default=400, help="of a model that has to be tuned")
+    parser.add_argument("--precision", default="fp32", choices=get_args(AskedPrecision), help="that it is tuned in")
     parser.add_argument("--turns", type=int, default=9, help="processes of each runtime")
     parser.add_argument("--threads", type=int, help="of each runtime (default: those of the export)")
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="loops that run beside and use a CPU each")
@@ -103,7 +123,9 @@ def tune(models: Sequence[Path], options: argparse.Namespace) -> None:
     """Tune and export what is missing, as users do."""
     command = [sys.executable, "-m", "autotune", "--workspace", str(options.folder)]
     options.folder.mkdir(parents=True, exist_ok=True)
-    words = [["submit", str(model), "--trials", str(options.trials)] for model in models]
+    words = [
+        ["submit", str(model), "--trials", str(options.trials), "--precision", options.precision] for model in models
+    ]
     words += [["daemon", "run", "--drain"]]
     words += [["export", model.stem, "--output", str(exported(options.folder, model))] for model in models]
     for each in words:
@@ -116,15 +138,16 @@ def compared(folder: Path, options: argparse.Namespace) -> tuple[str, dict[str, 
     export = Export.read(folder)
     report = export.report
     name = export.report["name"]
-    report["precision"] = precision(export.model)
+    report["precision"] = precision(export.model, report.get("precision", "fp32"))
     tolerance = max(report["tolerance"], _QUANTISED_TOLERANCE if report["precision"] == "int8" else 0)
+    tolerances = {_DEFAULT: max(tolerance, _BFLOAT16_TOLERANCE)}
     chosen = available_runtimes(export, options.without)
     threads = options.threads or export.threads
     with RuntimeComparison(chosen, export.inputs, export.arrays(), threads) as comparison:
         reference = comparison.outputs("onnxruntime") if "onnxruntime" in chosen else comparison.outputs("ours")
         for runtime in list(chosen):
             try:
-                accuracy.check(comparison.outputs(runtime), reference, tolerance)
+                accuracy.check(comparison.outputs(runtime), reference, tolerances.get(runtime, tolerance))
             except AutotuneError as error:
                 print(f"{name}: {_TITLES[runtime]} is left out: {error}", file=sys.stderr)
                 del chosen[runtime]
@@ -133,12 +156,20 @@ def compared(folder: Path, options: argparse.Namespace) -> tuple[str, dict[str, 
         return name, report, comparison.time(options.turns * TIMINGS)
 
 
-def precision(model: Path) -> str:
-    """What a model is computed in: int8 where it is quantised, else fp32."""
+def precision(model: Path, asked: str) -> str:
+    """What a model is computed in: int8 where it is quantised, else what was asked for."""
     if model.suffix != ".onnx":
-        return "fp32"
+        return asked
     nodes = onnx.load(str(model), load_external_data=False).graph.node
-    return "int8" if any(node.op_type in _QUANTISED for node in nodes) else "fp32"
+    return "int8" if any(node.op_type in _QUANTISED for node in nodes) else asked
+
+
+def default_precision() -> str:
+    """What OpenVINO computes floats in as it comes."""
+    import openvino
+
+    name = openvino.Core().get_property("CPU", "INFERENCE_PRECISION_HINT").get_type_name()
+    return {"f32": "fp32", "f16": "fp16"}.get(name, name)
 
 
 def available_runtimes(export: Export, without: Sequence[str]) -> dict[str, Runtime]:
@@ -174,12 +205,15 @@ def compile_untuned(model: Path, library: Path) -> None:
 def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]], options: argparse.Namespace) -> str:
     """Markdown: the medians, the arithmetic per second of ours, and its ratio to the fastest of the others."""
     shown = [name for name in _TITLES if any(name in times for _, _, times in rows)]
-    titles = " | ".join(_TITLES[name] for name in shown)
-    lines = [f"| model | precision | {titles} | GFLOP/s | share of the peak | ours / fastest other |"]
-    lines.append("|---" * (len(shown) + 5) + "|")
+    default = default_precision() if _DEFAULT in shown else ""
+    titles = " | ".join(f"{_TITLES[name]} ({default})" if name == _DEFAULT else _TITLES[name] for name in shown)
+    last = "ours / fastest other | ours / OpenVINO as it comes"
+    lines = [f"| model | precision | {titles} | GFLOP/s | share of the peak | {last} |"]
+    lines.append("|---" * (len(shown) + 6) + "|")
     shares = []
     for name, report, times in rows:
-        best = min((other for other in times if other != "ours"), key=lambda other: times[other].median_ms, default="")
+        lower = {"ours"} | ({_DEFAULT} if report["precision"] == "fp32" != default else set())
+        best = min(times.keys() - lower, key=lambda other: times[other].median_ms, default="")
         found = ratios(times["ours"], times[best]) if best else [math.nan]
         shares.append(statistics.median(found))
         cells = [f"{times[item].median_ms:.3g}" if item in times else "" for item in shown]
@@ -189,7 +223,8 @@ def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]], o
         ratio = f"{shares[-1]:.2f} ({min(found):.2f} to {max(found):.2f}, {_TITLES.get(best, '')})"
         used = next((item for item in _SHOWN_SETS if item in report.get("instructions", ())), "")
         kind = f"{report['precision']}, {used}" if used else report["precision"]
-        lines.append(f"| {name} | {kind} | {' | '.join(cells)} | {speed:.0f} | {peak} | {ratio} |")
+        beside = f"{statistics.median(ratios(times['ours'], times[_DEFAULT])):.2f}" if _DEFAULT in times else ""
+        lines.append(f"| {name} | {kind} | {' | '.join(cells)} | {speed:.0f} | {peak} | {ratio} | {beside} |")
     threads = {options.threads or report["threads"] for _, report, _ in rows}
     mean = statistics.geometric_mean(shares) if shares else math.nan
     beside = f"; {options.busy} busy loops beside" if options.busy else ""

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ PACKAGES = {
     "library": ("tvm.runtime.vm",),
     "onnxruntime": ("onnxruntime",),
     "openvino": ("openvino",),
+    "openvino_default": ("openvino",),
     "torch": ("torch.export",),
     "litert": ("ai_edge_litert.interpreter",),
     "pytorch": ("onnx2torch", "torch"),
@@ -145,20 +147,16 @@ def _onnxruntime(request: Mapping[str, Any], arrays: Arrays) -> Run:
     return lambda: list(session.run(None, feed))
 
 
-def _openvino(request: Mapping[str, Any], arrays: Arrays) -> Run:
-    """Load a model with OpenVINO, tuned for latency, in float32 as the other runtimes.
+# By default OpenVINO would quantise the operands of products with 8-bit weights, whatever the precision.
+_IN_FLOAT32 = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
 
-    By default it would quantise the operands of products with 8-bit weights, whatever the precision.
-    """
+
+def _openvino(request: Mapping[str, Any], arrays: Arrays, precision: Mapping[str, Any] = _IN_FLOAT32) -> Run:
+    """Load a model with OpenVINO, tuned for latency, in float32 as the other runtimes or as it comes."""
     import openvino
 
     core = openvino.Core()
-    options = {
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_NUM_THREADS": int(request["threads"]),
-        "INFERENCE_PRECISION_HINT": "f32",
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
-    }
+    options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": int(request["threads"]), **precision}
     model = core.read_model(request["model"])
     model.reshape({name: list(array.shape) for name, array in arrays.items()})
     call = core.compile_model(model, "CPU", options).create_infer_request()
@@ -195,6 +193,7 @@ RUNTIMES: dict[str, Callable[[Mapping[str, Any], Arrays], Run]] = {
     "library": _library,
     "onnxruntime": _onnxruntime,
     "openvino": _openvino,
+    "openvino_default": partial(_openvino, precision={}),
     "torch": _torch,
     "litert": _litert,
     "pytorch": _pytorch,
