@@ -8,10 +8,10 @@
 A model that has no export in the folder yet is tuned and exported first, with so many trials for each. A folder that
 `autotune export` wrote is taken as it is. Then every runtime runs in a process of its own, while the others wait, on
 equal threads and inputs: our library, ONNX Runtime, OpenVINO (pip install 'autotune[bench]') in fp32 and as it comes,
-PyTorch (torch and onnx2torch) and TVM untuned, those of them that are installed. The first columns are medians over the processes, in
-milliseconds; ratios are taken within a turn, with their range. The share of the peak is that of the multiply-adds in
-fp32 that the machine can do. Nothing else should run on the machine, but for the loops that
---busy starts.
+PyTorch (torch and onnx2torch) and TVM untuned, those of them that are installed. The first columns are medians over the
+processes, in milliseconds; ratios are taken within a turn, with their range. The share of the peak is that of the
+multiply-adds in fp32 that the machine can do. Nothing else should run on the machine, but for the loops that --busy
+starts.
 
 The column `precision` is that of our library, for which --precision asks. As it comes, OpenVINO computes in bf16 where
 the CPU can; its column says in what. All others compute a model in the precision that the file has: a quantised one in
@@ -123,9 +123,8 @@ def tune(models: Sequence[Path], options: argparse.Namespace) -> None:
     """Tune and export what is missing, as users do."""
     command = [sys.executable, "-m", "autotune", "--workspace", str(options.folder)]
     options.folder.mkdir(parents=True, exist_ok=True)
-    words = [
-        ["submit", str(model), "--trials", str(options.trials), "--precision", options.precision] for model in models
-    ]
+    asked = ["--trials", str(options.trials), "--precision", options.precision]
+    words = [["submit", str(model), *asked] for model in models]
     words += [["daemon", "run", "--drain"]]
     words += [["export", model.stem, "--output", str(exported(options.folder, model))] for model in models]
     for each in words:
@@ -207,7 +206,7 @@ def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]], o
     shown = [name for name in _TITLES if any(name in times for _, _, times in rows)]
     default = default_precision() if _DEFAULT in shown else ""
     titles = " | ".join(f"{_TITLES[name]} ({default})" if name == _DEFAULT else _TITLES[name] for name in shown)
-    last = "ours / fastest other | ours / OpenVINO as it comes"
+    last = "ours / OpenVINO as it comes | ours / fastest other"
     lines = [f"| model | precision | {titles} | GFLOP/s | share of the peak | {last} |"]
     lines.append("|---" * (len(shown) + 6) + "|")
     shares = []
@@ -223,8 +222,8 @@ def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]], o
         ratio = f"{shares[-1]:.2f} ({min(found):.2f} to {max(found):.2f}, {_TITLES.get(best, '')})"
         used = next((item for item in _SHOWN_SETS if item in report.get("instructions", ())), "")
         kind = f"{report['precision']}, {used}" if used else report["precision"]
-        beside = f"{statistics.median(ratios(times['ours'], times[_DEFAULT])):.2f}" if _DEFAULT in times else ""
-        lines.append(f"| {name} | {kind} | {' | '.join(cells)} | {speed:.0f} | {peak} | {ratio} | {beside} |")
+        share = f"{statistics.median(ratios(times['ours'], times[_DEFAULT])):.2f}" if _DEFAULT in times else ""
+        lines.append(f"| {name} | {kind} | {' | '.join(cells)} | {speed:.0f} | {peak} | {share} | {ratio} |")
     threads = {options.threads or report["threads"] for _, report, _ in rows}
     mean = statistics.geometric_mean(shares) if shares else math.nan
     beside = f"; {options.busy} busy loops beside" if options.busy else ""
