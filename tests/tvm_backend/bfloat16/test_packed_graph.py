@@ -128,6 +128,28 @@ def test_rows_between_operators_in_float32(compiled, cpu):
     assert error < 2 * _ROUNDED
 
 
+def test_products_of_two_values(compiled, cpu):
+    net = Network((2, 16, 32))
+    query = net.matmul(32, 48)
+    net.add("Transpose", "input", perm=[0, 2, 1])
+    scores = net.add("Softmax", net.add("MatMul", "input", net.last), axis=-1)
+    net.add("MatMul", scores, query)
+    names, error = compiled(net, cpu)
+    assert names.count("bfloat16_batch_matmul") == 2
+    assert error < 2 * _ROUNDED
+
+
+def test_gelu_is_a_part_of_the_kernel_before_it(compiled, cpu):
+    net = Network((5, 32))
+    value = net.gemm(32, 48)
+    half, one, root = (net.constant(np.float32(number)) for number in (0.5, 1.0, np.sqrt(2.0)))
+    net.add("Add", net.add("Erf", net.add("Div", value, root)), one)
+    net.add("Mul", net.add("Mul", value, net.last), half)
+    names, error = compiled(net, cpu)
+    assert [name for name in names if name.startswith("bfloat16")] == ["bfloat16_matmul"]
+    assert error < 1e-4
+
+
 def test_without_instructions_for_it_only_products_that_read_many_weights_are_in_bfloat16(compiled, target):
     older = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
     net = Network((2, 1024))
