@@ -16,6 +16,7 @@ from autotune.tvm_backend.calls import check_calls, check_program, outside_calls
 from autotune.tvm_backend.integer import intrinsics
 from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search.tasks import read_program, task_hash, write_program
+from autotune.tvm_backend.threads.extents import MOST_THREADS
 
 NO_TRACE = [[], []]
 SYSTEM = tirx.call_extern("int64", "system", "true")
@@ -88,6 +89,17 @@ def test_arithmetic_and_sorting_are_what_programs_may_do(doubled: Any) -> None:
     data = te.placeholder((4, 16), "float64", name="data")
     for result in (topi.argsort(data), topi.erf(data), topi.nn.softmax(data), topi.power(data, data)):
         check_program(program(result, data))
+
+
+def test_a_limit_of_threads_is_a_number() -> None:
+    data = te.placeholder((4, 16), "float32", name="data")
+    module = program(topi.nn.relu(data), data)
+    for limit in (1, "one"):
+        module.update_func(module.get_global_var("main"), module["main"].with_attr(MOST_THREADS, limit))
+        if limit == 1:
+            check_program(module)
+    with pytest.raises(ValueError, match="^its 'autotune_threads' is no number$"):
+        check_program(module)
 
 
 @pytest.mark.parametrize(
