@@ -38,7 +38,7 @@ import onnx
 from exports import Export
 
 from autotune.errors import AutotuneError
-from autotune.options import AskedPrecision
+from autotune.options import Precision
 from autotune.tvm_backend.export.timing import accuracy
 from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
 from autotune.tvm_backend.export.writing.files import REPORT
@@ -93,7 +93,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="ONNX files, or folders of exports")
     parser.add_argument("--folder", type=Path, default=Path("build/inference"), help="workspace and exports")
     parser.add_argument("--trials", type=int, default=400, help="of a model that has to be tuned")
-    parser.add_argument("--precision", default="fp32", choices=get_args(AskedPrecision), help="that it is tuned in")
+    parser.add_argument("--precision", default="fp32", choices=get_args(Precision), help="that it is tuned in")
     parser.add_argument("--turns", type=int, default=9, help="processes of each runtime")
     parser.add_argument("--threads", type=int, help="of each runtime (default: those of the export)")
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="loops that run beside and use a CPU each")
