@@ -38,6 +38,8 @@ GIVEN: dict[str, Any] = {
     "sampler": "adaptive",
     "winograd": False,
     "precision": "fp16",
+    "calibrate": "samples.npz",
+    "max_drop": 0.01,
     "plan": "plan.toml",
     "memory_mb": 64.0,
 }

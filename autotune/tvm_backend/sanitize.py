@@ -21,7 +21,8 @@ from autotune.tvm_backend.types import PlainTrace
 # Node types that a tensor program consists of. `ffi.Module` would load compiled code, and functions are called.
 _DATA_TYPES = re.compile(
     r"None|int|bool|float|(ffi\.)?(DataType|Device)|ffi\.(Array|List|Map|Dict|(Small)?(String|Str|Bytes)|Shape|Tensor)"
-    r"|ir\.(Call|DictAttrs|GlobalVar|IRModule|Op|Range|SourceMap|TensorLoad|TensorRegion|Var|\w+Imm|(\w+)?Type)"
+    r"|ir\.(Call|DictAttrs|GlobalVar|IRModule|Op|Range|Source(Map|Name)|(Sequential)?Span|Tensor(Load|Region)|Var)"
+    r"|ir\.(\w+Imm|(\w+)?Type)"
     r"|(prim|tirx)\.\w+|s_tir\.(MatchBufferRegion|SBlock|SBlockRealize)|relax\.(\w+Type|expr\.ShapeExpr)"
 )
 

@@ -126,6 +126,23 @@ def test_what_another_user_may_have_written_is_not_run(user: User, tmp_path: Pat
     assert not (tmp_path / "ran").exists() and not user.trials()
 
 
+def test_the_commands_of_a_copied_workspace_are_not_run(user: User, tmp_path: Path) -> None:
+    """Its files are all this user's, as after `cp -r`, but somebody else submitted it."""
+    space = tmp_path / "space.toml"
+    space.write_text(f"parameters.a = [1, 2]\n[measure]\ncommand = ['touch', '{tmp_path}/ran']\ntimed = true\n")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
+        user.ok("submit", space, "--trials", 2)
+    daemon = user.start("daemon", "run")
+    deadline = time.monotonic() + 30
+    while "not of this user" not in user.status()[0]["reason"] and time.monotonic() < deadline:
+        time.sleep(0.1)
+    daemon.terminate()
+    daemon.communicate(timeout=60)
+    assert "submit it again" in user.status()[0]["reason"]
+    assert not (tmp_path / "ran").exists() and not user.trials()
+
+
 @pytest.mark.slow
 def test_a_model_and_commands_share_a_queue(user: User, models: Path) -> None:
     user.ok("submit", EXAMPLES / "sqlite" / "sqlite.toml", "--trials", TRIALS)

@@ -18,6 +18,8 @@ from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search.tasks import read_program, task_hash, write_program
 from autotune.tvm_backend.threads.extents import MOST_THREADS
 
+from .. import hostile
+
 NO_TRACE = [[], []]
 SYSTEM = tirx.call_extern("int64", "system", "true")
 
@@ -157,6 +159,13 @@ def test_a_program_that_calls_is_refused_when_it_is_read(tmp_path: Path) -> None
     write_program(path, module)
     with pytest.raises(DamagedFile, match=r'it calls tirx\.call_extern "system"'):
         read_program(path, task_hash(module))
+
+
+def test_a_program_that_was_written_as_text_is_read(tmp_path: Path) -> None:
+    """It says where in the text its parts stand."""
+    module = hostile.program("good")
+    write_program(tmp_path / "000.json", module)
+    assert task_hash(read_program(tmp_path / "000.json", task_hash(module))) == task_hash(module)
 
 
 @pytest.mark.parametrize("key", ["pragma_import_llvm", "pragma_import_c", "pragma_debug_skip_region"])

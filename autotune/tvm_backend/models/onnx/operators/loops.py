@@ -44,7 +44,7 @@ def loop(node: NodeProto, nodes: Nodes) -> list[str]:
         goes_on = following == truth or _decided(nodes, following)
     if not slices and len(node.output) > len(carried):
         raise ValueError(f"it has no step, so that outputs are empty; {_EXPORT} above 0")
-    return [*carried, *(_stacked(nodes, parts, 0) for parts in zip(*slices, strict=True))]
+    return [*carried, *(_stacked(nodes, column, 0) for column in zip(*slices, strict=True))]
 
 
 def scan(node: NodeProto, nodes: Nodes) -> list[str]:
@@ -78,7 +78,7 @@ def scan(node: NodeProto, nodes: Nodes) -> list[str]:
     joined_axes = attributes.get("scan_output_axes", [0] * outputs)
     backwards_out = attributes.get("scan_output_directions", [0] * outputs)
     columns = zip(zip(*slices, strict=True), joined_axes, backwards_out, strict=True)
-    return [*carried, *(_stacked(nodes, parts[::-1] if back else parts, axis) for parts, axis, back in columns)]
+    return [*carried, *(_stacked(nodes, column[::-1] if back else column, axis) for column, axis, back in columns)]
 
 
 class _Body:
