@@ -72,6 +72,7 @@ def role_of(words: list[str]) -> str:
         if word == "kills.enqueue":
             return "submit"
     known = ("daemon", "submit", "export", "hold", "release", "cancel", "retry", "clean", "wait", "status", "check")
+    known += ("import", "merge")
     return next((word for word in words if word in known), "python")
 
 

@@ -9,6 +9,7 @@ must be drained, and all of these must hold:
 - `check` finds no problem.
 - The next daemon deletes the leftovers.
 - What was exported is whole and runs.
+- Trials that travelled to another workspace and back are in both, once.
 - If the result depends on the seed only, it is the same as in an undisturbed round.
 """
 
@@ -35,7 +36,7 @@ from autotune.storage.leftovers import temporaries
 from autotune.storage.paths import Workspace
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT
-from kills import points
+from kills import points, sharing
 from kills.plan import Kill
 from kills.subject import Subject
 
@@ -102,6 +103,8 @@ class Round:
         for verb in ("hold", "release"):
             self._command(verb, "1")
         self._drain()
+        if self.subject.shared:
+            self._share()
         if self.subject.exported:
             self._export()
         jobs = self._jobs()
@@ -116,6 +119,11 @@ class Round:
         return Workspace(self.folder / "workspace")
 
     @property
+    def other(self) -> Workspace:
+        """The workspace that trials travel to."""
+        return Workspace(self.folder / "other")
+
+    @property
     def orders(self) -> Path:
         return self.folder / "orders"
 
@@ -125,12 +133,15 @@ class Round:
         locks = self.folder / "locks"
         self.workspace.config.write_text(self.subject.settings.replace("{locks}", str(locks)))
         orders = {
-            "roots": [str(self.workspace.root), str(locks)],
+            "roots": [str(self.workspace.root), str(self.other.root), str(locks)],
             "daemon_info": str(self.workspace.daemon_info),
             "record": self.record,
             "kills": [kill.__dict__ for kill in self.kills],
         }
         (self.orders / points.ORDERS).write_text(json.dumps(orders))
+        if self.subject.shared:
+            self.other.root.mkdir()
+            sharing.prepare(self.workspace, self.other)
 
     def _start(self, words: Sequence[str], armed: bool = True) -> subprocess.Popen[str]:
         environment = {**hooked(self.hook), points.VARIABLE: str(self.orders)}
@@ -168,6 +179,22 @@ class Round:
             if process.returncode != -signal.SIGKILL:
                 return
         self._problems.append(f"{words[0]} was killed {_TRIES} times")
+
+    def _share(self) -> None:
+        """Carry trials to another workspace and back, each step until its process is not killed."""
+        file = self.workspace.root / "trials.gz"
+        for words in sharing.commands(self.workspace, self.other, file):
+            code = -signal.SIGKILL
+            for _ in range(_TRIES):
+                process = self._start(["autotune", *words])
+                process.communicate()
+                code = process.returncode
+                self._problems += sharing.torn(file)
+                if code != -signal.SIGKILL:
+                    break
+            if code:
+                self._problems.append(f"{' '.join(words[2:])} ended with {code}")
+        self._problems += sharing.losses(self.workspace, self.other)
 
     def _export(self) -> None:
         """Export each job until no process of it was killed. What is there then must be whole, and run."""

@@ -46,6 +46,7 @@ class Subject:
         steady: Whether the result depends on the seed only.
         limit_s: How many seconds the queue may take.
         exported: Whether each job is exported when the queue is drained.
+        shared: Whether trials travel to another workspace and back then.
     """
 
     settings: str
@@ -53,6 +54,7 @@ class Subject:
     steady: bool
     limit_s: float
     exported: bool = False
+    shared: bool = False
 
 
 def simulated(seed: int, policy: str, second: float = 0.02) -> Subject:
@@ -70,7 +72,7 @@ def simulated(seed: int, policy: str, second: float = 0.02) -> Subject:
         return [(name, [*words, name, str(seed), "16", *tasks]) for name, tasks in queue.items()]
 
     settings = _SIMULATED.replace("{second}", str(second)).replace("{policy}", policy)
-    return Subject(settings, submissions, steady=policy == "sequential", limit_s=120.0)
+    return Subject(settings, submissions, steady=policy == "sequential", limit_s=120.0, shared=True)
 
 
 def real(model: Path, jobs: int = 1, trials: int = 8) -> Subject:
