@@ -101,6 +101,7 @@ _VARIABLE = _matches(r"v\d+")
 _PLACE = _any(_BLOCK, _LOOP)
 _SIZE = _any(_is_integer, _VARIABLE, _matches("None"))
 _NAME = _matches(r"[\w.]+")
+_BLOCK_NAME = _matches(r"[\w.:]+")  # a colon is in the names of operators that a pass made of another one
 _SCOPE = _matches(
     r"global|local|warp|shared(\.dyn)?|wmma\.(matrix_a|matrix_b|accumulator)|m16n8k8\.matrix[ABC]|local\.\w+"
 )
@@ -166,7 +167,7 @@ _INSTRUCTIONS: dict[str, tuple[Check, Check]] = {
     "GetConsumers": (_OF_BLOCK, _NOTHING),
     "GetLoops": (_OF_BLOCK, _NOTHING),
     "GetProducers": (_OF_BLOCK, _NOTHING),
-    "GetSBlock": (_NOTHING, _items(_NAME, _NAME)),
+    "GetSBlock": (_NOTHING, _items(_BLOCK_NAME, _NAME)),
     "PadEinsum": (_OF_BLOCK, _items(_many(_is_integer))),
     "Parallel": (_OF_LOOP, _NOTHING),
     "RFactor": (_OF_LOOP, _items(_is_integer)),

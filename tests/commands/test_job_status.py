@@ -360,6 +360,7 @@ class TestJson:
                     "misses_deadline": False,
                     "entries": [],
                     "automatic": False,
+                    "metric": {"name": "time", "unit": "ms", "better": "smaller"},
                     "whole_model": None,
                     "not_timed": "",
                 }

@@ -102,7 +102,7 @@ GUIDES = (
     ),
     Guide(
         "docs/guides/models.md",
-        copies=("model.onnx",),
+        copies=("model.onnx", "resnet18.onnx"),
         shapes={
             **_MINILM,
             "detector.onnx": {"images": ("batch", 3, "height", "width")},

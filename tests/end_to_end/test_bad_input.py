@@ -90,9 +90,9 @@ def test_a_name_that_is_taken(user, models):
 
 
 def test_a_setting_that_does_not_exist_is_named_with_its_line(user, models):
-    user.settle("[job]\n# a comment\ntrails = 3\n")
-    done = assert_refused(user, ["submit", models / "mlp.onnx"], "autotune.toml:7: unknown key 'trails'")
-    assert "trials" in done
+    user.settle("[search]\n# a comment\nstratgey = 3\n")
+    done = assert_refused(user, ["submit", models / "mlp.onnx"], "autotune.toml:9: unknown key 'stratgey'")
+    assert "strategy" in done
 
 
 def test_a_workspace_that_is_not_there(user):

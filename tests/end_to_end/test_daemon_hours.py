@@ -57,7 +57,7 @@ def test_in_a_closed_window_nothing_starts_and_the_daemon_waits_for_it(waiting):
     assert told["window"] == window
     assert {item["job"] for item in told["resources"]} == {None}
     assert times["parts"]["waits window"] > 0
-    assert waiting.run("daemon", "run", "--drain", "--until", until(3)).returncode == 124
+    assert waiting.run("daemon", "run", "--drain", "--until", until(8)).returncode == 124
     assert not waiting.trials()
 
 

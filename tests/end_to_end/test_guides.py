@@ -178,12 +178,18 @@ def prepare_command(folder: Path) -> None:
     (folder / "tell-me").chmod(0o755)
 
 
+def prepare_samples(folder: Path) -> None:
+    samples = np.random.default_rng(1).standard_normal((8, 784)).astype(np.float32)
+    np.savez(folder / "samples.npz", input=samples)
+
+
 PREPARE: dict[str, Callable[[Path], None]] = {
     "docs/guides/own-strategy.md": prepare_strategy,
     "docs/guides/boards.md": prepare_boards,
     "docs/guides/cluster.md": prepare_cluster,
     "docs/guides/sweeps.md": prepare_sweep,
     "docs/guides/simulate.md": prepare_scenario,
+    "docs/guides/models.md": prepare_samples,
     "docs/guides/shapes.md": prepare_inputs,
     "docs/guides/budgets.md": prepare_command,
 }

@@ -28,5 +28,5 @@ def test_it_has_every_setting_in_its_section(script: ModuleType) -> None:
 def test_it_says_what_may_be_set(script: ModuleType) -> None:
     page = script.page()
     assert "| `memory_share` | `0.8` | a number, from 0.01 to 1 | " in page
-    assert "| `trials` | `0` | a whole number, at least 0 | " in page
+    assert '| `trials` | `"auto"` | a whole number, at least 1, or auto | ' in page
     assert "| `sampler` | `\"\"` | one of '', greedy, adaptive | " in page

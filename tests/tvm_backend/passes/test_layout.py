@@ -265,7 +265,7 @@ def test_outputs_and_attributes_stay() -> None:
     after = pack_layouts(before)
     assert_same(model, after)
     assert after["main"].ty == before["main"].ty
-    assert dict(after["main"].attrs) == dict(before["main"].attrs)
+    assert dict(before["main"].attrs).items() <= dict(after["main"].attrs).items()
     assert [param.name for param in after["main"].params] == ["x"]
 
 
