@@ -22,7 +22,7 @@ from autotune.command_jobs.definition import Command, Definition, Value, Values,
 from autotune.errors import CommandMissing, InvalidData, StageTimeout, WorkerError, WrongResult
 from autotune.processes.keeper import CommandLimits, Finished, Keeper
 
-__all__ = ["Trial", "TrialSettings", "filled", "is_fixed", "program_of", "variables"]
+__all__ = ["Trial", "TrialSettings", "filled", "is_fixed", "missing_program", "program_of", "variables"]
 
 _SHELL = ("/bin/sh", "-c")
 _PREFIX = "AUTOTUNE_"  # of the variables that carry values
@@ -176,6 +176,16 @@ def is_fixed(command: Command) -> bool:
         return not _CHOSEN_PROGRAM.search(command)
     program = command[0]
     return not any(placeholders(program)) and ("/" not in program or os.path.isabs(program))
+
+
+def missing_program(definition: Definition) -> tuple[str, str] | None:
+    """Return a program that all combinations need and that is not here, after what it is for; None if there is none."""
+    for purpose, command in definition.commands.items():
+        if isinstance(command, str) or not is_fixed(command):
+            continue
+        if shutil.which(program_of(command), path=definition.environment.get("PATH")) is None:
+            return purpose, program_of(command)
+    return None
 
 
 def _text(value: Value) -> str:

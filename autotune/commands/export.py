@@ -74,24 +74,14 @@ def export(
             `quick` were.
         ModelError: `source` was asked for, and the model has something that cannot be written as source.
     """
-    if devices.kind_of(spec := read_spec(paths)) is devices.CommandDevice:
-        if inputs or source or untuned or quick:
-            raise BadInput(
-                "--inputs, --source, --untuned and --quick are for models; commands are exported as they are"
-            )
-        from autotune.command_jobs import best  # here, for it loads NumPy
-
-        with in_use(workspace, paths):
-            return best.export(workspace, paths, spec, output)
+    spec = read_spec(paths)
+    if devices.kind_of(spec) is devices.CommandDevice:
+        return _export_commands(workspace, paths, spec, output, plain=not (inputs or source or untuned or quick))
     if untuned and quick:
         raise BadInput("--untuned times the untuned model, and --quick times nothing; give one of them")
-    _check_exportable(paths, spec, source)
-    if spec.board:
-        devices.of_job(spec, config).check_here(spec.target_key)
+    _check_exportable(paths, spec, config, source)
     _check_output(output, source)
-    for file in inputs:
-        if not file.is_file():
-            raise BadInput(f"cannot read {file}: there is no such file")
+    _check_files(inputs)
     request = replace(
         _request(workspace, config, paths, spec, output, inputs), source=source, untuned=untuned, quick=quick
     )
@@ -101,6 +91,18 @@ def export(
             with contextlib.suppress(StorageError):  # the library is written, which is what was asked for
                 references.remember(paths, report)
     return report
+
+
+def _export_commands(
+    workspace: Workspace, paths: JobPaths, spec: JobSpec, output: Path, *, plain: bool
+) -> dict[str, Any]:
+    """Export a job of commands; `plain` says whether no option was given that is for models."""
+    if not plain:
+        raise BadInput("--inputs, --source, --untuned and --quick are for models; commands are exported as they are")
+    from autotune.command_jobs import best  # here, for it loads NumPy
+
+    with in_use(workspace, paths):
+        return best.export(workspace, paths, spec, output)
 
 
 def _request(
@@ -148,7 +150,13 @@ def _check_drop(paths: JobPaths, spec: JobSpec) -> None:
     )
 
 
-def _check_exportable(paths: JobPaths, spec: JobSpec, source: bool) -> None:
+def _check_files(inputs: Sequence[Path]) -> None:
+    for file in inputs:
+        if not file.is_file():
+            raise BadInput(f"cannot read {file}: there is no such file")
+
+
+def _check_exportable(paths: JobPaths, spec: JobSpec, config: Config, source: bool) -> None:
     """Check that a job can be exported, as source if that is asked for."""
     device = devices.kind_of(spec)
     if not device.exists:
@@ -159,6 +167,8 @@ def _check_exportable(paths: JobPaths, spec: JobSpec, source: bool) -> None:
         raise BadInput(f"--source is for the CPUs of this machine; {paths.folder.name} was tuned for {tuned_for}")
     if source and spec.entries:
         raise BadInput(f"--source is for one set of shapes; {paths.folder.name} has {len(spec.entries)}")
+    if spec.board:
+        devices.of_job(spec, config).check_here(spec.target_key)
 
 
 def _check_output(output: Path, source: bool) -> None:

@@ -165,11 +165,18 @@ class Plan:
 
     def layouts(self) -> dict[str, Layout]:
         """Return the layout that the plan chooses for operators, by name: for all operators of a block."""
-        return {name: block.layout for block in self.blocks if block.layout for name in block.operators}
+        return {name: block.layout for name, block in self._by_operator() if block.layout}
 
     def algorithms(self) -> dict[str, Algorithm]:
         """Return the algorithm that the plan chooses for operators, by name: for all operators of a block."""
-        return {name: block.algorithm for block in self.blocks if block.algorithm for name in block.operators}
+        return {name: block.algorithm for name, block in self._by_operator() if block.algorithm}
+
+    def threads_limits(self) -> dict[str, int]:
+        """Return on how many threads the plan runs operators at most, by name: for all operators of a block."""
+        return {name: block.threads for name, block in self._by_operator() if block.threads is not None}
+
+    def _by_operator(self) -> Iterator[tuple[str, Block]]:
+        return ((name, block) for block in self.blocks for name in block.operators)
 
 
 NOTHING: Final = Plan()  # leaves all to the rules

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -78,14 +76,11 @@ class CommandBench(Bench):
 
     def check(self, candidates: Sequence[Candidate] = ()) -> None:
         """Look for the programs that all candidates need."""
-        from autotune.command_jobs.trial import is_fixed, program_of
+        from autotune.command_jobs.trial import missing_program
 
-        path = self.combinations.definition.environment.get("PATH", os.environ.get("PATH"))
-        for what, command in self.combinations.definition.commands.items():
-            if isinstance(command, str) or not is_fixed(command):
-                continue
-            if shutil.which(program_of(command), path=path) is None:
-                raise CommandMissing(f"its {what} command needs {program_of(command)!r}, which is not here; install it")
+        if missing := missing_program(self.combinations.definition):
+            purpose, program = missing
+            raise CommandMissing(f"its {purpose} command needs {program!r}, which is not here; install it")
 
     def check_program(self) -> None:
         """Check the copies of the user's files, so that no candidate is blamed where one is damaged."""

@@ -114,11 +114,8 @@ def _register() -> None:
     from autotune.tvm_backend.integer import intrinsics, schedules
     from autotune.tvm_backend.vector_math import registry
 
-    registry.register()
-    schedules.register()
-    with _stacks_without_source():
-        intrinsics.register()
-        instructions.register()
+    for module in (registry, schedules, intrinsics, instructions):
+        module.register()
 
 
 @contextlib.contextmanager

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from autotune.command_jobs.combinations import Combinations
 from autotune.command_jobs.definition import Definition
 from autotune.command_jobs.space_copy import write_snapshot
 from autotune.command_jobs.space_file import read_space
-from autotune.command_jobs.trial import is_fixed, program_of
+from autotune.command_jobs.trial import missing_program
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.devices import for_target
@@ -72,11 +71,9 @@ def _check_machine(definition: Definition, config: Config) -> None:
 
 
 def _check_programs(path: Path, definition: Definition) -> None:
-    for what, command in definition.commands.items():
-        if isinstance(command, str) or not is_fixed(command):
-            continue
-        if shutil.which(program_of(command), path=definition.environment.get("PATH")) is None:
-            raise BadInput(f"{path}: there is no program {program_of(command)!r}, which the {what} command needs")
+    if missing := missing_program(definition):
+        purpose, program = missing
+        raise BadInput(f"{path}: there is no program {program!r}, which the {purpose} command needs")
 
 
 def _target(definition: Definition, config: Config) -> dict[str, object]:

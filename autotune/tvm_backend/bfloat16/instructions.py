@@ -6,19 +6,15 @@ As in `integer.intrinsics`, a target is asked for its features before a schedule
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
 from tvm.s_tir import TensorIntrin
-from tvm.script import tirx as T
-from tvm.target import codegen
 
-from autotune.machine.hardware import cpu_flags
 from autotune.tvm_backend.bfloat16.elements import rounded_number, to_float
-from autotune.tvm_backend.integer.intrinsics import Dot, Instructions, has
-from autotune.tvm_backend.types import Call, IRModule, PrimExpr, PrimFunc, Stmt, Target
+from autotune.tvm_backend.integer.intrinsics import Dot, Instructions, Operand, has, has_tiles, intrinsic
+from autotune.tvm_backend.types import Buffer, Call, IRModule, PrimExpr, PrimFunc, Stmt, Target
 
 _LANES = 16
 _PAIR = 2  # products that one instruction adds up
@@ -51,25 +47,19 @@ define <16 x float> @{_FUNCTION}(<16 x float> %sums, <32 x i16> %data, <32 x i16
 
 def computes_bfloat16(target: Target) -> bool:
     """Return whether the CPU of a target has instructions for products of bfloat16."""
-    return target.kind.name == "llvm" and (has(target, DPBF16PS) or _has_tiles(target))
+    return target.kind.name == "llvm" and (has(target, DPBF16PS) or has_tiles(target, _TILES))
 
 
 def dot_instructions(target: Target) -> Instructions:
     """Return the best instructions for products of bfloat16 that the CPU of a target has."""
     vector = next((dot.name for dot in DOTS if has(target, dot)), "")
-    return Instructions(vector, _has_tiles(target))
-
-
-def _has_tiles(target: Target) -> bool:
-    """Whether the CPU of a target has tiles. A virtual machine may hide those of the CPU that it is."""
-    here = not target.attrs.get("mtriple")
-    return codegen.llvm_cpu_has_features(_TILES, target) and not (here and "amx_bf16" not in cpu_flags())
+    return Instructions(vector, has_tiles(target, _TILES))
 
 
 def register() -> None:
     """Register the intrinsics with TVM."""
     for dot, step in ((DPBF16PS, _dpbf16ps), (MULTIPLY_ADD, _multiply_add)):
-        TensorIntrin.register(dot.name, _described(), _implemented(step), override=True)
+        TensorIntrin.register(dot.name, *_dot(step), override=True)
 
 
 def _dpbf16ps(sums: PrimExpr, data: PrimExpr, weights: PrimExpr) -> PrimExpr:
@@ -101,38 +91,12 @@ def _all(value: int) -> PrimExpr:
     return tirx.Broadcast(tirx.const(value, "uint32"), _LANES)
 
 
-def _described() -> PrimFunc:
-    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def product(a: T.handle, b: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, (_PAIR,), "uint16", offset_factor=1)
-        B = T.match_buffer(b, (_LANES, _PAIR), "uint16", offset_factor=1)
-        C = T.match_buffer(c, (_LANES,), "float32", offset_factor=1)
-        with T.sblock("root"):
-            T.reads(C[0:_LANES], A[0:_PAIR], B[0:_LANES, 0:_PAIR])
-            T.writes(C[0:_LANES])
-            for i in T.serial(0, _LANES):
-                for k in T.serial(0, _PAIR):
-                    with T.sblock("update"):
-                        vi, vk = T.axis.remap("SR", [i, k])
-                        C[vi] = C[vi] + to_float(A[vk]) * to_float(B[vi, vk])
+def _dot(step: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]) -> tuple[PrimFunc, PrimFunc]:
+    def result(a: Buffer, b: Buffer, c: Buffer) -> PrimExpr:
+        return step(c.vload([0], dtype="float32x16"), a.vload([0], "uint16x2"), b.vload([0, 0], dtype="uint16x32"))
 
-    return product
-
-
-def _implemented(step: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]) -> Any:
-    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def product(a: T.handle, b: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, (_PAIR,), "uint16", offset_factor=1)
-        B = T.match_buffer(b, (_LANES, _PAIR), "uint16", offset_factor=1)
-        C = T.match_buffer(c, (_LANES,), "float32", offset_factor=1)
-        with T.sblock("root"):
-            T.reads(C[0:_LANES], A[0:_PAIR], B[0:_LANES, 0:_PAIR])
-            T.writes(C[0:_LANES])
-            C[T.ramp(T.int32(0), 1, _LANES)] = step(
-                C.vload([0], dtype="float32x16"), A.vload([0], "uint16x2"), B.vload([0, 0], dtype="uint16x32")
-            )
-
-    return product
+    operands = [Operand((_PAIR,), "uint16"), Operand((_LANES, _PAIR), "uint16"), Operand((_LANES,), "float32")]
+    return intrinsic(operands, lambda _, k: (k,), to_float, result)
 
 
 def with_instructions(module: IRModule) -> IRModule:

@@ -13,14 +13,13 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-import tvm
 from tvm import te, tirx
 from tvm.script import tirx as T
 
 from autotune.tvm_backend.bfloat16.elements import DTYPE, from_float, to_float
 from autotune.tvm_backend.integer.byte_kernels import scheduled
 from autotune.tvm_backend.integer.intrinsics import Instructions
-from autotune.tvm_backend.integer.kernels import OPAQUE, Window, padded
+from autotune.tvm_backend.integer.kernels import padded, unscheduled
 from autotune.tvm_backend.integer.schedules import (
     BFLOAT16_DEPTHWISE,
     BFLOAT16_DOT,
@@ -30,6 +29,8 @@ from autotune.tvm_backend.integer.schedules import (
     PAD,
     WINDOW,
 )
+from autotune.tvm_backend.passes.convolution import Window
+from autotune.tvm_backend.passes.rewrite import finished
 from autotune.tvm_backend.types import PrimExpr, PrimFunc, TensorExpr
 
 LANES = 16
@@ -134,10 +135,7 @@ def product_program(operands: Sequence[TensorExpr], sums: TensorExpr, element: E
         dtype: Of the result: float32 or uint16.
     """
     result = te.compute(sums.shape, lambda *at: _written(element(*at), dtype), name=OUT, attrs=LEFT_ALONE)
-    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([*operands, result])}))
-    schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
-    program: PrimFunc = schedule.mod["main"].without_attr("global_symbol").with_attr({"op_pattern": OPAQUE})
-    return program
+    return unscheduled([*operands, result])
 
 
 def elementwise_program(operands: Sequence[TensorExpr], shape: Shape, element: Element, dtype: str) -> PrimFunc:
@@ -188,8 +186,7 @@ def pairs_program(batch: int, inner: int, columns: int) -> PrimFunc:
                         data.vload([part // chunks, pair * PAIR + 1, part % chunks * LANES], "float32x16"),
                     )
 
-    program: PrimFunc = pack.without_attr("global_symbol").with_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True})
-    return program
+    return finished(pack)
 
 
 def pool_program(shape: Shape, kernel: tuple[int, int], window: Window, *, largest: bool) -> PrimFunc:
@@ -226,16 +223,3 @@ def concat_program(shapes: Sequence[Shape]) -> PrimFunc:
 
     chunks = sum(shape[3] for shape in shapes)
     return scheduled([*images, te.compute((*shapes[0][:3], chunks, LANES), element, name="result")])
-
-
-def enlarge_program(shape: Shape, factors: tuple[int, int]) -> PrimFunc:
-    """Return the program that repeats each pixel of an image so many times down and right."""
-    batch, height, width, chunks, lanes = shape
-    data = te.placeholder(shape, DTYPE, "data")
-    down, right = factors
-    result = te.compute(
-        (batch, height * down, width * right, chunks, lanes),
-        lambda n, y, x, *rest: data[(n, y // down, x // right, *rest)],
-        name="result",
-    )
-    return scheduled([data, result])

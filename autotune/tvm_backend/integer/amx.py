@@ -23,6 +23,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from autotune.tvm_backend.bfloat16.elements import to_float
+from autotune.tvm_backend.integer.intrinsics import accesses
 from autotune.tvm_backend.integer.tiles import TileProduct
 from autotune.tvm_backend.types import Buffer, Call, IRModule, Loop, PlainTrace, PrimExpr, PrimFunc, Stmt
 
@@ -74,7 +75,7 @@ def _described(product: TileProduct) -> PrimFunc:
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         data, weight, sums = _operands(product)
         with T.sblock("root"):
-            _accesses(product, data, weight, sums)
+            accesses(data, weight, sums)
             kinds = [*(T.axis.spatial for _ in extents), *(T.axis.reduce for _ in reduced)]
             axes = list(zip(kinds, (*extents, *reduced), strict=True))
             with T.grid(*(extent for _, extent in axes)) as loops, T.sblock("update"):
@@ -100,7 +101,7 @@ def _implemented(product: TileProduct) -> PrimFunc:
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         data, weight, sums = _operands(product)
         with T.sblock("root"):
-            _accesses(product, data, weight, sums)
+            accesses(data, weight, sums)
             pointers = data.access_ptr("r"), weight.access_ptr("r"), sums.access_ptr("rw")
             T.evaluate(T.call_extern("int32", product.name, *pointers, T.cast(data.strides[0], "int64") * product.size))
     return builder.get()
@@ -127,12 +128,6 @@ def _region(product: TileProduct) -> tuple[int, int, int, int]:
     down = (product.rows - 1) * product.step_y + (product.high - 1) * product.gap + 1
     right = (product.columns - 1) * product.step_x + product.wide
     return down, right, product.inner, product.lanes
-
-
-def _accesses(product: TileProduct, *buffers: Buffer) -> None:
-    data, weight, sums = (item[tuple(slice(0, extent) for extent in item.shape)] for item in buffers)
-    T.reads(sums, data, weight)
-    T.writes(sums)
 
 
 _SUMS = tuple(elements.sums for elements in _ELEMENTS.values())

@@ -11,7 +11,9 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from autotune.tvm_backend.integer.kernels import LANES, OPAQUE, WORD, Window, added, to_byte
+from autotune.tvm_backend.integer.kernels import LANES, WORD, added, to_byte
+from autotune.tvm_backend.passes.convolution import Window
+from autotune.tvm_backend.passes.rewrite import finished
 from autotune.tvm_backend.types import Buffer
 
 Expr = Any  # a tensor expression, or a TIR one
@@ -124,8 +126,7 @@ def quantise_pixels_kernel(shape: Sequence[int], padding: Sequence[int]) -> Any:
                 around = tirx.Broadcast(zero.astype("int32").astype("uint8"), WORD * LANES)
                 chosen = tirx.Select(tirx.Broadcast(inside, WORD * LANES), pixels, around)
                 T.buffer_store(flat, chosen, [*image_row, T.ramp((left + x) * WORD, 1, WORD * LANES)])
-    program = builder.get().without_attr("global_symbol")
-    return program.with_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True})
+    return finished(builder.get())
 
 
 def _quantised_run(data: Buffer, constants: Buffer, place: tuple[Expr, ...]) -> Expr:
@@ -248,8 +249,7 @@ def scheduled(arguments: list[Expr], reduction: str = "") -> Any:
     if reduction:
         _reduce_within(schedule, schedule.get_sblock(reduction), outer[-1])
     schedule.vectorize(lane)
-    program = schedule.mod["main"].without_attr("global_symbol")
-    return program.with_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True})
+    return finished(schedule.mod["main"])
 
 
 def _reduce_within(schedule: Any, block: Any, row: Any) -> None:

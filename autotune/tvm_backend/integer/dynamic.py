@@ -9,9 +9,9 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx
 
-from autotune.tvm_backend.integer.kernels import OPAQUE, to_byte
+from autotune.tvm_backend.integer.kernels import to_byte
 from autotune.tvm_backend.integer.quantity import LEVELS
-from autotune.tvm_backend.passes.rewrite import op_name, static_shape
+from autotune.tvm_backend.passes.rewrite import finished, op_name, static_shape
 from autotune.tvm_backend.types import Expr
 
 _PARALLEL_FROM = 16384  # elements
@@ -108,5 +108,4 @@ def _scheduled(arguments: list[Expr], *, parallel: bool) -> Any:
     schedule.vectorize(lane)
     if parallel:
         schedule.parallel(row)
-    program = schedule.mod["main"].without_attr("global_symbol")
-    return program.with_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True})
+    return finished(schedule.mod["main"])

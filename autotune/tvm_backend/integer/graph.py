@@ -174,15 +174,6 @@ class IntegerGraph(Rewriter):
             forms.image = self._packed(self.rows(var), shape, lanes) if direct is None else direct
         return forms.image
 
-    def emit(self, expr: Expr) -> Expr:
-        """Bind an expression."""
-        return self.builder.emit(expr)
-
-    def kernel(self, program: Any, name: str, operands: Sequence[Expr], shape: Sequence[int], dtype: str) -> Expr:
-        """Call a scheduled program."""
-        function = self.builder.add_func(program, name)
-        return self.emit(relax.call_tir(function, list(operands), out_ty=relax.TensorType(tuple(shape), dtype)))
-
     def padded_image(self, var: Expr, padding: Sequence[int]) -> Expr | None:
         """Return an image with its zero point around it, where it can be quantised so; None otherwise.
 
@@ -241,23 +232,7 @@ class IntegerGraph(Rewriter):
     def as_rows(self, image: Expr, shape: tuple[int, ...]) -> Expr:
         """Return rows that were computed as an image of one row."""
         *_, chunks, lanes = static_shape(image)
-        return self._cut(self.emit(relax.op.reshape(image, (*shape[:-1], chunks * lanes))), shape)
-
-    def unpacked(self, image: Expr, shape: tuple[int, ...]) -> Expr:
-        """Return an image (N, C, H, W) of which the channels are innermost."""
-        batch, height, width, chunks, lanes = static_shape(image)
-        flat = self.emit(relax.op.reshape(image, (batch, height, width, chunks * lanes)))
-        cut = self._cut(flat, (batch, height, width, shape[1]))
-        if height == width == 1:
-            return self.emit(relax.op.reshape(cut, shape))
-        return self.emit(relax.op.permute_dims(cut, [0, 3, 1, 2]))
-
-    def _cut(self, expr: Expr, shape: Sequence[int]) -> Expr:
-        """Drop the padding of the last axis."""
-        last = len(shape) - 1
-        if static_shape(expr)[last] == shape[last]:
-            return expr
-        return self.emit(relax.op.strided_slice(expr, axes=[last], begin=[0], end=[shape[last]]))
+        return self.cut(self.emit(relax.op.reshape(image, (*shape[:-1], chunks * lanes))), shape[-1])
 
     def flat(self, expr: Expr) -> Expr:
         """An expression as rows of a vector each."""

@@ -6,17 +6,19 @@ before a schedule names an intrinsic.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tvm import tirx
 from tvm.s_tir import TensorIntrin
-from tvm.script import tirx as T
+from tvm.script.ir_builder import IRBuilder
 from tvm.target import codegen
+from tvm.tirx.script import builder as T
 
 from autotune.machine.hardware import cpu_flags
-from autotune.tvm_backend.types import Target
+from autotune.tvm_backend.types import Buffer, PrimFunc, Target
 
 Expr = Any  # a TIR expression; TVM has no types
 
@@ -75,7 +77,7 @@ def dot_instructions(target: Target, *, narrow: bool) -> Instructions:
         narrow: Whether all weights lie in -64..63.
     """
     vector = next((dot.name for dot in DOTS if has(target, dot) and (narrow or not dot.narrow)), "")
-    return Instructions(vector, _has_tiles(target))
+    return Instructions(vector, has_tiles(target, _TILES))
 
 
 def depthwise_instructions(target: Target) -> Instructions:
@@ -90,10 +92,16 @@ def has(target: Target, dot: Dot) -> bool:
     return all(codegen.llvm_cpu_has_features(feature, target) for feature in dot.features)
 
 
-def _has_tiles(target: Target) -> bool:
-    """Whether the CPU of a target has tiles. A virtual machine may hide those of the CPU that it is."""
+def has_tiles(target: Target, feature: str) -> bool:
+    """Return whether the CPU of a target has tiles. A virtual machine may hide those of the CPU that it is.
+
+    Args:
+        target: The target.
+        feature: What LLVM calls the products of tiles.
+    """
     here = not target.attrs.get("mtriple")
-    return codegen.llvm_cpu_has_features(_TILES, target) and not (here and "amx_int8" not in cpu_flags())
+    hidden = here and feature.replace("-", "_") not in cpu_flags()
+    return codegen.llvm_cpu_has_features(feature, target) and not hidden
 
 
 def _bytes(value: Expr, lanes: int) -> Expr:
@@ -150,76 +158,101 @@ def _transposed(pixels: list[Expr]) -> Expr:
 def register() -> None:
     """Register the intrinsics with TVM. Schedules name them, also those that are read from a log."""
     for dot, step in zip(DOTS, (_vpdpbusd, _vpdpbusd, _vpdpbusd, _pmaddubsw, _pmaddwd), strict=True):
-        TensorIntrin.register(dot.name, _described(dot.lanes), _implemented(dot.lanes, step), override=True)
+        TensorIntrin.register(dot.name, *_dot(dot.lanes, step), override=True)
     TensorIntrin.register(DEPTHWISE.name, *_depthwise(), override=True)
 
 
-def _described(lanes: int) -> Any:
-    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def product(a: T.handle, b: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, (4,), "uint8", offset_factor=1)
-        B = T.match_buffer(b, (lanes, 4), "int8", offset_factor=1)
-        C = T.match_buffer(c, (lanes,), "int32", offset_factor=1)
+def _dot(lanes: int, step: Callable[[Expr, Expr, Expr, int], Expr]) -> tuple[PrimFunc, PrimFunc]:
+    def result(a: Buffer, b: Buffer, c: Buffer) -> Expr:
+        data = _bytes(a.vload([0], "uint8x4"), lanes)
+        return step(c.vload([0], dtype=f"int32x{lanes}"), data, b.vload([0, 0], dtype=f"int8x{4 * lanes}"), lanes)
+
+    return intrinsic(
+        [Operand((4,), "uint8"), Operand((lanes, 4), "int8"), Operand((lanes,), "int32")],
+        lambda _, k: (k,),
+        _whole,
+        result,
+    )
+
+
+def _depthwise() -> tuple[PrimFunc, PrimFunc]:
+    def result(a: Buffer, b: Buffer, c: Buffer) -> Expr:
+        pixels = _transposed([a.vload([k, 0, 0], "uint8x16") for k in range(4)])
+        return _vpdpbusd(c.vload([0], dtype="int32x16"), pixels, b.vload([0, 0], dtype="int8x64"), 16)
+
+    return intrinsic(
+        [Operand((4, 1, 16), "uint8", apart=True), Operand((16, 4), "int8"), Operand((16,), "int32")],
+        lambda i, k: (k, 0, i),
+        _whole,
+        result,
+    )
+
+
+def _whole(value: Expr) -> Expr:
+    return T.cast(value, "int32")
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A buffer that an intrinsic reads or writes.
+
+    Attributes:
+        shape: Its shape.
+        dtype: Of its elements.
+        apart: Whether what its first index counts lies apart in memory.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    apart: bool = False
+
+    def matched(self, name: str) -> Buffer:
+        """Return the buffer, as an argument of the function that is being built."""
+        strides = [T.int32(), *(prod(self.shape[at:]) for at in range(2, len(self.shape) + 1))] if self.apart else None
+        return T.match_buffer(T.arg(name, T.handle()), self.shape, self.dtype, offset_factor=1, strides=strides)
+
+
+def intrinsic(
+    operands: Sequence[Operand],
+    place: Callable[[Expr, Expr], tuple[Expr, ...]],
+    factor: Callable[[Expr], Expr],
+    result: Callable[..., Expr],
+) -> tuple[PrimFunc, PrimFunc]:
+    """Return what an intrinsic for c[i] += sum over k of a[place(i, k)] * b[i, k] computes, and how.
+
+    Args:
+        operands: a, b and c.
+        place: The element of a.
+        factor: Makes a factor of an element.
+        result: The vector c of the buffers a, b and c.
+    """
+    lanes, count = operands[1].shape
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        a, b, c = _matched(operands)
         with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
-            T.writes(C[0:lanes])
-            for i in T.serial(0, lanes):
-                for k in T.serial(0, 4):
-                    with T.sblock("update"):
-                        vi, vk = T.axis.remap("SR", [i, k])
-                        C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
-
-    return product
-
-
-def _implemented(lanes: int, step: Callable[[Expr, Expr, Expr, int], Expr]) -> Any:
-    sums, weights = f"int32x{lanes}", f"int8x{4 * lanes}"
-
-    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def product(a: T.handle, b: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, (4,), "uint8", offset_factor=1)
-        B = T.match_buffer(b, (lanes, 4), "int8", offset_factor=1)
-        C = T.match_buffer(c, (lanes,), "int32", offset_factor=1)
+            accesses(a, b, c)
+            with T.serial(0, lanes) as i, T.serial(0, count) as k, T.sblock("update"):
+                vi = T.axis.spatial(lanes, i)
+                vk = T.axis.reduce(count, k)
+                at = place(vi, vk)
+                T.reads(c[vi], a[at], b[vi, vk])
+                T.writes(c[vi])
+                T.buffer_store(c, c[vi] + factor(a[at]) * factor(b[vi, vk]), [vi])
+    described = builder.get()
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        a, b, c = _matched(operands)
         with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
-            T.writes(C[0:lanes])
-            C[T.ramp(T.int32(0), 1, lanes)] = step(
-                C.vload([0], dtype=sums), _bytes(A.vload([0], "uint8x4"), lanes), B.vload([0, 0], dtype=weights), lanes
-            )
-
-    return product
+            accesses(a, b, c)
+            T.buffer_store(c, result(a, b, c), [T.ramp(T.int32(0), 1, lanes)])
+    return described, builder.get()
 
 
-def _depthwise() -> tuple[Any, Any]:
-    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def described(a: T.handle, b: T.handle, c: T.handle) -> None:
-        pixel = T.int32()
-        A = T.match_buffer(a, (4, 1, 16), "uint8", offset_factor=1, strides=[pixel, 16, 1])
-        B = T.match_buffer(b, (16, 4), "int8", offset_factor=1)
-        C = T.match_buffer(c, (16,), "int32", offset_factor=1)
-        with T.sblock("root"):
-            T.reads(C[0:16], A[0:4, 0, 0:16], B[0:16, 0:4])
-            T.writes(C[0:16])
-            for i in T.serial(0, 16):
-                for k in T.serial(0, 4):
-                    with T.sblock("update"):
-                        vi, vk = T.axis.remap("SR", [i, k])
-                        C[vi] = C[vi] + T.cast(A[vk, 0, vi], "int32") * T.cast(B[vi, vk], "int32")
+def _matched(operands: Sequence[Operand]) -> list[Buffer]:
+    return [operand.matched(name) for operand, name in zip(operands, "abc", strict=True)]
 
-    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def implemented(a: T.handle, b: T.handle, c: T.handle) -> None:
-        pixel = T.int32()
-        A = T.match_buffer(a, (4, 1, 16), "uint8", offset_factor=1, strides=[pixel, 16, 1])
-        B = T.match_buffer(b, (16, 4), "int8", offset_factor=1)
-        C = T.match_buffer(c, (16,), "int32", offset_factor=1)
-        with T.sblock("root"):
-            T.reads(C[0:16], A[0:4, 0, 0:16], B[0:16, 0:4])
-            T.writes(C[0:16])
-            C[T.ramp(T.int32(0), 1, 16)] = _vpdpbusd(
-                C.vload([0], dtype="int32x16"),
-                _transposed([A.vload([k, 0, 0], "uint8x16") for k in range(4)]),
-                B.vload([0, 0], dtype="int8x64"),
-                16,
-            )
 
-    return described, implemented
+def accesses(data: Buffer, weight: Buffer, sums: Buffer) -> None:
+    """Say of a block that it reads all of its operands, and writes the sums."""
+    whole = [item[tuple(slice(0, extent) for extent in item.shape)] for item in (sums, data, weight)]
+    T.reads(*whole)
+    T.writes(whole[0])

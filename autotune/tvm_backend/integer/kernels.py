@@ -17,6 +17,9 @@ from tvm import te, tirx
 
 from autotune.tvm_backend.integer.intrinsics import Instructions
 from autotune.tvm_backend.integer.schedules import DEPTHWISE_BLOCK, DOT_BLOCK, INTRINSIC, LEFT_ALONE, OUT, PAD, WINDOW
+from autotune.tvm_backend.passes.convolution import Window
+from autotune.tvm_backend.passes.rewrite import OPAQUE
+from autotune.tvm_backend.types import PrimFunc
 
 Expr = Any
 
@@ -24,22 +27,6 @@ LANES = 16
 WORD = 4  # products that one instruction adds up
 _WHOLE = 12582912.0  # 1.5 * 2^23
 _WHOLE_BITS = 0x4B400000  # of that float
-OPAQUE = 8  # TVM's number for an operator that is fused with no other
-
-
-@dataclass(frozen=True)
-class Window:
-    """The geometry of a convolution or a pooling: size of the output, strides, padding (top, left, bottom, right)."""
-
-    size: tuple[int, ...]
-    strides: tuple[int, ...] = (1, 1)
-    padding: tuple[int, ...] = (0, 0, 0, 0)
-    dilation: tuple[int, ...] = (1, 1)
-
-    def at(self, y: Expr, x: Expr, down: Expr, right: Expr) -> tuple[Expr, Expr]:
-        """Return the place in the padded input of an element of the output and one of the kernel."""
-        (step_y, step_x), (gap_y, gap_x) = self.strides, self.dilation
-        return y * step_y + down * gap_y, x * step_x + right * gap_x
 
 
 def rounded(value: Expr, zero: Expr) -> Expr:
@@ -227,7 +214,7 @@ _RESULTS: Mapping[str, Callable[..., Expr]] = {
 
 def product_program(
     product: Product, operands: Sequence[tuple[tuple[int, ...], str]], dtype: str
-) -> tuple[Any, tuple[int, ...]]:
+) -> tuple[PrimFunc, tuple[int, ...]]:
     """Return the program of a product, and the shape of its result (N, OH, OW, OC, 16).
 
     Args:
@@ -238,10 +225,14 @@ def product_program(
     arguments = [te.placeholder(shape, kind, f"p{index}") for index, (shape, kind) in enumerate(operands)]
     data, weight, point, *rest = arguments
     result = _RESULTS[dtype](product.sums(data, weight, point), point, *rest)
-    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([*arguments, result])}))
+    return unscheduled([*arguments, result]), tuple(int(extent) for extent in result.shape)
+
+
+def unscheduled(arguments: Sequence[Expr]) -> PrimFunc:
+    """Return the program of a tensor expression, the last argument, for which a schedule has to be found."""
+    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func(list(arguments))}))
     schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
-    program = schedule.mod["main"].without_attr("global_symbol").with_attr({"op_pattern": OPAQUE})
-    return program, tuple(int(extent) for extent in result.shape)
+    return schedule.mod["main"].without_attr("global_symbol").with_attr({"op_pattern": OPAQUE})
 
 
 def added(one: Expr, other: Expr, constants: Expr) -> Expr:

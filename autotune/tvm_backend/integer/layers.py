@@ -13,9 +13,10 @@ from tvm import relax
 
 from autotune.tvm_backend.integer.graph import Forms, IntegerGraph, Operand, Quantised, RequantisedLayer, limits_of
 from autotune.tvm_backend.integer.intrinsics import depthwise_instructions, dot_instructions
-from autotune.tvm_backend.integer.kernels import WORD, Product, Window, product_program
+from autotune.tvm_backend.integer.kernels import WORD, Product, product_program
 from autotune.tvm_backend.integer.packing import PackedWeights, by_channel, fits, pack_convolution, pack_depthwise
 from autotune.tvm_backend.integer.quantity import ScaledConstant
+from autotune.tvm_backend.passes.convolution import Window
 from autotune.tvm_backend.passes.rewrite import op_name, static_shape
 from autotune.tvm_backend.types import Expr
 
@@ -99,11 +100,7 @@ def _convolution_layer(data: Operand, weight: ScaledConstant, call: Expr, shape:
     attrs = call.attrs
     if weight.axis > 0 or (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)) != _PLAIN:
         return None
-    strides, padding, dilation = (
-        tuple(int(item) for item in values) for values in (attrs.strides, attrs.padding, attrs.dilation)
-    )
-    window = Window(shape[2:], strides, padding, dilation)
-    return LinearLayer(data, weight, window, int(attrs.groups), shape, is_rows=False)
+    return LinearLayer(data, weight, Window.of(call), int(attrs.groups), shape, is_rows=False)
 
 
 def requantised_layer(graph: IntegerGraph, var: Expr, quantised: Quantised, bias: Expr | None = None) -> Forms | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from autotune.tvm_backend.integer import byte_kernels
 from autotune.tvm_backend.integer.graph import LARGEST, Forms, IntegerGraph, Quantised, floats, limits_of
-from autotune.tvm_backend.integer.kernels import Window
+from autotune.tvm_backend.passes.convolution import Window
 from autotune.tvm_backend.passes.rewrite import static_shape
 from autotune.tvm_backend.types import Expr
 
@@ -19,20 +19,17 @@ def max_pool(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | No
     data = graph.quantised_operand(call.args[0])
     if data is None or graph.quantity(data) != quantised.quantity or str(call.attrs.layout) != "NCHW":
         return None
-    if any(int(item) != 1 for item in call.attrs.dilation) or quantised.limits != (0, LARGEST):
+    if set(Window.of(call).dilation) != {1} or quantised.limits != (0, LARGEST):
         return None
-    kernel, strides, padding = _pooling(call)
     image = graph.image(data)
-    window = Window(quantised.shape[2:], strides, padding)
-    program = byte_kernels.max_pool_kernel(static_shape(image), kernel, window)
+    program = byte_kernels.max_pool_kernel(static_shape(image), _kernel(call), Window.of(call))
     shape = (quantised.shape[0], *quantised.shape[2:], *static_shape(image)[3:])
     return Forms(image=graph.kernel(program, "integer_max_pool", [image], shape, "uint8"))
 
 
-def _pooling(call: Expr) -> tuple[tuple[int, int], tuple[int, ...], tuple[int, ...]]:
-    attrs = call.attrs
-    high, wide = (int(item) for item in attrs.pool_size)
-    return (high, wide), tuple(int(item) for item in attrs.strides), tuple(int(item) for item in attrs.padding)
+def _kernel(call: Expr) -> tuple[int, int]:
+    high, wide = (int(item) for item in call.attrs.pool_size)
+    return high, wide
 
 
 def mean(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
@@ -51,11 +48,11 @@ def mean(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
 def average_pool(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
     """Compute an average over windows without padding."""
     call = quantised.value
-    kernel, strides, padding = _pooling(call)
+    window = Window.of(call)
     plain = str(call.attrs.layout) == "NCHW" and not call.attrs.ceil_mode
-    if any(padding) or any(int(item) != 1 for item in call.attrs.dilation) or not plain:
+    if any(window.padding) or set(window.dilation) != {1} or not plain:
         return None
-    return _averaged(graph, quantised, kernel, Window(quantised.shape[2:], strides))
+    return _averaged(graph, quantised, _kernel(call), window)
 
 
 def adaptive_pool(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:

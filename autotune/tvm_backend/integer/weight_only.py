@@ -19,9 +19,9 @@ import tvm
 from tvm import relax, te, tirx
 
 from autotune.tvm_backend.integer.graph import IntegerGraph
-from autotune.tvm_backend.integer.kernels import LANES, OPAQUE
+from autotune.tvm_backend.integer.kernels import LANES
 from autotune.tvm_backend.integer.packing import filled, fits
-from autotune.tvm_backend.passes.rewrite import op_name, static_shape
+from autotune.tvm_backend.passes.rewrite import finished, op_name, static_shape
 from autotune.tvm_backend.types import Expr
 
 Array = npt.NDArray[Any]
@@ -230,5 +230,4 @@ def _scheduled(arguments: Sequence[Expr], tile: int, *, has_offset: bool) -> Any
     schedule.decompose_reduction(result, block)
     if has_offset:
         schedule.parallel(schedule.get_loops(schedule.get_sblock("block_sums"))[0])
-    program = schedule.mod["main"].without_attr("global_symbol")
-    return program.with_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True})
+    return finished(schedule.mod["main"])

@@ -17,7 +17,14 @@ from tvm import relax
 from tvm.relax.transform import FuseOps
 
 from autotune.plans.plan import Plan
-from autotune.tvm_backend.passes.rewrite import is_rewritable, is_tensor_constant, op_name, variables
+from autotune.tvm_backend.passes.rewrite import (
+    is_rewritable,
+    is_tensor_constant,
+    op_name,
+    variables,
+    with_blocks,
+    with_main,
+)
 from autotune.tvm_backend.threads.extents import MOST_THREADS
 from autotune.tvm_backend.types import Binding, Expr, Function, IRModule, Var
 
@@ -89,16 +96,11 @@ def _bindings(function: Function) -> list[Binding]:
 
 def _renamed(mod: IRModule, names: Mapping[Var, str]) -> IRModule:
     made = {var: type(var)(f"{name}_", var.ty) for var, name in names.items()}
-    return _with_main(mod, _mapped(mod["main"], made))
+    return with_main(mod, _mapped(mod["main"], made))
 
 
 def _mapped(node: Expr, variables: Mapping[Var, Expr]) -> Expr:
     return tvm_ffi.structural_map(node, (relax.Var, lambda var: variables.get(var, var)))
-
-
-def _with_main(mod: IRModule, main: Function) -> IRModule:
-    functions = {**dict(mod.functions.items()), mod.get_global_var("main"): main}
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
 def fuse(mod: IRModule, plan: Plan) -> IRModule:
@@ -126,7 +128,7 @@ def fuse(mod: IRModule, plan: Plan) -> IRModule:
     attrs = fused["main"].attrs or {}
     _check_convolutions(plan, "algorithm", attrs.get(ALGORITHMS, {}))
     _check_convolutions(plan, "layout", attrs.get(LAYOUTS, {}))
-    return _with_main(fused, fused["main"].with_attr(OPERATORS, kernels))
+    return with_main(fused, fused["main"].with_attr(OPERATORS, kernels))
 
 
 def _check_names(plan: Plan, names: Sequence[str]) -> None:
@@ -157,7 +159,7 @@ def _with_barriers(mod: IRModule, block_of: Mapping[str, int]) -> IRModule:
             value = _mapped(binding.value, barriers) if barriers else binding.value
             bindings.append(relax.VarBinding(binding.var, value) if barriers else binding)
         blocks.append(type(block)(bindings))
-    return _with_main(mod, _with_blocks(main, blocks))
+    return with_main(mod, with_blocks(main, blocks))
 
 
 def _without_barriers(mod: IRModule) -> IRModule:
@@ -168,12 +170,7 @@ def _without_barriers(mod: IRModule) -> IRModule:
         if op_name(binding.value) == "relax.builtin.stop_lift_params"
     }
     blocks = [type(block)([item for item in block.bindings if item.var not in barriers]) for block in main.body.blocks]
-    return _with_main(mod, _mapped(_with_blocks(main, blocks), barriers))
-
-
-def _with_blocks(function: Function, blocks: Sequence[Expr]) -> Function:
-    body = relax.SeqExpr(blocks, function.body.body)
-    return relax.Function(list(function.params), body, function.ret_ty, bool(function.is_pure), function.attrs)
+    return with_main(mod, _mapped(with_blocks(main, blocks), barriers))
 
 
 def _kernels(before: Function, fused: IRModule) -> Iterator[list[str]]:
@@ -295,7 +292,7 @@ def limit_threads(mod: IRModule, plan: Plan, most: int) -> IRModule:
     Raises:
         BadInput: The plan wants threads of a device that has none, or more than there are.
     """
-    wanted = {name: block.threads for block in plan.blocks if block.threads is not None for name in block.operators}
+    wanted = plan.threads_limits()
     for name, threads in wanted.items():
         if threads > most:
             limit = f"the target has {most}" if most else "only kernels for CPUs have threads"
@@ -319,7 +316,7 @@ class _Limiter:
         blocks = [
             type(block)([self._limit(binding, kernels) for binding in block.bindings]) for block in main.body.blocks
         ]
-        return _with_main(self._builder.get(), _with_blocks(main, blocks))
+        return with_main(self._builder.get(), with_blocks(main, blocks))
 
     def _limit(self, binding: Binding, kernels: Iterator[Sequence[str]]) -> Binding:
         if op_name(binding.value) != _TIR:

@@ -122,8 +122,8 @@ def te_convert(data: TensorExpr, channels: int, source: int, wanted: int) -> Any
 
 
 @dataclass(frozen=True)
-class ConvolutionGeometry:
-    """The geometry of a convolution.
+class Window:
+    """The geometry of a convolution or a pooling.
 
     Attributes:
         size: The height and the width of the output.
@@ -133,13 +133,13 @@ class ConvolutionGeometry:
     """
 
     size: tuple[int, ...]
-    strides: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
+    strides: tuple[int, ...] = (1, 1)
+    padding: tuple[int, ...] = (0, 0, 0, 0)
+    dilation: tuple[int, ...] = (1, 1)
 
     @classmethod
-    def of(cls, call: Call) -> ConvolutionGeometry:
-        """Return the geometry of a Relax call of a convolution."""
+    def of(cls, call: Call) -> Window:
+        """Return the geometry of a Relax call of a convolution or a pooling."""
         attrs = (call.attrs.strides, call.attrs.padding, call.attrs.dilation)
         return cls(static_shape(call)[2:], *(tuple(int(item) for item in values) for values in attrs))
 
@@ -187,7 +187,7 @@ def te_pad(data: TensorExpr, start: tuple[int, ...], size: tuple[int, int], *, n
     return te.compute((batch, chunks, *size, lanes), element, name=name, attrs=NO_SCHEDULE_RULE)
 
 
-def te_conv(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGeometry) -> Any:
+def te_conv(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> Any:
     """Express a convolution of packed tensors.
 
     Args:
@@ -215,7 +215,7 @@ def te_conv(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGeometry)
     return te.compute(shape, element, name="conv2d_NCHWc", tag="conv2d_NCHWc")
 
 
-def te_depthwise(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGeometry) -> Any:
+def te_depthwise(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> Any:
     """Express a depthwise convolution of packed tensors.
 
     Args:

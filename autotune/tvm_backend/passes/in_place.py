@@ -16,17 +16,18 @@ import tvm_ffi
 from tvm import relax, tirx, topi
 
 from autotune.tvm_backend.passes.rewrite import (
+    OPAQUE,
     PlainRewriter,
     op_name,
     rewrite_and_clean,
     runtime_functions,
     static_shape,
     variables,
+    with_blocks,
 )
 from autotune.tvm_backend.types import Call, Expr, Function, IRModule, PrimFunc, Var
 
 TOGETHER = "parts_together"  # how the tensor programs of such concatenations are called
-_OPAQUE = 8  # TVM's number for an operator that is fused with no other
 _IMAGE = (4, 5)  # the dimensions of an image, plain or packed; other tensors are small, and fused with what follows
 _VIEW = "relax.memory.view"
 _SAME_ELEMENTS = ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten")
@@ -90,7 +91,7 @@ class _Placer(PlainRewriter):
             [self.plain(part) for part in pieces],
             axis,
             primfunc_name_hint=TOGETHER,
-            primfunc_attrs={"op_pattern": _OPAQUE},
+            primfunc_attrs={"op_pattern": OPAQUE},
         )
 
     def _whole(self, pieces: Sequence[Expr], axis: int) -> Iterator[Expr]:
@@ -214,10 +215,7 @@ class _Calls:
                 self._order.remove(var)
             elif isinstance(value, relax.Call) and not isinstance(value.op, tvm.ir.Op) and not self._is_kernel(value):
                 self._copy_parts(var, value)
-        old = self._function
-        block = relax.BindingBlock([self._bindings[var] for var in self._order])
-        body = relax.SeqExpr([block], old.body.body)
-        return relax.Function(list(old.params), body, old.ret_ty, bool(old.is_pure), old.attrs)
+        return with_blocks(self._function, [relax.BindingBlock([self._bindings[var] for var in self._order])])
 
     def _is_kernel(self, value: Expr) -> bool:
         """Return whether a value calls a tensor program that is compiled. Functions of the runtime ignore offsets."""

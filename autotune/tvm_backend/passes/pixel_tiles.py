@@ -18,7 +18,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from autotune.tvm_backend.passes.convolution import ConvolutionGeometry, te_pad
+from autotune.tvm_backend.passes.convolution import Window, te_pad
 from autotune.tvm_backend.types import PrimExpr, TensorExpr
 
 # A multiply-add takes four cycles, and a core begins two in each. Fewer sums than this would wait for each other.
@@ -86,7 +86,7 @@ def padded_pixels(size: tuple[int, ...], channels: int, block: int, registers: t
     return padded[min(fitting, key=lambda tile: padded[tile] * tile.loads)] if fitting else 0
 
 
-def te_conv_pixels(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGeometry, pixels: int) -> Any:
+def te_conv_pixels(data: TensorExpr, kernel: TensorExpr, geometry: Window, pixels: int) -> Any:
     """Express a convolution of packed tensors over pixels in a row.
 
     Args:
@@ -120,7 +120,7 @@ def te_conv_pixels(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGe
     )
 
 
-def _padded(data: TensorExpr, geometry: ConvolutionGeometry) -> Any:
+def _padded(data: TensorExpr, geometry: Window) -> Any:
     """Return the input with zeros around it, computed as a whole.
 
     Rows and columns of a tile of pixels are not known. Computed for each tile, as MetaSchedule would try, the padding

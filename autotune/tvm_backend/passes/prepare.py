@@ -31,7 +31,7 @@ from tvm.relax.transform import (
 
 from autotune.options import Precision
 from autotune.plans.plan import NOTHING, Plan
-from autotune.tvm_backend.bfloat16.packed_graph import bfloat16_kernels
+from autotune.tvm_backend.bfloat16.packed_operators import bfloat16_kernels
 from autotune.tvm_backend.integer.replace import integer_kernels
 from autotune.tvm_backend.passes.blocks import fuse, limit_threads, name_operators
 from autotune.tvm_backend.passes.constants import fold_constants

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tvm
@@ -11,6 +11,7 @@ from tvm import relax, topi
 
 from autotune.tvm_backend.types import BindingBlock, Call, Expr, Function, IRModule, PrimFunc, Var
 
+OPAQUE = 8  # TVM's number for an operator that is fused with no other
 _FLOATS = ("float16", "float32", "float64")
 
 
@@ -102,6 +103,23 @@ def plain_convolution(value: Expr) -> bool:
     return typed and layouts == ("NCHW", "OIHW", "NCHW")
 
 
+def finished(program: PrimFunc) -> PrimFunc:
+    """Return a tensor program as one that is scheduled, and that is fused with no other."""
+    return program.without_attr("global_symbol").with_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True})
+
+
+def with_blocks(function: Function, blocks: Sequence[BindingBlock]) -> Function:
+    """Return a function with other blocks, and the same result."""
+    body = relax.SeqExpr(blocks, function.body.body)
+    return relax.Function(list(function.params), body, function.ret_ty, bool(function.is_pure), function.attrs)
+
+
+def with_main(mod: IRModule, main: Function) -> IRModule:
+    """Return a module with another `main`."""
+    functions = {**dict(mod.functions.items()), mod.get_global_var("main"): main}
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
 class Rewriter:
     """Rebuilds `main` binding by binding. A subclass says what each binding becomes.
 
@@ -157,6 +175,32 @@ class Rewriter:
         if isinstance(value, relax.Call):
             return relax.Call(value.op, [self.leaf(item) for item in value.args], value.attrs, value.ty_args)
         return self.leaf(value)
+
+    def emit(self, expr: Expr) -> Expr:
+        """Bind an expression."""
+        return self.builder.emit(expr)
+
+    def kernel(self, program: PrimFunc, name: str, operands: Sequence[Expr], shape: Sequence[int], dtype: str) -> Expr:
+        """Call a tensor program that has one result."""
+        function = self.builder.add_func(program, name)
+        return self.emit(relax.call_tir(function, list(operands), out_ty=relax.TensorType(tuple(shape), dtype)))
+
+    def cut(self, expr: Expr, size: int) -> Expr:
+        """Leave so many elements of the last axis."""
+        shape = static_shape(expr)
+        last = len(shape) - 1
+        if shape[last] == size:
+            return expr
+        return self.emit(relax.op.strided_slice(expr, axes=[last], begin=[0], end=[size]))
+
+    def unpacked(self, image: Expr, shape: tuple[int, ...]) -> Expr:
+        """Return an image (N, H, W, C / b, b), whose last chunk may be filled up, as (N, C, H, W)."""
+        batch, height, width, chunks, lanes = static_shape(image)
+        flat = self.emit(relax.op.reshape(image, (batch, height, width, chunks * lanes)))
+        cut = self.cut(flat, shape[1])
+        if height == width == 1:
+            return self.emit(relax.op.reshape(cut, shape))
+        return self.emit(relax.op.permute_dims(cut, [0, 3, 1, 2]))
 
     def leaf(self, expr: Expr) -> Expr:
         """Return an argument with its variables replaced by their new plain expressions."""

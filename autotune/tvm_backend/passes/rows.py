@@ -14,6 +14,7 @@ from tvm import relax, te
 
 from autotune.tvm_backend.passes.rewrite import (
     PlainRewriter,
+    finished,
     float_dtype,
     is_tensor_constant,
     op_name,
@@ -25,8 +26,6 @@ from autotune.tvm_backend.types import BlockRV, Call, Expr, IRModule, PrimFunc, 
 _LANES = (16, 8)  # preferred, in this order
 _MOST_LANES = 32
 _PARALLEL_FROM = 4096  # elements; fewer are done before other threads have begun
-# TVM's number for an operator that is fused with no other.
-_OPAQUE = 8
 _BY_LANES = "by_lanes"
 _ROW = "row"
 
@@ -213,8 +212,7 @@ def _scheduled(arguments: list[TensorExpr], lanes: int) -> PrimFunc:
         schedule.parallel(rows)
     for block in blocks:
         _vectorize(schedule, block, lanes)
-    program = schedule.mod["main"].without_attr("global_symbol")
-    return program.with_attr({"op_pattern": _OPAQUE, "tirx.is_scheduled": True})
+    return finished(schedule.mod["main"])
 
 
 def _vectorize(schedule: Schedule, block: BlockRV, lanes: int) -> None:

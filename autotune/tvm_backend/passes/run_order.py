@@ -17,7 +17,7 @@ from autotune.plans.order import Order, Step, Steps, best_order, stable_order
 from autotune.plans.plan import Plan, title
 from autotune.tvm_backend.passes.blocks import OPERATORS
 from autotune.tvm_backend.passes.in_place import TOGETHER, returned
-from autotune.tvm_backend.passes.rewrite import is_rewritable, op_name, variables
+from autotune.tvm_backend.passes.rewrite import is_rewritable, op_name, variables, with_blocks, with_main
 from autotune.tvm_backend.types import Binding, Function, IRModule, Var
 
 # The attribute of `main` with the bytes that every order of its kernels needs at least.
@@ -57,10 +57,7 @@ def order_kernels(mod: IRModule, plan: Plan, memory_mb: float | None = None) -> 
     kernels = {step: names for step, names in zip(graph.kernels, main.attrs[OPERATORS], strict=True)}
     attrs = {OPERATORS: [kernels[step] for step in order if step in kernels], LEAST_MEMORY: chosen.bound}
     moved = relax.DataflowBlock([block.bindings[step] for step in order])
-    body = relax.SeqExpr([moved], main.body.body)
-    function = relax.Function(list(main.params), body, main.ret_ty, bool(main.is_pure), main.attrs)
-    functions = {**dict(mod.functions.items()), mod.get_global_var("main"): function.with_attr(attrs)}
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return with_main(mod, with_blocks(main, [moved]).with_attr(attrs))
 
 
 def _too_much(order: Order, memory_mb: float) -> str:

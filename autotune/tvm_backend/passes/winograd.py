@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from autotune.tvm_backend.passes.convolution import NO_SCHEDULE_RULE, Array, ConvolutionGeometry, pack_weight, te_pad
+from autotune.tvm_backend.passes.convolution import NO_SCHEDULE_RULE, Array, Window, pack_weight, te_pad
 from autotune.tvm_backend.passes.rewrite import float_dtype, static_shape
 from autotune.tvm_backend.types import Call, PrimExpr, TensorExpr
 
@@ -140,7 +140,7 @@ def transform_weight(weight: Array, block_in: int, block_out: int, tile: int = T
     return flat.astype(weight.dtype)
 
 
-def te_winograd(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGeometry) -> Any:
+def te_winograd(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> Any:
     """Express a convolution of packed tensors with Winograd's algorithm.
 
     Args:
@@ -178,7 +178,7 @@ def te_winograd(data: TensorExpr, kernel: TensorExpr, geometry: ConvolutionGeome
     return te.compute(results, element, name="winograd_output", attrs={"schedule_rule": "winograd_output"})
 
 
-def _te_input(data: TensorExpr, geometry: ConvolutionGeometry, down: int, across: int, tile: int) -> Any:
+def _te_input(data: TensorExpr, geometry: Window, down: int, across: int, tile: int) -> Any:
     """Transform an input (N, IC, H, W, bi) to ((t + 2)^2, IC, N * down * across, bi)."""
     batch, chunks, *_, lanes = data.shape
     dtype = data.dtype

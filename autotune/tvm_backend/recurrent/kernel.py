@@ -18,13 +18,12 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from autotune.tvm_backend.passes.rewrite import OPAQUE
 from autotune.tvm_backend.recurrent.cell import Phase, Place, States, Vector, bounded, number, phases, within
 from autotune.tvm_backend.recurrent.layer import Layer
 from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc
 
 Threads = Literal["", "sequences", "blocks"]
-
-_OPAQUE = 8  # TVM's number for an operator that is fused with no other
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ def recurrent_kernel(layer: Layer, tile: Tile) -> PrimFunc:
     Those that a layer lacks are left out.
     """
     with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
-        T.func_attr({"op_pattern": _OPAQUE, "tirx.is_scheduled": True, "tirx.noalias": True})
+        T.func_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True, "tirx.noalias": True})
         _Writer(layer, tile).write()
     return builder.get()
 

@@ -10,13 +10,12 @@ import tvm
 from onnx import numpy_helper
 from tvm import relax
 
-from autotune.machine.hardware import cpu_flags
 from autotune.tvm_backend.bfloat16.elements import numbers, rounded
 from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.search.tasks import extract_tasks
-from tests.tvm_backend.integer.conftest import Network
+from tests.tvm_backend.integer.conftest import Network, cpu_target
 
 _CPUS = {"sapphirerapids": "amx_bf16", "cooperlake": "avx512_bf16"}
 _ROUNDED = 2**-7  # what rounding of each layer's output may change, of the largest value
@@ -26,9 +25,7 @@ _SUMMED = 1e-5  # what another order of summing may
 @pytest.fixture(params=_CPUS)
 def cpu(request, target):
     """One kind of CPU after the other, of those whose instructions this one has."""
-    if _CPUS[request.param] not in cpu_flags():
-        pytest.skip(f"this CPU lacks {_CPUS[request.param]}")
-    return tvm.target.Target({"kind": "llvm", "mcpu": request.param, "num-cores": 2})
+    return cpu_target(request.param, _CPUS[request.param])
 
 
 @pytest.fixture

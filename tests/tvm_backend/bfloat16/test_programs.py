@@ -12,9 +12,9 @@ from autotune.tvm_backend.bfloat16.elements import numbers, rounded
 from autotune.tvm_backend.bfloat16.instructions import DPBF16PS, MULTIPLY_ADD
 from autotune.tvm_backend.bfloat16.programs import product_program, sums_of_convolution
 from autotune.tvm_backend.integer.intrinsics import Instructions
-from autotune.tvm_backend.integer.kernels import Window
 from autotune.tvm_backend.integer.tiles import TileProduct
 from autotune.tvm_backend.kernels.pipeline import pipeline
+from autotune.tvm_backend.passes.convolution import Window
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import by_hand

@@ -32,9 +32,14 @@ _CPUS = {
 @pytest.fixture(params=_CPUS)
 def cpu(request, target):
     """One kind of CPU after the other, of those whose instructions this one has."""
-    if _CPUS[request.param] not in cpu_flags():
-        pytest.skip(f"this CPU lacks {_CPUS[request.param]}")
-    return tvm.target.Target({"kind": "llvm", "mcpu": request.param, "num-cores": 2})
+    return cpu_target(request.param, _CPUS[request.param])
+
+
+def cpu_target(name: str, flag: str) -> Any:
+    """The target of a kind of CPU, if this one has the instructions that it is wanted for."""
+    if flag not in cpu_flags():
+        pytest.skip(f"this CPU lacks {flag}")
+    return tvm.target.Target({"kind": "llvm", "mcpu": name, "num-cores": 2})
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ import tvm
 
 from autotune.machine.hardware import cpu_flags
 from autotune.tvm_backend.integer.intrinsics import DEPTHWISE, DOTS, Instructions
-from autotune.tvm_backend.integer.kernels import Grouping, Product, Window, product_program
+from autotune.tvm_backend.integer.kernels import Grouping, Product, product_program
 from autotune.tvm_backend.integer.tiles import TileProduct
 from autotune.tvm_backend.kernels.pipeline import pipeline
+from autotune.tvm_backend.passes.convolution import Window
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import by_hand
