@@ -10,7 +10,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from .conftest import User
+from .conftest import make_user
 
 ROOT = Path(__file__).parents[2]
 CPP = all(map(shutil.which, ("cmake", "c++")))
@@ -47,7 +47,8 @@ def test_the_quickstart_is_a_part_of_getting_started() -> None:
     assert shown("README.md") <= shown("docs/getting-started.md")
 
 
-def test_getting_started_runs(user: User, models: Path) -> None:
+def test_getting_started_runs(tmp_path: Path, models: Path) -> None:
+    user = make_user(tmp_path / "workspace", whole_model=True)
     make_folder, make_model, *lines = commands("docs/getting-started.md")
     assert make_folder == "mkdir tuning && cd tuning" and make_model.endswith("make_models.py mobilenet_v2 --output .")
     shutil.copy(models / "mlp.onnx", user.root / "mobilenet_v2.onnx")
