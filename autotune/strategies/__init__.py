@@ -17,11 +17,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from autotune.strategies.strategy import Strategy
 
-__all__ = ["BACKEND_STRATEGIES", "DEFAULT", "GROUP", "SAMPLERS", "STRATEGIES", "default_sampler", "get", "names"]
+__all__ = [
+    "BACKEND_STRATEGIES",
+    "DEFAULT",
+    "DEFAULT_OF_COMMANDS",
+    "GROUP",
+    "SAMPLERS",
+    "STRATEGIES",
+    "default_sampler",
+    "get",
+    "names",
+]
 
 GROUP = "autotune.strategies"
 SAMPLERS = ("greedy", "adaptive")
 DEFAULT = "beam"
+# Of jobs of commands, where the settings name one that works on schedules of TVM.
+DEFAULT_OF_COMMANDS = "beam"
 # "module:Class" by name. To add a strategy, write its module and name it here: it can then be chosen, compared and
 # tested.
 STRATEGIES: dict[str, str] = {

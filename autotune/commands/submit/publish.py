@@ -55,6 +55,11 @@ class Submission:
     quantisation: Quantisation | None = None
 
     @property
+    def is_space(self) -> bool:
+        """Whether it is a space of commands, and no model."""
+        return self.model.suffix in _SPACES
+
+    @property
     def reading(self) -> TuningOptions:
         """The options to read the model with: one that is quantised already is read as it is."""
         if self.quantisation is None:
@@ -78,13 +83,13 @@ def preview(submission: Submission, config: Config, progress: oneshot.TellProgre
     """
     check_platform()
     check_numbers(submission.options)
-    strategy_and_sampler(submission.options, config)
+    strategy_and_sampler(submission, config)
     return _read(submission, config, None, progress)
 
 
 def _read(submission: Submission, config: Config, folder: Path | None, progress: oneshot.TellProgress) -> ImportAnswer:
     """Read what was submitted, a space or a model, and write its copy to the folder of the job, if there is one."""
-    if submission.model.suffix in _SPACES:
+    if submission.is_space:
         from autotune.commands.submit.space_reading import read_space_file  # here, for it loads NumPy
 
         return read_space_file(submission.model, submission.options, config, folder)
@@ -117,7 +122,7 @@ def submit_each(
     """Publish a job for each of several submissions, once all of them are known to be right. See `submit`."""
     check_platform()
     for submission in submissions:
-        _check(workspace, config, submission.options)
+        _check(workspace, config, submission)
     with ExitStack() as stack:
         folders = [stack.enter_context(_incoming(workspace)) for _ in submissions]
         answers = [
@@ -130,12 +135,13 @@ def submit_each(
         ]
 
 
-def _check(workspace: Workspace, config: Config, options: TuningOptions) -> None:
+def _check(workspace: Workspace, config: Config, submission: Submission) -> None:
     """Check what can be checked before the model is read, which takes a while."""
+    options = submission.options
     check_numbers(options)
     if options.name is not None:
         check_name(workspace, options.name)
-    strategy_and_sampler(options, config)
+    strategy_and_sampler(submission, config)
     if options.stop_at_ms is None:
         return
     if config.cluster.engine:
@@ -144,13 +150,16 @@ def _check(workspace: Workspace, config: Config, options: TuningOptions) -> None
         raise BadInput("--stop-at times the whole model on this machine, and not on boards; leave it out")
 
 
-def strategy_and_sampler(options: TuningOptions, config: Config) -> tuple[str, str]:
+def strategy_and_sampler(submission: Submission, config: Config) -> tuple[str, str]:
     """Return the strategy and the sampler of the job.
 
     Raises:
         BadInput: There is no such strategy or sampler.
     """
+    options = submission.options
     strategy = config.search.strategy if options.strategy is None else options.strategy
+    if strategy_falls_back(submission, config):
+        strategy = strategies.DEFAULT_OF_COMMANDS
     try:
         own = strategies.default_sampler(strategy)
     except ValueError as error:
@@ -160,6 +169,12 @@ def strategy_and_sampler(options: TuningOptions, config: Config) -> tuple[str, s
     if options.sampler not in strategies.SAMPLERS:
         raise BadInput(f"--sampler {options.sampler!r}: there are {', '.join(strategies.SAMPLERS)}")
     return strategy, options.sampler
+
+
+def strategy_falls_back(submission: Submission, config: Config) -> bool:
+    """Return whether the strategy of the settings is one for models, and the job is one of commands."""
+    by_settings = submission.options.strategy is None and config.search.strategy in strategies.BACKEND_STRATEGIES
+    return submission.is_space and by_settings
 
 
 def publish(workspace: Workspace, config: Config, submission: Submission, imported: ImportAnswer) -> JobSpec:
@@ -233,7 +248,7 @@ def _spec(
     logs = [workspace.tuning_log(key, task.hash).records for task in imported.tasks]
     logged = tuple(len(TuningLog(log).entries()) for log in logs)
     trials, automatic = trials_of(options, config.job.trials, imported.tasks, logged)
-    strategy, sampler = strategy_and_sampler(options, config)
+    strategy, sampler = strategy_and_sampler(submission, config)
     filled_in = {
         "trials_per_round": options.trials_per_round or config.job.trials_per_round,
         "strategy": strategy,

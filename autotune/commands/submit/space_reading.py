@@ -14,13 +14,17 @@ from autotune.daemon import capacity
 from autotune.devices import for_target
 from autotune.errors import BadInput, BadTarget
 from autotune.machine.gpus import cuda_devices
-from autotune.options import TuningOptions
+from autotune.options import TuningOptions, declared
 from autotune.processes.messages import ImportAnswer
 from autotune.storage.formats import COMMAND, TaskSpec
 from autotune.storage.paths import JobPaths
 from autotune.strategies import BACKEND_STRATEGIES
 
-_OF_MODELS = ("target", "inputs", "dims", "values", "winograd", "precision")
+# Every other option is for models, and refused.
+_OF_COMMANDS = (
+    *("name", "trials", "trials_per_round", "priority", "seed", "fresh", "deadline", "within_s", "stop_at_ms"),
+    *("on_end", "strategy", "sampler"),
+)
 
 
 def read_space_file(path: Path, options: TuningOptions, config: Config, folder: Path | None) -> ImportAnswer:
@@ -50,10 +54,10 @@ def read_space_file(path: Path, options: TuningOptions, config: Config, folder: 
 
 def _check_options(options: TuningOptions, config: Config) -> None:
     defaults = TuningOptions()
-    for name in _OF_MODELS:
-        if getattr(options, name) != getattr(defaults, name):
-            flag = {"inputs": "input", "dims": "dim", "values": "value"}.get(name, name)
-            raise BadInput(f"--{flag} is for models; a space file says what its commands need")
+    for name, option in declared():
+        if name not in _OF_COMMANDS and getattr(options, name) != getattr(defaults, name):
+            flag = option.flag or f"--{name.replace('_', '-')}"
+            raise BadInput(f"{flag} is for models; a space file says what its commands need")
     if options.strategy in BACKEND_STRATEGIES:
         raise BadInput(f"--strategy {options.strategy} works on schedules of TVM; choose another for commands")
     if config.cluster.engine:

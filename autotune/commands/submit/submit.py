@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.commands.submit.publish import Submission, preview, submit_each
+from autotune import strategies
+from autotune.commands.submit.publish import Submission, preview, strategy_falls_back, submit_each
 from autotune.commands.submit.words import read_options, takes_options
 from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
 from autotune.config import load_config
@@ -52,6 +53,9 @@ def command(
             _tell_tasks(imported, as_json)
     else:
         _tell_jobs(specs, quiet, as_json)
+    if strategy_falls_back(submissions[0], config) and not quiet:
+        kept = strategies.DEFAULT_OF_COMMANDS
+        say(f"[search] strategy {config.search.strategy} works on schedules of TVM; commands are tuned with {kept}")
 
 
 def _check_targets(targets: Sequence[str], name: str | None) -> None:

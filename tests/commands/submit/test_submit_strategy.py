@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from autotune import strategies
-from autotune.commands.submit.publish import strategy_and_sampler
+from autotune.commands.submit.publish import Submission, strategy_and_sampler
 from autotune.config import Config, load_config
 from autotune.errors import BadInput
 from autotune.options import TuningOptions
@@ -18,7 +19,7 @@ from autotune.options import TuningOptions
 def chosen(strategy=None, sampler=None, search=None):
     config = Config()
     return strategy_and_sampler(
-        TuningOptions(strategy=strategy, sampler=sampler),
+        Submission(Path("net.onnx"), TuningOptions(strategy=strategy, sampler=sampler)),
         replace(config, search=replace(config.search, **(search or {}))),
     )
 
