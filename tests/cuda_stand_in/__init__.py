@@ -18,7 +18,7 @@ from typing import Literal
 from .on_cpu import image
 
 HERE = Path(__file__).parent
-Fault = Literal["illegal", "hang", "slow", "memory", "lost", "cold"]
+Fault = Literal["illegal", "hang", "slow", "memory", "lost", "cold", "far"]
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { OK = 0, INVALID_VALUE = 1, INVALID_IMAGE = 200, NO_BINARY_FOR_GPU = 209, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, LOST = 46, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
+enum { OK = 0, INVALID_VALUE = 1, INVALID_IMAGE = 200, NO_BINARY_FOR_GPU = 209, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, LOST = 46, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_IMPLICIT = 906 };
 enum { MOST_DEVICES = 8, COLD_S = 5 };
+static const double FAR_LAUNCH_MS = 0.05, FAR_KERNEL_MS = 0.001;
 enum { MAX_DYNAMIC_SHARED = 8, USUAL_SHARED = 48 << 10, MOST_SHARED = 227 << 10, MOST_THREADS = 1024 };
 
 typedef struct {
@@ -38,6 +39,7 @@ typedef struct {
 
 typedef struct {
     unsigned grid[3], block[3], shared; /* what CUlaunchConfig begins with */
+    void *stream;
 } launch_t;
 
 /* What a graph repeats: a launch, or a copy of memory. */
@@ -58,8 +60,9 @@ struct graph {
 
 static int sticky, hangs, broken, warm;
 static allocation_t *allocations;
-static graph_t *capture; /* the graph that is recorded now, if any */
-static int carry_out(const function_t *, const launch_t *, void **arguments);
+static graph_t *capture; /* the graph that is recorded now, if any, and the stream that it is recorded from */
+static void *captured_stream;
+static void carry_out(const function_t *, const launch_t *, void **arguments);
 static double clock_ms;
 
 static char *path_of(const char *name, char *buffer) {
@@ -219,8 +222,9 @@ int cuFuncSetAttribute(void *function, int attribute, int value) {
     return stand_in_error();
 }
 
-int stand_in_begin_capture(void) {
-    if (capture) return CAPTURE_UNSUPPORTED;
+int stand_in_begin_capture(void *stream) {
+    if (capture || !stream) return CAPTURE_UNSUPPORTED;
+    captured_stream = stream;
     capture = calloc(1, sizeof *capture);
     broken = 0;
     return stand_in_error();
@@ -271,6 +275,7 @@ int stand_in_breaks_capture(void) {
 int stand_in_launch_graph(const graph_t *graph) {
     char path[4096];
     if (stand_in_error()) return stand_in_error();
+    if (fault_is("far")) clock_ms += FAR_LAUNCH_MS;
     FILE *log = fopen(path_of("graphs", path), "a");
     if (log) {
         fprintf(log, "%d %d\n", (int)getpid(), graph->kernels);
@@ -322,17 +327,28 @@ static void log_launch(const function_t *function, const launch_t *launch, void 
     fclose(log);
 }
 
-/* Runs a kernel and lets its time pass: what it took, or something made up if it computes nothing. */
-static int carry_out(const function_t *function, const launch_t *launch, void **arguments) {
-    double begun = execute_now_ms();
-    if (!function->kernel) {
-        clock_ms += 0.004 + function->module->hash % 64 / 1000.0;
-        return OK;
+/* What goes wrong with a kernel that has run, if something is to. */
+static void go_wrong(const function_t *function) {
+    int illegal = fault_is("illegal"), hang = fault_is("hang"), slow = fault_is("slow");
+    if (!(illegal || hang || slow) || function->is_probe || !is_victim(function->module)) return;
+    if (illegal) sticky = ILLEGAL_ADDRESS; /* noticed by the next call, as launches are asynchronous */
+    if (hang) hangs = 1;
+    if (slow) {
+        clock_ms += 20;
+        usleep(20000);
     }
-    log_launch(function, launch, arguments);
-    if (!sticky) sticky = execute_run(function->kernel, arguments, launch->grid, launch->block, launch->shared);
-    clock_ms += execute_now_ms() - begun;
-    return OK; /* what failed is noticed by the next call, as launches are asynchronous */
+}
+
+/* Runs a kernel and lets its time pass: what it took, or something made up. What failed is noticed by the next call. */
+static void carry_out(const function_t *function, const launch_t *launch, void **arguments) {
+    double begun = execute_now_ms(), made_up = 0.004 + function->module->hash % 64 / 1000.0;
+    if (function->kernel) {
+        log_launch(function, launch, arguments);
+        if (!sticky) sticky = execute_run(function->kernel, arguments, launch->grid, launch->block, launch->shared);
+        made_up = execute_now_ms() - begun;
+    }
+    clock_ms += fault_is("far") ? FAR_KERNEL_MS : made_up;
+    go_wrong(function);
 }
 
 int cuLaunchKernelEx(const void *config, void *function, void **arguments, void **extra) {
@@ -341,23 +357,20 @@ int cuLaunchKernelEx(const void *config, void *function, void **arguments, void 
     (void)extra;
     if (stand_in_error()) return stand_in_error();
     if (launch->shared > called->shared || launch->block[0] * launch->block[1] * launch->block[2] > MOST_THREADS) return INVALID_VALUE;
-    if (capture) {
-        node_t *node = next_node();
-        if (!node) return CAPTURE_INVALIDATED;
-        *node = (node_t){.function = called, .launch = *launch};
-        if (called->kernel) node->arguments = execute_copy(called->kernel, arguments);
-        capture->kernels++;
+    if (!capture) {
+        if (fault_is("far")) clock_ms += FAR_LAUNCH_MS;
+        carry_out(called, launch, arguments);
         return OK;
     }
-    carry_out(called, launch, arguments);
-    int illegal = fault_is("illegal"), hang = fault_is("hang"), slow = fault_is("slow");
-    if (!(illegal || hang || slow) || called->is_probe || !is_victim(called->module)) return OK;
-    if (illegal) sticky = ILLEGAL_ADDRESS; /* noticed by the next call, as launches are asynchronous */
-    if (hang) hangs = 1;
-    if (slow) {
-        clock_ms += 20;
-        usleep(20000);
+    if (launch->stream != captured_stream) {
+        broken = 1;
+        return CAPTURE_IMPLICIT;
     }
+    node_t *node = next_node();
+    if (!node) return CAPTURE_INVALIDATED;
+    *node = (node_t){.function = called, .launch = *launch};
+    if (called->kernel) node->arguments = execute_copy(called->kernel, arguments);
+    capture->kernels++;
     return OK;
 }
 

@@ -3,7 +3,8 @@
  * The folder named by AUTOTUNE_CUDA_STAND_IN tells it what to be:
  *   devices.csv  one line for each GPU, as nvidia-smi prints them: bus id, uuid, name, compute capability
  *   fault        one word, if something is to go wrong: illegal, hang, slow, memory, lost, cold (the
- *                first module of each process takes five seconds to load)
+ *                first module of each process takes five seconds to load), far (to launch a kernel or a
+ *                graph takes 50 us of the device's clock, and to run a kernel one)
  *   victim       written by the stand-in: the one module whose launches are illegal, hang or are slow
  *   launches     if it is there, the stand-in adds a line for each kernel that runs: its name, grid, block, bytes of dynamic
  *                shared memory, and of each argument `*` with the size of the memory that it points to, or its bytes in
@@ -24,7 +25,7 @@ typedef struct {
 
 typedef struct graph graph_t;
 
-int stand_in_begin_capture(void);               /* from now on launches are recorded and pass no time */
+int stand_in_begin_capture(void *);             /* from now on launches in a stream are recorded and pass no time */
 int stand_in_end_capture(graph_t **);           /* what was recorded; an error if something broke it */
 graph_t *stand_in_share_graph(graph_t *);       /* one owner more */
 void stand_in_drop_graph(graph_t *);            /* one owner less */

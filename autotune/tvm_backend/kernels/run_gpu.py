@@ -1,4 +1,4 @@
-"""Time a built library on a GPU: by events around a batch of launches, at the clocks that it has under load."""
+"""Time a built library on a GPU: by events around a graph of launches, at the clocks that it has under load."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import os
 import re
 import statistics
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tvm
 
 from autotune.errors import WorkerError, WrongResult, one_line
+from autotune.tvm_backend.kernels.launch_graph import LaunchGraph
 from autotune.tvm_backend.kernels.run import Runner
 from autotune.tvm_backend.types import Device, DeviceArray, RuntimeModule
 
 _FIRST_BATCHES = 3
-_BATCH = 20
+_BATCH = 100
 _BATCH_MS = 10.0
 _COLD_RUNS = 10
 _FLUSH = "autotune.overwrite_l2"
@@ -30,9 +32,10 @@ _ERROR_OF_CUDA = re.compile(r"CUDA ?(Runtime |Launch )?Error: |failed with error
 class GpuRunner(Runner):
     """Times libraries on a GPU.
 
-    A single launch takes some microseconds more than one of many that wait in the stream, which is what a model
-    runs: so the first runs, too, are timed as a batch. A GPU lowers its clocks within milliseconds of idleness and
-    takes far longer to raise them, so that it is kept busy for `spin_up_ms` before the first timing of a process.
+    A host needs two to four microseconds to launch a kernel, and many kernels take less than that. So runs are timed as
+    a CUDA graph, which is also how an exported model launches them; the first runs, too. A GPU lowers its clocks
+    within milliseconds of idleness and takes far longer to raise them, so that it is kept busy for `spin_up_ms` before
+    the first timing of a process.
 
     Attributes:
         cold: whether the L2 cache is overwritten before each launch. Then single launches are timed.
@@ -41,6 +44,7 @@ class GpuRunner(Runner):
     spin_up_ms: int = 0
     cold: bool = False
     _spun: bool = False
+    _graph: LaunchGraph | None = None
     _scratch: list[DeviceArray] = field(default_factory=list)
 
     def time(self, library: Path, args: Any, best_us: float | None) -> list[float]:
@@ -52,6 +56,8 @@ class GpuRunner(Runner):
             if said := said_by_cuda(error):
                 raise WorkerError(said) from error
             raise
+        finally:
+            self._drop_graph()
 
     def _first(self, module: RuntimeModule, tensors: list[DeviceArray]) -> list[float]:
         once = self._evaluate(module, tensors, 1, max(1, self.timing.warmup), 0)
@@ -61,12 +67,31 @@ class GpuRunner(Runner):
         if self.cold:
             return self._cold(module, tensors, _FIRST_BATCHES)
         number = max(1, min(_BATCH, int(_BATCH_MS * 1e3 / max(statistics.median(once), 1e-3))))
-        return self._evaluate(module, tensors, number, _FIRST_BATCHES, 0)
+        self._graph = self._recorded(module, tensors, number)
+        if self._graph is None:
+            return self._evaluate(module, tensors, number, _FIRST_BATCHES, 0)
+        return [self._graph.time(1) for _ in range(_FIRST_BATCHES)]
 
     def _repeat(self, module: RuntimeModule, tensors: list[DeviceArray]) -> list[float]:
         if self.cold:
             return [statistics.median(self._cold(module, tensors, _COLD_RUNS))]
+        if self._graph is not None:
+            return [self._graph.time_for(self.timing.min_repeat_ms)]
         return super()._repeat(module, tensors)
+
+    def _recorded(self, module: RuntimeModule, tensors: list[DeviceArray], runs: int) -> LaunchGraph | None:
+        """Return a graph of runs; None where what a library does cannot be recorded, so that it is launched."""
+        self.device.sync()
+        try:
+            return LaunchGraph.record(self.device, partial(module["main"], *tensors), runs)
+        except Exception:  # of CUDA or of TVM
+            self.device.sync()  # raises if the context is lost, or something else than recording went wrong
+            return None
+
+    def _drop_graph(self) -> None:
+        if self._graph is not None:
+            self._graph.close()
+            self._graph = None
 
     def _cold(self, module: RuntimeModule, tensors: list[DeviceArray], runs: int) -> list[float]:
         if not self._scratch:

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 from typing import Literal
 
-from .image import HERE, LANGUAGE, half_instructions
+from .image import HEADER, HERE, LANGUAGE, half_instructions, precompile
 from .translate import translate
 
 Sanitizer = Literal["thread", "address"]
@@ -33,6 +33,7 @@ _COMPLAINT = re.compile(r"^(?:SUMMARY: |ERROR: |.*runtime error: |a kernel faile
 def compile_parts(folder: Path, sanitizer: Sanitizer) -> None:
     """Compile what all programs of a sanitizer share into a folder of its own."""
     folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["g++", *precompile(folder, *_kernel_options(sanitizer)), *LANGUAGE], check=True)
     for name in ("block", "harness"):
         options = ["-O2", "-g1", _DEFINES[sanitizer], "-c", str(HERE / f"{name}.cc"), "-o", str(folder / f"{name}.o")]
         subprocess.run(["g++", *LANGUAGE, *options], check=True)
@@ -45,10 +46,14 @@ def compile_program(source: str, parts: Path, sanitizer: Sanitizer, program: Pat
         CalledProcessError: g++ refuses it.
     """
     text = program.with_suffix(".cc")
-    text.write_text(f'#include "device.h"\n{translate(source)}')
+    text.write_text(f'#include "{HEADER}"\n{translate(source)}')
     objects = [str(parts / f"{name}.o") for name in ("block", "harness")]
-    options = ["-O1", "-g1", *half_instructions(), *_FLAGS[sanitizer], "-rdynamic", "-o", str(program)]
-    subprocess.run(["g++", *LANGUAGE, *options, str(text), *objects, "-ldl"], check=True, capture_output=True)
+    command = ["g++", *_kernel_options(sanitizer), f"-I{parts}", *LANGUAGE, "-rdynamic", "-o", str(program), str(text)]
+    subprocess.run([*command, *objects, "-ldl"], check=True, capture_output=True)
+
+
+def _kernel_options(sanitizer: Sanitizer) -> list[str]:
+    return ["-O1", "-g1", *half_instructions(), *_FLAGS[sanitizer]]
 
 
 def complaints(program: Path, launches: Path, *, seed: int | None = None, limit_s: float = 300) -> list[str]:

@@ -24,6 +24,7 @@ _HEADER_BYTES = 64
 _EM_CUDA = 190
 _ABI = 8
 LANGUAGE = ("-std=c++17", "-w", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", f"-I{HERE}", f"-I{HERE}/include")
+HEADER = "device.h"
 
 
 @lru_cache(maxsize=1)
@@ -45,6 +46,12 @@ def install(folder: Path) -> None:
     compiler.chmod(0o755)
     (folder / "package").write_text(str(HERE.parent))
     _gxx("-O2", "-ftree-vectorize", "-c", str(HERE / "block.cc"), "-o", str(folder / PARTS))
+    _gxx(*precompile(folder, *_kernel_options()))
+
+
+def precompile(folder: Path, *options: str) -> list[str]:
+    """Return what makes g++ compile the header once; with the same options, `-I` of the folder makes it use that."""
+    return [*options, "-x", "c++-header", str(HERE / HEADER), "-o", str(folder / f"{HEADER}.gch")]
 
 
 def compile_image(source: str, arch: str, parts: Path) -> bytes:
@@ -61,10 +68,10 @@ def compile_image(source: str, arch: str, parts: Path) -> bytes:
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "kernels.cc").write_text(f'#include "device.h"\n{translate(source)}')
+        (folder / "kernels.cc").write_text(f'#include "{HEADER}"\n{translate(source)}')
         library = folder / "kernels.so"
         made = ["-shared", "-s", "-o", str(library), str(folder / "kernels.cc"), str(parts / PARTS)]
-        _gxx("-O1", *half_instructions(), *made)
+        _gxx(*_kernel_options(), f"-I{parts}", *made)
         return _image(library.read_bytes(), kernels(source), int(arch.removeprefix("sm_")[:2].ljust(2, "0")))
 
 
@@ -75,8 +82,12 @@ def half_instructions() -> tuple[str, ...]:
     return ("-mf16c",) if path.exists() and " f16c" in path.read_text() else ()
 
 
+def _kernel_options() -> tuple[str, ...]:
+    return ("-O1", *half_instructions())
+
+
 def _gxx(*arguments: str) -> None:
-    done = subprocess.run(["g++", *LANGUAGE, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(["g++", *arguments, *LANGUAGE], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[-4000:])
 
