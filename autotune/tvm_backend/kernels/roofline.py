@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 from tvm import te
 
-from autotune.tvm_backend.search.occupancy import multiprocessors
+from autotune.tvm_backend.cuda.multiprocessors import multiprocessors
 from autotune.tvm_backend.target import vector_registers
 from autotune.tvm_backend.types import Device, Schedule, Target, TensorExpr
 

@@ -7,7 +7,7 @@ import logging
 import math
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from tvm.s_tir import Schedule, ScheduleError
@@ -19,6 +19,7 @@ from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.integer import amx
 from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search import schedule_rules  # noqa: F401  some blocks name its schedule rules
+from autotune.tvm_backend.search.split_reduction import joined, split_schedules
 from autotune.tvm_backend.types import (
     Instruction,
     IRModule,
@@ -50,15 +51,31 @@ def tune_context(
         seed: Of the random state.
         threads: Of the search. With more than one, results are not reproducible.
     """
-    return ms.TuneContext(
+    make = partial(
+        ms.TuneContext,
         program,
         target=target,
-        space_generator="post-order-apply",
         search_strategy=strategy,
         rand_state=seed,
         num_threads=threads,
         logger=_QUIET,
     )
+    context = make(space_generator="post-order-apply")
+    heads = split_schedules(program, target)
+    return make(space_generator=_also_split(context.space_generator, heads)) if heads else context
+
+
+def _also_split(usual: Any, heads: Sequence[Schedule]) -> Any:
+    """Return a generator of the usual sketches, and of those that follow the beginnings that split a sum."""
+
+    def sketches(schedule: Schedule) -> list[Schedule]:
+        made = list(usual.generate_design_space(schedule.mod))
+        for head in heads:
+            tails = usual.generate_design_space(head.mod)
+            made += [joined(schedule.mod, head.trace, tail.trace) for tail in tails]
+        return made
+
+    return ms.space_generator.ScheduleFn(sketches, usual.sch_rules, usual.postprocs, usual.mutator_probs)
 
 
 def is_too_wide(program: IRModule) -> bool:

@@ -104,7 +104,7 @@ class NestFeatures:
         self._cores = max(int(target.attrs.get("num-cores", 1) or 1), 1)
         self._vectors = vector_registers(target)
         self._sketches: dict[str, TiledSketch | None] = {}
-        self._einsums: dict[str, Einsum] = {}
+        self._einsums: dict[tuple[str, tuple[int, int] | None], Einsum] = {}
 
     def sketch(self, instructions: Sequence[PlainInstruction]) -> TiledSketch | None:
         """Return what `rows` needs of a sketch; None for a sketch that has no such features."""
@@ -116,13 +116,14 @@ class NestFeatures:
 
     def _is_complete(self, sketch: TiledSketch) -> bool:
         """Whether every loop of the block is tiled, on no more levels than there are columns for."""
-        einsum = self._einsum(sketch.block)
+        einsum = self._einsum(sketch)
         return set(sketch.tiles) == set(range(len(einsum.extents))) and len(sketch.structure) <= LEVELS
 
-    def _einsum(self, block: str) -> Einsum:
-        if block not in self._einsums:
-            self._einsums[block] = Einsum.of(self._program, block)
-        return self._einsums[block]
+    def _einsum(self, sketch: TiledSketch) -> Einsum:
+        key = (sketch.block, sketch.split)
+        if key not in self._einsums:
+            self._einsums[key] = sketch.einsum(self._program)
+        return self._einsums[key]
 
     def of_traces(self, traces: Sequence[PlainTrace]) -> list[Rows | None]:
         """Return the features of traces in JSON form, each [1, WIDTH], in order. One without a tiled block has None."""
@@ -161,7 +162,7 @@ class NestFeatures:
 
     def nests(self, sketch: TiledSketch, decisions: Sequence[Numbers]) -> TiledNests:
         """Return the loop nests of n candidates of a sketch, from decisions as in `rows`."""
-        einsum = self._einsum(sketch.block)
+        einsum = self._einsum(sketch)
         spatial = np.stack([decisions[sketch.tiles[loop]] for loop in einsum.spatial], axis=1)
         if einsum.reduction:
             reduction = np.stack([decisions[sketch.tiles[loop]] for loop in einsum.reduction], axis=1)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.strategies.space import Floats
+from autotune.tvm_backend.cuda.multiprocessors import Multiprocessors, multiprocessors
 from autotune.tvm_backend.search.nest import TiledNests
 from autotune.tvm_backend.search.tiled_block import Numbers
 from autotune.tvm_backend.types import Target
@@ -32,47 +33,6 @@ _MOST_REGISTERS = 255  # of a thread
 _ADDRESSES = 24  # registers of a thread for indices and pointers
 _MOST_INDEPENDENT = 8  # operations of a thread that a multiprocessor begins before it waits for the first
 _HOPELESS = 1e-9
-
-
-@dataclass(frozen=True)
-class Multiprocessors:
-    """The multiprocessors of a GPU: NVIDIA's tables of compute capabilities, and rates in operations or bytes a cycle.
-
-    Attributes:
-        count: How many the GPU has.
-        threads, blocks, registers: What one holds at the same time.
-        shared: Bytes of shared memory of one.
-        multiply_adds: In fp32, a cycle.
-        shared_bytes, l2_bytes: Read from shared memory and from the L2 cache, a cycle.
-        latency: Cycles of a multiply-add.
-        l2_latency: Cycles of a read from the L2 cache.
-    """
-
-    count: int
-    threads: int
-    blocks: int
-    shared: int
-    multiply_adds: int
-    registers: int = 65536
-    shared_bytes: int = 128
-    l2_bytes: int = 48
-    latency: int = 4
-    l2_latency: int = 250
-
-
-_BY_ARCH = {
-    "sm_75": Multiprocessors(count=40, threads=1024, blocks=16, shared=64 << 10, multiply_adds=64),
-    "sm_80": Multiprocessors(count=108, threads=2048, blocks=32, shared=164 << 10, multiply_adds=64),
-    "sm_86": Multiprocessors(count=84, threads=1536, blocks=16, shared=100 << 10, multiply_adds=128),
-    "sm_89": Multiprocessors(count=128, threads=1536, blocks=24, shared=100 << 10, multiply_adds=128),
-    "sm_90": Multiprocessors(count=132, threads=2048, blocks=32, shared=228 << 10, multiply_adds=128),
-}
-_DEFAULT = _BY_ARCH["sm_86"]
-
-
-def multiprocessors(target: Target) -> Multiprocessors:
-    """Return those of the largest usual GPU of a target's architecture."""
-    return _BY_ARCH.get(str(target.attrs.get("arch", "")), _DEFAULT)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import tvm
 from tvm.s_tir.meta_schedule.postproc import VerifyGPUCode
 
+from autotune.tvm_backend.cuda.multiprocessors import multiprocessors
 from autotune.tvm_backend.search.design_space import tune_context
-from autotune.tvm_backend.search.occupancy import multiprocessors
 from autotune.tvm_backend.types import IRModule, Postprocessor, Schedule, Target, Trace
 
 MOST_DECLARED = 48 << 10

@@ -15,6 +15,8 @@ from autotune.tvm_backend.types import IRModule, PlainInstruction, PrimExpr
 
 Numbers = npt.NDArray[np.float64]
 
+_PARTIAL_SUMS = "_rf"  # what TVM adds to the name of a block that several share
+
 
 @dataclass(frozen=True)
 class Einsum:
@@ -45,6 +47,16 @@ class Einsum:
             np.array([_coefficients(dimension.min, variables) for dimension in item.region]) for item in regions
         )
         return cls(tuple(spatial), tuple(reduction), extents, accesses)
+
+    def share(self, loop: int, shares: int) -> Einsum:
+        """Return the block of partial sums: one of its reduction loops is split, and the outer part is a result's."""
+        inner = self.extents[loop] / shares
+        extents = np.concatenate([[shares], self.extents])
+        extents[loop + 1] = inner
+        accesses = [np.hstack([access[:, [loop]] * inner, access]) for access in self.accesses]
+        accesses[-1] = np.vstack([np.eye(1, len(extents)), accesses[-1]])
+        spatial = (0, *(position + 1 for position in self.spatial))
+        return Einsum(spatial, tuple(position + 1 for position in self.reduction), extents, tuple(accesses))
 
 
 def _coefficients(index: PrimExpr, variables: Sequence[PrimExpr]) -> list[float]:
@@ -81,6 +93,8 @@ class TiledSketch:
         locations: Instructions that place the producers.
         fused: The loop at which the consumers are computed, counted from outside; -1: not in this nest.
         copies: For how many steps of a pipeline the inputs are in shared memory at the same time. GPUs only.
+        split: The loop of the original block whose terms several blocks share, and how many; None if none does. The
+            tiled block is then that of the partial sums.
     """
 
     block: str
@@ -90,6 +104,7 @@ class TiledSketch:
     locations: tuple[int, ...]
     fused: int
     copies: int = 1
+    split: tuple[int, int] | None = None
 
     @classmethod
     def read(cls, instructions: Sequence[PlainInstruction]) -> TiledSketch | None:
@@ -99,6 +114,12 @@ class TiledSketch:
             getattr(reader, str(kind), lambda *_: None)(inputs, attributes, outputs)
             reader.samples += str(kind).startswith("Sample")
         return reader.sketch() if reader.block and reader.tiles else None
+
+    def einsum(self, program: IRModule) -> Einsum:
+        """Return the tiled block, in a program that is not scheduled yet."""
+        if self.split is None:
+            return Einsum.of(program, self.block)
+        return Einsum.of(program, self.block.removesuffix(_PARTIAL_SUMS)).share(*self.split)
 
 
 @dataclass
@@ -110,17 +131,20 @@ class _InstructionReader:
     samples: int = 0
     fused: int = -1
     copies: int = 1
+    split: tuple[int, int] | None = None
     unroll: tuple[int, tuple[int, ...]] | None = None
     tiles: dict[int, int] = field(default_factory=dict)
     locations: list[int] = field(default_factory=list)
     _order: list[str] = field(default_factory=list)
     _blocks: dict[str, str] = field(default_factory=dict)
     _loops: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _splits: dict[str, tuple[str, int]] = field(default_factory=dict)
     _categories: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def sketch(self) -> TiledSketch:
         locations = tuple(self.locations)
-        return TiledSketch(self.block, self.structure, self.tiles, self.unroll, locations, self.fused, self.copies)
+        decided = (self.tiles, self.unroll, locations, self.fused, self.copies, self.split)
+        return TiledSketch(self.block, self.structure, *decided)
 
     def GetSBlock(self, _: Any, attributes: Any, outputs: Any) -> None:
         self._blocks[outputs[0]] = str(attributes[0])
@@ -148,6 +172,15 @@ class _InstructionReader:
         block, loop = self._loops.get(inputs[0], ("", 0))
         if block and block == self.block:
             self.tiles[loop] = self.samples
+
+    def Split(self, inputs: Any, _: Any, outputs: Any) -> None:
+        if isinstance(inputs[1], int):
+            self._splits[outputs[0]] = (inputs[0], inputs[1])
+
+    def RFactor(self, inputs: Any, *_: Any) -> None:
+        loop, shares = self._splits.get(inputs[0], ("", 0))
+        if loop in self._loops:
+            self.split = (self._loops[loop][1], shares)
 
     def SampleCategorical(self, _: Any, attributes: Any, outputs: Any) -> None:
         self._categories[outputs[0]] = (self.samples, tuple(int(value) for value in attributes[0]))
