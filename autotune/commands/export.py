@@ -200,10 +200,10 @@ def report_text(report: Mapping[str, Any], output: str) -> str:
         return best.summary(report, output)
     entries = report.get("entries", [])
     lines = [line for entry in entries for line in (entry["name"], *_latencies(entry))] or _latencies(report)
-    moves = report.get("sensitivity")
+    own = report.get("own_error")
     lines += [
         f"verified: largest relative error {report['largest_relative_error']:.2g}, {_compared_with(report)}",
-        *([f"the model as submitted moves by {moves:.2g} with the last bit of its inputs"] if moves else []),
+        *([f"which is within {own:.2g}, how far the runtime of the model is from itself"] if own else []),
         *([_loading(report)] if "load_ms" in report else []),
         *([_activations(report["activations"])] if report.get("activations") else []),
         *(f"not used for {item['task']}: {_unused(item)}" for item in report.get("set_aside", [])[:_MOST_UNUSED]),

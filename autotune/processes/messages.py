@@ -209,6 +209,7 @@ class ImportAnswer:
         entries: the sets of shapes where there are several.
         metric: what its candidates are measured by.
         quantisation: what quantising it cost; None if it was not.
+        own_error: how far its own runtime is from itself, at each set of shapes; empty if nothing was written.
     """
 
     target: dict[str, Any]
@@ -221,6 +222,7 @@ class ImportAnswer:
     entries: tuple[Entry, ...] = ()
     metric: Metric = field(default_factory=Metric)
     quantisation: Quantisation | None = None
+    own_error: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from autotune.errors import DamagedFile, InvalidData
 from autotune.metric import Metric
 from autotune.options import InputSpec, JobOptions
 from autotune.reasons import Reason
-from autotune.schema import moment, positive, whole_number
+from autotune.schema import moment, number, positive, whole_number
 from autotune.storage.atomic import publish_json, read_versioned_json
 
 Kind = Literal["search", "build", "measure", "train", "confirm"]
@@ -62,6 +62,9 @@ class Quantisation:
         )
 
 
+MOST_OWN_ERROR = 0.05  # of a model whose outputs can be verified: another runtime may be as far from its own
+
+
 @dataclass(frozen=True)
 class Entry:
     """One set of shapes of a job's model, and the function of the exported library for inputs of these shapes.
@@ -99,7 +102,9 @@ class JobSpec(JobOptions):
     seemed to need, and that the job ends earlier when more trials would gain little. `board` is the NAME of the section
     [devices.NAME] of the boards that it is measured on; empty for a device of this machine. `metric` is what the times
     in its logs stand for. `quantisation` says what quantising the model cost, if `submit` did it: the job's copy of the
-    model is quantised then.
+    model is quantised then. `own_error` says for each set of shapes how far the outputs of the model's own runtime are
+    from each other, relative to the largest value: without optimisations, on other threads, for inputs that differ in
+    the last bit.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -125,6 +130,7 @@ class JobSpec(JobOptions):
     board: str = ""
     metric: Metric = field(default_factory=Metric)
     quantisation: Quantisation | None = None
+    own_error: tuple[Annotated[float, number(0.0)], ...] = ()
     seal: str = ""
 
     @property

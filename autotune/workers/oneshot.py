@@ -47,7 +47,7 @@ Request = ImportRequest | ExportRequest | PlanRequest
 TellProgress = Callable[[str], None]
 
 _MODULES: dict[str, str] = {
-    "import": "autotune.tvm_backend.models.ingest",
+    "import": "autotune.tvm_backend.ingest",
     "export": "autotune.tvm_backend.export.process",
     "plan": "autotune.tvm_backend.export.process",
 }

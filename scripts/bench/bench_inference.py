@@ -138,7 +138,9 @@ def compared(folder: Path, options: argparse.Namespace) -> tuple[str, dict[str, 
     report = export.report
     name = export.report["name"]
     report["precision"] = precision(export.model, report.get("precision", "fp32"))
-    tolerance = max(report["tolerance"], _QUANTISED_TOLERANCE if report["precision"] == "int8" else 0)
+    tolerance = max(
+        report["tolerance"], report["own_error"], _QUANTISED_TOLERANCE if report["precision"] == "int8" else 0
+    )
     tolerances = {_DEFAULT: max(tolerance, _BFLOAT16_TOLERANCE)}
     chosen = available_runtimes(export, options.without)
     threads = options.threads or export.threads

@@ -274,6 +274,7 @@ def _spec(
         board=options.target if options.target in config.boards else "",
         metric=imported.metric,
         quantisation=imported.quantisation or submission.quantisation,
+        own_error=imported.own_error,
         seal=seal_of(options.on_end, imported.tasks),
     )
 

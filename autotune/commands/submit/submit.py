@@ -21,7 +21,9 @@ from autotune.errors import BadInput
 from autotune.options import TuningOptions
 from autotune.processes.messages import ImportAnswer
 from autotune.storage import formats
-from autotune.storage.formats import JobSpec
+from autotune.storage.formats import MOST_OWN_ERROR, JobSpec
+
+_TOLD = 1e-3  # of the own error of a model
 
 
 @takes_options
@@ -91,12 +93,38 @@ def _tell_jobs(specs: Sequence[JobSpec], quiet: bool, as_json: bool) -> None:
 def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:
     if as_json:
         budget = {"trials": spec.trials, "automatic": spec.automatic}
-        tell(json.dumps({"id": spec.id, "name": spec.name, "tasks": len(spec.tasks), **budget}))
+        tell(
+            json.dumps(
+                {
+                    "id": spec.id,
+                    "name": spec.name,
+                    "tasks": len(spec.tasks),
+                    **budget,
+                    "own_error": list(spec.own_error),
+                }
+            )
+        )
         return
     tell(str(spec.id))
     if not quiet:
         shapes = f"{len(spec.entries)} sets of shapes, " if spec.entries else ""
         most = "at most " if spec.automatic else ""
         say(f"job {spec.id} ({spec.name}): {shapes}{len(spec.tunable)} tasks to tune, {most}{spec.trials} trials")
+        for line in own_error_lines(spec.own_error):
+            say(line)
         if spec.trials < len(spec.tunable):
             say(f"warning: {spec.trials} trials do not reach all {len(spec.tunable)} tasks; give more --trials")
+
+
+def own_error_lines(own_error: Sequence[float]) -> list[str]:
+    """Return the line about a model whose runtime is far from itself, if it is. See `JobSpec.own_error`."""
+    own = max(own_error, default=0.0)
+    if own < _TOLD:
+        return []
+    what = (
+        f"its own runtime is {own:.1%} from itself on random inputs: by optimisations, threads and last bits of inputs"
+    )
+    if own <= MOST_OWN_ERROR:
+        return [f"{what}; an export may be as far from it"]
+    advice = "export it with inputs of yours (--inputs FILE.npz), or raise [export] tolerance in autotune.toml"
+    return [f"warning: {what}. An export of it cannot be verified so: {advice}"]

@@ -18,6 +18,7 @@ from autotune.tvm_backend.export.submitted import Submitted
 
 Arrays = list[npt.NDArray[Any]]
 
+SEED = 2026  # of random inputs
 _INTEGER_BOUND = 16  # for integers of unknown use; most tables that a model looks up have more rows
 _CHANNELS = (1, 3, 4)
 _SMALLEST_IMAGE = 8

@@ -25,8 +25,8 @@ _DTYPES = {
 }
 
 
-def onnx_session(model: Path, threads: int) -> InferenceSession:
-    """Open a model with ONNX Runtime on the CPU, with all of its graph optimisations.
+def onnx_session(model: Path, threads: int, *, plain: bool = False) -> InferenceSession:
+    """Open a model with ONNX Runtime on the CPU, with all of its graph optimisations; with none if `plain`.
 
     What is multiplied with a matrix that is dequantised in blocks stays in float32: by default it would be rounded to
     8 bits, which the model does not ask for.
@@ -38,6 +38,8 @@ def onnx_session(model: Path, threads: int) -> InferenceSession:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    if plain:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
 

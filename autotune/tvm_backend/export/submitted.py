@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from autotune import devices
 from autotune.devices import Device
+from autotune.options import Constant
 from autotune.processes.messages import ExportRequest
-from autotune.storage.formats import JobSpec
+from autotune.storage.formats import Entry, JobSpec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.runners import Arrays
@@ -48,6 +49,12 @@ class Submitted(Protocol):
     def runner(self, arrays: Arrays, threads: int) -> Callable[[], Arrays]:
         """Return a function that runs it once in this process."""
 
+    def outputs(self, several: Iterable[Arrays], threads: int) -> Iterator[Arrays]:
+        """Load it, and yield its outputs for several inputs."""
+
+    def other_ways(self, arrays: Arrays, threads: int) -> Iterator[Arrays]:
+        """Yield its outputs as its runtime computes them in other ways, which are as right as that of `runner`."""
+
 
 class OnnxModel:
     """An ONNX model. Where `submit` has rewritten it, that graph is compiled, and the file as submitted is verified."""
@@ -55,12 +62,12 @@ class OnnxModel:
     runtime = "onnxruntime"
     title = "ONNX Runtime"
 
-    def __init__(self, paths: JobPaths, spec: JobSpec, index: int) -> None:
+    def __init__(self, paths: JobPaths, index: int, entry: Entry, values: Mapping[str, Constant]) -> None:
         self.file = paths.model
         rewritten = paths.rewritten_model(index)
         self._rewritten = rewritten if rewritten.exists() else None
-        self._inputs = spec.all_entries[index].inputs
-        self._values = spec.values
+        self._inputs = entry.inputs
+        self._values = values
 
     def module(self) -> IRModule:
         return read_rewritten(self._rewritten or self.file, self._inputs).module
@@ -75,6 +82,16 @@ class OnnxModel:
         session = runners.onnx_session(self.file, threads)
         return runners.onnx_runner(session, self._inputs, arrays, self._values)
 
+    def outputs(self, several: Iterable[Arrays], threads: int, *, plain: bool = False) -> Iterator[Arrays]:
+        session = runners.onnx_session(self.file, threads, plain=plain)
+        for arrays in several:
+            yield runners.onnx_runner(session, self._inputs, arrays, self._values)()
+
+    def other_ways(self, arrays: Arrays, threads: int) -> Iterator[Arrays]:
+        yield from self.outputs([arrays], threads, plain=True)
+        if threads > 1:
+            yield from self.outputs([arrays], 1)
+
 
 class TorchProgram:
     """A program that PyTorch exported."""
@@ -82,9 +99,9 @@ class TorchProgram:
     runtime = "torch"
     title = "PyTorch"
 
-    def __init__(self, paths: JobPaths, spec: JobSpec) -> None:
+    def __init__(self, paths: JobPaths, entry: Entry) -> None:
         self.file = paths.program
-        self._inputs = spec.inputs
+        self._inputs = entry.inputs
 
     def module(self) -> IRModule:
         return import_program(self.file, self._inputs).module
@@ -97,6 +114,12 @@ class TorchProgram:
 
     def runner(self, arrays: Arrays, threads: int) -> Callable[[], Arrays]:
         return runners.torch_runner(self.file, arrays, threads)
+
+    def outputs(self, several: Iterable[Arrays], threads: int) -> Iterator[Arrays]:
+        return (self.runner(arrays, threads)() for arrays in several)
+
+    def other_ways(self, arrays: Arrays, threads: int) -> Iterator[Arrays]:
+        return iter(())
 
 
 class LiteModel:
@@ -121,14 +144,26 @@ class LiteModel:
     def runner(self, arrays: Arrays, threads: int) -> Callable[[], Arrays]:
         return runners.litert_runner(self.file, arrays, threads)
 
+    def outputs(self, several: Iterable[Arrays], threads: int) -> Iterator[Arrays]:
+        return (self.runner(arrays, threads)() for arrays in several)
+
+    def other_ways(self, arrays: Arrays, threads: int) -> Iterator[Arrays]:
+        if threads > 1:
+            yield from self.outputs([arrays], 1)
+
 
 def submitted(paths: JobPaths, spec: JobSpec) -> list[Submitted]:
     """Return the model of a job at each of its sets of shapes."""
+    return models_of(paths, spec.all_entries, spec.values)
+
+
+def models_of(paths: JobPaths, entries: Sequence[Entry], values: Mapping[str, Constant]) -> list[Submitted]:
+    """Return the model in the folder of a job at each of these sets of shapes."""
     if paths.program.exists():
-        return [TorchProgram(paths, spec)]
+        return [TorchProgram(paths, entries[0])]
     if paths.flatbuffer.exists():
         return [LiteModel(paths)]
-    return [OnnxModel(paths, spec, index) for index in range(len(spec.all_entries))]
+    return [OnnxModel(paths, index, entry, values) for index, entry in enumerate(entries)]
 
 
 @dataclass(frozen=True)

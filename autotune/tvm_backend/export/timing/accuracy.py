@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from autotune.tvm_backend.export.runners import Arrays
 # An error is relative to the largest value of its output, but at least to this value.
 _MIN_SCALE = 1e-6
 _MIN_PROBABILITY_SCALE = 1e-3
-_MOVES = 8  # how often the inputs are moved to see how sensitive a model is
 
 
 def largest_error(outputs: Arrays, reference: Arrays, probabilities: Sequence[bool] = ()) -> float:
@@ -57,33 +56,6 @@ def _relative_error(output: npt.NDArray[Any], reference: npt.NDArray[Any], floor
 
 def _described(array: npt.NDArray[Any]) -> str:
     return " ".join(["x".join(map(str, array.shape)) or "scalar", str(array.dtype)])
-
-
-def sensitivity(
-    run: Callable[[Arrays], Arrays], arrays: Arrays, reference: Arrays, probabilities: Sequence[bool] = ()
-) -> float:
-    """Return the largest relative change of outputs when each float input moves to a neighbouring number.
-
-    It is about 1e-6 for most models. Where one rounds to integers, as dynamic quantisation does, a value at a threshold
-    takes another step, and no implementation is closer to another than that.
-
-    Args:
-        run: Computes the right outputs of inputs.
-        arrays: The inputs.
-        reference: Their right outputs.
-        probabilities: As in `largest_error`.
-    """
-    rng = np.random.default_rng(_MOVES)
-    moved = ([_moved(array, rng) for array in arrays] for _ in range(_MOVES))
-    return max(largest_error(run(inputs), reference, probabilities) for inputs in moved)
-
-
-def _moved(array: npt.NDArray[Any], rng: np.random.Generator) -> npt.NDArray[Any]:
-    """Return a float array with each number moved by one unit in the last place, up or down; others as they are."""
-    if array.dtype.kind != "f":
-        return array
-    ends = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf).astype(array.dtype)
-    return np.asarray(np.nextafter(array, ends))
 
 
 def check(

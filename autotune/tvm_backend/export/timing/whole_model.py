@@ -13,7 +13,7 @@ from autotune.devices import kind_of
 from autotune.errors import VerificationError, WorkerError
 from autotune.options import InputSpec
 from autotune.storage.confirmation import EntryTimes
-from autotune.storage.formats import Entry, JobSpec
+from autotune.storage.formats import MOST_OWN_ERROR, Entry, JobSpec
 from autotune.storage.job_files import check_model
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import scratch_folder
@@ -25,6 +25,7 @@ from autotune.tvm_backend.export.submitted import ExportJob, Submitted, submitte
 from autotune.tvm_backend.export.timing import accuracy, retiming
 from autotune.tvm_backend.export.timing.board_comparison import BoardComparison
 from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
+from autotune.tvm_backend.export.timing.own_error import own_error
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 
 # Keys of latencies in the report.
@@ -33,11 +34,8 @@ UNTUNED = "untuned_ms"
 WITHOUT_GRAPH = "without_graph_ms"
 
 _ROUNDS_LESS = "; submit it with --no-winograd, which rounds less"
-_SEED = 2026
 _EARLY_S = 20.0  # no further process begins after so many seconds while a job runs
-# An output that moves by less with the last bit of the inputs has no steps; one that moves by more says nothing.
-_LEAST_SENSITIVE = 1e-3
-_MOST_SENSITIVE = 0.05
+_LEAST_OWN_ERROR = 1e-3  # below which a model has no steps, and its own error says nothing of other ways
 
 
 @dataclass(frozen=True)
@@ -62,13 +60,13 @@ class Verified:
     Attributes:
         case: What it was verified on.
         error: The largest relative error.
-        sensitivity: How much the outputs move with the last bit of the inputs, where that is what was allowed; else 0.
+        own_error: How far the runtime of the model is from itself, where that is what was allowed; else 0.
         outputs: The outputs of the model.
     """
 
     case: Case
     error: float
-    sensitivity: float
+    own_error: float
     outputs: tuple[InputSpec, ...]
 
 
@@ -136,7 +134,7 @@ def choose_inputs(export: ExportJob) -> list[Case]:
     files = inputs.files_of_entries([Path(file) for file in export.request.inputs], export.spec.all_entries)
     for model, entry in zip(export.models, export.spec.all_entries, strict=True):
         file = files.get(entry.name)
-        drawn = inputs.verification_inputs(model, entry.inputs, file, _SEED)
+        drawn = inputs.verification_inputs(model, entry.inputs, file, inputs.SEED)
         run_once = model.runner(drawn.arrays, export.request.threads)
         with _about(export.spec, entry):
             expected = inputs.check_reference(run_once, given=file is not None, runtime=model.title)
@@ -217,32 +215,31 @@ def compare(export: ExportJob, verified: Verified, libraries: Mapping[str, Path]
 
 
 def _verify(export: ExportJob, case: Case, ours: Arrays) -> tuple[float, float]:
-    """Return the largest relative error at one set of shapes, which is allowed, and what `_sensitivity` returns."""
+    """Return the largest relative error at one set of shapes, and the own error where that is what allows it."""
+    probabilities = case.inputs.probabilities
     with _about(export.spec, case.entry):
-        moves = _sensitivity(export, case, ours)
-        allowed = max(export.request.tolerance, moves)
-        probabilities = case.inputs.probabilities
+        exact = accuracy.largest_error(ours, case.expected, probabilities) <= export.request.tolerance
+        own = 0.0 if exact else _own_error(export, case)
+        allowed = max(export.request.tolerance, own)
         try:
-            return accuracy.check(ours, case.expected, allowed, probabilities, export.models[0].title), moves
+            return accuracy.check(ours, case.expected, allowed, probabilities, export.models[0].title), own
         except VerificationError as failure:
             rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
             raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
 
 
-def _sensitivity(export: ExportJob, case: Case, ours: Arrays) -> float:
-    """Return how much the outputs of the reference move with the last bit of its inputs.
+def _own_error(export: ExportJob, case: Case) -> float:
+    """Return the own error of the model as submitted, which `submit` has measured on random inputs.
 
-    It is 0 where that does not matter: the error is within the user's tolerance, or they move by less than 0.1%, as
-    smooth models do, or by more than 5%.
+    It is 0 where it is less than 0.1%, as that of smooth models is, or more than 5%.
     """
-    probabilities = case.inputs.probabilities
-    if accuracy.largest_error(ours, case.expected, probabilities) <= export.request.tolerance:
-        return 0.0
-    model = export.models[export.spec.all_entries.index(case.entry)]
-    moves = accuracy.sensitivity(
-        lambda arrays: model.runner(arrays, export.request.threads)(), case.inputs.arrays, case.expected, probabilities
-    )
-    return moves if _LEAST_SENSITIVE <= moves <= _MOST_SENSITIVE else 0.0
+    spec = export.spec
+    index = spec.all_entries.index(case.entry)
+    if spec.own_error and not export.request.inputs:
+        own = spec.own_error[index]
+    else:
+        own = own_error(export.models[index], case.inputs, case.expected, export.request.threads)
+    return own if _LEAST_OWN_ERROR <= own <= MOST_OWN_ERROR else 0.0
 
 
 @dataclass(frozen=True)
@@ -295,7 +292,7 @@ def time_early(
 def _time_entry(
     spec: JobSpec, library: Path, model: Submitted, entry: Entry, sum_ms: float, timing: EarlyTiming
 ) -> EntryTimes:
-    arrays = inputs.verification_inputs(model, entry.inputs, None, _SEED).arrays
+    arrays = inputs.verification_inputs(model, entry.inputs, None, inputs.SEED).arrays
     device = kind_of(spec).runtime
     runtimes = {TUNED: Runtime("library", library, device, function=entry.name)}
     if timing.reference and device == "cpu":

@@ -102,7 +102,7 @@ def report(
         "threads": request.threads,
         "largest_relative_error": max(comparison.verified.error for comparison in comparisons),
         "tolerance": request.tolerance,
-        "sensitivity": max(comparison.verified.sensitivity for comparison in comparisons),
+        "own_error": max(comparison.verified.own_error for comparison in comparisons),
         **first.latencies(),
         "slower": _slower(spec, first, limits),
         "source": request.source,

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from google.protobuf.message import DecodeError
+from onnx.external_data_helper import load_external_data_for_model
 
 from autotune.errors import ModelError, first_line
 from autotune.options import Constant, InputSpec
@@ -122,14 +123,17 @@ def parse_file(path: Path) -> ModelProto:
         ModelError: As for `read_model`.
     """
     try:
-        proto = onnx.load(str(path))
+        proto = onnx.load(str(path), load_external_data=False)
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
     except (DecodeError, ValueError) as error:
         formats = "autotune reads ONNX, TensorFlow Lite, and what torch.export.save wrote"
         raise ModelError(f"{path} is not an ONNX file, or is cut short; {formats}") from error
-    except onnx.checker.ValidationError as error:
-        raise ModelError(f"{path}: {first_line(error)}") from error
+    try:
+        load_external_data_for_model(proto, str(path.parent))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        advice = "put the file that it names beside it, as a whole"
+        raise ModelError(f"{path} keeps weights in another file: {first_line(error)}; {advice}") from error
     if not proto.graph.node:
         raise ModelError(f"{path} has no operators: an empty graph, or not an ONNX file")
     return proto

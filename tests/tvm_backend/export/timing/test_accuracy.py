@@ -1,4 +1,4 @@
-"""How much a model moves with the last bit of its inputs."""
+"""How far outputs are from the right ones."""
 
 from __future__ import annotations
 
@@ -6,27 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.errors import VerificationError
-from autotune.tvm_backend.export.timing.accuracy import check, largest_error, sensitivity
-
-X = np.linspace(1, 2, 33, dtype=np.float32)
-
-
-def of(compute, *arrays):
-    return sensitivity(lambda inputs: [compute(*inputs)], list(arrays), [compute(*arrays)])
-
-
-def test_a_smooth_model_moves_by_a_rounding():
-    assert 0 < of(np.exp, X) < 1e-6
-
-
-def test_a_model_that_rounds_at_a_threshold_moves_by_a_step():
-    """The input in the middle is at a threshold, and a step is a twentieth of the largest output."""
-    assert of(lambda x: np.floor(x * 10) / 10, np.float32([1.0, 1.5, 2.0])) == pytest.approx(0.05, rel=1e-5)
-
-
-def test_indices_stay():
-    assert of(lambda index: X[index], np.arange(8)) == 0.0
-
+from autotune.tvm_backend.export.timing.accuracy import check, largest_error
 
 INF, NAN = np.inf, np.nan
 

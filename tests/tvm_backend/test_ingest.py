@@ -15,7 +15,7 @@ from autotune.processes.messages import ImportRequest
 from autotune.storage.formats import ShapeBinding
 from autotune.storage.job_files import model_checksum
 from autotune.storage.paths import JobPaths
-from autotune.tvm_backend.models import ingest
+from autotune.tvm_backend import ingest
 
 
 def model(nodes):
@@ -127,3 +127,23 @@ def test_a_plan_that_cannot_be_followed_is_no_fault_of_the_model(imported):
         BadInput, match=r"^the plan cannot be followed: block 1 \(matmul_2\): the model has no operator"
     ):
         imported(PLAIN, plan=Plan(blocks=(Block(operators=("matmul_2",)),)))
+
+
+def test_how_far_a_model_is_from_itself_is_measured_at_each_set_of_shapes(imported):
+    answer, _ = imported(COMPUTED, 2, 5)
+    assert len(answer.own_error) == 2 and all(0 < own < 1e-5 for own in answer.own_error)
+
+
+def test_a_model_that_rounds_is_far_from_itself(imported):
+    """Values between steps are as likely as others, and a last bit decides which of two steps some of them take."""
+    big = numpy_helper.from_array(np.float32(2**22), "big")
+    nodes = [
+        helper.make_node("Mul", ["x", "big"], ["wide"]),
+        helper.make_node("Floor", ["wide"], ["whole"]),
+        helper.make_node("Sin", ["whole"], ["wave"]),
+        helper.make_node("Flatten", ["wave"], ["flat"]),
+    ]
+    proto = model(nodes)
+    proto.graph.initializer.append(big)
+    answer, _ = imported(proto)
+    assert answer.own_error[0] > 0.01

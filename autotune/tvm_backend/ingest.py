@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from autotune.machine.hardware import pin
 from autotune.machine.leases import cpu_name, lease_one
 from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
+from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.target import target_kind
 
@@ -24,4 +26,10 @@ def run(request: ImportRequest, progress: StepReporter) -> ImportAnswer:
         load_tvm(target_kind(request.target))
         from autotune.tvm_backend.models.submission import import_submitted
 
-        return import_submitted(request, progress)
+        answer = import_submitted(request, progress)
+        if request.folder is None:
+            return answer
+        from autotune.tvm_backend.export.timing.own_error import measure
+
+        progress("measuring how far its own runtime is from itself")
+        return replace(answer, own_error=measure(JobPaths(Path(request.folder)), request, answer))
