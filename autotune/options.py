@@ -19,6 +19,7 @@ from autotune.schema import field_types, meta_of, moment, whole_number
 
 __all__ = [
     "AUTO",
+    "AskedPrecision",
     "Constant",
     "InputSpec",
     "JobOptions",
@@ -31,6 +32,7 @@ __all__ = [
 
 AUTO: Final = "auto"
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
+AskedPrecision = Literal["fp32", "fp16", "bf16", "int8", "auto"]
 # The value of an input that is a constant: a number, or a list of them for an input of one dimension.
 Constant = float | list[float]
 _MOST_TRIALS = 10**9 - 1  # more would fit in no file, and the planner computes with them
@@ -117,11 +119,12 @@ class JobOptions:
     winograd: bool = _option(
         True, "Use Winograd's algorithm for 3x3 convolutions on CPUs where it should be faster. It is less exact."
     )
-    precision: Precision = _option(
+    precision: AskedPrecision = _option(
         "fp32",
         "What convolutions and products are computed in, with sums in fp32. fp16: for tensor cores (cuda only)."
         " bf16: for CPUs with AMX-BF16 or AVX512-BF16; on others, large matrices that few rows are multiplied with."
-        " int8: the model is quantised to 8 bits, which needs --calibrate (CPUs only).",
+        " int8: the model is quantised to 8 bits, which needs --calibrate (CPUs only)."
+        " auto: int8 with --calibrate, else bf16 where the CPU has instructions for it, else fp32.",
     )
     calibrate: str | None = _option(
         None,

@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol
 
 from autotune.device_settings import BoardSettings
 from autotune.metric import Metric
-from autotune.options import Constant, InputSpec, Precision
+from autotune.options import AskedPrecision, Constant, InputSpec, Precision
 from autotune.plans.plan import NOTHING, Plan
 from autotune.storage.atomic import write_all
 from autotune.storage.daemon_info import ClusterNode
@@ -189,7 +189,7 @@ class ImportRequest:
     winograd: bool
     folder: str | None
     board: str = ""
-    precision: Precision = "fp32"
+    precision: AskedPrecision = "fp32"
     calibrate: str = ""
     plan: Plan = NOTHING
     memory_mb: float | None = None
@@ -210,6 +210,7 @@ class ImportAnswer:
         metric: what its candidates are measured by.
         quantisation: what quantising it cost; None if it was not.
         own_error: how far its own runtime is from itself, at each set of shapes; empty if nothing was written.
+        precision: what it is computed in.
     """
 
     target: dict[str, Any]
@@ -223,6 +224,7 @@ class ImportAnswer:
     metric: Metric = field(default_factory=Metric)
     quantisation: Quantisation | None = None
     own_error: tuple[float, ...] = ()
+    precision: Precision = "fp32"
 
 
 @dataclass(frozen=True)

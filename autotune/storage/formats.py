@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from autotune import schema
 from autotune.errors import DamagedFile, InvalidData
 from autotune.metric import Metric
-from autotune.options import InputSpec, JobOptions
+from autotune.options import InputSpec, JobOptions, Precision
 from autotune.reasons import Reason
 from autotune.schema import moment, number, positive, whole_number
 from autotune.storage.atomic import publish_json, read_versioned_json
@@ -119,6 +119,7 @@ class JobSpec(JobOptions):
     trials: Annotated[int, whole_number(1)]
     automatic: bool = False
     trials_per_round: Annotated[int, whole_number(1)] = field()  # field(): without the default of the option
+    precision: Precision = "fp32"
     strategy: str = field()
     sampler: str = field()
     known_at_submit: tuple[Annotated[int, whole_number(0)], ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -10,7 +11,7 @@ from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadTarget, ModelError, StageTimeout
 from autotune.machine.gpus import KIND
-from autotune.options import Precision, TuningOptions
+from autotune.options import AUTO, AskedPrecision, TuningOptions
 from autotune.plans.plan import NOTHING, read
 from autotune.processes.messages import ImportAnswer, ImportRequest
 from autotune.storage.formats import SIMULATED
@@ -38,6 +39,7 @@ def read_model(
     board = config.boards.get(options.target)
     target = board.target if board else options.target
     _check_target(target, config)
+    options = _with_int8(options)
     _check_precision(options.precision, target)
     _check_calibration(options)
     request = ImportRequest(
@@ -80,9 +82,14 @@ def _check_file(path: Path) -> None:
         raise ModelError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _check_precision(precision: Precision, target: str) -> None:
-    if precision not in get_args(Precision):
-        raise BadInput(f"precision is {precision!r}; give {' or '.join(get_args(Precision))}")
+def _with_int8(options: TuningOptions) -> TuningOptions:
+    """Who calibrates a model and leaves its precision to us wants it in int8."""
+    return replace(options, precision="int8") if options.precision == AUTO and options.calibrate else options
+
+
+def _check_precision(precision: AskedPrecision, target: str) -> None:
+    if precision not in get_args(AskedPrecision):
+        raise BadInput(f"precision is {precision!r}; give {' or '.join(get_args(AskedPrecision))}")
     if precision == "fp16" and target_kind(target) != KIND:
         raise BadInput(f"--precision fp16 is for GPUs, whose tensor cores compute it; the target is {target}")
     if precision == "bf16" and target_kind(target) == KIND:

@@ -253,6 +253,7 @@ def _spec(
         "trials_per_round": options.trials_per_round or config.job.trials_per_round,
         "strategy": strategy,
         "sampler": sampler,
+        "precision": "int8" if submission.quantisation else imported.precision,
     }
     return JobSpec(
         **(options.kept() | filled_in),

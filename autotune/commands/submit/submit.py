@@ -109,7 +109,9 @@ def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:
     if not quiet:
         shapes = f"{len(spec.entries)} sets of shapes, " if spec.entries else ""
         most = "at most " if spec.automatic else ""
-        say(f"job {spec.id} ({spec.name}): {shapes}{len(spec.tunable)} tasks to tune, {most}{spec.trials} trials")
+        precision = "" if spec.precision == "fp32" else f" in {spec.precision}"
+        budget_text = f"{most}{spec.trials} trials"
+        say(f"job {spec.id} ({spec.name}): {shapes}{len(spec.tunable)} tasks to tune{precision}, {budget_text}")
         for line in own_error_lines(spec.own_error):
             say(line)
         if spec.trials < len(spec.tunable):

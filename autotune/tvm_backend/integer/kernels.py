@@ -160,7 +160,8 @@ def requantised(sums: Expr, scale: Expr, bias: Expr, limits: Expr, *rest: Expr) 
         scale: Floats (OC, 16): scale of the input by that of the weight, divided by that of the output.
         bias: Integers (OC, 16). They make up for the zero point of the input.
         limits: Floats (3,): zero point, least and greatest value of the output.
-        rest: For an addition, the image that is added and its constants, as in `added`.
+        rest: For an addition, the image that is added and its constants, as in `added`. The constants stand first where
+            the image is the first operand of the addition.
     """
 
     def element(*at: Expr) -> Expr:
@@ -168,8 +169,11 @@ def requantised(sums: Expr, scale: Expr, bias: Expr, limits: Expr, *rest: Expr) 
         value = (sums[at] + bias[channel]).astype("float32") * scale[channel]
         if not rest:
             return to_byte(value, limits[0], limits[1], limits[2])
-        other, constants = rest
         byte = te.max(te.min(rounded(value, limits[0]), limits[2]), limits[1])
+        if len(rest[0].shape) == 1:
+            constants, other = rest
+            return added(other[at].astype("float32"), byte, constants)
+        other, constants = rest
         return added(byte, other[at].astype("float32"), constants)
 
     return te.compute(sums.shape, element, name=OUT, attrs=LEFT_ALONE)
@@ -235,12 +239,18 @@ def unscheduled(arguments: Sequence[Expr]) -> PrimFunc:
     return schedule.mod["main"].without_attr("global_symbol").with_attr({"op_pattern": OPAQUE})
 
 
+def _multiply_add(one: Expr, other: Expr, more: Expr) -> Expr:
+    return tirx.call_intrin("float32", "tirx.fma", one, other, more)
+
+
 def added(one: Expr, other: Expr, constants: Expr) -> Expr:
     """The sum of two quantised values, as ONNX Runtime computes it: one constant for the three zero points.
+
+    It adds each product in one rounding, the second operand first, on CPUs that can.
 
     Args:
         one, other: The values, as floats.
         constants: Floats (5,): factors of both, the constant, least and greatest value.
     """
-    value = one * constants[0] + constants[2] + other * constants[1]
+    value = _multiply_add(one, constants[0], _multiply_add(other, constants[1], constants[2]))
     return to_byte(value, tirx.const(0.0, "float32"), constants[3], constants[4])

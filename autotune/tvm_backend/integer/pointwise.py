@@ -40,10 +40,12 @@ def _sum(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
 
 
 def _sum_constants(one: Quantity, other: Quantity, quantised: Quantised) -> Expr:
-    """As ONNX Runtime computes them: one constant for the three zero points."""
+    """As ONNX Runtime computes them: one constant for the three zero points, of which it rounds one product."""
     result = quantised.quantity
-    first, second = one.scale / result.scale, other.scale / result.scale
-    fixed = np.float32(result.zero) - (first * np.float32(one.zero) + second * np.float32(other.zero))
+    first = one.scale / result.scale
+    second = other.scale / result.scale
+    rounded = np.float64(second * np.float32(other.zero))
+    fixed = np.float32(result.zero) - np.float32(np.float64(first) * np.float64(one.zero) + rounded)
     return floats([first, second, fixed, *quantised.limits])
 
 
@@ -67,9 +69,10 @@ def _sum_in_product(graph: IntegerGraph, operands: tuple[Expr, Expr], quantised:
     for at in (1, 0):
         layer = graph.layer(operands[at])
         if layer is not None:
-            other = operands[1 - at]
-            constants = _sum_constants(layer.quantity, graph.quantity(other), quantised)
-            return Forms(image=layer.call(graph.image(other), constants, name="integer_conv2d_add"))
+            quantities = [layer.quantity, layer.quantity]
+            quantities[1 - at] = graph.quantity(operands[1 - at])
+            rest = [graph.image(operands[1 - at]), _sum_constants(*quantities, quantised)]
+            return Forms(image=layer.call(*(reversed(rest) if at else rest), name="integer_conv2d_add"))
     return None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from autotune.errors import BadInput, ModelError
-from autotune.options import Constant, InputSpec
+from autotune.options import Constant, InputSpec, Precision
 from autotune.plans.plan import NOTHING, text
 from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
 from autotune.storage.atomic import publish_bytes
@@ -26,7 +26,7 @@ from autotune.tvm_backend.models.pytorch.program import import_program, write_fi
 from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, check_runs, import_flatbuffer, is_flatbuffer
 from autotune.tvm_backend.passes.prepare import prepare, unlowered
 from autotune.tvm_backend.search.tasks import Task, extract_tasks, unite, write_program
-from autotune.tvm_backend.target import check_tensor_cores, resolve_target, tvm_target
+from autotune.tvm_backend.target import check_tensor_cores, chosen_precision, resolve_target, tvm_target
 from autotune.tvm_backend.types import ModelProto, PrimFunc
 
 Result = TypeVar("Result")
@@ -46,13 +46,14 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
     target = resolve_target(request.target, request.threads, request.board)
     if request.precision == "fp16":
         check_tensor_cores(target.description)
+    precision = chosen_precision(request.precision, target.description)
     progress("reading the model")
     source = open_source(Path(request.model), len(request.shapes), request.values)
     quantisation = None
     if request.calibrate:
         progress("quantising to int8")
         quantisation = source.quantise(Path(request.calibrate))
-    imported = _Importer(request, source, target.lowered_for, progress).all()
+    imported = _Importer(request, precision, source, target.lowered_for, progress).all()
     tasks = unite([item.tasks for item in imported])
     size = 0
     crc = 0
@@ -71,6 +72,7 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
         model_crc32=crc,
         entries=tuple(_entry(item, tasks) for item in imported) if len(imported) > 1 else (),
         quantisation=quantisation,
+        precision=precision,
     )
 
 
@@ -84,9 +86,15 @@ class _Importer:
     """Imports a model with several sets of shapes, one after the other. One module is in memory at a time."""
 
     def __init__(
-        self, request: ImportRequest, source: Source, target: Mapping[str, Any], progress: StepReporter
+        self,
+        request: ImportRequest,
+        precision: Precision,
+        source: Source,
+        target: Mapping[str, Any],
+        progress: StepReporter,
     ) -> None:
         self._request = request
+        self._precision = precision
         self._source = source
         self._progress = progress
         self._target = tvm_target(target)
@@ -125,7 +133,7 @@ class _Importer:
                 model.module,
                 self._target,
                 winograd=asked.winograd,
-                precision=asked.precision,
+                precision=self._precision,
                 plan=asked.plan,
                 memory_mb=asked.memory_mb,
             ),

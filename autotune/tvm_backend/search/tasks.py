@@ -92,10 +92,21 @@ def _task(extracted: Any, target: Target) -> Task:
         hash=task_hash(program),
         weight=int(extracted.weight),
         shape=_shapes(program),
-        gflop=float(estimate_tir_flops(program)) / 1e9,
+        gflop=gflop(program),
         tunable=size > 1,
     )
     return Task(spec, program, size)
+
+
+def gflop(program: IRModule) -> float:
+    """Return the arithmetic of a tensor program, in 10^9 operations; 0 if TVM cannot count it.
+
+    It does not count expressions over vectors, which some kernels that are written with their schedule have.
+    """
+    try:
+        return float(estimate_tir_flops(program)) / 1e9
+    except tvm.error.InternalError:
+        return 0.0
 
 
 def _short(name: str) -> str:

@@ -18,7 +18,7 @@ from autotune.options import TuningOptions
     [
         ("fp16", "llvm", "--precision fp16 is for GPUs, whose tensor cores compute it; the target is llvm"),
         ("fp16", "simulated", "--precision fp16 is for GPUs"),
-        ("int4", "cuda", "precision is 'int4'; give fp32 or fp16 or bf16 or int8"),
+        ("int4", "cuda", "precision is 'int4'; give fp32 or fp16 or bf16 or int8 or auto"),
         ("int8", "cuda", "--precision int8 is for CPUs; the target is cuda, for which there is fp16"),
         ("int8", "llvm", "add --calibrate FILE.npz"),
         ("bf16", "cuda", "--precision bf16 is for CPUs; the target is cuda"),
@@ -38,6 +38,8 @@ def test_a_precision_that_makes_no_sense_is_refused(tmp_path: Path, precision: A
         (TuningOptions(calibrate="data.npz"), "--calibrate and --max-drop are for --precision int8"),
         (TuningOptions(max_drop=0.1), "--calibrate and --max-drop are for --precision int8"),
         (TuningOptions(precision="int8", calibrate="none.npz"), "cannot read none.npz: there is no such file"),
+        (TuningOptions(precision="auto", calibrate="none.npz"), "cannot read none.npz: there is no such file"),
+        (TuningOptions(precision="auto", max_drop=0.1), "--calibrate and --max-drop are for --precision int8"),
     ],
 )
 def test_calibration_that_makes_no_sense_is_refused(tmp_path: Path, options: TuningOptions, fault: str) -> None:

@@ -170,15 +170,22 @@ def kernels(path: Path, target: Any) -> list[str]:
     return [task.spec.name.rstrip("0123456789_") for task in extract_tasks(prepared, target)]
 
 
-def differences(path: Path, target: Any) -> tuple[float, float]:
-    """The share of the output that differs from ONNX Runtime's, and by how much of the largest value at most."""
+def differences(path: Path, target: Any, *data: Any) -> tuple[float, float]:
+    """The share of the output that differs from ONNX Runtime's, and by how much of the largest value at most.
+
+    Args:
+        path: The model.
+        target: What it is compiled for.
+        data: The values of its inputs; drawn, if there are none.
+    """
     model = read_model(path, {})
     prepared = prepare(model.module, target)
     programs = [task.program for task in extract_tasks(prepared, target)]
     machine = relax.VirtualMachine(compile_tuned(prepared, programs, {}, target), tvm.cpu())
-    (spec,) = model.inputs
-    data = np.random.default_rng(2).standard_normal(spec.shape).astype(np.float32)
-    result = machine["main"](tvm.runtime.tensor(data)).numpy()
-    session = onnx_session(path, 1)
-    (expected,) = session.run(None, {spec.name: data})
-    return float((result != expected).mean()), float(np.abs(result - expected).max() / np.abs(expected).max())
+    rng = np.random.default_rng(2)
+    arrays = data or tuple(rng.standard_normal(spec.shape).astype(np.float32) for spec in model.inputs)
+    result = machine["main"](*map(tvm.runtime.tensor, arrays)).numpy()
+    names = [spec.name for spec in model.inputs]
+    (expected,) = onnx_session(path, 1).run(None, dict(zip(names, arrays, strict=True)))
+    largest = np.abs(result.astype(np.float32) - expected).max()
+    return float((result != expected).mean()), float(largest / np.abs(expected).max())

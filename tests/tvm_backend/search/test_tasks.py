@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+import tvm
+from tvm import tirx
 
 from autotune.errors import DamagedFile
 from autotune.storage.formats import TaskSpec
@@ -70,3 +72,12 @@ def task(hash, weight, gflop):
 def test_tasks_of_several_shapes_stand_there_once_with_all_of_their_weight():
     united = unite([[task("a", 2, 1.0), task("b", 1, 1.0)], [task("b", 4, 1.0), task("c", 1, 9.0)]])
     assert [(item.spec.hash, item.spec.weight) for item in united] == [("c", 1), ("b", 5), ("a", 2)]
+
+
+def test_a_program_over_vectors_that_tvm_cannot_count_has_no_known_arithmetic():
+    size = 16
+    data, result = (tirx.decl_buffer((size,), "float32", name) for name in ("data", "result"))
+    vector = tirx.Ramp(0, 1, size)
+    store = tirx.BufferStore(result, tirx.BufferLoad(data, [vector]) + tirx.Broadcast(tirx.const(1.0), size), [vector])
+    program = tvm.IRModule({"main": tirx.PrimFunc([data, result], store)})
+    assert tasks.gflop(program) == 0.0

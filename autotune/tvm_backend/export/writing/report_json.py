@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import tirx
-from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from autotune.options import InputSpec
@@ -21,7 +20,7 @@ from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.timing.whole_model import Comparison
 from autotune.tvm_backend.kernels.roofline import Roofline
-from autotune.tvm_backend.search.tasks import task_hash
+from autotune.tvm_backend.search.tasks import gflop, task_hash
 from autotune.tvm_backend.target import instructions
 from autotune.tvm_backend.types import IRModule, PrimFunc
 
@@ -172,7 +171,7 @@ def _work(function: PrimFunc, tasks: Mapping[str, str]) -> KernelWork:
     program = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     arguments = ArgInfo.from_entry_func(program, remove_preproc=False)
     size = sum(prod(int(dim) for dim in item.shape) * np.dtype(str(item.dtype)).itemsize for item in arguments)
-    return KernelWork(tasks.get(task_hash(program)), float(estimate_tir_flops(program)) / 1e9, size)
+    return KernelWork(tasks.get(task_hash(program)), gflop(program), size)
 
 
 def slower(
