@@ -69,9 +69,9 @@ def _sum_in_product(graph: IntegerGraph, operands: tuple[Expr, Expr], quantised:
     for at in (1, 0):
         layer = graph.layer(operands[at])
         if layer is not None:
-            quantities = [layer.quantity, layer.quantity]
-            quantities[1 - at] = graph.quantity(operands[1 - at])
-            rest = [graph.image(operands[1 - at]), _sum_constants(*quantities, quantised)]
+            other = operands[1 - at]
+            quantities = (graph.quantity(other), layer.quantity) if at else (layer.quantity, graph.quantity(other))
+            rest = [graph.image(other), _sum_constants(*quantities, quantised)]
             return Forms(image=layer.call(*(reversed(rest) if at else rest), name="integer_conv2d_add"))
     return None
 
