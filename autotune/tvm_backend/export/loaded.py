@@ -15,6 +15,7 @@ import numpy.typing as npt
 from autotune.errors import BadInput
 from autotune.machine.hardware import cpu_flags, cpu_model
 from autotune.tvm_backend.cuda import runtime
+from autotune.tvm_backend.export.runners import HostTensors, host_arrays
 from autotune.tvm_backend.types import Device, DeviceArray, RuntimeModule, VirtualMachine
 
 Array = npt.NDArray[Any]
@@ -98,6 +99,7 @@ class LoadedModel:
         # thread. So the first calls, which record, are made in a thread that lives as long as the model.
         self._recorder = ThreadPoolExecutor(1) if str(device.type) == "cuda" else None
         self._recorded: set[str] = set()
+        self._tensors: dict[str, HostTensors] = {}
         self._rows = {
             name: {item["name"]: int(item["rows"]) for item in inputs if "rows" in item}
             for name, inputs in entries.items()
@@ -122,22 +124,27 @@ class LoadedModel:
             BadInput: An input is missing or unknown, the model was compiled for no inputs of these shapes or types, or
                 a table does not have the row of an index.
         """
-        import tvm
-
         given = {name: np.asarray(value) for name, value in self._by_name(arrays, named).items()}
         entry = self._entry(given)
         checked = [self._checked(name, given[name], *item) for name, item in self.entries[entry].items()]
         self._check_indices(entry, given)
-        tensors = [tvm.runtime.tensor(array, device=self._device) for array in checked]
         with self._turn:
-            result = self._run(entry, tensors)
-            self._device.sync()
-        if hasattr(result, "numpy"):
-            return np.asarray(result.numpy())
-        outputs = tuple(np.asarray(item.numpy()) for item in result)
-        return outputs[0] if len(outputs) == 1 else outputs
+            outputs = self._on_host(entry, checked) if self._recorder is None else self._on_gpu(entry, checked)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def _run(self, entry: str, tensors: Sequence[DeviceArray]) -> Any:
+    def _on_host(self, entry: str, arrays: Sequence[Array]) -> list[Array]:
+        if entry not in self._tensors:
+            self._tensors[entry] = HostTensors(list(self.entries[entry].values()))
+        return host_arrays(self._functions[entry](*self._tensors[entry].fill(arrays)))
+
+    def _on_gpu(self, entry: str, arrays: Sequence[Array]) -> list[Array]:
+        import tvm
+
+        result = self._record(entry, [tvm.runtime.tensor(array, device=self._device) for array in arrays])
+        self._device.sync()
+        return [np.asarray(item.numpy()) for item in ([result] if hasattr(result, "numpy") else result)]
+
+    def _record(self, entry: str, tensors: Sequence[DeviceArray]) -> Any:
         if self._recorder is None or entry in self._recorded:
             return self._functions[entry](*tensors)
         result = self._recorder.submit(self._functions[entry], *tensors).result()
@@ -154,7 +161,9 @@ class LoadedModel:
             raise BadInput(str(error)) from None
 
     def _by_name(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-        names = list(self.inputs)
+        names = self.inputs.keys()
+        if len(arrays) == len(names) and not named:
+            return dict(zip(names, arrays, strict=True))
         if len(arrays) > len(names):
             raise BadInput(f"the model has {len(names)} inputs ({', '.join(names)}); {len(arrays)} arrays were given")
         given = {**dict(zip(names, arrays, strict=False)), **named}
@@ -168,6 +177,8 @@ class LoadedModel:
     def _checked(self, name: str, array: Array, shape: tuple[int, ...], dtype: str) -> Array:
         if array.shape != shape:
             raise BadInput(f"input {name!r} has shape {array.shape}; the model was compiled for {shape}")
+        if array.dtype == dtype and array.flags.c_contiguous:
+            return array
         if not np.can_cast(array.dtype, dtype, "same_kind"):
             raise BadInput(f"input {name!r} has type {array.dtype}; the model was compiled for {dtype}")
         return np.asarray(array, dtype, order="C")  # `ascontiguousarray` would give a scalar a dimension

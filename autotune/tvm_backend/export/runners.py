@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -133,15 +134,54 @@ class DeviceRun(Protocol):
         """Run it once, and leave the outputs on the device."""
 
 
+class HostTensors:
+    """Tensors in the memory of this process that arrays are copied into.
+
+    TVM takes ten times as long to make a tensor of a small array as NumPy to copy it. What it makes is aligned as
+    compiled code needs it.
+    """
+
+    def __init__(self, inputs: Sequence[tuple[tuple[int, ...], str]]) -> None:
+        import tvm
+
+        self.tensors = [tvm.runtime.tensor(np.zeros(shape, dtype)) for shape, dtype in inputs]
+        self._views = [np.from_dlpack(tensor) for tensor in self.tensors]
+
+    def fill(self, arrays: Sequence[npt.NDArray[Any]]) -> Sequence[DeviceArray]:
+        """Copy an array into each tensor, and return the tensors."""
+        for view, array in zip(self._views, arrays, strict=True):
+            np.copyto(view, array)
+        return self.tensors
+
+
+def host_arrays(result: Any) -> Arrays:
+    """Return copies of what a function returned in the memory of this process, a tensor or several."""
+    return [np.from_dlpack(tensor).copy() for tensor in ([result] if hasattr(result, "numpy") else result)]
+
+
 @dataclass(frozen=True)
 class MachineRun:
-    """A function of a model on a virtual machine that has it loaded. A call runs it once and returns its outputs."""
+    """A function of a model on a virtual machine that has it loaded. A call runs it once and returns its outputs.
+
+    Attributes:
+        function: The function.
+        device: Where it runs.
+        tensors: Its inputs there.
+        arrays: What a call copies into them first, as one of `LoadedModel` does; None where they are on a GPU.
+    """
 
     function: Kernel
     device: Device
     tensors: Sequence[DeviceArray]
+    arrays: Arrays | None = None
+
+    @cached_property
+    def _host(self) -> HostTensors:
+        return HostTensors([(array.shape, str(array.dtype)) for array in self.arrays or ()])
 
     def __call__(self) -> Arrays:
+        if self.arrays is not None:
+            return host_arrays(self.function(*self._host.fill(self.arrays)))
         result = self.stay()
         outputs = [result] if hasattr(result, "numpy") else list(result)
         return [part.numpy() for part in outputs]
@@ -164,4 +204,5 @@ def machine_runner(machine: VirtualMachine, device: Device, arrays: Arrays, func
     """Return what runs a model on a virtual machine that has it loaded."""
     import tvm
 
-    return MachineRun(machine[function], device, [tvm.runtime.tensor(array, device=device) for array in arrays])
+    tensors = [tvm.runtime.tensor(array, device=device) for array in arrays]
+    return MachineRun(machine[function], device, tensors, list(arrays) if str(device.type) == "cpu" else None)

@@ -59,6 +59,28 @@ def test_a_scalar_may_be_a_number_or_an_array(folder: Path, entry: str) -> None:
     assert np.array_equal(model(x[:, ::-1], factor=np.float32(3)), 3 * x[:, ::-1])
 
 
+def test_outputs_stay_as_they_are_and_belong_to_the_caller(tmp_path: Path, target: Any) -> None:
+    """The model returns its input, a view of it, and a constant: none of them may be the memory of the model."""
+    builder = relax.BlockBuilder()
+    given = relax.Var("x", relax.TensorType((2, 3), "float32"))
+    with builder.function("main", [given]):
+        with builder.dataflow():
+            constant = relax.const(np.full(3, 7, np.float32))
+            fields = [given, builder.emit(relax.op.reshape(given, (3, 2))), constant]
+            output = builder.emit_output(relax.Tuple(fields))
+        builder.emit_func_output(output)
+    executable = compile_tuned(prepare(builder.get(), target), [], {}, target)
+    executable.export_library(str(tmp_path / "model.so"), fcompile=link_shared)
+    inputs = [{"name": "x", "shape": [2, 3], "dtype": "float32"}]
+    model = loaded.load(tmp_path / "model.so", {"target": {"kind": "llvm"}, "threads": 1, "inputs": inputs})
+    first = model(np.ones((2, 3), np.float32))
+    for array in first:
+        array += 1
+    second = model(np.zeros((2, 3), np.float32))
+    assert [set(array.ravel()) for array in first] == [{2.0}, {2.0}, {8.0}]
+    assert [set(array.ravel()) for array in second] == [{0.0}, {0.0}, {7.0}]
+
+
 def test_the_script_runs(folder: Path, entry: str, make_job: Callable[..., JobPaths]) -> None:
     entries = () if entry == "main" else (Entry(entry, INPUTS, ()),)
     spec = replace(read_spec(make_job()), inputs=INPUTS, entries=entries)
