@@ -124,8 +124,8 @@ class Agent:
         policy = np.tanh(shared @ p["policy"] + p["policy_bias"])
         critic = np.tanh(shared @ p["critic"] + p["critic_bias"])
         logits = (policy @ p["logits"] + p["logits_bias"]).reshape(-1, self.knobs, MOVES)
-        logits = logits - logits.max(axis=2, keepdims=True)
-        logs = logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
+        logits = logits - np.maximum(np.maximum(logits[..., 0], logits[..., 1]), logits[..., 2])[..., None]
+        logs = logits - np.log(_over_moves(np.exp(logits)))[..., None]
         return _Forward(shared, policy, critic, logs, (critic @ p["value"] + p["value_bias"])[:, 0])
 
     def act(self, states: Floats, mask: Floats, rng: np.random.Generator) -> tuple[Indices, Floats, Floats]:
@@ -139,8 +139,10 @@ class Agent:
             The actions, [n, knobs]; the logarithms of their probabilities, [n]; the states' values, [n].
         """
         forward = self._forward(states)
-        below = np.cumsum(np.exp(forward.logs), axis=2)[:, :, :-1]
-        actions = (rng.random(states.shape)[:, :, None] > below).sum(axis=2)
+        probabilities = np.exp(forward.logs)
+        drawn = rng.random(states.shape)
+        down = probabilities[..., 0]
+        actions = (drawn > down).astype(np.int64) + (drawn > down + probabilities[..., 1])
         return actions, _chosen(forward.logs, actions, mask), forward.values
 
     def values(self, states: Floats) -> Floats:
@@ -156,7 +158,7 @@ class Agent:
         plain = ratio * batch.advantages
         clipped = np.clip(ratio, 1 - s.clip, 1 + s.clip) * batch.advantages
         probabilities = np.exp(forward.logs)
-        entropies = -(probabilities * forward.logs).sum(axis=2)
+        entropies = -_over_moves(probabilities * forward.logs)
         error = forward.values - batch.returns
         loss = -np.minimum(plain, clipped).mean() + s.value_weight * (error**2).mean()
         loss -= s.entropy_weight * (entropies * batch.mask).sum(axis=1).mean()
@@ -201,7 +203,13 @@ class Agent:
 
 def _chosen(logs: Floats, actions: Indices, mask: Floats) -> Floats:
     """Return the log probability of all moves of a step, [n]. Knobs that are not used do not count."""
-    return np.asarray((np.take_along_axis(logs, actions[:, :, None], axis=2)[:, :, 0] * mask).sum(axis=1))
+    chosen = np.where(actions == 0, logs[..., 0], np.where(actions == 1, logs[..., 1], logs[..., 2]))
+    return np.asarray((chosen * mask).sum(axis=1))
+
+
+def _over_moves(values: Floats) -> Floats:
+    """Return the sum over the moves, [..., 3] to [...]. A reduction of NumPy over three values takes longer."""
+    return np.asarray(values[..., 0] + values[..., 1] + values[..., 2])
 
 
 def advantages(rewards: Floats, values: Floats, settings: AgentSettings) -> Floats:
@@ -258,7 +266,7 @@ class ChameleonSearch(Strategy):
         space = self.view.space
         kept = TopK(max(KEPT, 8 * count))
         watched = TopK(max(64, count))
-        agent = Agent(len(space.knobs), AgentSettings(), self.rng)
+        agent = self.agent()
         points = starts(self, EPISODES)
         for best in (kept, watched):
             best.add(points, score(points))
@@ -267,6 +275,10 @@ class ChameleonSearch(Strategy):
             points, changed = self._update(agent, points, score, kept, watched)
             unchanged = 0 if changed else unchanged + STEPS_PER_UPDATE
         return kept.best_first(len(space.knobs))
+
+    def agent(self) -> Agent:
+        """Return the agent, which has learnt nothing yet."""
+        return Agent(len(self.view.space.knobs), AgentSettings(), self.rng)
 
     def _update(self, agent: Agent, points: Indices, score: Score, kept: TopK, watched: TopK) -> tuple[Indices, bool]:
         """Make some steps in all episodes and update the agent.

@@ -9,7 +9,6 @@ in a few array operations.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from autotune.strategies.space import Floats, Indices
 from autotune.strategies.strategy import Strategy
@@ -28,7 +27,7 @@ NEIGHBOURS = 24
 # Candidates from the whole space.
 RANDOM = 128
 # Share of a batch that goes to the neighbours of the best trial that differ from it in one knob by one value.
-POLISH = 0.5
+POLISH = 0.75
 
 
 class Forest:
@@ -94,7 +93,7 @@ class LikelihoodFreeSearch(Strategy):
             return space.sample(self.rng, 16 * count)
         forest = self._forest()
         candidates = self._best_first(forest, self._candidates(ranked))
-        nearest = self._best_first(forest, neighbours(self, ranked[0]))
+        nearest = self._best_first(forest, space.nearest(ranked[0]))
         return self._merged(nearest, candidates, count)
 
     def _forest(self) -> Forest:
@@ -117,10 +116,3 @@ class LikelihoodFreeSearch(Strategy):
         fresh = np.array([tuple(row) not in taken for row in nearest.tolist()], dtype=bool)
         share = round(POLISH * count)
         return np.concatenate([nearest[fresh][:share], candidates, nearest[fresh][share:]])
-
-
-def neighbours(search: Strategy, centre: npt.NDArray[np.int64]) -> Indices:
-    """Return all configurations that differ from one in one knob by one value, [n, knobs]."""
-    steps = np.eye(len(centre), dtype=np.int64)
-    moved = search.view.space.clip(np.concatenate([centre + steps, centre - steps]))
-    return np.asarray(moved[(moved != centre).any(axis=1)])

@@ -89,6 +89,12 @@ class Space:
         moved[rows, knobs] = (moved[rows, knobs] + shift) % self.sizes[knobs]
         return self.clip(moved)
 
+    def nearest(self, configuration: Indices) -> Indices:
+        """Return all configurations that differ from one in one knob by one value, [n, knobs]."""
+        steps = np.eye(len(configuration), dtype=np.int64)
+        moved = self.clip(np.concatenate([configuration + steps, configuration - steps]))
+        return np.asarray(moved[(moved != configuration).any(axis=1)])
+
     def coordinates(self, configurations: Indices) -> Floats:
         """Return positions in the unit cube, [n, knobs]: each index over the largest index of its knob."""
         return np.asarray(configurations / np.maximum(self.sizes - 1, 1), dtype=np.float64)

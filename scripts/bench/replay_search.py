@@ -29,6 +29,7 @@ import functools
 import gzip
 import json
 import math
+import multiprocessing
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ from autotune import strategies
 from autotune.strategies import samplers
 from autotune.strategies.restricted import RestrictedSpace, Table
 from autotune.strategies.samplers import Sampler
-from autotune.strategies.space import Configuration, Floats, Knob, Measured, Score, ValidConfiguration, View
+from autotune.strategies.space import Configuration, Floats, Indices, Knob, Measured, Score, ValidConfiguration, View
 from autotune.strategies.strategy import Strategy
 from autotune.tvm_backend.search.knob_score import KnobScore, train_knob_score
 
@@ -54,6 +55,8 @@ START = 0.01
 END = 0.95
 MARGIN = 1.1
 POINTS = 1000
+# An eighth of all configurations, asked for in batches, takes the trees as long as all of them at once.
+ASKED_BEFORE_ALL = 8
 BOOTSTRAPS = 200
 MS_TIMES = ("compile_time", "verification_time", "benchmark_time", "framework_time")
 
@@ -64,18 +67,31 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", default=WAYS, help="strategies, each as NAME or NAME/SAMPLER")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--round", type=int, default=8, help="measurements of a batch")
+    parser.add_argument("--runs", type=Path, help="searches of Kernel Tuner, by `kernel_tuner_runs.py`")
+    parser.add_argument("--processes", type=int, default=1, help="searches that are replayed side by side")
     options = parser.parse_args()
     spaces = [read(file) for path in options.paths for file in files(path)]
+    for space in spaces:
+        space.space.walk(np.random.default_rng(0), space.cube[:1])  # prepares it for all processes
+    searches = Searches(spaces, options.round)
     print(f"| | score | {' | '.join(space.name for space in spaces)} | s a search |")
     print("| --- " * (len(spaces) + 3) + "|")
     for way in options.ways:
         began = time.perf_counter()
-        runs = [[search(space, way, seed, options.round) for seed in range(options.seeds)] for space in spaces]
+        runs = searches.run(way, options.seeds, options.processes)
         seconds = (time.perf_counter() - began) / (len(spaces) * options.seeds)
-        scores = [score(space, made) for space, made in zip(spaces, runs, strict=True)]
-        low, high = interval(spaces, runs)
-        columns = " | ".join(f"{value:.3f}" for value in scores)
-        print(f"| {way} | {np.mean(scores):.3f} ({low:.3f} to {high:.3f}) | {columns} | {seconds:.3f} |", flush=True)
+        tell(way, spaces, runs, f"{seconds:.3f}")
+    for way, rows in (json.loads(options.runs.read_text()) if options.runs else {}).items():
+        made = [[_until_the_end(space, measured) for measured in rows[space.name]] for space in spaces]
+        tell(way, spaces, made, "")
+
+
+def tell(way: str, spaces: Sequence[Recorded], runs: Sequence[Sequence[Run]], seconds: str) -> None:
+    """Print the line of a way."""
+    scores = [score(space, made) for space, made in zip(spaces, runs, strict=True)]
+    low, high = interval(spaces, runs)
+    columns = " | ".join(f"{value:.3f}" for value in scores)
+    print(f"| {way} | {np.mean(scores):.3f} ({low:.3f} to {high:.3f}) | {columns} | {seconds} |", flush=True)
 
 
 @dataclass(frozen=True)
@@ -93,6 +109,15 @@ class Recorded:
     rows: dict[Configuration, int]
     us: Floats
     seconds: Floats
+
+    @cached_property
+    def cube(self) -> Indices:
+        """All configurations, allowed or not, [n, knobs]. `strides` tells the place of each."""
+        return np.indices(self.space.sizes).reshape(len(self.space.sizes), -1).T
+
+    @cached_property
+    def strides(self) -> Indices:
+        return np.append(np.cumprod(self.space.sizes[:0:-1])[::-1], 1)
 
     @cached_property
     def ascending(self) -> Floats:
@@ -156,7 +181,8 @@ def _of_t4(result: dict[str, Any]) -> Entry:
     wanted = result["objectives"][0]
     value = next(entry["value"] for entry in result["measurements"] if entry["name"] == wanted)
     valid = result["invalidity"] == "correct"
-    return result["configuration"], 1e3 * value if valid else math.nan, spent / 1e3
+    values = {name: tuple(item) if isinstance(item, list) else item for name, item in result["configuration"].items()}
+    return values, 1e3 * value if valid else math.nan, spent / 1e3
 
 
 def _of_cache(content: dict[str, Any]) -> list[Entry]:
@@ -173,6 +199,8 @@ def _of_cache(content: dict[str, Any]) -> list[Entry]:
 
 def _ordered(values: Iterable[Any]) -> tuple[Any, ...]:
     distinct = list(dict.fromkeys(values))
+    if all(isinstance(value, tuple) for value in distinct):
+        return tuple(sorted(distinct, key=lambda tile: tile[::-1]))
     return tuple(sorted(distinct) if all(isinstance(value, int | float) for value in distinct) else distinct)
 
 
@@ -182,6 +210,31 @@ class Run:
 
     seconds: Floats
     best: Floats
+
+
+@dataclass(frozen=True)
+class Searches:
+    """Searches on several spaces, with rounds of `count` measurements."""
+
+    spaces: Sequence[Recorded]
+    count: int
+
+    def run(self, way: str, seeds: int, processes: int) -> list[list[Run]]:
+        """Replay searches with each seed on each space, [spaces, seeds]."""
+        work = [(way, space, seed) for space in range(len(self.spaces)) for seed in range(seeds)]
+        context = multiprocessing.get_context("fork")  # so that each process has the spaces
+        with context.Pool(processes, initializer=_SHARED.append, initargs=(self,)) as pool:
+            runs = pool.map(_replay, work, chunksize=4)
+        return [runs[first : first + seeds] for first in range(0, len(runs), seeds)]
+
+
+_SHARED: list[Searches] = []
+
+
+def _replay(work: tuple[str, int, int]) -> Run:
+    way, space, seed = work
+    searches = _SHARED[-1]
+    return search(searches.spaces[space], way, seed, searches.count)
 
 
 def search(recorded: Recorded, way: str, seed: int, count: int) -> Run:
@@ -204,11 +257,16 @@ def search(recorded: Recorded, way: str, seed: int, count: int) -> Run:
         trials += [Measured(item, None if math.isnan(us) else us) for item, us in zip(batch, times, strict=True)]
         if recorded.ascending[0] in times:
             break  # nothing is better, so the rest of the curve is known
-    return _until_the_end(recorded, np.cumsum(recorded.seconds[rows]), np.fmin.accumulate(recorded.us[rows]))
+    return _until_the_end(recorded, rows)
 
 
-def _until_the_end(recorded: Recorded, seconds: Floats, best: Floats) -> Run:
-    """Return a search with further measurements, each as long as the median, until random search would have ended."""
+def _until_the_end(recorded: Recorded, rows: Sequence[int]) -> Run:
+    """Return the search that measured some rows.
+
+    It has further measurements, each as long as the median, until random search would have ended.
+    """
+    seconds = np.cumsum(recorded.seconds[rows])
+    best = np.fmin.accumulate(recorded.us[rows])
     step = float(np.median(recorded.seconds))
     more = np.arange(seconds[-1] + step, MARGIN * recorded.clock[-1], step)
     return Run(np.concatenate([seconds, more]), np.concatenate([best, np.full(len(more), best[-1])]))
@@ -235,15 +293,35 @@ class Learner:
 
     def __init__(self, recorded: Recorded) -> None:
         self._recorded = recorded
-        self._score: KnobScore | None = None
+        self._score: TabledScore | None = None
         self._fitted_to = 0
 
-    def score(self, trials: Sequence[Measured]) -> KnobScore | None:
+    def score(self, trials: Sequence[Measured]) -> TabledScore | None:
         """Return the score after some trials; None where there are too few."""
         if len(trials) >= 1.15 * self._fitted_to:
-            self._score = train_knob_score(self._recorded.space, trials)
+            trees = train_knob_score(self._recorded.space, trials)
+            self._score = None if trees is None else TabledScore(self._recorded, trees)
             self._fitted_to = len(trials)
         return self._score
+
+
+class TabledScore:
+    """The trees' scores. Once they were asked for often, they are computed for all configurations and looked up."""
+
+    def __init__(self, recorded: Recorded, trees: KnobScore) -> None:
+        self._recorded = recorded
+        self._trees = trees
+        self._asked = 0
+
+    @cached_property
+    def _scores(self) -> Floats:
+        return self._trees(self._recorded.cube)
+
+    def __call__(self, configurations: Indices) -> Floats:
+        self._asked += len(configurations)
+        if self._asked < len(self._recorded.cube) / ASKED_BEFORE_ALL:
+            return self._trees(configurations)
+        return self._scores[configurations @ self._recorded.strides]
 
 
 def score(recorded: Recorded, runs: Sequence[Run]) -> float:

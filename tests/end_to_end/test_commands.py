@@ -46,13 +46,18 @@ def test_both_end_with_their_budgets_and_nothing_is_wrong(examples: User) -> Non
 
 
 def test_no_measurement_is_made_beside_another(examples: User) -> None:
-    spans = []
-    for job in Workspace(examples.root).job_list():
-        events = read_journal(job.journal)
-        spans += [(it.began, it.at) for it in events if isinstance(it, StageDone) and it.kind == "measure"]
-    spans.sort()
+    spans = measurements(examples)
     assert len(spans) >= 4
     assert all(end <= begin + 0.05 for (_, end), (begin, _) in itertools.pairwise(spans))
+
+
+def measurements(user: User, name: str = "") -> list[tuple[float, float]]:
+    """Return when each measure stage that ended, of one job or of all, was begun and done, in order."""
+    jobs = [job for job in Workspace(user.root).job_list() if job.folder.name.endswith(name)]
+    events = [event for job in jobs for event in read_journal(job.journal)]
+    return sorted(
+        (event.began, event.at) for event in events if isinstance(event, StageDone) and event.kind == "measure"
+    )
 
 
 def test_the_export_builds_and_measures_the_best(examples: User, tmp_path: Path) -> None:
@@ -150,6 +155,45 @@ def test_a_model_and_commands_share_a_queue(user: User, models: Path) -> None:
     user.ok("daemon", "run", "--drain")
     assert [(job["state"], job["trials_done"]) for job in user.status()] == [("done", TRIALS)] * 2
     test_no_measurement_is_made_beside_another(user)
+
+
+@pytest.mark.slow
+def test_a_model_and_commands_end_with_their_budgets_after_ten_kills(user: User, models: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    space = tmp_path / "space.toml"
+    said = f"began=$(date +%s.%N); sleep 0.05; echo {{a}} {{b}} $began $(date +%s.%N) >> {ledger}; echo {{a}}{{b}}"
+    space.write_text(
+        f"parameters.a = {list(range(1, 9))}\nparameters.b = {list(range(1, 9))}\n"
+        f"[measure]\nrepeats = 1\ncommand = '{said}'\n"
+    )
+    seed = random.SystemRandom().randrange(10**6)
+    moments = random.Random(seed)
+    user.settle("[measure]\ndisturbed_again = 0\n")
+    user.ok("submit", space, "--trials", 40, "--trials-per-round", 4)
+    user.ok("submit", models / "mlp.onnx", "--trials", 40, "--trials-per-round", 4)
+    known = 0
+    for _ in range(10):
+        daemon = user.start("daemon", "run")
+        time.sleep(moments.uniform(0.8, 3.0))
+        kill_all(user.root, daemon)
+        assert gone(user.root, within=5)
+        assert sum(user.trials().values()) >= known, f"trials were lost (seed {seed})"
+        known = sum(user.trials().values())
+    user.ok("daemon", "run", "--drain")
+    assert [(job["state"], job["trials_done"]) for job in user.status()] == [("done", 40)] * 2, f"seed {seed}"
+    assert set(user.trials().values()) == {1} and len(user.trials()) == 80, f"seed {seed}"
+    lines = [line.split() for line in ledger.read_text().splitlines()]
+    assert 40 <= len(lines) <= 40 + 10, "only what was killed in the middle is measured again"
+    commands = [(float(began), float(ended)) for _, _, began, ended in lines]
+    of_models = measurements(user, "mlp")
+    assert of_models and not [pair for pair in itertools.product(commands, of_models) if overlap(*pair)], f"seed {seed}"
+    assert not [pair for pair in itertools.combinations(commands, 2) if overlap(*pair)], f"seed {seed}"
+    user.ok("check")
+
+
+def overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Return whether two spans of time share more than the clocks' error."""
+    return min(one[1], other[1]) - max(one[0], other[0]) > 0.02
 
 
 def test_trials_travel_to_another_workspace_which_tries_the_best_first(

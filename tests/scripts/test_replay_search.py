@@ -94,3 +94,28 @@ def test_random_search_scores_about_0(script: ModuleType, file: Path) -> None:
     runs = [script.search(space, "random", seed, count=1) for seed in range(100)]
     low, high = script.interval([space], [runs])
     assert low - 0.15 < 0 < high + 0.15
+
+
+def test_looked_up_scores_are_those_of_the_trees(script: ModuleType, file: Path) -> None:
+    space = script.read(file)
+    trials = [
+        script.Measured(row, space.us[place]) for row, place in list(space.rows.items())[::40] if row[1:] != FAILS
+    ]
+    trees = script.train_knob_score(space.space, trials)
+    tabled = script.TabledScore(space, trees)
+    rows = np.array([(0, 3, 4), (0, 29, 29), (0, 0, 0)])  # the second is not allowed
+    for _ in range(100):
+        np.testing.assert_array_equal(tabled(rows), trees(rows))
+
+
+def test_searches_of_another_tuner_are_judged_by_what_they_measured(script: ModuleType, file: Path) -> None:
+    space = script.read(file)
+    ours = script.search(space, "random", 1, count=8)
+    optimum = int(np.nanargmin(space.us))
+    theirs = script._until_the_end(space, [optimum])
+    assert theirs.seconds[-1] > space.clock[-1] and set(theirs.best) == {space.ascending[0]}
+    assert script.score(space, [theirs]) == 1.0 > script.score(space, [ours])
+
+
+def test_tiles_are_ordered_from_the_innermost_factor_outwards(script: ModuleType) -> None:
+    assert script._ordered([(2, 2), (4, 1), (1, 4)]) == ((4, 1), (2, 2), (1, 4))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.strategies import lfbo
-from autotune.strategies.lfbo import Forest, LikelihoodFreeSearch, neighbours
+from autotune.strategies.lfbo import Forest, LikelihoodFreeSearch
 from autotune.strategies.samplers import Greedy
 from autotune.testing import Landscape
 
@@ -34,19 +34,19 @@ def test_a_forest_of_equal_trials_predicts_their_label() -> None:
 
 def test_neighbours_differ_in_one_knob_by_one_value(search: LikelihoodFreeSearch) -> None:
     centre = search.view.ranked()[0]
-    same_sketch = [row for row in neighbours(search, centre) if row[0] == centre[0]]
+    same_sketch = [row for row in search.view.space.nearest(centre) if row[0] == centre[0]]
     assert len(same_sketch) > len(centre)
     assert all(np.abs(row - centre).sum() == 1 for row in same_sketch)
 
 
 def test_a_share_of_a_batch_is_next_to_the_best_trial(search: LikelihoodFreeSearch) -> None:
-    near = {tuple(row) for row in neighbours(search, search.view.ranked()[0]).tolist()}
+    near = {tuple(row) for row in search.view.space.nearest(search.view.ranked()[0]).tolist()}
     batch = search.propose(8, Greedy(0.0))
     share = round(lfbo.POLISH * 8)
     assert set(batch[:share]) <= near and len(batch) == 8
 
 
 def test_all_nearest_neighbours_of_the_best_trial_are_offered(search: LikelihoodFreeSearch) -> None:
-    near = {tuple(row) for row in neighbours(search, search.view.ranked()[0]).tolist()}
+    near = {tuple(row) for row in search.view.space.nearest(search.view.ranked()[0]).tolist()}
     offered = {tuple(row) for row in search.explore(8).tolist()}
     assert near - search.view.taken <= offered
