@@ -146,6 +146,10 @@ class JobOptions:
         python="The file of a plan, as `autotune plan` prints it, to compute the model by.",
     )
 
+    explore: bool = _option(
+        False, "Search for the plan, too: algorithms, layouts, fusion and threads are measured and chosen (CPUs only)."
+    )
+
     memory_mb: float | None = _option(
         None,
         "Refuse the model if its activations need more in the best order of its kernels, as in --source: 64MB.",

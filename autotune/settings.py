@@ -24,6 +24,7 @@ __all__ = [
     "JobSettings",
     "MachineSettings",
     "MeasureSettings",
+    "PlanSettings",
     "SearchSettings",
     "SubmitSettings",
     "TrainSettings",
@@ -121,6 +122,15 @@ class JobSettings:
             " without."
         ),
     ] = True
+
+
+@dataclass(frozen=True)
+class PlanSettings:
+    """How the plan of a network is found."""
+
+    explore: Annotated[
+        bool, text("Whether jobs for CPUs search for it, as with `submit --explore`. Jobs that cannot do without.")
+    ] = False
 
 
 @dataclass(frozen=True)

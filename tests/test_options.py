@@ -42,6 +42,7 @@ GIVEN: dict[str, Any] = {
     "max_drop": 0.01,
     "plan": "plan.toml",
     "memory_mb": 64.0,
+    "explore": True,
 }
 
 

@@ -19,6 +19,7 @@ _COLOURS: dict[Kind, str] = {
     "build": "#f28e2b",
     "measure": "#59a14f",
     "train": "#b07aa1",
+    "choose": "#9c755f",
     "confirm": "#e15759",
 }
 _WIDTH = 1200

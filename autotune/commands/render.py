@@ -160,6 +160,16 @@ def whole_model(job: JobStatus) -> str:
     return f"{says}; {title(timed.reference)} takes {timed.reference_ms:.4g} ms, and the tuned model {ratio:.2f} of it"
 
 
+def plan_search(job: JobStatus) -> str:
+    """Return how far the search for the plan of a job is, in a sentence; empty if it is not searched for."""
+    search = job.plan_search
+    if search is None:
+        return ""
+    so_far = "" if search.final else " so far"
+    saved = "" if search.saved is None else f", {-search.saved:+.0%}{so_far}"
+    return f"plan: {search.measured} of {search.alternatives} alternatives measured{saved}"
+
+
 def _deadline(job: JobStatus) -> str:
     if job.deadline is None:
         return "-"

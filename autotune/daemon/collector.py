@@ -149,7 +149,7 @@ class Collector:
             _LOG.info("%s: %s", name, job.progress.line(stage.id.task, report.summary))
 
     def _take_failure(self, job: QueuedJob, stage: RunningView, report: StageReport) -> None:
-        """Count a failure, and after too many go on without the task, or without the confirmation."""
+        """Count a failure, and after too many go on without the task, the confirmation or a choice."""
         if job.control.wanted == "cancel":  # the stage was killed for that
             return
         diagnosis = _record_failure(job, stage, report)
@@ -161,6 +161,8 @@ class Collector:
             return
         if stage.kind == "confirm":  # which is no fault of the task
             job.give_up_confirming(id, diagnosis)
+        elif stage.kind == "choose":
+            job.give_up_choosing(id)
         else:
             job.set_aside(id.task, diagnosis)
 

@@ -14,7 +14,14 @@ from autotune.planning.view import Kind
 
 # Seconds per candidate of a build or measurement, and per stage of a search or training, about as measured for
 # ResNet-18 on two cores. The first stage that ends replaces a prior.
-_PRIORS: dict[Kind, float] = {"search": 8.0, "build": 0.9, "measure": 0.3, "train": 1.0, "confirm": 30.0}
+_PRIORS: dict[Kind, float] = {
+    "search": 8.0,
+    "build": 0.9,
+    "measure": 0.3,
+    "train": 1.0,
+    "choose": 10.0,
+    "confirm": 30.0,
+}
 _PER_CANDIDATE = ("build", "measure")
 # The least weight of the newest value, so that a mean follows a machine that has become slower.
 _LEAST_SHARE = 0.1

@@ -177,6 +177,7 @@ class ImportRequest:
         calibrate: a file with inputs that the model is quantised with; empty not to quantise it.
         plan: decides about the operators that it names.
         memory_mb: how much memory activations may take, in megabytes; None for any.
+        explore: how many tasks of other plans than this to add at most.
     """
 
     model: str
@@ -193,6 +194,7 @@ class ImportRequest:
     calibrate: str = ""
     plan: Plan = NOTHING
     memory_mb: float | None = None
+    explore: int = 0
 
 
 @dataclass(frozen=True)

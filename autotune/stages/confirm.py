@@ -154,10 +154,11 @@ def _tasks_ms(spec: JobSpec, log: Logs) -> list[float] | None:
     Raises:
         StorageError: A log cannot be read.
     """
-    best_us = [_best_us(log(index)) for index in spec.tunable]
+    used = [index for index in spec.tunable if spec.tasks[index].weight or not spec.explore]
+    best_us = [_best_us(log(index)) for index in used]
     if not best_us or None in best_us:
         return None
-    weights = [[entry.weights[index] for index in spec.tunable] for entry in spec.all_entries]
+    weights = [[entry.weights[index] for index in used] for entry in spec.all_entries]
     return [tasks_sum_ms(best_us, of_entry) or 0.0 for of_entry in weights]
 
 

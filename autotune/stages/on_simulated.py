@@ -120,6 +120,7 @@ class SimulatedBench(Bench):
             "build": device.build_s,
             "measure": device.measure_s,
             "train": device.train_s,
+            "choose": device.train_s,
             "confirm": device.measure_s,
         }
         spec = self.stage.spec

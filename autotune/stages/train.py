@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from autotune.errors import StorageError
-from autotune.stages import confirm, elsewhere, trial_features
+from autotune.stages import choose, confirm, elsewhere, trial_features
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_bytes, publish_json, read_json, remove
 from autotune.storage.paths import JobPaths
@@ -26,13 +26,15 @@ _PUBLISHING_S = 0.2
 def run(stage: Stage) -> dict[str, Any]:
     """Train again if there are 15% more trials than the model was trained on. End the round either way.
 
-    If the whole model is worth a measurement now, the round ends with its confirmation.
+    If a plan is to be chosen now, the round ends with that; and with a confirmation if the whole model is worth one.
 
     Returns:
         `trained_on`, the number of trials behind the model.
     """
     trained_on = stage.bench.learn()
-    if confirm.is_due(stage):
+    if choose.is_due(stage):
+        stage.advance("choose")
+    elif confirm.is_due(stage):
         stage.advance("confirm")
     else:
         stage.end_round()

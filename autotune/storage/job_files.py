@@ -23,6 +23,7 @@ from autotune.reasons import Reason
 from autotune.settings import TARGET_KINDS
 from autotune.storage import formats, locks
 from autotune.storage.atomic import sync_folder
+from autotune.storage.exploration import with_choice
 from autotune.storage.formats import Candidate, Control, JobSpec, JobState, StageFile, TaskSpec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.seals import JOB, is_sealed, seal
@@ -34,7 +35,7 @@ _CHUNK = 1 << 20
 
 
 def read_spec(paths: JobPaths) -> JobSpec:
-    """Read what was submitted as a job.
+    """Read what was submitted as a job. If its plan is searched for, tasks have their weights in that chosen last.
 
     Raises:
         DamagedFile: The file is missing, not whole, or another job's, or names something outside the workspace.
@@ -47,7 +48,7 @@ def read_spec(paths: JobPaths) -> JobSpec:
         raise DamagedFile(f"{paths.spec} is missing") from None
     if fault := _spec_fault(paths, spec):
         raise DamagedFile(f"{paths.spec} is damaged: {fault}")
-    return spec
+    return with_choice(paths, spec)
 
 
 def _spec_fault(paths: JobPaths, spec: JobSpec) -> str:

@@ -16,6 +16,8 @@ WORKSPACE/
       model.onnx                   the copy of the model that is tuned
       model.pt2                    that copy, if the model is an exported program of PyTorch
       plan.toml                    the copy of the plan that it was submitted with
+      alternatives.json            the kernels that its plan is chosen from, with `submit --explore`
+      choice.json                  the plan that was chosen so far
       model.tflite                 that copy, if the model is one of TensorFlow Lite
       space.json                   in place of a model: the parameters and commands of a job of commands
       files/                       the copies of the files that its commands get
@@ -113,6 +115,14 @@ class JobPaths:
     @property
     def plan(self) -> Path:
         return self.folder / "plan.toml"
+
+    @property
+    def alternatives(self) -> Path:
+        return self.folder / "alternatives.json"
+
+    @property
+    def choice(self) -> Path:
+        return self.folder / "choice.json"
 
     @property
     def flatbuffer(self) -> Path:

@@ -16,7 +16,14 @@ from autotune.storage.formats import Kind
 
 # How long a stage waits for its leases. A measurement on the CPU needs all of its CPUs free; while it waits, its
 # turnstile lock keeps newcomers out.
-LEASE_WAIT_S: dict[Kind, float] = {"search": 0.5, "build": 0.5, "measure": 30.0, "train": 0.5, "confirm": 30.0}
+LEASE_WAIT_S: dict[Kind, float] = {
+    "search": 0.5,
+    "build": 0.5,
+    "measure": 30.0,
+    "train": 0.5,
+    "choose": 0.5,
+    "confirm": 30.0,
+}
 
 
 class StageRunner(ABC):

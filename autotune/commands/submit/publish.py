@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from autotune import devices, strategies
 from autotune.commands.jobs import job_name
-from autotune.commands.submit.model_reading import read_model
+from autotune.commands.submit.model_reading import explores, read_model
 from autotune.config import Config
 from autotune.errors import BadInput, DamagedFile, disk_problem
 from autotune.machine.hardware import check_platform, cpu_model
@@ -121,6 +121,7 @@ def submit_each(
 ) -> list[JobSpec]:
     """Publish a job for each of several submissions, once all of them are known to be right. See `submit`."""
     check_platform()
+    submissions = [_with_settings(submission, config) for submission in submissions]
     for submission in submissions:
         _check(workspace, config, submission)
     with ExitStack() as stack:
@@ -133,6 +134,13 @@ def submit_each(
             _publish(workspace, config, submission, imported, incoming)
             for submission, imported, incoming in zip(submissions, answers, folders, strict=True)
         ]
+
+
+def _with_settings(submission: Submission, config: Config) -> Submission:
+    """Return a submission that explores plans if the settings say so."""
+    if submission.model.suffix in _SPACES:
+        return submission
+    return replace(submission, options=replace(submission.options, explore=explores(submission.options, config)))
 
 
 def _check(workspace: Workspace, config: Config, submission: Submission) -> None:

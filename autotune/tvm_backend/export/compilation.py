@@ -17,7 +17,8 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 
 from autotune import strategies
 from autotune.errors import VerificationError, WorkerError
-from autotune.plans.plan import NOTHING, read
+from autotune.plans.plan import NOTHING, Plan, read
+from autotune.storage.exploration import read_choice
 from autotune.storage.formats import Candidate, JobSpec, Trial
 from autotune.storage.paths import JobPaths
 from autotune.strategies import samplers
@@ -75,7 +76,8 @@ class JobModel:
             programs = extract_programs(lowered, target) | programs
             imported.add(entry.name, module)
             prepared.add(entry.name, lowered)
-        lost = set(programs) ^ {task.hash for task in spec.tasks}
+        used = {task.hash for task in spec.tasks if task.weight or not spec.explore}
+        lost = set(programs) ^ used
         if lost:
             raise VerificationError(
                 f"the model has other tasks than when it was submitted ({len(lost)} differ); submit it again"
@@ -102,13 +104,20 @@ class JobModel:
 
 
 def prepare_as_submitted(module: IRModule, target: Target, paths: JobPaths, spec: JobSpec) -> IRModule:
-    """Prepare the imported model of a job as `submit` did."""
+    """Prepare the imported model of a job as `submit` did, or by the plan that was chosen since."""
+    choice = read_choice(paths, spec)
+    given = read(paths.plan) if paths.plan.exists() else NOTHING
+    return prepare_by_plan(module, target, spec, choice.plan if choice else given)
+
+
+def prepare_by_plan(module: IRModule, target: Target, spec: JobSpec, plan: Plan) -> IRModule:
+    """Prepare the imported model of a job by a plan."""
     return prepare(
         module,
         target,
         winograd=spec.winograd,
         precision=spec.precision,
-        plan=read(paths.plan) if paths.plan.exists() else NOTHING,
+        plan=plan,
         memory_mb=spec.memory_mb,
     )
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from autotune.errors import BadInput, ModelError
 from autotune.options import Constant, InputSpec, Precision
-from autotune.plans.plan import NOTHING, text
+from autotune.plans.exploration import Alternatives
+from autotune.plans.plan import NOTHING, Plan, text
 from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
+from autotune.storage import formats
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import Entry, Quantisation, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.calls import check_program
+from autotune.tvm_backend.models.alternatives import explore
 from autotune.tvm_backend.models.model import Model
 from autotune.tvm_backend.models.onnx import checks
 from autotune.tvm_backend.models.onnx.read import freeze, parse_file, read_model
@@ -27,7 +31,7 @@ from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, check_runs
 from autotune.tvm_backend.passes.prepare import prepare, unlowered
 from autotune.tvm_backend.search.tasks import Task, extract_tasks, unite, write_program
 from autotune.tvm_backend.target import check_tensor_cores, chosen_precision, resolve_target, tvm_target
-from autotune.tvm_backend.types import ModelProto, PrimFunc
+from autotune.tvm_backend.types import IRModule, ModelProto, PrimFunc
 
 Result = TypeVar("Result")
 
@@ -39,6 +43,7 @@ class _Imported:
     shapes: ShapeBinding
     inputs: tuple[InputSpec, ...]
     tasks: list[Task]
+    alternatives: Alternatives | None = None
 
 
 def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAnswer:
@@ -62,6 +67,8 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
         size, crc = _write(paths, source, [task.program for task in tasks])
         if request.plan != NOTHING:
             publish_bytes(paths.plan, text(request.plan).encode())
+        if imported[0].alternatives is not None:
+            formats.write(paths.alternatives, imported[0].alternatives)
     return ImportAnswer(
         target=target.description,
         target_key=target.key,
@@ -126,25 +133,33 @@ class _Importer:
             self._progress(f"reading the model{which}")
         model = self._source.read(shapes, self._paths, gpu=self._target.kind.name != "llvm")
         self._progress(f"folding, choosing layouts and fusing{which}")
-        asked = self._request
-        prepared = _guarded(
-            path,
-            lambda: prepare(
-                model.module,
-                self._target,
-                winograd=asked.winograd,
-                precision=self._precision,
-                plan=asked.plan,
-                memory_mb=asked.memory_mb,
-            ),
-        )
+        prepared = _guarded(path, lambda: self._prepared(model, self._request.plan))
         if left := unlowered(prepared):
             raise ModelError(f"TVM cannot lower {path}: it finds no fixed shape for the result of {', '.join(left)}")
         self._progress(f"extracting tasks{which}")
-        tasks = _guarded(path, lambda: _checked(extract_tasks(prepared, self._target)))
+        alternatives = None
+        if self._request.explore:
+            asked = self._request
+            by_plan = partial(self._prepared, model)
+            explored = _guarded(path, lambda: explore(by_plan, asked.plan, self._target, asked.explore))
+            tasks = _checked(explored.tasks)
+            alternatives = explored.alternatives
+        else:
+            tasks = _guarded(path, lambda: _checked(extract_tasks(prepared, self._target)))
         if model.rewritten is not None and self._paths is not None:
             self._keep(self._paths, index, model.rewritten)
-        return _Imported(shapes, tuple(model.inputs), tasks)
+        return _Imported(shapes, tuple(model.inputs), tasks, alternatives)
+
+    def _prepared(self, model: Model, plan: Plan) -> IRModule:
+        asked = self._request
+        return prepare(
+            model.module,
+            self._target,
+            winograd=asked.winograd,
+            precision=self._precision,
+            plan=plan,
+            memory_mb=asked.memory_mb,
+        )
 
     def _keep(self, paths: JobPaths, index: int, rewritten: ModelProto) -> None:
         """Write the graph that was made of the model for a set of shapes."""

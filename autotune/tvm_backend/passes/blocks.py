@@ -34,6 +34,9 @@ OPERATORS = "autotune_operators"
 ALGORITHMS = "autotune_algorithms"
 # And the layout of a convolution's result.
 LAYOUTS = "autotune_layouts"
+# Those with all that a plan may say of each.
+ALGORITHM_CHOICES = "autotune_algorithm_choices"
+LAYOUT_CHOICES = "autotune_layout_choices"
 _NAME = re.compile(r"(.+_\d+(?::.+_\d+)?)_\d*")  # a variable's; TVM may add a number to the name that it was given
 _TIR = "relax.call_tir"
 
@@ -142,20 +145,24 @@ def _check_names(plan: Plan, names: Sequence[str]) -> None:
 
 
 def _with_barriers(mod: IRModule, block_of: Mapping[str, int]) -> IRModule:
-    """Put an operator that TVM fuses with none between operators of different blocks."""
+    """Put an operator that TVM fuses with none between those of different blocks: one for all readers of a block."""
     main = mod["main"]
     builder = relax.BlockBuilder()
     blocks = []
+    made = dict[tuple[Var, int | None], Var]()
     for block in main.body.blocks:
         bindings = list[Binding]()
         for binding in block.bindings:
             barriers = dict[Var, Var]()
+            own = block_of.get(operator_of(binding.var))
             for var in dict.fromkeys(variables(binding.value)) if isinstance(block, relax.DataflowBlock) else ():
-                ends = (block_of.get(operator_of(item)) for item in (var, binding.var))
-                if isinstance(var, relax.DataflowVar) and len({*ends} - {None}) == 2:
+                if not isinstance(var, relax.DataflowVar) or len({block_of.get(operator_of(var)), own} - {None}) != 2:
+                    continue
+                if (var, own) not in made:
                     barrier = builder.normalize(relax.op.builtin.stop_lift_params(var))
-                    barriers[var] = relax.DataflowVar("barrier", var.ty)
-                    bindings.append(relax.VarBinding(barriers[var], barrier))
+                    made[var, own] = relax.DataflowVar("barrier", var.ty)
+                    bindings.append(relax.VarBinding(made[var, own], barrier))
+                barriers[var] = made[var, own]
             value = _mapped(binding.value, barriers) if barriers else binding.value
             bindings.append(relax.VarBinding(binding.var, value) if barriers else binding)
         blocks.append(type(block)(bindings))

@@ -8,12 +8,15 @@ from typing import Any
 
 from tvm import relax
 
+from autotune.plans.plan import ALGORITHMS as ALL_ALGORITHMS
 from autotune.plans.plan import Algorithm, Layout, Plan
-from autotune.tvm_backend.passes.blocks import ALGORITHMS, LAYOUTS, operator_of
+from autotune.tvm_backend.passes.blocks import ALGORITHM_CHOICES, ALGORITHMS, LAYOUT_CHOICES, LAYOUTS, operator_of
 from autotune.tvm_backend.passes.convolution import PLAIN, pack_constant, packable, te_convert
 from autotune.tvm_backend.passes.rewrite import Rewriter, float_dtype, is_tensor_constant, op_name, static_shape
 from autotune.tvm_backend.passes.winograd import winograd_refusal
 from autotune.tvm_backend.types import Call, Expr, IRModule, Var
+
+_BLOCKS = (8, 16)  # that a choice of layouts has, besides that of the rules: a vector register of AVX2, and of AVX-512
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class LayoutPacker(Rewriter):
         self.plan = plan
         self.chosen: dict[str, Algorithm] = {}
         self.layouts: dict[str, Layout] = {}
+        self._choices: dict[str, list[Algorithm]] = {}
+        self._layout_choices: dict[str, list[Layout]] = {}
         self._wanted = plan.algorithms()
         self._wanted_layouts = plan.layouts()
         self._var: Var = None
@@ -50,7 +55,8 @@ class LayoutPacker(Rewriter):
 
     def run(self) -> Any:
         mod = super().run()
-        mod["main"] = mod["main"].with_attr({ALGORITHMS: self.chosen, LAYOUTS: self.layouts})
+        choices = {ALGORITHM_CHOICES: self._choices, LAYOUT_CHOICES: self._layout_choices}
+        mod["main"] = mod["main"].with_attr({ALGORITHMS: self.chosen, LAYOUTS: self.layouts, **choices})
         return mod
 
     def visit(self, var: Var, value: Expr) -> None:
@@ -122,11 +128,13 @@ class LayoutPacker(Rewriter):
         wanted = self._wanted_layouts.get(operator)
         if wanted is not None:
             block = int(wanted.removeprefix("NCHW").removesuffix("c"))
-            if chosen == PLAIN or block > channels or (exact and channels % block):
+            if chosen == PLAIN or not _fits(block, channels, exact):
                 raise self.plan.refusal(operator, f"layout = {wanted!r} does not fit {channels} channels of a group")
             chosen = block
         if chosen != PLAIN:
             self.layouts[operator] = f"NCHW{chosen}c"
+            fitting = [block for block in sorted({chosen, *_BLOCKS}) if _fits(block, channels, exact)]
+            self._layout_choices[operator] = [f"NCHW{block}c" for block in fitting]
         return chosen
 
     def algorithm(self, call: Call, block_in: int, pixels: int) -> Algorithm:
@@ -139,6 +147,8 @@ class LayoutPacker(Rewriter):
         """
         operator = operator_of(self._var)
         wanted = self._wanted.get(operator)
+        allowed = [item for item in ALL_ALGORITHMS if self.winograd is not None or not winograd_tile(item)]
+        self._choices[operator] = [item for item in allowed if not _refusal(item, call, block_in, pixels)]
         if wanted is None:
             fast = self.winograd is not None and block_in != PLAIN and self.winograd(call)
             wanted = "winograd-4x4" if fast else "rows" if pixels else "direct"
@@ -166,6 +176,11 @@ class LayoutPacker(Rewriter):
         return self.builder.call_te(
             lambda data: te_convert(data, channels, source, wanted), expr, primfunc_name_hint=hint
         )
+
+
+def _fits(block: int, channels: int, exact: bool) -> bool:
+    """Return whether so many channels can be in blocks of that size, which have to divide them if `exact`."""
+    return block <= channels and not (exact and channels % block)
 
 
 def _refusal(wanted: Algorithm, call: Call, block_in: int, pixels: int) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax, te
 
 from autotune.plans.plan import NOTHING, Algorithm, Plan
-from autotune.tvm_backend.passes.blocks import ALGORITHMS, operator_of
+from autotune.tvm_backend.passes.blocks import ALGORITHM_CHOICES, ALGORITHMS, operator_of
 from autotune.tvm_backend.passes.convolution import Array
 from autotune.tvm_backend.passes.rewrite import (
     PlainRewriter,
@@ -22,6 +22,7 @@ from autotune.tvm_backend.passes.rewrite import (
 from autotune.tvm_backend.types import Call, Expr, IRModule, PrimExpr, TensorExpr, Var
 
 _BLOCKS = (16, 8)  # the elements of a vector register, or twice that; the first that divides the columns
+_CHOICES: tuple[Algorithm, ...] = ("packed", "plain")
 _LEAST_PADDED = 8  # chunks that a matrix must have for the last one to be padded
 
 
@@ -55,8 +56,10 @@ class _WeightPacker(PlainRewriter):
 
     def run(self) -> Any:
         mod = super().run()
-        chosen = {**dict((self.function.attrs or {}).get(ALGORITHMS, {})), **self._chosen}
-        mod["main"] = mod["main"].with_attr(ALGORITHMS, chosen)
+        attrs = self.function.attrs or {}
+        chosen = {**dict(attrs.get(ALGORITHMS, {})), **self._chosen}
+        choices = {**dict(attrs.get(ALGORITHM_CHOICES, {})), **dict.fromkeys(self._chosen, _CHOICES)}
+        mod["main"] = mod["main"].with_attr({ALGORITHMS: chosen, ALGORITHM_CHOICES: choices})
         return mod
 
     def visit(self, var: Var, value: Expr) -> None:

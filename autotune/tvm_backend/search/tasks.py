@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import tvm
 from tvm.s_tir import meta_schedule as ms
@@ -40,23 +39,38 @@ class Task:
     space: int
 
 
+@dataclass(frozen=True)
+class Program:
+    """The tensor program of a task: its name, and how often the model runs it."""
+
+    name: str
+    program: IRModule
+    weight: int
+
+
 def extract_tasks(prepared: IRModule, target: Target) -> list[Task]:
     """Return the tasks of a model after `prepare`, in a stable order: most floating-point operations first.
 
     Programs that `prepare` has scheduled are not tasks.
     """
-    return _in_order(_task(item, target) for item in _extracted(prepared, target))
+    return _in_order(task_of(item, target) for item in extract(prepared, target).values())
+
+
+def extract(prepared: IRModule, target: Target) -> dict[str, Program]:
+    """Return the programs of a model's tasks by hash. Unlike `extract_tasks` it looks at no design space."""
+    extracted = ms.relax_integration.extract_tasks(prepared, target)
+    programs = [Program(_short(str(item.task_name)), item.dispatched[0], int(item.weight)) for item in extracted]
+    return {task_hash(item.program): item for item in programs if not _scheduled(item.program)}
 
 
 def extract_programs(prepared: IRModule, target: Target) -> dict[str, IRModule]:
-    """Return the tensor programs of a model's tasks by hash. Unlike `extract_tasks` it looks at no design space."""
-    programs = [item.dispatched[0] for item in _extracted(prepared, target)]
-    return {task_hash(program): program for program in programs}
+    """Return the tensor programs of a model's tasks by hash."""
+    return {hash: item.program for hash, item in extract(prepared, target).items()}
 
 
-def _extracted(prepared: IRModule, target: Target) -> list[Any]:
-    extracted = ms.relax_integration.extract_tasks(prepared, target)
-    return [item for item in extracted if not _scheduled(item.dispatched[0])]
+def task_weights(prepared: IRModule, target: Target) -> dict[str, int]:
+    """Return how often a model after `prepare` has each of its tasks, by hash."""
+    return {hash: item.weight for hash, item in extract(prepared, target).items()}
 
 
 def unite(extracted: Sequence[Sequence[Task]]) -> list[Task]:
@@ -84,18 +98,18 @@ def _scheduled(program: IRModule) -> bool:
     return any((function.attrs or {}).get("tirx.is_scheduled") for function in program.functions.values())
 
 
-def _task(extracted: Any, target: Target) -> Task:
-    program = extracted.dispatched[0]
-    size = space_size(program, target)
+def task_of(item: Program, target: Target) -> Task:
+    """Return the task of a program, with the size of its design space."""
+    size = space_size(item.program, target)
     spec = TaskSpec(
-        name=_short(str(extracted.task_name)),
-        hash=task_hash(program),
-        weight=int(extracted.weight),
-        shape=_shapes(program),
-        gflop=gflop(program),
+        name=item.name,
+        hash=task_hash(item.program),
+        weight=item.weight,
+        shape=_shapes(item.program),
+        gflop=gflop(item.program),
         tunable=size > 1,
     )
-    return Task(spec, program, size)
+    return Task(spec, item.program, size)
 
 
 def gflop(program: IRModule) -> float:

@@ -1,0 +1,73 @@
+"""What a job's plan is chosen from, and what was chosen: the files of a job that was submitted with `--explore`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotune.errors import DamagedFile
+from autotune.plans.exploration import Alternatives, Choice
+from autotune.plans.plan import NOTHING, read
+from autotune.storage import formats
+from autotune.storage.formats import JobSpec
+from autotune.storage.paths import JobPaths
+
+
+def read_alternatives(paths: JobPaths) -> Alternatives:
+    """Read the kernels that a job's plan is chosen from.
+
+    Raises:
+        DamagedFile: The file is missing, or not whole.
+        NewerFormat: A newer autotune wrote it.
+        DiskProblem: It cannot be read.
+    """
+    try:
+        read = formats.read(Alternatives, paths.alternatives)
+    except FileNotFoundError:
+        raise DamagedFile(f"{paths.alternatives} is missing") from None
+    if any(number >= len(read.kernels) for number in read.base):
+        raise DamagedFile(f"{paths.alternatives} is damaged: its numbers do not fit together")
+    return read
+
+
+def read_choice(paths: JobPaths, spec: JobSpec) -> Choice | None:
+    """Read what was chosen for a job; None if nothing was, or the file is damaged: another choice will follow.
+
+    Raises:
+        StorageError: The file cannot be read, or a newer autotune wrote it.
+    """
+    if not spec.explore:
+        return None
+    try:
+        choice = formats.read(Choice, paths.choice)
+    except (FileNotFoundError, DamagedFile):
+        return None
+    fits = len(choice.weights) == len(choice.contenders) == len(choice.before) == len(spec.tasks)
+    return choice if fits else None
+
+
+def with_choice(paths: JobPaths, spec: JobSpec) -> JobSpec:
+    """Return a spec whose tasks have their weights in the plan that was chosen.
+
+    Raises:
+        StorageError: The choice cannot be read.
+    """
+    choice = read_choice(paths, spec)
+    if choice is None:
+        return spec
+    tasks = (replace(task, weight=weight) for task, weight in zip(spec.tasks, choice.weights, strict=True))
+    return replace(spec, tasks=tuple(tasks))
+
+
+def give_up(paths: JobPaths, spec: JobSpec) -> None:
+    """Make the choice that a job has its last one: its plan as submitted if there is none.
+
+    Raises:
+        StorageError: A file could not be read or written.
+    """
+    weights = tuple(task.weight for task in spec.tasks)
+    none = (0,) * len(weights)
+    choice = read_choice(paths, spec)
+    if choice is None:
+        given = read(paths.plan) if paths.plan.exists() else NOTHING
+        choice = Choice(step=0, plan=given, weights=weights, contenders=none, before=weights)
+    formats.write(paths.choice, replace(choice, contenders=none, last=True))
