@@ -1,10 +1,10 @@
 """Mutate schedule traces, as a trials file from somebody else may hold them: nothing runs, and nothing crashes.
 
-    python scripts/chaos/fuzz_traces.py --count 3000 --seed 1      # a minute
-    python scripts/chaos/fuzz_traces.py --count 1000000 --seed 1   # hours
+    python scripts/chaos/fuzz_traces.py --count 3000 --seed 1                   # half a minute
+    python scripts/chaos/fuzz_traces.py --count 1000000 --minutes 20 --seed 1   # as many as there is time for
 
 A mutant is a trace of a real design space with one to three places changed: an operand, an attribute, a decision, a
-node of an index map, the order of instructions. Many of the new values call `system`, which would make a file. What the
+node of an index map, the order of instructions. Some new values call `system`, which would make a file. What the
 grammar lets through is applied to its program by TVM, in a process of its own, and its calls are checked. Exit code 1
 if a mutant made the file, got a call past both checks, raised something else than a refusal, or ended the process.
 """
@@ -14,13 +14,16 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import math
 import os
 import random
 import signal
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +69,15 @@ def _program(result: Any, *arguments: Any) -> IRModule:
     return tvm.IRModule({"main": te.create_prim_func([*arguments, result]).with_attr("global_symbol", "main")})
 
 
-def _seeds() -> list[tuple[IRModule, Target, PlainTrace]]:
-    """Programs with their targets and traces of their design spaces."""
+def _seeds() -> list[_Seed]:
+    """Traces of the design spaces of some programs."""
     request = propose.Request((), (), 4, None, 1)
     tasks = [(_product("float32"), _CPU), (_softmax(), _CPU), (_product("float32"), _GPU), (_product("float16"), _GPU)]
     seeds = []
     for program, description in tasks:
         target = tvm.target.Target(description)
         for candidate in propose_without_knobs(program, target, request, _FEW).candidates:
-            seeds.append((program, target, json.loads(json.dumps(candidate.trace))))
+            seeds.append(_Seed.of(program, target, json.loads(json.dumps(candidate.trace))))
     return seeds
 
 
@@ -97,32 +100,78 @@ def _hostile(command: str) -> list[Any]:
     ]
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each place in nested lists and mappings, as a container and a key."""
+Place = list[int | str]
+
+
+def _places(value: Any, above: Place) -> Iterator[Place]:
+    """Yield the place of each value in nested lists and mappings, as the keys that lead there."""
     keys = range(len(value)) if isinstance(value, list) else list(value) if isinstance(value, dict) else ()
     for key in keys:
-        yield value, key
-        yield from _places(value[key])
+        place = [*above, key]
+        yield place
+        yield from _places(value[key], place)
 
 
-def _mutate(trace: PlainTrace, random: random.Random, hostile: list[Any]) -> PlainTrace:
-    mutant = copy.deepcopy(trace)
+@dataclass(frozen=True)
+class _Seed:
+    """A trace to mutate: as text, which is copied fastest, with its places and what stands there."""
+
+    program: IRModule
+    target: Target
+    text: str
+    places: list[Place]
+    values: list[Any]
+
+    @classmethod
+    def of(cls, program: IRModule, target: Target, trace: PlainTrace) -> _Seed:
+        places = list(_places(trace, []))
+        return cls(program, target, json.dumps(trace), places, [_value_at(trace, place) for place in places])
+
+
+def _value_at(value: Any, place: Place) -> Any:
+    for key in place:
+        value = value[key]
+    return value
+
+
+def _kind(value: Any) -> object:
+    """What a value is: a name such as `b12`, another text, a number, or a list of so many."""
+    if isinstance(value, str):
+        return value.rstrip("0123456789")[:20]
+    return (type(value), len(value) if isinstance(value, list) else 0)
+
+
+def _mutate(seed: _Seed, random: random.Random, hostile: list[Any]) -> PlainTrace:
+    """Change one to three places. Half of the new values are of the kind that was there, so that more of them apply."""
+    mutant = json.loads(seed.text)
     for _ in range(random.randint(1, 3)):
-        container, key = random.choice(list(_places(mutant)))
-        value = container[key]
-        match random.randrange(4):
-            case 0 if isinstance(container, list):
-                container.insert(key, copy.deepcopy(random.choice(container)))
-            case 1 if isinstance(container, list):
-                del container[key]
-            case 2 if isinstance(value, str) and value.startswith("{"):
-                graph = json.loads(value)
-                inner, name = random.choice(list(_places(graph)))
-                inner[name] = copy.deepcopy(random.choice(hostile))
-                container[key] = json.dumps(graph)
-            case _:
-                container[key] = copy.deepcopy(random.choice(hostile))
+        *above, key = random.choice(seed.places)
+        try:
+            _change(_value_at(mutant, above), key, seed, random, hostile)
+        except (IndexError, KeyError, TypeError):  # an earlier change has taken the place away
+            continue
     return mutant
+
+
+def _change(container: Any, key: Any, seed: _Seed, random: random.Random, hostile: list[Any]) -> None:
+    value = container[key]
+    match random.randrange(8):
+        case 0 if isinstance(container, list):
+            container.insert(key, copy.deepcopy(random.choice(container)))
+        case 1 if isinstance(container, list):
+            del container[key]
+        case 2 if isinstance(value, str) and value.startswith("{"):
+            graph = json.loads(value)
+            *above, name = random.choice(list(_places(graph, [])))
+            _value_at(graph, above)[name] = random.choice(hostile)
+            container[key] = json.dumps(graph)
+        case 3:
+            container[key] = copy.deepcopy(random.choice(hostile))
+        case 4 if type(value) is int:
+            container[key] = random.choice([value + 1, value - 1, -value, value * 2, value // 2, 2**31 - 1])
+        case _:
+            alike = [other for other in random.choices(seed.values, k=40) if _kind(other) == _kind(value)]
+            container[key] = copy.deepcopy(random.choice(alike or hostile))
 
 
 def _outcome(program: IRModule, target: Target, trace: PlainTrace) -> str:
@@ -146,19 +195,19 @@ def _outcome(program: IRModule, target: Target, trace: PlainTrace) -> str:
     return "applied"
 
 
-def _batch(seeds: list[Any], seed: int, count: int, hostile: list[Any]) -> Iterator[str]:
+def _batch(seeds: list[_Seed], number: int, count: int, hostile: list[Any]) -> Iterator[str]:
     """Run a batch of mutants in a process of its own, and yield what became of them."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
         os.close(reader)
         signal.alarm(_LIMIT_S)
-        generator = random.Random(seed)
+        generator = random.Random(number)
         with os.fdopen(writer, "w") as answers, open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), 2)
             for _ in range(count):
-                program, target, trace = generator.choice(seeds)
-                answers.write(_outcome(program, target, _mutate(trace, generator, hostile)) + "\n")
+                seed = generator.choice(seeds)
+                answers.write(_outcome(seed.program, seed.target, _mutate(seed, generator, hostile)) + "\n")
                 answers.flush()
         os._exit(0)
     os.close(writer)
@@ -172,14 +221,18 @@ def _batch(seeds: list[Any], seed: int, count: int, hostile: list[Any]) -> Itera
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=3000, help="how many mutants")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no batch after so long")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     seeds = _seeds()
     outcomes: Counter[str] = Counter()
+    deadline = time.monotonic() + options.minutes * 60
     with tempfile.TemporaryDirectory() as folder:
         sentinel = Path(folder, "ran")
         hostile = _hostile(f"touch {sentinel}")
         for number, first in enumerate(range(0, options.count, _BATCH)):
+            if time.monotonic() > deadline:
+                break
             size = min(_BATCH, options.count - first)
             for outcome in _batch(seeds, options.seed * 1_000_003 + number, size, hostile):
                 outcomes[outcome] += 1
@@ -187,7 +240,9 @@ def main() -> int:
                     print(f"batch {number}: {outcome}", flush=True)
         if sentinel.exists():
             outcomes["ran"] += 1
-    print(f"{options.count} mutants: " + ", ".join(f"{outcome} {times}" for outcome, times in outcomes.most_common()))
+    print(
+        f"{outcomes.total()} mutants: " + ", ".join(f"{outcome} {times}" for outcome, times in outcomes.most_common())
+    )
     return int(any(outcome.startswith(_BAD) for outcome in outcomes))
 
 
