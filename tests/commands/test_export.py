@@ -9,8 +9,9 @@ import pytest
 
 from autotune.commands.export import export, report_text
 from autotune.config import Config
-from autotune.errors import BadInput, BadState
+from autotune.errors import BadInput, BadState, Busy
 from autotune.storage.formats import Quantisation
+from autotune.storage.locks import sole_writer
 from autotune.storage.paths import JobPaths, Workspace
 
 
@@ -29,6 +30,16 @@ def test_source_that_the_user_has_edited_is_not_written_over(
     with pytest.raises(BadInput, match=r"out/source/network.cpp was edited .*; give a new folder"):
         export(workspace, Config(), make_job(), workspace.root / "out", print, source=True)
     assert mine.read_text() == "edited"
+
+
+def test_of_two_exports_to_one_folder_the_second_is_refused(
+    workspace: Workspace, make_job: Callable[..., JobPaths]
+) -> None:
+    output = workspace.root / "out"
+    output.mkdir()
+    with sole_writer(output), pytest.raises(Busy, match=f"another process writes to {output}; wait for it"):
+        export(workspace, Config(), make_job(), output, print)
+    assert not list(output.iterdir())
 
 
 def test_quick_times_nothing_and_so_not_the_untuned_model(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import resource
@@ -157,6 +158,27 @@ def test_a_clock_that_is_set_while_it_runs(scene: Scene, shift: int) -> None:
     scene.ends_well(daemon, 2)
     began = [float(part) for part in re.findall(r'"at":([0-9.]+)', scene.workspace.job_list()[0].journal.read_text())]
     assert any(abs(at - time.time() - shift) < 1000 for at in began), "it was set"
+
+
+def test_a_clock_that_jumps_by_hours_in_both_directions_again_and_again(scene: Scene) -> None:
+    scene.jobs(2)
+    daemon = scene.daemon()
+    jumps = itertools.cycle([3 * 3600, -5 * 3600, 40000, 0, -40000])
+    scene.until_tuning()
+    while daemon.poll() is None:
+        scene.faults.write_text(f"clock {next(jumps)}\n")
+        time.sleep(0.2)
+    scene.ends_well(daemon, 2)
+
+
+def test_a_daemon_that_is_stopped_by_ctrl_z_says_so_and_goes_on(scene: Scene) -> None:
+    scene.jobs(2)
+    daemon = scene.daemon()
+    scene.until_tuning()
+    daemon.send_signal(signal.SIGTSTP)
+    scene.until_paused(f"its process is stopped; run: kill -CONT {daemon.pid}")
+    daemon.send_signal(signal.SIGCONT)
+    scene.ends_well(daemon, 2)
 
 
 def test_settings_that_become_nonsense_pause_the_daemon_until_they_are_mended(scene: Scene) -> None:

@@ -25,6 +25,7 @@ from autotune.storage.locks import (
     acquire_all,
     ensure_lock_folder,
     exclusive,
+    sole_writer,
     try_lock,
 )
 
@@ -66,6 +67,13 @@ def is_free(path: Path) -> bool:
     child.kill()
     assert child.said in ("True", "False")
     return child.said == "True"
+
+
+def forked(action: Callable[[], object]) -> str:
+    """What a forked child says of an action."""
+    child = Child(action)
+    child.kill()
+    return child.said
 
 
 @pytest.fixture
@@ -301,7 +309,8 @@ class TestLockFile:
     def test_a_link_in_its_place_is_not_followed(self, path: Path) -> None:
         (path.parent / "target").touch()
         path.symlink_to("target")
-        with pytest.raises(DiskProblem), exclusive(path):
+        advice = "it is a symbolic link, which may lead to somebody else's file: remove it"
+        with pytest.raises(DiskProblem, match=advice), exclusive(path):
             pytest.fail("was not refused")
 
     def test_no_substitute_is_used_where_flock_is_missing(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,3 +438,29 @@ class TestLockFolder:
 
 
 kept: locks.Lease | None = None
+
+
+class TestTheSoleWriterOfAFolder:
+    def test_there_is_no_second_one_and_no_file_is_left(self, tmp_path: Path) -> None:
+        def write() -> str:
+            try:
+                with sole_writer(tmp_path):
+                    return "written"
+            except Busy as error:
+                return str(error)
+
+        with sole_writer(tmp_path):
+            assert forked(write) == f"another process writes to {tmp_path}; wait for it, or give another folder"
+        assert forked(write) == "written" and not list(tmp_path.iterdir())
+
+    def test_where_folders_have_no_locks_it_writes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*_: Any) -> None:
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+        monkeypatch.setattr("fcntl.flock", refuse)
+        with sole_writer(tmp_path):
+            (tmp_path / "file").touch()
+
+    def test_a_folder_that_is_not_there_is_a_disk_problem(self, tmp_path: Path) -> None:
+        with pytest.raises(DiskProblem, match="cannot open .*missing"), sole_writer(tmp_path / "missing"):
+            pytest.fail("was not refused")

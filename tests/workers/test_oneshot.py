@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -63,6 +66,29 @@ def test_a_process_that_the_kernel_kills_has_not_timed_out(
     runs(monkeypatch, f"import os, sys; sys.stdin.readline(); os.kill(os.getpid(), {int(signal.SIGKILL)})")
     with pytest.raises(WorkerCrashed, match=r"this import was killed, probably .* of the \d+ MiB that it may take"):
         oneshot.import_model(request_of("net.onnx"), LIMIT_S, print)
+
+
+def test_a_limit_of_computing_time_is_told_from_want_of_memory(
+    request_of: Callable[[str], ImportRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = (1, resource.RLIM_INFINITY)
+    code = f"import resource, sys; resource.setrlimit(resource.RLIMIT_CPU, {limits}); sys.stdin.readline()\n"
+    runs(monkeypatch, code + "while True: pass")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    with pytest.raises(WorkerCrashed, match=r"may compute for 1 s; raise the limit \(ulimit -t\)"):
+        oneshot.import_model(request_of("net.onnx"), LIMIT_S, print)
+
+
+def test_the_pipes_of_a_process_are_closed(
+    request_of: Callable[[str], ImportRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs(monkeypatch, "import sys; sys.stdin.readline(); sys.exit(3)")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        with pytest.raises(WorkerCrashed):
+            oneshot.import_model(request_of("net.onnx"), LIMIT_S, print)
+        gc.collect()
+    assert not [item.message for item in warned if item.category is ResourceWarning]
 
 
 def test_a_process_that_takes_too_long_is_killed(
