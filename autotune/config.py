@@ -10,7 +10,8 @@ from typing import Annotated, Any, NamedTuple
 
 from autotune import schema
 from autotune.device_settings import BoardSettings, DeviceSettings
-from autotune.errors import ConfigError, InvalidData, UnknownKey, WrongValue, disk_problem
+from autotune.errors import InvalidData, UnknownKey, WrongValue, disk_problem
+from autotune.regular_file import read_regular
 from autotune.settings import (
     NAMED_TARGETS,
     BuildSettings,
@@ -97,9 +98,7 @@ def load_config(path: Path) -> Config:
         DiskProblem: The file cannot be read.
     """
     try:
-        if path.is_fifo():  # reading it would block
-            raise ConfigError(f"{path} is a pipe; settings are in a file")
-        data = path.read_bytes()
+        data = read_regular(path)
     except FileNotFoundError:
         return Config()
     except OSError as error:

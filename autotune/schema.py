@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 _LARGEST = 2**63 - 1
+_MOST_SHOWN = 200  # characters of a wrong value
 LAST_MOMENT = 1e11  # in the year 5138
 _MOST = 10**9  # seconds are 31 years; to wait for longer is an error of the operating system
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
@@ -228,7 +229,8 @@ def _wrong_value(hint: Any, value: object, keys: Keys, table: str) -> WrongValue
         expected = _choices(kind)
     else:
         expected = _bound(meta, typing.cast(float, value))
-    return WrongValue(keys, expected, value, repr(value) if of_type else type_name(value, table))
+    shown = repr(value) if of_type else type_name(value, table)
+    return WrongValue(keys, expected, value, shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}...")
 
 
 def _bound(meta: Meta | None, value: float) -> str:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from autotune import schema
 from autotune.errors import ConfigError, InvalidData, UnknownKey, WrongValue, disk_problem
+from autotune.regular_file import read_regular
 
 __all__ = ["line_of", "name_lines", "parse", "read_tables", "section"]
 
@@ -40,6 +41,8 @@ def parse(path: Path, data: bytes) -> tuple[dict[str, Any], str]:
     except tomli.TOMLDecodeError as error:
         fault = f"{error.msg[:1].lower()}{error.msg[1:]}"
         raise ConfigError(f"{path}:{error.lineno}: {fault}") from error
+    except RecursionError:
+        raise ConfigError(f"{path}: its tables or lists are nested too deeply") from None
 
 
 @contextmanager
@@ -59,7 +62,7 @@ def read_tables(kind: type[T], path: Path, name: str) -> Iterator[tuple[T, dict[
         DiskProblem: The file cannot be read.
     """
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as error:
         raise disk_problem("read", path, error) from error
     document, text = parse(path, data)

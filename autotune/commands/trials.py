@@ -30,7 +30,7 @@ from autotune.storage.job_files import read_spec
 from autotune.storage.paths import TaskLogPaths, Workspace
 from autotune.storage.record_log import RecordLog
 from autotune.storage.room import private_folder
-from autotune.storage.trials_file import LogTrials, check_trial
+from autotune.storage.trials_file import LogTrials, check_log, check_trial
 from autotune.storage.trials_file import read as read_file
 from autotune.storage.trials_file import write as write_file
 from autotune.storage.tuning_log import FORMAT, TuningLog
@@ -94,8 +94,17 @@ def collect(workspace: Workspace, tasks: set[tuple[str, str]] | None = None) -> 
             device = measured_on(key)
             kind = _kind(workspace, key)
             for paths in workspace.tuning_logs(key):
-                if tasks is None or (device, paths.records.stem) in tasks:
+                if (tasks is None or (device, paths.records.stem) in tasks) and _is_sound(device, kind, paths):
                     yield _of_log(workspace, device, kind, paths)
+
+
+def _is_sound(key: str, kind: DeviceKind | None, paths: TaskLogPaths) -> bool:
+    try:
+        check_log(key, paths.records.stem, kind)
+    except InvalidData as error:
+        say(f"{paths.records.parent} is left out: {error}")
+        return False
+    return True
 
 
 def _of_log(workspace: Workspace, key: str, kind: DeviceKind | None, paths: TaskLogPaths) -> LogTrials:

@@ -8,19 +8,19 @@ known elsewhere, and the cost model learns from their ranking. A claim that no s
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from autotune.errors import StorageError
 from autotune.machine.hardware import cpu_flags
+from autotune.processes.isolate import isolated
 from autotune.stages import trial_features
 from autotune.stages.stage import Stage
 from autotune.storage import device_kind
 from autotune.storage.device_kind import DeviceKind, is_private, measured_on, target_keys
-from autotune.storage.formats import Candidate, TaskSpec, Trial
+from autotune.storage.formats import Candidate, TaskSpec, Trial, from_json, to_json
 from autotune.storage.paths import TaskLogPaths
 from autotune.storage.trial_index import Entry, by_time
 from autotune.storage.tuning_log import TuningLog
@@ -89,9 +89,23 @@ def _rebuilt(stage: Stage, logs: Iterable[_Log], seen: Collection[str], wanted: 
     best = [trial for log in logs for trial in log.log.trials_of(log.timed[:_TRIED_FIRST])][:_TRIED_FIRST]
     if not best:
         return []
+    candidates = {item.hash: item for item in _rebuilt_apart(stage, best) if item.hash not in seen}
+    return list(candidates.values())[:wanted]
+
+
+def _rebuilt_apart(stage: Stage, trials: Sequence[Trial]) -> Iterator[Candidate]:
+    """Yield the candidates of trials whose schedules fit, rebuilt in a process that they may end: TVM trusts them."""
     from autotune.tvm_backend.search.propose import rebuild
 
-    return list(islice(rebuild(stage.program, stage.target, best, seen), wanted))
+    program = stage.program
+    target = stage.target
+
+    def plain(trial: Trial) -> list[Any]:
+        return [to_json(candidate) for candidate in rebuild(program, target, [trial], ())]
+
+    for _, run in isolated(trials, lambda: plain, limit_s=stage.config.build.timeout_s):
+        if run.kind == "ok":
+            yield from (from_json(Candidate, item) for item in run.value)
 
 
 def has_trials(stage: Stage) -> bool:

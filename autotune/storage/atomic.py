@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import BadInput, DamagedFile, NewerFormat, disk_problem
+from autotune.regular_file import read_regular
 
 __all__ = [
     "LEFTOVER_AGE_S",
@@ -312,16 +313,16 @@ def _raise(error: OSError) -> None:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        if path.is_fifo():  # reading it would block, and a daemon with it
-            raise DamagedFile(f"{path} is damaged: it is a pipe")
         if (size := path.stat().st_size) > _MOST_JSON_BYTES:
             raise DamagedFile(f"{path} is damaged: it has {size} bytes, and none of its kind has as many")
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_regular(path))
     except FileNotFoundError:
         raise
     except IsADirectoryError as error:
         raise DamagedFile(f"{path} is damaged: it is a folder") from error
     except OSError as error:
+        if error.errno == errno.ESPIPE:
+            raise DamagedFile(f"{path} is damaged: {error.strerror}") from error
         raise disk_problem("read", path, error) from error
     except (ValueError, RecursionError) as error:
         raise DamagedFile(f"{path} is damaged: {error}") from error

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from autotune.errors import DamagedFile, DiskProblem, disk_problem
 from autotune.reasons import Reason
+from autotune.regular_file import open_regular
 from autotune.settings import TARGET_KINDS
 from autotune.storage import formats, locks
 from autotune.storage.atomic import sync_folder
@@ -177,7 +178,7 @@ def checksum(path: Path, crc: int = 0) -> tuple[int, int]:
         OSError: The file cannot be read.
     """
     size = 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while chunk := file.read(_CHUNK):
             size += len(chunk)
             crc = zlib.crc32(chunk, crc)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from autotune.errors import DamagedFile, NewerFormat, disk_problem
+from autotune.regular_file import open_regular, read_regular
 from autotune.storage import locks
 from autotune.storage.atomic import publish_bytes, sync_folder, write_all
 from autotune.storage.log_lines import (
@@ -167,7 +168,7 @@ class RecordLog:
     def has(self, position: Position) -> bool:
         """Return whether a line ends at this position, and is the one that it says."""
         try:
-            with open(self.path, "rb", buffering=0) as file:
+            with open_regular(self.path, 0) as file:
                 return still_there(file.fileno(), position)
         except OSError:
             return False
@@ -183,7 +184,7 @@ class RecordLog:
         if position == START:
             return NewLines(self._all_lines(), restarted=False)
         try:
-            with open(self.path, "rb") as file:
+            with open_regular(self.path) as file:
                 if still_there(file.fileno(), position):
                     file.seek(position.offset)
                     return NewLines(iter(list(placed_lines(file, position))), restarted=False)
@@ -195,7 +196,7 @@ class RecordLog:
 
     def _all_lines(self) -> Iterator[tuple[bytes, Position]]:
         try:
-            with open(self.path, "rb", buffering=_BUFFER) as file:
+            with open_regular(self.path, _BUFFER) as file:
                 for line, position in placed_lines(file, START):
                     if position.offset > len(line) or not self._is_header(line):
                         yield line, position
@@ -253,7 +254,7 @@ class RecordLog:
         damaged = 0
         end = 0
         try:
-            with open(self.path, "rb", buffering=_BUFFER) as file:
+            with open_regular(self.path, _BUFFER) as file:
                 for line, sound in split_lines(file):
                     headed = headed or (end == 0 and self._is_header(line))
                     end += len(line)
@@ -266,7 +267,7 @@ class RecordLog:
 
     def _content(self) -> bytes:
         try:
-            return self.path.read_bytes()
+            return read_regular(self.path)
         except (FileNotFoundError, IsADirectoryError):  # `publish_bytes` moves a folder out of the way
             return b""
         except OSError as error:

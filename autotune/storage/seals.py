@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from autotune.errors import DiskProblem
+from autotune.regular_file import open_regular
 from autotune.storage.atomic import make_folders
 from autotune.storage.paths import seal_keys
 
@@ -64,7 +65,7 @@ def file_digest(path: Path) -> bytes:
         OSError: It cannot be read.
     """
     whole = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         while chunk := file.read(_CHUNK):
             whole.update(chunk)
     return whole.digest()

@@ -23,6 +23,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from autotune.errors import AutotuneError
+from autotune.regular_file import open_regular, read_regular
 from autotune.schema import moment, positive, whole_number
 from autotune.storage.atomic import publish_bytes, write_all
 from autotune.storage.formats import Failure, median
@@ -127,7 +128,7 @@ def read(path: Path) -> tuple[list[Entry], Seal] | None:
         The entries, and how the log looked when the last one was written; None if the index is not whole.
     """
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError:
         return None
     data = data[: _end(len(data))]
@@ -174,7 +175,7 @@ def _end(size: int) -> int:
 
 def last_seal(path: Path) -> Seal | None:
     """Return how the log looked when the last row was written; None if the last row is not whole."""
-    with suppress(OSError), open(path, "rb", buffering=0) as file:
+    with suppress(OSError), open_regular(path, 0) as file:
         size = os.fstat(file.fileno()).st_size
         row = _last_row(file.fileno(), size)
         return None if row is None else _seal(row)

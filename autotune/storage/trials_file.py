@@ -23,7 +23,7 @@ from autotune.storage.device_kind import DeviceKind
 from autotune.storage.formats import Trial, from_json, to_json
 from autotune.storage.log_lines import Record, decode_line, encode_line
 
-__all__ = ["LogTrials", "check_trial", "read", "write"]
+__all__ = ["LogTrials", "check_log", "check_trial", "read", "write"]
 
 _FORMAT = ("autotune-trials-file", 1)
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
@@ -31,10 +31,12 @@ _HASH = re.compile(r"[0-9a-f]{16}")
 _DTYPE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 # What a file may hold at most: its reader takes minutes then, and no memory to speak of.
 _MOST_TRIALS = 500_000
+_MOST_LOGS = 20_000
 _MOST_BYTES = 1 << 32
 _LONGEST_LINE = 1 << 22
 _AT_ONCE = 1000  # trials
 _LONGEST_JOB = 4096
+_LONGEST_TEXT = 200  # about a kind of device
 
 CheckTrace = Callable[[Any], None]
 
@@ -133,8 +135,9 @@ class _Reader:
             head = self._head(record["log"])
             count += 1
             total += head.count
-            if total > _MOST_TRIALS:
-                raise self._damaged(f"it holds more than {_MOST_TRIALS} trials; export some jobs at a time")
+            if total > _MOST_TRIALS or count > _MOST_LOGS:
+                bounds = f"{_MOST_TRIALS} trials or {_MOST_LOGS} tasks"
+                raise self._damaged(f"it holds more than {bounds}; export some jobs at a time")
             yield from self._log(head)
         if record != {"end": {"logs": count, "trials": total}}:
             raise self._damaged("neither a log nor the end of the file")
@@ -151,7 +154,9 @@ class _Reader:
     def _head(self, record: object) -> _Head:
         try:
             head = schema.convert(_Head, record)
-            _check_head(head)
+            check_log(head.key, head.task, head.kind)
+            if head.count < 1:
+                raise InvalidData("a log without trials")
         except InvalidData as error:
             raise self._damaged(str(error)) from error
         return head
@@ -187,15 +192,29 @@ class _Reader:
         return DamagedFile(f"{self._path}:{self._line} is damaged: {fault}")
 
 
-def _check_head(head: _Head) -> None:
-    if not (_KEY.fullmatch(head.key) and _HASH.fullmatch(head.task) and head.count >= 0):
-        raise InvalidData(f"{head.key!r} and {head.task!r} name no tuning log")
+def check_log(key: str, task: str, kind: DeviceKind | None) -> None:
+    """Check what a tuning log of another workspace says that it is.
+
+    Raises:
+        InvalidData: Its names are no names of folders and files here, or the kind of device is another one.
+    """
+    if not (_KEY.fullmatch(key) and _HASH.fullmatch(task)):
+        raise InvalidData(f"{key!r} and {task!r} name no tuning log")
     try:
-        honest = head.kind is None or (head.kind.key == head.key and head.kind.device.isprintable())
-    except (KeyError, TypeError):
+        honest = kind is None or (kind.key == key and _is_plain(to_json(kind)))
+    except (KeyError, TypeError, RecursionError):
         honest = False
     if not honest:
-        raise InvalidData(f"{head.key!r} is not the kind of device that it says")
+        raise InvalidData(f"{key!r} is not the kind of device that it says")
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether all texts in some data are short and printable, for a table shows them."""
+    if isinstance(value, dict):
+        return all(map(_is_plain, (*value, *value.values())))
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return not isinstance(value, str) or (len(value) <= _LONGEST_TEXT and value.isprintable())
 
 
 def check_trial(trial: Trial, check_trace: CheckTrace) -> None:

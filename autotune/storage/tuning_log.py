@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from autotune.errors import InvalidData, disk_problem
+from autotune.regular_file import open_regular
 from autotune.storage import trial_index
 from autotune.storage.atomic import make_folders
 from autotune.storage.formats import Trial, from_json, to_json
@@ -140,7 +141,7 @@ class TuningLog:
             DiskProblem: The log cannot be read.
         """
         try:
-            with open(self.path, "rb", buffering=0) as file:
+            with open_regular(self.path, 0) as file:
                 trials = [_trial_at(file.fileno(), entry) for entry in entries]
         except FileNotFoundError:
             return []

@@ -195,6 +195,7 @@ _OUTPUTS: dict[str, Check] = {
     **dict.fromkeys(("Blockize", "CacheRead", "CacheWrite", "DecomposeReduction", "GetChildBlocks"), _BLOCK),
     **dict.fromkeys(("GetConsumers", "GetProducers", "GetSBlock", "RFactor", "ReIndex"), _BLOCK),
 }
+_MOVING = ("ComputeAt", "ReverseComputeAt")
 _SAMPLING = ("SampleCategorical", "SampleComputeLocation", "SamplePerfectTile")
 _DECISIONS = _many(_items(_is_integer, _any(_is_integer, _many(_is_positive))))
 _OUTERMOST = -2  # of the locations that SampleComputeLocation decides for; -1 is inlined
@@ -209,11 +210,16 @@ def check_trace(trace: PlainTrace) -> None:
     if not _items(_many(_items(*[lambda _: True] * 4)), _DECISIONS)(trace):
         raise ValueError("it is no trace")
     made: set[str] = set()
+    locations: set[str] = set()
     for instruction in trace[0]:
         _check_instruction(*instruction)
-        if missing := sorted(set(_used(instruction[1])) - made):
+        used = set(_used(instruction[1]))
+        if missing := sorted(used - made):
             raise ValueError(f"{instruction[0]} takes {missing[0]}, which nothing before it has made")
+        if instruction[0] not in _MOVING and (misused := sorted(used & locations)):
+            raise ValueError(f"{instruction[0]} takes {misused[0]}, which is a location and may be no loop")
         made.update(instruction[3])
+        locations.update(instruction[3] if instruction[0] == "SampleComputeLocation" else ())
     for position, decision in trace[1]:
         _check_decision(trace[0], position, decision)
     undecided = {index for index, item in enumerate(trace[0]) if item[0] in _SAMPLING} - {item[0] for item in trace[1]}
