@@ -1,4 +1,4 @@
-"""Mutate schedule traces, as a trials file from somebody else may hold them: nothing runs, and nothing crashes.
+"""Mutate schedule traces, as a trials file from somebody else may hold them: nothing runs.
 
     python scripts/chaos/fuzz_traces.py --count 3000 --seed 1                   # half a minute
     python scripts/chaos/fuzz_traces.py --count 1000000 --minutes 20 --seed 1   # as many as there is time for
@@ -6,7 +6,8 @@
 A mutant is a trace of a real design space with one to three places changed: an operand, an attribute, a decision, a
 node of an index map, the order of instructions. Some new values call `system`, which would make a file. What the
 grammar lets through is applied to its program by TVM, in a process of its own, and its calls are checked. Exit code 1
-if a mutant made the file, got a call past both checks, raised something else than a refusal, or ended the process.
+if a mutant made the file, got a call past the grammar, raised something else than a refusal, or hung. Some end their
+process: TVM trusts operands that fit in kind. So a search rebuilds what was imported in a process of its own, too.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _GPU = {
     "max_shared_memory_per_block": 49152,
     "thread_warp_size": 32,
 }
-_BAD = ("ran", "called", "raised", "died", "hung")
+_BAD = ("ran", "called", "raised", "hung")
 
 
 def _product(dtype: str) -> IRModule:
@@ -215,7 +216,7 @@ def _batch(seeds: list[_Seed], number: int, count: int, hostile: list[Any]) -> I
         yield from (line.strip() for line in answers)
     status = os.waitpid(child, 0)[1]
     if os.WIFSIGNALED(status):
-        yield "hung" if os.WTERMSIG(status) == signal.SIGALRM else f"died of signal {os.WTERMSIG(status)}"
+        yield "hung" if os.WTERMSIG(status) == signal.SIGALRM else "ended its process"
 
 
 def main() -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,10 @@ from typer.testing import CliRunner, Result
 from autotune import devices
 from autotune.cli import app
 from autotune.commands import trials
-from autotune.errors import BadInput, DamagedFile, NewerFormat, StorageError
+from autotune.errors import BadInput, DamagedFile, DiskProblem, NewerFormat, StorageError
 from autotune.storage import device_kind, trials_file
 from autotune.storage.device_kind import DeviceKind, note, target_keys
-from autotune.storage.formats import Failure, Trial
+from autotune.storage.formats import Failure, Trial, to_json
 from autotune.storage.log_lines import decode_line, encode_line
 from autotune.storage.paths import Workspace
 from autotune.storage.tuning_log import TuningLog
@@ -169,6 +171,8 @@ class TestADamagedFile:
             (1, ("log", "key"), "../../x", "name no tuning log"),
             (1, ("log", "key"), "llvm-x-0123456789", "not the kind of device that it says"),
             (1, ("log", "task"), "../aa", "name no tuning log"),
+            (1, ("log", "count"), 0, "a log without trials"),
+            (2, ("trial", "times_us"), [10**4000], "must be a number above 0, not 1000.*[.][.][.]$"),
             (2, ("trial", "hash"), "/etc/passwd", "not the hash"),
             (2, ("trial", "times_us"), [-1.0], "above 0"),
             (2, ("trial", "times_us"), [], "not times"),
@@ -190,6 +194,18 @@ class TestADamagedFile:
         file.write_bytes(gzip.compress(b"".join(lines)))
         self.refused(workspace, file, DamagedFile, fault)
 
+    @pytest.mark.parametrize("text", ["\x1b[31m", "two\nlines", "long" * 100])
+    def test_whose_kind_of_device_would_spoil_a_table_is_refused(
+        self, workspace: Workspace, file: Path, text: str
+    ) -> None:
+        lines = self.lines(file)
+        record = decode_line(lines[1]) or {}
+        kind = DeviceKind(record["log"]["kind"]["target"], text, {})
+        record["log"].update(key=kind.key, kind=to_json(kind))
+        lines[1] = encode_line(record)
+        file.write_bytes(gzip.compress(b"".join(lines)))
+        self.refused(workspace, file, DamagedFile, "not the kind of device that it says")
+
     def test_of_a_newer_version_says_so(self, workspace: Workspace, file: Path) -> None:
         lines = self.lines(file)
         header = {**(decode_line(lines[0]) or {}), "version": 2}
@@ -205,6 +221,12 @@ class TestADamagedFile:
         lines[1] = encode_line(record)
         file.write_bytes(gzip.compress(b"".join(lines)))
         self.refused(workspace, file, DamagedFile, "more than 500000 trials")
+
+    def test_with_more_tasks_than_anybody_has_is_refused(
+        self, workspace: Workspace, file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(trials_file, "_MOST_LOGS", 1)
+        self.refused(workspace, file, DamagedFile, "or 1 tasks; export some jobs at a time")
 
     def test_that_does_not_exist_is_bad_input(self, workspace: Workspace) -> None:
         with pytest.raises(BadInput, match="no file"):
@@ -228,6 +250,29 @@ class TestMerging:
             trials.merge(workspace, Workspace(workspace.root / "logs" / ".."))
         with pytest.raises(BadInput, match="no workspace"):
             trials.merge(workspace, Workspace(workspace.root / "jobs"))
+
+    def test_folders_and_logs_with_other_names_than_ours_stay_where_they_are(
+        self, workspace: Workspace, other: Workspace
+    ) -> None:
+        fill(other, range(3))
+        log = other.tuning_log(HERE.key, TASK).records
+        for path in (log.with_name("a\x1b[31m.jsonl"), other.logs / "tuning" / "llvm-\x1b[2J" / log.name):
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(log.read_bytes())
+        (taken,) = trials.merge(workspace, other)
+        assert (taken.tasks, taken.added) == (1, 3)
+        assert target_keys(workspace) == [device_kind.claimed(HERE.key)]
+
+    @pytest.mark.parametrize("name", [f"{1:016x}.jsonl", "device.json"])
+    def test_a_pipe_or_a_device_keeps_nobody_waiting(self, workspace: Workspace, other: Workspace, name: str) -> None:
+        fill(other, range(1))
+        path = other.logs / "tuning" / HERE.key / name
+        os.mkfifo(path.with_name("pipe"))
+        for target in ("pipe", "/dev/zero"):
+            path.unlink(missing_ok=True)
+            path.symlink_to(target)
+            with suppress(DiskProblem):  # of a log; nobody has to know what a folder stands for
+                trials.merge(workspace, other)
 
     def test_failures_travel_too(self, workspace: Workspace, other: Workspace) -> None:
         failed = trial(1, times_us=(), failure=Failure("build", "timeout", "60 s"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -137,6 +139,25 @@ def test_what_no_longer_fits_and_what_killed_the_search_is_left_out(workspace: W
     _, found = searched(workspace, job)
     assert [item.hash for item in found] == [item.hash for item in reversed(known)]
     assert "known_elsewhere" not in searched(workspace, job, attempt=1)[0]
+
+
+def test_a_schedule_that_ends_its_process_as_it_is_rebuilt_ends_no_search(
+    workspace: Workspace, job: JobPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from autotune.tvm_backend.search import propose
+
+    known = searched(workspace, job, count=4)[1]
+    log(workspace, job, OLDER, known)
+    rebuild = propose.rebuild
+
+    def fatal(program: Any, target: Any, trials: Any, excluded: Any) -> Any:
+        if trials[0].hash == known[2].hash:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return rebuild(program, target, trials, excluded)
+
+    monkeypatch.setattr(propose, "rebuild", fatal)
+    _, first = searched(workspace, job)
+    assert [item.hash for item in first[:3]] == [known[index].hash for index in (3, 1, 0)]
 
 
 def test_other_kinds_of_target_and_points_of_sweeps_tell_nothing(workspace: Workspace, job: JobPaths) -> None:

@@ -149,6 +149,14 @@ class TestTraces:
         with pytest.raises(ValueError, match="outputs of GetSBlock are no names"):
             check_trace([[["GetSBlock", [], ["root", "main"], ["l0"]]], []])
 
+    def test_a_location_is_where_a_block_moves_and_no_loop(self) -> None:
+        """TVM takes the mark of a location outside of all loops for a loop, and reads at address 0."""
+        location = [["GetSBlock", [], ["dense", "main"], ["b0"]], ["SampleComputeLocation", ["b0"], [], ["l1"]]]
+        check_trace([[*location, ["ComputeAt", ["b0", "l1"], [1, -1], []]], [[1, -1]]])
+        for misuse in (["Unannotate", ["l1"], ["meta_schedule.parallel"], []], ["Parallel", ["l1"], [], []]):
+            with pytest.raises(ValueError, match=f"{misuse[0]} takes l1, which is a location"):
+                check_trace([[*location, misuse], [[1, -1]]])
+
     @pytest.mark.parametrize("key", ["pragma_import_llvm", "pragma_import_c", "meta_schedule.x\n", "pragma_debug", ""])
     def test_other_annotations_are_refused(self, key: str) -> None:
         with pytest.raises(ValueError, match="no rule annotates"):

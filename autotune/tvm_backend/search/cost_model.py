@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
+from autotune.regular_file import read_regular
+
 Array = npt.NDArray[np.float32]
 
 # Shallow trees that each see a third of the features. On tasks that the model has not seen, its ranks correlate with
@@ -105,7 +107,7 @@ class CostModel:
     def load(cls, path: Path, columns: int) -> CostModel | None:
         """Read the model that `serialise` gave. None where there is none with so many features; train it again."""
         try:
-            model = cls.deserialise(path.read_bytes())
+            model = cls.deserialise(read_regular(path))
         except (OSError, xgboost.core.XGBoostError):
             return None
         return model if model._booster.num_features() == columns else None

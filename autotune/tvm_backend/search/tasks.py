@@ -14,6 +14,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm_ffi import structural_hash
 
 from autotune.errors import DamagedFile, first_line
+from autotune.regular_file import read_regular
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import TaskSpec
 from autotune.tvm_backend.calls import check_program
@@ -210,7 +211,7 @@ def _load(path: Path) -> IRModule:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ValueError(f"it has more than {_MOST_BYTES} bytes")
-        text = path.read_text()
+        text = read_regular(path).decode()
         check_graph(text)
         program = tvm.ir.load_json(text)
         check_program(program)
