@@ -5,6 +5,7 @@
         ├── BadInput              2    what the user gave is wrong; nothing was changed
         │   ├── ConfigError            autotune.toml
         │   ├── ModelError             the model file
+        │   │   └── OperatorRefused    an operator in it
         │   ├── UnknownJob             no such job in this workspace
         │   ├── BadTarget              a target or device that does not exist here
         │   └── BadState               not possible now, such as releasing a job that is not held
@@ -39,6 +40,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import dataclass
 
 __all__ = [
     "AutotuneError",
@@ -58,6 +60,7 @@ __all__ = [
     "MissingKey",
     "ModelError",
     "NewerFormat",
+    "OperatorRefused",
     "ProcessRefused",
     "StageTimeout",
     "StorageError",
@@ -92,6 +95,50 @@ class ConfigError(BadInput):
 
 class ModelError(BadInput):
     """The model file cannot be read, or holds something that cannot be tuned."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why an operator of a model is not taken.
+
+    Attributes:
+        operator: Its kind, such as `Loop`.
+        node: Its name, or that of its first result.
+        reason: What is in the way: the attribute, the shape or the type.
+        advice: What the user can do.
+        version: The version of the operators that the model is written in; 0 where there is none.
+        given: What it is given: the types and shapes of its inputs, where they are known.
+    """
+
+    operator: str
+    node: str
+    reason: str
+    advice: str
+    version: int = 0
+    given: str = ""
+
+    def text(self) -> str:
+        """Return the line for the user."""
+        about = [f"opset {self.version}"] * (self.version > 0) + [f"inputs: {self.given}"] * bool(self.given)
+        brackets = f" ({', '.join(about)})" if about else ""
+        return f"operator {self.operator} {self.node!r}{brackets} is not taken: {self.reason}; {self.advice}"
+
+
+class OperatorRefused(ModelError):
+    """The model has an operator that cannot be tuned. `refusal` says which and why, in the process that read it."""
+
+    def __init__(self, message: str, refusal: Refusal | None = None) -> None:
+        super().__init__(message)
+        self.refusal = refusal
+
+    @classmethod
+    def of(cls, refusal: Refusal) -> OperatorRefused:
+        """Return the error whose message is the line of a refusal."""
+        return cls(refusal.text(), refusal)
+
+    def in_file(self, path: str | os.PathLike[str]) -> OperatorRefused:
+        """Return the same error with the name of the file in its message."""
+        return OperatorRefused(f"cannot import {os.fspath(path)}: {self}", self.refusal)
 
 
 class UnknownJob(BadInput):

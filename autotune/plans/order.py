@@ -126,20 +126,20 @@ class _Memory:
         self._kept = steps.kept
         self._uses = [step.uses for step in steps.steps]
         self._needed = [_bits(step.after) for step in steps.steps]
+        self._followers = [list[int]() for _ in steps.steps]
+        for number, step in enumerate(steps.steps):
+            for other in set(step.after):
+                self._followers[other].append(number)
+        self.first = _bits(number for number, needed in enumerate(self._needed) if not needed)
         self._users = [0] * len(steps.sizes)
         for number, step in enumerate(steps.steps):
             for buffer in step.uses:
                 self._users[buffer] |= 1 << number
 
-    def ready(self, done: int) -> Iterator[int]:
-        """Yield the steps that can run when others have run."""
-        left = self.everything & ~done
-        while left:
-            lowest = left & -left
-            left ^= lowest
-            step = lowest.bit_length() - 1
-            if self._needed[step] & ~done == 0:
-                yield step
+    def ready(self, step: int, done: int, ready: int) -> int:
+        """Return the steps that can run once a step has: those that could before, and those that waited for it."""
+        more = (1 << other for other in self._followers[step] if self._needed[other] & ~done == 0)
+        return sum(more, ready & ~(1 << step))
 
     def run(self, step: int, done: int, alive: int) -> tuple[int, int]:
         """Return how much is alive while a step runs and after it, given what was alive before."""
@@ -149,27 +149,47 @@ class _Memory:
         during = alive + sum(self._sizes[buffer] for buffer in begins)
         return during, during - sum(self._sizes[buffer] for buffer in ends)
 
-    def run_free(self, done: int, alive: int, peak: int) -> tuple[int, int, list[int]]:
+    def run_free(self, state: _State, peak: int) -> tuple[_State, list[int]]:
         """Run all steps that leave no more alive than before and exceed no peak.
 
         No order is worse for it: a step allocates the less and frees the more, the more steps have run before.
 
         Returns:
-            What has run then, what is alive, and the steps.
+            What is reached, and the steps.
         """
         steps = list[int]()
-        while (free := self._free(done, alive, peak)) is not None:
-            step, alive = free
-            done |= 1 << step
+        while (free := self._free(state, peak)) is not None:
+            step, state = free
             steps.append(step)
-        return done, alive, steps
+        return state, steps
 
-    def _free(self, done: int, alive: int, peak: int) -> tuple[int, int] | None:
-        for step in self.ready(done):
-            during, after = self.run(step, done, alive)
-            if during <= peak and after <= alive:
-                return step, after
+    def _free(self, state: _State, peak: int) -> tuple[int, _State] | None:
+        for step in _numbers(state.ready):
+            during, after = self.run(step, state.done, state.alive)
+            if during <= peak and after <= state.alive:
+                return step, self.reached(step, state, after)
         return None
+
+    def reached(self, step: int, state: _State, alive: int) -> _State:
+        """Return what is reached when a step runs, after which so much is alive."""
+        done = state.done | 1 << step
+        return _State(done, self.ready(step, done, state.ready), alive)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A set of steps that have run, those that can run now, and how much is alive."""
+
+    done: int
+    ready: int
+    alive: int
+
+
+def _numbers(bits: int) -> Iterator[int]:
+    while bits:
+        lowest = bits & -bits
+        bits ^= lowest
+        yield lowest.bit_length() - 1
 
 
 def _bits(numbers: Iterable[int]) -> int:
@@ -178,14 +198,15 @@ def _bits(numbers: Iterable[int]) -> int:
 
 def _search(memory: _Memory, most_states: int) -> Order | int:
     """Return the best order; after so many sets of steps, only what every order needs at least."""
-    done, alive, steps = memory.run_free(0, memory.always, memory.always)
-    came_from = {done: (0, steps)}
-    best = {done: memory.always}
-    queue = [(memory.always, -done.bit_count(), done, alive)]
+    start, steps = memory.run_free(_State(0, memory.first, memory.always), memory.always)
+    came_from = {start.done: (0, steps)}
+    best = {start.done: memory.always}
+    queue = [(memory.always, -start.done.bit_count(), start.done)]
+    states = {start.done: start}
     closed = set[int]()
     peak = memory.always
     while queue:
-        peak, _, done, alive = heapq.heappop(queue)
+        peak, _, done = heapq.heappop(queue)
         if done == memory.everything:
             return Order(_path(came_from, done), peak, peak)
         if len(closed) > most_states:
@@ -193,14 +214,15 @@ def _search(memory: _Memory, most_states: int) -> Order | int:
         if done in closed:
             continue
         closed.add(done)
-        for step in memory.ready(done):
-            during, after = memory.run(step, done, alive)
+        for step in _numbers(states[done].ready):
+            during, after = memory.run(step, done, states[done].alive)
             worst = max(peak, during)
-            reached, left, more = memory.run_free(done | 1 << step, after, worst)
-            if worst < best.get(reached, worst + 1):
-                best[reached] = worst
-                came_from[reached] = (done, [step, *more])
-                heapq.heappush(queue, (worst, -reached.bit_count(), reached, left))
+            reached, more = memory.run_free(memory.reached(step, states[done], after), worst)
+            if worst < best.get(reached.done, worst + 1):
+                best[reached.done] = worst
+                came_from[reached.done] = (done, [step, *more])
+                states[reached.done] = reached
+                heapq.heappush(queue, (worst, -reached.done.bit_count(), reached.done))
     return peak
 
 
@@ -214,18 +236,19 @@ def _path(came_from: dict[int, tuple[int, list[int]]], done: int) -> tuple[int, 
         done = before
 
 
-_State = tuple[int, int, int, tuple[int, ...]]  # the peak, what is alive, what has run, and in which order
+_Path = tuple[int, int, int, int, tuple[int, ...]]  # the peak, what is alive, has run and can run, and in which order
 
 
 def _beam(memory: _Memory) -> tuple[int, ...]:
     """Return a good order: of all sets of so many steps, a few of those with the lowest peaks go on."""
-    states: list[_State] = [(memory.always, memory.always, 0, ())]
+    paths: list[_Path] = [(memory.always, memory.always, 0, memory.first, ())]
     for _ in range(memory.count):
-        following: dict[int, _State] = {}
-        for peak, alive, done, order in states:
-            for step in memory.ready(done):
+        following: dict[int, _Path] = {}
+        for peak, alive, done, ready, order in paths:
+            for step in _numbers(ready):
                 during, after = memory.run(step, done, alive)
-                state = (max(peak, during), after, done | 1 << step, (*order, step))
-                following[state[2]] = min(following.get(state[2], state), state)
-        states = heapq.nsmallest(_BEAM, following.values())
-    return min(states)[3]
+                more = done | 1 << step
+                path = (max(peak, during), after, more, memory.ready(step, more, ready), (*order, step))
+                following[more] = min(following.get(more, path), path)
+        paths = heapq.nsmallest(_BEAM, following.values())
+    return min(paths)[4]

@@ -207,7 +207,8 @@ def install(
     for place, text in nights.entries(kind, wanted).items():
         typer.echo(f"# {place}\n{text}", nl=kind == "systemd")
     if not write:
-        say("nothing was installed; --write does that")
+        missing = nights.missing_program(kind)
+        say(f"nothing was installed; {missing or '--write does that'}")
         return
     nights.install(kind, wanted)
     say(f"installed; autotune daemon uninstall {kind} takes it out")

@@ -268,11 +268,18 @@ def uninstall(system: System, workspace: Workspace) -> None:
 
 
 def _check_installed(system: System) -> None:
-    if shutil.which(_PROGRAMS[system]) is None:
-        raise MachineProblem(
-            f"{_PROGRAMS[system]} is not installed on this machine;"
-            " `autotune daemon start --window 22:00-07:00` needs neither cron nor systemd"
-        )
+    if missing := missing_program(system):
+        raise MachineProblem(missing)
+
+
+def missing_program(system: System) -> str:
+    """Return the line about the program that entries are installed with, if this machine lacks it; else nothing."""
+    if shutil.which(_PROGRAMS[system]):
+        return ""
+    return (
+        f"{_PROGRAMS[system]} is not installed on this machine;"
+        " `autotune daemon start --window 22:00-07:00` needs neither cron nor systemd"
+    )
 
 
 def _units() -> Path:

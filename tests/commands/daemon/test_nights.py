@@ -226,6 +226,8 @@ def test_a_machine_without_it_says_what_needs_neither_and_writes_nothing(
     for words in (["install", system, "--window", "22:00-07:00", "--write"], ["uninstall", system]):
         said = str(run(workspace, *words).exception)
         assert f"{program} is not installed" in said and "`autotune daemon start --window 22:00-07:00`" in said
+    shown = run(workspace, "install", system, "--window", "22:00-07:00")
+    assert shown.exit_code == 0 and f"{program} is not installed" in shown.stderr
     assert not (tmp_path / "config").exists()
 
 

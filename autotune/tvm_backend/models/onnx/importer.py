@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import onnx
 import tvm
-from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
+from tvm.relax.frontend.onnx import onnx_frontend
 
-from autotune.errors import ModelError, first_line, one_line
+from autotune.errors import ModelError, OperatorRefused, Refusal, first_line, one_line
 from autotune.options import InputSpec
 from autotune.tvm_backend.integer import converters
-from autotune.tvm_backend.models.onnx.operators.nodes import opset_of
-from autotune.tvm_backend.models.onnx.simplify import Array, open_session
+from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, opset_of
+from autotune.tvm_backend.models.onnx.simplify import RANDOM, Array, open_session
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.recurrent.layer import GATES, Kind
 from autotune.tvm_backend.recurrent.operators import dynamic_lstm, recurrent
@@ -119,18 +119,31 @@ def import_graph(proto: ModelProto, shapes: Mapping[str, list[int]], dtypes: Map
         dtypes: Of its inputs by name.
 
     Raises:
-        tvm.error.OpNotImplemented: It has operators that are not supported.
-        ModelError: An operator is not taken in its form; one line with its inputs and what to do.
+        OperatorRefused: An operator is not taken, or not in its form.
         Exception: Whatever TVM's converters raise.
     """
     return _Importer(dict(shapes), dict(dtypes)).from_onnx(proto.graph, opset_of(proto))
 
 
-class _Importer(ONNXGraphImporter):  # type: ignore[misc]
+class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _check_for_unsupported_ops(self, graph: GraphProto) -> None:
-        others = onnx.GraphProto()
-        others.node.extend(node for node in graph.node if node.op_type not in CONVERTERS)
-        super()._check_for_unsupported_ops(others)
+        """Check that there is a rule for each operator.
+
+        Raises:
+            OperatorRefused: There is none for some. The first of them is named with the kinds of the others.
+        """
+        rules = {*onnx_frontend._get_convert_map(), *CONVERTERS, "Constant"}
+        unknown = [node for node in graph.node if node.op_type not in rules]
+        if not unknown:
+            return
+        first = unknown[0]
+        others = ", ".join(sorted({node.op_type for node in unknown} - {first.op_type}))
+        domain = f" of the domain {first.domain}" if first.domain not in ("", "ai.onnx") else ""
+        reason = f"there is no rule for it{domain}" + (f", nor for {others}" if others else "")
+        if first.op_type in RANDOM:
+            reason = "it draws random numbers, so that no result can be verified"
+        name = first.name or next(filter(None, first.output), "")
+        raise OperatorRefused.of(Refusal(first.op_type, name, reason, ADVICE))
 
     def _parse_array(self, tensor_proto: TensorProto) -> Any:
         if tensor_proto.data_type not in _HALF_BYTES:
@@ -147,15 +160,13 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             raise  # from an operator inside this one
         except Exception as error:  # whatever converters stumble over
             name = str(attrs.get("tvm_custom", {}).get("name", ""))
-            raise ModelError(_refusal(op_name, name, opset, inputs, error)) from error
+            raise OperatorRefused.of(_refusal(op_name, name, opset, inputs, error)) from error
 
 
-def _refusal(kind: str, name: str, opset: int, inputs: Iterable[Any], error: Exception) -> str:
-    """One line: the operator, what it is given, why it is not taken, and what to do."""
+def _refusal(kind: str, name: str, opset: int, inputs: Iterable[Any], error: Exception) -> Refusal:
     given = ", ".join("none" if item is None else one_line(str(item.ty)) for item in inputs)
     plain = isinstance(error, AssertionError | ValueError | NotImplementedError | tvm.error.OpNotImplemented)
     reason = first_line(error) if plain and str(error) else f"its importer fails with {type(error).__name__}"
     if not plain and str(error):
         reason += f" ({first_line(error)})"
-    advice = "export it in another form, or see docs/guides/models.md"
-    return f"operator {kind} {name!r} (opset {opset}, inputs: {given}) is not taken by TVM: {reason}; {advice}"
+    return Refusal(kind, name, reason, f"export it in another form, or {ADVICE}", opset, given)

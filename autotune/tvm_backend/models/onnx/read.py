@@ -13,7 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import load_external_data_for_model
 
-from autotune.errors import ModelError, first_line
+from autotune.errors import ModelError, OperatorRefused, first_line
 from autotune.options import Constant, InputSpec
 from autotune.tvm_backend.models.model import Model, OpenInput, constant_array, resolve
 from autotune.tvm_backend.models.onnx.checks import check_inputs, check_sizes
@@ -78,6 +78,8 @@ def _about(path: Path) -> Iterator[None]:
     """Map what type inference and the rewrites raise at a malformed graph, which may be anything."""
     try:
         yield
+    except OperatorRefused as error:
+        raise error.in_file(path) from error
     except Exception as error:
         kind = "" if isinstance(error, ModelError) else f"{type(error).__name__}: "
         raise ModelError(f"cannot import {path}: {kind}{first_line(error)}") from error
@@ -196,8 +198,6 @@ def _constant(path: Path, item: ValueInfoProto, value: Constant) -> npt.NDArray[
 
 
 def _import(path: Path, proto: ModelProto, inputs: tuple[InputSpec, ...]) -> IRModule:
-    import tvm  # here, for this module is loaded before TVM is
-
     from autotune.tvm_backend.models.onnx.importer import import_graph
     from autotune.tvm_backend.passes.constants import drop_empty_parts
 
@@ -207,8 +207,8 @@ def _import(path: Path, proto: ModelProto, inputs: tuple[InputSpec, ...]) -> IRM
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return drop_empty_parts(import_graph(proto, shapes, dtypes))
-    except tvm.error.OpNotImplemented as error:
-        raise ModelError(f"{path} has operators that TVM's importer does not support: {_operators(error)}") from error
+    except OperatorRefused as error:
+        raise error.in_file(path) from error.__cause__
     except ModelError as error:
         raise ModelError(f"cannot import {path}: {error}") from error.__cause__
     except Exception as error:  # the importer raises whatever its converters stumble over
@@ -221,8 +221,3 @@ def _dangling(proto: ModelProto, error: Exception) -> str:
     name = error.args[0] if isinstance(error, KeyError) and error.args else None
     readers = [node.op_type for node in proto.graph.node if name in node.input]
     return f"{readers[0]} reads {name!r}, which nothing before it makes" if readers else ""
-
-
-def _operators(error: Exception) -> str:
-    text = first_line(error)
-    return text.rpartition(":")[2].strip() or text

@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 # What exporters write where a shape is open; constant, or dead, once it is not.
 _COMPUTED = frozenset({"Shape", "Size", "NonZero", "If"})
 _OF_SHAPES = frozenset({"Shape", "Size"})
-_RANDOM = frozenset(
+RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 _LARGEST = 1 << 16  # elements of a result that is kept as a constant
@@ -184,7 +184,7 @@ def _results(
     names = [name for name in node.input if name]
     if node.op_type in _OF_SHAPES and names[0] in shapes:
         inputs = {names[0]: np.broadcast_to(np.float32(0), shapes[names[0]])}
-    elif all(name in constants for name in names) and node.op_type not in _RANDOM:
+    elif all(name in constants for name in names) and node.op_type not in RANDOM:
         inputs = {name: constants[name] for name in names}
     else:
         return None

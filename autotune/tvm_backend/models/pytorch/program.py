@@ -96,4 +96,6 @@ def import_program(path: Path, inputs: tuple[InputSpec, ...], shown: Path | None
 
 def _check_torch(path: Path) -> None:
     if importlib.util.find_spec("torch") is None:
-        raise ModelError(f"{path} is a PyTorch program, and PyTorch is not installed: pip install 'autotune[torch]'")
+        index = "https://download.pytorch.org/whl/cpu"  # without it, pip brings 6 GB of CUDA
+        install = f"pip install 'autotune[torch]' --extra-index-url {index}"
+        raise ModelError(f"{path} is a PyTorch program, and PyTorch is not installed: {install}")

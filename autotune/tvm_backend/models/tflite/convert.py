@@ -12,16 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 from tvm.relax.frontend.tflite import from_tflite
 from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter
 
-from autotune.errors import ModelError, first_line, one_line
+from autotune.errors import OperatorRefused, Refusal, first_line, one_line
 from autotune.tvm_backend.passes.channels_first import put_channels_first
 from autotune.tvm_backend.passes.constants import drop_empty_parts, fold_constants
 from autotune.tvm_backend.passes.rewrite import is_tensor_constant, op_name
 from autotune.tvm_backend.types import Expr, IRModule
+
+# What moves elements, and fills with zeros, is right for quantised tensors, too: the scale stays as it is.
+_MOVES = frozenset(
+    {"BATCH_TO_SPACE_ND", "DEPTH_TO_SPACE", "EXPAND_DIMS", "GATHER", "GATHER_ND", "MIRROR_PAD", "PACK", "PAD", "PADV2"}
+    | {"RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "SLICE", "SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH", "SPLIT", "SPLIT_V"}
+    | {"SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK"}
+)
 
 
 def convert(path: Path, model: Any) -> IRModule:
@@ -38,18 +44,16 @@ def convert(path: Path, model: Any) -> IRModule:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module = from_tflite(model, op_converter=_Converter)
-    except tvm.error.OpNotImplemented as error:
-        names = one_line(str(error).rpartition(":")[2]).replace("'", "").strip()
-        text = f"{path} has operators that TVM's importer does not support: {names}"
-        raise ModelError(text) from error
-    except ModelError as error:
-        raise ModelError(f"{path} cannot be imported: {error}") from error
+    except OperatorRefused as error:
+        raise error.in_file(path) from error.__cause__
     module["main"] = module["main"].without_attr("params")  # the weights once more
     return put_channels_first(fold_constants(drop_empty_parts(module), but=("relax.dequantize",)))
 
 
 class _Converter(OperatorConverter):  # type: ignore[misc]
     """Makes Relax of each operator."""
+
+    _SUPPORTED_QUANTIZED_OPS = OperatorConverter._SUPPORTED_QUANTIZED_OPS | _MOVES
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -60,13 +64,29 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         """Make Relax of an operator, with errors that name it."""
         try:
             return rule(op=op)
-        except (tvm.error.OpNotImplemented, ModelError):
+        except OperatorRefused:
             raise
         except Exception as error:  # whatever TVM's importer stumbles over
-            outputs = [(item.tensor.Name() or b"").decode("utf-8", "replace") for item in self.get_output_tensors(op)]
-            reason = first_line(error) or type(error).__name__
-            advice = "convert the model with fixed shapes, or see docs/guides/models.md"
-            raise ModelError(f"operator {name}, which makes {', '.join(outputs)}: {reason}; {advice}") from error
+            raise OperatorRefused.of(self._refusal(op, first_line(error))) from error
+
+    def _refusal(self, op: Any, reason: str) -> Refusal:
+        made = ", ".join((item.tensor.Name() or b"").decode("utf-8", "replace") for item in self.get_output_tensors(op))
+        advice = "convert the model with fixed shapes, or see docs/guides/models.md"
+        return Refusal(self.get_op_code_str(op), one_line(made), one_line(reason), advice)
+
+    def check_unsupported_ops(self) -> None:
+        """Check that there is a rule for each operator.
+
+        Raises:
+            OperatorRefused: There is none for one.
+        """
+        for op in map(self.subgraph.Operators, range(self.subgraph.OperatorsLength())):
+            name = self.get_op_code_str(op)
+            tensors = (*self.get_input_tensors(op), *self.get_output_tensors(op))
+            if name not in self.convert_map:
+                raise OperatorRefused.of(self._refusal(op, "there is no rule for it"))
+            if name not in self._SUPPORTED_QUANTIZED_OPS and any(item.qnn_params is not None for item in tensors):
+                raise OperatorRefused.of(self._refusal(op, "there is no rule for it on quantised tensors"))
 
     def convert_expand_dims(self, op: Any) -> Expr:
         """Put an axis of one in; TVM's own passes an argument too many."""

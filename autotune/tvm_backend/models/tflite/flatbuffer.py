@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import ModelError, one_line
+from autotune.errors import ModelError, OperatorRefused, Refusal, one_line
 from autotune.options import InputSpec
 from autotune.tvm_backend.models.model import Model, OpenInput, as_model_error, resolve
 
@@ -18,6 +18,7 @@ _PACKAGES = ("tflite", "ai_edge_litert")
 _NUMBERS = frozenset(
     {"BOOL", "FLOAT16", "FLOAT32", "FLOAT64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"}
 )
+_OF_STATE = frozenset({"ASSIGN_VARIABLE", "READ_VARIABLE", "VAR_HANDLE"})
 
 
 @dataclass(frozen=True)
@@ -106,19 +107,38 @@ class Flatbuffer:
         """Check that a model has no operators but those of TensorFlow Lite, in floats or quantised as a whole.
 
         Raises:
-            ModelError: It is not; one line that names the operators.
+            OperatorRefused: It has another; the first of them is named with the kinds of the others.
+            ModelError: Two tensors have one name.
         """
-        if custom := sorted({item.name for item in self._operators if item.custom}):
-            raise ModelError(f"{self.path} has operators of its own, which LiteRT does not know: {', '.join(custom)}")
-        if hybrid := sorted({item.name for item in self._operators if self._is_hybrid(item)}):
-            raise ModelError(
-                f"{self.path} has operators of which only the weights are quantised, which are not taken:"
-                f" {', '.join(hybrid)}; convert the model with a representative data set, or without quantisation"
-            )
+        self._refuse(
+            [item for item in self._operators if item.custom],
+            "it is no operator of TensorFlow Lite",
+            "convert the model without operators of its own",
+        )
+        self._refuse(
+            [item for item in self._operators if item.name in _OF_STATE],
+            "it keeps values from one run to the next, and a library keeps none",
+            "convert the model with its state as inputs and outputs",
+        )
+        self._refuse(
+            list(filter(self._is_hybrid, self._operators)),
+            "only its weights are quantised",
+            "convert the model with a representative data set, or without quantisation",
+        )
         made = Counter(self.name(number) for item in self._operators for number in item.outputs)
         made.update(self.name(number) for number in self._numbers(self.graph.InputsAsNumpy()))
         if several := [name for name, count in made.items() if count > 1]:
             raise ModelError(f"{self.path} has several tensors of the name {several[0]!r}, which TVM confuses")
+
+    def _refuse(self, operators: Sequence[Operator], reason: str, advice: str) -> None:
+        """Raise the error about operators that are not taken, if there are any: the first, and the kinds of others."""
+        if not operators:
+            return
+        first = operators[0]
+        others = ", ".join(sorted({item.name for item in operators} - {first.name}))
+        node = ", ".join(map(self.name, first.outputs or first.inputs))
+        reason += f"; so is it with {others}" if others else ""
+        raise OperatorRefused.of(Refusal(first.name, one_line(node), reason, advice)).in_file(self.path)
 
     def _is_hybrid(self, operator: Operator) -> bool:
         """Whether an operator multiplies floats with quantised weights."""

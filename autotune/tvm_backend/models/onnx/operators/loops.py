@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx
 
 from autotune.tvm_backend.models.onnx.operators.inline import known_truth, rename
-from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, attributes_of
+from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, UnknownValue, attributes_of
 from autotune.tvm_backend.types import GraphProto, NodeProto, TensorProto, ValueInfoProto
 
 _MOST_OPERATORS = 4096  # of all steps together: each that cannot be fused is a kernel
@@ -26,12 +26,13 @@ def loop(node: NodeProto, nodes: Nodes) -> list[str]:
     step, the carried values, and one slice of each further output.
 
     Raises:
-        ValueError: The number of steps depends on the values of inputs, or there is none or too many.
+        UnknownValue: The number of steps depends on the values of inputs.
+        ValueError: There is none, or too many.
     """
     body = _Body(attributes_of(node)["body"], nodes)
     most, condition, *carried = node.input
     if most and most not in nodes.numbers:
-        raise ValueError(f"its number of steps, {most!r}, follows from the values of inputs; {_EXPORT}")
+        raise UnknownValue(f"its number of steps, {most!r}, follows from the values of inputs; {_EXPORT}")
     steps = int(nodes.number(most)) if most else None
     slices: list[list[str]] = []
     goes_on = _decided(nodes, condition) if condition else True
@@ -148,13 +149,13 @@ def _decided(nodes: Nodes, condition: str) -> bool:
     """Return whether a condition holds.
 
     Raises:
-        ValueError: It follows from the values of inputs.
+        UnknownValue: It follows from the values of inputs.
     """
     constants = {name: _outer(nodes, name) for name in nodes.numbers} | {item.name: item for item in nodes.constants}
     opset = onnx.helper.make_operatorsetid("", nodes.opset)
     truth = known_truth(condition, nodes.written, constants, [opset])
     if truth is None:
-        raise ValueError(f"whether it goes on follows from the values of inputs; {_EXPORT}, or fix these with --value")
+        raise UnknownValue(f"whether it goes on follows from the values of inputs; {_EXPORT}, or fix them: --value")
     return truth
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import onnx
 
-from autotune.errors import ModelError
+from autotune.errors import ModelError, OperatorRefused, Refusal
 from autotune.tvm_backend.models.onnx.operators import (
     attention,
     contrib,
@@ -18,7 +18,7 @@ from autotune.tvm_backend.models.onnx.operators import (
     short_rules,
 )
 from autotune.tvm_backend.models.onnx.operators.inline import expand, inline_branches, is_defined_by_function
-from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, Value, opset_of
+from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, Nodes, UnknownValue, Value, opset_of
 from autotune.tvm_backend.models.onnx.simplify import open_session
 from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto
 
@@ -109,7 +109,7 @@ def lower(proto: ModelProto, *, unroll: bool = False) -> ModelProto:
         unroll: Whether recurrent operators are unrolled too, since the target has no kernels for them.
 
     Raises:
-        ModelError: An operator is used in a way that its rule does not know.
+        OperatorRefused: An operator is used in a way that its rule does not know.
     """
     lowered = _of_opset(proto, _OLDEST)
     chosen = {name for node in lowered.graph.node if node.op_type == "If" for name in node.output}
@@ -142,11 +142,13 @@ def _replace(proto: ModelProto, values: Mapping[str, Value], chosen: Callable[[N
         chosen: Returns the rule for an operator; None if it stays.
 
     Raises:
-        ModelError: An operator is used in a way that its rule does not know.
+        OperatorRefused: An operator is used in a way that its rule does not know.
     """
     numbers = _numbers(proto)
     opset = opset_of(proto)
     written: list[NodeProto] = []
+    waiting: list[tuple[NodeProto, UnknownValue]] = []
+    replaced = 0
     for node in proto.graph.node:
         rule = chosen(node)
         if rule is None:
@@ -156,14 +158,27 @@ def _replace(proto: ModelProto, values: Mapping[str, Value], chosen: Callable[[N
         nodes = Nodes(f"{next(filter(None, node.output))}.{node.op_type}", opset, values, numbers)
         try:
             outputs = rule(node, nodes)
+        except UnknownValue as error:  # which may be known when what makes it is replaced
+            waiting.append((node, error))
+            written.append(node)
+            continue
         except ValueError as error:
-            raise ModelError(f"operator {node.op_type} {node.name!r}: {error}") from error
+            raise _refused(node, error, opset, values) from error
+        replaced += 1
         written += nodes.written
         proto.graph.initializer.extend(nodes.constants)
         pairs = zip(outputs, node.output, strict=False)  # an operator's last outputs may be left out
         written += [onnx.helper.make_node("Identity", [new], [old], old) for new, old in pairs if new and old]
+    if waiting and not replaced:
+        raise _refused(*waiting[0], opset, values)
     del proto.graph.node[:]
     proto.graph.node.extend(written)
+
+
+def _refused(node: NodeProto, error: ValueError, opset: int, values: Mapping[str, Value]) -> OperatorRefused:
+    given = ", ".join(values[name].text() if name in values else "?" for name in node.input)
+    name = node.name or next(filter(None, node.output), "")
+    return OperatorRefused.of(Refusal(node.op_type, name, str(error), ADVICE, opset, given))
 
 
 def _check_branches(graph: GraphProto, chosen: Collection[str], values: Mapping[str, Value]) -> None:

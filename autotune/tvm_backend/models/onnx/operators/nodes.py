@@ -13,6 +13,7 @@ import onnx
 
 from autotune.tvm_backend.types import ModelProto, NodeProto, TensorProto
 
+ADVICE = "see what is supported in docs/guides/models.md"
 _FEW = 16  # TVM makes one kernel of a Split or a Concat, which takes long to compile and to tune if it has many parts
 
 
@@ -22,6 +23,15 @@ class Value:
 
     dtype: int
     shape: tuple[int, ...] | None
+
+    def text(self) -> str:
+        """Return its type and shape for the user."""
+        name = onnx.TensorProto.DataType.Name(self.dtype).lower() if self.dtype else "?"
+        return name if self.shape is None else f"{name} {'x'.join(map(str, self.shape)) or 'scalar'}"
+
+
+class UnknownValue(ValueError):
+    """A rule asks for a shape, a type or a constant that is not known, or not yet."""
 
 
 @dataclass
@@ -63,31 +73,31 @@ class Nodes:
         """The dimensions of a value.
 
         Raises:
-            ValueError: They are not known.
+            UnknownValue: They are not known.
         """
         value = self.values.get(name)
         if value is None or value.shape is None:
-            raise ValueError(f"the shape of {name!r} is not known")
+            raise UnknownValue(f"the shape of {name!r} is not known")
         return value.shape
 
     def number(self, name: str) -> float:
         """The only element of a constant.
 
         Raises:
-            ValueError: It is no constant, or has several.
+            UnknownValue: It is no constant, or has several.
         """
         if name not in self.numbers:
-            raise ValueError(f"{name!r} is not a constant number")
+            raise UnknownValue(f"{name!r} is not a constant number")
         return self.numbers[name]
 
     def dtype(self, name: str) -> int:
         """The ONNX element type of a value.
 
         Raises:
-            ValueError: It is not known.
+            UnknownValue: It is not known.
         """
         if name not in self.values:
-            raise ValueError(f"the type of {name!r} is not known")
+            raise UnknownValue(f"the type of {name!r} is not known")
         return self.values[name].dtype
 
     def reshape(self, x: str, shape: Sequence[int]) -> str:
