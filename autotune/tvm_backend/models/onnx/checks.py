@@ -12,7 +12,7 @@ import onnx
 from autotune.errors import ModelError
 from autotune.options import InputSpec
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes, open_session
-from autotune.tvm_backend.types import ModelProto, NodeProto
+from autotune.tvm_backend.types import ModelProto, NodeProto, ValueInfoProto
 
 _MOST_ELEMENTS = 1 << 32  # of one tensor: 16 GiB in float32
 
@@ -21,20 +21,24 @@ def check_inputs(path: Path, proto: ModelProto, given: Collection[str]) -> None:
     """Check the inputs of a graph as the file has them; `given` are those whose shape the user gave.
 
     Raises:
-        ModelError: There is none, two have one name, or one has a dimension of 0.
+        ModelError: There is none, two have one name, or one has a dimension of 0 that makes an output empty.
     """
     constants = {item.name for item in proto.graph.initializer}
     inputs = [item for item in proto.graph.input if item.name not in constants]
     if not inputs:
-        raise ModelError(f"{path} has no inputs: its outputs are constants, and there is nothing to tune")
+        raise ModelError(f"{path} has no inputs, so there is nothing to tune; export it with one")
     for name, count in Counter(item.name for item in inputs).items():
         if count > 1:
             raise ModelError(f"{path} has {count} inputs of the name {name!r}; give each a name of its own")
-    for item in inputs:
-        dims = item.type.tensor_type.shape.dim
-        if item.name not in given and any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in dims):
-            advice = f"export it with that dimension open or above 0, or give --input {item.name}=SHAPE"
-            raise ModelError(f"{path}: input {item.name!r} has a dimension of 0; {advice}")
+    empty = [item.name for item in inputs if item.name not in given and _is_empty(item)]
+    if empty and any(map(_is_empty, _inferred(proto).graph.output)):
+        advice = f"export it with that dimension open or above 0, or give --input {empty[0]}=SHAPE"
+        raise ModelError(f"{path}: input {empty[0]!r} has a dimension of 0, and so has an output; {advice}")
+
+
+def _is_empty(item: ValueInfoProto) -> bool:
+    """Whether a value has no elements, for all that is known."""
+    return any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in item.type.tensor_type.shape.dim)
 
 
 def check_sizes(path: Path, proto: ModelProto, inputs: Sequence[InputSpec]) -> None:
@@ -65,8 +69,7 @@ def check_runs(path: Path, proto: ModelProto, inputs: Sequence[InputSpec]) -> No
     try:
         open_session(fix_shapes(proto, inputs), inputs)
     except ModelError as error:
-        advice = "an export is verified against it: see docs/guides/models.md"
-        raise ModelError(f"{path}: {error}; {advice}") from error
+        raise ModelError(f"{path}: {error}") from error
 
 
 def _check_elements(what: str, shape: Sequence[int]) -> None:
@@ -92,11 +95,16 @@ def _numbers(proto: ModelProto) -> Iterator[tuple[str, float]]:
 
 def _shapes(proto: ModelProto) -> dict[str, tuple[int, ...]]:
     """The shapes that inference finds. A graph that it stumbles over is for those who come after to refuse."""
+    graph = _inferred(proto).graph
+    items = (*graph.value_info, *graph.output)
+    return {item.name: tuple(dim.dim_value for dim in item.type.tensor_type.shape.dim) for item in items}
+
+
+def _inferred(proto: ModelProto) -> ModelProto:
+    """The graph with the shapes that inference finds; without any where it stumbles."""
     light = onnx.ModelProto()
     light.CopyFrom(proto)
     try:
-        inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
+        return onnx.shape_inference.infer_shapes(light, data_prop=True)
     except Exception:  # whatever a malformed graph makes it raise
-        return {}
-    items = (*inferred.graph.value_info, *inferred.graph.output)
-    return {item.name: tuple(dim.dim_value for dim in item.type.tensor_type.shape.dim) for item in items}
+        return onnx.ModelProto()

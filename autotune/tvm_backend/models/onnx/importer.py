@@ -7,7 +7,8 @@ is kept only where ONNX Runtime computes the same of both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,21 @@ def import_graph(proto: ModelProto, shapes: Mapping[str, list[int]], dtypes: Map
         OperatorRefused: An operator is not taken, or not in its form.
         Exception: Whatever TVM's converters raise.
     """
-    return _Importer(dict(shapes), dict(dtypes)).from_onnx(proto.graph, opset_of(proto))
+    with _named(proto.graph):
+        return _Importer(dict(shapes), dict(dtypes)).from_onnx(proto.graph, opset_of(proto))
+
+
+@contextlib.contextmanager
+def _named(graph: GraphProto) -> Iterator[None]:
+    """Call operators without a name by their first output, for errors."""
+    unnamed = [node for node in graph.node if not node.name]
+    for node in unnamed:
+        node.name = next(filter(None, node.output), "")
+    try:
+        yield
+    finally:
+        for node in unnamed:
+            node.ClearField("name")
 
 
 class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
@@ -164,9 +179,29 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
 
 def _refusal(kind: str, name: str, opset: int, inputs: Iterable[Any], error: Exception) -> Refusal:
-    given = ", ".join("none" if item is None else one_line(str(item.ty)) for item in inputs)
+    given = ", ".join(map(_shown, inputs))
     plain = isinstance(error, AssertionError | ValueError | NotImplementedError | tvm.error.OpNotImplemented)
     reason = first_line(error) if plain and str(error) else f"its importer fails with {type(error).__name__}"
     if not plain and str(error):
         reason += f" ({first_line(error)})"
-    return Refusal(kind, name, reason, f"export it in another form, or {ADVICE}", opset, given)
+    advice = f"export it in another form, or {ADVICE}"
+    if fixable := [str(item) for item in inputs if _sets_a_shape(item)]:
+        advice = f"fix its input with --value {fixable[0]}=NUMBER,..., {advice}"
+    return Refusal(kind, name, reason, advice, opset, given)
+
+
+def _shown(item: Any) -> str:
+    """An input for the user: its type and shape."""
+    if item is None:
+        return "none"
+    shape = getattr(item.ty, "shape", None)
+    dtype = getattr(item.ty, "dtype", None)
+    if shape is None or dtype is None:
+        return one_line(str(item.ty))
+    return f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}"
+
+
+def _sets_a_shape(item: Any) -> bool:
+    """Whether it may be an input of the model that says a shape, an axis or a number: a list of integers at most."""
+    is_input = isinstance(item, tvm.relax.Var) and not isinstance(item, tvm.relax.DataflowVar)
+    return is_input and str(getattr(item.ty, "dtype", "")).startswith("int") and int(item.ty.ndim) < 2

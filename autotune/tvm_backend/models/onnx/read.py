@@ -20,6 +20,7 @@ from autotune.tvm_backend.models.onnx.checks import check_inputs, check_sizes
 from autotune.tvm_backend.models.onnx.importer import convert
 from autotune.tvm_backend.models.onnx.operators.inline import take_decided
 from autotune.tvm_backend.models.onnx.operators.lower import is_lowered, lower, lower_powers
+from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes, fold, is_unfinished, simplify
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.models.onnx.widen import has_halves, widen
@@ -81,8 +82,13 @@ def _about(path: Path) -> Iterator[None]:
     except OperatorRefused as error:
         raise error.in_file(path) from error
     except Exception as error:
-        kind = "" if isinstance(error, ModelError) else f"{type(error).__name__}: "
-        raise ModelError(f"cannot import {path}: {kind}{first_line(error)}") from error
+        said = str(error) if isinstance(error, ModelError) else _stumbled(error)
+        raise ModelError(f"cannot import {path}: {said}") from error
+
+
+def _stumbled(error: Exception) -> str:
+    """Return the line for an exception that was not meant for users."""
+    return f"it is malformed, or of a form that is not known ({type(error).__name__}: {first_line(error)}); {ADVICE}"
 
 
 def read_rewritten(path: Path, inputs: tuple[InputSpec, ...]) -> Model:
@@ -152,12 +158,14 @@ def resolve_inputs(
 
 def _open_input(path: Path, item: ValueInfoProto) -> OpenInput:
     if not item.type.HasField("tensor_type"):
-        raise ModelError(f"{path}: input {item.name!r} is not a tensor")
+        raise ModelError(f"{path}: input {item.name!r} is not a tensor, but a sequence or an optional value; {ADVICE}")
     tensor = item.type.tensor_type
     try:
         dtype = str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
     except KeyError:
         raise ModelError(f"{path}: input {item.name!r} has no known type ({tensor.elem_type})") from None
+    if tensor.elem_type == onnx.TensorProto.STRING:
+        raise ModelError(f"{path}: input {item.name!r} is text, and kernels compute numbers; {ADVICE}")
     if not tensor.HasField("shape"):
         return OpenInput(item.name, dtype, None)
     dims = tuple(dim.dim_value if dim.dim_value > 0 else dim.dim_param for dim in tensor.shape.dim)
@@ -212,7 +220,7 @@ def _import(path: Path, proto: ModelProto, inputs: tuple[InputSpec, ...]) -> IRM
     except ModelError as error:
         raise ModelError(f"cannot import {path}: {error}") from error.__cause__
     except Exception as error:  # the importer raises whatever its converters stumble over
-        reason = _dangling(proto, error) or f"{type(error).__name__}: {first_line(error)}"
+        reason = _dangling(proto, error) or _stumbled(error)
         raise ModelError(f"cannot import {path}: {reason}") from error
 
 
@@ -220,4 +228,5 @@ def _dangling(proto: ModelProto, error: Exception) -> str:
     """The line for an operator that reads what is not there, which the importer reports as a key it lacks."""
     name = error.args[0] if isinstance(error, KeyError) and error.args else None
     readers = [node.op_type for node in proto.graph.node if name in node.input]
-    return f"{readers[0]} reads {name!r}, which nothing before it makes" if readers else ""
+    advice = "export the model again"
+    return f"{readers[0]} reads {name!r}, which nothing before it makes; {advice}" if readers else ""

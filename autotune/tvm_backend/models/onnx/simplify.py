@@ -86,7 +86,8 @@ def open_session(
         except Exception as error:  # ONNX Runtime's exceptions have no common class but this one
             shapes = ", ".join(f"{item.name}={'x'.join(map(str, item.shape)) or 'scalar'}" for item in inputs)
             raise ModelError(
-                f"ONNX Runtime cannot read the model with inputs of these shapes ({shapes}): {_reason(error)}"
+                f"ONNX Runtime cannot read the model with inputs of these shapes ({shapes}): {_reason(error)};"
+                " an export is verified against it: see docs/guides/models.md"
             ) from error
 
 

@@ -37,7 +37,7 @@ def floats(*shape: int) -> list[InputSpec]:
     [
         ([], "m.onnx has no inputs: "),
         ([("x", [2]), ("x", [2])], "2 inputs of the name 'x'; "),
-        ([("x", [0, 4])], "input 'x' has a dimension of 0; .*--input x=SHAPE"),
+        ([("x", [0, 4])], "input 'x' has a dimension of 0, and so has an output; .*--input x=SHAPE"),
     ],
 )
 def test_inputs_that_cannot_be(inputs: list[Any], said: str) -> None:
@@ -79,3 +79,8 @@ def test_what_onnx_runtime_cannot_load() -> None:
     with pytest.raises(ModelError, match=r"m.onnx: ONNX Runtime cannot read the model .*; an export is verified"):
         check_runs(PATH, given, floats(2))
     check_runs(PATH, graph([relu()], [("x", [2])]), floats(2))
+
+
+def test_an_empty_input_that_leaves_no_output_empty_is_taken() -> None:
+    node = helper.make_node("CastLike", ["x", "like"], ["y"])
+    check_inputs(PATH, graph([node], [("x", [2, 3]), ("like", [0])]), ())

@@ -135,7 +135,7 @@ def test_a_scan_reads_and_writes_slices(attributes, shape):
 
 REFUSED = [
     (loop("n", "true"), "follows from the values of inputs; export the model with a loop of fixed length"),
-    (loop("m", "large"), "whether it goes on follows from the values of inputs; .*, or fix these with --value"),
+    (loop("m", "large"), "whether it goes on follows from the values of inputs; .*, or fix them: --value"),
     (loop("many", ""), "it has 5000 steps of 6 operators; at most 682 such steps are unrolled"),
     (loop("none", ""), "it has no step, so that outputs are empty"),
 ]
@@ -150,7 +150,7 @@ def test_one_of_unknown_length_is_refused_with_its_name_and_the_next_step(node, 
     ]
     numbers = [constant(name, count, np.int64) for name, count in (("m", 4), ("many", 5000), ("none", 0))]
     constants = [*STATE, *numbers, constant("true", True, np.bool_), constant("zero", 0.0)]
-    with pytest.raises(ModelError, match=f"operator Loop 'steps': .*{says}"):
+    with pytest.raises(ModelError, match=f"operator Loop 'steps' .*{says}"):
         lower(model(node, ENDS, constants, before))
 
 
