@@ -78,3 +78,41 @@ def test_a_classifier_equals_litert(tmp_path, here):
     expected = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
     assert len(np.unique(expected)) > 4
     assert np.abs(result.astype(int) - expected).max() <= 1
+
+
+def padded(path):
+    """A quantised convolution with valid padding, of an image whose borders, transpose and slice are made before it."""
+    net = Network()
+    x = net.quantise(net.input("x", 1, 7, 6, 3, dtype=np.int8), 0.05, -3)
+
+    def moved(operator, *inputs, shape, **options):
+        return net.quantise(net.add(operator, *inputs, shape=shape, dtype=np.int8, **options), 0.05, -3)
+
+    order = net.constant(np.array([0, 2, 1, 3], np.int32))
+    turned = moved("TRANSPOSE", x, order, shape=(1, 6, 7, 3))
+    begin, size = (net.constant(np.array(values, np.int32)) for values in ([0, 0, 1, 0], [1, 6, 6, 3]))
+    part = moved("SLICE", turned, begin, size, shape=(1, 6, 6, 3))
+    borders = net.constant(np.array([[0, 0], [0, 1], [0, 1], [0, 0]], np.int32))
+    image = moved("PAD", part, borders, shape=(1, 7, 7, 3))
+    window = {"strideH": 2, "strideW": 2, "padding": net.schema.Padding.VALID}
+    weight, bias = weights(net, 8, 3, 3, 3, axis=0)
+    made = net.add("CONV_2D", image, weight, bias, shape=(1, 3, 3, 8), kind="Conv2DOptions", dtype=np.int8, **window)
+    return net.write(path, net.quantise(made, 0.05, -100))
+
+
+def test_what_moves_and_pads_bytes_equals_litert(tmp_path, here):
+    from ai_edge_litert.interpreter import Interpreter
+
+    path = padded(tmp_path / "quantised.tflite")
+    model = import_flatbuffer(Flatbuffer(path), {}, {})
+    prepared = prepare(model.module, here)
+    tasks = extract_tasks(prepared, here)
+    assert any(task.spec.name.startswith("integer_conv2d") for task in tasks)
+    machine = relax.VirtualMachine(compile_tuned(prepared, [task.program for task in tasks], {}, here), tvm.cpu())
+    data = _RNG.integers(-128, 128, (1, 7, 6, 3)).astype(np.int8)
+    interpreter = Interpreter(str(path))
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], data)
+    interpreter.invoke()
+    right = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    assert np.array_equal(machine["main"](tvm.runtime.tensor(data)).numpy(), right)

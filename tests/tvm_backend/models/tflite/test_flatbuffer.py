@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.errors import ModelError
+from autotune.errors import ModelError, OperatorRefused
 from autotune.tvm_backend.models.model import OpenInput
 from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, is_flatbuffer
 
@@ -56,7 +56,7 @@ def test_custom_operators_are_named(network: Any, tmp_path: Path) -> None:
 def test_operators_with_nothing_but_quantised_weights_are_named(network: Any, tmp_path: Path) -> None:
     x, weights = network.input("x", 1, 4), network.quantise(network.constant(np.ones((2, 4), np.int8)))
     y = network.add("FULLY_CONNECTED", x, weights, -1, shape=(1, 2), kind="FullyConnectedOptions")
-    with pytest.raises(ModelError, match="only the weights are quantised, .*: FULLY_CONNECTED; convert"):
+    with pytest.raises(ModelError, match="operator FULLY_CONNECTED .*: only its weights are quantised; convert"):
         Flatbuffer(network.write(tmp_path / "m", network.add("EXP", y, shape=(1, 2)))).check()
 
 
@@ -85,3 +85,14 @@ def test_damaged_and_missing_files_are_one_line(network: Any, tmp_path: Path) ->
         assert "\n" not in str(caught.value)
     with pytest.raises(ModelError, match="cannot read .*No such file"):
         Flatbuffer(tmp_path / "missing")
+
+
+def test_a_model_that_keeps_values_between_runs_is_refused(network: Any, tmp_path: Path) -> None:
+    x = network.input("x", 4)
+    kept = network.add("VAR_HANDLE", shape=(1,))
+    network.add("ASSIGN_VARIABLE", kept, x, shape=(1,))
+    with pytest.raises(OperatorRefused) as caught:
+        Flatbuffer(network.write(tmp_path / "m", network.add("READ_VARIABLE", kept, shape=(4,)))).check()
+    refusal = caught.value.refusal
+    assert refusal is not None and refusal.operator == "VAR_HANDLE"
+    assert "ASSIGN_VARIABLE, READ_VARIABLE" in refusal.reason and "state as inputs" in refusal.advice
