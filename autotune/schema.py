@@ -69,6 +69,8 @@ def convert(kind: type[T], data: object, *, exact: bool = False, keys: Keys = ()
         return msgspec.convert(data, kind)
     except msgspec.ValidationError:
         raise _fault(kind, data, keys, table) from None
+    except UnicodeEncodeError:  # JSON may hold half of a character, as a key or where msgspec looks a text up
+        raise InvalidData("it holds a text that is not Unicode", keys) from None
 
 
 def plain(value: Any) -> Any:

@@ -212,7 +212,7 @@ class RecordLog:
         format = record["format"]
         version = record["version"]
         if format != self.format:
-            raise DamagedFile(f"{self.path} is a log of {format!r} instead of {self.format!r}")
+            raise DamagedFile(f"{self.path} is a log of {str(format)[:40]!r} instead of {self.format!r}")
         if version > self.version:
             raise NewerFormat(
                 f"{self.path} has version {version} of format {format!r}, and this autotune reads"

@@ -199,7 +199,7 @@ def check_log(key: str, task: str, kind: DeviceKind | None) -> None:
         InvalidData: Its names are no names of folders and files here, or the kind of device is another one.
     """
     if not (_KEY.fullmatch(key) and _HASH.fullmatch(task)):
-        raise InvalidData(f"{key!r} and {task!r} name no tuning log")
+        raise InvalidData(f"{key[:80]!r} and {task[:80]!r} name no tuning log")
     try:
         honest = kind is None or (kind.key == key and _is_plain(to_json(kind)))
     except (KeyError, TypeError, RecursionError):
@@ -225,7 +225,7 @@ def check_trial(trial: Trial, check_trace: CheckTrace) -> None:
     """
     times = trial.times_us
     if not _HASH.fullmatch(trial.hash):
-        raise InvalidData(f"{trial.hash!r} is not the hash of a candidate")
+        raise InvalidData(f"{trial.hash[:80]!r} is not the hash of a candidate")
     if bool(times) == (trial.failure is not None) or not all(0 < time < math.inf for time in times):
         raise InvalidData(f"the times of candidate {trial.hash} are not times")
     if not (math.isfinite(trial.at) and trial.round >= 0 and trial.job.isprintable() and len(trial.job) < _LONGEST_JOB):

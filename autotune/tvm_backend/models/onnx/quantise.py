@@ -76,7 +76,9 @@ def read_samples(path: Path, inputs: Sequence[ValueInfoProto]) -> list[Arrays]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except MemoryError as error:
+        raise ModelError(f"cannot read {path}: its arrays need more memory than this import may take") from error
+    except Exception as error:  # for a foreign file NumPy and zipfile raise exceptions of many kinds
         raise ModelError(f"cannot read {path} as arrays by the names of inputs: {first_line(error)}") from error
     missing = [item.name for item in inputs if item.name not in arrays]
     if missing:

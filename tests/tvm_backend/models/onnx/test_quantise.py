@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -60,6 +62,17 @@ def test_a_quantised_model_is_refused(calibration, tmp_path):
     proto, _ = quantise(tmp_path / "model.onnx", convolutional().model(), data)
     with pytest.raises(ModelError, match="is quantised already; leave --precision int8 out"):
         quantise(tmp_path / "model.onnx", proto, data)
+
+
+def test_a_file_that_is_torn_or_claims_more_than_any_memory_is_refused_in_one_line(tmp_path):
+    np.savez(tmp_path / "whole.npz", input=rows(2))
+    (tmp_path / "torn.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:-40])
+    header = {"descr": "<f4", "fortran_order": False, "shape": (10**12, 784)}
+    with zipfile.ZipFile(tmp_path / "large.npz", "w") as packed, packed.open("input.npy", "w") as file:
+        np.lib.format.write_array_header_2_0(file, header)
+    for name, says in (("torn", "torn.npz as arrays by the names"), ("large", "need more memory than this import may")):
+        with pytest.raises(ModelError, match=says):
+            read_samples(tmp_path / f"{name}.npz", convolutional().model().graph.input)
 
 
 @pytest.mark.parametrize(
