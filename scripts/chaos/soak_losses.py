@@ -49,11 +49,12 @@ class Losses:
             job = jobs.get(paths.id)
             if job is not None and job["state"] in OVER and paths.id not in self.judged:
                 self.judged.add(paths.id)
-                self.found += self._of(paths)
+                self.found += self._of(paths, job["state"])
 
-    def _of(self, paths: JobPaths) -> list[str]:
+    def _of(self, paths: JobPaths, state: str) -> list[str]:
         events = list(journal.read(paths.journal))
-        lacks = shortfall(paths.id, read_spec(paths).trials, read_state(paths), events)
+        cancelled = state == "cancelled"  # which `status` says before a daemon without a disk can write it
+        lacks = "" if cancelled else shortfall(paths.id, read_spec(paths).trials, read_state(paths), events)
         return [*filter(None, [lacks]), *(f"job {paths.id}: {event.diagnosis}" for event in self._blamed(events))]
 
     def _blamed(self, events: Sequence[JournalEvent]) -> list[StageFailed]:
