@@ -1,6 +1,6 @@
 """Mutate files of trials and tuning logs, as somebody else may hand them over: they are taken in, or refused in a line.
 
-    python scripts/chaos/fuzz_trials.py --count 3000 --seed 1   # half a minute
+    python scripts/chaos/fuzz_trials.py --count 3000 --seed 1   # 90 s
 
 A mutant is a file that `trials export` wrote, or a tuning log of a workspace that is merged, with one to three changes:
 a value at some place of a record, with a checksum that fits; a line that is lost, doubled or moved; a flipped byte.

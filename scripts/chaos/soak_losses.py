@@ -8,12 +8,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from autotune.storage import journal
-from autotune.storage.formats import JobState
+from autotune.storage.formats import JobState, State
 from autotune.storage.job_files import read_spec, read_state
 from autotune.storage.journal import JournalEvent, StageFailed, TaskSetAside
 from autotune.storage.paths import JobPaths, Workspace
@@ -51,10 +51,12 @@ class Losses:
                 self.judged.add(paths.id)
                 self.found += self._of(paths, job["state"])
 
-    def _of(self, paths: JobPaths, state: str) -> list[str]:
+    def _of(self, paths: JobPaths, state: State) -> list[str]:
         events = list(journal.read(paths.journal))
-        cancelled = state == "cancelled"  # which `status` says before a daemon without a disk can write it
-        lacks = "" if cancelled else shortfall(paths.id, read_spec(paths).trials, read_state(paths), events)
+        written = read_state(paths)
+        if state == "cancelled":  # which `status` says before a daemon without a disk can write it
+            written = replace(written, state=state)
+        lacks = shortfall(paths.id, read_spec(paths).trials, written, events)
         return [*filter(None, [lacks]), *(f"job {paths.id}: {event.diagnosis}" for event in self._blamed(events))]
 
     def _blamed(self, events: Sequence[JournalEvent]) -> list[StageFailed]:

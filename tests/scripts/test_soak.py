@@ -97,6 +97,13 @@ def test_a_job_must_have_its_budget_and_no_more(state, lost):
     assert bool(soak_losses.shortfall(7, 24, state, [])) == lost
 
 
+def test_a_job_is_cancelled_when_status_says_so(workspace, make_job):
+    make_job(7, state=JobState("running", trials_done=3))
+    losses = soak_losses.Losses(workspace.root)
+    losses.look({7: {"state": "cancelled"}})
+    assert losses.judged == {7} and not losses.found
+
+
 def test_a_task_that_was_set_aside_is_a_loss():
     assert soak_losses.shortfall(7, 24, DONE, [TaskSetAside(task=0, detail="build: crashed")])
 
