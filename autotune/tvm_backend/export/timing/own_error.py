@@ -6,7 +6,6 @@ takes another step with another order of additions.
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -69,7 +68,9 @@ def own_error(
         until: The moment of the monotonic clock after which the inputs are moved no more; None for all the times.
     """
     largest = 0.0
-    for outputs in itertools.chain(model.other_ways(drawn.arrays, threads), _moved(model, drawn.arrays, threads)):
+    for outputs in model.other_ways(drawn.arrays, threads):
+        largest = max(largest, largest_error(outputs, expected, drawn.probabilities))
+    for outputs in _moved(model, drawn.arrays, threads):
         largest = max(largest, largest_error(outputs, expected, drawn.probabilities))
         if until is not None and time.monotonic() > until:
             break

@@ -1,0 +1,36 @@
+"""Constants are moved in the last bits, in models that round and in no others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from autotune.tvm_backend.models.onnx.rounding import with_moved_constants
+
+W = np.linspace(-2, 2, 64, dtype=np.float32)
+
+
+def model(kind: str) -> Any:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [64]) for name in "xy")
+    nodes = [helper.make_node("Mul", ["x", "w"], ["wide"]), helper.make_node(kind, ["wide"], ["y"])]
+    weights = [numpy_helper.from_array(W, "w"), numpy_helper.from_array(np.arange(4), "whole")]
+    return helper.make_model(helper.make_graph(nodes, "g", [x], [y], weights), ir_version=8)
+
+
+def test_a_model_that_rounds_gets_constants_a_few_units_away() -> None:
+    copies = [onnx.ModelProto.FromString(content) for content in with_moved_constants(model("Floor"))]
+    assert len(copies) > 1
+    for copy in copies:
+        weights, whole = map(numpy_helper.to_array, copy.graph.initializer)
+        away = np.abs(weights - W) / np.spacing(np.abs(W))
+        assert (away > 0).all() and (away < 9).all()
+        assert np.array_equal(whole, np.arange(4))
+
+
+@pytest.mark.parametrize("kind", ["Relu", "Exp"])
+def test_a_smooth_model_is_left_alone(kind: str) -> None:
+    assert list(with_moved_constants(model(kind))) == []
