@@ -1,4 +1,4 @@
-"""The passes that lower a scheduled program to what LLVM compiles: those of TVM, and ours after them."""
+"""The passes that lower a scheduled program to what LLVM or CUDA compiles: those of TVM, and ours around them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from autotune.tvm_backend.bfloat16.instructions import DPBF16PS, with_instructio
 from autotune.tvm_backend.integer.amx import with_tiles
 from autotune.tvm_backend.integer.intrinsics import has
 from autotune.tvm_backend.kernels.prefetch import prefetch_weights
+from autotune.tvm_backend.kernels.strided_copies import copy_columns_singly
 from autotune.tvm_backend.threads.extents import announce_extents
 from autotune.tvm_backend.types import IRModule, Pass, Target
 
 _ANY_CPU: tuple[Pass, ...] = (announce_extents,)
+_GPU: tuple[Pass, ...] = (copy_columns_singly,)
 _X86: tuple[Pass, ...] = (prefetch_weights, with_tiles, *_ANY_CPU)
 
 
@@ -25,6 +27,9 @@ def pipeline(target: Target) -> str:
     Args:
         target: The target.
     """
+    if target.kind.name == "cuda":
+        tirx.register_tir_pipeline("autotune-cuda", partial(_passes, (), before=_GPU))
+        return "autotune-cuda"
     if target.kind.name != "llvm":
         return "default"
     triple = str(target.attrs.get("mtriple") or codegen.llvm_get_system_triple())
@@ -35,13 +40,12 @@ def pipeline(target: Target) -> str:
     return name
 
 
-def _passes(ours: tuple[Pass, ...]) -> tuple[Pass, Pass, Pass]:
+def _passes(after: tuple[Pass, ...], before: tuple[Pass, ...] = ()) -> tuple[Pass, Pass, Pass]:
     lower, host, device = tirx.get_tir_pipeline("default")
 
     @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
     def lower_ours(module: IRModule, _context: object) -> IRModule:
-        module = lower(module)
-        for rewrite in ours:
+        for rewrite in (*before, lower, *after):
             module = rewrite(module)
         return module
 

@@ -1,0 +1,71 @@
+"""A pipeline of a GPU copies columns as they are: on a GPU that computes on the CPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ...cuda_stand_in.on_cpu import image
+
+pytestmark = pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}")
+
+# Sums of columns, or of rows, four numbers of which are copied to shared memory while the four before are added.
+SCRIPT = """
+import sys
+from autotune.tvm_backend.load import load_for_tuning
+
+load_for_tuning("cuda", ())
+import tvm
+from tvm import s_tir, te
+from autotune.tvm_backend.kernels import verify
+from autotune.tvm_backend.kernels.compile import build_library, lowering
+from autotune.tvm_backend.kernels.pipeline import pipeline
+from autotune.tvm_backend.target import resolve_target, tvm_target
+
+description = resolve_target('{"kind": "cuda", "arch": "sm_90"}', 1).description
+target = tvm_target(description)
+x = te.placeholder((64, 64), name="x")
+k = te.reduce_axis((0, 64), "k")
+for name, element in ("columns", lambda j: te.sum(x[k, j], k)), ("rows", lambda j: te.sum(x[j, k], k)):
+    function = te.create_prim_func([x, te.compute((64,), element, name="y")])
+    program = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    schedule = s_tir.Schedule(program)
+    block = schedule.get_sblock("y")
+    column, term = schedule.get_loops(block)
+    blocks, thread = schedule.split(column, [None, 1])
+    schedule.bind(blocks, "blockIdx.x")
+    schedule.bind(thread, "threadIdx.x")
+    step, _ = schedule.split(term, [None, 4])
+    copied = schedule.cache_read(block, 0, "shared")
+    schedule.compute_at(copied, step)
+    schedule.vectorize(schedule.get_loops(copied)[-1])
+    schedule.annotate(step, "software_pipeline_stage", [0, 1])
+    schedule.annotate(step, "software_pipeline_order", [0, 1])
+    schedule.annotate(step, "software_pipeline_async_stages", [0])
+    schedule.decompose_reduction(block, step)
+    with target, lowering(schedule.mod, target):
+        built = tvm.tirx.build(schedule.mod, target=target, pipeline=pipeline(target))
+    build_library(schedule.mod, target, f"{sys.argv[1]}/{name}.so")
+    main = tvm.runtime.load_module(f"{sys.argv[1]}/{name}.so")["main"]
+    verify.Verifier(verify.compute(program, description["host"]), tvm.cuda(0)).check(main)
+    sizes = {line for line in built.imports[0].inspect_source().splitlines() if '"n"(' in line}
+    print(name, *sorted(line.strip()[-40:] for line in sizes))
+"""
+
+
+def test_numbers_of_a_column_are_copied_one_by_one_and_those_of_a_row_together(computing_gpu, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **computing_gpu.environment()},
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    columns, rows = done.stdout.splitlines()
+    assert columns.startswith("columns") and '"n"(4)' in columns and '"n"(16)' not in columns
+    assert rows.startswith("rows") and '"n"(16)' in rows
