@@ -48,6 +48,7 @@ Check = Callable[[Any], bool]
 _MOST_ITEMS = 20_000  # of a list; a trace of MetaSchedule has some hundred instructions
 _MOST_TILES = 64  # of a loop
 _LARGEST = 2**62
+_TILES = ("SamplePartitionedTile", "SamplePerfectTile")  # the instructions that decide for a list of factors
 
 
 def _matches(pattern: str) -> Check:
@@ -149,6 +150,7 @@ _OF_BLOCK = _items(_BLOCK)
 _OF_LOOP = _items(_LOOP)
 _OF_PLACE = _items(_PLACE)
 _CACHED = (_items(_BLOCK, _many(_BLOCK)), _items(_is_integer, _SCOPE))
+_COPIED_AT = (_items(_LOOP, _BLOCK), _items(_is_integer, _SCOPE))
 _MOVED = (_items(_BLOCK, _LOOP), _items(_is_integer, _is_integer))
 
 # Each instruction with its inputs and its attributes.
@@ -171,12 +173,14 @@ _INSTRUCTIONS: dict[str, tuple[Check, Check]] = {
     "PadEinsum": (_OF_BLOCK, _items(_many(_is_integer))),
     "Parallel": (_OF_LOOP, _NOTHING),
     "RFactor": (_OF_LOOP, _items(_is_integer)),
+    "ReadAt": _COPIED_AT,
     "ReIndex": (_OF_BLOCK, _items(_is_integer, _is_integer)),
     "Reorder": (_many(_LOOP), _NOTHING),
     "ReverseComputeAt": _MOVED,
     "ReverseComputeInline": (_OF_BLOCK, _NOTHING),
     "SampleCategorical": (_NOTHING, _items(_many(_is_integer), _many(_is_number))),
     "SampleComputeLocation": (_OF_BLOCK, _NOTHING),
+    "SamplePartitionedTile": (_OF_LOOP, _items(_is_few, _is_few, _is_few)),
     "SamplePerfectTile": (_OF_LOOP, _items(_is_few, _is_integer)),
     "SetScope": (_OF_BLOCK, _items(_is_integer, _SCOPE)),
     "Split": (_items(_LOOP, rest=_SIZE), _items(_is_integer, _is_integer)),
@@ -187,16 +191,18 @@ _INSTRUCTIONS: dict[str, tuple[Check, Check]] = {
     "Unannotate": (_OF_PLACE, _items(_NAME)),
     "Unroll": (_OF_LOOP, _NOTHING),
     "Vectorize": (_OF_LOOP, _NOTHING),
+    "WriteAt": _COPIED_AT,
 }
 # What the outputs of an instruction are called; those of all others are nothing.
 _OUTPUTS: dict[str, Check] = {
     **dict.fromkeys(("AddUnitLoop", "Fuse", "GetLoops", "SampleComputeLocation", "Split"), _LOOP),
-    **dict.fromkeys(("SampleCategorical", "SamplePerfectTile"), _VARIABLE),
+    **dict.fromkeys(("SampleCategorical", *_TILES), _VARIABLE),
     **dict.fromkeys(("Blockize", "CacheRead", "CacheWrite", "DecomposeReduction", "GetChildBlocks"), _BLOCK),
     **dict.fromkeys(("GetConsumers", "GetProducers", "GetSBlock", "RFactor", "ReIndex"), _BLOCK),
+    **dict.fromkeys(("ReadAt", "WriteAt"), _BLOCK),
 }
 _MOVING = ("ComputeAt", "ReverseComputeAt")
-_SAMPLING = ("SampleCategorical", "SampleComputeLocation", "SamplePerfectTile")
+_SAMPLING = ("SampleCategorical", "SampleComputeLocation", *_TILES)
 _DECISIONS = _many(_items(_is_integer, _any(_is_integer, _many(_is_positive))))
 _OUTERMOST = -2  # of the locations that SampleComputeLocation decides for; -1 is inlined
 
@@ -240,7 +246,7 @@ def _check_decision(instructions: list[Any], position: int, decision: Any) -> No
     """Check that a decision is one of a sampling instruction: TVM reads what lies at its position, whatever it is."""
     kind, _, attributes, _ = instructions[position] if 0 <= position < len(instructions) else ("nothing", [], [], [])
     sound = {
-        "SamplePerfectTile": lambda: isinstance(decision, list) and len(decision) == attributes[0],
+        **dict.fromkeys(_TILES, lambda: isinstance(decision, list) and len(decision) == attributes[0]),
         "SampleCategorical": lambda: _is_integer(decision) and 0 <= decision < len(attributes[0]),
         "SampleComputeLocation": lambda: _is_integer(decision) and _OUTERMOST <= decision < _MOST_ITEMS,
     }

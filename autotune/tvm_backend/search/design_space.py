@@ -19,7 +19,7 @@ from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.integer import amx
 from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search import schedule_rules  # noqa: F401  some blocks name its schedule rules
-from autotune.tvm_backend.search.split_reduction import joined, split_schedules
+from autotune.tvm_backend.search.gpu_sketches import gpu_generator
 from autotune.tvm_backend.types import (
     Instruction,
     IRModule,
@@ -33,6 +33,7 @@ from autotune.tvm_backend.types import (
 
 Tile = tuple[int, ...]
 
+PARTITIONED = "SamplePartitionedTile"
 _ROOT = "root"
 _MOST_ARGUMENTS = 64
 _QUIET = logging.getLogger("autotune.tvm")
@@ -61,21 +62,8 @@ def tune_context(
         logger=_QUIET,
     )
     context = make(space_generator="post-order-apply")
-    heads = split_schedules(program, target)
-    return make(space_generator=_also_split(context.space_generator, heads)) if heads else context
-
-
-def _also_split(usual: Any, heads: Sequence[Schedule]) -> Any:
-    """Return a generator of the usual sketches, and of those that follow the beginnings that split a sum."""
-
-    def sketches(schedule: Schedule) -> list[Schedule]:
-        made = list(usual.generate_design_space(schedule.mod))
-        for head in heads:
-            tails = usual.generate_design_space(head.mod)
-            made += [joined(schedule.mod, head.trace, tail.trace) for tail in tails]
-        return made
-
-    return ms.space_generator.ScheduleFn(sketches, usual.sch_rules, usual.postprocs, usual.mutator_probs)
+    generator = gpu_generator(context.space_generator, program, target)
+    return context if generator is None else make(space_generator=generator)
 
 
 def is_too_wide(program: IRModule) -> bool:
@@ -234,14 +222,20 @@ def to_candidate(measure_candidate: MeasureCandidate, hash: str) -> Candidate:
 
 
 def tiles(trace: Trace, instruction: Instruction) -> tuple[Tile, ...]:
-    """Return every tile that TVM can draw for a SamplePerfectTile instruction, the smallest innermost factor first.
+    """Return every tile that TVM can draw for an instruction that samples one, the smallest innermost factor first.
 
-    A loop whose extent is not known is not tiled: the decision in the trace is its only value.
+    The product of the innermost factors of a SamplePartitionedTile is fixed. A loop whose extent is not known is not
+    tiled: the decision in the trace is its only value.
     """
     decision = tuple(int(factor) for factor in trace.get_decision(instruction))
     extent = math.prod(decision)
     if extent < 1:
         return (decision,)
+    if str(instruction.kind.name) == PARTITIONED:
+        count, place, inside = (int(attribute) for attribute in instruction.attrs)
+        outer = factorisations(extent // inside, place, -1)
+        inner = factorisations(inside, count - place, -1)
+        return tuple(sorted((one + other for one in outer for other in inner), key=lambda tile: tile[::-1]))
     factors, innermost = (int(attribute) for attribute in instruction.attrs)
     return tuple(sorted(factorisations(extent, factors, innermost), key=lambda tile: tile[::-1]))
 

@@ -3,6 +3,7 @@
 | instruction | values, in order |
 |---|---|
 | SamplePerfectTile | every factorisation that TVM can draw, by its innermost factor, then the next one outwards |
+| SamplePartitionedTile | the same, of which the product of the innermost factors is fixed |
 | SampleCategorical | the positions of its candidates |
 | SampleComputeLocation | -2 (inlined), -1 (at the root), then every loop around the consumer, outermost first |
 
@@ -24,7 +25,14 @@ from tvm.s_tir.schedule import Trace
 
 from autotune.errors import WorkerError
 from autotune.strategies.space import Configuration, Knob, Space
-from autotune.tvm_backend.search.design_space import before_postprocessing, plain_trace, sampled, tiles, tune_context
+from autotune.tvm_backend.search.design_space import (
+    PARTITIONED,
+    before_postprocessing,
+    plain_trace,
+    sampled,
+    tiles,
+    tune_context,
+)
 from autotune.tvm_backend.search.shared_memory import postprocessors
 from autotune.tvm_backend.search.tiled_block import TiledSketch
 from autotune.tvm_backend.types import BlockRV, Instruction, IRModule, PlainInstruction, PlainTrace, Target
@@ -245,7 +253,7 @@ def _values(
             kinds_and_values.append(("category", tuple(range(len(item.attrs[0])))))
         elif kind == "SampleComputeLocation":
             kinds_and_values.append(("location", tuple(range(-2, depths.get(item, 0)))))
-        elif kind == "SamplePerfectTile":
+        elif kind in ("SamplePerfectTile", PARTITIONED):
             kinds_and_values.append(("tile", tiles(trace, item)))
         else:
             raise WorkerError(f"knobs do not cover the instruction {kind}; submit with --strategy evolutionary instead")

@@ -27,7 +27,7 @@ def split_schedules(program: IRModule, target: Target) -> list[Schedule]:
     if target.kind.name != "cuda":
         return []
     made = []
-    for shares in _shares(Schedule(program), target):
+    for shares in shares_of_sum(program, target):
         schedule = Schedule(program)
         try:
             _split(schedule, shares)
@@ -45,8 +45,9 @@ def joined(program: IRModule, head: Trace, tail: Trace) -> Schedule:
     return schedule
 
 
-def _shares(schedule: Schedule, target: Target) -> list[int]:
+def shares_of_sum(program: IRModule, target: Target) -> list[int]:
     """How many blocks are to share a sum: the divisors of its longest loop that are nearest to filling the GPU."""
+    schedule = Schedule(program)
     block = _only_product(schedule)
     if block is None:
         return []
@@ -55,8 +56,18 @@ def _shares(schedule: Schedule, target: Target) -> list[int]:
     wanted = min(multiprocessors(target).count / tiles, _MOST_SHARES, math.prod(reduction) / _LEAST_TERMS)
     longest = max(reduction)
     possible = [shares for shares in range(2, int(wanted) + 1) if longest % shares == 0]
-    nearest = {max((one for one in possible if one <= most), default=0) for most in (wanted, wanted / 2)}
+    nearest = {max((shares for shares in possible if shares <= most), default=0) for most in (wanted, wanted / 2)}
     return sorted(nearest - {0})
+
+
+def extents_of_product(program: IRModule) -> tuple[int, int] | None:
+    """How many results the only product of a program has, and how many terms each of them; None if it has none."""
+    schedule = Schedule(program)
+    block = _only_product(schedule)
+    if block is None:
+        return None
+    spatial, reduction = _extents(schedule, block)
+    return math.prod(spatial), math.prod(reduction)
 
 
 def _only_product(schedule: Schedule) -> BlockRV | None:

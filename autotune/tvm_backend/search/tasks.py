@@ -19,7 +19,7 @@ from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import TaskSpec
 from autotune.tvm_backend.calls import check_program
 from autotune.tvm_backend.sanitize import check_graph
-from autotune.tvm_backend.search.design_space import design_space, tiles
+from autotune.tvm_backend.search.design_space import PARTITIONED, design_space, tiles
 from autotune.tvm_backend.types import Instruction, IRModule, Target, Trace
 from autotune.tvm_backend.vector_math import registry
 
@@ -172,7 +172,7 @@ def _value_count(trace: Trace, instruction: Instruction) -> int:
     kind = str(instruction.kind.name)
     if kind == "SampleCategorical":
         return len(instruction.attrs[0])
-    if kind == "SamplePerfectTile":
+    if kind in ("SamplePerfectTile", PARTITIONED):
         return len(tiles(trace, instruction))
     return 2 if kind.startswith("Sample") else 1
 

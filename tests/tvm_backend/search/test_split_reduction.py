@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -20,8 +16,6 @@ from autotune.tvm_backend.search.scores import nest_score
 from autotune.tvm_backend.search.split_reduction import split_schedules
 from autotune.tvm_backend.search.tiled_block import Einsum
 from autotune.tvm_backend.target import resolve_target, tvm_target
-
-from ...cuda_stand_in.on_cpu import image
 
 SM_90 = '{"kind": "cuda", "arch": "sm_90"}'
 
@@ -124,53 +118,3 @@ def test_what_is_estimated_to_be_fastest_splits_the_sum_and_has_more_blocks(prod
     assert sketch is not None and sketch.split is not None
     decisions = [np.array([knobs.space.knobs[place].values[best[place]]], float) for place in places]
     assert Occupancy.of(nests.nests(sketch, decisions), GpuLimits.of(gpu)).blocks[0] >= multiprocessors(gpu).count / 2
-
-
-# Draws schedules of a product with few rows, and verifies the first of either kind: with the sum as it is, and split.
-SCRIPT = """
-import sys
-from autotune.tvm_backend.load import load_for_tuning
-
-load_for_tuning("cuda", ())
-import tvm
-from tvm import te
-from autotune.tvm_backend.kernels import verify
-from autotune.tvm_backend.kernels.compile import build_library
-from autotune.tvm_backend.search.design_space import tune_context
-from autotune.tvm_backend.target import resolve_target, tvm_target
-
-description = resolve_target('{"kind": "cuda", "arch": "sm_90"}', 1).description
-target = tvm_target(description)
-dtype = sys.argv[2]
-a, b = te.placeholder((16, 256), dtype, name="a"), te.placeholder((256, 32), dtype, name="b")
-k = te.reduce_axis((0, 256), "k")
-element = lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k)
-c = te.compute((16, 32), element, name="c")
-out = te.compute((16, 32), lambda i, j: c[i, j] + 1.0, name="out")
-program = tvm.IRModule({"main": te.create_prim_func([a, b, out]).with_attr("global_symbol", "main")})
-truth = verify.compute(program, description["host"])
-done = set()
-for seed in range(1, 200):
-    context = tune_context(program, target, seed=seed)
-    for schedule in context.generate_design_space():
-        split = any(item.kind.name == "RFactor" for item in schedule.trace.insts)
-        schedule.enter_postproc()
-        if split in done or not all(rule.apply(schedule) for rule in context.space_generator.postprocs):
-            continue
-        build_library(schedule.mod, target, f"{sys.argv[1]}/{split}.so")
-        verify.Verifier(truth, tvm.cuda(0)).check(tvm.runtime.load_module(f"{sys.argv[1]}/{split}.so")["main"])
-        done.add(split)
-    if len(done) == 2:
-        break
-print(sorted(done))
-"""
-
-
-@pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}")
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_split_sum_is_right(computing_gpu, tmp_path, dtype):
-    """fp16 with tensor cores."""
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path), dtype]
-    environment = {**os.environ, **computing_gpu.environment()}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
-    assert done.stdout == "[False, True]\n", done.stderr

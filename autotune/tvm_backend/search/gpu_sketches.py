@@ -1,0 +1,131 @@
+"""The sketches of a GPU: those of MetaSchedule, those that its rules hide, and both with sums split among blocks.
+
+MetaSchedule has two rules for tensor cores. The first, with WMMA, applies wherever the second would, which therefore
+never does: kernels that multiply with `mma.sync`, load fragments with `ldmatrix`, and copy ahead with `cp.async` in a
+pipeline. So a second generator leaves the first of the two rules out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import s_tir
+from tvm.ir.transform import Sequential
+from tvm.ir.utils import derived_object
+from tvm.s_tir import ScheduleError
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.postproc import PyPostproc
+from tvm.s_tir.meta_schedule.schedule_rule import MultiLevelTilingTensorCore
+
+from autotune.tvm_backend.search.split_reduction import joined, split_schedules
+from autotune.tvm_backend.types import IRModule, Schedule, Target
+
+_HALF = "float16"
+_PIPELINED = "mma_sync_m16n8k8"
+_PERMUTED = "permuted_layout"
+Generate = Callable[[IRModule], Sequence[Schedule]]
+
+
+def gpu_generator(usual: Any, program: IRModule, target: Target) -> Any | None:
+    """Return a space generator with more sketches than MetaSchedule's own; None where there are no more.
+
+    Args:
+        usual: MetaSchedule's generator, initialised for the program and the target.
+    """
+    if target.kind.name != "cuda":
+        return None
+    heads = split_schedules(program, target)
+    pipelined = _pipelined(usual, program, target)
+    if not heads and pipelined is None:
+        return None
+
+    def sketches(schedule: Schedule) -> list[Schedule]:
+        made = list(usual.generate_design_space(schedule.mod))
+        for head in heads:
+            tails = usual.generate_design_space(head.mod)
+            made += [joined(schedule.mod, head.trace, tail.trace) for tail in tails]
+        return [*made, *(pipelined(schedule.mod) if pipelined else [])]
+
+    postprocessors = [*usual.postprocs, *([Compilable()] if pipelined else [])]
+    return ms.space_generator.ScheduleFn(sketches, usual.sch_rules, postprocessors, usual.mutator_probs)
+
+
+def _pipelined(usual: Any, program: IRModule, target: Target) -> Generate | None:
+    """Return what makes the sketches of the second rule for tensor cores; None where there is none, or no fp16."""
+    rules = list(usual.sch_rules)
+    for_tensor_cores = [rule for rule in rules if isinstance(rule, MultiLevelTilingTensorCore)]
+    if len(for_tensor_cores) < 2 or not _reads_halves(program):
+        return None
+    others = [rule for rule in rules if not rule.same_as(for_tensor_cores[0])]
+    generator = ms.space_generator.PostOrderApply(
+        sch_rules=others, postprocs=list(usual.postprocs), mutator_probs=dict(usual.mutator_probs)
+    )
+    ms.TuneContext(program, target=target, space_generator=generator, num_threads=1)  # initialises it
+
+    def generate(module: IRModule) -> list[Schedule]:
+        try:
+            made = generator.generate_design_space(module)
+        except ScheduleError:  # a loop cannot be tiled as the rule wants, which does not ask before it tries
+            return []
+        return [schedule for schedule in made if _PIPELINED in str(schedule.trace)]
+
+    return generate
+
+
+def _reads_halves(program: IRModule) -> bool:
+    return any(str(getattr(parameter.ty, "dtype", "")) == _HALF for parameter in program["main"].params)
+
+
+@derived_object
+class Compilable(PyPostproc):  # type: ignore[misc]
+    """Refuses pipelines for tensor cores that TVM fails to compile later.
+
+    Their tiles in shared memory must be wide enough to be permuted, as `ldmatrix` needs it, and what is copied ahead
+    must have a step before which it is copied.
+    """
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        """Needs nothing."""
+
+    def apply(self, schedule: Schedule) -> bool:
+        """Say whether it can be compiled. That takes no time where there is no such pipeline."""
+        if _PERMUTED not in str(schedule.trace):
+            return True
+        if _steps(schedule) == 1:
+            return False
+        try:
+            _TO_PERMUTED(schedule.mod)
+        except Exception:  # of the kind that TVM's check raises
+            return False
+        return True
+
+    def clone(self) -> Compilable:
+        """Return another one."""
+        return Compilable()
+
+
+def _steps(schedule: Schedule) -> int:
+    """How many steps the outermost loop over the terms has: the only tile that is not partitioned."""
+    trace = schedule.trace
+    tiles = (trace.get_decision(item) for item in trace.insts if str(item.kind.name) == "SamplePerfectTile")
+    return min(int(next(iter(tile))) for tile in tiles)
+
+
+_TO_PERMUTED = Sequential(  # the beginning of TVM's `default_s_tir_pipeline`
+    [
+        s_tir.transform.CanonicalizeLoop(),
+        s_tir.transform.LowerCrossThreadReduction(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.LiftThreadBinding(),
+        s_tir.transform.ManifestSharedMemoryLocalStage(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.LowerAutoCopy(),
+        s_tir.transform.UnifyThreadBinding(),
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.StmtSimplify(),
+        s_tir.transform.InjectPermutedLayout(),
+    ]
+)

@@ -1,0 +1,140 @@
+"""What MetaSchedule's own rules hide is in the search space of GPUs, and its kernels are right."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from autotune.tvm_backend.load import load_tvm
+from autotune.tvm_backend.sanitize import check_trace
+from autotune.tvm_backend.search.design_space import plain_trace, tune_context
+from autotune.tvm_backend.search.knobs import Knobs
+from autotune.tvm_backend.search.tasks import space_size
+from autotune.tvm_backend.target import resolve_target, tvm_target
+
+from ...cuda_stand_in.on_cpu import image
+
+PIPELINED = "mma_sync_m16n8k8"
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    load_tvm("cuda")
+    return tvm_target(resolve_target('{"kind": "cuda", "arch": "sm_90"}', 1).description)
+
+
+@pytest.fixture(scope="module")
+def product_of(as_program):
+    """A product of matrices in fp16, summed in fp32."""
+    from tvm import te
+
+    def make(rows, columns, terms, dtype="float16"):
+        a, b = (
+            te.placeholder(shape, dtype, name=name) for name, shape in (("a", (rows, terms)), ("b", (terms, columns)))
+        )
+        k = te.reduce_axis((0, terms), "k")
+        element = lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k)  # noqa: E731
+        return as_program(a, b, te.compute((rows, columns), element, name="c"))
+
+    return make
+
+
+def sketches(program, gpu):
+    """The instructions of each sketch, as text."""
+    return [str(schedule.trace) for schedule in tune_context(program, gpu).generate_design_space()]
+
+
+def test_pipelines_for_tensor_cores_are_among_the_sketches_of_fp16_alone(product_of, gpu):
+    made = sketches(product_of(64, 64, 128), gpu)
+    assert sum(PIPELINED in text for text in made) == 1
+    assert sum("wmma_sync" in text for text in made) == len(made) - 1
+    assert not any(PIPELINED in text for text in sketches(product_of(64, 64, 128, "float32"), gpu))
+    assert not any(PIPELINED in text for text in sketches(product_of(16, 64, 128), gpu)), "too few rows for its tiles"
+
+
+def test_every_decision_of_a_pipeline_is_a_knob_and_its_trace_is_one_of_a_schedule(product_of, gpu):
+    program = product_of(64, 128, 256)
+    knobs = Knobs(program, gpu)
+    drawn = knobs.space.sample(np.random.default_rng(1), 60).tolist()
+    applied = [
+        item for item in (knobs.apply(tuple(row)) for row in drawn) if item and PIPELINED in str(item.schedule.trace)
+    ]
+    assert len(applied) > 1
+    for item in applied:
+        trace = plain_trace(item.schedule.trace)
+        check_trace(trace)
+        assert knobs.find(trace) == item.configuration
+    assert space_size(program, gpu) > space_size(product_of(64, 128, 256, "float32"), gpu) / 1e6
+
+
+# Draws schedules of a product, and verifies the first of each kind. Prints the kinds, and what the kernels do.
+SCRIPT = """
+import sys
+import unittest.mock
+from autotune.tvm_backend.load import load_for_tuning
+
+load_for_tuning("cuda", ())
+import tvm
+from tvm import te
+from autotune.tvm_backend.cuda import compiler
+from autotune.tvm_backend.kernels import verify
+from autotune.tvm_backend.kernels.compile import build_library
+from autotune.tvm_backend.search.design_space import tune_context
+from autotune.tvm_backend.target import resolve_target, tvm_target
+
+description = resolve_target('{"kind": "cuda", "arch": "sm_90"}', 1).description
+target = tvm_target(description)
+dtype, rows, terms = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+a, b = te.placeholder((rows, terms), dtype, name="a"), te.placeholder((terms, 32), dtype, name="b")
+k = te.reduce_axis((0, terms), "k")
+element = lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k)
+c = te.compute((rows, 32), element, name="c")
+out = te.compute((rows, 32), lambda i, j: c[i, j] + 1.0, name="out")
+program = tvm.IRModule({"main": te.create_prim_func([a, b, out]).with_attr("global_symbol", "main")})
+truth = verify.compute(program, description["host"])
+compile_source = compiler.compile_source
+done = {}
+
+def check(schedule, kind):
+    sources = []
+    wanted = lambda source, arch: (sources.append(source), compile_source(source, arch))[1]
+    with unittest.mock.patch.object(compiler, "compile_source", wanted):
+        build_library(schedule.mod, target, f"{sys.argv[1]}/{len(done)}.so")
+    verify.Verifier(truth, tvm.cuda(0)).check(tvm.runtime.load_module(f"{sys.argv[1]}/{len(done)}.so")["main"])
+    words = ("mma.sync", "ldmatrix", "shared.global", "wmma::mma_sync", "c_rf_ptr")
+    done[kind] = [word for word in words if word in sources[0]]
+
+for seed in range(1, 60):
+    context = tune_context(program, target, seed=seed)
+    for schedule in context.generate_design_space():
+        split = any(item.kind.name == "RFactor" for item in schedule.trace.insts)
+        kind = "pipelined" if "mma_sync_m16n8k8" in str(schedule.trace) else "split" if split else "usual"
+        schedule.enter_postproc()
+        if kind not in done and all(rule.apply(schedule) for rule in context.space_generator.postprocs):
+            check(schedule, kind)
+    if len(done) == 2:
+        break
+for kind, words in sorted(done.items()):
+    print(f"{kind}: {' '.join(words)}")
+"""
+PIPELINE = ["pipelined: mma.sync ldmatrix shared.global", "usual: wmma::mma_sync"]
+
+
+@pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}")
+@pytest.mark.parametrize(
+    ("dtype", "rows", "terms", "wanted"),
+    [
+        ("float32", 16, 256, ["split: c_rf_ptr", "usual:"]),
+        ("float16", 16, 256, ["split: wmma::mma_sync c_rf_ptr", "usual: wmma::mma_sync"]),
+        ("float16", 32, 64, PIPELINE),
+    ],
+)
+def test_what_the_kernels_of_each_kind_compute_is_right(computing_gpu, tmp_path, dtype, rows, terms, wanted):
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path), dtype, str(rows), str(terms)]
+    environment = {**os.environ, **computing_gpu.environment()}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert [line.strip() for line in done.stdout.splitlines()] == wanted, done.stderr
