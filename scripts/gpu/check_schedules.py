@@ -230,7 +230,7 @@ def table(tallies: dict[str, Tally]) -> str:
         "races",
         "out of bounds",
         "cp.async",
-        "tensor cores",
+        "WMMA",
         "shuffles",
         "split sums",
         "mutants caught",

@@ -56,15 +56,21 @@ def main() -> None:
     parser.add_argument("name", choices=(*make_models.NAMES, *_OWN))
     parser.add_argument("--output", type=Path, default=Path("."))
     options = parser.parse_args()
+    write(options.name, options.output)
+
+
+def write(name: str, folder: Path) -> Path:
+    """Write a network; return its path."""
     import onnx
 
-    options.output.mkdir(parents=True, exist_ok=True)
-    if options.name in _OWN:
-        net = Net(options.name, seed=0, batch=1)
-        model = net.finish(_OWN[options.name](net))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.onnx"
+    if name in _OWN:
+        net = Net(name, seed=0, batch=1)
+        onnx.save(net.finish(_OWN[name](net)), str(path))
     else:
-        model = make_models.build(options.name)
-    onnx.save(model, str(options.output / f"{options.name}.onnx"))
+        onnx.save(make_models.build(name), str(path))
+    return path
 
 
 if __name__ == "__main__":

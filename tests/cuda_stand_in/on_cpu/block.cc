@@ -54,9 +54,9 @@ namespace cuda_on_cpu {
 namespace {
 
 #if defined(CUDA_ON_CPU_TSAN) || defined(CUDA_ON_CPU_ASAN)
-constexpr size_t STACK = 512 << 10;  // sanitizers need more for each variable
+constexpr size_t STACK = 4 << 20;  // sanitizers need more for each variable
 #else
-constexpr size_t STACK = 128 << 10;
+constexpr size_t STACK = 1 << 20;  // a GPU has 512 KiB of local memory for a thread
 #endif
 constexpr int SAVED_REGISTERS = 6;
 constexpr unsigned char NEVER_WRITTEN = 0xff;  // shared memory before a block runs: NaN in every type of floats

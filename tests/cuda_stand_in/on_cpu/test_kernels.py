@@ -78,6 +78,18 @@ def test_shared_memory_is_nan_until_it_is_written(run):
     assert np.isnan(out).all()
 
 
+def test_a_thread_may_have_512_kib_of_its_own_as_on_a_gpu(run):
+    """Kernels that keep hundreds of fragments of matrices do."""
+    source = f"""{KERNEL}(int* out) {{
+      volatile int own[131072];
+      for (int i = 0; i < 131072; i++) own[i] = i;
+      out[threadIdx.x] = own[131071 - threadIdx.x];
+    }}"""
+    out = zeros(32, dtype=np.int32)
+    assert run(source, out, block=(32, 1, 1)) == FINE
+    assert out[31] == 131040
+
+
 def test_a_warp_sums_with_shuffles(run):
     source = f"""{KERNEL}(float* x) {{
       float sum = x[threadIdx.x];
