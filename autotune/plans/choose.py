@@ -18,7 +18,10 @@ from autotune.plans.exploration import Alternatives, value_of
 
 __all__ = ["Chosen", "choose", "contenders"]
 
-_TIE = 1e-6  # a part of the shortest time: what a kernel costs besides its own, and twice that if not of the base
+# A kernel that is not of the base has to save this part of its time: of many that were tried a few times, the fastest
+# one was often lucky.
+_MARGIN = 0.02
+_TIE = 1e-6  # a part of the shortest time that every kernel costs, so that none is chosen that nothing reads
 _ON = 0.5  # the solver's variables are nearly 0 or 1
 
 Row = tuple[dict[int, float], float, float]  # the factor of each variable, the least and the greatest value of the sum
@@ -40,7 +43,7 @@ class Chosen:
 def choose(alternatives: Alternatives, times: Mapping[str, float]) -> Chosen | None:
     """Choose the kernels of a network.
 
-    The answer depends on the arguments alone. Equal times are decided in favour of the base.
+    The answer depends on the arguments alone. Times that are nearly equal are decided in favour of the base.
 
     Args:
         alternatives: The kernels that there are.
@@ -108,11 +111,9 @@ class _Program:
             if times and kernel.task in times:
                 costs[place] = times[kernel.task] + kernel.reading_us
         tie = _TIE * min(filter(None, costs), default=1.0)
+        margins = [0.0 if number in self._base else _MARGIN for number in self._numbers]
         result = milp(
-            [
-                cost + tie * (1 if number in self._base else 2)
-                for number, cost in zip(self._numbers, costs, strict=True)
-            ],
+            [cost * (1 + margin) + tie for cost, margin in zip(costs, margins, strict=True)],
             integrality=np.ones(len(costs)),
             bounds=Bounds(0, 1),
             constraints=self._constraints,

@@ -16,6 +16,7 @@ from autotune.plans.plan import Plan
 from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.exploration import read_alternatives, read_choice
+from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import read_stage
 
 # After what part of the job's trials a plan is chosen.
@@ -72,8 +73,15 @@ def is_due(stage: Stage) -> bool:
     passed = _passed(stage)
     if last is not None:
         return not last.last and passed > last.step
+    if is_due_at_once(stage.spec):
+        return True
     tried = all(stage.log(task).entries() for task in stage.spec.tunable)
-    return passed > 0 and (tried or _done(stage) >= _LATEST_FIRST * stage.spec.trials)
+    return passed > 0 and (tried or _done(stage) >= _LATEST_FIRST * _budget(stage.spec))
+
+
+def is_due_at_once(spec: JobSpec) -> bool:
+    """Return whether the plan of a job that is new can be chosen, because each of its tasks was tried before."""
+    return spec.explore and bool(spec.tunable) and all(spec.known_at_submit[task] for task in spec.tunable)
 
 
 def _best(
@@ -83,7 +91,7 @@ def _best(
     from autotune.plans.choose import choose, contenders
 
     untuned = {task.hash for task in stage.spec.tasks if not task.tunable}
-    nearly = _FASTER[min(_passed(stage), len(_FASTER)) - 1]
+    nearly = _FASTER[0 if _passed(stage) < len(_FASTER) else 1]
     for some in (alternatives, base_layouts_only(alternatives)):
         chosen = choose(some, times)
         if chosen is None:
@@ -140,14 +148,18 @@ def _total(stage: Stage, weights: tuple[int, ...], times: Mapping[str, float]) -
 
 
 def _done(stage: Stage) -> int:
-    spec = stage.spec
-    before = spec.known_at_submit if spec.fresh else (0,) * len(spec.tasks)
-    return sum(len(stage.log(task).entries()) - before[task] for task in spec.tunable)
+    """Return how many trials there are that were not when the job was submitted."""
+    return sum(len(stage.log(task).entries()) - stage.spec.known_at_submit[task] for task in stage.spec.tunable)
+
+
+def _budget(spec: JobSpec) -> int:
+    """Return how many trials a job may add to those that there were."""
+    return max(0, spec.trials - (0 if spec.fresh else sum(spec.known_at_submit)))
 
 
 def _passed(stage: Stage) -> int:
     """Return how many of the shares of its trials a job has made."""
-    return sum(_done(stage) >= share * stage.spec.trials for share in _SHARES)
+    return sum(_done(stage) >= share * _budget(stage.spec) for share in _SHARES)
 
 
 def _is_under_way(stage: Stage) -> bool:

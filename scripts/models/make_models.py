@@ -125,6 +125,13 @@ class Net:
         variance = self._near("variance", 1, channels)
         return self.op("BatchNormalization", x, gamma, beta, mean, variance)
 
+    def dilated_conv(self, x: Tensor, channels: int, dilation: int) -> Tensor:
+        """A 3x3 convolution whose window has holes. It keeps the size of the image."""
+        shape = (channels, *x.shape[1:])
+        attributes = {"kernel_shape": [3] * 2, "dilations": [dilation] * 2, "pads": [dilation] * 4}
+        weight = self._weight(channels, x.shape[0], 3, 3)
+        return self.op("Conv", x, weight, self._bias(channels), shape=shape, **attributes)
+
     def max_pool(self, x: Tensor, kernel: int, *, stride: int, pad: int = 0) -> Tensor:
         return self._slide("MaxPool", x, window=(kernel, stride, pad))
 
@@ -348,6 +355,24 @@ def encoder_block(net: Net) -> Tensor:
     return net.layer_norm(net.add(net.dense(net.gelu(net.dense(x, 128)), 32), x))
 
 
+def dilated_block(net: Net) -> Tensor:
+    """a block that refines an image of 64 channels: six 3x3 convolutions with growing holes, and a residual"""
+    x = first = net.relu(net.conv(net.input("input", 3, 48, 48), 64, 3))
+    for dilation in (1, 2, 4, 8, 1):
+        x = net.relu(net.dilated_conv(x, 64, dilation))
+    return net.conv(net.add(x, first), 2, 3)
+
+
+def inception_block(net: Net) -> Tensor:
+    """inception (3a) of GoogLeNet (Szegedy et al., 2014): four branches of an image of 192 channels"""
+    x = net.input("input", 192, 28, 28)
+    one = net.relu(net.conv(x, 64, 1))
+    three = net.relu(net.conv(net.relu(net.conv(x, 96, 1)), 128, 3))
+    five = net.relu(net.conv(net.relu(net.conv(x, 16, 1)), 32, 5))
+    pooled = net.relu(net.conv(net.max_pool(x, 3, stride=1, pad=1), 32, 1))
+    return net.concat(net.concat(one, three), net.concat(five, pooled))
+
+
 _NETWORKS: dict[str, Callable[[Net], Tensor]] = {
     network.__name__: network
     for network in (
@@ -362,6 +387,8 @@ _NETWORKS: dict[str, Callable[[Net], Tensor]] = {
         tabular,
         lstm,
         encoder_block,
+        dilated_block,
+        inception_block,
     )
 }
 NAMES = tuple(_NETWORKS)

@@ -46,10 +46,11 @@ def gone(root: Path, within: float) -> bool:
 
 
 @pytest.mark.slow
-def test_killed_at_random_it_ends_with_every_trial_once(user, models):
+@pytest.mark.parametrize("options", [(), ("--explore",)], ids=["tuned", "explored"])
+def test_killed_at_random_it_ends_with_every_trial_once(user, models, options):
     seed = random.SystemRandom().randrange(10**6)
     moments = random.Random(seed)
-    user.ok("submit", models / "tiny_cnn.onnx", "--trials", TRIALS, "--trials-per-round", 4)
+    user.ok("submit", models / "tiny_cnn.onnx", "--trials", TRIALS, "--trials-per-round", 4, *options)
     known = 0
     for _ in range(5):
         daemon = user.start("daemon", "run")
@@ -62,6 +63,9 @@ def test_killed_at_random_it_ends_with_every_trial_once(user, models):
     assert (job["state"], job["trials_done"]) == ("done", TRIALS), f"seed {seed}"
     assert set(user.trials().values()) == {1}
     assert sum(user.trials().values()) == TRIALS
+    if options:
+        assert job["plan_search"]["final"], f"seed {seed}"
+        user.ok("export", "last", "--output", user.root / "lib")
 
 
 def test_workers_die_with_their_daemon(user, models):

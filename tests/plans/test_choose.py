@@ -126,6 +126,11 @@ def test_constants_that_come_from_memory_count() -> None:
     assert chosen_tasks(some, {"few": 10.0, "many": 6.0}) == ["many"]
 
 
+def test_times_that_are_nearly_equal_leave_the_base() -> None:
+    assert chosen_tasks(SPLIT, {"fused": 10.0, "winograd": 9.9}) == ["fused"]
+    assert chosen_tasks(SPLIT, {"fused": 10.0, "winograd": 9.7}) == ["winograd"]
+
+
 def test_a_contender_is_a_task_that_would_be_chosen_were_it_a_little_faster() -> None:
     given = {"fused": 10.0, "alone": 8.0, "rest": 8.0, "winograd": 11.0}
     chosen = choose(SPLIT, given)

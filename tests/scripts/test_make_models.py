@@ -38,6 +38,8 @@ ALL = (
     "tabular",
     "lstm",
     "encoder_block",
+    "dilated_block",
+    "inception_block",
 )
 TOO_BIG_TO_RUN = ("alexnet", "vgg16")
 RUNNABLE = tuple(name for name in ALL if name not in TOO_BIG_TO_RUN)
@@ -65,6 +67,8 @@ OUTPUT = {
     "tabular": [2],
     "lstm": [100, 256],
     "encoder_block": [64, 32],
+    "dilated_block": [2, 48, 48],
+    "inception_block": [256, 28, 28],
 }
 # Weighted layers, and the layers that the tuner must find where exporters leave them.
 OPERATORS = {
@@ -79,6 +83,8 @@ OPERATORS = {
     "tabular": {"Gemm": 3, "Relu": 2},
     "lstm": {"LSTM": 2},
     "encoder_block": {"LayerNormalization": 2, "Softmax": 1, "Erf": 1, "MatMul": 8},
+    "dilated_block": {"Conv": 7, "Relu": 6, "Add": 1},
+    "inception_block": {"Conv": 6, "Relu": 6, "MaxPool": 1, "Concat": 3},
 }
 
 
@@ -205,6 +211,8 @@ def test_inputs_and_outputs(network: tuple[str, onnx.ModelProto]) -> None:
         "tabular": ("input", [1, 30]),
         "lstm": ("input", [1, 100, 256]),
         "encoder_block": ("input", [1, 64, 32]),
+        "dilated_block": ("input", [1, 3, 48, 48]),
+        "inception_block": ("input", [1, 192, 28, 28]),
     }
     assert (given.name, dimensions(given)) == inputs.get(name, ("input", [1, 3, 224, 224]))
     assert (result.name, dimensions(result)) == ("output", [1, *OUTPUT.get(name, [1000])])

@@ -166,6 +166,32 @@ def test_a_choice_that_was_killed_is_made_again_the_same(
     assert paths.choice.read_bytes() == made
 
 
+def test_a_job_whose_tasks_were_all_tried_before_begins_with_a_choice(
+    workspace: Workspace, model: Path, paths: JobPaths, know: Any
+) -> None:
+    know(winograd_is_fast, trials=3)
+    options = TuningOptions(explore=True, trials=10 * TRIALS, name="again")
+    spec = submit(workspace, Config(), Submission(model, options), lambda step: None)
+    again = workspace.job(spec.id, spec.name)
+    first = formats.read(StageFile, again.stage(spec.tunable[0], 0))
+    assert first.kind == "choose"
+    facts = choose.run(Stage(workspace, again, spec, Config(), first, (0,)))
+    assert facts["blocks"] == 2
+    choice = read_choice(again, spec)
+    assert choice is not None and not choice.last
+
+
+def test_trials_of_earlier_jobs_do_not_bring_the_first_choice_forward(
+    workspace: Workspace, model: Path, paths: JobPaths, know: Any
+) -> None:
+    know(lambda name: 10.0 if "relu" in name else None, trials=TRIALS)
+    spec = replace(
+        read_spec(paths), known_at_submit=tuple(TRIALS if "relu" in task.name else 0 for task in read_spec(paths).tasks)
+    )
+    stage = stage_of(workspace, paths)
+    assert not choose.is_due(replace(stage, spec=replace(spec, trials=100 * TRIALS)))
+
+
 def test_two_rounds_do_not_choose_at_once(workspace: Workspace, paths: JobPaths, know: Any) -> None:
     know(winograd_is_fast, trials=8)
     other = read_spec(paths).tunable[1]
