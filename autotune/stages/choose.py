@@ -24,7 +24,7 @@ _SHARES = (0.3, 0.45, 0.6)
 # The first choice does not wait longer for tasks that have not been tried.
 _LATEST_FIRST = 0.5
 # A task goes on to get trials if the plan would have it were it faster by this part, after each choice.
-_FASTER = (0.3, 0.15)
+_FASTER = (0.2, 0.1)
 
 
 def run(stage: Stage) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from autotune.workers import oneshot
 
 # Of an automatic budget; of a given one, one for so many trials, but a few at least.
 _MOST_ALTERNATIVES = 96
-_TRIALS_EACH = 12
+_TRIALS_EACH = 24
 _LEAST_ALTERNATIVES = 4
 
 
