@@ -5,6 +5,7 @@ That is sparse weights, those in float16, and a PReLU to fuse.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -87,6 +88,15 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
                 raise OperatorRefused.of(self._refusal(op, "there is no rule for it"))
             if name not in self._SUPPORTED_QUANTIZED_OPS and any(item.qnn_params is not None for item in tensors):
                 raise OperatorRefused.of(self._refusal(op, "there is no rule for it on quantised tensors"))
+
+    def convert_reshape(self, op: Any) -> Expr:
+        """Give a tensor the shape of the result in the file, where the shape is computed, as Keras's Flatten does."""
+        data, *shape = self.get_input_tensors(op)
+        (output,) = self.get_output_tensors(op)
+        sizes = [int(size) for size in self.get_tensor_shape(output)]
+        if shape and self.has_expr(shape[0].tensor_idx) and math.prod(sizes) == math.prod(self.get_tensor_shape(data)):
+            return relax.op.reshape(self.get_expr(data.tensor_idx), sizes)
+        return super().convert_reshape(op)
 
     def convert_expand_dims(self, op: Any) -> Expr:
         """Put an axis of one in; TVM's own passes an argument too many."""

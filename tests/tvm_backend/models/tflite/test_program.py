@@ -165,3 +165,18 @@ def test_a_parameter_that_is_computed_is_said_with_its_operator(network: Any, tm
         ModelError, match="cannot import .*m: operator EXPAND_DIMS '.*' is not taken: 'place' is computed while"
     ):
         import_flatbuffer(Flatbuffer(path), {}, {})
+
+
+def test_a_shape_that_is_computed_is_that_of_the_result(network: Any, tmp_path: Path) -> None:
+    """As Keras's Flatten is written: the size of the batch, and a constant."""
+    x = network.input("x", 2, 3, 4)
+    shape = network.add(
+        "SHAPE", x, shape=(3,), kind="ShapeOptions", dtype=np.int32, outType=network.schema.TensorType.INT32
+    )
+    begin, end, step = (network.constant(np.array([value], np.int32)) for value in (0, 1, 1))
+    batch = network.add(
+        "STRIDED_SLICE", shape, begin, end, step, shape=(), kind="StridedSliceOptions", dtype=np.int32, shrinkAxisMask=1
+    )
+    rest = network.constant(np.array(12, np.int32))
+    wanted = network.add("PACK", batch, rest, shape=(2,), kind="PackOptions", dtype=np.int32, valuesCount=2)
+    agree(network.write(tmp_path / "m", network.add("RESHAPE", x, wanted, shape=(2, 12))))

@@ -30,6 +30,7 @@ RULES: Mapping[str, Rule] = {
     "STFT": fourier.stft,
     "Loop": loops.loop,
     "Scan": loops.scan,
+    "LinearRegressor": short_rules.linear_regressor,
     "LpNormalization": short_rules.lp_normalization,
     "Scaler": short_rules.scaler,
     "OneHot": short_rules.one_hot,

@@ -19,6 +19,22 @@ def scaler(node: NodeProto, nodes: Nodes) -> list[str]:
     return [nodes.op("Mul", shifted, nodes.constant(attributes.get("scale") or [1.0]))]
 
 
+def linear_regressor(node: NodeProto, nodes: Nodes) -> list[str]:
+    """A product with a matrix, and an offset for each target (ai.onnx.ml).
+
+    Raises:
+        ValueError: The result is transformed.
+    """
+    attributes = attributes_of(node)
+    if attributes.get("post_transform", "NONE") != "NONE":
+        raise ValueError(f"its result is transformed ({attributes['post_transform']}), for which there is no rule")
+    targets = int(attributes.get("targets", 1))
+    matrix = np.reshape(attributes["coefficients"], (targets, -1)).T
+    product = nodes.op("MatMul", nodes.cast(node.input[0], TensorProto.FLOAT), nodes.constant(matrix))
+    offsets = attributes.get("intercepts")
+    return [nodes.op("Add", product, nodes.constant(offsets)) if offsets else product]
+
+
 def lp_normalization(node: NodeProto, nodes: Nodes) -> list[str]:
     """Divide by the sum of absolute values, or by the root of the sum of squares, along an axis; 0 where that is 0."""
     attributes = attributes_of(node)

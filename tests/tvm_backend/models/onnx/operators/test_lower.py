@@ -49,7 +49,7 @@ def array(value):
     return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
 
 
-ELSEWHERE = {"DynamicQuantizeLSTM", "Loop", "Scaler", "Scan"}
+ELSEWHERE = {"DynamicQuantizeLSTM", "LinearRegressor", "Loop", "Scaler", "Scan"}
 
 
 @pytest.mark.parametrize("kind", sorted({*RULES, *UNROLLED, *DEFINED} - ELSEWHERE))
@@ -279,3 +279,19 @@ def test_a_power_of_integers_or_mixed_types_becomes_one_of_floats_of_one_type(ba
 def test_a_graph_with_powers_of_floats_stays_as_it_is():
     model = powers(FLOAT, FLOAT, False)
     assert lower_powers(model) is model
+
+
+@pytest.mark.parametrize("offsets", [[], [0.5, -1.0]])
+def test_a_linear_regressor_is_a_product(offsets):
+    numbers = {"coefficients": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], **({"intercepts": offsets} if offsets else {})}
+    node = helper.make_node("LinearRegressor", ["x"], ["y"], domain="ai.onnx.ml", targets=2, **numbers)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 2])
+    versions = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    proto = helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=versions, ir_version=8)
+    lowered = lower(proto)
+    assert is_lowered(lowered)
+    given = {"x": np.arange(12, dtype=np.float32).reshape(4, 3)}
+    (found,) = ReferenceEvaluator(lowered).run(None, given)
+    right = given["x"] @ np.float32([[1, 4], [2, 5], [3, 6]]) + np.float32(offsets or [0, 0])
+    np.testing.assert_allclose(found, right, rtol=1e-6)
