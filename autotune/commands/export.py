@@ -203,7 +203,7 @@ def report_text(report: Mapping[str, Any], output: str) -> str:
     own = report.get("own_error")
     lines += [
         f"verified: largest relative error {report['largest_relative_error']:.2g}, {_compared_with(report)}",
-        *([f"which is within {own:.2g}, how far the runtime of the model is from itself"] if own else []),
+        *([f"which is within {own:.2g}, twice how far the runtime of the model is from itself"] if own else []),
         *([_loading(report)] if "load_ms" in report else []),
         *([_activations(report["activations"])] if report.get("activations") else []),
         *(f"not used for {item['task']}: {_unused(item)}" for item in report.get("set_aside", [])[:_MOST_UNUSED]),

@@ -100,7 +100,7 @@ def test_a_report_says_what_was_allowed_to_a_model_that_rounds() -> None:
     latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
     found = {"latency": latency, "threads": 2, "target": {"kind": "llvm"}, "share_of_onnxruntime": [0.8, 0.78, 0.85]}
     text = report_text({**found, "largest_relative_error": 8e-3, "own_error": 9.4e-3, "processes": 5}, "out")
-    assert "which is within 0.0094, how far the runtime of the model is from itself" in text
+    assert "which is within 0.0094, twice how far the runtime of the model is from itself" in text
 
 
 def test_a_report_on_a_program_of_pytorch_names_pytorch() -> None:

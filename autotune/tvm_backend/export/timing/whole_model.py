@@ -60,7 +60,7 @@ class Verified:
     Attributes:
         case: What it was verified on.
         error: The largest relative error.
-        own_error: How far the runtime of the model is from itself, where that is what was allowed; else 0.
+        own_error: Twice how far the runtime of the model is from itself, where that is what was allowed; else 0.
         outputs: The outputs of the model.
     """
 
@@ -229,7 +229,9 @@ def _verify(export: ExportJob, case: Case, ours: Arrays) -> tuple[float, float]:
 
 
 def _own_error(export: ExportJob, case: Case) -> float:
-    """Return the own error of the model as submitted, which `submit` has measured on random inputs.
+    """Return twice the own error of the model as submitted, which `submit` has measured on random inputs.
+
+    The library and that runtime may each be as far from what is exact, on either side.
 
     It is 0 where it is less than 0.1%, as that of smooth models is, or more than 5%.
     """
@@ -239,7 +241,7 @@ def _own_error(export: ExportJob, case: Case) -> float:
         own = spec.own_error[index]
     else:
         own = own_error(export.models[index], case.inputs, case.expected, export.request.threads)
-    return own if _LEAST_OWN_ERROR <= own <= MOST_OWN_ERROR else 0.0
+    return 2 * own if _LEAST_OWN_ERROR <= own <= MOST_OWN_ERROR else 0.0
 
 
 @dataclass(frozen=True)
