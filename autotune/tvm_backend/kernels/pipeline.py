@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 from tvm.target import codegen
 
@@ -14,9 +16,42 @@ from autotune.tvm_backend.integer.intrinsics import has
 from autotune.tvm_backend.kernels.prefetch import prefetch_weights
 from autotune.tvm_backend.kernels.strided_copies import copy_columns_singly
 from autotune.tvm_backend.threads.extents import announce_extents
-from autotune.tvm_backend.types import IRModule, Pass, Target
+from autotune.tvm_backend.types import IRModule, Pass, PrimFunc, Stmt, Target
 
-_ANY_CPU: tuple[Pass, ...] = (announce_extents,)
+_MOST_ON_STACK = 8192  # bytes
+
+
+def keep_on_stack(module: IRModule) -> IRModule:
+    """Leave local arrays of some kilobytes on the stack, where LLVM keeps sums in registers.
+
+    TVM would put those of 1 KiB or more on the heap. There, LLVM leaves out the stores of a loop only if it can prove
+    that nothing else uses the array, which it cannot in large functions.
+
+    Args:
+        module: What TVM's passes for lowering return.
+    """
+    functions = {name: _on_stack(function) for name, function in module.functions.items()}
+    return tvm.IRModule(functions, attrs=module.attrs)
+
+
+def _on_stack(function: PrimFunc) -> PrimFunc:
+    if not isinstance(function, tirx.PrimFunc):
+        return function
+    return function.with_body(tvm_ffi.structural_map(function.body, ((tirx.AllocBuffer, _local_on_stack),)))
+
+
+def _local_on_stack(allocation: Stmt) -> Stmt:
+    array = allocation.buffer
+    if array.scope() != "local" or not all(isinstance(extent, tirx.IntImm) for extent in array.shape):
+        return allocation
+    element = array.dtype
+    size = prod(map(int, array.shape)) * element.bits * element.lanes // 8
+    if size > _MOST_ON_STACK:
+        return allocation
+    return tirx.AllocBuffer(array, {**dict(allocation.annotations), "disable_lower_builtin": tirx.IntImm("bool", 1)})
+
+
+_ANY_CPU: tuple[Pass, ...] = (keep_on_stack, announce_extents)
 _GPU: tuple[Pass, ...] = (copy_columns_singly,)
 _X86: tuple[Pass, ...] = (prefetch_weights, with_tiles, *_ANY_CPU)
 
