@@ -99,8 +99,8 @@ def test_the_instruction_is_there():
     assert "prefetcht1" in built.inspect_source("asm")
 
 
-def test_a_gpu_is_lowered_as_tvm_does():
-    assert pipelines.pipeline(tvm.target.Target({"kind": "cuda", "arch": "sm_90"})) == "default"
+def test_a_gpu_has_passes_of_its_own():
+    assert pipelines.pipeline(tvm.target.Target({"kind": "cuda", "arch": "sm_90"})) == "autotune-cuda"
 
 
 def test_another_cpu_gets_no_prefetches():
