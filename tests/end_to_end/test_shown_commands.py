@@ -33,6 +33,8 @@ ELSEWHERE = {
     "python scripts/chaos/kill.py": "tests/scripts/kills/test_kill.py plays two rounds of it",
     "python scripts/chaos/cluster.py": RAY,
     "python scripts/chaos/fuzz_models.py": "tests/scripts/test_fuzz_models.py",
+    "python scripts/chaos/fuzz_traces.py": "tests/scripts/test_fuzz_traces.py",
+    "python scripts/chaos/fuzz_trials.py": "tests/scripts/test_fuzz_trials.py",
     "python scripts/bench/": HOURS,
     "python scripts/models/make_models.py": "tests/scripts/test_make_models.py",
     "python scripts/models/model_zoo.py": "tests/scripts/test_model_zoo.py; with models it takes hours",

@@ -175,7 +175,7 @@ def test_a_daemon_that_is_stopped_by_ctrl_z_says_so_and_goes_on(scene: Scene) ->
     scene.jobs(2)
     daemon = scene.daemon()
     scene.until_tuning()
-    daemon.send_signal(signal.SIGTSTP)
+    daemon.send_signal(signal.SIGSTOP)  # the system discards SIGTSTP where no shell could continue the process
     scene.until_paused(f"its process is stopped; run: kill -CONT {daemon.pid}")
     daemon.send_signal(signal.SIGCONT)
     scene.ends_well(daemon, 2)

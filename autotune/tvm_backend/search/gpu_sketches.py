@@ -43,7 +43,10 @@ def gpu_generator(usual: Any, program: IRModule, target: Target) -> Any | None:
     def sketches(schedule: Schedule) -> list[Schedule]:
         made = list(usual.generate_design_space(schedule.mod))
         for head in heads:
-            tails = usual.generate_design_space(head.mod)
+            try:
+                tails = usual.generate_design_space(head.mod)
+            except ScheduleError:  # a rule for tensor cores does not ask whether it applies to a split sum
+                continue
             made += [joined(schedule.mod, head.trace, tail.trace) for tail in tails]
         return [*made, *(pipelined(schedule.mod) if pipelined else [])]
 

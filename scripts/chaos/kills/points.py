@@ -215,9 +215,11 @@ def _open(call: _Watched, args: Any, kwargs: Any) -> int:
     if below and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
         new = not os.path.lexists(path)
         descriptor = call.between(path, args, kwargs, new=new, append=bool(flags & os.O_APPEND))
-    else:
-        descriptor = call.real(*args, **kwargs)
-    if below:
+        call.armed.files[descriptor] = path
+        return int(descriptor)
+    descriptor = call.real(*args, **kwargs)
+    call.armed.files.pop(descriptor, None)
+    if below and os.path.isdir(path):  # a file object may close a file unseen, and its number then be that of a pipe
         call.armed.files[descriptor] = path
     return int(descriptor)
 

@@ -38,6 +38,7 @@ OF_MODELS = {
     "max_drop": ["1%"],
     "plan": ["plan.json"],
     "memory_mb": ["64MB"],
+    "explore": [],
 }
 FLAGS = {name: option.flag or f"--{name.replace('_', '-')}" for name, option in declared()}
 
