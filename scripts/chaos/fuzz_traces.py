@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import nested
 import tvm
 from tvm import te, tirx, topi
 from tvm.s_tir.meta_schedule.database import Workload
@@ -101,18 +102,6 @@ def _hostile(command: str) -> list[Any]:
     ]
 
 
-Place = list[int | str]
-
-
-def _places(value: Any, above: Place) -> Iterator[Place]:
-    """Yield the place of each value in nested lists and mappings, as the keys that lead there."""
-    keys = range(len(value)) if isinstance(value, list) else list(value) if isinstance(value, dict) else ()
-    for key in keys:
-        place = [*above, key]
-        yield place
-        yield from _places(value[key], place)
-
-
 @dataclass(frozen=True)
 class _Seed:
     """A trace to mutate: as text, which is copied fastest, with its places and what stands there."""
@@ -120,19 +109,13 @@ class _Seed:
     program: IRModule
     target: Target
     text: str
-    places: list[Place]
+    places: list[nested.Place]
     values: list[Any]
 
     @classmethod
     def of(cls, program: IRModule, target: Target, trace: PlainTrace) -> _Seed:
-        places = list(_places(trace, []))
-        return cls(program, target, json.dumps(trace), places, [_value_at(trace, place) for place in places])
-
-
-def _value_at(value: Any, place: Place) -> Any:
-    for key in place:
-        value = value[key]
-    return value
+        places = list(nested.places(trace))
+        return cls(program, target, json.dumps(trace), places, [nested.value_at(trace, place) for place in places])
 
 
 def _kind(value: Any) -> object:
@@ -148,7 +131,7 @@ def _mutate(seed: _Seed, random: random.Random, hostile: list[Any]) -> PlainTrac
     for _ in range(random.randint(1, 3)):
         *above, key = random.choice(seed.places)
         try:
-            _change(_value_at(mutant, above), key, seed, random, hostile)
+            _change(nested.value_at(mutant, above), key, seed, random, hostile)
         except (IndexError, KeyError, TypeError):  # an earlier change has taken the place away
             continue
     return mutant
@@ -163,8 +146,8 @@ def _change(container: Any, key: Any, seed: _Seed, random: random.Random, hostil
             del container[key]
         case 2 if isinstance(value, str) and value.startswith("{"):
             graph = json.loads(value)
-            *above, name = random.choice(list(_places(graph, [])))
-            _value_at(graph, above)[name] = random.choice(hostile)
+            *above, name = random.choice(list(nested.places(graph)))
+            nested.value_at(graph, above)[name] = random.choice(hostile)
             container[key] = json.dumps(graph)
         case 3:
             container[key] = copy.deepcopy(random.choice(hostile))

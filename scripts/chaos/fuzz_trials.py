@@ -17,10 +17,11 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+
+import nested
 
 from autotune.commands import trials
 from autotune.errors import AutotuneError
@@ -56,17 +57,10 @@ def _trial(number: int) -> Trial:
     return Trial(f"{number:016x}", _TRACE, [["TENSOR", "float32", [1, 8]]], (10.0 + number,), None, "0001-net", 0, 5.0)
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    keys = range(len(value)) if isinstance(value, list) else list(value) if isinstance(value, dict) else ()
-    for key in keys:
-        yield value, key
-        yield from _places(value[key])
-
-
 def _changed(line: bytes, generator: random.Random) -> bytes:
     record = decode_line(line) or {}
-    container, key = generator.choice(list(_places(record)) or [(record, "x")])
-    container[key] = copy.deepcopy(generator.choice(_HOSTILE))
+    *above, key = generator.choice(list(nested.places(record)) or [["x"]])
+    nested.value_at(record, above)[key] = copy.deepcopy(generator.choice(_HOSTILE))
     return encode_line(record)
 
 
