@@ -14,7 +14,6 @@ from autotune.devices import Board, Device, for_target
 from autotune.errors import BadTarget, InvalidData, first_line
 from autotune.machine.gpus import cuda_devices
 from autotune.machine.hardware import cpu_flags
-from autotune.options import AUTO, AskedPrecision, Precision
 from autotune.settings import NAMED_TARGETS
 from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.load import load_intrinsics
@@ -220,23 +219,6 @@ _INTEGER_SETS = {
 }
 _BFLOAT16_SETS = {"avx512bf16": "avx512_bf16", **_TILE_SET, "amx-bf16": "amx_bf16"}
 _PRODUCT_SETS = {**_INTEGER_SETS, **_BFLOAT16_SETS}
-
-
-def chosen_precision(asked: AskedPrecision, description: Mapping[str, Any]) -> Precision:
-    """Return what a model is computed in: `auto` is bf16 where the CPU of a target has instructions for it.
-
-    GPUs compute in fp32 unless asked for less: fp16 has a smaller range of values.
-    """
-    from tvm.target import codegen
-
-    if asked != AUTO:
-        return asked
-    if description["kind"] != "llvm":
-        return "fp32"
-    target = tvm_target(description)
-    sets = (("avx512bf16",), ("amx-tile", "amx-bf16"))
-    has_any = any(all(codegen.llvm_cpu_has_features(name, target) for name in names) for names in sets)
-    return "bf16" if has_any else "fp32"
 
 
 def instructions(description: Mapping[str, Any], *, integers: bool, bfloat16: bool = False) -> list[str]:

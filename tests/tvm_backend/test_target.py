@@ -11,7 +11,6 @@ import autotune.tvm_backend.target as target_module
 from autotune.errors import BadTarget
 from autotune.tvm_backend.target import (
     check_tensor_cores,
-    chosen_precision,
     instructions,
     resolve_target,
     vector_registers,
@@ -57,22 +56,6 @@ def test_only_integer_kernels_need_the_instructions_for_them():
     here = {"kind": "llvm", "mcpu": "icelake-server"}
     assert "avx512_vnni" in instructions(here, integers=True)
     assert "avx512_vnni" not in instructions(here, integers=False)
-
-
-@pytest.mark.parametrize(
-    ("description", "precision"),
-    [
-        ({"kind": "llvm", "mcpu": "cooperlake"}, "bf16"),
-        ({"kind": "llvm", "mcpu": "skylake", "mattr": ["+amx-tile", "+amx-bf16"]}, "bf16"),
-        ({"kind": "llvm", "mcpu": "skylake", "mattr": ["+amx-tile"]}, "fp32"),
-        ({"kind": "llvm", "mcpu": "icelake-server"}, "fp32"),
-        ({"kind": "cuda", "arch": "sm_90"}, "fp32"),
-        ({"kind": "simulated"}, "fp32"),
-    ],
-)
-def test_auto_is_bf16_where_the_cpu_has_instructions_for_it(description, precision):
-    assert chosen_precision("auto", description) == precision
-    assert chosen_precision("fp16", description) == "fp16"
 
 
 @pytest.mark.parametrize("text", ("llvm znver3", "llvm -mcpu", "llvm -=3"))

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import tvm
 import tvm_ffi
 from tvm import relax, tirx
 from tvm.s_tir import TensorIntrin
 
 from autotune.tvm_backend.bfloat16.elements import rounded_number, to_float
 from autotune.tvm_backend.integer.intrinsics import Dot, Instructions, Operand, has, has_tiles, intrinsic
+from autotune.tvm_backend.programs import over_programs, with_llvm_code
 from autotune.tvm_backend.types import Buffer, Call, IRModule, PrimExpr, PrimFunc, Stmt, Target
 
 _LANES = 16
@@ -105,18 +105,12 @@ def with_instructions(module: IRModule) -> IRModule:
     Args:
         module: What TVM's passes for lowering return, for a CPU that has them.
     """
-    functions = {name: _with_code(function) for name, function in module.functions.items()}
-    return tvm.IRModule(functions, attrs=module.attrs)
+    return over_programs(module, _with_code)
 
 
 def _with_code(function: PrimFunc) -> PrimFunc:
-    if not isinstance(function, tirx.PrimFunc):
-        return function
     body = tvm_ffi.structural_map(function.body, ((tirx.Cast, _rounded_at_once),))
-    if not _calls_any(body):
-        return function
-    node = tirx.IntImm("int32", 0)
-    return function.with_body(tirx.AttrStmt(node, "pragma_import_llvm", tvm.ir.StringImm(_CODE), body))
+    return with_llvm_code(function, body, _CODE) if _calls_any(body) else function
 
 
 def _rounded_at_once(cast: PrimExpr) -> PrimExpr:

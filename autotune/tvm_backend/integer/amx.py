@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-import tvm
 import tvm_ffi
 from tvm import relax, tirx
 from tvm.s_tir import TensorIntrin
@@ -25,6 +24,7 @@ from tvm.tirx.script import builder as T
 from autotune.tvm_backend.bfloat16.elements import to_float
 from autotune.tvm_backend.integer.intrinsics import accesses
 from autotune.tvm_backend.integer.tiles import TileProduct
+from autotune.tvm_backend.programs import over_programs, with_llvm_code
 from autotune.tvm_backend.types import Buffer, Call, IRModule, Loop, PlainTrace, PrimExpr, PrimFunc, Stmt
 
 _BYTES = 64  # of a row
@@ -169,18 +169,15 @@ def with_tiles(module: IRModule) -> IRModule:
     Args:
         module: What TVM's passes for lowering return.
     """
-    functions = {name: _with_code(function) for name, function in module.functions.items()}
-    return tvm.IRModule(functions, attrs=module.attrs)
+    return over_programs(module, _with_code)
 
 
 def _with_code(function: PrimFunc) -> PrimFunc:
-    products = _called_in(function.body) if isinstance(function, tirx.PrimFunc) else []
+    products = _called_in(function.body)
     if not products:
         return function
     body = _configured(_without_zeros(function.body))
-    code = _READY + "".join(map(_kernel, products))
-    node = tirx.IntImm("int32", 0)
-    return function.with_body(tirx.AttrStmt(node, "pragma_import_llvm", tvm.ir.StringImm(code), body))
+    return with_llvm_code(function, body, _READY + "".join(map(_kernel, products)))
 
 
 def _without_zeros(statement: Stmt) -> Stmt:

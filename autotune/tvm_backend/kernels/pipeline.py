@@ -15,6 +15,7 @@ from autotune.tvm_backend.integer.amx import with_tiles
 from autotune.tvm_backend.integer.intrinsics import has
 from autotune.tvm_backend.kernels.prefetch import prefetch_weights
 from autotune.tvm_backend.kernels.strided_copies import copy_columns_singly
+from autotune.tvm_backend.programs import over_programs
 from autotune.tvm_backend.threads.extents import announce_extents
 from autotune.tvm_backend.types import IRModule, Pass, PrimFunc, Stmt, Target
 
@@ -30,13 +31,10 @@ def keep_on_stack(module: IRModule) -> IRModule:
     Args:
         module: What TVM's passes for lowering return.
     """
-    functions = {name: _on_stack(function) for name, function in module.functions.items()}
-    return tvm.IRModule(functions, attrs=module.attrs)
+    return over_programs(module, _on_stack)
 
 
 def _on_stack(function: PrimFunc) -> PrimFunc:
-    if not isinstance(function, tirx.PrimFunc):
-        return function
     return function.with_body(tvm_ffi.structural_map(function.body, ((tirx.AllocBuffer, _local_on_stack),)))
 
 

@@ -22,10 +22,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import tvm
 from tvm import tirx
 from tvm.tirx import IntImm
 
+from autotune.tvm_backend.programs import over_programs, with_llvm_code
 from autotune.tvm_backend.types import Buffer, IRModule, PrimExpr, PrimFunc, Stmt
 
 _FUNCTION = "autotune_prefetch"
@@ -57,17 +57,14 @@ def prefetch_weights(module: IRModule) -> IRModule:
     Args:
         module: What the passes of TVM return: its buffers are flat, and its innermost loops are vectors.
     """
-    functions = {name: _prefetching(function) for name, function in module.functions.items()}
-    return tvm.IRModule(functions, attrs=module.attrs)
+    return over_programs(module, _prefetching)
 
 
 def _prefetching(function: PrimFunc) -> PrimFunc:
     body, _ = _Prefetcher().visit(function.body)
     if body.same_as(function.body):
         return function
-    node = tvm.tirx.IntImm("int32", 0)
-    code = tvm.ir.StringImm(_ASSEMBLY)
-    return function.with_body(tvm.tirx.AttrStmt(node, "pragma_import_llvm", code, body))
+    return with_llvm_code(function, body, _ASSEMBLY)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ import tvm
 from tvm import sym, tirx
 from tvm.s_tir import Schedule
 
+from autotune.tvm_backend.programs import over_programs
 from autotune.tvm_backend.types import IRModule, Loop, LoopRV, PrimExpr, PrimFunc
 
 _ASYNCHRONOUS = "software_pipeline_async_stages"
@@ -24,12 +25,11 @@ _MAIN = "main"
 
 def copy_columns_singly(module: IRModule) -> IRModule:
     """Return a scheduled module without vectors of numbers that lie apart, where copies may be asynchronous."""
-    functions = {name: _rewritten(function) for name, function in module.functions.items()}
-    return tvm.IRModule(functions, attrs=module.attrs)
+    return over_programs(module, _rewritten)
 
 
 def _rewritten(function: PrimFunc) -> PrimFunc:
-    if not isinstance(function, tirx.PrimFunc) or _ASYNCHRONOUS not in str(function):
+    if _ASYNCHRONOUS not in str(function):
         return function
     schedule = Schedule(tvm.IRModule({_MAIN: function}), debug_mask="none")
     for loop in list(_vectors_apart(schedule)):

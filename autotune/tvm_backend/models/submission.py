@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from autotune.errors import BadInput, ModelError
-from autotune.options import Constant, InputSpec, Precision
+from autotune.options import AUTO, AskedPrecision, Constant, InputSpec, Precision
 from autotune.plans.exploration import Alternatives
 from autotune.plans.plan import NOTHING, Plan, text
 from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
@@ -19,6 +19,7 @@ from autotune.storage.formats import Entry, Quantisation, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
 from autotune.storage.room import scratch_folder
+from autotune.tvm_backend.bfloat16.instructions import computes_bfloat16
 from autotune.tvm_backend.calls import check_program
 from autotune.tvm_backend.models.alternatives import explore
 from autotune.tvm_backend.models.model import Model
@@ -30,7 +31,7 @@ from autotune.tvm_backend.models.pytorch.program import import_program, write_fi
 from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, check_runs, import_flatbuffer, is_flatbuffer
 from autotune.tvm_backend.passes.prepare import prepare, unlowered
 from autotune.tvm_backend.search.tasks import Task, extract_tasks, unite, write_program
-from autotune.tvm_backend.target import check_tensor_cores, chosen_precision, resolve_target, tvm_target
+from autotune.tvm_backend.target import check_tensor_cores, resolve_target, tvm_target
 from autotune.tvm_backend.types import IRModule, ModelProto, PrimFunc
 
 Result = TypeVar("Result")
@@ -81,6 +82,17 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
         quantisation=quantisation,
         precision=precision,
     )
+
+
+def chosen_precision(asked: AskedPrecision, description: Mapping[str, Any]) -> Precision:
+    """Return what a model is computed in: `auto` is bf16 where the CPU of a target has instructions for it.
+
+    GPUs compute in fp32 unless asked for less: fp16 has a smaller range of values.
+    """
+    if asked != AUTO:
+        return asked
+    on_cpu = description["kind"] == "llvm"
+    return "bf16" if on_cpu and computes_bfloat16(tvm_target(description)) else "fp32"
 
 
 def _entry(imported: _Imported, tasks: Sequence[Task]) -> Entry:

@@ -5,9 +5,9 @@ And on how many threads at most, for a program that says so.
 
 from __future__ import annotations
 
-import tvm
 from tvm import tirx
 
+from autotune.tvm_backend.programs import over_programs, with_llvm_code
 from autotune.tvm_backend.types import IRModule, Loop, PrimExpr, PrimFunc, Stmt
 
 # The attribute of a tensor program that runs on fewer threads than there are.
@@ -36,8 +36,7 @@ def announce_extents(module: IRModule) -> IRModule:
     Args:
         module: What TVM's passes for lowering return.
     """
-    functions = {name: _announcing(function) for name, function in module.functions.items()}
-    return tvm.IRModule(functions, attrs=module.attrs)
+    return over_programs(module, _announcing)
 
 
 def _announcing(function: PrimFunc) -> PrimFunc:
@@ -45,9 +44,7 @@ def _announcing(function: PrimFunc) -> PrimFunc:
     body = _visit(function.body, [] if threads is None else [tirx.IntImm("int32", int(threads))])
     if body.same_as(function.body):
         return function
-    node = tirx.IntImm("int32", 0)
-    code = tvm.ir.StringImm(_CODE)
-    return function.with_body(tirx.AttrStmt(node, "pragma_import_llvm", code, body))
+    return with_llvm_code(function, body, _CODE)
 
 
 def _visit(statement: Stmt, limit: list[PrimExpr]) -> Stmt:

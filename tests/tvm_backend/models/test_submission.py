@@ -1,14 +1,16 @@
-"""Formats that take one set of shapes and no constants."""
+"""Formats that take one set of shapes and no constants, and the precision of a model."""
 
 from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autotune.errors import ModelError
-from autotune.tvm_backend.models.submission import open_source
+from autotune.tvm_backend.integer import intrinsics
+from autotune.tvm_backend.models.submission import chosen_precision, open_source
 
 
 @pytest.fixture(params=["a PyTorch program", "a TensorFlow Lite model"])
@@ -34,3 +36,27 @@ def test_what_has_no_known_content_is_read_as_onnx(tmp_path: Path) -> None:
     (tmp_path / "model.tflite").write_bytes(b"TFL3")
     with pytest.raises(ModelError, match="is not an ONNX file, or is cut short"):
         open_source(tmp_path / "model.tflite", 1, {})
+
+
+@pytest.mark.parametrize(
+    ("description", "precision"),
+    [
+        ({"kind": "llvm", "mcpu": "cooperlake"}, "bf16"),
+        ({"kind": "llvm", "mcpu": "skylake", "mattr": ["+amx-tile", "+amx-bf16"]}, "bf16"),
+        ({"kind": "llvm", "mcpu": "skylake", "mattr": ["+amx-tile"]}, "fp32"),
+        ({"kind": "llvm", "mcpu": "icelake-server"}, "fp32"),
+        ({"kind": "cuda", "arch": "sm_90"}, "fp32"),
+        ({"kind": "simulated"}, "fp32"),
+    ],
+)
+def test_auto_is_bf16_where_the_cpu_has_instructions_for_it(
+    monkeypatch: pytest.MonkeyPatch, description: dict[str, Any], precision: str
+) -> None:
+    monkeypatch.setattr(intrinsics, "cpu_flags", lambda: frozenset({"amx_tile", "amx_bf16"}))
+    assert chosen_precision("auto", description) == precision
+    assert chosen_precision("fp16", description) == "fp16"
+
+
+def test_auto_is_no_bf16_where_a_virtual_machine_hides_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intrinsics, "cpu_flags", lambda: frozenset({"avx2"}))
+    assert chosen_precision("auto", {"kind": "llvm", "mcpu": "skylake", "mattr": ["+amx-tile", "+amx-bf16"]}) == "fp32"
