@@ -173,7 +173,7 @@ class QueuedJob:
     def _read_choice(self) -> None:
         if self.spec.explore:
             self.choice = read_choice(self.paths, self.spec)
-            self.spec = with_choice(self.paths, self.spec)
+            self.spec = with_choice(self.spec, self.choice)
 
     @property
     def confirmed_ms(self) -> float | None:

@@ -44,8 +44,8 @@ def run(stage: Stage) -> dict[str, Any]:
     alternatives = read_alternatives(stage.paths)
     times = _times(stage)
     before = _counts(stage, _base_weights(alternatives))
-    plan, weights, near = _best(stage, alternatives, times)
     passed = _passed(stage)
+    plan, weights, near = _best(stage, alternatives, times, passed)
     last = passed == len(_SHARES)
     choice = Choice(
         step=passed,
@@ -85,13 +85,13 @@ def is_due_at_once(spec: JobSpec) -> bool:
 
 
 def _best(
-    stage: Stage, alternatives: Alternatives, times: Mapping[str, float]
+    stage: Stage, alternatives: Alternatives, times: Mapping[str, float], passed: int
 ) -> tuple[Plan, dict[str, int], dict[str, int]]:
     """Return the fastest plan that the model can be prepared by, how often it has each task, and its contenders."""
     from autotune.plans.choose import choose, contenders
 
     untuned = {task.hash for task in stage.spec.tasks if not task.tunable}
-    nearly = _FASTER[0 if _passed(stage) < len(_FASTER) else 1]
+    nearly = _FASTER[0 if passed < len(_FASTER) else 1]
     for some in (alternatives, base_layouts_only(alternatives)):
         chosen = choose(some, times)
         if chosen is None:
@@ -100,7 +100,7 @@ def _best(
         with contextlib.suppress(BadInput):
             weights = _weights(stage, plan)
             if weights.keys() <= times.keys() | untuned:  # kernels beside others may be other tasks
-                near = contenders(some, times, chosen, nearly) if _passed(stage) < len(_SHARES) else {}
+                near = contenders(some, times, chosen, nearly) if passed < len(_SHARES) else {}
                 return plan, weights, near
     return alternatives.given, _base_weights(alternatives), {}
 

@@ -21,12 +21,12 @@ def read_alternatives(paths: JobPaths) -> Alternatives:
         DiskProblem: It cannot be read.
     """
     try:
-        read = formats.read(Alternatives, paths.alternatives)
+        alternatives = formats.read(Alternatives, paths.alternatives)
     except FileNotFoundError:
         raise DamagedFile(f"{paths.alternatives} is missing") from None
-    if any(number >= len(read.kernels) for number in read.base):
+    if any(number >= len(alternatives.kernels) for number in alternatives.base):
         raise DamagedFile(f"{paths.alternatives} is damaged: its numbers do not fit together")
-    return read
+    return alternatives
 
 
 def read_choice(paths: JobPaths, spec: JobSpec) -> Choice | None:
@@ -45,13 +45,8 @@ def read_choice(paths: JobPaths, spec: JobSpec) -> Choice | None:
     return choice if fits else None
 
 
-def with_choice(paths: JobPaths, spec: JobSpec) -> JobSpec:
-    """Return a spec whose tasks have their weights in the plan that was chosen.
-
-    Raises:
-        StorageError: The choice cannot be read.
-    """
-    choice = read_choice(paths, spec)
+def with_choice(spec: JobSpec, choice: Choice | None) -> JobSpec:
+    """Return a spec whose tasks have their weights in the plan that was chosen, if one was."""
     if choice is None:
         return spec
     tasks = (replace(task, weight=weight) for task, weight in zip(spec.tasks, choice.weights, strict=True))

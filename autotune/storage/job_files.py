@@ -24,7 +24,7 @@ from autotune.regular_file import open_regular
 from autotune.settings import TARGET_KINDS
 from autotune.storage import formats, locks
 from autotune.storage.atomic import sync_folder
-from autotune.storage.exploration import with_choice
+from autotune.storage.exploration import read_choice, with_choice
 from autotune.storage.formats import Candidate, Control, JobSpec, JobState, StageFile, TaskSpec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.seals import JOB, is_sealed, seal
@@ -49,7 +49,7 @@ def read_spec(paths: JobPaths) -> JobSpec:
         raise DamagedFile(f"{paths.spec} is missing") from None
     if fault := _spec_fault(paths, spec):
         raise DamagedFile(f"{paths.spec} is damaged: {fault}")
-    return with_choice(paths, spec)
+    return with_choice(spec, read_choice(paths, spec))
 
 
 def _spec_fault(paths: JobPaths, spec: JobSpec) -> str:
