@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = [
     "BACKEND_STRATEGIES",
     "DEFAULT",
-    "DEFAULT_OF_COMMANDS",
     "GROUP",
     "SAMPLERS",
     "STRATEGIES",
@@ -32,8 +31,6 @@ __all__ = [
 GROUP = "autotune.strategies"
 SAMPLERS = ("greedy", "adaptive")
 DEFAULT = "beam"
-# Of jobs of commands, where the settings name one that works on schedules of TVM.
-DEFAULT_OF_COMMANDS = "beam"
 # "module:Class" by name. To add a strategy, write its module and name it here: it can then be chosen, compared and
 # tested.
 STRATEGIES: dict[str, str] = {

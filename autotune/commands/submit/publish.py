@@ -138,7 +138,7 @@ def submit_each(
 
 def _with_settings(submission: Submission, config: Config) -> Submission:
     """Return a submission that explores plans if the settings say so."""
-    if submission.model.suffix in _SPACES:
+    if submission.is_space:
         return submission
     return replace(submission, options=replace(submission.options, explore=explores(submission.options, config)))
 
@@ -167,7 +167,7 @@ def strategy_and_sampler(submission: Submission, config: Config) -> tuple[str, s
     options = submission.options
     strategy = config.search.strategy if options.strategy is None else options.strategy
     if strategy_falls_back(submission, config):
-        strategy = strategies.DEFAULT_OF_COMMANDS
+        strategy = strategies.DEFAULT
     try:
         own = strategies.default_sampler(strategy)
     except ValueError as error:

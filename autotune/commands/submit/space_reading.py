@@ -9,12 +9,13 @@ from autotune.command_jobs.definition import Definition
 from autotune.command_jobs.space_copy import write_snapshot
 from autotune.command_jobs.space_file import read_space
 from autotune.command_jobs.trial import missing_program
+from autotune.commands.submit.words import FLAGS
 from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.devices import for_target
 from autotune.errors import BadInput, BadTarget
 from autotune.machine.gpus import cuda_devices
-from autotune.options import TuningOptions, declared
+from autotune.options import TuningOptions
 from autotune.processes.messages import ImportAnswer
 from autotune.storage.formats import COMMAND, TaskSpec
 from autotune.storage.paths import JobPaths
@@ -54,9 +55,8 @@ def read_space_file(path: Path, options: TuningOptions, config: Config, folder: 
 
 def _check_options(options: TuningOptions, config: Config) -> None:
     defaults = TuningOptions()
-    for name, option in declared():
+    for name, flag in FLAGS.items():
         if name not in _OF_COMMANDS and getattr(options, name) != getattr(defaults, name):
-            flag = option.flag or f"--{name.replace('_', '-')}"
             raise BadInput(f"{flag} is for models; a space file says what its commands need")
     if options.strategy in BACKEND_STRATEGIES:
         raise BadInput(f"--strategy {options.strategy} works on schedules of TVM; choose another for commands")

@@ -56,8 +56,8 @@ def command(
     else:
         _tell_jobs(specs, quiet, as_json)
     if strategy_falls_back(submissions[0], config) and not quiet:
-        kept = strategies.DEFAULT_OF_COMMANDS
-        say(f"[search] strategy {config.search.strategy} works on schedules of TVM; commands are tuned with {kept}")
+        other = strategies.DEFAULT
+        say(f"[search] strategy {config.search.strategy} works on schedules of TVM; commands are tuned with {other}")
 
 
 def _check_targets(targets: Sequence[str], name: str | None) -> None:
@@ -92,18 +92,9 @@ def _tell_jobs(specs: Sequence[JobSpec], quiet: bool, as_json: bool) -> None:
 
 def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:
     if as_json:
+        about = {"id": spec.id, "name": spec.name, "tasks": len(spec.tasks)}
         budget = {"trials": spec.trials, "automatic": spec.automatic}
-        tell(
-            json.dumps(
-                {
-                    "id": spec.id,
-                    "name": spec.name,
-                    "tasks": len(spec.tasks),
-                    **budget,
-                    "own_error": list(spec.own_error),
-                }
-            )
-        )
+        tell(json.dumps({**about, **budget, "own_error": list(spec.own_error)}))
         return
     tell(str(spec.id))
     if not quiet:

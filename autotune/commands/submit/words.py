@@ -271,7 +271,7 @@ _FORMS = {
     "memory_mb": Form(parse_megabytes, lambda megabytes: [f"{number_text(megabytes)}MB"]),
     "stop_at_ms": Form(parse_latency, lambda milliseconds: [f"{number_text(milliseconds)}ms"]),
 }
-_FLAGS = {name: about.flag or f"--{name.replace('_', '-')}" for name, about in declared()}
+FLAGS = {name: about.flag or f"--{name.replace('_', '-')}" for name, about in declared()}
 _DEFAULTS = {field.name: field.default for field in fields(TuningOptions)}
 
 
@@ -296,7 +296,7 @@ def _parameters() -> Iterator[inspect.Parameter]:
             default = None
         elif name in _FORMS:
             kind = str | None
-        flags = [] if default is True else [_FLAGS[name]]  # Typer makes --flag and --no-flag
+        flags = [] if default is True else [FLAGS[name]]  # Typer makes --flag and --no-flag
         option = typer.Option(*flags, metavar=about.metavar or None, help=about.help)
         yield inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
@@ -316,7 +316,7 @@ def read_options(given: Mapping[str, Any]) -> TuningOptions:
 def write_options(options: TuningOptions) -> list[str]:
     """Return the words of a command line that gives these options, those too that have their default."""
     words: list[str] = []
-    for name, flag in _FLAGS.items():
+    for name, flag in FLAGS.items():
         value = getattr(options, name)
         if value is True:
             words.append(flag)

@@ -95,8 +95,8 @@ def test_a_strategy_of_models_in_the_settings_does_not_reach_commands(
 ) -> None:
     (folder / "autotune.toml").write_text('[search]\nstrategy = "evolutionary"\n')
     assert submit(folder, space) == 0
-    assert spec_of(folder).strategy == strategies.DEFAULT_OF_COMMANDS
-    assert f"commands are tuned with {strategies.DEFAULT_OF_COMMANDS}" in capsys.readouterr().err
+    assert spec_of(folder).strategy == strategies.DEFAULT
+    assert f"commands are tuned with {strategies.DEFAULT}" in capsys.readouterr().err
 
 
 def test_another_strategy_in_the_settings_is_that_of_commands_too(
