@@ -152,6 +152,7 @@ def check(case: Any, given: tuple[str, ...]) -> str:
     import tvm
     from tvm import relax
 
+    from autotune.tvm_backend.export.runners import tensors_of
     from autotune.tvm_backend.models.onnx.read import read_model
 
     if any(isinstance(value, (list, dict, tuple)) or value is None for part in case.data_sets[0] for value in part):
@@ -167,8 +168,7 @@ def check(case: Any, given: tuple[str, ...]) -> str:
         module = read_model(path, inputs, values=constants).module
     machine = relax.VirtualMachine(compiled(module), tvm.cpu())
     result = machine["main"](*(tvm.runtime.tensor(value) for value in arrays.values()))
-    outputs = [result] if hasattr(result, "numpy") else list(result)
-    for output, truth in zip((item.numpy() for item in outputs), expected, strict=True):
+    for output, truth in zip((item.numpy() for item in tensors_of(result)), expected, strict=True):
         if output.shape != truth.shape or output.dtype != truth.dtype:
             return f"gives {output.dtype} {output.shape}, not {truth.dtype} {truth.shape}"
         np.testing.assert_allclose(output, truth, rtol=case.rtol, atol=case.atol)

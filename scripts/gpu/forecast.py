@@ -56,14 +56,14 @@ class Forecast:
 
 def forecast(path: Path, precision: Precision) -> Forecast:
     """Add up what the kernels of a model take."""
-    from autotune.tvm_backend.search.tasks import extract_tasks
+    from autotune.tvm_backend.search.tasks import argument_bytes, extract_tasks
     from autotune.tvm_backend.target import resolve_target, tvm_target
 
     target = tvm_target(resolve_target('{"kind": "cuda", "arch": "sm_90"}', 1).description)
     tasks = extract_tasks(prepared(path, target, precision), target)
     usual = split = floor = 0.0
     for task in tasks:
-        kernel = Kernel(task.program, task.spec.gflop, bytes_of(task.program), precision)
+        kernel = Kernel(task.program, task.spec.gflop, argument_bytes(task.program), precision)
         times = dict(kernel.times_us(target))
         floor += task.spec.weight * kernel.floor_us
         usual += task.spec.weight * times[False]
@@ -79,14 +79,6 @@ def prepared(path: Path, target: Any, precision: Precision) -> Any:
 
     module = open_source(path, 1, {}).read(ShapeBinding(), None, gpu=True).module
     return prepare(module, target, precision=precision)
-
-
-def bytes_of(program: Any) -> int:
-    """The bytes of the arguments of a tensor program."""
-    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-
-    arguments = ArgInfo.from_entry_func(program, remove_preproc=False)
-    return sum(math.prod(map(int, item.shape)) * np.dtype(str(item.dtype)).itemsize for item in arguments)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from autotune.errors import BadInput
 from autotune.machine.hardware import cpu_flags, cpu_model
 from autotune.tvm_backend.cuda import runtime
-from autotune.tvm_backend.export.runners import HostTensors, host_arrays
+from autotune.tvm_backend.export.runners import HostTensors, host_arrays, tensors_of
 from autotune.tvm_backend.types import Device, DeviceArray, RuntimeModule, VirtualMachine
 
 Array = npt.NDArray[Any]
@@ -142,7 +142,7 @@ class LoadedModel:
 
         result = self._record(entry, [tvm.runtime.tensor(array, device=self._device) for array in arrays])
         self._device.sync()
-        return [np.asarray(item.numpy()) for item in ([result] if hasattr(result, "numpy") else result)]
+        return [np.asarray(tensor.numpy()) for tensor in tensors_of(result)]
 
     def _record(self, entry: str, tensors: Sequence[DeviceArray]) -> Any:
         if self._recorder is None or entry in self._recorded:

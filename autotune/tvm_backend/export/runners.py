@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -155,9 +155,14 @@ class HostTensors:
         return self.tensors
 
 
+def tensors_of(result: Any) -> list[DeviceArray]:
+    """Return the tensors that a function of a model returned: one, or several."""
+    return [result] if hasattr(result, "numpy") else list(result)
+
+
 def host_arrays(result: Any) -> Arrays:
-    """Return copies of what a function returned in the memory of this process, a tensor or several."""
-    return [np.from_dlpack(tensor).copy() for tensor in ([result] if hasattr(result, "numpy") else result)]
+    """Return copies of what a function returned in the memory of this process."""
+    return [np.from_dlpack(tensor).copy() for tensor in tensors_of(result)]
 
 
 @dataclass(frozen=True)
@@ -168,24 +173,19 @@ class MachineRun:
         function: The function.
         device: Where it runs.
         tensors: Its inputs there.
-        arrays: What a call copies into them first, as one of `LoadedModel` does; None where they are on a GPU.
+        fill: Copies the inputs into the tensors before each call, as `LoadedModel` does; None where they are on a GPU.
     """
 
     function: Kernel
     device: Device
     tensors: Sequence[DeviceArray]
-    arrays: Arrays | None = None
-
-    @cached_property
-    def _host(self) -> HostTensors:
-        return HostTensors([(array.shape, str(array.dtype)) for array in self.arrays or ()])
+    fill: Callable[[], object] | None = None
 
     def __call__(self) -> Arrays:
-        if self.arrays is not None:
-            return host_arrays(self.function(*self._host.fill(self.arrays)))
-        result = self.stay()
-        outputs = [result] if hasattr(result, "numpy") else list(result)
-        return [part.numpy() for part in outputs]
+        if self.fill is None:
+            return [tensor.numpy() for tensor in tensors_of(self.stay())]
+        self.fill()
+        return host_arrays(self.function(*self.tensors))
 
     def on_zeros(self) -> None:
         """Run it once on inputs of zeros."""
@@ -205,5 +205,7 @@ def machine_runner(machine: VirtualMachine, device: Device, arrays: Arrays, func
     """Return what runs a model on a virtual machine that has it loaded."""
     import tvm
 
-    tensors = [tvm.runtime.tensor(array, device=device) for array in arrays]
-    return MachineRun(machine[function], device, tensors, list(arrays) if str(device.type) == "cpu" else None)
+    if str(device.type) != "cpu":
+        return MachineRun(machine[function], device, [tvm.runtime.tensor(array, device=device) for array in arrays])
+    host = HostTensors([(array.shape, str(array.dtype)) for array in arrays])
+    return MachineRun(machine[function], device, host.fill(arrays), partial(host.fill, arrays))

@@ -13,7 +13,6 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from autotune.errors import BadInput
 from autotune.plans.exploration import Alternatives, Kernel, added
@@ -22,7 +21,16 @@ from autotune.plans.plan import Block, Plan
 from autotune.tvm_backend.passes.blocks import ALGORITHM_CHOICES, ALGORITHMS, LAYOUT_CHOICES, LAYOUTS, OPERATORS
 from autotune.tvm_backend.passes.in_place import TOGETHER, returned
 from autotune.tvm_backend.passes.rewrite import is_tensor_constant, op_name, static_shape, variables
-from autotune.tvm_backend.search.tasks import Program, Task, extract, gflop, task_hash, task_of
+from autotune.tvm_backend.search.tasks import (
+    Program,
+    Task,
+    argument_bytes,
+    as_program,
+    extract,
+    gflop,
+    task_hash,
+    task_of,
+)
 from autotune.tvm_backend.threads.extents import MOST_THREADS
 from autotune.tvm_backend.types import Binding, Expr, IRModule, PrimFunc, Target, Var
 
@@ -90,7 +98,7 @@ def _assumed(kernel: Kernel, tasks: Mapping[str, Task]) -> Kernel:
     task = tasks.get(kernel.task)
     if task is None or task.spec.tunable:
         return kernel
-    return replace(kernel, assumed_us=_moving_us(task.program["main"], task.spec.name))
+    return replace(kernel, assumed_us=_moving_us(task.program, task.spec.name))
 
 
 def _promising(kernels: Sequence[Kernel], first: int, programs: Mapping[str, Program], most: int) -> set[str]:
@@ -164,9 +172,9 @@ def _split(attrs: Mapping[str, Any], chosen: Mapping[str, str]) -> Iterator[tupl
 def _small(base: IRModule) -> Iterator[tuple[str, ...]]:
     """Yield the operators of each kernel that may be faster on one thread."""
     for binding, operators in _calls(base):
-        work = _work(base[binding.value.args[0]])
+        program = as_program(base[binding.value.args[0]])
         names = tuple(name for name in operators if not added(name))
-        if names and work.gflop <= _FEW_GFLOP and work.bytes <= _FEW_BYTES:
+        if names and gflop(program) <= _FEW_GFLOP and argument_bytes(program) <= _FEW_BYTES:
             yield names
 
 
@@ -189,21 +197,6 @@ def _together(base: IRModule, given: Plan, blocks: Sequence[Block]) -> Plan:
 
 
 _DECISIONS = ("algorithm", "layout", "threads")
-
-
-@dataclass(frozen=True)
-class _Work:
-    """What a tensor program does: floating-point operations, in 1e9, and the bytes that it reads and writes."""
-
-    gflop: float
-    bytes: int
-
-
-def _work(program: PrimFunc) -> _Work:
-    module = tvm.IRModule({"main": program.with_attr("global_symbol", "main")})
-    arguments = ArgInfo.from_entry_func(module, remove_preproc=False)
-    size = sum(prod(map(int, item.shape)) * int(tvm.DataType(str(item.dtype)).itemsize) for item in arguments)
-    return _Work(gflop(module), size)
 
 
 def _calls(prepared: IRModule) -> Iterator[tuple[Binding, tuple[str, ...]]]:
@@ -241,15 +234,14 @@ def _kernels(prepared: IRModule, tasks: Container[str]) -> Iterator[Kernel]:
 
 def _tuned(program: PrimFunc, name: str, tasks: Container[str]) -> tuple[str, float | None]:
     """Return the hash of a program's task, and how long it is assumed to take if it has none."""
-    hash = task_hash(tvm.IRModule({"main": program.with_attr("global_symbol", "main")}))
-    if hash in tasks:
-        return hash, None
-    return "", _moving_us(program, name)
+    module = as_program(program)
+    hash = task_hash(module)
+    return (hash, None) if hash in tasks else ("", _moving_us(module, name))
 
 
-def _moving_us(program: PrimFunc, name: str) -> float:
+def _moving_us(program: IRModule, name: str) -> float:
     """Return how long a program is assumed to take that only moves what it reads."""
-    return 0.0 if name.startswith(_FREE) else _work(program).bytes / _BYTES_US
+    return 0.0 if name.startswith(_FREE) else argument_bytes(program) / _BYTES_US
 
 
 def _constants(call: Expr) -> list[Expr]:

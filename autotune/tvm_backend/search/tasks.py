@@ -20,7 +20,7 @@ from autotune.storage.formats import TaskSpec
 from autotune.tvm_backend.calls import check_program
 from autotune.tvm_backend.sanitize import check_graph
 from autotune.tvm_backend.search.design_space import PARTITIONED, design_space, tiles
-from autotune.tvm_backend.types import Instruction, IRModule, Target, Trace
+from autotune.tvm_backend.types import Instruction, IRModule, PrimFunc, Target, Trace
 from autotune.tvm_backend.vector_math import registry
 
 _MOST_BYTES = 2**26  # of a file; the largest program of ONNX's tests has half a megabyte
@@ -111,6 +111,17 @@ def task_of(item: Program, target: Target) -> Task:
         tunable=size > 1,
     )
     return Task(spec, item.program, size)
+
+
+def as_program(function: PrimFunc) -> IRModule:
+    """Return a tensor program of a model as the program of a task."""
+    return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+
+
+def argument_bytes(program: IRModule) -> int:
+    """Return how many bytes the arguments of a tensor program have: what it reads and writes at least once."""
+    arguments = ArgInfo.from_entry_func(program, remove_preproc=False)
+    return sum(math.prod(map(int, item.shape)) * int(tvm.DataType(str(item.dtype)).itemsize) for item in arguments)
 
 
 def gflop(program: IRModule) -> float:

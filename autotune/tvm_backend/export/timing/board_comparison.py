@@ -113,4 +113,4 @@ class BoardComparison:
 
 
 def _arrays(outputs: Any) -> runners.Arrays:
-    return [outputs.numpy()] if hasattr(outputs, "numpy") else [output.numpy() for output in outputs]
+    return [tensor.numpy() for tensor in runners.tensors_of(outputs)]

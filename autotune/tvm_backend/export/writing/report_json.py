@@ -5,13 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import prod
 from typing import Any
 
-import numpy as np
-import tvm
 from tvm import tirx
-from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from autotune.options import InputSpec
 from autotune.processes.messages import ExportRequest
@@ -20,7 +16,7 @@ from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.timing.whole_model import Comparison
 from autotune.tvm_backend.kernels.roofline import Roofline
-from autotune.tvm_backend.search.tasks import gflop, task_hash
+from autotune.tvm_backend.search.tasks import argument_bytes, as_program, gflop, task_hash
 from autotune.tvm_backend.target import instructions
 from autotune.tvm_backend.types import IRModule, PrimFunc
 
@@ -168,10 +164,8 @@ def kernel_work(prepared: IRModule, tasks: Mapping[str, str]) -> dict[str, Kerne
 
 
 def _work(function: PrimFunc, tasks: Mapping[str, str]) -> KernelWork:
-    program = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-    arguments = ArgInfo.from_entry_func(program, remove_preproc=False)
-    size = sum(prod(int(dim) for dim in item.shape) * np.dtype(str(item.dtype)).itemsize for item in arguments)
-    return KernelWork(tasks.get(task_hash(program)), gflop(program), size)
+    program = as_program(function)
+    return KernelWork(tasks.get(task_hash(program)), gflop(program), argument_bytes(program))
 
 
 def slower(
