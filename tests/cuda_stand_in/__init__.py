@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -62,6 +63,12 @@ class StandIn:
             "PATH": os.pathsep.join((str(self.libraries), old["PATH"])),
             "AUTOTUNE_CUDA_STAND_IN": str(self.folder),
         }
+
+    def python(self, script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Run a script of Python in a process that takes it for its GPUs."""
+        command = [sys.executable, "-c", script, *map(str, arguments)]
+        environment = {**os.environ, **self.environment()}
+        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
 
     def fail(self, fault: Fault | None) -> None:
         """From now on a fault happens: to the first module that is launched, or to the whole GPU."""

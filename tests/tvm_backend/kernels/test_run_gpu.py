@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -91,14 +88,7 @@ def test_a_kernel_is_timed_and_not_its_launch_unless_it_cannot_be_recorded(compu
     """On a GPU where a kernel takes a microsecond, and a launch fifty: of a kernel, or of a graph of a hundred."""
     stand_in = StandIn.make(computing_gpu.libraries, tmp_path / "gpus")
     stand_in.fail("far")
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "kernel.so")],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **stand_in.environment()},
-        timeout=300,
-        check=False,
-    )
+    done = stand_in.python(SCRIPT, tmp_path / "kernel.so")
     assert done.returncode == 0, done.stderr
     recorded, launched = map(json.loads, done.stdout.splitlines())
     assert recorded == pytest.approx([1.5, 1.5])

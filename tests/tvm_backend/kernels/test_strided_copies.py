@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from ...cuda_stand_in.on_cpu import image
@@ -57,14 +53,7 @@ for name, element in ("columns", lambda j: te.sum(x[k, j], k)), ("rows", lambda 
 
 
 def test_numbers_of_a_column_are_copied_one_by_one_and_those_of_a_row_together(computing_gpu, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **computing_gpu.environment()},
-        timeout=300,
-        check=False,
-    )
+    done = computing_gpu.python(SCRIPT, tmp_path)
     assert done.returncode == 0, done.stderr
     columns, rows = done.stdout.splitlines()
     assert columns.startswith("columns") and '"n"(4)' in columns and '"n"(16)' not in columns

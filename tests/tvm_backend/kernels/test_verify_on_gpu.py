@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from ...cuda_stand_in.on_cpu import image
@@ -63,14 +59,7 @@ for main in (right, stray, tardy):
 
 
 def test_guard_areas_and_later_runs_show_what_one_run_does_not(computing_gpu, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **computing_gpu.environment()},
-        timeout=300,
-        check=False,
-    )
+    done = computing_gpu.python(SCRIPT, tmp_path)
     right, stray, tardy = done.stdout.splitlines() or [done.stderr] * 3
     assert right == "right", done.stderr
     assert stray == "wrote beyond the bounds of argument 1"

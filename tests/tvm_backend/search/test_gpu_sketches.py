@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
-from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search.design_space import plain_trace, tune_context
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.tasks import space_size
-from autotune.tvm_backend.target import resolve_target, tvm_target
 
 from ...cuda_stand_in.on_cpu import image
 
 PIPELINED = "mma_sync_m16n8k8"
-
-
-@pytest.fixture(scope="module")
-def gpu():
-    load_tvm("cuda")
-    return tvm_target(resolve_target('{"kind": "cuda", "arch": "sm_90"}', 1).description)
-
-
-@pytest.fixture(scope="module")
-def product_of(as_program):
-    """A product of matrices in fp16, summed in fp32."""
-    from tvm import te
-
-    def make(rows, columns, terms, dtype="float16"):
-        a, b = (
-            te.placeholder(shape, dtype, name=name) for name, shape in (("a", (rows, terms)), ("b", (terms, columns)))
-        )
-        k = te.reduce_axis((0, terms), "k")
-        element = lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k)  # noqa: E731
-        return as_program(a, b, te.compute((rows, columns), element, name="c"))
-
-    return make
 
 
 def sketches(program, gpu):
@@ -49,15 +21,17 @@ def sketches(program, gpu):
 
 
 def test_pipelines_for_tensor_cores_are_among_the_sketches_of_fp16_alone(product_of, gpu):
-    made = sketches(product_of(64, 64, 128), gpu)
+    made = sketches(product_of(64, 64, 128, "float16"), gpu)
     assert sum(PIPELINED in text for text in made) == 1
     assert sum("wmma_sync" in text for text in made) == len(made) - 1
     assert not any(PIPELINED in text for text in sketches(product_of(64, 64, 128, "float32"), gpu))
-    assert not any(PIPELINED in text for text in sketches(product_of(16, 64, 128), gpu)), "too few rows for its tiles"
+    assert not any(PIPELINED in text for text in sketches(product_of(16, 64, 128, "float16"), gpu)), (
+        "too few rows for its tiles"
+    )
 
 
 def test_every_decision_of_a_pipeline_is_a_knob_and_its_trace_is_one_of_a_schedule(product_of, gpu):
-    program = product_of(64, 128, 256)
+    program = product_of(64, 128, 256, "float16")
     knobs = Knobs(program, gpu)
     drawn = knobs.space.sample(np.random.default_rng(1), 60).tolist()
     applied = [
@@ -134,7 +108,5 @@ PIPELINE = ["pipelined: mma.sync ldmatrix shared.global", "usual: wmma::mma_sync
     ],
 )
 def test_what_the_kernels_of_each_kind_compute_is_right(computing_gpu, tmp_path, dtype, rows, terms, wanted):
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path), dtype, str(rows), str(terms)]
-    environment = {**os.environ, **computing_gpu.environment()}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    done = computing_gpu.python(SCRIPT, tmp_path, dtype, rows, terms)
     assert [line.strip() for line in done.stdout.splitlines()] == wanted, done.stderr

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from autotune.tvm_backend.cuda.multiprocessors import multiprocessors
-from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search.design_space import design_space, plain_trace
 from autotune.tvm_backend.search.knobs import Knobs
@@ -15,31 +14,6 @@ from autotune.tvm_backend.search.occupancy import GpuLimits, Occupancy
 from autotune.tvm_backend.search.scores import nest_score
 from autotune.tvm_backend.search.split_reduction import split_schedules
 from autotune.tvm_backend.search.tiled_block import Einsum
-from autotune.tvm_backend.target import resolve_target, tvm_target
-
-SM_90 = '{"kind": "cuda", "arch": "sm_90"}'
-
-
-@pytest.fixture(scope="module")
-def gpu():
-    load_tvm("cuda")
-    return tvm_target(resolve_target(SM_90, 1).description)
-
-
-@pytest.fixture(scope="module")
-def product_of(as_program):
-    """A product of matrices, of which the positive part is taken."""
-    from tvm import te, topi
-
-    def make(rows, columns, terms, dtype="float32"):
-        a, b = (
-            te.placeholder(shape, dtype, name=name) for name, shape in (("a", (rows, terms)), ("b", (terms, columns)))
-        )
-        k = te.reduce_axis((0, terms), "k")
-        element = lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k)  # noqa: E731
-        return as_program(a, b, topi.nn.relu(te.compute((rows, columns), element, name="c")))
-
-    return make
 
 
 @pytest.fixture(scope="module")
