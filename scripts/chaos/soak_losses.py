@@ -22,6 +22,7 @@ from autotune.storage.tuning_log import TuningLog
 OVER = ("done", "failed", "cancelled")
 DRAIN_LIMIT_S = 240.0
 _NOTICED_S = 10.0  # a stage whose worker is killed has failed by then
+_UNNOTICED_S = 1.0  # for so long a worker that was killed can still be given a stage
 
 
 @dataclass
@@ -65,7 +66,9 @@ class Losses:
         return [event for event in failed if event.outcome != "crashed" or not self._killed(event)]
 
     def _killed(self, event: StageFailed) -> bool:
-        return any(event.began <= moment <= event.at <= moment + _NOTICED_S for moment in self.kills)
+        return any(
+            event.began <= moment + _UNNOTICED_S and moment <= event.at <= moment + _NOTICED_S for moment in self.kills
+        )
 
     def drain(self) -> None:
         """Wait until no job is under way, and judge what is there."""

@@ -110,7 +110,13 @@ def test_a_task_that_was_set_aside_is_a_loss():
 
 @pytest.mark.parametrize(
     ("outcome", "kills", "lost"),
-    [("crashed", [1001.0], False), ("crashed", [], True), ("crashed", [900.0], True), ("failed", [1001.0], True)],
+    [
+        ("crashed", [1001.0], False),
+        ("crashed", [999.5], False),  # the stage was given to a worker that had just been killed
+        ("crashed", [], True),
+        ("crashed", [998.5], True),
+        ("failed", [1001.0], True),
+    ],
 )
 def test_a_stage_may_fail_for_a_killed_worker_alone(workspace, make_job, outcome, kills, lost):
     job = make_job(7)
