@@ -19,9 +19,9 @@ from autotune.tvm_backend.types import Buffer, Call, IRModule, PrimExpr, PrimFun
 _LANES = 16
 _PAIR = 2  # products that one instruction adds up
 # c[i] += sum over k of a[k] * b[i, k], all of bfloat16 but for the sums; in the order of preference.
-DPBF16PS = Dot("autotune_dpbf16ps_512", _LANES, ("avx512bf16",), registers=28)
-MULTIPLY_ADD = Dot("autotune_bf16_multiply_add", _LANES, ("avx512f",), registers=12)
-SPLIT_MULTIPLY_ADD = Dot("autotune_bf16_multiply_add", _LANES, ("avx2",), registers=4)
+DPBF16PS = Dot("autotune_dpbf16ps_512", _LANES, ("avx512bf16",), registers=31)
+MULTIPLY_ADD = Dot("autotune_bf16_multiply_add", _LANES, ("avx512f",), registers=14)
+SPLIT_MULTIPLY_ADD = Dot("autotune_bf16_multiply_add", _LANES, ("avx2",), registers=6)
 DOTS = (DPBF16PS, MULTIPLY_ADD, SPLIT_MULTIPLY_ADD)
 _TILES = "amx-bf16"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -71,10 +72,13 @@ def _conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         return Product("bfloat16_depthwise_conv2d", lambda: (graph.packed(data), depthwise), sums), True
     if groups != 1:
         return None
+    line = _Line.of(call) if not graph.is_packed(data, is_image=True) else None
+    if line is not None:
+        return line.product(graph, data, weight.value.numpy()), True
     lanes = _FEW_CHANNELS if channels <= _FEW_CHANNELS and not graph.is_packed(data, is_image=True) else LANES
     packed = _packed_weight(weight.value.numpy(), lanes)
     instructions = dot_instructions(graph.target)
-    if _is_small(call) and lanes == LANES:
+    if instructions.tiles and _is_small(call) and lanes == LANES:
         outputs, _, wide = packed.shape[:3]
         row = relax.const(packed.reshape(outputs, 1, 1, -1, *packed.shape[4:]), DTYPE)
         sums = partial(programs.sums_of_pixels, window=window, wide=wide, instructions=instructions)
@@ -83,8 +87,54 @@ def _conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     return Product("bfloat16_conv2d", lambda: (graph.packed(data, lanes=lanes), relax.const(packed, DTYPE)), sums), True
 
 
+@dataclass(frozen=True)
+class _Line:
+    """A convolution of few channels as one of rows of pairs, with fewer zeros than one of pixels filled up with lanes.
+
+    Attributes:
+        shape: That of the image, (N, C, H, W).
+        window: The geometry over its pixels.
+        pairs: Of elements, which a row of the window has.
+    """
+
+    shape: Shape
+    window: Window
+    pairs: int
+
+    @classmethod
+    def of(cls, call: Call) -> _Line | None:
+        """Return that of a convolution; None if a window may start within a pair, or has no fewer pairs so."""
+        shape, window = static_shape(call.args[0]), Window.of(call)
+        channels, wide = shape[1], static_shape(call.args[1])[3]
+        pairs = -(-wide * channels // PAIR)
+        even = window.strides[1] * channels % PAIR == 0 and window.dilation[1] == 1
+        fewer = channels <= _FEW_CHANNELS and pairs < wide * _FEW_CHANNELS // PAIR
+        return cls(shape, window, pairs) if even and fewer else None
+
+    def product(self, graph: PackedGraph, data: Var, weight: Array) -> Product:
+        step = self.window.strides[1] * self.shape[1] // PAIR
+        window = replace(self.window, strides=(self.window.strides[0], step), padding=(0, 0, 0, 0))
+        instructions = dot_instructions(graph.target)
+        sums = partial(programs.sums_of_convolution, window=window, instructions=instructions)
+        packed = relax.const(_packed_weight(self._rows_of(weight), PAIR), DTYPE)
+        return Product("bfloat16_conv2d", lambda: (self._lines(graph, data, step), packed), sums)
+
+    def _rows_of(self, weight: Array) -> Array:
+        """Weights (O, C, KH, KW) as (O, 2, KH, pairs)."""
+        outputs, _, high, _ = weight.shape
+        rows = weight.transpose(0, 2, 3, 1).reshape(outputs, high, -1)
+        return filled(rows, 2, PAIR).reshape(outputs, high, self.pairs, PAIR).transpose(0, 3, 1, 2)
+
+    def _lines(self, graph: PackedGraph, data: Var, step: int) -> Expr:
+        least = (self.window.size[1] - 1) * step + self.pairs
+        shape = programs.lines_of(self.shape, self.window, least)
+        program = programs.line_program(self.shape, self.window, shape)
+        lines = graph.kernel(program, "bfloat16_lines", [graph.plain(data)], shape, DTYPE)
+        return graph.emit(relax.op.reshape(lines, (*shape[:2], shape[2] * shape[3] // PAIR, 1, PAIR)))
+
+
 def _is_small(call: Call) -> bool:
-    """Whether an image has so short rows that it is better computed as one row of pixels."""
+    """Whether an image has so short rows that tiles compute it better as one row of pixels."""
     batch, _, height, width = static_shape(call)
     whole = static_shape(call.args[0])[1] % _COPIED_CHANNELS == 0
     return batch == 1 and height > 1 and width <= _SHORT_ROW and height * width <= _MOST_PIXELS and whole

@@ -9,10 +9,12 @@ All arithmetic is in float32. What a kernel writes is rounded once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+import tvm
 from tvm import te, tirx
 from tvm.script import tirx as T
 
@@ -82,8 +84,8 @@ def sums_of_pixels(
 ) -> TensorExpr:
     """Express the sums of a convolution of one image over a row of all of its pixels.
 
-    The pixels that a pixel of the output depends on are copied, one after the other. Of a small image, rows are so
-    short that weights would be loaded for few products.
+    The pixels that a pixel of the output depends on are copied, one after the other. Rows of a small image are so
+    short that they would fill few rows of a tile.
 
     Args:
         data: The image (1, H, W, IC, b).
@@ -160,6 +162,42 @@ def pack_program(shape: Shape, lanes: int) -> PrimFunc:
         return from_float(value if channels % lanes == 0 else tirx.Select(channel < channels, value, 0.0))
 
     return scheduled([data, te.compute((batch, height, width, chunks, lanes), element, name="result")])
+
+
+def lines_of(shape: Shape, window: Window, pairs: int) -> Shape:
+    """Return the shape of the lines of an image, (N, H', G, E), with groups of E elements: of one pixel, or of two.
+
+    A line is a row with zeros around it, whose channels lie together without gaps.
+
+    Args:
+        shape: That of the image, (N, C, H, W).
+        window: The geometry of the convolution that reads the lines.
+        pairs: How many pairs of elements a line has at least.
+    """
+    batch, channels, height, _ = shape
+    size = math.lcm(PAIR, channels)
+    return batch, height + window.padding[0] + window.padding[2], -(-pairs * PAIR // size), size
+
+
+def line_program(shape: Shape, window: Window, lines: Shape) -> PrimFunc:
+    """Return the program that makes lines of float32 (N, C, H, W). Their shape is what `lines_of` returns."""
+    _, channels, height, width = shape
+    top, left, *_ = window.padding
+    pixels = lines[-1] // channels
+    data = te.placeholder(shape, "float32", "data")
+
+    def element(n: PrimExpr, y: PrimExpr, group: PrimExpr, at: PrimExpr) -> PrimExpr:
+        row, column = y - top, group * pixels + at // channels - left
+        near = (te.max(te.min(row, height - 1), 0), te.max(te.min(column, width - 1), 0))
+        inside = tirx.all(row >= 0, row < height, column >= 0, column < width)
+        return from_float(tirx.Select(inside, data[(n, at % channels, *near)], 0.0))
+
+    result = te.compute(lines, element, name="result")
+    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([data, result])}))
+    batch, row, _, elements = schedule.get_loops(schedule.get_sblock("result"))
+    schedule.parallel(schedule.fuse(batch, row))
+    schedule.unroll(elements)
+    return finished(schedule.mod["main"])
 
 
 def pairs_program(batch: int, inner: int, columns: int) -> PrimFunc:

@@ -32,7 +32,7 @@ class Dot:
         lanes: Sums that it computes, i.
         features: Of the CPU, as LLVM names them.
         narrow: Whether weights must lie in -64..63, as otherwise sums of two products would saturate.
-        registers: Sums that fit in the registers of a core, beside the operands, in units of `lanes`.
+        registers: Those that the sums and the weights of a tile may fill, in units of `lanes`.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Dot:
 
 # In the order of preference.
 DOTS = (
-    Dot("autotune_vpdpbusd_512", 16, ("avx512vnni",), 28),
-    Dot("autotune_vpdpbusd_256_evex", 8, ("avx512vnni", "avx512vl"), 28),
-    Dot("autotune_vpdpbusd_256", 8, ("avxvnni",), 12),
-    Dot("autotune_pmaddubsw_256", 8, ("avx2",), 10, narrow=True),
-    Dot("autotune_pmaddwd_256", 8, ("avx2",), 8),
+    Dot("autotune_vpdpbusd_512", 16, ("avx512vnni",), 31),
+    Dot("autotune_vpdpbusd_256_evex", 8, ("avx512vnni", "avx512vl"), 31),
+    Dot("autotune_vpdpbusd_256", 8, ("avxvnni",), 14),
+    Dot("autotune_pmaddubsw_256", 8, ("avx2",), 12, narrow=True),
+    Dot("autotune_pmaddwd_256", 8, ("avx2",), 10),
 )
 DEPTHWISE = Dot("autotune_depthwise_vpdpbusd_512", 16, ("avx512vnni", "avx512vbmi"), 24)
 

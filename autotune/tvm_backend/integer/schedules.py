@@ -115,16 +115,20 @@ def _dot_by_hand(schedule: Schedule, block: Any) -> Schedule:
 
 
 def _vector_tile(schedule: Schedule, block: Any) -> Tile:
-    """The best tile of vectors. A vector of weights costs as much as four pixels, since it comes from farther away."""
+    """The best tile of vectors whose sums and weights fit in the registers: LLVM would store sums in each step.
+
+    A vector of weights costs as much as four pixels, since it comes from farther away.
+    """
     _, rows, columns, chunks, _ = _extents(schedule, block)
     dot = _dot(_intrinsic(schedule, block)) or DOTS[-1]
     most = dot.registers // (16 // dot.lanes)
+    fitting = [tile for tile in _tiles((rows, columns, chunks), most) if (tile[0] * tile[1] + 1) * tile[2] <= most]
 
     def merit(tile: Tile) -> tuple[float, int]:
         pixels, vectors = tile[0] * tile[1], tile[2]
         return pixels * vectors / (pixels + 4 * vectors), tile[1]
 
-    return max(_tiles((rows, columns, chunks), most), key=merit)
+    return max(fitting, key=merit)
 
 
 def _depthwise_by_hand(schedule: Schedule, block: Any) -> Schedule:

@@ -32,6 +32,8 @@ def cpu(request, target):
 def compiled(tmp_path):
     """A function that compiles a network in bfloat16; it returns the names of its tasks, and its error.
 
+    Its attribute `kernels` has the names of all kernels, of which some need no tuning.
+
     The reference is ONNX Runtime with the weights and the input rounded.
     """
 
@@ -40,6 +42,7 @@ def compiled(tmp_path):
         onnx.save(onnx.shape_inference.infer_shapes(network.model()), path)
         prepared = prepare(read_model(path, {}).module, target, precision="bf16")
         tasks = extract_tasks(prepared, target)
+        run.kernels = {item.name_hint.rstrip("0123456789") for item in prepared.get_global_vars()}
         machine = relax.VirtualMachine(compile_tuned(prepared, [task.program for task in tasks], {}, target), tvm.cpu())
         data = numbers(rounded(np.random.default_rng(2).standard_normal(network.shape)))
         result = machine["main"](tvm.runtime.tensor(data)).numpy()
@@ -88,6 +91,25 @@ def test_a_convolution_is_rounded_nowhere_but_in_its_operands(compiled, cpu, win
     names, error = compiled(net, cpu)
     assert "bfloat16_conv2d" in names
     assert error < _SUMMED
+
+
+_FEW = {  # channels, the size of the window, and its strides, dilations and padding
+    "of three": (3, 7, {"strides": [2, 2], "pads": [3, 3, 3, 3]}, True),
+    "of one": (1, 3, {"strides": [1, 2], "pads": [0, 1, 2, 0]}, True),
+    "of two": (2, 3, {"pads": [1, 2, 0, 0]}, True),
+    "of three, step by step": (3, 3, {"pads": [1, 1, 1, 1]}, False),
+    "of three, dilated": (3, 3, {"strides": [2, 2], "dilations": [1, 2]}, False),
+}
+
+
+@pytest.mark.parametrize("name", _FEW)
+def test_a_convolution_of_few_channels_reads_lines_of_pairs_where_windows_begin_with_one(compiled, cpu, name):
+    channels, size, window, by_lines = _FEW[name]
+    net = Network((2, channels, 13, 14))
+    net.conv(channels, 24, size, **window)
+    _, error = compiled(net, cpu)
+    assert compiled.kernels & {"bfloat16_lines", "bfloat16_pack"} == {"bfloat16_lines" if by_lines else "bfloat16_pack"}
+    assert error < (_SUMMED if channels > 1 else _ROUNDED)  # the reference has the weights of one channel in float32
 
 
 def test_what_follows_a_convolution_is_a_part_of_its_kernel(compiled, cpu):

@@ -18,6 +18,7 @@ from autotune.tvm_backend.search.propose import by_hand
 
 _FLAGS = {"avx512vnni": "avx512_vnni", "avxvnni": "avx_vnni", "avx512vl": "avx512vl", "avx512vbmi": "avx512vbmi"}
 _CPUS = {"avx512vnni": "icelake-server", "avxvnni": "alderlake", "avx2": "x86-64-v3"}
+_VECTOR_REGISTERS = 32  # of AVX-512
 _CONSTANTS = [((1,), "uint8"), ((2, 16), "float32"), ((2, 16), "int32"), ((3,), "float32")]
 
 
@@ -70,6 +71,23 @@ def test_the_schedule_by_hand_and_sampled_ones_compute_the_same(target, make, do
         applied = knobs.apply((sketch, *(len(knob.values) // 2 for knob in knobs.space.knobs[1:])))
         assert dot.name in str(applied.schedule.trace)
         assert np.array_equal(run(applied.schedule.mod, here), expected)
+
+
+@pytest.mark.parametrize("extents", [(7, 7, 8), (14, 14, 16), (1, 49, 32), (5, 3, 12)])
+def test_the_sums_and_the_weights_of_the_tile_by_hand_fit_in_the_registers(target, extents):
+    height, width, chunks = extents
+    constants = [(((chunks, 16) if shape == (2, 16) else shape), dtype) for shape, dtype in _CONSTANTS]
+    operands = [((1, height, width, 2, 16), "uint8"), ((chunks, 1, 1, 2, 4, 16, 4), "int8"), *constants]
+    product = Product(Window((height, width)), Instructions(DOTS[0].name), Grouping(0, 0, 2))
+    program, _ = product_program(product, operands, "uint8")
+    chosen = by_hand(tvm.IRModule({"main": program.with_attr("global_symbol", "main")}))
+    (_, rows), (_, columns), (_, vectors) = tile_sizes(chosen.trace)
+    data = 1
+    assert rows * columns * vectors + vectors + data <= _VECTOR_REGISTERS
+
+
+def tile_sizes(trace):
+    return [tuple(map(int, decision)) for _, decision in sorted(trace[1])]
 
 
 _TILED = {
