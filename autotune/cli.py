@@ -60,6 +60,7 @@ VERBS = {
         "command",
         "Simulate jobs and scheduling policies on a machine that you describe.",
     ),
+    "demo": Verb("demo", "command", "Tune a small model that comes with autotune: a first result within a minute."),
     "doctor": Verb("doctor", "command", "Check whether this machine and this workspace are ready for tuning."),
     "check": Verb(
         "check",

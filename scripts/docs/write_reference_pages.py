@@ -16,23 +16,26 @@ from typing import Any, get_args
 import typer
 
 from autotune import api, cli, errors, reasons, strategies
+from autotune.options import declared
 from autotune.planning import policies
 from autotune.storage import formats, paths
 from autotune.storage.confirmation import Confirmation
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
-BAR = "\\|"  # in a cell of a table
 _BY = "This page is written by `python scripts/docs/write_reference_pages.py` from {}.\n"
 
 _COMMANDS = """\
 `autotune COMMAND --help` prints the same. `--workspace DIR`, before or after the command, names the folder with
 `jobs/` and `logs/`; by default it is `$AUTOTUNE_WORKSPACE`, or the current folder. A JOB is a number, a range such as
-`3,5-8`, a name, `last` or `all`. Data goes to standard output, messages go to standard error.
+`3,5-8`, a name, `last` or `all`. `--json`, where a command has it, prints JSON. Data goes to standard output, messages
+go to standard error.
 """
+_SAID = ("job", "jobs", "as_json")  # what the first lines of the page say of them
 _ERRORS = """\
 An error is one line on standard error. In Python, each is a class in `autotune.errors` that derives from
 `AutotuneError`.
 """
+_OPTIONS = "the options of [`autotune submit`](commands.md#autotune-submit), of which these take other values:"
 _REASONS = """\
 `status` shows a sentence for each reason. `status --json` and `report --json` also have its kind. Programs should use
 the kind.
@@ -101,10 +104,9 @@ def _command(words: str, command: Any, level: int) -> Iterator[str]:
     arguments = [_value(each) for each in shown if each.param_type_name == "argument"]
     options = ["[OPTIONS]"] if len(arguments) < len(shown) else []
     yield f"```text\n{' '.join([words, *options, *arguments])}\n```\n"
-    if shown:
-        yield "| argument or option | meaning |\n|---|---|"
-        yield from map(_parameter, shown)
-        yield ""
+    described = [line for each in shown if each.name not in _SAID and (line := _parameter(each))]
+    if described:
+        yield from [*described, ""]
 
 
 def _value(parameter: Any) -> str:
@@ -121,8 +123,7 @@ def _parameter(parameter: Any) -> str:
     else:
         name = f"`{', '.join(parameter.opts)} {_value(parameter)}`"
     required = " Required." if parameter.required and parameter.param_type_name == "option" else ""
-    cells = (name, f"{parameter.help or ''}{required}")
-    return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
+    return f"- {name}: {parameter.help or ''}{required}"
 
 
 def exit_codes() -> str:
@@ -251,12 +252,24 @@ def _described(name: str, found: Any, level: int) -> Iterator[str]:
     signature = "" if inspect.isclass(found) or isinstance(found, property) else _signature(found)
     yield f"{'#' * level} {name}\n"
     yield f"```text\n{name}{signature}\n```\n" if signature else ""
-    yield _google(inspect.getdoc(found) or "")
+    yield _google(_without_options(inspect.getdoc(found) or ""))
     if inspect.isclass(found):
         for member, value in vars(found).items():
             public = not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
             if public or isinstance(value, classmethod):
                 yield from _described(f"{name}.{member}", getattr(found, member), level + 1)
+
+
+def _without_options(text: str) -> str:
+    """Return a docstring without the options of `submit` that take the same values as on the command line."""
+    options = dict(declared())
+    same = [f"    {name}: {option.help}" for name, option in options.items() if not option.python]
+    lines = text.splitlines()
+    first = next((at for at, line in enumerate(lines) if line.strip().partition(":")[0] in options), None)
+    if first is None or not set(same) & set(lines):
+        return text
+    said = [*lines[:first], f"    {_OPTIONS}", *lines[first:]]
+    return "\n".join(line for line in said if line not in same)
 
 
 def _signature(function: Any) -> str:

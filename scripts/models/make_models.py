@@ -327,6 +327,14 @@ def tiny_cnn(net: Net) -> Tensor:
     return net.gemm(net.global_pool(x), 10)
 
 
+def demo_cnn(net: Net) -> Tensor:
+    """three convolutions over 64x64 pixels, in 0.2 MB: the model of `autotune demo`"""
+    x = net.relu(net.conv_bn(net.input("input", 3, 64, 64), 32, 3))
+    x = net.relu(net.conv_bn(x, 64, 3, stride=2))
+    x = net.relu(net.conv_bn(x, 64, 3))
+    return net.gemm(net.global_pool(x), 10)
+
+
 def mlp(net: Net) -> Tensor:
     """three fully connected layers over 784 features"""
     x = net.input("input", 784)
@@ -383,6 +391,7 @@ _NETWORKS: dict[str, Callable[[Net], Tensor]] = {
         squeezenet,
         bert,
         tiny_cnn,
+        demo_cnn,
         mlp,
         tabular,
         lstm,

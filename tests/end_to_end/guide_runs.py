@@ -54,30 +54,26 @@ _MINILM = {"minilm.onnx": {"input_ids": ("batch", "sequence"), "attention_mask":
 GUIDES = (
     Guide(
         "README.md",
-        copies=("mobilenet_v2.onnx", "bert.onnx", "vgg16.onnx"),
+        copies=("mobilenet_v2.onnx", "resnet18.onnx", "bert.onnx", "vgg16.onnx"),
         changes={
-            "autotune status mobilenet_v2": "autotune submit mobilenet_v2.onnx --trials 2"
+            "autotune demo": "mkdir autotune-demo; cp autotune.toml autotune-demo; {} --trials 2",
+            "autotune submit resnet18.onnx --precision int8": _FEW,
+            "autotune submit bert.onnx": _FEW,
+            "autotune plan mobilenet_v2": "autotune submit mobilenet_v2.onnx --trials 2"
             "; autotune daemon run --drain; {}",
-            "autotune report mobilenet_v2": "{}; test -s report.html",
-            "autotune daemon install": _CRON,
-            "autotune daemon stop": "autotune daemon start; {}",
+            "autotune submit mobilenet_v2.onnx --": _FEW,
             "autotune trials export": "{}; test -s trials.gz",
-            "cmake -S lib/source": "{} && bare/main --repeat 10",
+            "autotune trials import": 'mkdir second; AUTOTUNE_WORKSPACE="$PWD/second" {}',
+            "autotune report mobilenet_v2": "{}; test -s report.html",
         },
         elsewhere={
             "python3 -m venv": _INSTALLS,
             "pip install": _INSTALLS,
-            "autotune submit mobilenet_v2.onnx": "getting started begins with the quickstart",
-            "autotune daemon run --drain": "getting started begins with the quickstart",
-            "autotune export mobilenet_v2": "getting started begins with the quickstart",
-            "python lib/run.py": "getting started begins with the quickstart",
-            "autotune submit bert.onnx --target cuda": "the guide to GPUs runs it",
-            "autotune daemon start": "the guide to the queue runs it",
+            "autotune submit mobilenet_v2.onnx --within": "getting started begins with it",
+            "autotune daemon run --drain": "getting started and the guide to commands run it",
+            "autotune export mobilenet_v2": "getting started begins with it",
+            "python lib/run.py": "getting started begins with it",
             "autotune export last --output lib": _AS_USUAL,
-            "autotune submit model.pt2": "test_pytorch.py submits such a file",
-            "autotune submit model.tflite": "test_tflite.py submits such a file",
-            "autotune submit minilm.onnx": "the guides to models and shapes run it",
-            "printf": "the guide to clusters sets the same",
         },
         slow=True,
     ),
@@ -102,7 +98,7 @@ GUIDES = (
     ),
     Guide(
         "docs/guides/models.md",
-        copies=("model.onnx", "resnet18.onnx"),
+        copies=("model.onnx",),
         shapes={
             **_MINILM,
             "detector.onnx": {"images": ("batch", 3, "height", "width")},
@@ -114,6 +110,7 @@ GUIDES = (
             "autotune export minilm": "the slow run of the guide to shapes exports with inputs of its own",
         },
     ),
+    Guide("docs/guides/precision.md", copies=("resnet18.onnx",)),
     Guide(
         "docs/guides/shapes.md",
         shapes={**_MINILM, "resnet50.onnx": {"x": ("batch", 3, 224, 224)}},

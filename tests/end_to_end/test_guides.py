@@ -189,7 +189,8 @@ PREPARE: dict[str, Callable[[Path], None]] = {
     "docs/guides/cluster.md": prepare_cluster,
     "docs/guides/sweeps.md": prepare_sweep,
     "docs/guides/simulate.md": prepare_scenario,
-    "docs/guides/models.md": prepare_samples,
+    "README.md": prepare_samples,
+    "docs/guides/precision.md": prepare_samples,
     "docs/guides/shapes.md": prepare_inputs,
     "docs/guides/budgets.md": prepare_command,
 }

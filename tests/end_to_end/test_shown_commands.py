@@ -24,7 +24,6 @@ ELSEWHERE = {
     "autotune retry vgg16 --here": "tests/faults/test_machine.py",
     "autotune retry JOB": "tests/faults/test_no_times.py",
     "autotune submit model.pt2": "tests/end_to_end/test_pytorch.py",
-    "autotune submit model.tflite": "tests/end_to_end/test_tflite.py",
     "autotune submit hand_landmark.tflite": "tests/end_to_end/test_tflite.py",
     "autotune submit MODEL.tflite": "tests/end_to_end/test_tflite.py",
     "podman build": "it needs podman",

@@ -34,6 +34,7 @@ ALL = (
     "squeezenet",
     "bert",
     "tiny_cnn",
+    "demo_cnn",
     "mlp",
     "tabular",
     "lstm",
@@ -63,6 +64,7 @@ MULTIPLY_ACCUMULATES = {
 OUTPUT = {
     "bert": [128, 256],
     "tiny_cnn": [10],
+    "demo_cnn": [10],
     "mlp": [10],
     "tabular": [2],
     "lstm": [100, 256],
@@ -79,6 +81,7 @@ OPERATORS = {
     "squeezenet": {"Conv": 26, "Concat": 8, "MaxPool": 3, "Relu": 26, "BatchNormalization": 0},
     "bert": {"Gather": 1, "LayerNormalization": 9, "Softmax": 4, "Erf": 4, "MatMul": 4 * 8},
     "tiny_cnn": {"Conv": 2, "BatchNormalization": 2, "Relu": 2, "MaxPool": 1, "Gemm": 1},
+    "demo_cnn": {"Conv": 3, "BatchNormalization": 3, "Relu": 3, "Gemm": 1},
     "mlp": {"Gemm": 3, "Relu": 2},
     "tabular": {"Gemm": 3, "Relu": 2},
     "lstm": {"LSTM": 2},
@@ -207,6 +210,7 @@ def test_inputs_and_outputs(network: tuple[str, onnx.ModelProto]) -> None:
     inputs = {
         "bert": ("input_ids", [1, 128]),
         "tiny_cnn": ("input", [1, 3, 16, 16]),
+        "demo_cnn": ("input", [1, 3, 64, 64]),
         "mlp": ("input", [1, 784]),
         "tabular": ("input", [1, 30]),
         "lstm": ("input", [1, 100, 256]),

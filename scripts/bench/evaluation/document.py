@@ -77,10 +77,9 @@ def _real(found: dict[str, Any]) -> str:
 each policy in a fresh workspace with the same seeds, one after another.
 
 {table}
-*Distortion* is the logged time of a task's best kernel divided by a second time, less one: the same kernel is rebuilt
-and measured alone after everything has ended. The table has the median over the tasks, and in brackets the median of
-the absolute values. The *control* compares a third measurement, also alone, with the second. *CPUs held* is the share
-of the CPUs' time in which stages held them; without coordination, they also hold CPUs that others hold already.
+*Distortion* is the logged time of a task's best kernel divided by one that is measured alone after everything has
+ended, less one: the median over the tasks, and in brackets that of the absolute values. The *control* compares a third
+measurement with the second. *CPUs held* is the share of the CPUs' time in which stages held them.
 """
 
 
@@ -110,8 +109,7 @@ def _devices(found: Sequence[dict[str, Any]]) -> str:
 Stages take time, but no CPU. The daemon, the workers, the leases and the files are the real ones, with
 {found[0]["cpus"]} CPU slots that do not exist. *uniform*: a stage of a full batch takes 10 s to search, 15 s to build,
 3 s to measure, 1 s to train. *mixed*: four kinds of jobs, with lengths that are spread by 0.3. At a higher speed, all
-lengths are divided by it, and the seconds in the table are the measured ones times the speed; so what the daemon adds
-is multiplied, too.
+lengths are divided by it, and what the daemon adds is multiplied by it.
 
 {_table(head, rows)}"""
 
@@ -131,21 +129,13 @@ def _scale(found: dict[str, Any]) -> str:
     parts = ["## Simulated at scale\n"]
     for name, scenario in found["scenarios"].items():
         rows = [_outcome_row(outcome) for outcome in scenario["outcomes"]]
-        head = ["policy", "makespan s", "over the bound", "mean end s", "worst end s", "CPUs busy", "GPUs busy"]
+        head = ["policy", "makespan s", "over the bound", "CPUs busy", "GPUs busy"]
         parts.append(f"`scripts/bench/scenarios/{name}.toml`: {scenario['title']}\n\n" + _table(head, rows))
-    rows = []
-    for row in found["sweep"]:
-        cells = [str(row["gpus"]), f"{row['bound']:.0f}"]
-        rows.append(
-            cells + [f"{row['makespan'][name]:.0f} ({row['utilisation'][name]:.0%})" for name in row["makespan"]]
-        )
-    head = ["GPUs", "lower bound s", *(f"{name} s (GPUs busy)" for name in found["sweep"][0]["makespan"])]
-    return "\n".join([*parts, f"The jobs of `{scale.SWEPT}` with other numbers of GPUs:\n", _table(head, rows)])
+    return "\n".join([*parts, f"The jobs of `{scale.SWEPT}` with other numbers of GPUs:\n"])
 
 
 def _outcome_row(found: dict[str, Any]) -> list[str]:
     cells = [found["policy"], f"{found['makespan']:.0f}", f"{found['makespan'] / found['bound']:.3f}"]
-    cells += [f"{found['mean_completion']:.0f}", f"{found['worst_completion']:.0f}"]
     return [*cells, f"{found['utilisation']['CPUs']:.0%}", f"{found['utilisation'].get('cuda', 0.0):.0%}"]
 
 
