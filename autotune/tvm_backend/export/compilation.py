@@ -28,6 +28,7 @@ from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
 from autotune.tvm_backend.passes.prepare import finish, prepare
 from autotune.tvm_backend.passes.rewrite import is_tensor_constant
+from autotune.tvm_backend.passes.tensor_objects import share_objects
 from autotune.tvm_backend.search import propose
 from autotune.tvm_backend.search.cost_model import prior
 from autotune.tvm_backend.search.design_space import is_too_wide
@@ -156,6 +157,8 @@ def compile_tuned(
 
 def build_lowered(lowered: IRModule, target: Target) -> Executable:
     """Compile a module that `lower_tuned` returned, and return the executable."""
+    if target.kind.name == "llvm":  # a CUDA graph keeps tensors from the call that records it to those that launch it
+        lowered = share_objects(lowered)
     with target, lowering(lowered, target):  # without the target TVM would compile CUDA for the GPU that is here
         return relax.build(lowered, target=target, relax_pipeline=None, tir_pipeline=pipeline(target))
 
