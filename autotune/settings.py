@@ -118,8 +118,8 @@ class JobSettings:
         bool,
         text(
             "Whether the whole model is timed while its job runs, beside the model as submitted: once its tasks have"
-            " times, and again when they take a fifth less. So `status` says how long it takes. Boards and clusters do"
-            " without."
+            " times, and again when they take a fifth less and in the end. So `status` says how long it takes. Boards"
+            " and clusters do without."
         ),
     ] = True
 

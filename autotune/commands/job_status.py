@@ -15,7 +15,7 @@ from autotune.planning.view import device_kind, measures_on_cpus
 from autotune.plans.exploration import Choice
 from autotune.reasons import sentence
 from autotune.storage import formats
-from autotune.storage.confirmation import Confirmation, read_confirmation
+from autotune.storage.confirmation import Confirmation, outside_now, read_confirmation
 from autotune.storage.daemon_info import CPUS_APART, DaemonInfo, running_daemon
 from autotune.storage.exploration import read_choice
 from autotune.storage.formats import ENDED, JobSpec, JobState, State, TaskProgress, TaskSpec
@@ -62,7 +62,7 @@ class WholeModel:
     If there are several sets of shapes, they are those of one run at each of them.
 
     Attributes:
-        model_ms: The sum of the tasks' best times now, and what the model took besides its tasks then.
+        model_ms: The sum of the tasks' best times now, and what the model takes besides its tasks.
         outside_ms: The latter: kernels that have no trials, and calls. It is negative if tasks take longer alone.
         reference: The runtime of the model as submitted, such as `onnxruntime`; empty if it was not timed.
         reference_ms: What the model takes in it; None if it was not timed.
@@ -173,12 +173,15 @@ def entries_of(
     spec: JobSpec, best_us: Sequence[float | None], confirmed: Confirmation | None = None
 ) -> tuple[EntryStatus, ...]:
     """Return the sets of shapes of a job, if there are several, with the best times of its tasks so far."""
-    outside = {times.name: times.outside_ms for times in (confirmed.entries if confirmed else ())}
+    timed = {times.name: times for times in (confirmed.entries if confirmed else ())}
     entries = []
     for entry in spec.entries:
         sum_ms = tasks_sum_ms(best_us, entry.weights)
-        timed = sum_ms is not None and entry.name in outside
-        entries.append(EntryStatus(entry.name, sum_ms, (sum_ms or 0.0) + outside[entry.name] if timed else None))
+        times = timed.get(entry.name)
+        model_ms = None
+        if times is not None and sum_ms is not None:
+            model_ms = sum_ms + outside_now(times.outside_ms, times.tasks_ms, sum_ms)
+        entries.append(EntryStatus(entry.name, sum_ms, model_ms))
     return tuple(entries)
 
 
@@ -186,7 +189,8 @@ def whole_model_of(sum_ms: float | None, confirmed: Confirmation | None) -> Whol
     """Return what the whole model of a job takes, if its tasks take so long together; None if it was not timed."""
     if sum_ms is None or confirmed is None or not confirmed.entries:
         return None
-    outside_ms = sum(times.outside_ms for times in confirmed.entries)
+    took_ms = sum(times.outside_ms for times in confirmed.entries)
+    outside_ms = outside_now(took_ms, sum(times.tasks_ms for times in confirmed.entries), sum_ms)
     references = [times.reference_ms for times in confirmed.entries if times.reference_ms is not None]
     complete = len(references) == len(confirmed.entries)
     reference = confirmed.entries[0].reference if complete else ""

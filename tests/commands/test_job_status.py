@@ -192,6 +192,14 @@ class TestProgress:
         (shown,) = to_json(snapshot(workspace))["jobs"]
         assert shown["whole_model"]["model_ms"] == 2.5 and shown["whole_model"]["reference"] == "onnxruntime"
 
+    def test_tasks_that_took_longer_alone_than_in_the_model_do_so_by_the_same_factor(
+        self, workspace: Workspace, make_job: Make
+    ) -> None:
+        paths = make_job(state=JobState(tasks=(TaskProgress(8, 1000.0), TaskProgress(8, 250.0))))
+        formats.write(paths.confirmed, Confirmation.of([EntryTimes("main", (6.0,), 8.0)], 5.0))
+        whole = only(workspace).whole_model
+        assert whole is not None and (whole.model_ms, whole.outside_ms) == (1.125, -0.375)
+
     def test_what_was_found_before_the_model_could_not_be_timed_stays(
         self, workspace: Workspace, make_job: Make
     ) -> None:

@@ -220,11 +220,14 @@ class TestWithoutALatencyToStopAt:
         assert tells_more(400.0, 1000.0)
         assert not tells_more(last=self.confirmed(ago_s=20.0))
 
-    def test_when_the_budget_is_used_it_is_timed_at_once(self, tells_more: Any, workspace: Workspace) -> None:
-        assert not tells_more(400.0, 1000.0, last=self.confirmed())
+    @pytest.mark.parametrize(("best_us", "timed"), [(400.0, True), (900.0, True), (1000.0, False)])
+    def test_when_the_budget_is_used_it_is_timed_at_once_if_its_tasks_have_become_faster(
+        self, tells_more: Any, workspace: Workspace, best_us: float, timed: bool
+    ) -> None:
+        assert not tells_more(best_us, 1000.0, last=self.confirmed())
         log = TuningLog(workspace.tuning_log("simulated-test", f"{1:016x}").records)
         log.add([Trial(f"more-{number}", [], [], (9e3,), None, "0009-other", 0, 0.0) for number in range(62)])
-        assert tells_more()
+        assert tells_more() is timed
 
     def test_it_is_not_timed_where_it_cannot_be_or_shall_not(self, tells_more: Any) -> None:
         assert not tells_more(1000.0, 1000.0, config=Config(job=JobSettings(whole_model=False)))

@@ -142,8 +142,8 @@ def _early_references(job: JobReport, columns: tuple[str, ...]) -> Section:
         rows.append((title(whole.reference), whole.reference_ms, whole.reference_ms / whole.model_ms))
     moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(whole.measured_at))
     says = (
-        f"At {moment} the model took {whole.outside_ms:.4g} ms besides its tasks. That is added to the sum of their"
-        " best times now. `autotune export` times the library itself."
+        f"By the measurement of {moment} the model takes {whole.outside_ms:.4g} ms besides its tasks, whose best times"
+        " are added to that. `autotune export` times the library itself."
     )
     return Section("references", "The whole model", says, columns, tuple(rows))
 
