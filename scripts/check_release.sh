@@ -36,6 +36,7 @@ import autotune
 from autotune.tvm_backend.search.cost_model import prior
 
 assert prior("llvm") is not None, "the prior is not in the package"
+assert files("autotune.commands").joinpath("demo_cnn.onnx").is_file(), "the model of the demo is not in the package"
 assert list(files("autotune.tvm_backend.export.writing").joinpath("cpp").iterdir()), "the C++ program is not in the package"
 assert list(files("autotune.tvm_backend.export.writing").joinpath("program").iterdir()), "the C++ shim is not in it"
 assert all(hasattr(autotune, name) for name in autotune.__all__)

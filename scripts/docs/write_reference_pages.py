@@ -53,10 +53,10 @@ A strategy decides which configurations of a task are measured next. `autotune s
 NAME` picks one for a job, `strategy` and `sampler` in `[search]` for a workspace.
 """
 _SAMPLERS = """\
-A sampler picks the batch from what a strategy explored. Each strategy works with either sampler, and has a default,
-which is named below it. `greedy` measures the best of the ranking, and a random share, `search.epsilon`. `adaptive`
-clusters the explored configurations and measures one of each cluster, which are often fewer than a round may have. It
-replaces configurations that were measured before by a synthesis (`search.synthesis`).
+A sampler picks the batch from what a strategy explored. Each strategy works with either. `greedy`, the default where
+nothing else is said, measures the best of the ranking, and a random share, `search.epsilon`. `adaptive` clusters the
+explored configurations and measures one of each cluster. It replaces configurations that were measured before by a
+synthesis (`search.synthesis`).
 
 [Search](../explanation/search.md) explains how strategies work, and [search,
 measured](../explanation/search-measured.md) compares them. You can add [a strategy of your
@@ -84,9 +84,7 @@ def commands() -> str:
         "# Commands\n",
         _COMMANDS,
         _BY.format("the commands themselves"),
-        "| command | what it does |\n|---|---|",
-        *(f"| [`{name}`](#autotune-{name}) | {verb.help} |" for name, verb in cli.VERBS.items()),
-        "",
+        " · ".join(f"[`{name}`](#autotune-{name})" for name in cli.VERBS) + "\n",
     ]
     for name in cli.VERBS:
         text += _command(f"autotune {name}", root.get_command(None, name), 2)
@@ -148,8 +146,7 @@ def exit_codes() -> str:
         "",
         "## Why a job waits or has ended\n",
         _REASONS,
-        "| kind | sentence |\n|---|---|",
-        *(f"| `{kind}` | {_sentence(kind)} |" for kind in _reason_kinds() if _sentence(kind)),
+        *(f"- `{kind}`: {_sentence(kind)}" for kind in _reason_kinds() if _sentence(kind)),
         "",
     ]
     return "\n".join(text)
@@ -210,7 +207,11 @@ def strategy_page() -> str:
         text += [
             f"## {name}{default}\n",
             f"{_strategy(name)}\n",
-            f"Default sampler: `{strategies.default_sampler(name)}`.\n",
+            *(
+                [f"Default sampler: `{sampler}`.\n"]
+                if (sampler := strategies.default_sampler(name)) != "greedy"
+                else []
+            ),
         ]
     return "\n".join(text)
 
@@ -251,7 +252,8 @@ def python() -> str:
 def _described(name: str, found: Any, level: int) -> Iterator[str]:
     signature = "" if inspect.isclass(found) or isinstance(found, property) else _signature(found)
     yield f"{'#' * level} {name}\n"
-    yield f"```text\n{name}{signature}\n```\n" if signature else ""
+    if signature not in ("", "()"):
+        yield f"```text\n{name}{signature}\n```\n"
     yield _google(_without_options(inspect.getdoc(found) or ""))
     if inspect.isclass(found):
         for member, value in vars(found).items():

@@ -91,22 +91,11 @@ def _held(row: dict[str, Any], cpus: int) -> float:
 
 
 def _devices(found: Sequence[dict[str, Any]]) -> str:
-    rows = [_device_row(run) for run in found]
-    head = [
-        "jobs",
-        "devices",
-        "policy",
-        "speed",
-        "daemon s",
-        "simulator s",
-        "ratio",
-        "devices busy",
-        "simulated",
-        "daemon CPU",
-    ]
+    rows = [_device_row(run) for run in found if run["policy"] == "predictive"]
+    head = ["jobs", "devices", "speed", "daemon s", "simulator s", "ratio", "devices busy", "daemon CPU"]
     return f"""## The real daemon on simulated devices
 
-Stages take time, but no CPU. The daemon, the workers, the leases and the files are the real ones, with
+The policy is `predictive`. Stages take time, but no CPU. The daemon, the workers and the files are the real ones, with
 {found[0]["cpus"]} CPU slots that do not exist. *uniform*: a stage of a full batch takes 10 s to search, 15 s to build,
 3 s to measure, 1 s to train. *mixed*: four kinds of jobs, with lengths that are spread by 0.3. At a higher speed, all
 lengths are divided by it, and what the daemon adds is multiplied by it.
@@ -115,14 +104,10 @@ lengths are divided by it, and what the daemon adds is multiplied by it.
 
 
 def _device_row(run: dict[str, Any]) -> list[str]:
-    cells = [
-        f"{run['jobs']} {'uniform' if run['name'] == 'judged' else run['name']}",
-        str(run["devices"]),
-        run["policy"],
-    ]
+    cells = [f"{run['jobs']} {'uniform' if run['name'] == 'judged' else run['name']}", str(run["devices"])]
     cells += [f"{run['speed']:g}", f"{run['real_s']:.1f}", f"{run['simulated_s']:.1f}"]
     cells += [f"{run['real_s'] / run['simulated_s']:.3f}", f"{run['utilisation']:.0%}"]
-    return [*cells, f"{run['simulated_utilisation']:.0%}", f"{run['daemon_cpu_share']:.1%}"]
+    return [*cells, f"{run['daemon_cpu_share']:.1%}"]
 
 
 def _scale(found: dict[str, Any]) -> str:
