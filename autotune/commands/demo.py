@@ -14,6 +14,7 @@ from autotune.commands.terminal import tell
 from autotune.errors import BadInput, disk_problem
 from autotune.storage.atomic import make_folders
 from autotune.storage.paths import Workspace
+from autotune.storage.room import private_folder
 
 _MODEL = "demo_cnn.onnx"  # `python scripts/models/make_models.py demo_cnn --output autotune/commands` writes it
 _TRIALS = 48
@@ -43,13 +44,14 @@ def _new_folder(folder: Path) -> None:
 
 
 def _run(words: list[str], log: Path) -> int:
-    """Print a command line and run it with this Python. What the daemon logs goes to a file."""
+    """Print a command line and run it with this Python. What the daemon logs goes to its log."""
     tell(f"$ {' '.join(words)}")
     sys.stdout.flush()
     own = ["-m", "autotune"] if words[0] == "autotune" else []
     if "daemon" not in words:
         return subprocess.run([sys.executable, *own, *words[1:]]).returncode
-    with log.open("wb") as output:
+    private_folder(log.parent)
+    with log.open("ab") as output:
         return subprocess.run([sys.executable, *own, *words[1:]], stderr=output).returncode
 
 
@@ -66,6 +68,6 @@ def command(
     _new_folder(folder)
     with as_file(files("autotune.commands") / _MODEL) as model:
         for words in _steps(model, folder, trials):
-            code = _run(words, folder / "daemon.log")
+            code = _run(words, Workspace(folder).daemon_log)
             if code:
                 raise typer.Exit(code)
