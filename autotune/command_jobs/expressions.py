@@ -78,24 +78,24 @@ class Expression:
     _node: ast.expr
 
     @classmethod
-    def of(cls, text: str, known: Collection[str]) -> Expression:
+    def of(cls, text: str, parameters: Collection[str]) -> Expression:
         """Check a text.
 
         Args:
             text: The expression.
-            known: The names of all parameters.
+            parameters: The names of all parameters.
 
         Raises:
             InvalidData: It is no expression, or has a part that is not allowed or a name that is not known.
         """
-        return cls.of_node(text, parsed(text), known)
+        return cls.of_node(text, parsed(text), parameters)
 
     @classmethod
-    def of_node(cls, text: str, node: ast.expr, known: Collection[str]) -> Expression:
+    def of_node(cls, text: str, node: ast.expr, parameters: Collection[str]) -> Expression:
         """Check a part of an expression that was parsed already; see `of`."""
         try:
             for part in ast.walk(node):
-                _check(text, part, known)
+                _check(text, part, parameters)
         except RecursionError:
             raise InvalidData(f"{text[:60]!r}... is nested too deeply") from None
         return cls(text, frozenset(part.id for part in ast.walk(node) if isinstance(part, ast.Name)), node)
@@ -140,9 +140,9 @@ def parsed(text: str) -> ast.expr:
         raise InvalidData(f"{text[:60]!r} is no expression: {reason}") from None
 
 
-def _check(text: str, node: ast.AST, known: Collection[str]) -> None:
+def _check(text: str, node: ast.AST, parameters: Collection[str]) -> None:
     if isinstance(node, ast.Name):
-        if node.id not in known:
+        if node.id not in parameters:
             raise InvalidData(f"{text!r} names {node.id!r}, which is no parameter")
     elif isinstance(node, ast.Constant):
         if not isinstance(node.value, bool | int | float | str):

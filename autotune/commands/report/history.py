@@ -240,9 +240,9 @@ class Outlook:
         what = "forecast" if self.of_model else "forecast of the tasks' sum"
         return f"{what}: {'; '.join(clauses)}{worth}"
 
-    def _text(self, found: Forecast) -> str:
-        middle = self.metric.text(1e3 * found.median_ms, f"{found.median_ms:.4g} ms")
-        low, high = sorted(self.metric.in_column(ms) or 0.0 for ms in (found.low_ms, found.high_ms))
+    def _text(self, forecast: Forecast) -> str:
+        middle = self.metric.text(1e3 * forecast.median_ms, f"{forecast.median_ms:.4g} ms")
+        low, high = sorted(self.metric.in_column(ms) or 0.0 for ms in (forecast.low_ms, forecast.high_ms))
         return f"{middle} (80% between {low:.4g} and {high:.4g})"
 
     @property

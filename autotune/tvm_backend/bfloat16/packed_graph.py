@@ -137,7 +137,7 @@ class PackedGraph(Rewriter):
     def _converted(self, image: Expr, dtype: str) -> Expr:
         data = _placeholder(image, "data")
         shape = static_shape(image)
-        program = programs.elementwise_program([data], shape, lambda *at: number(data, *at), dtype)
+        program = programs.elementwise_program([data], shape, lambda *position: number(data, *position), dtype)
         return self.kernel(program, "bfloat16_convert", [image], shape, dtype)
 
     def _pack(self, tensor: _Tensor, dtype: str, lanes: int) -> Expr:
@@ -150,7 +150,8 @@ class PackedGraph(Rewriter):
                 DTYPE,
             )
             return image if dtype == DTYPE else self._converted(image, dtype)
-        rows, channels = prod(tensor.shape[:-1]), tensor.channels
+        rows = prod(tensor.shape[:-1])
+        channels = tensor.channels
         flat = self.emit(relax.op.reshape(tensor.plain, (rows, channels)))
         if channels % LANES:
             flat = self.emit(relax.op.nn.pad(flat, [0, 0, 0, -channels % LANES]))
@@ -220,10 +221,10 @@ class _Arguments:
         node = self.nodes[var]
         if isinstance(node, Product):
             assert sums is not None
-            return lambda *at: sums[at]
+            return lambda *position: sums[position]
         assert isinstance(node, Elementwise)
         elements = [self._operand(item, sums) for item in node.operands]
-        return lambda *at: node.function(*(element(*at) for element in elements))
+        return lambda *position: node.function(*(element(*position) for element in elements))
 
     def _operand(self, operand: Expr | float, sums: TensorExpr | None) -> Callable[..., PrimExpr]:
         if isinstance(operand, float):
@@ -231,7 +232,7 @@ class _Arguments:
         if not isinstance(operand, relax.Var):
             values = operand.value.numpy()
             vectors = self.add(relax.const(by_channel(values, values.size, np.float32), FLOAT))
-            return lambda *at: vectors[at[-2:]]
+            return lambda *position: vectors[position[-2:]]
         if operand in self.nodes:
             return self.element(operand, sums)
         expr = self._image(operand)
@@ -240,7 +241,7 @@ class _Arguments:
             return lambda n, _y, _x, *channel: number(pixel, n, 0, 0, *channel)
         same = static_shape(expr) == self.shape
         image = self.add(expr if same else self.graph.emit(relax.op.reshape(expr, self.shape)))
-        return lambda *at: number(image, *at)
+        return lambda *position: number(image, *position)
 
     def _image(self, var: Var) -> Expr:
         """An operand as it is there already; otherwise as bfloat16."""

@@ -65,7 +65,8 @@ def _conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         return None
     window = Window.of(call)
     data, weight = call.args
-    channels, groups = static_shape(data)[1], int(call.attrs.groups)
+    channels = static_shape(data)[1]
+    groups = int(call.attrs.groups)
     if groups == channels == static_shape(call)[1] > _FEW_CHANNELS:
         depthwise = relax.const(_packed_depthwise(weight.value.numpy()), FLOAT)
         sums = partial(programs.sums_of_depthwise, window=window)
@@ -104,8 +105,10 @@ class _Line:
     @classmethod
     def of(cls, call: Call) -> _Line | None:
         """Return that of a convolution; None if a window may start within a pair, or has no fewer pairs so."""
-        shape, window = static_shape(call.args[0]), Window.of(call)
-        channels, wide = shape[1], static_shape(call.args[1])[3]
+        shape = static_shape(call.args[0])
+        window = Window.of(call)
+        channels = shape[1]
+        wide = static_shape(call.args[1])[3]
         pairs = -(-wide * channels // PAIR)
         even = window.strides[1] * channels % PAIR == 0 and window.dilation[1] == 1
         fewer = channels <= _FEW_CHANNELS and pairs < wide * _FEW_CHANNELS // PAIR
@@ -184,7 +187,10 @@ def _matmul_of_two(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         return None
     if not graph.has_layout(data, is_image=False):
         return None
-    batch, rows, inner, columns = prod(one[:-2]), one[-2], one[-1], other[-1]
+    batch = prod(one[:-2])
+    rows = one[-2]
+    inner = one[-1]
+    columns = other[-1]
 
     def operands() -> tuple[Expr, Expr]:
         image = graph.emit(relax.op.reshape(graph.packed(data), (batch, 1, rows, inner // LANES, LANES)))
@@ -229,7 +235,9 @@ def _read(graph: PackedGraph, operand: Expr, shape: Shape, is_image: bool) -> Ex
         return float(operand.value.numpy().reshape(()))
     axis = 1 if is_image else len(shape) - 1
     wide = (1,) * (len(shape) - len(size)) + size
-    return operand if wide == tuple(extent if at == axis else 1 for at, extent in enumerate(shape)) else None
+    return (
+        operand if wide == tuple(extent if dimension == axis else 1 for dimension, extent in enumerate(shape)) else None
+    )
 
 
 def _pool(graph: PackedGraph, call: Call, *, largest: bool) -> tuple[Node, bool] | None:
@@ -282,7 +290,8 @@ def _as_rows(graph: PackedGraph, image: Expr) -> Expr:
 
 def _reshape(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     """A reshape that leaves the channels where they are."""
-    data, shape = call.args[0], static_shape(call)
+    data = call.args[0]
+    shape = static_shape(call)
     if not graph.has_node(data):
         return None
     tensor = graph.tensor(data)
@@ -295,14 +304,14 @@ def _reshape(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
 
 def _concat(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     """Channels put together."""
-    parts = list(call.args[0].fields) if isinstance(call.args[0], relax.Tuple) else []
+    joined = list(call.args[0].fields) if isinstance(call.args[0], relax.Tuple) else []
     axis = int(call.attrs.axis or 0) % len(static_shape(call))
-    images = parts and all(graph.is_packed(item, is_image=True) for item in parts)
-    if not images or axis != 1 or any(static_shape(item)[1] % LANES for item in parts):
+    images = joined and all(graph.is_packed(item, is_image=True) for item in joined)
+    if not images or axis != 1 or any(static_shape(item)[1] % LANES for item in joined):
         return None
 
     def make() -> Expr:
-        operands = [graph.packed(item) for item in parts]
+        operands = [graph.packed(item) for item in joined]
         shapes = [static_shape(item) for item in operands]
         result = (*shapes[0][:3], sum(shape[3] for shape in shapes), LANES)
         return graph.kernel(programs.concat_program(shapes), "bfloat16_concat", operands, result, DTYPE)

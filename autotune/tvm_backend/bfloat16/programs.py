@@ -42,9 +42,9 @@ Element = Callable[..., PrimExpr]
 Shape = tuple[int, ...]
 
 
-def number(tensor: TensorExpr, *at: PrimExpr) -> PrimExpr:
+def number(tensor: TensorExpr, *position: PrimExpr) -> PrimExpr:
     """Return the element of a tensor as float32, whether it is kept so or as bfloat16."""
-    element = tensor[at]
+    element = tensor[position]
     return to_float(element) if str(tensor.dtype) == DTYPE else element
 
 
@@ -62,7 +62,7 @@ def sums_of_convolution(data: TensorExpr, weight: TensorExpr, window: Window, in
     """
     source = padded(data, window, tirx.const(0, DTYPE))
     extents = weight.shape[-7:]
-    axes = [te.reduce_axis((0, extents[at])) for at in (1, 2, 3, 4, 6)]
+    axes = [te.reduce_axis((0, extents[axis])) for axis in (1, 2, 3, 4, 6)]
     down, right, chunk, word, half = axes
     shared = len(weight.shape) == len(extents)
 
@@ -104,7 +104,8 @@ def sums_of_pixels(
     def pixel(_n: PrimExpr, _row: PrimExpr, x: PrimExpr, part: PrimExpr, lane: PrimExpr) -> PrimExpr:
         tap = part // inner
         place = window.at(x // across, x % across, tap // wide, tap % wide)
-        y, x = place[0] - top, place[1] - left
+        y = place[0] - top
+        x = place[1] - left
         inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
         element = data[0, y, x, part % inner, lane]
         return tirx.if_then_else(inside, element, tirx.const(0, DTYPE)) if any(window.padding) else element
@@ -116,7 +117,7 @@ def sums_of_pixels(
 def sums_of_depthwise(data: TensorExpr, weight: TensorExpr, window: Window) -> TensorExpr:
     """Express the sums of a depthwise convolution. Its weights are float32 (C, KH, KW, 16, 1)."""
     source = padded(data, window, tirx.const(0, DTYPE))
-    down, right, one = axes = [te.reduce_axis((0, weight.shape[at])) for at in (1, 2, 4)]
+    down, right, one = axes = [te.reduce_axis((0, weight.shape[axis])) for axis in (1, 2, 4)]
 
     def product(n: PrimExpr, y: PrimExpr, x: PrimExpr, c: PrimExpr, lane: PrimExpr) -> PrimExpr:
         element = to_float(source[(n, *window.at(y, x, down, right), c, lane)])
@@ -136,13 +137,13 @@ def product_program(operands: Sequence[TensorExpr], sums: TensorExpr, element: E
         element: The element of the result at an index.
         dtype: Of the result: float32 or uint16.
     """
-    result = te.compute(sums.shape, lambda *at: _written(element(*at), dtype), name=OUT, attrs=LEFT_ALONE)
+    result = te.compute(sums.shape, lambda *position: _written(element(*position), dtype), name=OUT, attrs=LEFT_ALONE)
     return unscheduled([*operands, result])
 
 
 def elementwise_program(operands: Sequence[TensorExpr], shape: Shape, element: Element, dtype: str) -> PrimFunc:
     """Return the scheduled program of a result that depends on its operands element by element."""
-    result = te.compute(shape, lambda *at: _written(element(*at), dtype), name="result")
+    result = te.compute(shape, lambda *position: _written(element(*position), dtype), name="result")
     return scheduled([*operands, result])
 
 
@@ -186,11 +187,12 @@ def line_program(shape: Shape, window: Window, lines: Shape) -> PrimFunc:
     pixels = lines[-1] // channels
     data = te.placeholder(shape, "float32", "data")
 
-    def element(n: PrimExpr, y: PrimExpr, group: PrimExpr, at: PrimExpr) -> PrimExpr:
-        row, column = y - top, group * pixels + at // channels - left
+    def element(n: PrimExpr, y: PrimExpr, group: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        row = y - top
+        column = group * pixels + lane // channels - left
         near = (te.max(te.min(row, height - 1), 0), te.max(te.min(column, width - 1), 0))
         inside = tirx.all(row >= 0, row < height, column >= 0, column < width)
-        return from_float(tirx.Select(inside, data[(n, at % channels, *near)], 0.0))
+        return from_float(tirx.Select(inside, data[(n, lane % channels, *near)], 0.0))
 
     result = te.compute(lines, element, name="result")
     schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([data, result])}))
@@ -244,7 +246,9 @@ def pool_program(shape: Shape, kernel: tuple[int, int], window: Window, *, large
     result = (shape[0], *window.size, *shape[3:])
     reduced = te.compute(result, pooled, name="pooled")
     factor = tirx.const(1.0 if largest else 1.0 / prod(kernel), "float32")
-    return scheduled([data, te.compute(result, lambda *at: from_float(reduced[at] * factor), name="result")], "pooled")
+    return scheduled(
+        [data, te.compute(result, lambda *position: from_float(reduced[position] * factor), name="result")], "pooled"
+    )
 
 
 def concat_program(shapes: Sequence[Shape]) -> PrimFunc:

@@ -83,15 +83,15 @@ def _described(product: TileProduct) -> PrimFunc:
                     kind(extent, loop) if extent > 1 else 0 for (kind, extent), loop in zip(axes, loops, strict=True)
                 ]
                 y, x, chunk, lane, down, right, inner, word, byte = bound
-                at = (
+                position = (
                     y * product.step_y + down * product.gap,
                     x * product.step_x + right,
                     inner,
                     word * product.word + byte,
                 )
-                one = factor(data[at])
+                one = factor(data[position])
                 other = factor(weight[chunk, down, right, inner, word, lane, byte])
-                T.reads(sums[y, x, chunk, lane], data[at], weight[chunk, down, right, inner, word, lane, byte])
+                T.reads(sums[y, x, chunk, lane], data[position], weight[chunk, down, right, inner, word, lane, byte])
                 T.writes(sums[y, x, chunk, lane])
                 T.buffer_store(sums, sums[y, x, chunk, lane] + one * other, [y, x, chunk, lane])
     return builder.get()
@@ -132,7 +132,9 @@ def _region(product: TileProduct) -> tuple[int, int, int, int]:
 
 _SUMS = tuple(elements.sums for elements in _ELEMENTS.values())
 _EXTERN = "tirx.call_extern"
-_BEGIN, _FROM_ZERO, _END = "_begin", "_from_zero", "autotune_tiles_end"
+_BEGIN = "_begin"
+_FROM_ZERO = "_from_zero"
+_END = "autotune_tiles_end"
 _REQUEST = "i64 158, i64 4131, i64 18"  # arch_prctl, ARCH_REQ_XCOMP_PERM, the data of tiles
 _REGISTERS = "={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}"
 _READY = f"""
@@ -195,14 +197,14 @@ def _without_zeros(statement: Stmt) -> Stmt:
 
 def _begun(items: list[Stmt]) -> list[Stmt]:
     """Statements in a row, without those that set to zero what the next one adds up. Bindings may lie between."""
-    found: list[Stmt] = []
+    statements: list[Stmt] = []
     for item in items:
-        before = [at for at, earlier in enumerate(found) if type(earlier).__name__ != "Bind"]
-        if (call := _kernel_call(item)) is not None and before and _sets_to_zero(found[before[-1]]):
-            del found[before[-1]]
+        before = [index for index, earlier in enumerate(statements) if type(earlier).__name__ != "Bind"]
+        if (call := _kernel_call(item)) is not None and before and _sets_to_zero(statements[before[-1]]):
+            del statements[before[-1]]
             item = _renamed(call)
-        found.append(item)
-    return found
+        statements.append(item)
+    return statements
 
 
 def _kernel_call(statement: Stmt) -> Call | None:
@@ -258,19 +260,20 @@ def _with_body(loop: Loop, body: Stmt) -> Stmt:
 @cache
 def _kernel(product: TileProduct) -> str:
     """LLVM's code of a kernel: load the sums, go over the window, store the sums."""
-    images, chunks = product.images, product.chunks
+    images = product.images
+    chunks = product.chunks
     pixel = product.inner * product.lanes * product.size
     instruction = _ELEMENTS[product.size].instruction
     sums = [(image, chunk) for image in range(images) for chunk in range(chunks)]
     weights = [len(sums) + chunk for chunk in range(chunks)]
-    data = [len(sums) + chunks + at for at in range(product.operands)]
-    zeros = [f"  call void @llvm.x86.tilezero(i8 {at})" for at in range(len(sums))]
+    data = [len(sums) + chunks + number for number in range(product.operands)]
+    zeros = [f"  call void @llvm.x86.tilezero(i8 {number})" for number in range(len(sums))]
     offsets = [(image * product.pixels * chunks + chunk) * _BYTES for image, chunk in sums]
-    loads = [_at(f"c{at}", "%c", offset) for at, offset in enumerate(offsets)]
+    loads = [_at(f"c{number}", "%c", offset) for number, offset in enumerate(offsets)]
     stores: list[str] = []
-    for at in range(len(sums)):
-        loads += [f"  call void @llvm.x86.tileloadd64(i8 {at}, ptr %c{at}, i64 {chunks * _BYTES})"]
-        stores += [f"  call void @llvm.x86.tilestored64(i8 {at}, ptr %c{at}, i64 {chunks * _BYTES})"]
+    for number in range(len(sums)):
+        loads += [f"  call void @llvm.x86.tileloadd64(i8 {number}, ptr %c{number}, i64 {chunks * _BYTES})"]
+        stores += [f"  call void @llvm.x86.tilestored64(i8 {number}, ptr %c{number}, i64 {chunks * _BYTES})"]
     body: list[str] = []
     for chunk in range(chunks):
         body += [_at(f"b{chunk}", "%weights", chunk * product.high * product.run * _LANES)]
@@ -290,12 +293,12 @@ def _kernel(product: TileProduct) -> str:
             body += [f"  call void @llvm.x86.{instruction}({', '.join(f'i8 {tile}' for tile in tiles)})"]
     geometry = {"high": product.high, "gap": product.gap, "depth": product.depth}
     steps = {"weight_step": product.depth * _LANES, "steps": product.run // product.depth}
-    parts = {"body": "\n".join(body), **geometry, **steps}
-    ends = [_at(f"c{at}", "%c", offset) for at, offset in enumerate(offsets)] + stores
+    texts = {"body": "\n".join(body), **geometry, **steps}
+    ends = [_at(f"c{number}", "%c", offset) for number, offset in enumerate(offsets)] + stores
     return (
         _CONFIGURATION.format(name=product.name, begin=_BEGIN, bytes=_configuration(product, sums, weights, data))
-        + _FUNCTION.format(name=product.name, start="\n".join(loads), end="\n".join(stores), **parts)
-        + _FUNCTION.format(name=product.name + _FROM_ZERO, start="\n".join(zeros), end="\n".join(ends), **parts)
+        + _FUNCTION.format(name=product.name, start="\n".join(loads), end="\n".join(stores), **texts)
+        + _FUNCTION.format(name=product.name + _FROM_ZERO, start="\n".join(zeros), end="\n".join(ends), **texts)
     )
 
 
@@ -347,10 +350,11 @@ def _configuration(product: TileProduct, sums: list[tuple[int, int]], weights: l
     """The 64 bytes that say how many rows and bytes each tile has."""
     rest = product.rest or product.pixels  # of the last tile of pixels
     sizes = {
-        at: (rest if image == product.images - 1 else product.pixels, _BYTES) for at, (image, _) in enumerate(sums)
+        number: (rest if image == product.images - 1 else product.pixels, _BYTES)
+        for number, (image, _) in enumerate(sums)
     }
-    sizes |= {at: (product.depth // _WORD, _BYTES) for at in weights}
-    sizes |= {at: (rest if at == data[-1] else product.pixels, product.depth) for at in data}
+    sizes |= {number: (product.depth // _WORD, _BYTES) for number in weights}
+    sizes |= {number: (rest if number == data[-1] else product.pixels, product.depth) for number in data}
     configuration = [1] + [0] * 63
     for tile, (rows, size) in sizes.items():
         configuration[16 + 2 * tile] = size

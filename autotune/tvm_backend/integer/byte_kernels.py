@@ -34,8 +34,10 @@ def floats(size: int, name: str) -> Expr:
 
 def sum_kernel(shape: Sequence[int]) -> Any:
     """The program of a quantised addition; the constants are those of `added`."""
-    one, other, constants = image(shape, "one"), image(shape, "other"), floats(5, "constants")
-    result = _compute(shape, lambda *at: added(_float(one[at]), _float(other[at]), constants))
+    one = image(shape, "one")
+    other = image(shape, "other")
+    constants = floats(5, "constants")
+    result = _compute(shape, lambda *position: added(_float(one[position]), _float(other[position]), constants))
     return scheduled([one, other, constants, result])
 
 
@@ -44,10 +46,12 @@ def product_kernel(shape: Sequence[int]) -> Any:
 
     Its constants are the zero points of both, the factor, the zero point of the result, its least and greatest value.
     """
-    one, other, constants = image(shape, "one"), image(shape, "other"), floats(6, "constants")
+    one = image(shape, "one")
+    other = image(shape, "other")
+    constants = floats(6, "constants")
 
-    def element(*at: Expr) -> Expr:
-        product = (_float(one[at]) - constants[0]) * (_float(other[at]) - constants[1])
+    def element(*position: Expr) -> Expr:
+        product = (_float(one[position]) - constants[0]) * (_float(other[position]) - constants[1])
         return to_byte(product * constants[2], constants[3], constants[4], constants[5])
 
     return scheduled([one, other, constants, _compute(shape, element)])
@@ -58,11 +62,12 @@ def channel_kernel(shape: Sequence[int]) -> Any:
 
     Its limits are those of a convolution.
     """
-    data, limits = image(shape), floats(3, "limits")
+    data = image(shape)
+    limits = floats(3, "limits")
     factor, offset = (te.placeholder(tuple(shape[-2:]), "float32", name) for name in ("factor", "offset"))
 
-    def element(*at: Expr) -> Expr:
-        value = _float(data[at]) * factor[at[-2:]] + offset[at[-2:]]
+    def element(*position: Expr) -> Expr:
+        value = _float(data[position]) * factor[position[-2:]] + offset[position[-2:]]
         return to_byte(value, limits[0], limits[1], limits[2])
 
     return scheduled([data, factor, offset, limits, _compute(shape, element)])
@@ -70,14 +75,16 @@ def channel_kernel(shape: Sequence[int]) -> Any:
 
 def table_kernel(shape: Sequence[int]) -> Any:
     """The program that looks bytes up in a table."""
-    data, table = image(shape), image((256,), "table")
-    return scheduled([data, table, _compute(shape, lambda *at: table[data[at].astype("int32")])])
+    data = image(shape)
+    table = image((256,), "table")
+    return scheduled([data, table, _compute(shape, lambda *position: table[data[position].astype("int32")])])
 
 
 def quantise_kernel(shape: Sequence[int], lanes: int) -> Any:
     """The program that makes an image of floats (N, C, H, W). Its constants are the scale and the zero point."""
     batch, channels, height, width = shape
-    data, constants = te.placeholder(tuple(shape), "float32", "data"), floats(2, "constants")
+    data = te.placeholder(tuple(shape), "float32", "data")
+    constants = floats(2, "constants")
     chunks = -(-channels // lanes)
 
     def element(n: Expr, y: Expr, x: Expr, chunk: Expr, lane: Expr) -> Expr:
@@ -118,10 +125,12 @@ def quantise_pixels_kernel(shape: Sequence[int], padding: Sequence[int]) -> Any:
                         T.buffer_store(flat, point, [*image_row, T.ramp((first + x) * WORD, 1, WORD)])
             with T.serial(0, -(-width // LANES)) as step:
                 x = tirx.min(step * LANES, width - LANES)
-                planes = [_quantised_run(data, constants, (image_row[0], at, line, x)) for at in range(channels)]
+                planes = [
+                    _quantised_run(data, constants, (image_row[0], channel, line, x)) for channel in range(channels)
+                ]
                 planes += [tirx.Broadcast(tirx.const(0, "uint8"), LANES)] * (WORD - channels)
-                order = [at % WORD * LANES + at // WORD for at in range(WORD * LANES)]
-                pixels = tirx.Shuffle(planes, [tirx.const(at, "int32") for at in order])
+                order = [byte % WORD * LANES + byte // WORD for byte in range(WORD * LANES)]
+                pixels = tirx.Shuffle(planes, [tirx.const(byte, "int32") for byte in order])
                 inside = tirx.all(image_row[1] >= top, image_row[1] < top + height)
                 around = tirx.Broadcast(zero.astype("int32").astype("uint8"), WORD * LANES)
                 chosen = tirx.Select(tirx.Broadcast(inside, WORD * LANES), pixels, around)
@@ -132,17 +141,10 @@ def quantise_pixels_kernel(shape: Sequence[int], padding: Sequence[int]) -> Any:
 def _quantised_run(data: Buffer, constants: Buffer, place: tuple[Expr, ...]) -> Expr:
     """Sixteen floats of a row as bytes."""
     values = data[(*place[:3], T.ramp(place[3], 1, LANES))]
-    scale, zero = (tirx.Broadcast(constants[at], LANES) for at in (0, 1))
+    scale, zero = (tirx.Broadcast(constants[index], LANES) for index in (0, 1))
     low, high = (tirx.Broadcast(tirx.const(limit, "float32"), LANES) for limit in (0.0, 255.0))
     inside = tirx.max(tirx.min(values / scale, high - zero), low - zero)
     return (tirx.round(inside) + zero).astype(f"int32x{LANES}").astype(f"uint8x{LANES}")
-
-
-def dequantise_kernel(shape: Sequence[int]) -> Any:
-    """The program that makes floats of bytes. Its constants are the scale and the zero point."""
-    data, constants = image(shape), floats(2, "constants")
-    result = _compute(shape, lambda *at: (_float(data[at]) - constants[1]) * constants[0])
-    return scheduled([data, constants, result])
 
 
 def max_pool_kernel(shape: Sequence[int], kernel: tuple[int, int], window: Window) -> Any:
@@ -160,7 +162,7 @@ def max_pool_kernel(shape: Sequence[int], kernel: tuple[int, int], window: Windo
 
     shape = (shape[0], *window.size, *shape[3:])
     pooled = te.compute(shape, largest, name="pooled")
-    return scheduled([data, _compute(shape, lambda *at: pooled[at])], "pooled")
+    return scheduled([data, _compute(shape, lambda *position: pooled[position])], "pooled")
 
 
 def average_kernel(shape: Sequence[int], kernel: tuple[int, int], window: Window) -> Any:
@@ -168,18 +170,20 @@ def average_kernel(shape: Sequence[int], kernel: tuple[int, int], window: Window
 
     They are the zero points of all added bytes, the factor, and the limits of a convolution.
     """
-    data, constants, limits = image(shape), floats(2, "constants"), floats(3, "limits")
+    data = image(shape)
+    constants = floats(2, "constants")
+    limits = floats(3, "limits")
     down, right = (te.reduce_axis((0, size)) for size in kernel)
     shape = (shape[0], *window.size, *shape[3:])
 
     def total(n: Expr, y: Expr, x: Expr, chunk: Expr, lane: Expr) -> Expr:
-        at = (n, *window.at(y, x, down, right), chunk, lane)
-        return te.sum(data[at].astype("int32"), axis=[down, right])
+        position = (n, *window.at(y, x, down, right), chunk, lane)
+        return te.sum(data[position].astype("int32"), axis=[down, right])
 
     sums = te.compute(shape, total, name="total")
 
-    def element(*at: Expr) -> Expr:
-        value = (_float(sums[at]) - constants[0]) * constants[1]
+    def element(*position: Expr) -> Expr:
+        value = (_float(sums[position]) - constants[0]) * constants[1]
         return to_byte(value, limits[0], limits[1], limits[2])
 
     return scheduled([data, constants, limits, _compute(shape, element)], "total")
@@ -193,8 +197,8 @@ def concat_kernel(shapes: Sequence[Sequence[int]]) -> Any:
     images = [image(shape, f"image{index}") for index, shape in enumerate(shapes)]
     constants = te.placeholder((len(shapes) + 1, 2), "float32", "constants")
 
-    def requantised(index: int, *at: Expr) -> Expr:
-        value = _float(images[index][at]) * constants[index, 0] + constants[index, 1]
+    def requantised(index: int, *position: Expr) -> Expr:
+        value = _float(images[index][position]) * constants[index, 0] + constants[index, 1]
         low, high = (tirx.const(limit, "float32") for limit in (0.0, 255.0))
         return to_byte(value, constants[len(shapes), 0], low, high)
 

@@ -65,9 +65,9 @@ def dynamic_kernel(shape: Sequence[int]) -> Any:
     rows, lanes = shape
     data = te.placeholder(shape, "float32", "data")
     large = rows * lanes >= _PARALLEL_FROM
-    parts = max(size for size in range(1, _PARTS + 1) if rows % size == 0) if large else 1
-    high = _extreme(data, parts, te.max, "high")
-    low = _extreme(data, parts, te.min, "low")
+    shares = max(size for size in range(1, _PARTS + 1) if rows % size == 0) if large else 1
+    high = _extreme(data, shares, te.max, "high")
+    low = _extreme(data, shares, te.min, "low")
     zero = tirx.const(0.0, "float32")
 
     def step(*_: Expr) -> Expr:
@@ -79,17 +79,17 @@ def dynamic_kernel(shape: Sequence[int]) -> Any:
     last = tirx.const(float(LEVELS - 1), "float32")
     point = te.compute((1,), lambda _: to_byte(-te.min(low[0], zero) / scale[0], zero, zero, last), "point")
     moved = point[0].astype("float32")
-    result = te.compute(shape, lambda *at: to_byte(data[at] / scale[0], moved, zero, last), name="result")
+    result = te.compute(shape, lambda *position: to_byte(data[position] / scale[0], moved, zero, last), name="result")
     return _scheduled([data, result, scale, point], parallel=large)
 
 
-def _extreme(data: Expr, parts: int, reduction: Any, name: str) -> Expr:
+def _extreme(data: Expr, shares: int, reduction: Any, name: str) -> Expr:
     """The largest or smallest element: for each lane of some parts, and of these."""
     rows, lanes = (int(extent) for extent in data.shape)
-    size = rows // parts
-    row, part, lane = (te.reduce_axis((0, extent)) for extent in (size, parts, lanes))
+    size = rows // shares
+    row, part, lane = (te.reduce_axis((0, extent)) for extent in (size, shares, lanes))
     by_lane = te.compute(
-        (parts, lanes), lambda p, i: reduction(data[p * size + row, i], axis=row), name=f"{name}_by_lane"
+        (shares, lanes), lambda p, i: reduction(data[p * size + row, i], axis=row), name=f"{name}_by_lane"
     )
     return te.compute((1,), lambda _: reduction(by_lane[part, lane], axis=[part, lane]), name=name)
 

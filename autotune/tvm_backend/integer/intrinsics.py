@@ -208,7 +208,9 @@ class Operand:
 
     def matched(self, name: str) -> Buffer:
         """Return the buffer, as an argument of the function that is being built."""
-        strides = [T.int32(), *(prod(self.shape[at:]) for at in range(2, len(self.shape) + 1))] if self.apart else None
+        strides = (
+            [T.int32(), *(prod(self.shape[first:]) for first in range(2, len(self.shape) + 1))] if self.apart else None
+        )
         return T.match_buffer(T.arg(name, T.handle()), self.shape, self.dtype, offset_factor=1, strides=strides)
 
 
@@ -234,10 +236,10 @@ def intrinsic(
             with T.serial(0, lanes) as i, T.serial(0, count) as k, T.sblock("update"):
                 vi = T.axis.spatial(lanes, i)
                 vk = T.axis.reduce(count, k)
-                at = place(vi, vk)
-                T.reads(c[vi], a[at], b[vi, vk])
+                position = place(vi, vk)
+                T.reads(c[vi], a[position], b[vi, vk])
                 T.writes(c[vi])
-                T.buffer_store(c, c[vi] + factor(a[at]) * factor(b[vi, vk]), [vi])
+                T.buffer_store(c, c[vi] + factor(a[position]) * factor(b[vi, vk]), [vi])
     described = builder.get()
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         a, b, c = _matched(operands)

@@ -111,7 +111,8 @@ def requantised_layer(graph: IntegerGraph, var: Expr, quantised: Quantised, bias
     added = _in_units(graph, layer, bias)
     if added is None:
         return None
-    given, result = layer.data.quantity, quantised.quantity
+    given = layer.data.quantity
+    result = quantised.quantity
     image, window = _image(graph, layer)
     product, packed = _product(graph, layer, image, window)
     scale = by_channel((given.scale * layer.weight.scale) / result.scale, layer.outputs, np.float32)
@@ -167,12 +168,12 @@ def _scaled_sums(graph: IntegerGraph, sums: Expr, factor: Expr) -> ScaledLayer |
 
 
 def _with_bias(graph: IntegerGraph, product: Expr, bias: Expr) -> ScaledLayer | None:
-    found = graph.scaled.get(product) if isinstance(product, relax.Var) else None
+    scaled = graph.scaled.get(product) if isinstance(product, relax.Var) else None
     numbers = graph.vector(bias)
-    if found is None or numbers is None or found.bias.any() or not graph.is_read_once(product):
+    if scaled is None or numbers is None or scaled.bias.any() or not graph.is_read_once(product):
         return None
-    added = found.layer.by_output(numbers.reshape(static_shape(bias)))
-    return None if added is None else replace(found, bias=added)
+    added = scaled.layer.by_output(numbers.reshape(static_shape(bias)))
+    return None if added is None else replace(scaled, bias=added)
 
 
 def scaled_result(graph: IntegerGraph, scaled: ScaledLayer) -> Expr:

@@ -18,24 +18,24 @@ from autotune.tvm_backend.types import Expr
 
 def concat(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
     """Concatenate tensors, which are requantised on the way where they are images."""
-    parts = [graph.quantised_operand(item) for item in _fields(graph, quantised.value.args[0])]
-    known = [item for item in parts if item is not None]
-    if not parts or len(known) != len(parts) or quantised.limits != (0, LARGEST):
+    operands = [graph.quantised_operand(item) for item in _fields(graph, quantised.value.args[0])]
+    quantised_operands = [item for item in operands if item is not None]
+    if not operands or len(quantised_operands) != len(operands) or quantised.limits != (0, LARGEST):
         return None
     rank = len(quantised.shape)
     axis = int(quantised.value.attrs.axis or 0) % rank
-    if rank == 4 and axis == 1 and all(static_shape(item)[1] % LANES == 0 for item in known):
-        return _concat_images(graph, known, quantised)
-    if any(graph.quantity(item) != quantised.quantity for item in known):
+    if rank == 4 and axis == 1 and all(static_shape(item)[1] % LANES == 0 for item in quantised_operands):
+        return _concat_images(graph, quantised_operands, quantised)
+    if any(graph.quantity(item) != quantised.quantity for item in quantised_operands):
         return None
-    return Forms(rows=graph.emit(relax.op.concat([graph.rows(item) for item in known], axis=axis)))
+    return Forms(rows=graph.emit(relax.op.concat([graph.rows(item) for item in quantised_operands], axis=axis)))
 
 
-def _concat_images(graph: IntegerGraph, parts: Sequence[Expr], quantised: Quantised) -> Forms:
+def _concat_images(graph: IntegerGraph, tensors: Sequence[Expr], quantised: Quantised) -> Forms:
     result = quantised.quantity
     images = []
     lines = []
-    for part in parts:
+    for part in tensors:
         given = graph.quantity(part)
         line = given.line_to(result)
         table = None if line else result.bytes_of(given.numbers())
@@ -84,7 +84,8 @@ def resize(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None
     data = graph.quantised_operand(call.args[0])
     if data is None or graph.quantity(data) != quantised.quantity or str(attrs.method) != "nearest_neighbor":
         return None
-    before, after = static_shape(data)[2:], quantised.shape[2:]
+    before = static_shape(data)[2:]
+    after = quantised.shape[2:]
     factors = tuple(large // small for large, small in zip(after, before, strict=True))
     whole = all(small * factor == large for small, factor, large in zip(before, factors, after, strict=True))
     modes = (str(attrs.coordinate_transformation_mode), str(attrs.rounding_method))

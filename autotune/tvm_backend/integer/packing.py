@@ -12,7 +12,8 @@ from autotune.tvm_backend.integer.kernels import LANES, WORD, Grouping
 
 Array = npt.NDArray[Any]
 _NARROW = 64
-_LEAST, _GREATEST = -128, 127
+_LEAST = -128
+_GREATEST = 127
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,13 @@ def pack_convolution(weight: Array, lanes: int, chunks: int, groups: int = 1) ->
     if groups > 1:
         values, grouping = _grouped(filled(weight, 0, LANES), len(weight) // groups, lanes, chunks)
     else:
-        values, grouping = filled(filled(weight, 0, LANES), 1, lanes), Grouping(0, 0, chunks)
-    parts = _signed_bytes(values)
-    values = np.concatenate(parts, axis=1)
+        values = filled(filled(weight, 0, LANES), 1, lanes)
+        grouping = Grouping(0, 0, chunks)
+    summands = _signed_bytes(values)
+    values = np.concatenate(summands, axis=1)
     outputs, inputs, height, width = values.shape
     blocks = values.reshape(outputs // LANES, LANES, inputs // lanes, lanes // WORD, WORD, height, width)
-    grouping = Grouping(grouping.outer, grouping.inner, grouping.chunks, len(parts))
+    grouping = Grouping(grouping.outer, grouping.inner, grouping.chunks, len(summands))
     return _packed(blocks.transpose(0, 5, 6, 2, 3, 1, 4), weight, grouping)
 
 
@@ -102,12 +104,12 @@ def _grouped(weight: Array, outer: int, lanes: int, chunks: int) -> tuple[Array,
 
 def _signed_bytes(values: Array) -> list[Array]:
     """Integers as sums of signed bytes."""
-    parts: list[Array] = []
+    summands: list[Array] = []
     left = values
-    while not parts or left.any():
-        parts.append(np.clip(left, _LEAST, _GREATEST))
-        left = left - parts[-1]
-    return parts
+    while not summands or left.any():
+        summands.append(np.clip(left, _LEAST, _GREATEST))
+        left = left - summands[-1]
+    return summands
 
 
 def _packed(blocks: Array, weight: Array, grouping: Grouping | None) -> PackedWeights:

@@ -57,8 +57,8 @@ def _sum_alone(
     flat = graph.flat(one), graph.flat(other)
     program = byte_kernels.sum_kernel(static_shape(flat[0]))
     constants = _sum_constants(*quantities, quantised)
-    found = graph.kernel(program, "integer_sum", [*flat, constants], static_shape(flat[0]), "uint8")
-    result = graph.emit(relax.op.reshape(found, shape))
+    flat_sum = graph.kernel(program, "integer_sum", [*flat, constants], static_shape(flat[0]), "uint8")
+    result = graph.emit(relax.op.reshape(flat_sum, shape))
     return Forms(image=result) if is_image else Forms(rows=result)
 
 
@@ -66,13 +66,13 @@ def _sum_in_product(graph: IntegerGraph, operands: tuple[Expr, Expr], quantised:
     """Add to the result of a convolution before it is written."""
     if len(quantised.shape) != 4:
         return None
-    for at in (1, 0):
-        layer = graph.layer(operands[at])
+    for index in (1, 0):
+        layer = graph.layer(operands[index])
         if layer is not None:
-            other = operands[1 - at]
-            quantities = (graph.quantity(other), layer.quantity) if at else (layer.quantity, graph.quantity(other))
+            other = operands[1 - index]
+            quantities = (graph.quantity(other), layer.quantity) if index else (layer.quantity, graph.quantity(other))
             rest = [graph.image(other), _sum_constants(*quantities, quantised)]
-            return Forms(image=layer.call(*(reversed(rest) if at else rest), name="integer_conv2d_add"))
+            return Forms(image=layer.call(*(reversed(rest) if index else rest), name="integer_conv2d_add"))
     return None
 
 
@@ -91,7 +91,9 @@ def _channels(graph: IntegerGraph, quantised: Quantised) -> Forms | None:
 
 
 def _scaled_channels(graph: IntegerGraph, data: Expr, numbers: Array, quantised: Quantised) -> Forms:
-    given, result, columns = graph.quantity(data), quantised.quantity, quantised.shape[-1]
+    given = graph.quantity(data)
+    result = quantised.quantity
+    columns = quantised.shape[-1]
     zero = np.float32(given.zero)
     if op_name(quantised.value) == "relax.add":
         factor = np.broadcast_to(given.scale / result.scale, (columns,))
@@ -104,8 +106,8 @@ def _scaled_channels(graph: IntegerGraph, data: Expr, numbers: Array, quantised:
     flat = graph.emit(relax.op.reshape(graph.rows(data), shape))
     limits = limits_of(result, quantised.limits)
     program = byte_kernels.channel_kernel(shape)
-    found = graph.kernel(program, "integer_channels", [flat, *vectors, limits], shape, "uint8")
-    return Forms(rows=graph.emit(relax.op.reshape(found, quantised.shape)))
+    flat_result = graph.kernel(program, "integer_channels", [flat, *vectors, limits], shape, "uint8")
+    return Forms(rows=graph.emit(relax.op.reshape(flat_result, quantised.shape)))
 
 
 def multiply(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
@@ -115,15 +117,17 @@ def multiply(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | No
         return _channels(graph, quantised)
     if static_shape(one) != static_shape(other) or one.same_as(other) or _same_origin(graph, one, other):
         return None
-    first, second, result = graph.quantity(one), graph.quantity(other), quantised.quantity
+    first = graph.quantity(one)
+    second = graph.quantity(other)
+    result = quantised.quantity
     factor = first.scale * second.scale / result.scale
     constants = floats([first.zero, second.zero, factor, result.zero, *quantised.limits])
     is_image, *operands = graph.like(one, other)
     shape = static_shape(operands[0])
     flat = [graph.flat(item) for item in operands]
     program = byte_kernels.product_kernel(static_shape(flat[0]))
-    found = graph.kernel(program, "integer_product", [*flat, constants], static_shape(flat[0]), "uint8")
-    made = graph.emit(relax.op.reshape(found, shape))
+    flat_product = graph.kernel(program, "integer_product", [*flat, constants], static_shape(flat[0]), "uint8")
+    made = graph.emit(relax.op.reshape(flat_product, shape))
     return Forms(image=made) if is_image else Forms(rows=made)
 
 

@@ -67,7 +67,9 @@ def _averaged(graph: IntegerGraph, quantised: Quantised, kernel: tuple[int, int]
     data = graph.quantised_operand(quantised.value.args[0])
     if data is None:
         return None
-    given, result, count = graph.quantity(data), quantised.quantity, prod(kernel)
+    given = graph.quantity(data)
+    result = quantised.quantity
+    count = prod(kernel)
     factor = given.scale / (result.scale * np.float32(count))
     operands = [graph.image(data), floats([given.zero * count, factor]), limits_of(result, quantised.limits)]
     shape = static_shape(operands[0])

@@ -39,7 +39,8 @@ class Quantity:
         _, scale, zero = call.args
         if dtype not in ("uint8", "int8") or not (is_tensor_constant(scale) and is_tensor_constant(zero)):
             return None
-        scales, zeros = scale.value.numpy(), zero.value.numpy()
+        scales = scale.value.numpy()
+        zeros = zero.value.numpy()
         if scales.size != 1 or zeros.size != 1 or scales.dtype != np.float32:
             return None
         signed = dtype == "int8"

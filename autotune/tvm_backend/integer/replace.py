@@ -99,7 +99,8 @@ def _integer(graph: IntegerGraph, var: Expr, call: Expr, quantity: Quantity) -> 
 
 def _peeled(graph: IntegerGraph, expr: Expr, quantity: Quantity) -> tuple[tuple[int, int], Expr]:
     """Return the limits that activations set to the bytes of an expression, and what they are applied to."""
-    low, high = 0, LARGEST
+    low = 0
+    high = LARGEST
     value = graph.value(expr)
     while (limits := _activation(value)) is not None:
         least, greatest = (int(item) for item in quantity.bytes_of(np.array(limits, np.float32)))

@@ -20,12 +20,18 @@ Schedule = Any
 Loop = Any
 
 # Names of blocks; those of products are the names of their rules too.
-DOT_BLOCK, DEPTHWISE_BLOCK, PAD, OUT = "integer_dot", "integer_depthwise", "integer_pad", "integer_out"
-BFLOAT16_DOT, BFLOAT16_DEPTHWISE = "bfloat16_dot", "bfloat16_depthwise"
+DOT_BLOCK = "integer_dot"
+DEPTHWISE_BLOCK = "integer_depthwise"
+PAD = "integer_pad"
+OUT = "integer_out"
+BFLOAT16_DOT = "bfloat16_dot"
+BFLOAT16_DEPTHWISE = "bfloat16_depthwise"
 LEFT_ALONE = {"schedule_rule": "None"}  # MetaSchedule leaves the block where it is; the rule of the product moves it
 INTRINSIC = "autotune.intrinsic"  # the annotation that names the intrinsic of a product; "" for none
 WINDOW = "autotune.window"  # the annotation that has the geometry of a product, where tiles may compute it
-_MOST_CHUNKS, _MOST_ROWS, _MOST_COLUMNS = 8, 8, 28  # of a tile
+_MOST_CHUNKS = 8  # of a tile, as the next two
+_MOST_ROWS = 8
+_MOST_COLUMNS = 28
 _WIDEST_COPY = 64  # bytes
 _WIDE = 28 * 28  # pixels
 _LOOPS = 9  # of a product in a tile: y, x, c, lane, down, right, chunk, word, byte
@@ -125,7 +131,8 @@ def _vector_tile(schedule: Schedule, block: Any) -> Tile:
     fitting = [tile for tile in _tiles((rows, columns, chunks), most) if (tile[0] * tile[1] + 1) * tile[2] <= most]
 
     def merit(tile: Tile) -> tuple[float, int]:
-        pixels, vectors = tile[0] * tile[1], tile[2]
+        pixels = tile[0] * tile[1]
+        vectors = tile[2]
         return pixels * vectors / (pixels + 4 * vectors), tile[1]
 
     return max(fitting, key=merit)
@@ -200,8 +207,8 @@ def _tile_output(
     limits = {"y": _MOST_ROWS, "x": _MOST_COLUMNS, "c": _MOST_CHUNKS}
     tiles: dict[str, Loop] = {}
     inner: dict[str, Loop] = {}
-    for at, (axis, loop) in enumerate((("y", y), ("x", x), ("c", c))):
-        decision = None if tile is None else [int(schedule.get(loop).extent) // tile[at], tile[at]]
+    for index, (axis, loop) in enumerate((("y", y), ("x", x), ("c", c))):
+        decision = None if tile is None else [int(schedule.get(loop).extent) // tile[index], tile[index]]
         factors = schedule.sample_perfect_tile(loop, 2, limits[axis], decision=decision) if sampled else decision
         tiles[axis], inner[axis] = schedule.split(loop, factors)
     schedule.reorder(*(tiles[axis] for axis in order.loops), inner["y"], inner["x"], inner["c"], lane)
@@ -285,8 +292,8 @@ def _intrinsic(schedule: Schedule, block: Any) -> str:
 
 def _window(schedule: Schedule, block: Any) -> list[int] | None:
     """The geometry that a block states; None if its products are not for tiles."""
-    found = schedule.get(block).annotations.get(WINDOW)
-    return [int(item) for item in found] if found is not None else None
+    window = schedule.get(block).annotations.get(WINDOW)
+    return [int(item) for item in window] if window is not None else None
 
 
 def _take_intrinsic(schedule: Schedule, block: Any) -> str:

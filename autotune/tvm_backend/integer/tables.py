@@ -88,9 +88,9 @@ class FunctionOfOne:
         number = self._constant(expr)
         if number is not None:
             return number
-        found = self._leaf(expr)
-        if found is not None:
-            return self._at_leaf(*found)
+        leaf = self._leaf(expr)
+        if leaf is not None:
+            return self._at_leaf(*leaf)
         value = self._values.get(expr) if isinstance(expr, relax.Var) else expr
         if depth > _DEEPEST or not isinstance(value, relax.Call):
             raise NoTable

@@ -51,8 +51,8 @@ class TileProduct:
     @classmethod
     def of(cls, name: str) -> TileProduct | None:
         """Return the geometry that a name says; None if it is no such name."""
-        found = _NAME.fullmatch(name)
-        numbers = [int(item) for item in found[1].split("_")] if found else []
+        match = _NAME.fullmatch(name)
+        numbers = [int(item) for item in match[1].split("_")] if match else []
         most = len(cls.__dataclass_fields__)
         whole = most - 1 <= len(numbers) <= most and min(numbers) > 0
         product = cls(*numbers) if whole else None

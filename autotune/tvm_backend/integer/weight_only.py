@@ -100,7 +100,8 @@ def pack(matrix: BlockMatrix) -> PackedMatrix:
     """Pack a matrix for the kernel, in half bytes if its elements fit."""
     blocks = len(matrix.scale)
     values = filled(filled(matrix.integers, 0, matrix.block), 1, LANES).reshape(blocks, matrix.block, -1)
-    least, greatest = values.min(axis=1), values.max(axis=1)
+    least = values.min(axis=1)
+    greatest = values.max(axis=1)
     halved = matrix.block % 2 == 0 and int((greatest - least).max()) < _NIBBLE
     middle = _NIBBLE // 2
     if halved:
@@ -182,7 +183,8 @@ def block_kernel(rows: int, packed: PackedMatrix, tile: int) -> Any:
 def _products(data: Expr, elements: Expr, blocks: int, halves: int) -> Expr:
     """The sums of x * element of each block, (rows, N / 16, blocks, 16)."""
     size = int(elements.shape[1]) // blocks
-    step, half = te.reduce_axis((0, size)), te.reduce_axis((0, halves))
+    step = te.reduce_axis((0, size))
+    half = te.reduce_axis((0, halves))
 
     def element(row: Expr, chunk: Expr, block: Expr, lane: Expr) -> Expr:
         place = block * size + step
