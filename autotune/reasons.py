@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from functools import lru_cache
+from typing import Any, Literal
 
 # What a waiting job waits for, as a report adds it up.
 WaitTopic = Literal["cpu", "device", "task", "turn", "window", "lease"]
@@ -104,6 +105,12 @@ class Reason:
     def topic(self) -> WaitTopic | None:
         """What a job waits for; None where the reason is none to wait."""
         return _TOPICS.get(self.kind)
+
+
+@lru_cache(maxsize=256)
+def used_parameters(reason: Reason) -> dict[str, Any]:
+    """Return the attributes of a reason that differ from their defaults."""
+    return {name: value for name, value in vars(reason).items() if value != getattr(Reason, name, None)}
 
 
 def sentence(reason: Reason | None) -> str:

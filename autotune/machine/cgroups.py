@@ -78,7 +78,7 @@ def throttled_s(root: Path = ROOT) -> float:
     """
     total = 0.0
     for folder in _groups(root, "cpu"):
-        for line in _text(folder / "cpu.stat").splitlines():
+        for line in text_of(folder / "cpu.stat").splitlines():
             name, _, value = line.partition(" ")
             unit = {"throttled_usec": 1e-6, "throttled_time": 1e-9}.get(name)
             total += int(value) * unit if unit is not None and value.isdigit() else 0.0
@@ -112,7 +112,7 @@ def _along(mount: CgroupMount, path: str) -> Iterator[Path]:
 def _own_groups(root: Path) -> dict[str, str]:
     """Return the group of this process by controller. The group of version 2 has the empty name."""
     groups = {}
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in text_of(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         groups.update(dict.fromkeys(controllers.split(","), path))
@@ -123,7 +123,7 @@ def _own_groups(root: Path) -> dict[str, str]:
 def _mounts(root: Path) -> tuple[CgroupMount, ...]:
     """Return the mounted hierarchies. They are cached: they do not change while a process runs."""
     mounts = []
-    for line in _text(root / "proc/self/mountinfo").splitlines():
+    for line in text_of(root / "proc/self/mountinfo").splitlines():
         left, _, right = line.partition(" - ")
         fields = left.split()
         kinds = right.split()
@@ -140,13 +140,13 @@ def unescaped(path: str) -> str:
 
 
 def _quota_v2(folder: Path) -> Limit | None:
-    quota, _, period = _text(folder / "cpu.max").strip().partition(" ")
+    quota, _, period = text_of(folder / "cpu.max").strip().partition(" ")
     return _ratio(quota, period, folder / "cpu.max")
 
 
 def _quota_v1(folder: Path) -> Limit | None:
     file = folder / "cpu.cfs_quota_us"  # -1: no limit
-    return _ratio(_text(file).strip(), _text(folder / "cpu.cfs_period_us").strip(), file)
+    return _ratio(text_of(file).strip(), text_of(folder / "cpu.cfs_period_us").strip(), file)
 
 
 def _ratio(quota: str, period: str, file: Path) -> Limit | None:
@@ -156,20 +156,21 @@ def _ratio(quota: str, period: str, file: Path) -> Limit | None:
 
 
 def _bytes(file: Path) -> Limit | None:
-    text = _text(file).strip()
+    text = text_of(file).strip()
     return Limit(int(text), file) if text.isdigit() and int(text) < _UNLIMITED else None
 
 
 def _hierarchical(file: Path) -> Limit | None:
     """Return the limit of the groups that a container does not see. Version 1 reports it."""
-    for line in _text(file).splitlines():
+    for line in text_of(file).splitlines():
         name, _, value = line.partition(" ")
         if name == "hierarchical_memory_limit" and value.isdigit() and int(value) < _UNLIMITED:
             return Limit(int(value), file)
     return None
 
 
-def _text(file: Path) -> str:
+def text_of(file: Path) -> str:
+    """Return the text of a file of the kernel; empty where it cannot be read."""
     try:
         return file.read_text(errors="replace")
     except OSError:

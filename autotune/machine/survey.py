@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.machine.cgroups import cpu_quota, memory_limit
+from autotune.machine.cgroups import cpu_quota, memory_limit, text_of
 from autotune.machine.hardware import Cpu, allowed_cpus, shares_core, topology
 from autotune.machine.leases import private_reason
 
@@ -113,13 +113,13 @@ class Survey:
 
     def _governors(self) -> Iterator[Remark]:
         files = [self.root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor" for cpu in self.measured]
-        others = {text for file in files if (text := _text(file).strip())} - {"performance"}
+        others = {text for file in files if (text := text_of(file).strip())} - {"performance"}
         if others:
             fact = f"the clock of the CPUs follows the governor {', '.join(sorted(others))}"
             yield Remark(fact, "times vary with it; run: sudo cpupower frequency-set -g performance")
 
     def _stolen(self) -> Iterator[Remark]:
-        first, *_ = [*_text(self.root / "proc/stat").splitlines(), ""]
+        first, *_ = [*text_of(self.root / "proc/stat").splitlines(), ""]
         counts = [int(count) for count in first.split()[1:9]]
         if len(counts) == 8 and counts[7] > _MAX_STOLEN * sum(counts):
             share = counts[7] / sum(counts)
@@ -130,10 +130,3 @@ class Survey:
 
 def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace")
-    except OSError:
-        return ""

@@ -16,11 +16,30 @@ from dataclasses import dataclass, field, replace
 from autotune.errors import StorageError
 from autotune.stages.stage import Stage
 from autotune.storage import formats
-from autotune.storage.formats import Candidate, Failure, InProgress, to_json
+from autotune.storage.formats import Candidate, Failure, to_json
 from autotune.storage.paths import JobPaths
 
 # A candidate goes into quarantine when its stage has died at it this often in a row.
 _DEATHS = 2
+
+
+@dataclass(frozen=True)
+class InProgress:
+    """The candidate that a stage is working on.
+
+    Attributes:
+        hash: The candidate.
+        attempt: How often the stage was started before.
+        deaths: How often it died while it was working on this candidate.
+        pardoned: How many attempts died because of other candidates, which have been identified since.
+    """
+
+    FORMAT = ("autotune-in-progress", 1)
+
+    hash: str
+    attempt: int
+    deaths: int = 0
+    pardoned: int = 0
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ Points in time are seconds since the epoch; durations are seconds.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -16,7 +16,7 @@ from autotune import schema
 from autotune.errors import DamagedFile, InvalidData
 from autotune.metric import Metric
 from autotune.options import InputSpec, JobOptions, Precision
-from autotune.reasons import Reason
+from autotune.reasons import Reason, used_parameters
 from autotune.schema import moment, number, positive, whole_number
 from autotune.storage.atomic import publish_json, read_versioned_json
 
@@ -281,16 +281,7 @@ class Trial:
     @property
     def median_us(self) -> float | None:
         """Return the median of the repeats in microseconds; None for a failed trial."""
-        return median(self.times_us)
-
-
-def median(times: tuple[float, ...]) -> float | None:
-    """Return the median of times; None if there are none."""
-    if not times:
-        return None
-    ordered = sorted(times)
-    middle = len(times) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+        return statistics.median(self.times_us) if self.times_us else None
 
 
 @dataclass(frozen=True)
@@ -307,25 +298,6 @@ class Quarantined:
     job: str
     at: float
     board: str = ""
-
-
-@dataclass(frozen=True)
-class InProgress:
-    """The candidate that a stage is working on.
-
-    Attributes:
-        hash: The candidate.
-        attempt: How often the stage was started before.
-        deaths: How often it died while it was working on this candidate.
-        pardoned: How many attempts died because of other candidates, which have been identified since.
-    """
-
-    FORMAT = ("autotune-in-progress", 1)
-
-    hash: str
-    attempt: int
-    deaths: int = 0
-    pardoned: int = 0
 
 
 @dataclass(frozen=True)
@@ -357,15 +329,10 @@ def to_json(value: Any) -> dict[str, Any]:
     waits: dict[str, Reason] = getattr(value, "waits", {})
     values: dict[str, Any] = schema.plain(replace(value, waits={}) if waits else value)
     if isinstance(reason := getattr(value, "reason", None), Reason):
-        values["reason"] = _used_parameters(reason)
+        values["reason"] = used_parameters(reason)
     if waits:
-        values["waits"] = {job: _used_parameters(reason) for job, reason in waits.items()}
+        values["waits"] = {job: used_parameters(reason) for job, reason in waits.items()}
     return values
-
-
-@lru_cache(maxsize=256)
-def _used_parameters(reason: Reason) -> dict[str, Any]:
-    return {name: value for name, value in vars(reason).items() if value != getattr(Reason, name, None)}
 
 
 def from_json(kind: type[T], data: Mapping[str, Any]) -> T:

@@ -18,16 +18,12 @@ from autotune.storage.room import remove_old_scratch
 _LOG = logging.getLogger("autotune.daemon")
 
 
-def delete_leftovers(workspace: Workspace, lock_folder: Path) -> list[Path]:
-    """Delete leftovers, and return their paths. What cannot be deleted stays.
-
-    Those in the workspace are over an hour old. Temporary folders outside of it have not changed for a day.
-    """
-    return [path for paths in leftovers(workspace, lock_folder) for path in paths]
-
-
 def leftovers(workspace: Workspace, lock_folder: Path) -> Iterator[list[Path]]:
-    """Delete leftovers, and yield what was deleted of each folder, one folder after the other."""
+    """Delete leftovers, and yield what was deleted of each folder, one folder after the other.
+
+    What cannot be deleted stays. Those in the workspace are over an hour old. Temporary folders outside of it have not
+    changed for a day.
+    """
     for folder in itertools.chain([lock_folder], _folders(workspace)):
         yield _noted(remove_temporaries(folder))
     for folder in workspace.jobs.glob(workspace.incoming("*").name):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+import statistics
 import struct
 import zlib
 from collections.abc import Iterable
@@ -26,7 +27,7 @@ from autotune.errors import AutotuneError
 from autotune.regular_file import open_regular, read_regular
 from autotune.schema import moment, positive, whole_number
 from autotune.storage.atomic import publish_bytes, write_all
-from autotune.storage.formats import Failure, median
+from autotune.storage.formats import Failure
 from autotune.storage.log_lines import Position
 from autotune.storage.record_log import Seal
 
@@ -118,7 +119,8 @@ def entry_of(line: bytes, position: Position) -> Entry | None:
         return None
     crc32 = zlib.crc32(record.job.encode(errors="replace"))
     disturbed = bool(record.disturbed)
-    return Entry(record.hash, median(record.times_us), record.at, record.round, crc32, disturbed, *position)
+    median_us = statistics.median(record.times_us) if record.times_us else None
+    return Entry(record.hash, median_us, record.at, record.round, crc32, disturbed, *position)
 
 
 def read(path: Path) -> tuple[list[Entry], Seal] | None:

@@ -18,6 +18,7 @@ import typer
 from autotune import api, cli, errors, reasons, strategies
 from autotune.options import declared
 from autotune.planning import policies
+from autotune.stages.candidate_progress import InProgress
 from autotune.storage import formats, paths
 from autotune.storage.confirmation import Confirmation
 
@@ -179,9 +180,8 @@ def _sentence(kind: Any) -> str:
 def files() -> str:
     """Return the page of the files of a workspace, and their formats."""
     tree = (paths.__doc__ or "").partition("\n\n")[2]
-    written = [
-        each for each in (*vars(formats).values(), Confirmation) if inspect.isclass(each) and hasattr(each, "FORMAT")
-    ]
+    kinds = (*vars(formats).values(), Confirmation, InProgress)
+    written = [kind for kind in kinds if inspect.isclass(kind) and hasattr(kind, "FORMAT")]
     rows = (f"| `{each.FORMAT[0]}` | {each.FORMAT[1]} | {_first(each)} |" for each in written)
     return "\n".join(
         [

@@ -19,10 +19,10 @@ import pytest
 from autotune.processes.memory import limit_memory
 from autotune.processes.messages import RunStage
 from autotune.stages import build, measure, search, trial_features
-from autotune.stages.candidate_progress import explained_attempts
+from autotune.stages.candidate_progress import InProgress, explained_attempts
 from autotune.stages.stage import Stage
 from autotune.storage import formats
-from autotune.storage.formats import Candidate, Failure, InProgress, JobSpec, Quarantined, StageFile, Trial
+from autotune.storage.formats import Candidate, Failure, JobSpec, Quarantined, StageFile, Trial
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.workers.worker_pool import WorkerPool
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import DamagedFile, InvalidData, NewerFormat
@@ -123,6 +123,7 @@ def path(tmp_path: Path) -> Path:
 class TestRoundTrip:
     @pytest.mark.parametrize("kind", FILES + PARTS)
     def test_anything_comes_back_from_json_the_same(self, kind: Any) -> None:
+        @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a stopped machine draws slowly
         @given(values(kind))
         def check(value: Any) -> None:
             assert formats.from_json(kind, json.loads(json.dumps(formats.to_json(value)))) == value

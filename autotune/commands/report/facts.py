@@ -131,6 +131,10 @@ class JobReport:
         """The trials that count towards its budget."""
         return sum(task.trials for task in self.tasks)
 
+    def in_words(self, ms: float) -> str:
+        """Return a latency of the job with its unit, or what it stands for."""
+        return self.job.metric.text(1e3 * ms, f"{ms:.4g} ms")
+
 
 @dataclass(frozen=True)
 class Report:

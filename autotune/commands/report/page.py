@@ -11,7 +11,7 @@ from importlib.resources import files
 from autotune.commands.durations import duration
 from autotune.commands.report import charts
 from autotune.commands.report.facts import JobReport, Report
-from autotune.commands.report.sections import Cell, Section, answers, in_words, sections
+from autotune.commands.report.sections import Cell, Section, answers, sections
 from autotune.version import __version__
 
 # What the page of a queue says of each job. The rest is in the page of the job.
@@ -85,7 +85,7 @@ def _job(job: JobReport, whole: bool) -> str:
 
 def _facts(job: JobReport) -> str:
     least = "more than " if job.job.is_partial else ""
-    latency = "none yet" if job.latency_ms is None else f"{least}{in_words(job, job.latency_ms)}"
+    latency = "none yet" if job.latency_ms is None else f"{least}{job.in_words(job.latency_ms)}"
     facts = {"latency (sum of the tasks)" if job.job.metric.is_time else job.job.metric.name: latency}
     if job.job.whole_model:
         facts["whole model"] = f"{job.job.whole_model.model_ms:.4g} ms"

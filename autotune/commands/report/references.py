@@ -88,6 +88,32 @@ class References:
         untuned = {} if self.untuned_ms is None else {"untuned": self.untuned_ms}
         return {"exported library": self.tuned_ms, **self.others_ms, **untuned}
 
+    def activations_text(self) -> str:
+        """Return a sentence about the memory of activations, with a space before it; empty where it is not known."""
+        memory = self.activations
+        if memory is None:
+            return ""
+        library, alone, least = (f"{amount / 1e6:.4g} MB" for amount in (memory.library, memory.sum, memory.least))
+        return f" Its activations take {library}, {alone} if none shared memory, and {least} at least in any order."
+
+    def kernels_text(self) -> str:
+        """Return sentences about the kernels, of which there are some, and the machine's limits."""
+        total = sum(kernel.us for kernel in self.kernels)
+        top = self.kernels[0]
+        outside = sum(kernel.us for kernel in self.kernels if kernel.task is None)
+        allowed = f", {top.least_us / top.us:.0%} of what the machine allows" if top.least_us is not None else ""
+        text = (
+            f"Inside the model, {len(self.kernels)} kernels take {total / 1e3:.4g} ms together,"
+            f" {outside / total:.0%} of it outside of tasks."
+            f" {top.name} takes most: {top.us / total:.0%}, at {top.gflops:.3g} GFLOP/s{allowed}."
+        )
+        if self.limits is None:
+            return text
+        return (
+            f"{text} The machine does {self.limits.gflops:.4g} GFLOP/s in float32"
+            f" and reads {self.limits.gb_per_s:.3g} GB/s from memory; data from a cache come faster."
+        )
+
 
 _TITLES = {
     "onnxruntime": "ONNX Runtime",

@@ -5,6 +5,7 @@ The page, the CSV files and nothing else are made of them, so that all say the s
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from autotune.commands import gantt, render
 from autotune.commands.durations import duration
 from autotune.commands.report import charts, knob_importance
 from autotune.commands.report.facts import JobReport, Settings, TaskReport
-from autotune.commands.report.references import References, title
+from autotune.commands.report.references import title
 from autotune.commands.submit.words import value_text
 from autotune.planning.simulator import Span
 from autotune.planning.view import StageId
@@ -84,26 +85,21 @@ def _latency(job: JobReport) -> Section:
     return Section("latency", "Latency", _latency_sentence(job), columns, rows, drawn, folded=True)
 
 
-def in_words(job: JobReport, ms: float) -> str:
-    """Return a latency of a job with its unit, or what it stands for."""
-    return job.job.metric.text(1e3 * ms, f"{ms:.4g} ms")
-
-
 def _latency_sentence(job: JobReport) -> str:
     """Return how the latency fell, and when it fell last by more than a hundredth."""
     if not job.latency:
         if job.latency_ms is None:
             return "No task has a time yet."
-        return f"The tasks take {in_words(job, job.latency_ms)}."
+        return f"The tasks take {job.in_words(job.latency_ms)}."
     what = f"The best {job.job.metric.name}" if job.of_commands else "The sum of the tasks' best times"
     first = job.latency[0]
     last = job.latency[-1]
     if first.latency_ms == last.latency_ms:
-        return f"{what} is {in_words(job, last.latency_ms)} since trial {first.trials}."
+        return f"{what} is {job.in_words(last.latency_ms)} since trial {first.trials}."
     settled = next(point for point in job.latency if point.latency_ms <= 1.01 * last.latency_ms)
     return (
-        f"{what} fell from {in_words(job, first.latency_ms)} after {first.trials} trials to"
-        f" {in_words(job, last.latency_ms)} after {last.trials}: {first.latency_ms / last.latency_ms:.1f} times as"
+        f"{what} fell from {job.in_words(first.latency_ms)} after {first.trials} trials to"
+        f" {job.in_words(last.latency_ms)} after {last.trials}: {first.latency_ms / last.latency_ms:.1f} times as"
         f" good. It was within 1% of that after {settled.trials} trials, {duration(settled.seconds)} into the job."
     )
 
@@ -119,16 +115,7 @@ def _references(job: JobReport) -> Section:
         f"The export of {exported} ran the whole model on {references.threads} threads in {references.tuned_ms:.4g} ms"
         + "".join(f", {name} in {ms:.4g} ms" for name, ms in references.others_ms.items())
     )
-    return Section("references", "The whole model", f"{says}.{_activations(references)}", columns, rows)
-
-
-def _activations(references: References) -> str:
-    """Return a sentence about the memory of activations, with a space before it; empty where it was not reported."""
-    memory = references.activations
-    if memory is None:
-        return ""
-    library, alone, least = (f"{amount / 1e6:.4g} MB" for amount in (memory.library, memory.sum, memory.least))
-    return f" Its activations take {library}, {alone} if none shared memory, and {least} at least in any order."
+    return Section("references", "The whole model", f"{says}.{references.activations_text()}", columns, rows)
 
 
 def _early_references(job: JobReport, columns: tuple[str, ...]) -> Section:
@@ -164,26 +151,8 @@ def _kernels(job: JobReport) -> Section:
     )  # fmt: skip
     limits = references.limits
     drawn = (lambda: [charts.roofline(references.kernels, limits)]) if limits else None
-    says = _kernels_sentence(references) + (f" They are those for {job.entries[0].name}." if job.entries else "")
+    says = references.kernels_text() + (f" They are those for {job.entries[0].name}." if job.entries else "")
     return Section("kernels", "Kernels of the exported library", says, columns, rows, drawn, True)
-
-
-def _kernels_sentence(references: References) -> str:
-    total = sum(kernel.us for kernel in references.kernels)
-    top = references.kernels[0]
-    outside = sum(kernel.us for kernel in references.kernels if kernel.task is None)
-    allowed = f", {top.least_us / top.us:.0%} of what the machine allows" if top.least_us is not None else ""
-    says = (
-        f"Inside the model, {len(references.kernels)} kernels take {total / 1e3:.4g} ms together,"
-        f" {outside / total:.0%} of it outside of tasks."
-        f" {top.name} takes most: {top.us / total:.0%}, at {top.gflops:.3g} GFLOP/s{allowed}."
-    )
-    if references.limits is None:
-        return says
-    return (
-        f"{says} The machine does {references.limits.gflops:.4g} GFLOP/s in float32"
-        f" and reads {references.limits.gb_per_s:.3g} GB/s from memory; data from a cache come faster."
-    )
 
 
 def _shapes(job: JobReport) -> Section:
@@ -253,15 +222,11 @@ def _tasks_sentence(job: JobReport) -> str:
         return "No task has a time yet."
     top = ranked[0]
     if job.of_commands:
-        best = in_words(job, job.latency_ms or 0.0)
+        best = job.in_words(job.latency_ms or 0.0)
         return f"The best {job.job.metric.name} of {job.trials} combinations is {best}."
     speed = f" at {top.gflops:.3g} GFLOP/s" if top.gflops else ""
-    half = 0
-    total = 0.0
-    for task in ranked:
-        half, total = half + 1, total + (task.share or 0.0)
-        if total >= 0.5:
-            break
+    sums = itertools.accumulate(task.share or 0.0 for task in ranked)
+    half = next((count for count, total in enumerate(sums, 1) if total >= 0.5), len(ranked))
     several = "" if half == 1 else f" {half} of {len(ranked)} tasks take half of it."
     return f"Task {top.index}, {top.name}, takes most of the model's time: {top.share:.0%}{speed}.{several}"
 

@@ -135,14 +135,6 @@ def load() -> None:
         _load_tvm_part(tvm)
 
 
-def has_driver() -> bool:
-    """Whether the driver's library loads on this machine, or is loaded. False with a placeholder."""
-    try:
-        return bool(ctypes.CDLL(_DRIVER)["cuInit"])
-    except (OSError, AttributeError):
-        return False
-
-
 def _load_cudart() -> None:
     problem = "pip install 'autotune[cuda]', or a CUDA 13 toolkit, brings it"
     path = cudart()

@@ -12,7 +12,6 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
@@ -21,78 +20,8 @@ from tvm.script.ir_builder import tirx as T
 from autotune.tvm_backend.passes.rewrite import OPAQUE
 from autotune.tvm_backend.recurrent.cell import Phase, Place, States, Vector, bounded, number, phases, within
 from autotune.tvm_backend.recurrent.layer import Layer
+from autotune.tvm_backend.recurrent.tile import Tile
 from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc
-
-Threads = Literal["", "sequences", "blocks"]
-
-
-@dataclass(frozen=True)
-class Tile:
-    """What is computed at a time.
-
-    Attributes:
-        lanes: Elements of a vector.
-        vectors: Vectors of hidden units in a block; `lanes * vectors` divides the padded hidden size.
-        sequences: How many of them share a vector of weights in a register; it divides the batch.
-        chains: In how many sums a product is computed, which are added up at its end.
-        threads: What different threads compute: nothing; directions and tiles of sequences from the first step to the
-            last; or blocks of hidden units, with a barrier after each step.
-    """
-
-    lanes: int
-    vectors: int
-    sequences: int
-    chains: int
-    threads: Threads
-
-    @property
-    def width(self) -> int:
-        """Hidden units in a block."""
-        return self.lanes * self.vectors
-
-
-PLAIN = Tile(1, 1, 1, 1, "")
-
-_FEW_SUMS = 8  # to hide the latency of a multiply-add on two units
-_PARALLEL_FROM = 30_000  # products of the whole layer
-_BLOCKS_FROM = 100_000  # products of a step; it has a barrier
-_MOST_SEQUENCES = 8
-
-
-def tile_for(layer: Layer, registers: tuple[int, int]) -> Tile:
-    """Choose the tile of a layer without trials.
-
-    Args:
-        layer: The layer.
-        registers: Lanes of a vector register, and how many of them a core has.
-    """
-    lanes, count = registers
-    most = count * 3 // 4
-    fitting = [
-        (vectors, sequences)
-        for vectors in (1, 2, 4)
-        for sequences in range(1, _MOST_SEQUENCES + 1)
-        if layer.padded % (vectors * lanes) == 0 and layer.batch % sequences == 0
-        if (vectors, sequences) == (1, 1) or vectors * sequences * layer.gates <= most
-    ]
-    vectors, sequences = max(fitting, key=lambda tile: _products_a_load(tile[0] * layer.gates, tile[1]))
-    sums = sequences * vectors * layer.gates
-    chains = 2 if sums < _FEW_SUMS and sums * 2 <= most else 1
-    return Tile(lanes, vectors, sequences, chains, _threads(layer, sequences))
-
-
-def _products_a_load(weights: int, states: int) -> float:
-    """How many vectors of products there are for each vector that is loaded: each state meets each weight."""
-    return weights * states / (weights + states)
-
-
-def _threads(layer: Layer, sequences: int) -> Threads:
-    if layer.products_a_step * layer.steps * layer.directions < _PARALLEL_FROM:
-        return ""
-    apart = layer.directions * (1 if layer.rounded else layer.batch // sequences)
-    if apart > 1:
-        return "sequences"
-    return "blocks" if layer.products_a_step >= _BLOCKS_FROM else ""
 
 
 def recurrent_kernel(layer: Layer, tile: Tile) -> PrimFunc:
@@ -133,7 +62,9 @@ class _Arguments:
     @classmethod
     def declare(cls, layer: Layer, tile: Tile) -> _Arguments:
         """Make them the arguments of the function that is being built."""
-        gates, padded, directions = layer.gates, layer.padded, layer.directions
+        gates = layer.gates
+        padded = layer.padded
+        directions = layer.directions
         rows = (layer.batch, layer.steps) if layer.batch_first else (layer.steps, layer.batch)
         names = ("h", "c")[: layer.states]
         return cls(
@@ -154,7 +85,8 @@ def _argument(name: str, shape: Sequence[int], dtype: str = "float32") -> Buffer
 
 def _states(layer: Layer, arguments: _Arguments) -> States:
     """Allocate the states of a layer."""
-    directions, shape = layer.directions, (layer.batch, layer.padded)
+    directions = layer.directions
+    shape = (layer.batch, layer.padded)
     early = layer.kind == "GRU" and not layer.late_reset
     return States(
         T.alloc_buffer((directions, 2, *shape)),
@@ -189,7 +121,8 @@ class _Writer:
         groups = self._layer.batch // self._together
         loop = T.parallel if self._tile.threads else T.serial
         with loop(0, self._layer.directions * groups) as piece:
-            direction, sequence = piece // groups, piece % groups * self._together
+            direction = piece // groups
+            sequence = piece % groups * self._together
             self._begin(Place(direction, sequence))
             with T.serial(0, self._layer.steps) as step:
                 place = self._place(direction, sequence, step)
@@ -263,7 +196,8 @@ class _Writer:
 
     def _for_units(self, place: Place, write: Callable[[PrimExpr, PrimExpr], None]) -> None:
         """Write a statement for each hidden unit of all sequences that are computed together, by vectors."""
-        hidden, lanes = self._layer.hidden, self._tile.lanes
+        hidden = self._layer.hidden
+        lanes = self._tile.lanes
         with T.serial(0, self._together) as row:
             sequence = place.sequence + row
             if hidden >= lanes:
@@ -355,7 +289,8 @@ class _Sums:
 
     def multiply(self) -> None:
         """Add the products of states and weights, and the chains to the first."""
-        chains, hidden = self._tile.chains, self._layer.hidden
+        chains = self._tile.chains
+        hidden = self._layer.hidden
         with T.serial(0, hidden // chains) as group:
             for chain in range(chains):
                 self._add_products(chain, group * chains + chain)
@@ -390,7 +325,8 @@ class _Sums:
         yield from itertools.product(range(tile.chains), range(tile.sequences), self._phase.gates, range(tile.vectors))
 
     def _index(self, chain: int, row: int, gate: int, vector: int, lane: PrimExpr) -> PrimExpr:
-        tile, gates = self._tile, self._phase.gates
+        tile = self._tile
+        gates = self._phase.gates
         number_of_sum = (chain * tile.sequences + row) * len(gates) + gates.index(gate)
         return (number_of_sum * tile.vectors + vector) * tile.lanes + lane
 
@@ -407,7 +343,8 @@ class _Sums:
 
     def _add_products(self, chain: int, source: PrimExpr) -> None:
         """Add the products of one element of the states."""
-        place, tile = self._place, self._tile
+        place = self._place
+        tile = self._tile
         for row, gate, vector in itertools.product(range(tile.sequences), self._phase.gates, range(tile.vectors)):
             if self._phase.factored:
                 factor = self._states.factor[place.direction, place.sequence + row, source]

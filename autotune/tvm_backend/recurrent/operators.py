@@ -6,7 +6,7 @@ its place that suits the target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,13 @@ import numpy as np
 from tvm import relax
 
 from autotune.tvm_backend.passes.rewrite import float_dtype, is_tensor_constant, static_shape
-from autotune.tvm_backend.recurrent.kernel import PLAIN, recurrent_kernel
+from autotune.tvm_backend.recurrent.kernel import recurrent_kernel
 from autotune.tvm_backend.recurrent.layer import Kind, Layer, activations
+from autotune.tvm_backend.recurrent.tile import PLAIN
 from autotune.tvm_backend.types import BlockBuilder, Expr
 
 LAYER = "autotune.recurrent_layer"  # the attribute of a kernel that says what it computes
 WEIGHTS = 1  # which argument of the kernel these are
-
-Emit = Callable[[Expr], Expr]
 
 
 def recurrent(builder: BlockBuilder, kind: Kind, inputs: Sequence[Expr | None], attributes: Mapping[str, Any]) -> Expr:
@@ -93,7 +92,8 @@ class _Operator:
         rounded: bool,
     ) -> _Operator:
         given = (*inputs, *[None] * (8 - len(inputs)))
-        x, lengths = given[0], given[4]
+        x = given[0]
+        lengths = given[4]
         if len(static_shape(x)) != 3 or float_dtype(x) != "float32":
             raise ValueError(f"{kind} on an input that is not float32 or whose shape is not known")
         batch_first = bool(attributes.get("layout", 0))

@@ -40,39 +40,11 @@ def outputs(target):
     [(8, 2, 1, 1, ""), (8, 1, 2, 2, "sequences"), (4, 4, 4, 1, "blocks"), (16, 1, 1, 3, "blocks")],
 )
 def test_any_tile_computes_what_single_elements_do(outputs, kind, tile):
-    from autotune.tvm_backend.recurrent.kernel import PLAIN, Tile
     from autotune.tvm_backend.recurrent.layer import Layer, activations
+    from autotune.tvm_backend.recurrent.tile import PLAIN, Tile
 
     name = kind.split()[-1]
     functions = activations(name, 2, (), (), ())
     layer = Layer(name, 5, 4, 20, (False, True), functions, late_reset=kind.startswith("late"))
     for output, truth in zip(outputs(layer, Tile(*tile)), outputs(layer, PLAIN), strict=True):
         np.testing.assert_allclose(output, truth, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("registers", [(16, 32), (8, 16), (4, 32), (4, 16)])
-@pytest.mark.parametrize("batch", [1, 3, 8])
-@pytest.mark.parametrize("hidden", [4, 48, 160])
-def test_the_sums_of_a_chosen_tile_fit_into_registers_and_divide_the_layer(registers, batch, hidden):
-    from autotune.tvm_backend.recurrent.kernel import tile_for
-    from autotune.tvm_backend.recurrent.layer import Layer, activations
-
-    for kind in ("LSTM", "GRU", "RNN"):
-        layer = Layer(kind, 5, batch, hidden, (False,), activations(kind, 1, (), (), ()))
-        tile = tile_for(layer, registers)
-        assert tile.chains * tile.sequences * tile.vectors * layer.gates < registers[1]
-        assert layer.padded % tile.width == 0
-        assert batch % tile.sequences == 0
-
-
-def test_both_directions_run_side_by_side_and_a_large_one_by_blocks():
-    from autotune.tvm_backend.recurrent.kernel import tile_for
-    from autotune.tvm_backend.recurrent.layer import Layer, activations
-
-    def threads(hidden, reverse):
-        functions = activations("LSTM", len(reverse), (), (), ())
-        return tile_for(Layer("LSTM", 50, 1, hidden, reverse, functions), (16, 32)).threads
-
-    assert threads(256, (False, True)) == "sequences"
-    assert threads(256, (False,)) == "blocks"
-    assert threads(8, (False,)) == ""

@@ -1,0 +1,30 @@
+"""The tile of a recurrent layer fits into registers, and its threads have enough to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.tvm_backend.recurrent.layer import Layer, activations
+from autotune.tvm_backend.recurrent.tile import tile_for
+
+
+@pytest.mark.parametrize("registers", [(16, 32), (8, 16), (4, 32), (4, 16)])
+@pytest.mark.parametrize("batch", [1, 3, 8])
+@pytest.mark.parametrize("hidden", [4, 48, 160])
+def test_the_sums_of_a_chosen_tile_fit_into_registers_and_divide_the_layer(registers, batch, hidden):
+    for kind in ("LSTM", "GRU", "RNN"):
+        layer = Layer(kind, 5, batch, hidden, (False,), activations(kind, 1, (), (), ()))
+        tile = tile_for(layer, registers)
+        assert tile.chains * tile.sequences * tile.vectors * layer.gates < registers[1]
+        assert layer.padded % tile.width == 0
+        assert batch % tile.sequences == 0
+
+
+def test_both_directions_run_side_by_side_and_a_large_one_by_blocks():
+    def threads(hidden, reverse):
+        functions = activations("LSTM", len(reverse), (), (), ())
+        return tile_for(Layer("LSTM", 50, 1, hidden, reverse, functions), (16, 32)).threads
+
+    assert threads(256, (False, True)) == "sequences"
+    assert threads(256, (False,)) == "blocks"
+    assert threads(8, (False,)) == ""
