@@ -26,7 +26,7 @@ from autotune.options import AskedPrecision, Constant, InputSpec, Precision
 from autotune.plans.plan import NOTHING, Plan
 from autotune.storage.atomic import write_all
 from autotune.storage.daemon_info import ClusterNode
-from autotune.storage.formats import Entry, Kind, Quantisation, ShapeBinding, TaskSpec, from_json, to_json
+from autotune.storage.formats import Entry, KeptValue, Kind, Quantisation, ShapeBinding, TaskSpec, from_json, to_json
 
 _CHUNK_BYTES = 65536
 
@@ -213,6 +213,7 @@ class ImportAnswer:
         quantisation: what quantising it cost; None if it was not.
         own_error: how far its own runtime is from itself, at each set of shapes; empty if nothing was written.
         precision: what it is computed in.
+        state: what it keeps from run to run.
     """
 
     target: dict[str, Any]
@@ -227,6 +228,7 @@ class ImportAnswer:
     quantisation: Quantisation | None = None
     own_error: tuple[float, ...] = ()
     precision: Precision = "fp32"
+    state: tuple[KeptValue, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,18 @@ class TaskSpec:
     tunable: bool
 
 
+@dataclass(frozen=True)
+class KeptValue:
+    """A value that a model keeps from one run to the next: `output` of a run is `input` of the next.
+
+    Before the first run every element of `input` is `first`.
+    """
+
+    input: str
+    output: str
+    first: Annotated[float, number()]
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobSpec(JobOptions):
     """What was submitted: the options, with what was left out filled in, and what was read of the model.
@@ -104,7 +116,7 @@ class JobSpec(JobOptions):
     in its logs stand for. `quantisation` says what quantising the model cost, if `submit` did it: the job's copy of the
     model is quantised then. `own_error` says for each set of shapes how far the outputs of the model's own runtime are
     from each other, relative to the largest value: without optimisations, on other threads, for inputs that differ in
-    the last bit.
+    the last bit. `state` is what the model keeps from run to run.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -132,6 +144,7 @@ class JobSpec(JobOptions):
     metric: Metric = field(default_factory=Metric)
     quantisation: Quantisation | None = None
     own_error: tuple[Annotated[float, number(0.0)], ...] = ()
+    state: tuple[KeptValue, ...] = ()
     seal: str = ""
 
     @property

@@ -284,6 +284,7 @@ def _spec(
         metric=imported.metric,
         quantisation=imported.quantisation or submission.quantisation,
         own_error=imported.own_error,
+        state=imported.state,
         seal=seal_of(options.on_end, imported.tasks),
     )
 

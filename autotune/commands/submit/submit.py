@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ from autotune.errors import BadInput
 from autotune.options import TuningOptions
 from autotune.processes.messages import ImportAnswer
 from autotune.storage import formats
-from autotune.storage.formats import MOST_OWN_ERROR, JobSpec
+from autotune.storage.formats import MOST_OWN_ERROR, JobSpec, KeptValue
 
 _TOLD = 1e-3  # of the own error of a model
 
@@ -94,7 +94,8 @@ def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:
     if as_json:
         about = {"id": spec.id, "name": spec.name, "tasks": len(spec.tasks)}
         budget = {"trials": spec.trials, "automatic": spec.automatic}
-        tell(json.dumps({**about, **budget, "own_error": list(spec.own_error)}))
+        state = [asdict(item) for item in spec.state]
+        tell(json.dumps({**about, **budget, "own_error": list(spec.own_error), "state": state}))
         return
     tell(str(spec.id))
     if not quiet:
@@ -103,10 +104,18 @@ def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:
         precision = "" if spec.precision == "fp32" else f" in {spec.precision}"
         budget_text = f"{most}{spec.trials} trials"
         say(f"job {spec.id} ({spec.name}): {shapes}{len(spec.tunable)} tasks to tune{precision}, {budget_text}")
-        for line in own_error_lines(spec.own_error):
+        for line in [*state_lines(spec.state), *own_error_lines(spec.own_error)]:
             say(line)
         if spec.trials < len(spec.tunable):
             say(f"warning: {spec.trials} trials do not reach all {len(spec.tunable)} tasks; give more --trials")
+
+
+def state_lines(state: Sequence[KeptValue]) -> list[str]:
+    """Return the lines about what a model keeps from run to run, if it keeps anything."""
+    if not state:
+        return []
+    lines = [f"  {item.output} -> {item.input}, all {item.first:g} before the first run" for item in state]
+    return ["the model keeps values from run to run; hand these outputs back in as inputs of the next run:", *lines]
 
 
 def own_error_lines(own_error: Sequence[float]) -> list[str]:

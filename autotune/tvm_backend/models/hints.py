@@ -6,6 +6,8 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import onnx
+
 from autotune.tvm_backend.models.pytorch.checked import output_names
 from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, Operator
 from autotune.tvm_backend.types import ModelProto, NodeProto
@@ -70,6 +72,7 @@ _ONNX = _Format(
     bounded=frozenset({"Sigmoid", "HardSigmoid", "Softmax"}),
     keep=frozenset(["Cast", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"]),
 )
+_BY_INDEX = frozenset({"Gather", "GatherElements", "ScatterElements"})
 _SAME_SHAPE = frozenset({"Cast", "DequantizeLinear", "Identity", "Mul"})
 _PYTORCH_MOVES = frozenset(
     {"alias", "clone", "contiguous", "detach", "detach_", "expand", "flatten", "permute", "reshape", "squeeze", "to"}
@@ -146,14 +149,28 @@ def _onnx_lookups(proto: ModelProto) -> Iterator[_Lookup]:
     for node in proto.graph.node:
         if node.op_type == "Constant":
             sizes.update((node.output[0], tuple(item.t.dims)) for item in node.attribute if item.HasField("t"))
+    if any(node.op_type in _BY_INDEX and not sizes.keys() & set(node.input[:2]) for node in proto.graph.node):
+        sizes = _inferred(proto) | sizes
     for node in proto.graph.node:
         table = sizes.get(node.input[0]) if node.input else None
         if table is not None and node.op_type in _SAME_SHAPE:
-            sizes.update((name, table) for name in node.output)
-        elif table and node.op_type in ("Gather", "GatherElements"):
+            for name in node.output:
+                sizes.setdefault(name, table)
+        elif table and node.op_type in _BY_INDEX:
             yield _Lookup(node.input[1], table[_onnx_axis(node) % len(table)])
         elif table and node.op_type == "GatherND":
             yield _Lookup(node.input[1], min(table), single=False)
+
+
+def _inferred(proto: ModelProto) -> dict[str, tuple[int, ...]]:
+    """The shapes that inference finds, of which all sizes are known; none where it stumbles."""
+    try:
+        graph = onnx.shape_inference.infer_shapes(proto).graph
+    except Exception:  # whatever a large or malformed graph makes it raise
+        return {}
+    shapes = {item.name: item.type.tensor_type.shape.dim for item in (*graph.input, *graph.value_info)}
+    sizes = {name: tuple(int(dim.dim_value) for dim in dims) for name, dims in shapes.items()}
+    return {name: shape for name, shape in sizes.items() if shape and min(shape) > 0}
 
 
 def _onnx_axis(node: NodeProto) -> int:

@@ -15,7 +15,7 @@ from autotune.plans.plan import NOTHING, Plan, text
 from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
 from autotune.storage import formats
 from autotune.storage.atomic import publish_bytes
-from autotune.storage.formats import Entry, Quantisation, ShapeBinding
+from autotune.storage.formats import Entry, KeptValue, Quantisation, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
 from autotune.storage.room import scratch_folder
@@ -29,6 +29,7 @@ from autotune.tvm_backend.models.onnx.snapshot import SharedWeights, write_model
 from autotune.tvm_backend.models.pytorch.archive import is_archive
 from autotune.tvm_backend.models.pytorch.program import import_program, write_fixed
 from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, check_runs, import_flatbuffer, is_flatbuffer
+from autotune.tvm_backend.models.tflite.state import with_open_state
 from autotune.tvm_backend.passes.prepare import prepare, unlowered
 from autotune.tvm_backend.search.tasks import Task, extract_tasks, unite, write_program
 from autotune.tvm_backend.target import check_tensor_cores, resolve_target, tvm_target
@@ -81,6 +82,7 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
         entries=tuple(_entry(item, tasks) for item in imported) if len(imported) > 1 else (),
         quantisation=quantisation,
         precision=precision,
+        state=source.state,
     )
 
 
@@ -209,7 +211,13 @@ def _write(paths: JobPaths, source: Source, programs: Sequence[PrimFunc]) -> tup
 
 
 class Source(Protocol):
-    """A model in a file, as a user submits it."""
+    """A model in a file, as a user submits it.
+
+    Attributes:
+        state: What it keeps from one run to the next, which is inputs and outputs of what is imported.
+    """
+
+    state: tuple[KeptValue, ...]
 
     def read(self, shapes: ShapeBinding, job: JobPaths | None, *, gpu: bool) -> Model:
         """Import it with a set of shapes.
@@ -244,6 +252,8 @@ class Source(Protocol):
 class _OnnxFile:
     """An ONNX file."""
 
+    state: tuple[KeptValue, ...] = ()
+
     def __init__(self, path: Path, values: Mapping[str, Constant]) -> None:
         self._path = path
         self._values = values
@@ -268,6 +278,8 @@ class _OnnxFile:
 class _ExportedProgram:
     """A program that PyTorch exported."""
 
+    state: tuple[KeptValue, ...] = ()
+
     def __init__(self, path: Path) -> None:
         self._path = path
 
@@ -288,7 +300,7 @@ class _LiteFile:
     """A model of TensorFlow Lite."""
 
     def __init__(self, path: Path) -> None:
-        self._flatbuffer = Flatbuffer(path)
+        self._flatbuffer, self.state = with_open_state(Flatbuffer(path))
 
     def read(self, shapes: ShapeBinding, job: JobPaths | None, *, gpu: bool) -> Model:
         model = import_flatbuffer(self._flatbuffer, {item.name: item for item in shapes.inputs}, shapes.dims)

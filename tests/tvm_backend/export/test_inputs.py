@@ -116,7 +116,20 @@ def test_the_rows_of_a_table_that_is_transposed_are_not_those_of_its_weights():
         helper.make_node("Transpose", ["table30"], ["turned"]),
         helper.make_node("Gather", ["turned", "ids"], ["y"]),
     ]
-    assert onnx_hints(embedding(nodes)).vocabularies == {}
+    assert onnx_hints(embedding(nodes)).vocabularies == {"ids": 4}
+
+
+@pytest.mark.parametrize("kind", ["Gather", "GatherElements", "ScatterElements"])
+def test_an_index_into_what_the_model_computes_lies_within_it(kind):
+    """As the edges of a graph do, which are indices of its nodes."""
+    moved = ["ids"] if kind == "ScatterElements" else []
+    model = embedding(
+        [
+            helper.make_node("Neg", ["types"], ["nodes"]),
+            helper.make_node(kind, ["nodes", "ids", *moved], ["y"], axis=1),
+        ]
+    )
+    assert onnx_hints(model).vocabularies == {"ids": 8}
 
 
 def test_what_is_computed_from_an_input_is_no_index_of_it():

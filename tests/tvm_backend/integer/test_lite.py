@@ -80,6 +80,35 @@ def test_a_classifier_equals_litert(tmp_path, here):
     assert np.abs(result.astype(int) - expected).max() <= 1
 
 
+def one_scale(path):
+    """A depthwise convolution whose weights have one scale and yet an axis, and a product of all that it makes."""
+    net = Network()
+    x = net.quantise(net.input("x", 1, 8, 8, 4, dtype=np.int8), 0.05, -3)
+    weight = net.quantise(net.constant(_RNG.integers(-127, 128, (1, 3, 3, 4)).astype(np.int8)), 0.003, axis=3)
+    bias = net.quantise(net.constant(_RNG.integers(-500, 500, 4).astype(np.int32)), 0.003 * 0.05)
+    window = {"kind": "DepthwiseConv2DOptions", "depthMultiplier": 1, "strideH": 1, "strideW": 1}
+    made = net.add("DEPTHWISE_CONV_2D", x, weight, bias, shape=(1, 8, 8, 4), dtype=np.int8, **window)
+    matrix = weights(net, 10, 256, axis=0)
+    kind = {"kind": "FullyConnectedOptions", "dtype": np.int8}
+    return net.write(
+        path, net.quantise(net.add("FULLY_CONNECTED", net.quantise(made, 0.05), *matrix, shape=(1, 10), **kind), 0.1)
+    )
+
+
+def test_a_single_scale_is_that_of_all_weights_whatever_its_axis(tmp_path, here):
+    from autotune.tvm_backend.export.runners import litert_runner
+
+    path = one_scale(tmp_path / "quantised.tflite")
+    prepared = prepare(import_flatbuffer(Flatbuffer(path), {}, {}).module, here)
+    programs = [task.program for task in extract_tasks(prepared, here)]
+    machine = relax.VirtualMachine(compile_tuned(prepared, programs, {}, here), tvm.cpu())
+    data = _RNG.integers(-128, 128, (1, 8, 8, 4)).astype(np.int8)
+    result = machine["main"](tvm.runtime.tensor(data)).numpy()
+    (expected,) = litert_runner(path, [data], 1)()
+    assert result.shape == expected.shape == (1, 10) and len(np.unique(expected)) > 4
+    assert np.abs(result.astype(int) - expected).max() <= 1
+
+
 def padded(path):
     """A quantised convolution with valid padding, of an image whose borders, transpose and slice are made before it."""
     net = Network()

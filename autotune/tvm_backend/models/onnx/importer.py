@@ -19,6 +19,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from autotune.errors import ModelError, OperatorRefused, Refusal, first_line, one_line
 from autotune.options import InputSpec
 from autotune.tvm_backend.integer import converters
+from autotune.tvm_backend.models.onnx.operators import corrected
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, opset_of
 from autotune.tvm_backend.models.onnx.simplify import RANDOM, Array, open_session
 from autotune.tvm_backend.models.onnx.snapshot import is_large
@@ -89,6 +90,8 @@ def _run(proto: ModelProto, inputs: Sequence[InputSpec], values: dict[str, Array
     return list(open_session(proto, inputs).run(None, values))
 
 
+_OPSETS = {"ScatterND": 18}  # which ONNX Runtime takes the reductions of in older ones, too
+
 # Emits an operator: from the builder, its inputs and its attributes to its outputs.
 Converter = Callable[..., Expr]
 
@@ -105,6 +108,10 @@ CONVERTERS: Mapping[str, Converter] = {
     "DynamicQuantizeLinear": converters.dynamic_quantize_linear,
     "MatMulInteger": converters.matmul_integer,
     "MatMulNBits": converters.matmul_n_bits,
+    "BitShift": corrected.bit_shift,
+    "IsInf": corrected.is_inf,
+    "ScatterElements": corrected.scatter_elements,
+    "SpaceToDepth": corrected.space_to_depth,
     "QGemm": converters.qgemm,
     "QLinearConv": converters.qlinear_conv,
     "QLinearMatMul": converters.qlinear_matmul,
@@ -168,8 +175,10 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> Expr:
         try:
+            if op_name == "RoiAlign":
+                corrected.check_roi_align(attrs)
             if op_name not in CONVERTERS:
-                return super()._convert_operator(op_name, inputs, attrs, opset)
+                return super()._convert_operator(op_name, inputs, attrs, max(opset, _OPSETS.get(op_name, 0)))
             return CONVERTERS[op_name](self.bb, list(inputs), attrs)
         except ModelError:
             raise  # from an operator inside this one

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 from tvm.relax.frontend.tflite import from_tflite
-from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter
+from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, get_tensor_name
 
 from autotune.errors import OperatorRefused, Refusal, first_line, one_line
 from autotune.tvm_backend.passes.channels_first import put_channels_first
@@ -75,6 +75,14 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         advice = "convert the model with fixed shapes, or see docs/guides/models.md"
         return Refusal(self.get_op_code_str(op), one_line(made), one_line(reason), advice)
 
+    def get_tensors(self, tensors_idx_list: Any) -> list[Any]:
+        """Read tensors. The axis of a single scale says nothing, and TVM wants 0."""
+        tensors = super().get_tensors(tensors_idx_list)
+        for item in tensors:
+            if item.qnn_params is not None and not item.qnn_params["scale"].value.numpy().shape:
+                item.qnn_params["axis"] = 0
+        return list(tensors)
+
     def check_unsupported_ops(self) -> None:
         """Check that there is a rule for each operator.
 
@@ -97,6 +105,24 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         if shape and self.has_expr(shape[0].tensor_idx) and math.prod(sizes) == math.prod(self.get_tensor_shape(data)):
             return relax.op.reshape(self.get_expr(data.tensor_idx), sizes)
         return super().convert_reshape(op)
+
+    def convert_fully_connected(self, op: Any) -> Expr:
+        """Multiply rows, whatever the shape in which the file has them."""
+        data, weights = self.get_input_tensors(op)[:2]
+        (output,) = self.get_output_tensors(op)
+        sizes = [int(size) for size in self.get_tensor_shape(output)]
+        expr = self.get_tensor_expr(data)
+        width = int(self.get_tensor_shape(weights)[1])
+        given = [int(size) for size in self.get_tensor_shape(data)]
+        if len(given) == 2 and given[1] == width:
+            return super().convert_fully_connected(op)
+        name = get_tensor_name(self.subgraph, data.tensor_idx)
+        rows = self.bb.normalize(relax.op.reshape(expr, [math.prod(given) // width, width]))
+        self.exp_tab.set_expr(name, rows, force_override=True)
+        try:
+            return relax.op.reshape(super().convert_fully_connected(op), sizes)
+        finally:
+            self.exp_tab.set_expr(name, expr, force_override=True)
 
     def convert_expand_dims(self, op: Any) -> Expr:
         """Put an axis of one in; TVM's own passes an argument too many."""

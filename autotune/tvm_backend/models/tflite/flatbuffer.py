@@ -18,7 +18,7 @@ _PACKAGES = ("tflite", "ai_edge_litert")
 _NUMBERS = frozenset(
     {"BOOL", "FLOAT16", "FLOAT32", "FLOAT64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"}
 )
-_OF_STATE = frozenset({"ASSIGN_VARIABLE", "READ_VARIABLE", "VAR_HANDLE"})
+OF_STATE = frozenset({"ASSIGN_VARIABLE", "READ_VARIABLE", "VAR_HANDLE"})  # of what is kept from run to run
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Flatbuffer:
 
     Args:
         path: The file.
+        content: What to read in its place; None to read the file.
 
     Raises:
         ModelError: It cannot be read or is damaged, or a package that reads it is missing.
@@ -56,12 +57,12 @@ class Flatbuffer:
         graph: The main graph.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, content: bytes | None = None) -> None:
         _check_packages(path)
         import tflite
 
         try:
-            self.content = path.read_bytes()
+            self.content = path.read_bytes() if content is None else content
         except OSError as error:
             raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
         self.path = path
@@ -114,11 +115,6 @@ class Flatbuffer:
             [item for item in self._operators if item.custom],
             "it is no operator of TensorFlow Lite",
             "convert the model without operators of its own",
-        )
-        self._refuse(
-            [item for item in self._operators if item.name in _OF_STATE],
-            "it keeps values from one run to the next, and a library keeps none",
-            "convert the model with its state as inputs and outputs",
         )
         self._refuse(
             list(filter(self._is_hybrid, self._operators)),

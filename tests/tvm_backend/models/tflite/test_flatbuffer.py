@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.errors import ModelError, OperatorRefused
+from autotune.errors import ModelError
 from autotune.tvm_backend.models.model import OpenInput
 from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, is_flatbuffer
 
@@ -85,14 +85,3 @@ def test_damaged_and_missing_files_are_one_line(network: Any, tmp_path: Path) ->
         assert "\n" not in str(caught.value)
     with pytest.raises(ModelError, match="cannot read .*No such file"):
         Flatbuffer(tmp_path / "missing")
-
-
-def test_a_model_that_keeps_values_between_runs_is_refused(network: Any, tmp_path: Path) -> None:
-    x = network.input("x", 4)
-    kept = network.add("VAR_HANDLE", shape=(1,))
-    network.add("ASSIGN_VARIABLE", kept, x, shape=(1,))
-    with pytest.raises(OperatorRefused) as caught:
-        Flatbuffer(network.write(tmp_path / "m", network.add("READ_VARIABLE", kept, shape=(4,)))).check()
-    refusal = caught.value.refusal
-    assert refusal is not None and refusal.operator == "VAR_HANDLE"
-    assert "ASSIGN_VARIABLE, READ_VARIABLE" in refusal.reason and "state as inputs" in refusal.advice

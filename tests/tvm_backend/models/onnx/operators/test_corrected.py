@@ -1,0 +1,120 @@
+"""Operators that TVM's importer computes otherwise: what they put out beside ONNX Runtime and ONNX's own evaluator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from autotune.errors import OperatorRefused
+from autotune.tvm_backend.models.onnx.read import read_model
+
+
+def one(tmp_path: Path, kind: str, arrays: list[Any], opset: int = 18, **attributes: Any) -> Path:
+    """A file with one operator."""
+    names = [f"x{number}" for number in range(len(arrays))]
+    given = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in zip(names, arrays, strict=True)
+    ]
+    graph = helper.make_graph(
+        [helper.make_node(kind, names, ["y"], **attributes)], "g", given, [onnx.ValueInfoProto(name="y")]
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    onnx.save(proto, tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+def compute(path: Path, arrays: list[Any]) -> Any:
+    import tvm
+    from tvm import relax
+
+    from autotune.tvm_backend.export.compilation import compile_untuned
+
+    target = tvm.target.Target({"kind": "llvm", "opt-level": 0, "num-cores": 1})
+    machine = relax.VirtualMachine(compile_untuned(read_model(path, {}).module, target), tvm.cpu())
+    return machine["main"](*map(tvm.runtime.tensor, arrays)).numpy()
+
+
+def expected(path: Path, arrays: list[Any]) -> Any:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(None, {f"x{number}": array for number, array in enumerate(arrays)})[0]
+
+
+@pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.uint64])
+def test_a_shift_by_all_bits_or_more_is_0(tmp_path: Path, target: Any, direction: str, dtype: Any) -> None:
+    bits = np.dtype(dtype).itemsize * 8
+    arrays = [np.array([200, 200, 200, 200, 200], dtype), np.array([0, 1, bits - 1, bits, bits + 1], dtype)]
+    path = one(tmp_path, "BitShift", arrays, direction=direction)
+    exact = [200 << int(n) & 2**bits - 1 if direction == "LEFT" else 200 >> int(n) for n in arrays[1]]
+    assert compute(path, arrays).tolist() == exact
+
+
+@pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
+def test_a_shift_of_signed_numbers_leaves_their_sign(tmp_path: Path, target: Any, direction: str) -> None:
+    arrays = [np.array([-200, -200, -200, 200, 200], np.int32), np.array([1, 32, -1, 40, 3], np.int32)]
+    path = one(tmp_path, "BitShift", arrays, 26, direction=direction)
+    exact = [-400, 0, 0, 0, 1600] if direction == "LEFT" else [-100, -1, -1, 0, 25]
+    assert compute(path, arrays).tolist() == exact
+
+
+@pytest.mark.parametrize(("positive", "negative"), [(1, 1), (1, 0), (0, 1), (0, 0)])
+def test_infinities_of_one_sign(tmp_path: Path, target: Any, positive: int, negative: int) -> None:
+    arrays = [np.array([1, np.inf, -np.inf, np.nan], np.float32)]
+    path = one(tmp_path, "IsInf", arrays, 20, detect_positive=positive, detect_negative=negative)
+    assert compute(path, arrays).tolist() == [False, bool(positive), bool(negative), False]
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
+@pytest.mark.parametrize(("axis", "given"), [(0, (3, 3, 4)), (0, (3, 2, 3)), (1, (2, 3, 4)), (-1, (1, 2, 2))])
+def test_scattered_elements(tmp_path: Path, target: Any, reduction: str, axis: int, given: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(axis + 1)
+    data = rng.standard_normal((2, 3, 4), dtype=np.float32)
+    size = data.shape[axis]
+    indices = rng.integers(-size, size, given) if reduction != "none" else np.zeros(given, np.int64) - 1
+    if reduction == "none":  # with one of the updates for each place
+        indices = np.take(indices, [0], axis)
+        given = indices.shape
+    arrays = [data, indices, rng.standard_normal(given, dtype=np.float32)]
+    path = one(tmp_path, "ScatterElements", arrays, axis=axis, reduction=reduction)
+    np.testing.assert_allclose(compute(path, arrays), expected(path, arrays), rtol=1e-6)
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
+def test_scattered_slices(tmp_path: Path, target: Any, reduction: str) -> None:
+    rng = np.random.default_rng(1)
+    places = np.array([[0], [-1], [-1 if reduction != "none" else 1]])
+    arrays = [rng.standard_normal((4, 3), dtype=np.float32), places, rng.standard_normal((3, 3), dtype=np.float32)]
+    path = one(tmp_path, "ScatterND", arrays, reduction=reduction)
+    np.testing.assert_allclose(compute(path, arrays), expected(path, arrays), rtol=1e-6)
+
+
+def test_a_maximum_of_an_old_opset_is_taken_as_onnx_runtime_takes_it(tmp_path: Path, target: Any) -> None:
+    arrays = [np.zeros((2, 2), np.float32), np.array([[0, 0]]), np.array([[1, -1]], np.float32)]
+    path = one(tmp_path, "ScatterElements", arrays, 16, reduction="max")
+    assert compute(path, arrays).tolist() == expected(path, arrays).tolist() == [[1, 0], [0, 0]]
+
+
+def test_blocks_become_channels_in_either_order(tmp_path: Path, target: Any) -> None:
+    arrays = [np.arange(48, dtype=np.float32).reshape(1, 3, 4, 4)]
+    path = one(tmp_path, "SpaceToDepth", arrays, 13, blocksize=2)
+    blocks = arrays[0].reshape(1, 3, 2, 2, 2, 2)
+    np.testing.assert_array_equal(compute(path, arrays), blocks.transpose(0, 3, 5, 1, 2, 4).reshape(1, 12, 2, 2))
+    path = one(tmp_path, "SpaceToDepth", arrays, 26, blocksize=2, mode="CRD")
+    np.testing.assert_array_equal(compute(path, arrays), blocks.transpose(0, 1, 3, 5, 2, 4).reshape(1, 12, 2, 2))
+
+
+def test_maxima_of_regions_are_refused(tmp_path: Path, target: Any) -> None:
+    arrays = [np.zeros((1, 1, 4, 4), np.float32), np.zeros((1, 4), np.float32), np.zeros(1, np.int64)]
+    path = one(tmp_path, "RoiAlign", arrays, 16, mode="max")
+    with pytest.raises(OperatorRefused) as caught:
+        read_model(path, {})
+    assert caught.value.refusal is not None and caught.value.refusal.operator == "RoiAlign"
+    assert "maximum of a region" in caught.value.refusal.reason
