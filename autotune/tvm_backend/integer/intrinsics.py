@@ -33,6 +33,7 @@ class Dot:
         features: Of the CPU, as LLVM names them.
         narrow: Whether weights must lie in -64..63, as otherwise sums of two products would saturate.
         registers: Those that the sums and the weights of a tile may fill, in units of `lanes`.
+        words: Whether it reads data as 16-bit words, and weights in the order of `channel_at`.
     """
 
     name: str
@@ -40,6 +41,15 @@ class Dot:
     features: tuple[str, ...]
     registers: int
     narrow: bool = False
+    words: bool = False
+
+
+def channel_at(position: Expr) -> Expr:
+    """Return which of four channels the weight at a position is for: 0, 2, 1, 3.
+
+    So the even bytes of four weights, and the odd ones, are for channels whose words lie side by side.
+    """
+    return position % 2 * 2 + position // 2
 
 
 # In the order of preference.
@@ -47,8 +57,8 @@ DOTS = (
     Dot("autotune_vpdpbusd_512", 16, ("avx512vnni",), 31),
     Dot("autotune_vpdpbusd_256_evex", 8, ("avx512vnni", "avx512vl"), 31),
     Dot("autotune_vpdpbusd_256", 8, ("avxvnni",), 14),
-    Dot("autotune_pmaddubsw_256", 8, ("avx2",), 12, narrow=True),
-    Dot("autotune_pmaddwd_256", 8, ("avx2",), 10),
+    Dot("autotune_pmaddubsw_256", 8, ("avx2",), 16, narrow=True),
+    Dot("autotune_pmaddwd_words_256", 8, ("avx2",), 16, words=True),
 )
 DEPTHWISE = Dot("autotune_depthwise_vpdpbusd_512", 16, ("avx512vnni", "avx512vbmi"), 24)
 
@@ -67,6 +77,11 @@ class Instructions:
 
     vector: str
     tiles: bool = False
+
+    @property
+    def words(self) -> bool:
+        """Whether the intrinsic reads data as 16-bit words."""
+        return any(dot.words for dot in DOTS if dot.name == self.vector)
 
 
 def dot_instructions(target: Target, *, narrow: bool) -> Instructions:
@@ -121,25 +136,17 @@ def _pmaddubsw(sums: Expr, data: Expr, weights: Expr, lanes: int) -> Expr:
     return sums + tirx.call_llvm_pure_intrin(f"int32x{lanes}", "llvm.x86.avx2.pmadd.wd", pairs, ones)
 
 
-def _pmaddwd(sums: Expr, data: Expr, weights: Expr, lanes: int) -> Expr:
-    """Even and odd bytes apart, each widened to 16 bits: no sum of two products overflows 32 bits."""
+def _pmaddwd(sums: Expr, data: Buffer, weights: Expr, lanes: int) -> Expr:
+    """Even and odd weights apart, each widened to 16 bits: no sum of two products overflows 32 bits."""
     wide = f"int16x{2 * lanes}"
     eight = tirx.Broadcast(tirx.const(8, "int16"), 2 * lanes)
-    mask = tirx.Broadcast(tirx.const(255, "int16"), 2 * lanes)
-    bytes_ = tirx.reinterpret(wide, data)
     signed = tirx.reinterpret(wide, weights)
-    even = tirx.bitwise_and(bytes_, mask), tirx.shift_right(tirx.shift_left(signed, eight), eight)
-    odd_data = tirx.reinterpret(
-        wide, tirx.shift_right(tirx.reinterpret(f"uint16x{2 * lanes}", data), _unsigned(8, lanes))
-    )
-    odd = odd_data, tirx.shift_right(signed, eight)
-    name = "llvm.x86.avx2.pmadd.wd"
-    first, second = (tirx.call_llvm_pure_intrin(f"int32x{lanes}", name, *pair) for pair in (even, odd))
-    return sums + first + second
-
-
-def _unsigned(value: int, lanes: int) -> Expr:
-    return tirx.Broadcast(tirx.const(value, "uint16"), 2 * lanes)
+    factors = tirx.shift_right(tirx.shift_left(signed, eight), eight), tirx.shift_right(signed, eight)
+    for first, factor in zip((0, 2), factors, strict=True):
+        pair = tirx.reinterpret("int32", data.vload([first], "int16x2"))
+        words = tirx.reinterpret(wide, tirx.Broadcast(pair, lanes))
+        sums = sums + tirx.call_llvm_pure_intrin(f"int32x{lanes}", "llvm.x86.avx2.pmadd.wd", words, factor)
+    return sums
 
 
 def _transposed(pixels: list[Expr]) -> Expr:
@@ -158,18 +165,20 @@ def _transposed(pixels: list[Expr]) -> Expr:
 def register() -> None:
     """Register the intrinsics with TVM. Schedules name them, also those that are read from a log."""
     for dot, step in zip(DOTS, (_vpdpbusd, _vpdpbusd, _vpdpbusd, _pmaddubsw, _pmaddwd), strict=True):
-        TensorIntrin.register(dot.name, *_dot(dot.lanes, step), override=True)
+        TensorIntrin.register(dot.name, *_dot(dot, step), override=True)
     TensorIntrin.register(DEPTHWISE.name, *_depthwise(), override=True)
 
 
-def _dot(lanes: int, step: Callable[[Expr, Expr, Expr, int], Expr]) -> tuple[PrimFunc, PrimFunc]:
+def _dot(dot: Dot, step: Callable[[Expr, Any, Expr, int], Expr]) -> tuple[PrimFunc, PrimFunc]:
+    lanes = dot.lanes
+
     def result(a: Buffer, b: Buffer, c: Buffer) -> Expr:
-        data = _bytes(a.vload([0], "uint8x4"), lanes)
+        data = a if dot.words else _bytes(a.vload([0], "uint8x4"), lanes)
         return step(c.vload([0], dtype=f"int32x{lanes}"), data, b.vload([0, 0], dtype=f"int8x{4 * lanes}"), lanes)
 
     return intrinsic(
-        [Operand((4,), "uint8"), Operand((lanes, 4), "int8"), Operand((lanes,), "int32")],
-        lambda _, k: (k,),
+        [Operand((4,), "int16" if dot.words else "uint8"), Operand((lanes, 4), "int8"), Operand((lanes,), "int32")],
+        lambda _, k: (channel_at(k) if dot.words else k,),
         _whole,
         result,
     )

@@ -15,7 +15,7 @@ from typing import Any
 import tvm
 from tvm import te, tirx
 
-from autotune.tvm_backend.integer.intrinsics import Instructions
+from autotune.tvm_backend.integer.intrinsics import Instructions, channel_at
 from autotune.tvm_backend.integer.schedules import DEPTHWISE_BLOCK, DOT_BLOCK, INTRINSIC, LEFT_ALONE, OUT, PAD, WINDOW
 from autotune.tvm_backend.passes.convolution import Window
 from autotune.tvm_backend.passes.rewrite import OPAQUE
@@ -45,16 +45,19 @@ def to_byte(value: Expr, zero: Expr, low: Expr, high: Expr) -> Expr:
     return (bits - tirx.const(_WHOLE_BITS, "int32") + zero.astype("int32")).astype("uint8")
 
 
-def padded(data: Expr, window: Window, zero: Expr, *, right: int = 0) -> Expr:
-    """An image with its zero point around it, and with `right` more columns."""
+def padded(data: Expr, window: Window, zero: Expr, *, right: int = 0, words: bool = False) -> Expr:
+    """An image with its zero point around it, and with `right` more columns; as 16-bit words if so asked."""
     batch, height, width, chunks, lanes = data.shape
     top, left, bottom, more = window.padding
-    if not any((*window.padding, right)):
+    is_wider = any((*window.padding, right))
+    if not is_wider and not words:
         return data
 
     def element(n: Expr, y: Expr, x: Expr, c: Expr, lane: Expr) -> Expr:
         inside = tirx.all(y >= top, y < top + height, x >= left, x < left + width)
-        return tirx.if_then_else(inside, data[n, y - top, x - left, c, lane], zero)
+        value = data[n, y - top, x - left, c, lane]
+        value = tirx.if_then_else(inside, value, zero) if is_wider else value
+        return value.astype("int16") if words else value
 
     shape = (batch, height + top + bottom, width + left + more + right, chunks, lanes)
     return te.compute(shape, element, name=PAD, attrs=LEFT_ALONE)
@@ -112,7 +115,8 @@ class Product:
 
     def _dense(self, data: Expr, weight: Expr, point: Expr, grouping: Grouping) -> Expr:
         """Weights are (OC, KH, KW, IC, b / 4, 16, 4)."""
-        source = padded(data, self.window, point[0])
+        words = self.instructions.words
+        source = padded(data, self.window, point[0], words=words)
         axes = [te.reduce_axis((0, weight.shape[at])) for at in (1, 2, 3, 4, 6)]
         down, right, chunk, word, byte = axes
         all_chunks = int(data.shape[3])
@@ -120,7 +124,8 @@ class Product:
 
         def product(n: Expr, y: Expr, x: Expr, c: Expr, lane: Expr) -> Expr:
             place = grouping.chunk(c, chunk, all_chunks, lanes)
-            one = source[(n, *self.window.at(y, x, down, right), place, word * WORD + byte)].astype("int32")
+            channel = word * WORD + (channel_at(byte) if words else byte)
+            one = source[(n, *self.window.at(y, x, down, right), place, channel)].astype("int32")
             return te.sum(one * weight[c, down, right, chunk, word, lane, byte].astype("int32"), axis=axes)
 
         shape = (data.shape[0], *self.window.size, weight.shape[0], weight.shape[5])

@@ -241,7 +241,8 @@ def _product(graph: IntegerGraph, layer: LinearLayer, image: Expr, window: Windo
         return Product(replace(window, dilation=(window.dilation[0], 1)), instructions, None), packed
     *_, chunks, lanes = static_shape(image)
     packed = pack_convolution(integers, lanes, chunks, layer.groups)
-    return Product(window, dot_instructions(graph.target, narrow=packed.narrow), packed.grouping), packed
+    instructions = dot_instructions(graph.target, narrow=packed.narrow)
+    return Product(window, instructions, packed.grouping), packed.for_instructions(instructions)
 
 
 def _name(product: Product) -> str:

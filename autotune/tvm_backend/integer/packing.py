@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from autotune.tvm_backend.integer.intrinsics import Instructions, channel_at
 from autotune.tvm_backend.integer.kernels import LANES, WORD, Grouping
 
 Array = npt.NDArray[Any]
@@ -31,6 +32,13 @@ class PackedWeights:
     totals: Array
     narrow: bool
     grouping: Grouping | None
+
+    def for_instructions(self, instructions: Instructions) -> PackedWeights:
+        """Return the same weights in the order that instructions want, where it is not that of the channels."""
+        if not instructions.words:
+            return self
+        order = [channel_at(position) for position in range(WORD)]
+        return replace(self, weight=np.ascontiguousarray(self.weight[..., order]))
 
 
 def pack_convolution(weight: Array, lanes: int, chunks: int, groups: int = 1) -> PackedWeights:

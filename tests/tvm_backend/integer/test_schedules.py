@@ -90,6 +90,14 @@ def tile_sizes(trace):
     return [tuple(map(int, decision)) for _, decision in sorted(trace[1])]
 
 
+def test_a_tile_without_vnni_has_a_row_of_a_small_image(target):
+    dot = next(dot for dot in DOTS if dot.words)
+    operands = [((1, 7, 7, 2, 16), "uint8"), ((2, 1, 1, 2, 4, 16, 4), "int8"), *_CONSTANTS]
+    program, _ = product_program(Product(Window((7, 7)), Instructions(dot.name), Grouping(0, 0, 2)), operands, "uint8")
+    chosen = by_hand(tvm.IRModule({"main": program.with_attr("global_symbol", "main")}))
+    assert [size for _, size in tile_sizes(chosen.trace)] == [1, 7, 1]
+
+
 _TILED = {
     "a 3x3 convolution": (((1, 6, 8, 2, 16), (2, 3, 3, 2, 4, 16, 4)), Window((6, 8), padding=(1, 1, 1, 1))),
     "few channels": (((1, 9, 17, 1, 4), (2, 3, 3, 1, 1, 16, 4)), Window((4, 8), (2, 2))),
