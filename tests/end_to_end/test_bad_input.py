@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -118,6 +119,13 @@ def test_a_dry_run_writes_nothing(user, models):
     assert "conv2d" in shown
     assert "nothing to tune" in shown
     assert not (user.root / "jobs").exists()
+
+
+def test_a_dry_run_shows_the_alternatives_that_a_job_would_explore_by_the_settings(user, models):
+    given = json.loads(user.ok("submit", models / "tiny_cnn.onnx", "--dry-run", "--json"))
+    user.settle("[plan]\nexplore = true\n")
+    explored = json.loads(user.ok("submit", models / "tiny_cnn.onnx", "--dry-run", "--json"))
+    assert len(explored["tasks"]) > len(given["tasks"])
 
 
 def assert_refused(user, words, expected: str, jobs: int = 0) -> str:

@@ -84,7 +84,7 @@ def preview(submission: Submission, config: Config, progress: oneshot.TellProgre
     check_platform()
     check_numbers(submission.options)
     strategy_and_sampler(submission, config)
-    return _read(submission, config, None, progress)
+    return _read(_with_settings(submission, config), config, None, progress)
 
 
 def _read(submission: Submission, config: Config, folder: Path | None, progress: oneshot.TellProgress) -> ImportAnswer:
