@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-_MOST_STATES = 20_000
+_MOST_RUNS = 500_000  # some seconds, for each of the two searches
 _BEAM = 64
 
 
@@ -73,19 +73,19 @@ class Order:
     bound: int
 
 
-def best_order(steps: Steps, most_states: int = _MOST_STATES) -> Order:
+def best_order(steps: Steps, most_runs: int = _MOST_RUNS) -> Order:
     """Return an order with the least peak, or a good one with a bound if the search would take too long.
 
     The steps stay in their order if no other is known to be better.
 
     Args:
         steps: The steps.
-        most_states: After how many sets of steps the exact search is given up.
+        most_runs: After how many tries to run a step the exact search is given up, and how many a quick one may need.
     """
     memory = _Memory(steps)
-    exact = _search(memory, most_states)
+    exact = _search(memory, most_runs)
     bound = exact.peak if isinstance(exact, Order) else exact
-    other = exact.order if isinstance(exact, Order) else _beam(memory)
+    other = exact.order if isinstance(exact, Order) else _beam(memory, most_runs)
     peak, order = min((steps.peak(order), order) for order in (tuple(range(memory.count)), other))
     return Order(order, peak, min(bound, peak))
 
@@ -119,6 +119,7 @@ class _Memory:
     """Says what is alive. A set of steps is the bits of a number."""
 
     def __init__(self, steps: Steps) -> None:
+        self.runs = 0
         self.count = len(steps.steps)
         self.everything = (1 << self.count) - 1
         self.always = steps.always
@@ -143,6 +144,7 @@ class _Memory:
 
     def run(self, step: int, done: int, alive: int) -> tuple[int, int]:
         """Return how much is alive while a step runs and after it, given what was alive before."""
+        self.runs += 1
         after = done | 1 << step
         begins = [buffer for buffer in self._uses[step] if self._users[buffer] & done == 0]
         ends = [buffer for buffer in self._uses[step] - self._kept if self._users[buffer] & ~after == 0]
@@ -196,8 +198,8 @@ def _bits(numbers: Iterable[int]) -> int:
     return sum(1 << number for number in set(numbers))
 
 
-def _search(memory: _Memory, most_states: int) -> Order | int:
-    """Return the best order; after so many sets of steps, only what every order needs at least."""
+def _search(memory: _Memory, most_runs: int) -> Order | int:
+    """Return the best order; after so many tries to run a step, only what every order needs at least."""
     start, steps = memory.run_free(_State(0, memory.first, memory.always), memory.always)
     came_from = {start.done: (0, steps)}
     best = {start.done: memory.always}
@@ -209,7 +211,7 @@ def _search(memory: _Memory, most_states: int) -> Order | int:
         peak, _, done = heapq.heappop(queue)
         if done == memory.everything:
             return Order(_path(came_from, done), peak, peak)
-        if len(closed) > most_states:
+        if memory.runs > most_runs:
             break
         if done in closed:
             continue
@@ -239,8 +241,11 @@ def _path(came_from: dict[int, tuple[int, list[int]]], done: int) -> tuple[int, 
 _Path = tuple[int, int, int, int, tuple[int, ...]]  # the peak, what is alive, has run and can run, and in which order
 
 
-def _beam(memory: _Memory) -> tuple[int, ...]:
-    """Return a good order: of all sets of so many steps, a few of those with the lowest peaks go on."""
+def _beam(memory: _Memory, most_runs: int) -> tuple[int, ...]:
+    """Return a good order: of all sets of so many steps, a few of those with the lowest peaks go on.
+
+    The more steps can run at a time, the fewer sets go on. Where none could, the steps stay in their order.
+    """
     paths: list[_Path] = [(memory.always, memory.always, 0, memory.first, ())]
     for _ in range(memory.count):
         following: dict[int, _Path] = {}
@@ -250,5 +255,9 @@ def _beam(memory: _Memory) -> tuple[int, ...]:
                 more = done | 1 << step
                 path = (max(peak, during), after, more, memory.ready(step, more, ready), (*order, step))
                 following[more] = min(following.get(more, path), path)
-        paths = heapq.nsmallest(_BEAM, following.values())
+        widest = max((path[3].bit_count() for path in following.values()), default=1)
+        width = most_runs // (memory.count * max(widest, 1))
+        if width == 0:
+            return tuple(range(memory.count))
+        paths = heapq.nsmallest(min(_BEAM, width), following.values())
     return min(paths)[4]
