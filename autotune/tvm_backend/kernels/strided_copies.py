@@ -13,6 +13,7 @@ from typing import Any
 
 import tvm
 from tvm import sym, tirx
+from tvm.ir import Range
 from tvm.s_tir import Schedule
 
 from autotune.tvm_backend.programs import over_programs
@@ -38,16 +39,18 @@ def _rewritten(function: PrimFunc) -> PrimFunc:
 
 
 def _vectors_apart(schedule: Schedule) -> Iterator[LoopRV]:
-    """The vectorised loops over numbers that lie a fixed distance apart, other than one or none."""
+    """The vectorised loops over numbers that are not known to lie side by side, or to be the same one."""
     for block in schedule.get_child_blocks(schedule.get_sblock(_ROOT)):
         loops = list(schedule.get_loops(block))
         loop = schedule.get(loops[-1]) if loops else None
         if loop is not None and loop.kind == tirx.ForKind.VECTORIZED:
             values = zip(schedule.get(block).iter_vars, loop.body.iter_values, strict=True)
             analyzer = sym.Analyzer()
+            for outer in map(schedule.get, loops):
+                analyzer.bind(outer.loop_var, Range.from_min_extent(outer.min, outer.extent))
             for item, value in values:
                 analyzer.bind(item.var, value)
-            if any(_distance(region, loop, analyzer) not in (None, 0, 1) for region in schedule.get(block).reads):
+            if any(_distance(region, loop, analyzer) not in (0, 1) for region in schedule.get(block).reads):
                 yield loops[-1]
 
 
