@@ -34,3 +34,13 @@ def test_a_model_that_rounds_gets_constants_a_few_units_away() -> None:
 @pytest.mark.parametrize("kind", ["Relu", "Exp"])
 def test_a_smooth_model_is_left_alone(kind: str) -> None:
     assert list(with_moved_constants(model(kind))) == []
+
+
+def test_the_scales_of_a_resize_stay_and_so_does_the_shape_of_its_output() -> None:
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1, size, size]) for n, size in (("x", 4), ("y", 8)))
+    nodes = [helper.make_node("Floor", ["x"], ["whole"]), helper.make_node("Resize", ["whole", "", "scales"], ["y"])]
+    scales = numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales")
+    resized = helper.make_model(helper.make_graph(nodes, "g", [x], [y], [scales]), ir_version=8)
+    for content in with_moved_constants(resized):
+        (kept,) = onnx.ModelProto.FromString(content).graph.initializer
+        assert kept == scales
