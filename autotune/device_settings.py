@@ -13,32 +13,26 @@ from autotune.schema import at_least, text, whole_number
 class DeviceSettings:
     """A simulated device called NAME, for tests and for trying out policies.
 
-    Stages for it take time but use no CPU. Jobs with `--target simulated` run on it. `search_s` to
-    `train_s` are the mean durations of stages with a full batch.
+    Stages for it take time but use no CPU. Jobs with `--target simulated` run on it. `search_s` to `train_s` are the
+    mean seconds of stages with a full batch.
     """
 
-    kind: Annotated[
-        Literal["simulated"], text("What the device is. It has no default: each device must say `simulated`.")
-    ] = "simulated"
-    search_s: Annotated[float, at_least(0.0, "The duration of a search, in seconds.")] = 10.0
-    build_s: Annotated[float, at_least(0.0, "The duration of a build, in seconds.")] = 15.0
-    measure_s: Annotated[float, at_least(0.0, "The duration of a measurement, in seconds.")] = 3.0
-    train_s: Annotated[float, at_least(0.0, "The duration of a training, in seconds.")] = 1.0
+    kind: Annotated[Literal["simulated"], text("It must be given.")] = "simulated"
+    search_s: Annotated[float, at_least(0.0, "Seconds of a search.")] = 10.0
+    build_s: Annotated[float, at_least(0.0, "Seconds of a build.")] = 15.0
+    measure_s: Annotated[float, at_least(0.0, "Seconds of a measurement.")] = 3.0
+    train_s: Annotated[float, at_least(0.0, "Seconds of a training.")] = 1.0
     spread: Annotated[
         float,
         at_least(
             0.0,
-            "The spread of durations: the standard deviation of their logarithm, which is close to the relative"
-            " standard deviation while it is small. 0: all durations are the mean.",
+            "The standard deviation of the logarithm of durations. 0: all are the mean.",
         ),
     ] = 0.0
-    speed: Annotated[float, at_least(0.001, "All durations are divided by this.")] = 1.0
+    speed: Annotated[float, at_least(0.001, "All durations are divided by it.")] = 1.0
     trials: Annotated[
         str,
-        text(
-            "The path of a tuning log, from the workspace. Measurements give the times that are in it. Empty: times"
-            " are drawn at random."
-        ),
+        text("A tuning log, as a path from the workspace, whose times measurements give. Empty: random times."),
     ] = ""
 
 
@@ -49,9 +43,7 @@ class BoardSettings:
     Jobs for them are submitted with `--target NAME`.
     """
 
-    kind: Annotated[
-        Literal["rpc"], text("What the devices are. It has no default: a section of boards must say `rpc`.")
-    ] = "rpc"
+    kind: Annotated[Literal["rpc"], text("It must be given.")] = "rpc"
     tracker: Annotated[
         str,
         text("The address of TVM's RPC tracker.", r"^(\[[0-9a-fA-F:]+\]|[^\s:\[\]]+):[0-9]{1,5}\Z", "HOST:PORT"),
@@ -59,7 +51,7 @@ class BoardSettings:
     key: Annotated[
         str,
         text(
-            "The key that the boards have at the tracker. It must be given.",
+            "The boards' key at the tracker. It must be given.",
             r"^[A-Za-z0-9_.-]*\Z",
             "letters, digits, dots, dashes and underscores",
         ),
@@ -67,22 +59,17 @@ class BoardSettings:
     target: Annotated[
         str,
         text(
-            "The target of the boards in JSON, of the kind `llvm`. Its `num-cores` is the number of threads that"
-            " candidates run on. It must be given."
+            "The boards' target in JSON, of the kind `llvm`. `num-cores` is the threads of a candidate. It must be"
+            " given."
         ),
     ] = ""
-    count: Annotated[
-        int, whole_number(1, "The number of boards with this key that are used at the same time.", most=1000)
-    ] = 1
-    request_timeout_s: Annotated[
-        float, at_least(0.1, "The time that a measurement waits for a free board, in seconds.")
-    ] = 30.0
+    count: Annotated[int, whole_number(1, "How many of the boards are used at the same time.", most=1000)] = 1
+    request_timeout_s: Annotated[float, at_least(0.1, "Seconds that a measurement waits for a free board.")] = 30.0
     retry_s: Annotated[
         float,
         at_least(
             0.1,
-            "The time for which a board is set aside when it does not work, in seconds. It doubles, up to ten minutes,"
-            " until the board works again.",
+            "Seconds for which a board that fails is set aside. They double, up to ten minutes, until it works again.",
         ),
     ] = 30.0
 

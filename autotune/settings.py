@@ -42,26 +42,21 @@ _HOURS = r"^((([01]?\d|2[0-3]):[0-5]\d)-(([01]?\d|2[0-3]):[0-5]\d))?\Z"
 class MachineSettings:
     """What tuning may use of this machine."""
 
-    cpu_slots: Annotated[
-        int, whole_number(0, "The number of CPUs that tuning may use. 0: all CPUs that the process may run on.")
-    ] = 0
+    cpu_slots: Annotated[int, whole_number(0, "How many CPUs tuning may use. 0: all.")] = 0
     measure_cpus: Annotated[
         int,
         whole_number(
             0,
-            "How many of these CPUs are kept for measurements on the CPU. Other stages run on the rest meanwhile."
-            " 0: none; a measurement waits until all CPUs are free and takes them all.",
+            "How many of these are kept for measurements, while other stages run on the rest. 0: a measurement waits"
+            " until all CPUs are free, and takes them all.",
         ),
     ] = 0
-    lock_dir: Annotated[
-        str, text("The folder of the locks that all users of the machine share. Empty: `/tmp/autotune-locks`.")
-    ] = ""
+    lock_dir: Annotated[str, text("The folder of the locks that all users share. Empty: `/tmp/autotune-locks`.")] = ""
     simulated_cpus: Annotated[
         int,
         whole_number(
             0,
-            "The number of simulated CPUs. With them, jobs run on simulated devices only and lease no real CPU."
-            " 0: real CPUs.",
+            "How many CPUs are simulated. With them, jobs run on simulated devices only. 0: real CPUs.",
             most=10_000,
         ),
     ] = 0
@@ -69,8 +64,8 @@ class MachineSettings:
         int,
         whole_number(
             0,
-            "The memory that a stage may use, and each of its candidates, in MiB. 0: a part of 80% of the machine's"
-            " memory, in proportion to the stage's CPUs, and at least 2048.",
+            "What a stage, and each of its candidates, may use, in MiB. 0: the share of 80% of the memory that matches"
+            " the stage's CPUs, at least 2048.",
         ),
     ] = 0
 
@@ -96,31 +91,25 @@ class JobSettings:
     trials: Annotated[
         Annotated[int, whole_number(1)] | Literal["auto"],
         text(
-            "The budget of a job, in trials. `auto`: what its tasks seem to need, and less when more would gain"
-            " little.",
+            "`auto`: what the tasks seem to need, and less when more would gain little.",
             title="a whole number, at least 1, or auto",
         ),
     ] = AUTO
-    trials_per_round: Annotated[int, whole_number(1, "The most trials that one round of a task has.")] = 8
+    trials_per_round: Annotated[int, whole_number(1, "The most trials of one round of a task.")] = 8
     patience: Annotated[
         int,
-        whole_number(0, "A task has converged after this many rounds without an improvement. 0: it never converges."),
+        whole_number(0, "A task has converged after this many rounds without an improvement. 0: never."),
     ] = 8
     min_gain: Annotated[
         float,
         at_least(
             0.0,
-            "The smallest improvement that counts for `patience`, as a share of the task's best time."
-            " 0.01: a trial must be 1% faster.",
+            "The smallest improvement that counts for `patience`. 0.01: a trial must be 1% faster than the best.",
         ),
     ] = 0.01
     whole_model: Annotated[
         bool,
-        text(
-            "Whether the whole model is timed while its job runs, beside the model as submitted: once its tasks have"
-            " times, and again when they take a fifth less and in the end. So `status` says how long it takes. Boards"
-            " and clusters do without."
-        ),
+        text("Whether a job also times the whole model. See docs/guides/budgets.md."),
     ] = True
 
 
@@ -128,19 +117,15 @@ class JobSettings:
 class PlanSettings:
     """How the plan of a network is found."""
 
-    explore: Annotated[
-        bool, text("Whether jobs for CPUs search for it, as with `submit --explore`. Jobs that cannot do without.")
-    ] = False
+    explore: Annotated[bool, text("Whether jobs search for it, as with `submit --explore`, where they can.")] = False
 
 
 @dataclass(frozen=True)
 class SubmitSettings:
     """Reading a model when it is submitted, in a separate process."""
 
-    timeout_s: Annotated[float, at_least(1.0, "The time after which that process is killed, in seconds.")] = 1800.0
-    memory_share: Annotated[
-        float, share("The memory that it may use, as a share of the machine's memory.", least=0.01)
-    ] = 0.8
+    timeout_s: Annotated[float, at_least(1.0, "Seconds after which that process is killed.")] = 1800.0
+    memory_share: Annotated[float, share("The share of the memory that it may use.", least=0.01)] = 0.8
 
 
 @dataclass(frozen=True)
@@ -153,47 +138,39 @@ class SearchSettings:
 
     strategy: Annotated[
         str,
-        text("The search strategy of jobs that are submitted without `--strategy`. See docs/reference/strategies.md."),
+        text("What `submit` takes without `--strategy`. See docs/reference/strategies.md."),
     ] = "beam"
     sampler: Annotated[
         Literal["", "greedy", "adaptive"],
-        text("How a batch is picked from what the strategy found: `greedy` or `adaptive`. Empty: the strategy's own."),
+        text("What `submit` takes without `--sampler`. Empty: the strategy's own."),
     ] = ""
     synthesis: Annotated[
         bool,
         text(
-            "What the sampler `adaptive` does where it picks a configuration that was measured before. True: it takes"
-            " the one that has the most frequent value of every knob. False: the next nearest of the cluster."
+            "What `adaptive` takes in place of a configuration that was measured before. True: the one with the most"
+            " frequent value of every knob. False: the next nearest of the cluster."
         ),
     ] = True
     prior: Annotated[
         bool,
-        text("Whether a job's cost model starts from the one that comes with autotune. False: it starts from nothing."),
+        text("Whether a cost model starts from the one that comes with autotune, or from nothing."),
     ] = True
-    population: Annotated[int, whole_number(1, "The largest number of candidates in one generation.")] = 96
-    generations: Annotated[int, whole_number(0, "The number of generations in one search.")] = 3
-    init_unmeasured: Annotated[
-        int, whole_number(0, "The least number of new random candidates in the first generation.")
-    ] = 24
+    population: Annotated[int, whole_number(1, "The most candidates in a generation.")] = 96
+    generations: Annotated[int, whole_number(0, "The generations of a search.")] = 3
+    init_unmeasured: Annotated[int, whole_number(0, "The least random candidates in the first generation.")] = 24
     mutation_probability: Annotated[
-        float, share("The probability that a candidate is mutated, rather than copied, into the next generation.")
+        float, share("The probability that a candidate is mutated, not copied, into the next generation.")
     ] = 0.85
-    epsilon: Annotated[
-        float, share("The share of each batch that is picked at random, whatever the cost model predicts.")
-    ] = 0.05
-    timeout_s: Annotated[float, at_least(0.1, "The time after which a search is killed, in seconds.")] = 600.0
+    epsilon: Annotated[float, share("The share of a batch that is picked at random.")] = 0.05
+    timeout_s: Annotated[float, at_least(0.1, "Seconds after which a search is killed.")] = 600.0
 
 
 @dataclass(frozen=True)
 class BuildSettings:
     """The build stage, which compiles candidates."""
 
-    timeout_s: Annotated[
-        float, at_least(0.1, "The time after which the build of one candidate is killed, in seconds.")
-    ] = 20.0
-    parallel: Annotated[
-        int, whole_number(1, "The number of candidates that one build stage compiles at the same time.")
-    ] = 1
+    timeout_s: Annotated[float, at_least(0.1, "Seconds after which the build of one candidate is killed.")] = 20.0
+    parallel: Annotated[int, whole_number(1, "How many candidates a stage compiles at the same time.")] = 1
 
 
 @dataclass(frozen=True)
@@ -202,39 +179,29 @@ class MeasureSettings:
 
     repeats: Annotated[
         int,
-        whole_number(1, "The number of timings of a candidate. One that is clearly slower than the best gets fewer."),
+        whole_number(1, "How often a candidate is timed; less if it is clearly slower than the best."),
     ] = 5
-    min_repeat_ms: Annotated[int, whole_number(0, "The shortest duration of one timing, in milliseconds.")] = 10
-    warmup: Annotated[int, whole_number(0, "The number of runs before the first timing.")] = 1
-    timeout_s: Annotated[
-        float, at_least(0.1, "The time after which the measurement of one candidate is killed, in seconds.")
-    ] = 20.0
+    min_repeat_ms: Annotated[int, whole_number(0, "The least milliseconds of one timing.")] = 10
+    warmup: Annotated[int, whole_number(0, "How many runs precede the first timing.")] = 1
+    timeout_s: Annotated[float, at_least(0.1, "Seconds after which the measurement of one candidate is killed.")] = 20.0
     threads: Annotated[
-        int, whole_number(0, "The number of threads that a candidate runs on. 0: one for each CPU of a measurement.")
+        int, whole_number(0, "How many threads a candidate runs on. 0: one for each CPU of a measurement.")
     ] = 0
     disturbed_again: Annotated[
         int,
-        whole_number(0, "The number of times a measurement is repeated when other programs disturbed it."),
+        whole_number(0, "How often a disturbed measurement is repeated."),
     ] = 2
     gpu_spin_up_ms: Annotated[
         int,
-        whole_number(
-            0, "The time for which a GPU is kept busy before its first timing, in milliseconds: idle ones are slow."
-        ),
+        whole_number(0, "Milliseconds for which a GPU is kept busy before its first timing: idle ones are slow."),
     ] = 200
     gpu_cold_cache: Annotated[
         bool,
-        text(
-            "Whether a GPU's L2 cache is overwritten before each run of a candidate. Its launch is then timed with it,"
-            " some 3 microseconds."
-        ),
+        text("Whether a GPU's L2 cache is overwritten before each run. The launch is then timed, too: some 3 us."),
     ] = False
     verify: Annotated[
         bool,
-        text(
-            "Whether a candidate that would be the best of its task is first checked against the unscheduled task, on"
-            " random inputs."
-        ),
+        text("Whether a candidate's results are compared before it may be the best of its task."),
     ] = True
 
 
@@ -242,7 +209,7 @@ class MeasureSettings:
 class TrainSettings:
     """The train stage, which updates the cost model."""
 
-    timeout_s: Annotated[float, at_least(0.1, "The time after which a training is killed, in seconds.")] = 300.0
+    timeout_s: Annotated[float, at_least(0.1, "Seconds after which a training is killed.")] = 300.0
 
 
 @dataclass(frozen=True)
@@ -253,26 +220,25 @@ class ExportSettings:
         float,
         at_least(
             0.0,
-            "The largest error that is allowed between an output of the compiled model and that of the model as"
-            " submitted, relative to the output's largest value.",
+            "The largest error of an output against the model as submitted, relative to its largest value.",
         ),
     ] = 1e-3
     tolerance_fp16: Annotated[
         float,
-        at_least(0.0, "The same for a job that was submitted with `--precision fp16`."),
+        at_least(0.0, "The same with `--precision fp16`."),
     ] = 2e-2
     tolerance_bf16: Annotated[
         float,
-        at_least(0.0, "The same for a job that was submitted with `--precision bf16`."),
+        at_least(0.0, "The same with `--precision bf16`."),
     ] = 5e-2
-    repeats: Annotated[int, whole_number(1, "The number of timings of the whole model.")] = 20
+    repeats: Annotated[int, whole_number(1, "How often the whole model is timed.")] = 20
     contenders: Annotated[
         int,
-        whole_number(1, "How many of the best candidates of a task are timed again before one is chosen. 1: none is."),
+        whole_number(1, "How many of the best candidates of a task are timed again before one is chosen. 1: none."),
     ] = 8
-    timeout_s: Annotated[float, at_least(0.1, "The time after which an export is killed, in seconds.")] = 3600.0
+    timeout_s: Annotated[float, at_least(0.1, "Seconds after which an export is killed.")] = 3600.0
     cuda_graph: Annotated[
-        bool, text("Whether a library for CUDA launches its kernels together, as a CUDA graph, where it can.")
+        bool, text("Whether a library for CUDA launches its kernels as a CUDA graph, where it can.")
     ] = True
 
 
@@ -280,64 +246,61 @@ class ExportSettings:
 class DaemonSettings:
     """The daemon, which runs the queue."""
 
-    poll_s: Annotated[float, at_least(0.01, "The longest time between two looks at the queue, in seconds.")] = 0.5
+    poll_s: Annotated[float, at_least(0.01, "The most seconds between two looks at the queue.")] = 0.5
     attempts: Annotated[
         int,
         whole_number(
-            1, "How often a stage is tried before its task is set aside. The job continues with its other tasks."
+            1, "How often a stage is tried before its task is set aside and the job continues with the others."
         ),
     ] = 3
     policy: Annotated[
         Literal["predictive", "interleave", "sequential", "uncoordinated"],
-        text("The policy that picks the next stages. See docs/reference/policies.md."),
+        text("What picks the next stages. See docs/reference/policies.md."),
     ] = "predictive"
     window: Annotated[
         str,
         text(
-            "The hours in which stages may run, such as `22:00-07:00`, in local time. Empty: always.",
+            "When stages may run, in local time. Empty: always.",
             _HOURS,
             "hours such as 22:00-07:00, or empty",
         ),
     ] = ""
     on_end_timeout_s: Annotated[
-        float, at_least(1.0, "The time after which the command of `submit --on-end` is killed, in seconds.")
+        float, at_least(1.0, "Seconds after which the command of `submit --on-end` is killed.")
     ] = 600.0
-    worker_stages: Annotated[
-        int, whole_number(0, "The number of stages after which a worker process is replaced. 0: it never is.")
-    ] = 1000
+    worker_stages: Annotated[int, whole_number(0, "After how many stages a worker process is replaced. 0: never.")] = (
+        1000
+    )
     log_mb: Annotated[
         int,
         whole_number(
             1,
-            "The size of a log of the daemon or of a worker in `logs/`, in megabytes, at which an empty file replaces"
-            " it. The full one is kept as `NAME.1`.",
+            "The megabytes at which an empty log of the daemon or of a worker replaces the full one, which is kept as"
+            " `NAME.1`.",
         ),
     ] = 10
     stop_grace_s: Annotated[
         float,
-        at_least(0.0, "The time that workers get to finish their stages when the daemon is told to stop, in seconds."),
+        at_least(0.0, "Seconds that workers get to finish their stages when the daemon is told to stop."),
     ] = 30.0
 
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Running stages on the nodes of a Ray cluster in place of this machine. See docs/guides/cluster.md."""
+    """Stages on the nodes of a Ray cluster. See docs/guides/cluster.md."""
 
     engine: Annotated[
         Literal["", "ray"],
-        text("What runs stages on other machines: `ray`. Empty: stages run on this machine."),
+        text("Empty: stages run on this machine."),
     ] = ""
     address: Annotated[
         str,
-        text(
-            "The address of the Ray cluster: `ray://HOST:PORT`, or on a machine that is one of its nodes `HOST:PORT` or"
-            " `auto`."
-        ),
+        text("`ray://HOST:PORT`, or on a node of the cluster `HOST:PORT` or `auto`."),
     ] = "auto"
     node_timeout_s: Annotated[
         float,
         at_least(
             1.0,
-            "The time after which a node that does not answer is lost, in seconds. Its stages run elsewhere.",
+            "Seconds after which a node that does not answer is lost. Its stages run elsewhere.",
         ),
     ] = 30.0

@@ -19,10 +19,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 INTRODUCTION = """\
 # Settings
 
-`autotune.toml` in the workspace holds the settings, in [TOML](https://toml.io). The file is optional, and so is
-everything in it: what it leaves out has its default. An unknown section or key, a value of the wrong type and a value
-out of bounds are errors that name the line. The daemon reads the settings when it starts, and every stage reads them
-when it starts. If the file has become wrong by then, no stage runs, and `autotune status` says why.
+`autotune.toml` in the workspace holds the settings, in [TOML](https://toml.io). What it leaves out has the default that
+is shown here. A mistake is an error that names the line. The daemon and every stage read the file when they start. If
+it has become wrong by then, no stage runs, and `autotune status` says why.
 
 ```toml
 [machine]
@@ -34,7 +33,8 @@ trials = 2000
 window = "22:00-07:00"   # when stages may run
 ```
 
-This page is written by `python scripts/docs/write_settings_page.py` from the declarations in `autotune/settings.py`.
+A value is of the type of its default, and no number is below 0. This page is written by `python
+scripts/docs/write_settings_page.py` from `autotune/settings.py`.
 """
 
 
@@ -54,14 +54,23 @@ def _sections() -> Iterator[str]:
     for name, defaults in Config.sections().items():
         yield f"## [{name}]\n"
         yield f"{inspect.getdoc(defaults)}\n"
-        yield "| setting | default | value | meaning |\n|---|---|---|---|"
+        yield "| setting | meaning |\n|---|---|"
         yield from (_row(setting) for setting in described if setting.section == name)
         yield ""
 
 
 def _row(setting: Setting) -> str:
+    return f"| `{setting.key} = {json.dumps(setting.default)}` | {setting.doc}{_bounds(setting)} |"
+
+
+def _bounds(setting: Setting) -> str:
+    """Return what a value may be, as a sentence, where neither the default nor the introduction says it."""
     value = schema.describe(setting.type)
-    return f"| `{setting.key}` | `{json.dumps(setting.default)}` | {value} | {setting.doc} |"
+    if isinstance(setting.default, int | float):
+        value = value.partition(", ")[2]
+    if value in ("", "at least 0", "text", "true or false"):
+        return ""
+    return f" {value[0].upper()}{value[1:]}."
 
 
 if __name__ == "__main__":
