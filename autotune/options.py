@@ -83,7 +83,7 @@ class JobOptions:
         "Make an input constant; 1,3,8 for a list.",
         metavar="NAME=16000",
         flag="--value",
-        python="The values of inputs that are constants, by the name of the input.",
+        python="The values of inputs that are constants, by their names.",
     )
     trials_per_round: Annotated[int, whole_number(1, most=_MOST_TRIALS)] | None = _option(
         None, "Trials per round; by default as in autotune.toml."
@@ -121,38 +121,34 @@ class JobOptions:
     )
     precision: AskedPrecision = _option(
         "fp32",
-        "What convolutions and products are computed in, with sums in fp32. fp16: for tensor cores (cuda only)."
-        " bf16: for CPUs with AMX-BF16 or AVX512-BF16; on others, large matrices that few rows are multiplied with."
-        " int8: the model is quantised to 8 bits, which needs --calibrate (CPUs only)."
-        " auto: int8 with --calibrate, else bf16 where the CPU has instructions for it, else fp32.",
+        "What convolutions and products are computed in. fp16: for tensor cores (cuda only). bf16: for CPUs, fast with"
+        " AMX-BF16 or AVX512-BF16. int8: quantises the model, which needs --calibrate (CPUs only). auto: int8 with"
+        " --calibrate, else bf16 where the CPU has instructions for it, else fp32.",
     )
     calibrate: str | None = _option(
         None,
-        "Inputs that --precision int8 finds the ranges of values with: arrays of samples by the names of the inputs.",
+        "Samples for --precision int8: an array for each input, by its name, with a row for each sample.",
         metavar="FILE.npz",
     )
     max_drop: float | None = _option(
         None,
-        "Export an int8 job only if no more than this part of its top-1 answers on the calibration data changed.",
+        "Export an int8 job only if no more than this part of its top-1 answers on the samples changed.",
         metavar="1%",
-        python="Export an int8 job only if no more than this part (0 to 1) of its top-1 answers on the calibration data"
+        python="Export an int8 job only if no more than this part (0 to 1) of its top-1 answers on the samples"
         " changed.",
     )
 
     plan: str | None = _option(
         None,
-        "Compute the model as this file says, which `autotune plan` prints and you may edit.",
+        "Compute the model as this file says; `autotune plan` prints one.",
         metavar="FILE",
-        python="The file of a plan, as `autotune plan` prints it, to compute the model by.",
     )
 
-    explore: bool = _option(
-        False, "Search for the plan, too: algorithms, layouts, fusion and threads are measured and chosen (CPUs only)."
-    )
+    explore: bool = _option(False, "Search for the plan, too: algorithms, layouts, fusion and threads (CPUs only).")
 
     memory_mb: float | None = _option(
         None,
-        "Refuse the model if its activations need more in the best order of its kernels, as in --source: 64MB.",
+        "Refuse the model if its activations need more, in the best order of its kernels.",
         metavar="64MB",
         flag="--memory",
         python="Refuse the model if its activations need more megabytes, in the best order of its kernels.",
@@ -170,11 +166,11 @@ class TuningOptions(JobOptions):
     target: str = _option(
         "llvm",
         "llvm (this CPU, the default), cuda, simulated, the NAME of a section devices.NAME of autotune.toml, or JSON."
-        " Several targets are a job each.",
+        " May be repeated, for a job each.",
         metavar="TARGET",
         python="llvm (this CPU), cuda, simulated, the NAME of a section devices.NAME of autotune.toml, or JSON.",
     )
-    name: str | None = _option(None, "Name of the job; by default the name of the file.")
+    name: str | None = _option(None, "Name of the job; by default that of the file.")
     trials: Annotated[int, whole_number(1, most=_MOST_TRIALS)] | Literal["auto"] | None = _option(
         None,
         "How many trials to spend. auto: until more would gain little. By default as in autotune.toml.",
@@ -185,14 +181,14 @@ class TuningOptions(JobOptions):
         "Shape of an input; several shapes are one job.",
         metavar="NAME=1x3x224x224[,...][:float32]",
         flag="--input",
-        python="The shapes of inputs that have no fixed shape, by the name of the input.",
+        python="The shapes of inputs whose shape is open, by their names.",
     )
     dims: Mapping[str, int | Sequence[int]] = _option(
         {},
         "Size of the dimensions with this name; several sizes are one job.",
         metavar="NAME=128[,...]",
         flag="--dim",
-        python="The sizes of open dimensions by their names; the model is tuned for all combinations of several sizes.",
+        python="The sizes of open dimensions, by their names: one, or several for one job.",
     )
 
 

@@ -10,6 +10,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args
 
@@ -33,21 +34,32 @@ go to standard error.
 """
 _SAID = ("job", "jobs", "as_json")  # what the first lines of the page say of them
 _ERRORS = """\
-An error is one line on standard error. In Python, each is a class in `autotune.errors` that derives from
-`AutotuneError`.
+An error is one line on standard error; in Python, a class of `autotune.errors` below `AutotuneError`.
+"""
+_PYTHON = """\
+Every name below is in `autotune`, as in `autotune.submit`. A `workspace` is the folder with jobs/, logs/ and
+autotune.toml, and `progress` is called with a description of each step when it starts. What is wrong with what you gave
+raises `BadInput`.
 """
 _OPTIONS = "the options of [`autotune submit`](commands.md#autotune-submit), of which these take other values:"
+_KEYWORDS = "the keywords of [`submit`](#submit)"
+# Lines of docstrings that the first lines of the page, or an option above, say already.
+_SAID_ALREADY = (
+    "workspace: The folder with jobs/, logs/ and autotune.toml.",
+    "progress: Called with a description of each step when it starts.",
+    "BadInput: The workspace is not a folder.",
+    "BadInput: The model, the target, an input, the strategy or the name is wrong. Nothing was changed.",
+)
 _REASONS = """\
-`status` shows a sentence for each reason. `status --json` and `report --json` also have its kind. Programs should use
-the kind.
+`status` shows a sentence. `status --json` and `report --json` also have its kind, for programs.
 """
 _FILES = """\
-A workspace is one folder. Keep `logs/`: later jobs start from its tuning logs. `autotune clean` removes the folders of
-jobs that have ended. [Reliability](../explanation/reliability.md#damage) says what happens if a file is damaged.
+The files of a workspace. Keep `logs/`: later jobs start from its tuning logs. [If a file is
+damaged](../explanation/reliability.md#damage).
 """
 _FORMATS = """\
-Files are JSON, and logs are JSON lines. Each file names its format and version. Older versions are read. A newer
-version is refused and left as it is.
+Files are JSON, and logs are JSON lines. A file names its format and version. Older versions are read; a newer one is
+refused and left as it is.
 """
 _STRATEGIES = """\
 A strategy decides which configurations of a task are measured next. `autotune submit MODEL --strategy NAME --sampler
@@ -96,16 +108,33 @@ def _command(words: str, command: Any, level: int) -> Iterator[str]:
     yield f"{'#' * level} {words}\n"
     yield f"{inspect.cleandoc(command.help or '')}\n"
     if hasattr(command, "commands"):
-        for name, each in command.commands.items():
-            yield from _command(f"{words} {name}", each, level + 1)
+        described: dict[str, list[str]] = {}
+        for name, verb in command.commands.items():
+            options = described[name] = _parameters(verb)
+            same = next(
+                (other for other in described if options and other != name and described[other] == options), None
+            )
+            yield from _page_part(
+                f"{words} {name}", verb, level + 1, [f"The options of `{words} {same}`."] if same else options
+            )
         return
-    shown = [each for each in command.params if each.name != "help"]
-    arguments = [_value(each) for each in shown if each.param_type_name == "argument"]
-    options = ["[OPTIONS]"] if len(arguments) < len(shown) else []
-    yield f"```text\n{' '.join([words, *options, *arguments])}\n```\n"
-    described = [line for each in shown if each.name not in _SAID and (line := _parameter(each))]
-    if described:
-        yield from [*described, ""]
+    yield from _page_part(words, command, level, _parameters(command), heading=False)
+
+
+def _page_part(words: str, command: Any, level: int, options: list[str], heading: bool = True) -> Iterator[str]:
+    if heading:
+        yield f"{'#' * level} {words}\n"
+        yield f"{inspect.cleandoc(command.help or '')}\n"
+    arguments = [_value(parameter) for parameter in command.params if parameter.param_type_name == "argument"]
+    if arguments:
+        yield f"`{' '.join([words, *arguments])}`\n"
+    if options:
+        yield from [*options, ""]
+
+
+def _parameters(command: Any) -> list[str]:
+    """Return a line for each parameter of which the first lines of the page say nothing."""
+    return [_parameter(parameter) for parameter in command.params if parameter.name not in ("help", *_SAID)]
 
 
 def _value(parameter: Any) -> str:
@@ -142,15 +171,20 @@ def exit_codes() -> str:
         "",
         "## Errors\n",
         _ERRORS,
-        "| error | code | meaning |\n|---|---|---|",
-        *(f"| `{kind.__name__}` | {kind.exit_code} | {_first(kind)} |" for kind in kinds),
-        "",
+        *_by_code(kinds),
         "## Why a job waits or has ended\n",
         _REASONS,
         *(f"- `{kind}`: {_sentence(kind)}" for kind in _reason_kinds() if _sentence(kind)),
         "",
     ]
     return "\n".join(text)
+
+
+def _by_code(kinds: list[type[errors.AutotuneError]]) -> Iterator[str]:
+    for code, same in groupby(kinds, lambda kind: kind.exit_code):
+        yield f"**Exit code {code}**\n"
+        yield from (f"- `{kind.__name__}`: {_first(kind)}" for kind in same)
+        yield ""
 
 
 def _subclasses(kind: type[errors.AutotuneError]) -> Iterator[type[errors.AutotuneError]]:
@@ -182,7 +216,7 @@ def files() -> str:
     tree = (paths.__doc__ or "").partition("\n\n")[2]
     kinds = (*vars(formats).values(), Confirmation, InProgress)
     written = [kind for kind in kinds if inspect.isclass(kind) and hasattr(kind, "FORMAT")]
-    rows = (f"| `{each.FORMAT[0]}` | {each.FORMAT[1]} | {_first(each)} |" for each in written)
+    rows = (f"- `{kind.FORMAT[0]}` {kind.FORMAT[1]}: {_first(kind)}" for kind in written)
     return "\n".join(
         [
             "# Files and formats\n",
@@ -191,7 +225,6 @@ def files() -> str:
             f"```text\n{inspect.cleandoc(tree)}\n```\n",
             "## Formats\n",
             _FORMATS,
-            "| format | version | content |\n|---|---|---|",
             *rows,
             "",
         ]
@@ -241,7 +274,7 @@ def python() -> str:
     """Return the page of the Python interface."""
     text = [
         "# Python interface\n",
-        "Every name below is in `autotune`, as in `autotune.submit`.\n",
+        _PYTHON,
         _BY.format("`autotune/api/`"),
     ]
     for name in sorted(api.__all__, key=lambda name: (not name.islower(), name)):
@@ -249,62 +282,80 @@ def python() -> str:
     return "\n".join(text)
 
 
-def _described(name: str, found: Any, level: int) -> Iterator[str]:
-    signature = "" if inspect.isclass(found) or isinstance(found, property) else _signature(found)
+def _described(name: str, described: Any, level: int) -> Iterator[str]:
+    signature = "" if inspect.isclass(described) or isinstance(described, property) else _signature(described)
     yield f"{'#' * level} {name}\n"
     if signature not in ("", "()"):
         yield f"```text\n{name}{signature}\n```\n"
-    yield _google(_without_options(inspect.getdoc(found) or ""))
-    if inspect.isclass(found):
-        for member, value in vars(found).items():
+    yield _google(_without_options(inspect.getdoc(described) or "", name))
+    if inspect.isclass(described):
+        for member, value in vars(described).items():
             public = not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
             if public or isinstance(value, classmethod):
-                yield from _described(f"{name}.{member}", getattr(found, member), level + 1)
+                yield from _described(f"{name}.{member}", getattr(described, member), level + 1)
 
 
-def _without_options(text: str) -> str:
-    """Return a docstring without the options of `submit` that take the same values as on the command line."""
+def _without_options(text: str, name: str) -> str:
+    """Return a docstring without what is said elsewhere of the options of `submit`.
+
+    Those that take the same values as on the command line are said there. Other functions take all that `submit` takes.
+    """
     options = dict(declared())
-    same = [f"    {name}: {option.help}" for name, option in options.items() if not option.python]
     lines = text.splitlines()
-    first = next((at for at, line in enumerate(lines) if line.strip().partition(":")[0] in options), None)
-    if first is None or not set(same) & set(lines):
+    taken = [index for index, line in enumerate(lines) if line.strip().partition(":")[0] in options]
+    if len(taken) < len(options):  # it does not take them: a word of its own has the name of one
         return text
-    said = [*lines[:first], f"    {_OPTIONS}", *lines[first:]]
-    return "\n".join(line for line in said if line not in same)
+    repeated = [f"    {option}: {about.help}" for option, about in options.items() if not about.python]
+    if name == "submit":
+        kept = [f"    {_OPTIONS}", *(line for line in lines[taken[0] : taken[-1] + 1] if line not in repeated)]
+    else:
+        kept = [f"    {_KEYWORDS}"]
+    described = [*lines[: taken[0]], *kept, *lines[taken[-1] + 1 :]]
+    return "\n".join(line for line in described if not line.endswith(": As in `submit`."))
 
 
 def _signature(function: Any) -> str:
-    """Return the parameters with those defaults that are values. Types are in the code."""
+    """Return the parameters with those defaults that are values. Types are in the code, and options are said once."""
     words = []
     starred = False
-    for each in inspect.signature(function).parameters.values():
-        if each.kind is each.KEYWORD_ONLY and not starred:
+    own = inspect.signature(function).parameters.values()
+    submit = inspect.signature(api.submit).parameters
+    shared = function is not api.submit and set(submit) <= {parameter.name for parameter in own}
+    for parameter in own:
+        if shared and parameter.name in submit and parameter.kind is parameter.KEYWORD_ONLY:
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             words.append("*")
             starred = True
-        prefix = {each.VAR_KEYWORD: "**", each.VAR_POSITIONAL: "*"}.get(each.kind, "")
-        shown = "..." if callable(each.default) else repr(each.default)
-        words.append(f"{prefix}{each.name}" + ("" if each.default is each.empty else f"={shown}"))
+        prefix = {parameter.VAR_KEYWORD: "**", parameter.VAR_POSITIONAL: "*"}.get(parameter.kind, "")
+        shown = "..." if callable(parameter.default) else repr(parameter.default)
+        words.append(f"{prefix}{parameter.name}" + ("" if parameter.default is parameter.empty else f"={shown}"))
+    words += ["..."] * shared
     return textwrap.fill(f"({', '.join(word for word in words if word != 'self')})", 110, subsequent_indent="    ")
 
 
 def _google(text: str) -> str:
-    """Return a docstring in Google's style as Markdown: each section is a list."""
+    """Return a docstring in Google's style as Markdown: a list of what it takes and raises, each said by a word."""
     lines: list[str] = []
-    section = False
+    section = ""
     for line in text.splitlines():
         if line in ("Args:", "Returns:", "Raises:", "Attributes:", "Yields:"):
-            section = True
-            lines += [f"**{line.removesuffix(':').replace('Args', 'Arguments')}**", ""]
+            section = {"Returns:": "Returns: ", "Yields:": "Yields: ", "Raises:": "Raises "}.get(line, " ")
+            lines += [""] * (bool(lines) and lines[-1] != "" and not lines[-1].startswith(("- ", "  ")))
         elif section and line.startswith("    ") and not line.startswith("     "):
-            head, colon, rest = line.strip().partition(": ")
-            lines.append(f"- `{head}`: {rest}" if colon and " " not in head else f"- {line.strip()}")
+            if line.strip() not in _SAID_ALREADY:
+                lines.append(_item(line.strip(), section.lstrip()))
         elif section and line.startswith("     "):
             lines.append(f"  {line.strip()}")
-        else:
-            section = section and not line
+        elif line or not section:
+            section = ""
             lines.append(line)
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _item(line: str, before: str) -> str:
+    head, colon, rest = line.partition(": ")
+    return f"- {before}`{head}`: {rest}" if colon and " " not in head else f"- {before}{line[0].lower()}{line[1:]}"
 
 
 PAGES: dict[str, Callable[[], str]] = {

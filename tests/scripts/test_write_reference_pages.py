@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from types import ModuleType
 
@@ -34,7 +35,19 @@ def test_every_command_and_option_is_there(script: ModuleType) -> None:
 
 
 def test_every_error_has_its_exit_code(script: ModuleType) -> None:
-    page = script.exit_codes()
+    codes = dict(re.findall(r"^\*\*Exit code (\d+)\*\*\n\n((?:- .*\n)+)", script.exit_codes(), re.M))
     for name in errors.__all__:
         if isinstance(kind := getattr(errors, name), type) and kind is not errors.AutotuneError:
-            assert f"| `{name}` | {kind.exit_code} | " in page
+            assert f"- `{name}`: " in codes[str(kind.exit_code)]
+
+
+def test_options_of_two_commands_are_said_once(script: ModuleType) -> None:
+    page = script.commands()
+    assert page.count("- `--until HH:MM`: ") == 1
+    assert "\n### autotune daemon start\n" in page and "\nThe options of `autotune daemon run`.\n" in page
+
+
+def test_the_python_page_says_each_option_of_submit_once(script: ModuleType) -> None:
+    page = script.python()
+    assert page.count("- `within_s`: ") == 1 and page.count("- `trials`: ") == 1
+    assert "tune(model, *, timeout_s=None, ...)" in page and "- the keywords of [`submit`](#submit)\n" in page
