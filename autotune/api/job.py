@@ -63,7 +63,7 @@ def _progress(status: JobStatus) -> Progress:
 
 @dataclass(frozen=True)
 class Job:
-    """A job of a workspace. It keeps no state: every call reads the files of the job.
+    """A job of a workspace. Every call reads the files of the job. `id` and `name` are those of the command line.
 
     Attributes:
         workspace: The workspace.
@@ -96,8 +96,6 @@ class Job:
     def watch(self, poll_s: float = 0.5) -> Iterator[Progress]:
         """Yield the progress whenever it changes, until the job has ended.
 
-        While no daemon serves the workspace, it waits for ever, and `reason` says so.
-
         Args:
             poll_s: How many seconds to wait between two looks at the job.
 
@@ -116,7 +114,7 @@ class Job:
         """Block until the job has ended.
 
         Args:
-            timeout_s: How many seconds to wait at most; None for no limit.
+            timeout_s: The most seconds to wait; None for no limit.
 
         Returns:
             The progress of the job at its end.

@@ -140,15 +140,14 @@ def open_job(word: str | int, workspace: str | Path = ".") -> Job:
 def tune(model: str | Path | Any, keywords: TuneKeywords) -> Job:
     """Submit a model and run the queue until its job has ended.
 
-    A daemon is started as a child process and stopped at the end. If another daemon already serves the workspace, that
-    one does the work.
+    Unless a daemon serves the workspace already, one is started as a child process and stopped at the end.
 
     Args:
         model: As in `submit`.
         OPTIONS
         workspace: As in `submit`.
         progress: As in `submit`.
-        timeout_s: How many seconds to wait for the job at most; None for no limit.
+        timeout_s: The most seconds to wait for the job; None for no limit.
 
     Returns:
         The job, which has ended.

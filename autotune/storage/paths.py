@@ -4,28 +4,24 @@ WORKSPACE/
   autotune.toml                    optional settings
   jobs/
     .last-id.json                  the highest id that a job has had
-    .lock                          held while an id is taken, or a job's folder is added or removed
-    .daemon.lock                   held by the daemon of this workspace, of which there is at most one
-    .daemon.json                   the daemon's process and what it is doing, for `status`
+    .lock                          held while the queue is changed
+    .daemon.lock, .daemon.json     held by the daemon of this workspace, and what it is doing, for `status`
     .incoming-XXXX/                a job that `submit` has not finished writing
     0007-resnet18/
       spec.json                    what was asked for; never changes
       control.json                 what the user wants: run, hold or cancel; written by the commands
       state.json                   its progress; written by the daemon
       journal.jsonl                its events, stage by stage
-      model.onnx                   the copy of the model that is tuned
-      model.pt2                    that copy, if the model is an exported program of PyTorch
+      model.onnx, .pt2, .tflite    the copy of the model that is tuned
+      space.json, files/           in place of a model: parameters, commands and files of a job of commands
       plan.toml                    the copy of the plan that it was submitted with
       alternatives.json            the kernels that its plan is chosen from, with `submit --explore`
       choice.json                  the plan that was chosen so far
-      model.tflite                 that copy, if the model is one of TensorFlow Lite
-      space.json                   in place of a model: the parameters and commands of a job of commands
-      files/                       the copies of the files that its commands get
       exported.json                what the last export measured; may be deleted
-      confirmed.json               how long the whole model took, beside its tasks and the model as submitted
-      rewritten.onnx               the graph that was imported instead, for a model that the importer does not take
+      confirmed.json               how long the whole model took
+      rewritten.onnx               the graph that was imported instead, where the importer does not take the model's
       rewritten-1.onnx             the same for the second set of shapes, and so on
-      model.weights, rewritten...  the weights of either, if they are too many for one ONNX file or shared by several
+      model.weights, rewritten...  the weights of either, if they are too many for one ONNX file or shared
       on_end.log                   what the command of `submit --on-end` printed
       tasks/003.json               the tensor program of task 3
       stages/t003-r0002.json       the stage of round 2 of task 3 that waits or runs
@@ -36,15 +32,13 @@ WORKSPACE/
   logs/
     tuning/TARGET/HASH.jsonl       the tuning log of one task on one kind of device
     tuning/TARGET/device.json      the kind of device that TARGET stands for
+    tuning/TARGET/HASH.index, .npz, .reference.npz    derived, may be deleted
     tuning/TARGET.claimed/         the same of what other workspaces claim to have measured on it
-    tuning/TARGET/HASH.index       what planning needs of each of its trials; derived, may be deleted
-    tuning/TARGET/HASH.npz         features and times of its trials; derived, may be deleted
     estimates.json                 how long stages take; derived, may be deleted
     daemon.jsonl                   when a daemon served this workspace
-    tuning/TARGET/HASH.reference.npz  the task's outputs for random inputs; derived, may be deleted
     quarantine.jsonl               candidates that crashed, hung, ran out of memory or computed wrong results
-    daemon.log, worker-KIND.log, worker-ray.log    text for people; with .1 at the end what was there before
-~/.local/state/autotune/seal.key   this user's key; see `seals.py`. It is in no workspace
+    daemon.log, worker-KIND.log    text for people; with .1 at the end what was there before
+~/.local/state/autotune/seal.key   this user's key; see `seals.py`
 """
 
 from __future__ import annotations

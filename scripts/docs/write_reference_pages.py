@@ -63,22 +63,19 @@ refused and left as it is.
 """
 _STRATEGIES = """\
 A strategy decides which configurations of a task are measured next. `autotune submit MODEL --strategy NAME --sampler
-NAME` picks one for a job, `strategy` and `sampler` in `[search]` for a workspace.
+NAME` picks one for a job, `[search] strategy` and `sampler` for a workspace.
 """
 _SAMPLERS = """\
-A sampler picks the batch from what a strategy explored. Each strategy works with either. `greedy`, the default where
-nothing else is said, measures the best of the ranking, and a random share, `search.epsilon`. `adaptive` clusters the
-explored configurations and measures one of each cluster. It replaces configurations that were measured before by a
-synthesis (`search.synthesis`).
+A sampler picks the batch from what a strategy explored. `greedy`, the default where nothing else is said, takes the
+best of the ranking, and a random share, `search.epsilon`. `adaptive` takes one of each cluster, and replaces those that
+were measured before (`search.synthesis`).
 
-[Search](../explanation/search.md) explains how strategies work, and [search,
-measured](../explanation/search-measured.md) compares them. You can add [a strategy of your
-own](../guides/own-strategy.md).
+[How they work](../explanation/search.md), [how they compare](../explanation/search-measured.md), and [how to add
+one](../guides/own-strategy.md).
 """
 _POLICIES = """\
-[Scheduling](../explanation/scheduling.md) explains how policies work, and [scheduling,
-measured](../explanation/scheduler-measured.md) compares them. [`simulate`](../guides/simulate.md) tries them without a
-machine.
+[How they work](../explanation/scheduling.md), [how they compare](../explanation/scheduler-measured.md), and [how to try
+them](../guides/simulate.md) without a machine.
 """
 
 
@@ -251,8 +248,10 @@ def strategy_page() -> str:
 
 def _strategy(name: str) -> str:
     if name in strategies.BACKEND_STRATEGIES:
-        return inspect.getdoc(import_module(f"autotune.tvm_backend.search.{name}")) or ""
-    return inspect.getdoc(import_module(strategies.get(name).__module__)) or ""
+        module = f"autotune.tvm_backend.search.{name}"
+    else:
+        module = strategies.get(name).__module__
+    return "\n\n".join((inspect.getdoc(import_module(module)) or "").split("\n\n")[:2])
 
 
 def policy_page() -> str:

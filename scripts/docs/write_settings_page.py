@@ -33,8 +33,8 @@ trials = 2000
 window = "22:00-07:00"   # when stages may run
 ```
 
-A value is of the type of its default, and no number is below 0. This page is written by `python
-scripts/docs/write_settings_page.py` from `autotune/settings.py`.
+A value is of the type of its default. The error for a number out of bounds says what they are. This page is written by
+`python scripts/docs/write_settings_page.py` from `autotune/settings.py`.
 """
 
 
@@ -54,21 +54,18 @@ def _sections() -> Iterator[str]:
     for name, defaults in Config.sections().items():
         yield f"## [{name}]\n"
         yield f"{inspect.getdoc(defaults)}\n"
-        yield "| setting | meaning |\n|---|---|"
-        yield from (_row(setting) for setting in described if setting.section == name)
+        yield from (_item(setting) for setting in described if setting.section == name)
         yield ""
 
 
-def _row(setting: Setting) -> str:
-    return f"| `{setting.key} = {json.dumps(setting.default)}` | {setting.doc}{_bounds(setting)} |"
+def _item(setting: Setting) -> str:
+    return f"- `{setting.key} = {json.dumps(setting.default)}`: {setting.doc}{_bounds(setting)}"
 
 
 def _bounds(setting: Setting) -> str:
-    """Return what a value may be, as a sentence, where neither the default nor the introduction says it."""
+    """Return what a text may be, as a sentence, where it is not any."""
     value = schema.describe(setting.type)
-    if isinstance(setting.default, int | float):
-        value = value.partition(", ")[2]
-    if value in ("", "at least 0", "text", "true or false"):
+    if isinstance(setting.default, int | float) or value == "text":
         return ""
     return f" {value[0].upper()}{value[1:]}."
 

@@ -23,14 +23,13 @@ def test_the_page_is_what_the_declarations_say(script: ModuleType) -> None:
 def test_it_has_every_setting_in_its_section(script: ModuleType) -> None:
     sections = {text.split("]")[0]: text for text in script.page().split("## [")[1:]}
     for setting in Config.describe():
-        assert f"\n| `{setting.key} = {json.dumps(setting.default)}` | " in sections[setting.section]
+        assert f"\n- `{setting.key} = {json.dumps(setting.default)}`: " in sections[setting.section]
 
 
 def test_it_says_what_may_be_set(script: ModuleType) -> None:
     page = script.page()
-    rows = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
-    assert rows["memory_share = 0.8"].endswith(" From 0.01 to 1. |")
-    assert rows['trials = "auto"'].endswith(" A whole number, at least 1, or auto. |")
-    assert rows['sampler = ""'].endswith(" One of '', greedy, adaptive. |")
-    assert rows["poll_s = 0.5"].endswith(" At least 0.01. |")
-    assert "At least" not in rows["warmup = 1"] and "true or false" not in page
+    items = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("- `")}
+    assert items['trials = "auto"'].endswith(" A whole number, at least 1, or auto.")
+    assert items['sampler = ""'].endswith(" One of '', greedy, adaptive.")
+    assert items['tracker = "127.0.0.1:9190"'].endswith(" HOST:PORT.")
+    assert "at least" not in items["warmup = 1"] and "true or false" not in page

@@ -22,10 +22,8 @@ sooner still, but log wrong times.
 
 **What it does not show.** The real models ran on two CPUs. GPUs appear only as simulated devices.
 
-    python scripts/bench/evaluate_scheduler.py
-
-measured all figures of this page and wrote it; `--part real|devices|scale` runs one part again. The last part was run
-at commit {commit}.
+`python scripts/bench/evaluate_scheduler.py` measured these figures and wrote this page, the last part at commit
+{commit}.
 """
 
 
@@ -77,9 +75,9 @@ def _real(found: dict[str, Any]) -> str:
 each policy in a fresh workspace with the same seeds, one after another.
 
 {table}
-*Distortion* is the logged time of a task's best kernel divided by one that is measured alone after everything has
-ended, less one: the median over the tasks, and in brackets that of the absolute values. The *control* compares a third
-measurement with the second. *CPUs held* is the share of the CPUs' time in which stages held them.
+*Distortion* is the logged time of a task's best kernel divided by one that is measured alone in the end, less one: the
+median over the tasks, and in brackets that of the absolute values. The *control* compares a third measurement with the
+second. *CPUs held* is the share of the CPUs' time in which stages held them.
 """
 
 
@@ -91,21 +89,25 @@ def _held(row: dict[str, Any], cpus: int) -> float:
 
 
 def _devices(found: Sequence[dict[str, Any]]) -> str:
-    rows = [_device_row(run) for run in found if run["policy"] == "predictive"]
-    head = ["jobs", "devices", "speed", "daemon s", "simulator s", "ratio", "devices busy", "daemon CPU"]
+    runs = [run for run in found if run["policy"] == "predictive"]
+    counts = {name: [run["devices"] for run in runs if run["name"] == name] for name in {run["name"] for run in runs}}
+    # The picture has those between the fewest and the most devices, too.
+    ends = [run for run in runs if run["devices"] in (min(counts[run["name"]]), max(counts[run["name"]]))]
+    rows = [_device_row(run) for run in ends]
+    head = ["jobs", "devices", "speed", "daemon s", "of the simulator's", "devices busy", "daemon CPU"]
     return f"""## The real daemon on simulated devices
 
-The policy is `predictive`. Stages take time, but no CPU. The daemon, the workers and the files are the real ones, with
-{found[0]["cpus"]} CPU slots that do not exist. *uniform*: a stage of a full batch takes 10 s to search, 15 s to build,
-3 s to measure, 1 s to train. *mixed*: four kinds of jobs, with lengths that are spread by 0.3. At a higher speed, all
-lengths are divided by it, and what the daemon adds is multiplied by it.
+The policy is `predictive`. Stages take time, but no CPU; the daemon, the workers and the files are the real ones.
+*uniform*: a stage of a full batch takes 10 s to search, 15 s to build, 3 s to measure, 1 s to train. *mixed*: four
+kinds of jobs, with lengths that are spread by 0.3. At a higher speed, all lengths are divided by it, and what the
+daemon adds is multiplied by it.
 
 {_table(head, rows)}"""
 
 
 def _device_row(run: dict[str, Any]) -> list[str]:
     cells = [f"{run['jobs']} {'uniform' if run['name'] == 'judged' else run['name']}", str(run["devices"])]
-    cells += [f"{run['speed']:g}", f"{run['real_s']:.1f}", f"{run['simulated_s']:.1f}"]
+    cells += [f"{run['speed']:g}", f"{run['real_s']:.1f}"]
     cells += [f"{run['real_s'] / run['simulated_s']:.3f}", f"{run['utilisation']:.0%}"]
     return [*cells, f"{run['daemon_cpu_share']:.1%}"]
 
