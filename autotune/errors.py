@@ -125,7 +125,10 @@ class Refusal:
 
 
 class OperatorRefused(ModelError):
-    """The model has an operator that cannot be tuned. `refusal` says which and why, in the process that read it."""
+    """The model has an operator that cannot be tuned.
+
+    `refusal` says which and why, in the process that read the model.
+    """
 
     def __init__(self, message: str, refusal: Refusal | None = None) -> None:
         super().__init__(message)
@@ -229,7 +232,7 @@ class DiskProblem(StorageError):
 
 
 class LockFolderProblem(StorageError):
-    """The lock folder of this machine is unsafe or cannot be used. No stage can run until that is repaired."""
+    """The lock folder of this machine is unsafe or cannot be used. No stage runs until that is repaired."""
 
 
 class WorkerError(AutotuneError):
@@ -249,14 +252,14 @@ class WrongResult(WorkerError):
 
 
 class MachineProblem(AutotuneError):
-    """This machine, as it is set up now, cannot do the work: no stage and no candidate is to blame.
+    """This machine, as it is set up now, cannot do the work, which is tried again later. The message says what helps.
 
-    The message says what helps. The work is tried again later.
+    No stage and no candidate is to blame.
     """
 
 
 class BoardProblem(MachineProblem):
-    """A board, or its tracker, does not work now: no stage and no candidate is to blame. The board is set aside."""
+    """A board, or its tracker, does not work now. It is set aside; no stage and no candidate is to blame."""
 
 
 class ProcessRefused(MachineProblem):

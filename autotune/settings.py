@@ -86,7 +86,7 @@ class MachineSettings:
 
 @dataclass(frozen=True)
 class JobSettings:
-    """The budget of a job, and when its tasks count as converged. Options of `autotune submit` override the budget."""
+    """The budget of a job, which `submit` can override, and when its tasks count as converged."""
 
     trials: Annotated[
         Annotated[int, whole_number(1)] | Literal["auto"],
@@ -122,19 +122,15 @@ class PlanSettings:
 
 @dataclass(frozen=True)
 class SubmitSettings:
-    """Reading a model when it is submitted, in a separate process."""
+    """The process that reads a model."""
 
-    timeout_s: Annotated[float, at_least(1.0, "Seconds after which that process is killed.")] = 1800.0
+    timeout_s: Annotated[float, at_least(1.0, "Seconds after which it is killed.")] = 1800.0
     memory_share: Annotated[float, share("The share of the memory that it may use.", least=0.01)] = 0.8
 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """The search stage, which proposes candidates.
-
-    `population`, `generations`, `init_unmeasured` and `mutation_probability` are parameters of the strategy
-    `evolutionary`.
-    """
+    """The stage that proposes candidates. `population` to `mutation_probability` are of the strategy `evolutionary`."""
 
     strategy: Annotated[
         str,
@@ -167,7 +163,7 @@ class SearchSettings:
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """The build stage, which compiles candidates."""
+    """The stage that compiles candidates."""
 
     timeout_s: Annotated[float, at_least(0.1, "Seconds after which the build of one candidate is killed.")] = 20.0
     parallel: Annotated[int, whole_number(1, "How many candidates a stage compiles at the same time.")] = 1
@@ -175,7 +171,7 @@ class BuildSettings:
 
 @dataclass(frozen=True)
 class MeasureSettings:
-    """The measure stage, which times candidates on the target device."""
+    """The stage that times candidates."""
 
     repeats: Annotated[
         int,
@@ -207,14 +203,14 @@ class MeasureSettings:
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """The train stage, which updates the cost model."""
+    """The stage that fits the cost model."""
 
     timeout_s: Annotated[float, at_least(0.1, "Seconds after which a training is killed.")] = 300.0
 
 
 @dataclass(frozen=True)
 class ExportSettings:
-    """The export: compiling the whole model, verifying it and timing it."""
+    """Exports."""
 
     tolerance: Annotated[
         float,
@@ -244,7 +240,7 @@ class ExportSettings:
 
 @dataclass(frozen=True)
 class DaemonSettings:
-    """The daemon, which runs the queue."""
+    """The daemon."""
 
     poll_s: Annotated[float, at_least(0.01, "The most seconds between two looks at the queue.")] = 0.5
     attempts: Annotated[

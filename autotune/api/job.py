@@ -94,7 +94,7 @@ class Job:
         return _progress(snapshot(self.workspace, [self.paths])[0])
 
     def watch(self, poll_s: float = 0.5) -> Iterator[Progress]:
-        """Yield the progress whenever it changes, until the job has ended.
+        """Yield the progress whenever it changes, until the job has ended; without a daemon that is never.
 
         Args:
             poll_s: How many seconds to wait between two looks at the job.

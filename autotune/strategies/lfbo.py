@@ -1,9 +1,9 @@
 """Likelihood-free Bayesian optimisation: a forest learns which trials are good, and judges the neighbours of the best.
 
-(Song et al., A General Recipe for Likelihood-free Bayesian Optimization, ICML 2022. Helion's default search uses it
-with a random forest, pytorch/helion #1115 and #1280, and ends with all neighbours of the best, #3524.) The forest here
-is of oblivious trees: all nodes of a level share one split. So a tree is a table, and a batch of candidates is judged
-in a few array operations.
+(Song et al., A General Recipe for Likelihood-free Bayesian Optimization, ICML 2022; Helion's default search.) All nodes
+of a level share one split, so a batch of candidates is judged in a few array operations.
+
+Helion uses a random forest (pytorch/helion #1115 and #1280), and ends with all neighbours of the best (#3524).
 """
 
 from __future__ import annotations

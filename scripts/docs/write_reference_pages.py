@@ -24,7 +24,7 @@ from autotune.storage import formats, paths
 from autotune.storage.confirmation import Confirmation
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
-_BY = "This page is written by `python scripts/docs/write_reference_pages.py` from {}.\n"
+_BY = "Written from {}.\n"
 
 _COMMANDS = """\
 `autotune COMMAND --help` prints the same. `--workspace DIR`, before or after the command, names the folder with
@@ -41,7 +41,11 @@ Every name below is in `autotune`, as in `autotune.submit`. A `workspace` is the
 autotune.toml, and `progress` is called with a description of each step when it starts. What is wrong with what you gave
 raises `BadInput`.
 """
-_OPTIONS = "the options of [`autotune submit`](commands.md#autotune-submit), of which these take other values:"
+_OPTIONS = (
+    "the options of [`autotune submit`](commands.md#autotune-submit), with other values for some: one `target`;"
+    " `inputs`, `dims` and `values` by name; `deadline` in epoch seconds; `within_s`, `stop_at_ms` and `memory_mb` in"
+    " these units; `max_drop` from 0 to 1"
+)
 _KEYWORDS = "the keywords of [`submit`](#submit)"
 # Lines of docstrings that the first lines of the page, or an option above, say already.
 _SAID_ALREADY = (
@@ -94,7 +98,6 @@ def commands() -> str:
         "# Commands\n",
         _COMMANDS,
         _BY.format("the commands themselves"),
-        " · ".join(f"[`{name}`](#autotune-{name})" for name in cli.VERBS) + "\n",
     ]
     for name in cli.VERBS:
         text += _command(f"autotune {name}", root.get_command(None, name), 2)
@@ -153,18 +156,19 @@ def _parameter(parameter: Any) -> str:
 
 def exit_codes() -> str:
     """Return the page of exit codes, errors and reasons."""
-    kinds = sorted(_subclasses(errors.AutotuneError), key=lambda kind: (kind.exit_code, kind.__name__))
+    # What reads a file turns InvalidData into an error that names the file.
+    shown = [kind for kind in _subclasses(errors.AutotuneError) if not issubclass(kind, errors.InvalidData)]
+    kinds = sorted(shown, key=lambda kind: (kind.exit_code, kind.__name__))
     text = [
         "# Exit codes, errors and reasons\n",
         _BY.format("`autotune/errors.py` and `autotune/reasons.py`"),
         "## Exit codes\n",
-        "| code | meaning |\n|---|---|",
-        "| 0 | All is well. |",
-        "| 1 | A job failed, or the machine, a file or a library is at fault. |",
-        "| 2 | The input is wrong: an option, a file, a job that does not exist. Nothing was changed. |",
-        f"| {errors.DaemonRunning.exit_code} | A daemon serves this workspace already. |",
-        f"| {errors.TimedOut.exit_code} | The time limit for waiting was reached. |",
-        "| 129, 130, 131, 143 | The command was ended by SIGHUP, Ctrl-C, SIGQUIT or SIGTERM. |",
+        "- 0: All is well.",
+        "- 1: A job failed, or the machine, a file or a library is at fault.",
+        "- 2: The input is wrong: an option, a file, a job that does not exist. Nothing was changed.",
+        f"- {errors.DaemonRunning.exit_code}: A daemon serves this workspace already.",
+        f"- {errors.TimedOut.exit_code}: The time limit for waiting was reached.",
+        "- 129, 130, 131, 143: The command was ended by SIGHUP, Ctrl-C, SIGQUIT or SIGTERM.",
         "",
         "## Errors\n",
         _ERRORS,
@@ -213,7 +217,9 @@ def files() -> str:
     tree = (paths.__doc__ or "").partition("\n\n")[2]
     kinds = (*vars(formats).values(), Confirmation, InProgress)
     written = [kind for kind in kinds if inspect.isclass(kind) and hasattr(kind, "FORMAT")]
-    rows = (f"- `{kind.FORMAT[0]}` {kind.FORMAT[1]}: {_first(kind)}" for kind in written)
+    rows = (
+        f"- `{kind.FORMAT[0]}` {kind.FORMAT[1]}: {_first(kind).split('. ')[0].removesuffix('.')}." for kind in written
+    )
     return "\n".join(
         [
             "# Files and formats\n",
@@ -264,7 +270,7 @@ def policy_page() -> str:
     for name in sorted(policies.POLICIES, key=lambda name: name != policies.DEFAULT):
         default = " (the default)" if name == policies.DEFAULT else ""
         module = import_module(type(policies.get(name)).__module__)
-        text += [f"## {name}{default}\n", f"{inspect.getdoc(module)}\n", f"{_first(type(policies.get(name)))}\n"]
+        text += [f"## {name}{default}\n", f"{inspect.getdoc(module)}\n"]
     text.append(_POLICIES)
     return "\n".join(text)
 
@@ -295,21 +301,14 @@ def _described(name: str, described: Any, level: int) -> Iterator[str]:
 
 
 def _without_options(text: str, name: str) -> str:
-    """Return a docstring without what is said elsewhere of the options of `submit`.
-
-    Those that take the same values as on the command line are said there. Other functions take all that `submit` takes.
-    """
+    """Return a docstring without the options of `submit`, which the page of commands has."""
     options = dict(declared())
     lines = text.splitlines()
     taken = [index for index, line in enumerate(lines) if line.strip().partition(":")[0] in options]
     if len(taken) < len(options):  # it does not take them: a word of its own has the name of one
         return text
-    repeated = [f"    {option}: {about.help}" for option, about in options.items() if not about.python]
-    if name == "submit":
-        kept = [f"    {_OPTIONS}", *(line for line in lines[taken[0] : taken[-1] + 1] if line not in repeated)]
-    else:
-        kept = [f"    {_KEYWORDS}"]
-    described = [*lines[: taken[0]], *kept, *lines[taken[-1] + 1 :]]
+    kept = _OPTIONS if name == "submit" else _KEYWORDS
+    described = [*lines[: taken[0]], f"    {kept}", *lines[taken[-1] + 1 :]]
     return "\n".join(line for line in described if not line.endswith(": As in `submit`."))
 
 

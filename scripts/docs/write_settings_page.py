@@ -33,8 +33,8 @@ trials = 2000
 window = "22:00-07:00"   # when stages may run
 ```
 
-A value is of the type of its default. The error for a number out of bounds says what they are. This page is written by
-`python scripts/docs/write_settings_page.py` from `autotune/settings.py`.
+A value is of the type of its default. The error for a number out of bounds says what they are. Written from
+`autotune/settings.py`.
 """
 
 

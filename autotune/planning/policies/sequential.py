@@ -1,4 +1,4 @@
-"""One stage at a time, one job after another: the loop of a tuner that tunes one model."""
+"""A baseline: one stage at a time, one job after another, the loop of a tuner that tunes one model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from autotune.planning.queues import ReadyStage
 
 
 class Sequential(Policy):
-    """The first of the two baselines. While a stage runs, all others wait."""
+    """While a stage runs, all others wait."""
 
     name = "sequential"
     rounds_per_job = 1

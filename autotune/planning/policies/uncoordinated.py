@@ -1,4 +1,4 @@
-"""All jobs run their own loops at once, like several tuners started side by side."""
+"""A baseline: all jobs run their own loops at once, like several tuners side by side, and distort times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from autotune.planning.policy import Policy
 
 
 class Uncoordinated(Policy):
-    """The second of the two baselines. Without leases, CPUs and devices are over-committed and times distorted."""
+    """Without leases, CPUs and devices are over-committed."""
 
     name = "uncoordinated"
     leases = False

@@ -1,7 +1,6 @@
 """TVM's evolutionary search, driven one batch at a time and rebuilt from the tuning log every time.
 
-TVM keeps the measurements in the memory of its search object. Here nothing is kept between batches. The parents come
-from the log, and a batch depends on the log, the model and the seed only.
+TVM keeps the measurements in the memory of its search object. Here the parents come from the log.
 """
 
 from __future__ import annotations

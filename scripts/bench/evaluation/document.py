@@ -17,8 +17,7 @@ IMAGES = Path("images")
 _HEAD = """# Scheduling, measured
 
 **The claim.** One daemon that plans the stages of all jobs together ends sooner than one job after another, and
-measures kernels as accurately as if each were alone on the machine. Jobs that run side by side without a plan end
-sooner still, but log wrong times.
+measures kernels as accurately. Jobs side by side without a plan end sooner still, but log wrong times.
 
 **What it does not show.** The real models ran on two CPUs. GPUs appear only as simulated devices.
 
