@@ -132,10 +132,10 @@ class JobOptions:
     )
     max_drop: float | None = _option(
         None,
-        "Export an int8 job only if no more than this part of its top-1 answers on the samples changed.",
+        "Keep layers of an int8 job in float32 until no more than this part of its top-1 answers on the samples changes.",
         metavar="1%",
-        python="Export an int8 job only if no more than this part (0 to 1) of its top-1 answers on the samples"
-        " changed.",
+        python="Keep layers of an int8 job in float32 until no more than this part (0 to 1) of its top-1 answers on the"
+        " samples changes.",
     )
 
     plan: str | None = _option(

@@ -21,10 +21,11 @@ from autotune.errors import BadInput, BadState, StorageError, disk_problem
 from autotune.options import Precision
 from autotune.processes.messages import ExportRequest
 from autotune.storage.atomic import make_folders
-from autotune.storage.formats import JobSpec, Quantisation
+from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import in_use, read_spec
 from autotune.storage.locks import sole_writer
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.quantisation import Quantisation
 from autotune.tvm_backend.export.writing.files import SOURCE, edited, foreign_files
 from autotune.workers import oneshot
 

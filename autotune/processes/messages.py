@@ -26,7 +26,8 @@ from autotune.options import AskedPrecision, Constant, InputSpec, Precision
 from autotune.plans.plan import NOTHING, Plan
 from autotune.storage.atomic import write_all
 from autotune.storage.daemon_info import ClusterNode
-from autotune.storage.formats import Entry, KeptValue, Kind, Quantisation, ShapeBinding, TaskSpec, from_json, to_json
+from autotune.storage.formats import Entry, KeptValue, Kind, ShapeBinding, TaskSpec, from_json, to_json
+from autotune.storage.quantisation import Quantisation
 
 _CHUNK_BYTES = 65536
 
@@ -175,6 +176,7 @@ class ImportRequest:
         folder: where to write the model's snapshot and the programs of its tasks; None to write nothing.
         board: the key of the boards that the target is for; empty for a device of this machine.
         calibrate: a file with inputs that the model is quantised with; empty not to quantise it.
+        max_drop: which part of its top-1 answers may change by that; None for any.
         plan: decides about the operators that it names.
         memory_mb: how much memory activations may take, in megabytes; None for any.
         explore: how many tasks of other plans than this to add at most.
@@ -192,6 +194,7 @@ class ImportRequest:
     board: str = ""
     precision: AskedPrecision = "fp32"
     calibrate: str = ""
+    max_drop: float | None = None
     plan: Plan = NOTHING
     memory_mb: float | None = None
     explore: int = 0

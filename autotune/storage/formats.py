@@ -19,6 +19,7 @@ from autotune.options import InputSpec, JobOptions, Precision
 from autotune.reasons import Reason, used_parameters
 from autotune.schema import moment, number, positive, whole_number
 from autotune.storage.atomic import publish_json, read_versioned_json
+from autotune.storage.quantisation import Quantisation
 
 Kind = Literal["search", "build", "measure", "train", "choose", "confirm"]
 KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train", "choose", "confirm")
@@ -38,28 +39,6 @@ class ShapeBinding:
     name: str = "main"
     inputs: tuple[InputSpec, ...] = ()
     dims: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Quantisation:
-    """What quantising a model to 8 bits cost, on the data that it was calibrated with.
-
-    Attributes:
-        samples: How many inputs there are.
-        error: The largest difference of an output from that of the model as submitted, relative to its largest value.
-        agreement: For how many of the rows of the first output, as a part of them, the largest element is the same.
-    """
-
-    samples: int
-    error: float
-    agreement: float
-
-    def text(self) -> str:
-        """Return it as a part of a sentence."""
-        return (
-            f"on {self.samples} calibration samples it differs from the model as submitted by {self.error:.2g},"
-            f" and agrees in {self.agreement:.1%} of the top-1 answers"
-        )
 
 
 MOST_OWN_ERROR = 0.05  # of a model whose outputs can be verified: another runtime may be as far from its own

@@ -10,9 +10,9 @@ import pytest
 from autotune.commands.export import export, report_text
 from autotune.config import Config
 from autotune.errors import BadInput, BadState, Busy
-from autotune.storage.formats import Quantisation
 from autotune.storage.locks import sole_writer
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.quantisation import Quantisation
 
 
 def test_a_gpu_has_no_source(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:

@@ -20,10 +20,11 @@ from autotune.options import InputSpec, JobOptions
 from autotune.planning.latency import tasks_sum_ms
 from autotune.storage import formats, journal
 from autotune.storage.confirmation import Confirmation, read_confirmation
-from autotune.storage.formats import JobSpec, Quantisation, TaskSpec
+from autotune.storage.formats import JobSpec, TaskSpec
 from autotune.storage.job_files import read_spec, read_state
 from autotune.storage.journal import StageDone, StageEvent
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.quantisation import Quantisation
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,14 @@ from autotune.commands.report.references import title
 from autotune.commands.submit.words import value_text
 from autotune.planning.simulator import Span
 from autotune.planning.view import StageId
+from autotune.storage.quantisation import Quantisation
 
 Cell = str | int | float | None
 _SHORTEST_S = 1e-3
 _TASKS_WITH_KNOBS = 6
+_LAYER_TIMES = ("float32 alone, ms", "int8 alone, ms")
+_CURVE = "The models that were measured to choose the layers. Time is the sum of single layers in ONNX Runtime."
+_CURVE_COLUMNS = ("layers in floats", "time in % of all in floats", "largest error", "same top-1 answers in %")
 _RUNTIMES = {"tuned": "exported library"}
 
 
@@ -64,6 +68,7 @@ def sections(job: JobReport) -> tuple[Section, ...]:
         _failures(job),
         _wall_time(job),
         _stages(job),
+        *_mixed(job.settings.quantisation if job.settings else None),
         *settings,
     )
 
@@ -348,6 +353,19 @@ def _gantt(job: JobReport) -> str:
         if (end := run.began + run.seconds) > 0
     ]
     return gantt.timeline(spans, "the seconds since the submission")
+
+
+def _mixed(cost: Quantisation | None) -> tuple[Section, ...]:
+    """Return how the precision of each layer was chosen, of a job in which some stay in floats."""
+    if cost is None or not cost.floats:
+        return ()
+    says = f"{len(cost.floats)} of {cost.layers} layers stay in float32: in int8, too many answers change."
+    layers = tuple((layer.name, layer.error, layer.float_ms, layer.quantised_ms) for layer in cost.floats)
+    curve = tuple((model.floats, 100 * model.time, model.error, 100 * model.agreement) for model in cost.curve)
+    return (
+        Section("floats", "Layers in floats", says, ("layer", "error if only it is in int8", *_LAYER_TIMES), layers),
+        Section("precision", "Time and error by precision", _CURVE, _CURVE_COLUMNS, curve, folded=True),
+    )
 
 
 def _settings(settings: Settings) -> Section:

@@ -62,6 +62,7 @@ def read_model(
         folder=None if folder is None else str(folder.absolute()),
         board=board.key if board else "",
         calibrate=str(Path(options.calibrate).absolute()) if options.calibrate else "",
+        max_drop=options.max_drop,
         plan=read(Path(options.plan)).decisions() if options.plan is not None else NOTHING,
         memory_mb=options.memory_mb,
         explore=_most_alternatives(options, config) if options.explore else 0,

@@ -26,9 +26,10 @@ from autotune.processes.messages import ImportAnswer
 from autotune.stages import choose, confirm
 from autotune.storage import atomic, formats, locks
 from autotune.storage.device_kind import PRIVATE, note
-from autotune.storage.formats import Control, JobSpec, Quantisation, StageFile, TaskSpec
+from autotune.storage.formats import Control, JobSpec, StageFile, TaskSpec
 from autotune.storage.job_files import make_folder, seal_of
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.quantisation import Quantisation
 from autotune.storage.room import private_folder
 from autotune.storage.tuning_log import TuningLog
 from autotune.workers import oneshot

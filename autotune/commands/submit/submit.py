@@ -104,7 +104,8 @@ def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:
         precision = "" if spec.precision == "fp32" else f" in {spec.precision}"
         budget_text = f"{most}{spec.trials} trials"
         say(f"job {spec.id} ({spec.name}): {shapes}{len(spec.tunable)} tasks to tune{precision}, {budget_text}")
-        for line in [*state_lines(spec.state), *own_error_lines(spec.own_error)]:
+        quantised = [f"in int8, {spec.quantisation.text()}"] if spec.quantisation else []
+        for line in [*quantised, *state_lines(spec.state), *own_error_lines(spec.own_error)]:
             say(line)
         if spec.trials < len(spec.tunable):
             say(f"warning: {spec.trials} trials do not reach all {len(spec.tunable)} tasks; give more --trials")

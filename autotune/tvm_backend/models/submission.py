@@ -15,9 +15,10 @@ from autotune.plans.plan import NOTHING, Plan, text
 from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
 from autotune.storage import formats
 from autotune.storage.atomic import publish_bytes
-from autotune.storage.formats import Entry, KeptValue, Quantisation, ShapeBinding
+from autotune.storage.formats import Entry, KeptValue, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
+from autotune.storage.quantisation import Quantisation
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.bfloat16.instructions import computes_bfloat16
 from autotune.tvm_backend.calls import check_program
@@ -59,7 +60,7 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
     quantisation = None
     if request.calibrate:
         progress("quantising to int8")
-        quantisation = source.quantise(Path(request.calibrate))
+        quantisation = source.quantise(Path(request.calibrate), request.max_drop)
     imported = _Importer(request, precision, source, target.lowered_for, progress).all()
     tasks = unite([item.tasks for item in imported])
     size = 0
@@ -231,11 +232,12 @@ class Source(Protocol):
             ModelError, DiskProblem
         """
 
-    def quantise(self, calibration: Path) -> Quantisation:
+    def quantise(self, calibration: Path, most_drop: float | None) -> Quantisation:
         """Quantise it to 8 bits, so that `read` and `keep` take the result in its place.
 
         Args:
             calibration: The file with inputs to find the ranges of values with.
+            most_drop: Which part of the top-1 answers may change; None for any. Layers stay in floats for that.
 
         Raises:
             ModelError: It is no ONNX model, or cannot be quantised with these inputs.
@@ -265,10 +267,10 @@ class _OnnxFile:
         checks.check_runs(self._path, freeze(self._path, self._proto, self._values), model.inputs)
         return model
 
-    def quantise(self, calibration: Path) -> Quantisation:
+    def quantise(self, calibration: Path, most_drop: float | None) -> Quantisation:
         from autotune.tvm_backend.models.onnx.quantise import quantise  # here, for the quantiser takes 0.2 s to load
 
-        self._proto, quantisation = quantise(self._path, self._proto, calibration)
+        self._proto, quantisation = quantise(self._path, self._proto, calibration, most_drop)
         return quantisation
 
     def keep(self, job: JobPaths) -> None:
@@ -289,7 +291,7 @@ class _ExportedProgram:
             fixed = Path(folder) / "model.pt2" if job is None else job.program
             return import_program(fixed, write_fixed(self._path, overrides, shapes.dims, fixed), shown=self._path)
 
-    def quantise(self, calibration: Path) -> Quantisation:
+    def quantise(self, calibration: Path, most_drop: float | None) -> Quantisation:
         raise _no_quantisation(self._path, "a PyTorch program")
 
     def keep(self, job: JobPaths) -> None:
@@ -307,7 +309,7 @@ class _LiteFile:
         check_runs(self._flatbuffer)
         return model
 
-    def quantise(self, calibration: Path) -> Quantisation:
+    def quantise(self, calibration: Path, most_drop: float | None) -> Quantisation:
         raise _no_quantisation(self._flatbuffer.path, "a TensorFlow Lite model")
 
     def keep(self, job: JobPaths) -> None:

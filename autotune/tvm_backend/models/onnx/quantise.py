@@ -8,8 +8,9 @@ in floats: attention and normalisation lose too much.
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,15 @@ import onnx
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from autotune.errors import ModelError, first_line
-from autotune.storage.formats import Quantisation
+from autotune.storage.quantisation import Quantisation
 from autotune.storage.room import scratch_folder
+from autotune.tvm_backend.models.onnx.mixed import Arrays, MixedGraph, mixed, name_nodes
 from autotune.tvm_backend.models.onnx.operators.nodes import opset_of
 from autotune.tvm_backend.models.onnx.simplify import open_session
-from autotune.tvm_backend.types import GraphProto, InferenceSession, ModelProto, ValueInfoProto
-
-Arrays = Mapping[str, npt.NDArray[Any]]
+from autotune.tvm_backend.types import ModelProto, ValueInfoProto
 
 _OLDEST = 13  # opset: scales for each channel
+_FEW = 8  # samples
 _PRODUCTS = ("Gemm", "MatMul")
 # Operators that have kernels for bytes, in a network with convolutions.
 _QUANTISED = (
@@ -39,14 +40,17 @@ _QUANTISED = (
 )
 
 
-def quantise(path: Path, proto: ModelProto, calibration: Path) -> tuple[ModelProto, Quantisation]:
-    """Quantise a model.
+def quantise(
+    path: Path, proto: ModelProto, calibration: Path, most_drop: float | None = None
+) -> tuple[ModelProto, Quantisation]:
+    """Quantise a model, but for the layers that have to stay in floats.
 
     Args:
         path: The file that it is from, for errors.
         proto: The model.
         calibration: A file of NumPy with an array for each input. Its first axis counts samples, or the rows of the
             batches that the model takes.
+        most_drop: Which part of the top-1 answers on the calibration data may change; None for any.
 
     Returns:
         The quantised model, and what quantising it cost on the calibration data.
@@ -62,7 +66,11 @@ def quantise(path: Path, proto: ModelProto, calibration: Path) -> tuple[ModelPro
         try:
             source = _simplified(proto, Path(folder) / "simplified.onnx")
             quantised = _quantised(source, samples, Path(folder) / "quantised.onnx")
-            return quantised, _cost(open_session(proto, ()), open_session(quantised, ()), samples)
+            answers = _Answers(proto, samples)
+            whole = answers.cost(quantised)
+            if most_drop is None or 1 - whole.agreement <= most_drop:
+                return quantised, whole
+            return mixed(MixedGraph(source, quantised, samples[0]), answers.cost, answers.few().cost, whole, most_drop)
         except Exception as error:  # ONNX, ONNX Runtime and its quantiser have no common class of exceptions
             raise ModelError(f"cannot quantise {path} with {calibration}: {first_line(error)}") from error
 
@@ -108,21 +116,22 @@ def _batches(path: Path, item: ValueInfoProto, array: npt.NDArray[Any]) -> list[
     return [wide[first : first + batch] for first in range(0, len(wide), batch)]
 
 
-def _simplified(proto: ModelProto, result: Path) -> Path:
+def _simplified(proto: ModelProto, result: Path) -> ModelProto:
     """Fold constants and batch normalisation, which the quantiser does not do."""
     newer = proto if opset_of(proto) >= _OLDEST else onnx.version_converter.convert_version(proto, _OLDEST)
     open_session(newer, (), result)
-    return result
+    return name_nodes(onnx.load(str(result)))
 
 
-def _quantised(source: Path, samples: Sequence[Arrays], result: Path) -> ModelProto:
-    convolutional = any(node.op_type == "Conv" for node in _graph(source).node)
-    options: dict[str, Any] = {"MatMulConstBOnly": True}
+def _quantised(source: ModelProto, samples: Sequence[Arrays], result: Path) -> ModelProto:
+    convolutional = any(node.op_type == "Conv" for node in source.graph.node)
+    # Clips that bytes would do by themselves stay: without them a layer could not be had in floats.
+    options: dict[str, Any] = {"MatMulConstBOnly": True, "QDQKeepRemovableActivations": True}
     if not convolutional:
         options["OpTypesToExcludeOutputQuantization"] = list(_PRODUCTS)
     with _quiet():
         quantize_static(
-            source,
+            copy.deepcopy(source),  # the quantiser moves the weights of what it is given to a file
             result,
             _Samples(samples),
             quant_format=QuantFormat.QDQ,
@@ -133,10 +142,6 @@ def _quantised(source: Path, samples: Sequence[Arrays], result: Path) -> ModelPr
             extra_options=options,
         )
     return onnx.load(str(result))
-
-
-def _graph(path: Path) -> GraphProto:
-    return onnx.load(str(path), load_external_data=False).graph
 
 
 class _Samples(CalibrationDataReader):  # type: ignore[misc]
@@ -161,16 +166,34 @@ def _quiet() -> Iterator[None]:
         root.setLevel(before)
 
 
-def _cost(exact: InferenceSession, quantised: InferenceSession, samples: Sequence[Arrays]) -> Quantisation:
-    """Run both without optimisations, so that the quantised one computes what it says and saturates nowhere."""
-    error = 0.0
-    agreed = []
-    for sample in samples:
-        pairs = list(zip(exact.run(None, dict(sample)), quantised.run(None, dict(sample)), strict=True))
-        error = max(error, *(_difference(*pair) for pair in pairs))
-        first, other = (np.atleast_1d(item) for item in pairs[0])
-        agreed.append(float((first.argmax(axis=-1) == other.argmax(axis=-1)).mean()))
-    return Quantisation(len(samples), error, float(np.mean(agreed)))
+class _Answers:
+    """The outputs of a model on samples, which those of its quantised forms are compared with.
+
+    Both run without optimisations, so that a quantised one computes what it says and saturates nowhere.
+    """
+
+    def __init__(self, proto: ModelProto, samples: Sequence[Arrays]) -> None:
+        session = open_session(proto, ())
+        self._samples = samples
+        self._exact = [session.run(None, dict(sample)) for sample in samples]
+
+    def few(self) -> _Answers:
+        """Those of the first samples, for what is asked often."""
+        few = copy.copy(self)
+        few._samples = self._samples[:_FEW]
+        few._exact = self._exact[:_FEW]
+        return few
+
+    def cost(self, quantised: ModelProto) -> Quantisation:
+        session = open_session(quantised, ())
+        error = 0.0
+        agreed = []
+        for sample, exact in zip(self._samples, self._exact, strict=True):
+            pairs = list(zip(exact, session.run(None, dict(sample)), strict=True))
+            error = max(error, *(_difference(*pair) for pair in pairs))
+            first, other = (np.atleast_1d(item) for item in pairs[0])
+            agreed.append(float((first.argmax(axis=-1) == other.argmax(axis=-1)).mean()))
+        return Quantisation(len(self._samples), error, float(np.mean(agreed)))
 
 
 def _difference(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:

@@ -1,0 +1,72 @@
+"""What quantising a model cost, and what was done to keep that within a limit; a part of the spec of a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class FloatLayer:
+    """A layer of a quantised model that stays in floats.
+
+    Attributes:
+        name: That of its node.
+        error: The error of the model's outputs if nothing but this layer is quantised.
+        float_ms: What it takes alone in float32, in ONNX Runtime on one thread.
+        quantised_ms: What it takes there in int8.
+    """
+
+    name: str
+    error: float
+    float_ms: float
+    quantised_ms: float
+
+    @property
+    def saved_ms(self) -> float:
+        """What quantising it would save."""
+        return self.float_ms - self.quantised_ms
+
+
+@dataclass(frozen=True)
+class MixedModel:
+    """A model with some layers in floats that was measured to choose them.
+
+    Attributes:
+        floats: How many layers are in floats.
+        time: The sum of the times of its layers, as a share of that with all in floats.
+        error, agreement: As in `Quantisation`.
+    """
+
+    floats: int
+    time: float
+    error: float
+    agreement: float
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """What quantising a model to 8 bits cost, on the data that it was calibrated with.
+
+    Attributes:
+        samples: How many inputs there are.
+        error: The largest difference of an output from that of the model as submitted, relative to its largest value.
+        agreement: For how many of the rows of the first output, as a part of them, the largest element is the same.
+        layers: How many convolutions and products could be quantised; 0 if no limit asked to choose among them.
+        floats: Those that stay in floats, so that the answers are within the limit.
+        curve: The models that were measured to choose them, the fastest first.
+    """
+
+    samples: int
+    error: float
+    agreement: float
+    layers: int = 0
+    floats: tuple[FloatLayer, ...] = ()
+    curve: tuple[MixedModel, ...] = ()
+
+    def text(self) -> str:
+        """Return it as a part of a sentence."""
+        kept = f"; {len(self.floats)} of {self.layers} layers stay in float32" if self.floats else ""
+        return (
+            f"on {self.samples} calibration samples it differs from the model as submitted by {self.error:.2g},"
+            f" and agrees in {self.agreement:.1%} of the top-1 answers{kept}"
+        )
