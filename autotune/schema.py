@@ -98,7 +98,7 @@ def whole_number(least: int = -(2**63), description: str = "", title: str | None
     return msgspec.Meta(ge=least, le=most, description=description, title=title)
 
 
-def number(least: float = -_LARGEST, most: float | None = None, description: str = "") -> Meta:
+def number(least: float = -float(_LARGEST), most: float | None = None, description: str = "") -> Meta:
     """Return the constraint on a float from `least` to `most`. Those left out keep it finite, below 2^63."""
     import msgspec
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from autotune.schema import number, positive, whole_number
 
 
 @dataclass(frozen=True)
@@ -17,9 +20,9 @@ class FloatLayer:
     """
 
     name: str
-    error: float
-    float_ms: float
-    quantised_ms: float
+    error: Annotated[float, number()]
+    float_ms: Annotated[float, positive()]
+    quantised_ms: Annotated[float, positive()]
 
     @property
     def saved_ms(self) -> float:
@@ -37,10 +40,10 @@ class MixedModel:
         error, agreement: As in `Quantisation`.
     """
 
-    floats: int
-    time: float
-    error: float
-    agreement: float
+    floats: Annotated[int, whole_number(0)]
+    time: Annotated[float, positive()]
+    error: Annotated[float, number()]
+    agreement: Annotated[float, number(0, 1)]
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,10 @@ class Quantisation:
         curve: The models that were measured to choose them, the fastest first.
     """
 
-    samples: int
-    error: float
-    agreement: float
-    layers: int = 0
+    samples: Annotated[int, whole_number(1)]
+    error: Annotated[float, number()]
+    agreement: Annotated[float, number(0, 1)]
+    layers: Annotated[int, whole_number(0)] = 0
     floats: tuple[FloatLayer, ...] = ()
     curve: tuple[MixedModel, ...] = ()
 
