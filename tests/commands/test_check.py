@@ -93,6 +93,15 @@ def test_a_gap_between_rounds(workspace: Workspace, job: JobPaths) -> None:
     assert "[0, 2] of task 0 do not follow each other" in only(workspace)
 
 
+def test_the_model_may_wait_to_be_timed_for_a_round_after_which_others_have_ended(
+    workspace: Workspace, job: JobPaths
+) -> None:
+    formats.write(job.stage(0, 0), StageFile(0, 0, "confirm"))
+    formats.write(job.stage(0, 2), StageFile(0, 2, "search"))
+    formats.write(job.stage(0, 3), StageFile(0, 3, "search"))
+    assert check(workspace) == []
+
+
 def test_a_task_without_a_stage(workspace: Workspace, job: JobPaths) -> None:
     job.stage(0, 0).unlink()
     assert "task 0 has no stage" in only(workspace)
