@@ -132,7 +132,8 @@ class JobOptions:
     )
     max_drop: float | None = _option(
         None,
-        "Keep layers of an int8 job in float32 until no more than this part of its top-1 answers on the samples changes.",
+        "Keep layers of an int8 job in float32 until no more than this part of its top-1 answers on the samples"
+        " changes.",
         metavar="1%",
         python="Keep layers of an int8 job in float32 until no more than this part (0 to 1) of its top-1 answers on the"
         " samples changes.",
