@@ -84,7 +84,7 @@ class AutotuneError(Exception):
 
 
 class BadInput(AutotuneError):
-    """What the user gave is wrong. Nothing was changed."""
+    """The input is wrong. Nothing was changed."""
 
     exit_code = 2
 
@@ -99,7 +99,7 @@ class ModelError(BadInput):
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why an operator of a model is not taken.
+    """Why an operator of a model is not supported.
 
     Attributes:
         operator: Its kind, such as `Loop`.
@@ -121,7 +121,7 @@ class Refusal:
         """Return the line for the user."""
         about = [f"opset {self.version}"] * (self.version > 0) + [f"inputs: {self.given}"] * bool(self.given)
         brackets = f" ({', '.join(about)})" if about else ""
-        return f"operator {self.operator} {self.node!r}{brackets} is not taken: {self.reason}; {self.advice}"
+        return f"operator {self.operator} {self.node!r}{brackets} is not supported: {self.reason}; {self.advice}"
 
 
 class OperatorRefused(ModelError):
@@ -291,8 +291,8 @@ class TimedOut(AutotuneError):
 
 
 _ADVICE = {
-    errno.ENOSPC: "free some room and try again",
-    errno.EDQUOT: "free some room in your quota and try again",
+    errno.ENOSPC: "free some space and try again",
+    errno.EDQUOT: "free some space in your quota and try again",
     errno.EFBIG: "raise the file size limit (ulimit -f) and try again",
     errno.EROFS: "remount it for writing, or use a workspace elsewhere",
     errno.EACCES: "check its owner and permissions",

@@ -40,7 +40,7 @@ _SENTENCES: dict[ReasonKind, str] = {
     "task": "waits for another job that tunes the same tasks",
     "device": "waits for {device} to measure on",
     "no-device": "needs {device}, and this machine has none",
-    "no-device-on-nodes": "needs {device}, and no node of the cluster has that",
+    "no-device-on-nodes": "needs {device}, and no node of the cluster has one",
     "device-aside": "waits for {device}: {detail}",
     "no-node": "waits for a node of the cluster{because}",
     "window": "waits for the window at {opens}",

@@ -124,7 +124,7 @@ class PlanSettings:
 class SubmitSettings:
     """The process that reads a model."""
 
-    timeout_s: Annotated[float, at_least(1.0, "Seconds after which it is killed.")] = 1800.0
+    timeout_s: Annotated[float, at_least(1.0, "Seconds until it is killed.")] = 1800.0
     memory_share: Annotated[float, share("The share of the memory that it may use.", least=0.01)] = 0.8
 
 
@@ -158,14 +158,14 @@ class SearchSettings:
         float, share("The probability that a candidate is mutated, not copied, into the next generation.")
     ] = 0.85
     epsilon: Annotated[float, share("The share of a batch that is picked at random.")] = 0.05
-    timeout_s: Annotated[float, at_least(0.1, "Seconds after which a search is killed.")] = 600.0
+    timeout_s: Annotated[float, at_least(0.1, "Seconds until a search is killed.")] = 600.0
 
 
 @dataclass(frozen=True)
 class BuildSettings:
     """The stage that compiles candidates."""
 
-    timeout_s: Annotated[float, at_least(0.1, "Seconds after which the build of one candidate is killed.")] = 20.0
+    timeout_s: Annotated[float, at_least(0.1, "Seconds until the build of one candidate is killed.")] = 20.0
     parallel: Annotated[int, whole_number(1, "How many candidates a stage compiles at the same time.")] = 1
 
 
@@ -179,7 +179,7 @@ class MeasureSettings:
     ] = 5
     min_repeat_ms: Annotated[int, whole_number(0, "The least milliseconds of one timing.")] = 10
     warmup: Annotated[int, whole_number(0, "How many runs precede the first timing.")] = 1
-    timeout_s: Annotated[float, at_least(0.1, "Seconds after which the measurement of one candidate is killed.")] = 20.0
+    timeout_s: Annotated[float, at_least(0.1, "Seconds until the measurement of one candidate is killed.")] = 20.0
     threads: Annotated[
         int, whole_number(0, "How many threads a candidate runs on. 0: one for each CPU of a measurement.")
     ] = 0
@@ -205,7 +205,7 @@ class MeasureSettings:
 class TrainSettings:
     """The stage that fits the cost model."""
 
-    timeout_s: Annotated[float, at_least(0.1, "Seconds after which a training is killed.")] = 300.0
+    timeout_s: Annotated[float, at_least(0.1, "Seconds until a training is killed.")] = 300.0
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ class ExportSettings:
         int,
         whole_number(1, "How many of the best candidates of a task are timed again before one is chosen. 1: none."),
     ] = 8
-    timeout_s: Annotated[float, at_least(0.1, "Seconds after which an export is killed.")] = 3600.0
+    timeout_s: Annotated[float, at_least(0.1, "Seconds until an export is killed.")] = 3600.0
     cuda_graph: Annotated[
         bool, text("Whether a library for CUDA launches its kernels as a CUDA graph, where it can.")
     ] = True
@@ -261,9 +261,9 @@ class DaemonSettings:
             "hours such as 22:00-07:00, or empty",
         ),
     ] = ""
-    on_end_timeout_s: Annotated[
-        float, at_least(1.0, "Seconds after which the command of `submit --on-end` is killed.")
-    ] = 600.0
+    on_end_timeout_s: Annotated[float, at_least(1.0, "Seconds until the command of `submit --on-end` is killed.")] = (
+        600.0
+    )
     worker_stages: Annotated[int, whole_number(0, "After how many stages a worker process is replaced. 0: never.")] = (
         1000
     )

@@ -50,7 +50,7 @@ def test_a_full_disk_is_told_in_one_line_with_what_helps() -> None:
     refusal = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     problem = errors.disk_problem("write", Path("jobs/0001-x/state.json"), refusal)
     assert str(problem) == (
-        "cannot write jobs/0001-x/state.json: no space left on device; free some room and try again"
+        "cannot write jobs/0001-x/state.json: no space left on device; free some space and try again"
     )
 
 

@@ -24,7 +24,7 @@ OPENS = datetime(2026, 1, 10, 22, 0).timestamp()
         (Reason("no-device", device="cuda"), "needs a CUDA device, and this machine has none"),
         (
             Reason("no-device-on-nodes", device="cpu-AMD_EPYC_25_17_1-2"),
-            "needs 2 CPUs of the model AMD EPYC 25 17 1, and no node of the cluster has that",
+            "needs 2 CPUs of the model AMD EPYC 25 17 1, and no node of the cluster has one",
         ),
         (Reason("device", device="cuda-NVIDIA_H100"), "waits for a GPU of the model NVIDIA H100 to measure on"),
         (Reason("window", opens_at=OPENS), "waits for the window at 22:00"),

@@ -52,7 +52,7 @@ def configuration_space(document: Mapping[str, Any]) -> tuple[dict[str, tuple[An
     """Return the values of each parameter, and the conditions, of a document in T1.
 
     Raises:
-        InvalidData: It is none, or says something that is not taken. The message says which parameter it is.
+        InvalidData: It is none, or says something that is not supported. The message says which parameter it is.
     """
     space = schema.convert(_Document, document).ConfigurationSpace
     parameters: dict[str, tuple[Any, ...]] = {}
@@ -82,7 +82,7 @@ def _values(node: ast.expr) -> Sequence[Any]:
             return _values(node.args[0])
         if node.func.id == "range" and 1 <= len(node.args) <= 3:
             return _limited(range(*(_whole(argument) for argument in node.args)))
-    raise InvalidData(f"{ast.unparse(node)[:60]!r} is not taken; write a list such as [1, 2, 4], or range(1, 9)")
+    raise InvalidData(f"{ast.unparse(node)[:60]!r} is not supported; write a list such as [1, 2, 4], or range(1, 9)")
 
 
 def _comprehension(node: ast.ListComp) -> Sequence[Any]:

@@ -37,7 +37,7 @@ def _steps(model: Path, folder: Path, trials: int) -> list[list[str]]:
 def _new_folder(folder: Path) -> None:
     try:
         if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - {Workspace(folder).config}):
-            raise BadInput(f"{folder} is there already; remove it, or give another folder: autotune demo FOLDER")
+            raise BadInput(f"{folder} exists already; remove it, or give another folder: autotune demo FOLDER")
         make_folders(folder)
     except OSError as error:
         raise disk_problem("write to", folder, error) from error
@@ -59,7 +59,7 @@ def command(
     folder: Annotated[
         Path, typer.Argument(help="The folder to work in. It must be new, or have only autotune.toml.")
     ] = Path("autotune-demo"),
-    trials: Annotated[int, typer.Option(min=1, help="The most trials.")] = _TRIALS,
+    trials: Annotated[int, typer.Option(min=1, help="How many trials at most.")] = _TRIALS,
 ) -> None:
     """Tune a small model that comes with autotune, export it, report on it and run it: within a minute on two CPUs.
 

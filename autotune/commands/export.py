@@ -190,7 +190,7 @@ def _check_output(output: Path, source: bool) -> None:
             f"--output {output} has a {' and a '.join(foreign)} that autotune did not make; give a new folder"
         )
     if changed:
-        raise BadInput(f"{output / SOURCE / changed[0]} was edited or is not of autotune's making; give a new folder")
+        raise BadInput(f"{output / SOURCE / changed[0]} was edited or was not made by autotune; give a new folder")
 
 
 def report_text(report: Mapping[str, Any], output: str) -> str:
@@ -332,7 +332,7 @@ def command(
 ) -> None:
     """Compile the best kernels so far into a library, verify it against the model as submitted, and time both.
 
-    Of a job of commands write the best values, scripts that build and run with them, and all trials. The steps go to
+    For a job of commands, write the best values, scripts that build and run with them, and all trials. The steps go to
     standard error, each with the time since the start.
     """
     from autotune.commands.jobs import select_one

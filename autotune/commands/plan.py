@@ -62,13 +62,13 @@ def command(
     words: Words,
     diff: Annotated[bool, typer.Option("--diff", help="Print what differs between two plans instead.")] = False,
     shapes: Annotated[
-        str, typer.Option("--shapes", metavar="NAME", help="Of a job with several sets of shapes, those to show.")
+        str, typer.Option("--shapes", metavar="NAME", help="For a job with several sets of shapes, the set to show.")
     ] = "",
     as_json: Json = False,
 ) -> None:
     """Print how the model of a job is computed, kernel by kernel: a file that `submit --plan` takes.
 
-    With --diff, the exit code is 1 where two plans differ.
+    With --diff, the exit code is 1 if the plans differ.
     """
     if len(words) != 1 + diff:
         raise BadInput("--diff compares two plans; give two jobs or files" if diff else "give one job, or --diff")

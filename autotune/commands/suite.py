@@ -163,7 +163,7 @@ def _model(path: Path, keys: schema.Keys) -> Path:
 def _inputs(file: SuiteFile, folder: Path) -> Iterator[tuple[Path, ModelInputs]]:
     for model, table in file.inputs.items():
         if model not in file.models:
-            raise InvalidData(f"{model!r} is none of the models", ("inputs", model))
+            raise InvalidData(f"{model!r} is not one of the models", ("inputs", model))
         try:
             parsed = parse_inputs(table.input), parse_dims(table.dim), parse_values(table.value)
         except BadInput as error:
@@ -205,7 +205,7 @@ def _reference(way: Way, ways: Sequence[Way], table: ReferenceTable) -> Way:
         and other.trials == (table.trials or other.trials)
     ]
     if not allowed:
-        raise InvalidData("[reference] is none of the points", ("reference",))
+        raise InvalidData("[reference] is not one of the points", ("reference",))
     return max(allowed, key=lambda other: (other.trials == way.trials, other.sampler == way.sampler))
 
 

@@ -54,7 +54,7 @@ def check_output(path: Path) -> None:
         DiskProblem: There is no folder for it.
     """
     if path.exists() and not path.is_file():
-        raise BadInput(f"{path} is there and is no file; give another path")
+        raise BadInput(f"{path} exists and is not a file; give another path")
     if not path.parent.is_dir():
         raise disk_problem("write", path, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
 

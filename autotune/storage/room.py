@@ -117,7 +117,7 @@ def disk_trouble(folder: Path) -> str:
     if disk.f_flag & os.ST_RDONLY:
         return f"the disk of {folder} is read-only; remount it for writing"
     full = disk.f_blocks and disk.f_bavail * disk.f_frsize < _PROBE_BYTES
-    return f"the disk of {folder} is full; free some room" if full else ""
+    return f"the disk of {folder} is full; free some space" if full else ""
 
 
 def private_folder(path: Path) -> None:

@@ -148,7 +148,7 @@ def _option(text: str, option: str) -> tuple[str, Any]:
     """Read an option as TVM's earlier versions wrote them: `-mcpu=znver3`."""
     name, equals, value = option.removeprefix("-").partition("=")
     if not (option.startswith("-") and name and equals):
-        raise BadTarget(f"target {text!r}: {option!r} is no option such as -mcpu=znver3; or give a JSON object")
+        raise BadTarget(f"target {text!r}: {option!r} is not an option such as -mcpu=znver3; or give a JSON object")
     if name in _LISTS:
         return name, value.split(",")
     return name, int(value) if value.isdecimal() else value

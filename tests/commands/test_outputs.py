@@ -34,7 +34,7 @@ def test_a_folder_keeps_its_place(
     (inside := Path("here.html") / "inside").parent.mkdir()
     inside.write_text("kept")
     assert _run(["--workspace", str(workspace.root), *words.split()]) == 2
-    assert capsys.readouterr() == ("", "autotune: here.html is there and is no file; give another path\n")
+    assert capsys.readouterr() == ("", "autotune: here.html exists and is not a file; give another path\n")
     assert inside.read_text() == "kept"
 
 

@@ -57,6 +57,7 @@ GUIDES = (
         copies=("mobilenet_v2.onnx", "resnet18.onnx", "bert.onnx", "vgg16.onnx"),
         changes={
             "autotune demo": "mkdir autotune-demo; cp autotune.toml autotune-demo; {} --trials 2",
+            "python -c": "mkdir made && cd made; {}; test -s samples.npz; cd ..",
             "autotune submit resnet18.onnx --precision int8": _FEW,
             "autotune submit bert.onnx": _FEW,
             "autotune plan mobilenet_v2": "autotune submit mobilenet_v2.onnx --trials 2"
@@ -64,16 +65,14 @@ GUIDES = (
             "autotune submit mobilenet_v2.onnx --": _FEW,
             "autotune trials export": "{}; test -s trials.gz",
             "autotune trials import": 'mkdir second; AUTOTUNE_WORKSPACE="$PWD/second" {}',
-            "autotune report mobilenet_v2": "{}; test -s report.html",
+            "autotune report": "{}; test -s report.html; rm report.html",
         },
         elsewhere={
             "python3 -m venv": _INSTALLS,
             "pip install": _INSTALLS,
             "autotune submit mobilenet_v2.onnx --within": "getting started begins with it",
-            "autotune daemon run --drain": "getting started and the guide to commands run it",
             "autotune export mobilenet_v2": "getting started begins with it",
             "python lib/run.py": "getting started begins with it",
-            "autotune export last --output lib": _AS_USUAL,
         },
         slow=True,
     ),

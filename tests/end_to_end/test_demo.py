@@ -35,7 +35,7 @@ def test_a_folder_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine" / "notes.txt").touch()
     done = demo(tmp_path, "mine")
     assert done.returncode == 2
-    assert done.stderr == "autotune: mine is there already; remove it, or give another folder: autotune demo FOLDER\n"
+    assert done.stderr == "autotune: mine exists already; remove it, or give another folder: autotune demo FOLDER\n"
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
 
 

@@ -36,4 +36,4 @@ def test_what_is_refused_is_one_line(network: Any, user: Any, tmp_path: Path) ->
     model = network.write(tmp_path / "net", network.add("Warp", network.input("x", 4), shape=(4,)))
     done = user.run("submit", model, "--quiet")
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert "net: operator Warp 'warp0' is not taken: it is no operator of TensorFlow Lite" in done.stderr
+    assert "net: operator Warp 'warp0' is not supported: it is no operator of TensorFlow Lite" in done.stderr

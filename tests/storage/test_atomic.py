@@ -380,7 +380,7 @@ def test_what_is_no_file_is_not_replaced_by_one_that_a_user_wants(
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
     os.mkfifo("pipe")
-    with pytest.raises(BadInput, match="is no file; give another path"):
+    with pytest.raises(BadInput, match="is not a file; give another path"):
         check_output(Path(name))
 
 

@@ -60,7 +60,7 @@ def test_only_integer_kernels_need_the_instructions_for_them():
 
 @pytest.mark.parametrize("text", ("llvm znver3", "llvm -mcpu", "llvm -=3"))
 def test_what_is_no_option_is_refused_by_name(text):
-    with pytest.raises(BadTarget, match=f"{text.split()[1]}' is no option such as -mcpu=znver3"):
+    with pytest.raises(BadTarget, match=f"{text.split()[1]}' is not an option such as -mcpu=znver3"):
         resolve_target(text, threads=1)
 
 

@@ -137,7 +137,7 @@ def _check_calibration(options: TuningOptions) -> None:
         return
     if not options.calibrate:
         raise BadInput(
-            "--precision int8 finds the ranges of values on inputs of yours: add --calibrate FILE.npz, an array for"
+            "--precision int8 finds the ranges of values on your inputs: add --calibrate FILE.npz, an array for"
             " each input; a model that is quantised already needs no --precision"
         )
     if not Path(options.calibrate).is_file():

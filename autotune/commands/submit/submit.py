@@ -129,5 +129,5 @@ def own_error_lines(own_error: Sequence[float]) -> list[str]:
     )
     if own <= MOST_OWN_ERROR:
         return [f"{what}; an export may be as far from it"]
-    advice = "export it with inputs of yours (--inputs FILE.npz), or raise [export] tolerance in autotune.toml"
+    advice = "export it with your inputs (--inputs FILE.npz), or raise [export] tolerance in autotune.toml"
     return [f"warning: {what}. An export of it cannot be verified so: {advice}"]

@@ -112,17 +112,25 @@ def _device_row(run: dict[str, Any]) -> list[str]:
 
 
 def _scale(found: dict[str, Any]) -> str:
-    parts = ["## Simulated at scale\n"]
-    for name, scenario in found["scenarios"].items():
-        rows = [_outcome_row(outcome) for outcome in scenario["outcomes"]]
-        head = ["policy", "makespan s", "over the bound", "CPUs busy", "GPUs busy"]
-        parts.append(f"`scripts/bench/scenarios/{name}.toml`: {scenario['title']}\n\n" + _table(head, rows))
-    return "\n".join([*parts, f"The jobs of `{scale.SWEPT}` with other numbers of GPUs:\n"])
+    scenarios = found["scenarios"]
+    said = "\n".join(f"- `{name}`: {scenario['title']}" for name, scenario in scenarios.items())
+    outcomes = [{run["policy"]: _outcome(run) for run in scenario["outcomes"]} for scenario in scenarios.values()]
+    rows = [[policy, *(of[policy] for of in outcomes)] for policy in outcomes[0]]
+    return f"""## Simulated at scale
+
+The time until all jobs of a scenario have ended, over a lower bound of it, and in brackets how busy the CPUs and the
+GPUs are (`scripts/bench/scenarios/`).
+
+{said}
+
+{_table(["policy", *scenarios], rows)}
+The jobs of `{scale.SWEPT}` with other numbers of GPUs:
+"""
 
 
-def _outcome_row(found: dict[str, Any]) -> list[str]:
-    cells = [found["policy"], f"{found['makespan']:.0f}", f"{found['makespan'] / found['bound']:.3f}"]
-    return [*cells, f"{found['utilisation']['CPUs']:.0%}", f"{found['utilisation'].get('cuda', 0.0):.0%}"]
+def _outcome(run: dict[str, Any]) -> str:
+    busy = f"{run['utilisation']['CPUs']:.0%}, {run['utilisation'].get('cuda', 0.0):.0%}"
+    return f"{run['makespan'] / run['bound']:.3f} ({busy})"
 
 
 def _axes(count: int) -> Any:

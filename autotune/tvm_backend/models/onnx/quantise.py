@@ -95,7 +95,7 @@ def read_samples(path: Path, inputs: Sequence[ValueInfoProto]) -> list[Arrays]:
     counts = {len(item) for item in batches.values()}
     if len(counts) != 1 or 0 in counts:
         shown = ", ".join(f"{name} {len(item)}" for name, item in batches.items())
-        raise ModelError(f"{path} has to have as many samples of each input, and one at least: {shown}")
+        raise ModelError(f"{path} must have as many samples of each input, at least one: {shown}")
     return [{name: item[index] for name, item in batches.items()} for index in range(counts.pop())]
 
 

@@ -80,7 +80,7 @@ def test_a_file_that_is_torn_or_claims_more_than_any_memory_is_refused_in_one_li
     (
         ({"other": rows(2)}, "has no array 'input'; the model's inputs: input"),
         ({"input": rows(2)[0]}, "'input' is 3x8x8, which is no row of samples of 1x3x8x8"),
-        ({"input": rows(0)}, "has to have as many samples of each input, and one at least: input 0"),
+        ({"input": rows(0)}, "must have as many samples of each input, at least one: input 0"),
         ({"input": np.full((1, 3, 8, 8), np.nan)}, "has elements that are no finite numbers"),
         ({"input": rows(2)[:, :2]}, "cannot quantise .*: "),
     ),

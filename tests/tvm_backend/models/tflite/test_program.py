@@ -148,7 +148,7 @@ def test_what_litert_refuses_is_refused(network: Any, tmp_path: Path) -> None:
 
 def test_an_operator_that_tvm_lacks_is_named(network: Any, tmp_path: Path) -> None:
     y = network.add("RNN", network.input("x", 2, 3), shape=(2, 3))
-    with pytest.raises(ModelError, match="operator RNN '.*' is not taken: there is no rule for it; "):
+    with pytest.raises(ModelError, match="operator RNN '.*' is not supported: there is no rule for it; "):
         import_flatbuffer(Flatbuffer(network.write(tmp_path / "m", y)), {}, {})
 
 
@@ -162,7 +162,7 @@ def test_a_parameter_that_is_computed_is_said_with_its_operator(network: Any, tm
     x, place = network.input("x", 2, 3), network.input("place", 1, dtype=np.int32)
     path = network.write(tmp_path / "m", network.add("EXPAND_DIMS", x, place, shape=(2, 1, 3)))
     with pytest.raises(
-        ModelError, match="cannot import .*m: operator EXPAND_DIMS '.*' is not taken: 'place' is computed while"
+        ModelError, match="cannot import .*m: operator EXPAND_DIMS '.*' is not supported: 'place' is computed while"
     ):
         import_flatbuffer(Flatbuffer(path), {}, {})
 

@@ -166,7 +166,7 @@ def test_what_has_no_rule_is_said_with_the_operator() -> None:
     proto = graph("Attention", inputs, {"num_heads": 2}, 17)
     with pytest.raises(
         ModelError,
-        match=r"operator Attention 'y' \(opset 17, inputs: .*\) is not taken: it reads what earlier steps computed",
+        match=r"operator Attention 'y' \(opset 17, inputs: .*\) is not supported: it reads what earlier steps computed",
     ):
         lower(proto)
 
