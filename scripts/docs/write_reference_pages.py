@@ -63,7 +63,7 @@ damaged](../explanation/reliability.md#damage).
 """
 _FORMATS = """\
 Files are JSON, and logs are JSON lines. A file names its format and version. Older versions are read; a newer one is
-refused and left as it is.
+refused and left as it is. `autotune/storage/formats.py` says what each has. The versions are:
 """
 _STRATEGIES = """\
 A strategy decides which configurations of a task are measured next. `autotune submit MODEL --strategy NAME --sampler
@@ -217,9 +217,7 @@ def files() -> str:
     tree = (paths.__doc__ or "").partition("\n\n")[2]
     kinds = (*vars(formats).values(), Confirmation, InProgress)
     written = [kind for kind in kinds if inspect.isclass(kind) and hasattr(kind, "FORMAT")]
-    rows = (
-        f"- `{kind.FORMAT[0]}` {kind.FORMAT[1]}: {_first(kind).split('. ')[0].removesuffix('.')}." for kind in written
-    )
+    named = ", ".join(f"`{kind.FORMAT[0]}` {kind.FORMAT[1]}" for kind in written)
     return "\n".join(
         [
             "# Files and formats\n",
@@ -228,8 +226,7 @@ def files() -> str:
             f"```text\n{inspect.cleandoc(tree)}\n```\n",
             "## Formats\n",
             _FORMATS,
-            *rows,
-            "",
+            f"{named}.\n",
         ]
     )
 
