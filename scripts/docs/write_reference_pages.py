@@ -63,7 +63,7 @@ damaged](../explanation/reliability.md#damage).
 """
 _FORMATS = """\
 Files are JSON, and logs are JSON lines. A file names its format and version. Older versions are read; a newer one is
-refused and left as it is. `autotune/storage/formats.py` says what each has. The versions are:
+refused and left as it is:
 """
 _STRATEGIES = """\
 A strategy decides which configurations of a task are measured next. `autotune submit MODEL --strategy NAME --sampler
