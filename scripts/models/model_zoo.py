@@ -4,6 +4,7 @@
     python scripts/models/model_zoo.py             # all of them, a budget in proportion to their tasks: hours
     python scripts/models/model_zoo.py yolov8n magika # these
     python scripts/models/model_zoo.py --trials 0     # compile what the prior likes best and verify it: half an hour
+    python scripts/models/model_zoo.py --quick        # tune and verify, and time no model
     python scripts/models/model_zoo.py --import-only  # only `submit --dry-run`: minutes
     python scripts/models/model_zoo.py --drawn        # the sixty that were drawn by rule (zoo/drawn.toml)
     python scripts/models/model_zoo.py --report       # the table of what was run before
@@ -61,6 +62,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="models (default: all)")
     parser.add_argument("--folder", type=Path, default=Path("build/zoo"), help="models, workspaces, rows")
     parser.add_argument("--trials", type=int, default=8, help="budget for each task (default: 8); 0: export untuned")
+    parser.add_argument("--quick", action="store_true", help="tune and verify, and time no model")
     parser.add_argument("--drawn", action="store_true", help="those that were drawn by rule")
     parser.add_argument("--import-only", action="store_true", help="submit --dry-run, and no more")
     parser.add_argument("--report", action="store_true", help="run nothing")
@@ -104,7 +106,7 @@ def _tune(model: Listed, path: Path, options: argparse.Namespace) -> dict[str, A
     if trials:
         _call("tune", workspace, "daemon", "run", "--drain")
         _call("tune", workspace, "wait", "last")
-    quick = [] if trials else ["--quick"]
+    quick = ["--quick"] if options.quick or not trials else []
     report = json.loads(_call("export", workspace, "export", "last", "-o", workspace / "out", "--json", *quick))
     counts = {"tasks": json.loads(submitted)["tasks"], "trials": trials}
     return {**counts, "error": report["largest_relative_error"], **report["latency"]}
