@@ -100,8 +100,8 @@ def _import(model: Listed, path: Path, options: argparse.Namespace) -> dict[str,
 
 
 def _tune(model: Listed, path: Path, options: argparse.Namespace) -> dict[str, Any]:
-    workspace = _workspace(model, options.folder)
     trials = options.trials and options.trials * max(_import(model, path, options)["tasks"], 1)
+    workspace = _workspace(model, options.folder, untimed=options.quick)
     submitted = _call("import", workspace, "submit", path, *_inputs(model), "--trials", trials, "--json")
     if trials:
         _call("tune", workspace, "daemon", "run", "--drain")
@@ -117,11 +117,13 @@ def _inputs(model: Listed) -> list[str]:
     return [word for pair in words for word in pair]
 
 
-def _workspace(model: Listed, folder: Path) -> Path:
-    """An empty workspace; one of a run that was cut off is not used again."""
+def _workspace(model: Listed, folder: Path, *, untimed: bool = False) -> Path:
+    """An empty workspace, without the timing of whole models if so said; that of a run that was cut off goes."""
     workspace = folder / "workspaces" / model.name
     shutil.rmtree(workspace, ignore_errors=True)
     workspace.mkdir(parents=True)
+    if untimed:
+        (workspace / "autotune.toml").write_text("[job]\nwhole_model = false\n")
     return workspace
 
 

@@ -18,6 +18,7 @@ from autotune.tvm_backend.kernels.strided_copies import copy_columns_singly
 from autotune.tvm_backend.programs import over_programs
 from autotune.tvm_backend.threads.extents import announce_extents
 from autotune.tvm_backend.types import IRModule, Pass, PrimFunc, Stmt, Target
+from autotune.tvm_backend.vector_math.flat import write_around
 
 _MOST_ON_STACK = 8192  # bytes
 
@@ -49,7 +50,7 @@ def _local_on_stack(allocation: Stmt) -> Stmt:
     return tirx.AllocBuffer(array, {**dict(allocation.annotations), "disable_lower_builtin": tirx.IntImm("bool", 1)})
 
 
-_ANY_CPU: tuple[Pass, ...] = (keep_on_stack, announce_extents)
+_ANY_CPU: tuple[Pass, ...] = (write_around, keep_on_stack, announce_extents)
 _GPU: tuple[Pass, ...] = (copy_columns_singly,)
 _X86: tuple[Pass, ...] = (prefetch_weights, with_tiles, *_ANY_CPU)
 

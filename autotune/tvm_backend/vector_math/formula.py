@@ -16,26 +16,29 @@ _ROUNDER_BITS = 0x4B400000
 class Formula:
     """Collects bindings for expressions of `lanes` elements; `close` puts them around the result.
 
-    A `kind` is a type such as `float32`, without the number of lanes.
+    `bound` has them so far, each a variable and its value. A `kind` is a type such as `float32`, without the number of
+    lanes.
     """
 
     def __init__(self, lanes: int) -> None:
         self._suffix = f"x{lanes}" if lanes > 1 else ""
-        self._bound: list[tuple[PrimExpr, PrimExpr]] = []
+        self.bound: list[tuple[PrimExpr, PrimExpr]] = []
 
     def const(self, number: float, kind: str = "float32") -> PrimExpr:
         """Return a vector that has this number in all lanes."""
         return tirx.const(number, kind + self._suffix)
 
     def let(self, value: PrimExpr) -> PrimExpr:
-        """Bind a value, and return the variable that stands for it."""
-        var = tirx.Var(f"v{len(self._bound)}", value.ty)
-        self._bound.append((var, value))
+        """Bind a value, and return the variable that stands for it: the value itself, if it is a variable."""
+        if isinstance(value, tirx.Var):
+            return value
+        var = tirx.Var(f"v{len(self.bound)}", value.ty)
+        self.bound.append((var, value))
         return var
 
     def close(self, result: PrimExpr) -> PrimExpr:
         """Return the result with all bindings, as one expression."""
-        for var, value in reversed(self._bound):
+        for var, value in reversed(self.bound):
             result = tirx.Let(var, value, result)
         return result
 

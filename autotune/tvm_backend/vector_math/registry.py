@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
 
 import tvm
 from tvm import tirx
@@ -65,9 +64,9 @@ def library_functions() -> Iterator[None]:
 @lru_cache(maxsize=1)
 def register() -> None:
     """Make our formulas the lowering of the functions on CPUs, for the rest of this process."""
-    for name, formula in FORMULAS.items():
+    for name in FORMULAS:
         otherwise = tvm.ir.Op.get(name).get_attr(_LOWERING)
-        tirx.register_intrin_lowering(name, target="llvm", f=_rule(formula, otherwise), level=_LEVEL)
+        tirx.register_intrin_lowering(name, target="llvm", f=_rule(otherwise), level=_LEVEL)
 
 
 def has_formulas(program: IRModule) -> bool:
@@ -76,21 +75,25 @@ def has_formulas(program: IRModule) -> bool:
     return any(f'"{name}"' in text for name in FORMULAS)
 
 
-def _rule(
-    formula: Callable[..., PrimExpr], otherwise: Callable[[PrimExpr], PrimExpr] | None
-) -> Callable[[PrimExpr], PrimExpr]:
+def steps(call: PrimExpr) -> tuple[Formula, PrimExpr] | None:
+    """Return the steps of the formula for a call, and what they end in; None where TVM's own rule stays."""
+    formula = FORMULAS.get(getattr(call.op, "name", ""))
+    element, _, lanes = str(call.ty.dtype).partition("x")
+    if formula is None or _from_library or element not in _NARROW or "vscale" in lanes:
+        return None
+    f = Formula(int(lanes or 1))
+    first, *rest = (f.cast(argument, "float32") for argument in call.args)
+    return f, f.cast(formula(f, f.let(first), *rest), element)
+
+
+def _rule(otherwise: Callable[[PrimExpr], PrimExpr] | None) -> Callable[[PrimExpr], PrimExpr]:
     """Return the rule for a call: our formula where it applies, otherwise TVM's own rule, if there is one."""
 
     def lower(call: PrimExpr) -> PrimExpr:
-        element, _, lanes = str(call.ty.dtype).partition("x")
-        if _from_library or element not in _NARROW or "vscale" in lanes:
+        ours = steps(call)
+        if ours is None:
             return otherwise(call) if otherwise is not None else call
-        return _lowered(formula, call.args, element, int(lanes or 1))
+        f, result = ours
+        return f.close(result)
 
     return lower
-
-
-def _lowered(formula: Callable[..., PrimExpr], args: Any, element: str, lanes: int) -> PrimExpr:
-    f = Formula(lanes)
-    first, *rest = (f.cast(arg, "float32") for arg in args)
-    return f.close(f.cast(formula(f, f.let(first), *rest), element))
