@@ -4,7 +4,7 @@
     python scripts/models/model_zoo.py             # all of them, a budget in proportion to their tasks: hours
     python scripts/models/model_zoo.py yolov8n magika # these
     python scripts/models/model_zoo.py --trials 0     # compile what the prior likes best and verify it: half an hour
-    python scripts/models/model_zoo.py --quick        # tune and verify, and time no model
+    python scripts/models/model_zoo.py --quick        # eight trials for each model, not task; times no model
     python scripts/models/model_zoo.py --import-only  # only `submit --dry-run`: minutes
     python scripts/models/model_zoo.py --drawn        # the sixty that were drawn by rule (zoo/drawn.toml)
     python scripts/models/model_zoo.py --report       # the table of what was run before
@@ -16,18 +16,21 @@ a row is not run again: rows are in the folder's rows.jsonl, or imports.jsonl wi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from zoo.fetch import NotFetched, fetch
 from zoo.listed import DRAWN, ZOO, Listed
 from zoo.rows import Row, append, markdown, read
+
+SHARED = Path("workspaces/quick")
 
 
 class Failed(Exception):
@@ -42,10 +45,11 @@ def main() -> None:
         kept.unlink(missing_ok=True)
     rows = read(kept)
     missing = [] if options.report else [model for model in models if model.name not in rows]
-    for number, model in enumerate(missing, 1):
-        print(f"{number} of {len(missing)}: {model.name}", file=sys.stderr, flush=True)
-        rows[model.name] = run(model, options)
-        append(kept, rows[model.name])
+    with _daemon(options.folder) if missing and options.quick else contextlib.nullcontext():
+        for number, model in enumerate(missing, 1):
+            print(f"{number} of {len(missing)}: {model.name}", file=sys.stderr, flush=True)
+            rows[model.name] = run(model, options)
+            append(kept, rows[model.name])
     print(markdown(models, rows))
     ran = [rows[model.name] for model in models if model.name in rows]
     print(f"\n{sum(not row.stage for row in ran)} of {len(ran)} models")
@@ -62,7 +66,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="models (default: all)")
     parser.add_argument("--folder", type=Path, default=Path("build/zoo"), help="models, workspaces, rows")
     parser.add_argument("--trials", type=int, default=8, help="budget for each task (default: 8); 0: export untuned")
-    parser.add_argument("--quick", action="store_true", help="tune and verify, and time no model")
+    parser.add_argument(
+        "--quick", action="store_true", help="the budget is a model's; no model is timed; one daemon for all"
+    )
     parser.add_argument("--drawn", action="store_true", help="those that were drawn by rule")
     parser.add_argument("--import-only", action="store_true", help="submit --dry-run, and no more")
     parser.add_argument("--report", action="store_true", help="run nothing")
@@ -85,12 +91,18 @@ def run(model: Listed, options: argparse.Namespace) -> Row:
     found = {}
     try:
         path = fetch(model, options.folder)
-        found = _import(model, path, options) if options.import_only else _tune(model, path, options)
+        found = _way(options)(model, path, options)
     except NotFetched as error:
         found = {"stage": "fetch", "reason": str(error)}
     except Failed as error:
         found = {"stage": error.args[0], "reason": error.args[1]}
     return Row(model.name, seconds=round(time.monotonic() - begun, 1), **found)
+
+
+def _way(options: argparse.Namespace) -> Callable[[Listed, Path, argparse.Namespace], dict[str, Any]]:
+    if options.import_only:
+        return _import
+    return _tune_quickly if options.quick else _tune
 
 
 def _import(model: Listed, path: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -101,15 +113,47 @@ def _import(model: Listed, path: Path, options: argparse.Namespace) -> dict[str,
 
 def _tune(model: Listed, path: Path, options: argparse.Namespace) -> dict[str, Any]:
     trials = options.trials and options.trials * max(_import(model, path, options)["tasks"], 1)
-    workspace = _workspace(model, options.folder, untimed=options.quick)
-    submitted = _call("import", workspace, "submit", path, *_inputs(model), "--trials", trials, "--json")
+    workspace = _workspace(model, options.folder)
+    submitted = _submit(model, path, workspace, trials)
     if trials:
         _call("tune", workspace, "daemon", "run", "--drain")
         _call("tune", workspace, "wait", "last")
-    quick = ["--quick"] if options.quick or not trials else []
-    report = json.loads(_call("export", workspace, "export", "last", "-o", workspace / "out", "--json", *quick))
-    counts = {"tasks": json.loads(submitted)["tasks"], "trials": trials}
-    return {**counts, "error": report["largest_relative_error"], **report["latency"]}
+    quick = [] if trials else ["--quick"]
+    return {**submitted, **_export(workspace, workspace / "out", *quick)}
+
+
+def _tune_quickly(model: Listed, path: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Tune in the workspace that the daemon of all models serves."""
+    workspace = options.folder / SHARED
+    submitted = _submit(model, path, workspace, options.trials)
+    _call("tune", workspace, "wait", "last")
+    return {**submitted, **_export(workspace, options.folder / "out" / model.name, "--quick")}
+
+
+def _submit(model: Listed, path: Path, workspace: Path, trials: int) -> dict[str, Any]:
+    said = _call("import", workspace, "submit", path, *_inputs(model), "--trials", trials, "--json")
+    return {"tasks": json.loads(said)["tasks"], "trials": trials}
+
+
+def _export(workspace: Path, output: Path, *words: str) -> dict[str, Any]:
+    report = json.loads(_call("export", workspace, "export", "last", "-o", output, "--json", *words))
+    return {"error": report["largest_relative_error"], **report["latency"]}
+
+
+@contextlib.contextmanager
+def _daemon(folder: Path) -> Iterator[None]:
+    """Serve an empty workspace for as long as the context lasts."""
+    workspace = folder / SHARED
+    shutil.rmtree(workspace, ignore_errors=True)
+    workspace.mkdir(parents=True)
+    (workspace / "autotune.toml").write_text("[job]\nwhole_model = false\n")
+    command = [sys.executable, "-m", "autotune", "--workspace", str(workspace), "daemon", "run"]
+    daemon = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        daemon.terminate()
+        daemon.wait()
 
 
 def _inputs(model: Listed) -> list[str]:
@@ -117,13 +161,11 @@ def _inputs(model: Listed) -> list[str]:
     return [word for pair in words for word in pair]
 
 
-def _workspace(model: Listed, folder: Path, *, untimed: bool = False) -> Path:
-    """An empty workspace, without the timing of whole models if so said; that of a run that was cut off goes."""
+def _workspace(model: Listed, folder: Path) -> Path:
+    """An empty workspace; one of a run that was cut off is not used again."""
     workspace = folder / "workspaces" / model.name
     shutil.rmtree(workspace, ignore_errors=True)
     workspace.mkdir(parents=True)
-    if untimed:
-        (workspace / "autotune.toml").write_text("[job]\nwhole_model = false\n")
     return workspace
 
 
