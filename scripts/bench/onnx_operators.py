@@ -10,6 +10,9 @@ A test is a model of one operator, inputs and expected outputs (`onnx.backend.te
 it, and compiled as `export` does it without trials. A test that fails is tried again with the inputs that set a shape
 or an axis given as constants, as `submit --value` does; it counts apart. Tests of the functions that an operator is
 defined by ("_expanded") are left out. Results are kept in a file, and a test that has one is not run again.
+
+The second count leaves out what no network for a CPU has, whether it passes or not: types with fewer than eight bits
+and floats of eight, which no CPU computes with; strings; sequences and optional values; operators that train.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from autotune.errors import one_line
 from autotune.options import InputSpec
@@ -42,6 +46,11 @@ PARAMETERS = frozenset(
     | {"image_shape", "k"}
     | {"output_shape", "pads", "ratio", "repeats", "roi", "scales", "shape", "size", "sizes", "split", "starts"}
     | {"steps", "training_mode", "values"}
+)
+NARROW = frozenset(
+    value
+    for name, value in TensorProto.DataType.items()
+    if name.startswith(("FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
 )
 WHOLE = frozenset({"ConstantOfShape", "Range"})  # all of their inputs set a shape
 
@@ -61,10 +70,11 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Result:
-    """Why a test fails, or an empty reason, and the inputs that were given as constants for that."""
+    """Why a test fails, or an empty reason; the inputs that were given as constants for that; what `beyond` says."""
 
     reason: str
     given: tuple[str, ...] = ()
+    beyond: str = ""
 
 
 def run(case: Any) -> Result:
@@ -72,7 +82,27 @@ def run(case: Any) -> Result:
     reason = isolated(case, ())
     given = parameters(case) if reason else ()
     again = isolated(case, given) if given else reason
-    return Result(again, () if again else given)
+    return Result(again, () if again else given, beyond(case.model))
+
+
+def beyond(model: Any) -> str:
+    """What of a model no network for a CPU has; empty if there is nothing."""
+    graph = model.graph
+    values = [item.type for part in (graph.input, graph.output, graph.value_info) for item in part]
+    if any(kind.WhichOneof("value") != "tensor_type" for kind in values):
+        return "sequences and optional values"
+    types = {kind.tensor_type.elem_type for kind in values}
+    if types & NARROW:
+        return "numbers of 2, 4 and 8 bits"
+    if TensorProto.STRING in types:
+        return "strings"
+    return "operators that train" if any(map(_trains, graph.node)) else ""
+
+
+def _trains(node: Any) -> bool:
+    """Whether an operator is an optimiser, or normalises by the batch as in training."""
+    modes = [bool(item.i) for item in node.attribute if item.name == "training_mode"]
+    return node.domain == "ai.onnx.preview.training" or any(modes)
 
 
 def parameters(case: Any) -> tuple[str, ...]:
@@ -196,7 +226,10 @@ def array(value: Any) -> Any:
 def read(path: Path) -> dict[str, Result]:
     """The results of a file by the name of the test."""
     lines = path.read_text().splitlines() if path.exists() else []
-    return {item["name"]: Result(item["reason"], tuple(item.get("given", ()))) for item in map(json.loads, lines)}
+    items = map(json.loads, lines)
+    return {
+        item["name"]: Result(item["reason"], tuple(item.get("given", ())), item.get("beyond", "")) for item in items
+    }
 
 
 def report(found: dict[str, Result], before: dict[str, Result], words: list[str]) -> None:
@@ -205,6 +238,7 @@ def report(found: dict[str, Result], before: dict[str, Result], words: list[str]
     given = sum(bool(found[name].given) for name in shown)
     print(f"{sum(not reason for reason in shown.values())} of {len(shown)} tests import and agree", end="")
     print(f", {given} of them with inputs that set a shape or an axis given as constants")
+    share(shown, found)
     if before:
         both = [name for name in shown if name in before]
         gained = [name for name in both if before[name].reason and not shown[name]]
@@ -218,6 +252,14 @@ def report(found: dict[str, Result], before: dict[str, Result], words: list[str]
             groups[reason[:LONGEST]].append(name.removeprefix("test_"))
     for reason, names in sorted(groups.items(), key=lambda item: -len(item[1])):
         print(f"{len(names):4}  {reason}\n      {' '.join(names)}")
+
+
+def share(shown: dict[str, str], found: dict[str, Result]) -> None:
+    """Print what the tests are that no network for a CPU has, and which share of the others passes."""
+    counts = collections.Counter(found[name].beyond for name in shown)
+    passing = sum(not reason for name, reason in shown.items() if not found[name].beyond)
+    left_out = ", ".join(f"{count} {beyond}" for beyond, count in counts.most_common() if beyond)
+    print(f"{passing} of {counts['']} ({passing / max(counts[''], 1):.1%}) without {left_out or 'any left out'}")
 
 
 if __name__ == "__main__":

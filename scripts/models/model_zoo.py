@@ -31,6 +31,13 @@ from zoo.listed import DRAWN, ZOO, Listed
 from zoo.rows import Row, append, markdown, read
 
 SHARED = Path("workspaces/quick")
+QUICK = """[job]
+whole_model = false
+
+[measure]
+repeats = 1
+disturbed_again = 0
+"""
 
 
 class Failed(Exception):
@@ -146,7 +153,7 @@ def _daemon(folder: Path) -> Iterator[None]:
     workspace = folder / SHARED
     shutil.rmtree(workspace, ignore_errors=True)
     workspace.mkdir(parents=True)
-    (workspace / "autotune.toml").write_text("[job]\nwhole_model = false\n")
+    (workspace / "autotune.toml").write_text(QUICK)
     command = [sys.executable, "-m", "autotune", "--workspace", str(workspace), "daemon", "run"]
     daemon = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
