@@ -125,9 +125,9 @@ def _page_part(words: str, command: Any, level: int, options: list[str], heading
     if heading:
         yield f"{'#' * level} {words}\n"
         yield f"{inspect.cleandoc(command.help or '')}\n"
-    arguments = [_value(parameter) for parameter in command.params if parameter.param_type_name == "argument"]
-    if arguments:
-        yield f"`{' '.join([words, *arguments])}`\n"
+    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    if len(arguments) > 1 or any(argument.name in _SAID for argument in arguments):  # no line below has them all
+        yield f"`{' '.join([words, *map(_value, arguments)])}`\n"
     if options:
         yield from [*options, ""]
 
@@ -288,7 +288,7 @@ def _described(name: str, described: Any, level: int) -> Iterator[str]:
     signature = "" if inspect.isclass(described) or isinstance(described, property) else _signature(described)
     yield f"{'#' * level} {name}\n"
     if signature not in ("", "()"):
-        yield f"```text\n{name}{signature}\n```\n"
+        yield f"```text\n{name}{signature}\n```\n" if "\n" in signature else f"`{name}{signature}`\n"
     yield _google(_without_options(inspect.getdoc(described) or "", name))
     if inspect.isclass(described):
         for member, value in vars(described).items():

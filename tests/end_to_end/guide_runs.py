@@ -129,7 +129,6 @@ GUIDES = (
             "autotune daemon uninstall": '{}; ! grep -q autotune "$TOOLS/table"',
             "autotune daemon start": _STOPPED,
         },
-        elsewhere={"autotune export resnet18": _AS_USUAL},
         tuned=True,
     ),
     Guide(
