@@ -278,8 +278,8 @@ class _Search:
         return list(self.ranked[:enough])
 
     def without_needless(self, floats: list[FloatLayer]) -> list[FloatLayer]:
-        """Leave out the layers that are allowed in bytes now that the others are in floats."""
-        by_time = sorted(floats, key=lambda layer: -layer.saved_ms)
+        """Leave out the layers that are faster in bytes, and allowed in them now that the others are in floats."""
+        by_time = sorted((layer for layer in floats if layer.saved_ms > 0), key=lambda layer: -layer.saved_ms)
         for layer in by_time[:_TRIED_AGAIN]:
             fewer = [other for other in floats if other is not layer]
             if fewer and self.allows(self.measured(fewer)):

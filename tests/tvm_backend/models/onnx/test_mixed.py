@@ -7,6 +7,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from autotune.storage.quantisation import FloatLayer, Quantisation
+from autotune.tvm_backend.models.onnx.mixed import _Search
 from autotune.tvm_backend.models.onnx.quantise import quantise
 from autotune.tvm_backend.models.onnx.simplify import open_session
 from tests.tvm_backend.integer.conftest import Network
@@ -73,6 +75,18 @@ def test_the_models_that_were_measured_go_from_the_one_in_bytes_to_the_one_that_
 def test_nothing_stays_in_floats_where_the_answers_are_within_the_limit(calibration, tmp_path):
     proto, cost = quantise(tmp_path / "model.onnx", network(loud=False).model(), calibration, most_drop=0.5)
     assert not cost.floats and not convolutions(proto)[0]
+
+
+def test_a_layer_that_is_no_faster_in_bytes_stays_in_floats_once_it_is():
+    slower, faster = FloatLayer("slower", 0.1, 1.0, 2.0), FloatLayer("faster", 0.1, 2.0, 1.0)
+    layers = [slower, faster]
+
+    class Graph:
+        def with_floats(self, names):
+            return names
+
+    search = _Search(Graph(), lambda names: Quantisation(10, 0.0, 1.0), 0.1, layers, {})
+    assert search.without_needless(layers) == [slower]
 
 
 def test_a_limit_of_zero_is_kept_by_leaving_as_many_in_floats_as_it_takes(calibration, tmp_path):
