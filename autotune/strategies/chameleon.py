@@ -1,8 +1,9 @@
 """Chameleon's Adaptive Exploration: an agent learns in which direction to move the knobs.
 
-(Ahn et al., ICLR 2020, section 3.2.) Its Adaptive Sampling and Sample Synthesis are the sampler `adaptive`, which it
-uses unless another is asked for. The paper's ablation is: SA `annealing` with `greedy`, AE `chameleon` with `greedy`,
-SA+AS `annealing` with `adaptive`, AE+AS `chameleon` with `adaptive`.
+(Ahn et al., ICLR 2020, section 3.2.) Its Adaptive Sampling and Sample Synthesis are the sampler `adaptive`.
+
+The paper's ablation is: SA `annealing` with `greedy`, AE `chameleon` with `greedy`, SA+AS `annealing` with `adaptive`,
+AE+AS `chameleon` with `adaptive`.
 
 The agent learns by proximal policy optimisation (Schulman et al., 2017), in NumPy, and moves every knob by -1, 0 or +1.
 The gradients are written out by hand and checked against finite differences in the tests.
