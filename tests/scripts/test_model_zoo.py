@@ -40,6 +40,12 @@ def test_sixty_models_are_drawn_and_pinned_and_half_of_them_set_aside(listed):
     assert sum(model.kind == "set aside" for model in listed.DRAWN) == 31
 
 
+def test_twenty_models_are_kept_back_and_on_no_other_list(listed):
+    assert len({model.sha256 for model in listed.KEPT}) == len(listed.KEPT) == 20
+    assert not {model.sha256 for model in listed.KEPT} & {model.sha256 for model in (*listed.ZOO, *listed.DRAWN)}
+    assert all(model.version and len(parse_inputs(model.inputs)) == len(model.inputs) for model in listed.KEPT)
+
+
 def test_a_model_from_a_package_is_pinned_and_has_a_licence(listed):
     for model in listed.ZOO:
         if model.package not in (listed.MADE, listed.LIGHT):

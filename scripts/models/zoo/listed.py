@@ -1,4 +1,4 @@
-"""The models of the zoo: packaged ones (`models.toml`), textbook networks, and those drawn by rule (`drawn.toml`)."""
+"""The models of the zoo: packaged (`models.toml`), textbook, drawn by rule (`drawn.toml`), kept back (`kept.toml`)."""
 
 from __future__ import annotations
 
@@ -51,11 +51,12 @@ def _textbook() -> Iterator[Listed]:
         yield Listed(f"light-{name}", "textbook network", LIGHT, licence="Apache-2.0", path=f"light_{name}.onnx")
 
 
-def _drawn() -> Iterator[Listed]:
-    for model in tomli.loads(Path(__file__).with_name("drawn.toml").read_text())["models"]:
+def _from_sources(file: str) -> Iterator[Listed]:
+    for model in tomli.loads(Path(__file__).with_name(file).read_text())["models"]:
         inputs = tuple(model.pop("inputs", ()))
         yield Listed(package=model.pop("source"), **model, inputs=inputs)
 
 
 ZOO = (*_packaged(), *_textbook())
-DRAWN = tuple(_drawn())
+DRAWN = tuple(_from_sources("drawn.toml"))
+KEPT = tuple(_from_sources("kept.toml"))
