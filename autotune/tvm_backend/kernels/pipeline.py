@@ -13,12 +13,12 @@ from tvm.target import codegen
 from autotune.tvm_backend.bfloat16.instructions import DPBF16PS, with_instructions
 from autotune.tvm_backend.integer.amx import with_tiles
 from autotune.tvm_backend.integer.intrinsics import has
+from autotune.tvm_backend.kernels.flat_formulas import write_around
 from autotune.tvm_backend.kernels.prefetch import prefetch_weights
 from autotune.tvm_backend.kernels.strided_copies import copy_columns_singly
 from autotune.tvm_backend.programs import over_programs
 from autotune.tvm_backend.threads.extents import announce_extents
 from autotune.tvm_backend.types import IRModule, Pass, PrimFunc, Stmt, Target
-from autotune.tvm_backend.vector_math.flat import write_around
 
 _MOST_ON_STACK = 8192  # bytes
 

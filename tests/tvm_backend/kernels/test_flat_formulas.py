@@ -56,7 +56,7 @@ def test_what_a_guard_keeps_from_being_read_stays_behind_it(target):
     import tvm
     from tvm import te, tirx
 
-    from autotune.tvm_backend.vector_math.flat import write_around
+    from autotune.tvm_backend.kernels.flat_formulas import write_around
 
     x = te.placeholder((32,), "float32", "x")
     one, two = (tirx.const(number, "float32") for number in (1.0, 2.0))
@@ -78,7 +78,7 @@ def test_a_program_without_inner_functions_stays_as_it_is(target):
     import tvm
     from tvm import te, tirx
 
-    from autotune.tvm_backend.vector_math.flat import write_around
+    from autotune.tvm_backend.kernels.flat_formulas import write_around
 
     x = te.placeholder((32,), "float32", "x")
     z = te.compute((32,), lambda i: tirx.exp(x[i]) + tirx.Select(x[i] > 1.0, tirx.log(x[i]), x[i]), "z")
