@@ -98,13 +98,19 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
                 raise OperatorRefused.of(self._refusal(op, "there is no rule for it on quantised tensors"))
 
     def convert_reshape(self, op: Any) -> Expr:
-        """Give a tensor the shape of the result in the file, where the shape is computed, as Keras's Flatten does."""
+        """Give a tensor the shape of the result in the file, where the shape is computed, as Keras's Flatten does.
+
+        Raises:
+            ValueError: The file does not say which shape.
+        """
         data, *shape = self.get_input_tensors(op)
         (output,) = self.get_output_tensors(op)
         sizes = [int(size) for size in self.get_tensor_shape(output)]
-        if shape and self.has_expr(shape[0].tensor_idx) and math.prod(sizes) == math.prod(self.get_tensor_shape(data)):
-            return relax.op.reshape(self.get_expr(data.tensor_idx), sizes)
-        return super().convert_reshape(op)
+        if not shape or not self.has_expr(shape[0].tensor_idx):
+            return super().convert_reshape(op)
+        if math.prod(sizes) != math.prod(self.get_tensor_shape(data)):
+            raise ValueError("its shape is computed, and the file has none of as many elements")
+        return relax.op.reshape(self.get_expr(data.tensor_idx), sizes)
 
     def convert_fully_connected(self, op: Any) -> Expr:
         """Multiply rows, whatever the shape in which the file has them."""

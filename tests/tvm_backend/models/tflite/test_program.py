@@ -180,3 +180,10 @@ def test_a_shape_that_is_computed_is_that_of_the_result(network: Any, tmp_path: 
     rest = network.constant(np.array(12, np.int32))
     wanted = network.add("PACK", batch, rest, shape=(2,), kind="PackOptions", dtype=np.int32, valuesCount=2)
     agree(network.write(tmp_path / "m", network.add("RESHAPE", x, wanted, shape=(2, 12))))
+
+
+def test_a_shape_that_only_a_run_knows_is_said_with_its_operator(network: Any, tmp_path: Path) -> None:
+    x, wanted = network.input("x", 2, 3), network.input("wanted", 2, dtype=np.int32)
+    path = network.write(tmp_path / "m", network.add("RESHAPE", x, wanted, shape=(1, 1)))
+    with pytest.raises(ModelError, match="operator RESHAPE '.*' is not supported: its shape is computed, and the file"):
+        import_flatbuffer(Flatbuffer(path), {}, {})
