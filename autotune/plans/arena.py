@@ -7,11 +7,13 @@ is tried in some orders, and in others that follow from what went wrong: what en
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 ALIGNMENT = 64  # bytes: what kernels expect of a buffer
-_REPAIRS = 50
+_REPAIRS = 50  # of an order, at most
+_PLACINGS = 100_000  # of buffers, in all repairs of an order: those of a network of thousands of kernels take seconds
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,6 @@ class BufferLife:
     bytes: int
     first: int
     last: int
-
-    def overlaps(self, other: BufferLife) -> bool:
-        """Return whether both are in use while some block runs."""
-        return self.first <= other.last and other.first <= self.last
 
 
 # In which order buffers are placed, lowest first.
@@ -56,7 +54,7 @@ def place(buffers: Sequence[BufferLife]) -> tuple[list[int], int]:
     best: tuple[int, list[int]] | None = None
     for key in _ORDERS:
         order = sorted(numbers, key=lambda number: key(buffers[number]))
-        for _ in range(_REPAIRS):
+        for _ in range(max(1, min(_REPAIRS, _PLACINGS // max(1, len(buffers))))):
             offsets = _place(buffers, order)
             size = _end(buffers, offsets)
             if best is None or size < best[0]:
@@ -74,18 +72,19 @@ def place(buffers: Sequence[BufferLife]) -> tuple[list[int], int]:
 def _place(buffers: Sequence[BufferLife], order: Sequence[int]) -> list[int]:
     """Place buffers one after the other, each as low as it can be."""
     offsets: dict[int, int] = {}
+    in_use: defaultdict[int, list[int]] = defaultdict(list)  # the placed buffers that each block uses
     for index in order:
-        taken = sorted(
-            (offsets[other], offsets[other] + aligned(buffers[other].bytes))
-            for other in offsets
-            if buffers[other].overlaps(buffers[index])
-        )
+        blocks = range(buffers[index].first, buffers[index].last + 1)
+        others = {other for block in blocks for other in in_use[block]}
+        taken = sorted((offsets[other], offsets[other] + aligned(buffers[other].bytes)) for other in others)
         offset = 0
         for start, end in taken:
             if offset + aligned(buffers[index].bytes) <= start:
                 break
             offset = max(offset, end)
         offsets[index] = offset
+        for block in blocks:
+            in_use[block].append(index)
     return [offsets[index] for index in range(len(buffers))]
 
 
