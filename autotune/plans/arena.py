@@ -7,7 +7,7 @@ is tried in some orders, and in others that follow from what went wrong: what en
 
 from __future__ import annotations
 
-from collections import defaultdict
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -72,19 +72,21 @@ def place(buffers: Sequence[BufferLife]) -> tuple[list[int], int]:
 def _place(buffers: Sequence[BufferLife], order: Sequence[int]) -> list[int]:
     """Place buffers one after the other, each as low as it can be."""
     offsets: dict[int, int] = {}
-    in_use: defaultdict[int, list[int]] = defaultdict(list)  # the placed buffers that each block uses
+    begins = sorted({life.first for life in buffers})  # of two that are in use at once, one begins while the other is
+    in_use: list[list[int]] = [[] for _ in begins]  # the placed buffers that are in use where one begins
     for index in order:
-        blocks = range(buffers[index].first, buffers[index].last + 1)
-        others = {other for block in blocks for other in in_use[block]}
+        life = buffers[index]
+        moments = range(bisect_left(begins, life.first), bisect_right(begins, life.last))
+        others = {other for moment in moments for other in in_use[moment]}
         taken = sorted((offsets[other], offsets[other] + aligned(buffers[other].bytes)) for other in others)
         offset = 0
         for start, end in taken:
-            if offset + aligned(buffers[index].bytes) <= start:
+            if offset + aligned(life.bytes) <= start:
                 break
             offset = max(offset, end)
         offsets[index] = offset
-        for block in blocks:
-            in_use[block].append(index)
+        for moment in moments:
+            in_use[moment].append(index)
     return [offsets[index] for index in range(len(buffers))]
 
 

@@ -42,5 +42,10 @@ def test_a_chain_of_thousands_of_kernels_needs_two_of_its_buffers() -> None:
     assert place(lives)[1] == 2 * ALIGNMENT
 
 
+def test_a_buffer_may_be_in_use_for_ever() -> None:
+    lives = [BufferLife(64, 0, 1), BufferLife(64, 1, 2**62), BufferLife(64, 2, 2)]
+    assert place(lives)[1] == 2 * ALIGNMENT
+
+
 def test_nothing_needs_no_memory() -> None:
     assert place([]) == ([], 0)
