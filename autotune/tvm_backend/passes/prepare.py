@@ -46,6 +46,7 @@ from autotune.tvm_backend.passes.reshape import sink_reshapes
 from autotune.tvm_backend.passes.rewrite import op_name
 from autotune.tvm_backend.passes.rows import replace_row_operators
 from autotune.tvm_backend.passes.run_order import order_kernels
+from autotune.tvm_backend.passes.signals import signals_as_images
 from autotune.tvm_backend.passes.unread_pixels import drop_unread_pixels
 from autotune.tvm_backend.passes.winograd import winograd_pays
 from autotune.tvm_backend.target import vector_registers
@@ -71,6 +72,7 @@ def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) ->
         (True, DecomposeOpsForInference()),  # batch normalisation becomes arithmetic
         (True, CanonicalizeBindings()),
         (True, fold_constants),
+        (cpu, signals_as_images),  # a convolution over a signal is one over an image of height one
         (True, read_rows),  # a product with a one-hot encoding becomes a gather
         (True, sink_reshapes),  # an activation is fused to the product before it, with no reshape between them
         (True, fold_scales),  # a multiplication by a constant goes into the weights before it
