@@ -92,15 +92,21 @@ def variables(expr: Expr) -> Iterator[Expr]:
             yield from variables(item)
 
 
-def plain_convolution(value: Expr) -> bool:
-    """Return whether a value is a floating-point NCHW convolution with constant OIHW weights and static shapes."""
-    if op_name(value) != "relax.nn.conv2d" or not is_tensor_constant(value.args[1]):
+def plain_convolution(value: Expr, operator: str = "relax.nn.conv2d", image: str = "HW") -> bool:
+    """Return whether a value is a floating-point convolution with constant weights and static shapes.
+
+    Args:
+        value: The value.
+        operator: The convolution that it has to be.
+        image: The axes of its layouts that follow batch and channels: NCHW, with weights in OIHW.
+    """
+    if op_name(value) != operator or not is_tensor_constant(value.args[1]):
         return False
     attrs = value.attrs
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
     dtypes = {float_dtype(item) for item in (*value.args, value)}
     typed = len(dtypes) == 1 and None not in dtypes and all(map(static_shape, (*value.args, value)))
-    return typed and layouts == ("NCHW", "OIHW", "NCHW")
+    return typed and layouts == (f"NC{image}", f"OI{image}", f"NC{image}")
 
 
 def finished(program: PrimFunc) -> PrimFunc:

@@ -10,9 +10,9 @@ from tvm import relax
 from autotune.tvm_backend.passes.reshape import ELEMENTWISE
 from autotune.tvm_backend.passes.rewrite import (
     Rewriter,
-    float_dtype,
     is_tensor_constant,
     op_name,
+    plain_convolution,
     rewrite_and_clean,
     static_shape,
 )
@@ -64,7 +64,7 @@ class _Signals(Rewriter):
         self._images, self._plain = before
 
     def _convolution(self, value: Expr) -> Expr | None:
-        if not _is_convolution(value):
+        if not plain_convolution(value, "relax.nn.conv1d", "W"):
             return None
         data, weights = value.args
         attrs = value.attrs
@@ -93,17 +93,6 @@ class _Signals(Rewriter):
             return self._images[signal]
         batch, channels, width = static_shape(signal)
         return self.builder.emit(relax.op.reshape(self.leaf(signal), (batch, channels, 1, width)))
-
-
-def _is_convolution(value: Expr) -> bool:
-    """Whether a value is a floating-point convolution over a signal, with constant weights and static shapes."""
-    if op_name(value) != "relax.nn.conv1d" or not is_tensor_constant(value.args[1]):
-        return False
-    attrs = value.attrs
-    layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
-    dtypes = {float_dtype(item) for item in (*value.args, value)}
-    typed = len(dtypes) == 1 and None not in dtypes and all(map(static_shape, (*value.args, value)))
-    return typed and layouts == ("NCW", "OIW", "NCW")
 
 
 def _is_var(expr: Expr) -> bool:
