@@ -142,7 +142,7 @@ def _tolerance(config: Config, precision: Precision) -> float:
 def _check_drop(paths: JobPaths, spec: JobSpec) -> None:
     """Check that a quantised model answers as the model as submitted, as far as the user asked for it."""
     cost = spec.quantisation
-    if cost is None or spec.max_drop is None or 1 - cost.agreement <= spec.max_drop:
+    if cost is None or spec.max_drop is None or cost.within(spec.max_drop):
         return
     raise BadState(
         f"{paths.folder.name} in int8 gives another top-1 answer than the model as submitted for"

@@ -66,6 +66,10 @@ class Quantisation:
     floats: tuple[FloatLayer, ...] = ()
     curve: tuple[MixedModel, ...] = ()
 
+    def within(self, most_drop: float) -> bool:
+        """Return whether no more than this part of the answers changed."""
+        return 1 - self.agreement <= most_drop
+
     def text(self) -> str:
         """Return it as a part of a sentence."""
         kept = f"; {len(self.floats)} of {self.layers} layers stay in float32" if self.floats else ""

@@ -262,16 +262,13 @@ class _Search:
             self.costs[names] = self.cost(self.graph.with_floats(names))
         return self.costs[names]
 
-    def allows(self, cost: Quantisation) -> bool:
-        return 1 - cost.agreement <= self.most_drop
-
     def fewest(self) -> list[FloatLayer]:
         """Bisect for how many layers, from the worst on, have to be in floats. With all of them no answer changes."""
         too_few = 0
         enough = len(self.ranked)
         while enough - too_few > 1:
             middle = (too_few + enough) // 2
-            if self.allows(self.measured(self.ranked[:middle])):
+            if self.measured(self.ranked[:middle]).within(self.most_drop):
                 enough = middle
             else:
                 too_few = middle
@@ -282,7 +279,7 @@ class _Search:
         by_time = sorted((layer for layer in floats if layer.saved_ms > 0), key=lambda layer: -layer.saved_ms)
         for layer in by_time[:_TRIED_AGAIN]:
             fewer = [other for other in floats if other is not layer]
-            if fewer and self.allows(self.measured(fewer)):
+            if fewer and self.measured(fewer).within(self.most_drop):
                 floats = fewer
         return floats
 

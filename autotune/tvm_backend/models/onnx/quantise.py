@@ -68,7 +68,7 @@ def quantise(
             quantised = _quantised(source, samples, Path(folder) / "quantised.onnx")
             answers = _Answers(proto, samples)
             whole = answers.cost(quantised)
-            if most_drop is None or 1 - whole.agreement <= most_drop:
+            if most_drop is None or whole.within(most_drop):
                 return quantised, whole
             return mixed(MixedGraph(source, quantised, samples[0]), answers.cost, answers.few().cost, whole, most_drop)
         except Exception as error:  # ONNX, ONNX Runtime and its quantiser have no common class of exceptions
