@@ -7,7 +7,6 @@ lane c % b. The last chunk may have padding lanes. They hold finite values, and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 from math import gcd
 from typing import Any
 
@@ -237,18 +236,6 @@ def _reduce(packer: LayoutPacker, call: Call) -> Form | None:
     return Form(PLAIN, relax.op.reshape(packed, (batch, channels)))
 
 
-def _sum(packer: LayoutPacker, call: Call) -> Form | None:
-    """Turn ONNX's Sum, which is imported as the sum over a stack, into additions. Other sums are reductions."""
-    stack: Expr = packer.values.get(call.args[0])
-    axes = [int(axis) for axis in call.attrs.axis or ()]
-    stacked = op_name(stack) == "relax.stack" and int(stack.attrs.axis or 0) == 0
-    if not stacked or axes != [0] or call.attrs.keepdims:
-        return _reduce(packer, call)
-    terms = list(stack.args[0].fields)
-    block, packed = packer.operands(terms, call) or (PLAIN, [packer.leaf(item) for item in terms])
-    return Form(block, reduce(relax.op.add, packed))
-
-
 def _slice(packer: LayoutPacker, call: Call) -> Form | None:
     """Pack a slice of height and width."""
     block = packer.block_of(call.args[0])
@@ -303,8 +290,7 @@ _HANDLERS: dict[str, _Handler] = {
     "relax.nn.avg_pool2d": _windowed(relax.op.nn.avg_pool2d, _POOL),
     "relax.nn.adaptive_avg_pool2d": _windowed(relax.op.nn.adaptive_avg_pool2d, "output_size"),
     "relax.image.resize2d": _windowed(relax.op.image.resize2d, _RESIZE),
-    **{f"relax.{name}": _reduce for name in ("max", "mean", "min")},
-    "relax.sum": _sum,
+    **{f"relax.{name}": _reduce for name in ("max", "mean", "min", "sum")},
     "relax.concat": _concat,
     "relax.strided_slice": _slice,
 }

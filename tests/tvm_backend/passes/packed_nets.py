@@ -11,8 +11,8 @@ import onnxruntime
 import tvm
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
-from tvm.relax.frontend.onnx import from_onnx
 
+from autotune.tvm_backend.models.onnx.importer import import_graph
 from autotune.tvm_backend.passes.layout import pack_layouts
 
 _PASSES = relax.transform
@@ -59,7 +59,8 @@ Build = Callable[[Net], str]
 def imported(model: Any) -> Any:
     """The model as `pack_layouts` gets it."""
     folding = [_PASSES.DecomposeOpsForInference(), _PASSES.CanonicalizeBindings(), _PASSES.FoldConstant()]
-    return tvm.transform.Sequential(folding)(from_onnx(model))
+    shapes = {item.name: [dim.dim_value for dim in item.type.tensor_type.shape.dim] for item in model.graph.input}
+    return tvm.transform.Sequential(folding)(import_graph(model, shapes, dict.fromkeys(shapes, "float32")))
 
 
 def packed(build: Build, *shape: int) -> tuple[Any, Any]:

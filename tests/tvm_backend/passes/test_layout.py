@@ -92,13 +92,21 @@ def test_residual_addition() -> None:
     check(build, 1, 3, 8, 8, conversions=1)
 
 
-def test_sum_of_three_is_additions() -> None:
+@pytest.mark.parametrize("kind", ["Max", "Mean", "Min", "Sum"])
+def test_three_tensors_are_joined_in_blocks(kind: str) -> None:
     def build(net: Net) -> str:
         x = net.conv("x", 3, 32)
-        return net.op("Sum", x, net.conv(x, 32, 32), net.conv(x, 32, 32, 1))
+        return net.op(kind, x, net.conv(x, 32, 32), net.conv(x, 32, 32, 1))
 
-    found = check(build, 1, 3, 8, 8, conversions=1)
-    assert found["relax.stack"] == found["relax.sum"] == 0
+    check(build, 1, 3, 8, 8, conversions=1)
+
+
+def test_the_largest_of_a_tensor_and_a_number_is_fused_with_the_convolution() -> None:
+    def build(net: Net) -> str:
+        x = net.op("Max", net.conv("x", 3, 32), net.constant(1, 1, 1, 1))
+        return net.conv(x, 32, 32)
+
+    check(build, 1, 3, 8, 8, conversions=1)
 
 
 def test_addition_of_a_plain_tensor() -> None:
