@@ -21,8 +21,8 @@ def largest_error(outputs: Arrays, reference: Arrays, probabilities: Sequence[bo
     """Return the largest relative error of all outputs.
 
     An error is the absolute difference of two values, divided by the largest value of the output. It is infinite if the
-    shapes or the types differ, if other values are infinite or NaN, or if 64-bit integers differ: they are indices or
-    counts, and the next one is as wrong as any other.
+    shapes or the types differ, or if other values are infinite or NaN. For 64-bit integers it is the share of those
+    that differ: they are indices or counts, and the next one is as wrong as any other.
 
     Args:
         outputs: The outputs to check.
@@ -42,7 +42,7 @@ def _relative_error(output: npt.NDArray[Any], reference: npt.NDArray[Any], floor
     if _described(output) != _described(reference):
         return math.inf
     if reference.dtype == np.int64:
-        return 0.0 if np.array_equal(output, reference) else math.inf
+        return float(np.mean(output != reference)) if reference.size else 0.0
     wide = output.astype(np.float64)
     expected = reference.astype(np.float64)
     finite = np.isfinite(expected)

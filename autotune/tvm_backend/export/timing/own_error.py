@@ -23,7 +23,7 @@ from autotune.tvm_backend.export.submitted import Submitted, models_of
 from autotune.tvm_backend.export.timing.accuracy import largest_error
 
 _MOVES = 8  # how often the inputs are moved
-_MOST = 1.0  # that is told: a model may be infinitely far from itself, where its outputs are indices
+_MOST = 1.0  # that is told: a model whose outputs are infinite now and then is infinitely far from itself
 _LONG_S = 3.0  # after which a submission moves the inputs no more
 
 

@@ -215,33 +215,37 @@ def compare(export: ExportJob, verified: Verified, libraries: Mapping[str, Path]
 
 
 def _verify(export: ExportJob, case: Case, ours: Arrays) -> tuple[float, float]:
-    """Return the largest relative error at one set of shapes, and the own error where that is what allows it."""
+    """Return the largest relative error at one set of shapes, and twice the own error where that is what allows it.
+
+    The library and the runtime may each be as far from what is exact, on either side.
+    """
     probabilities = case.inputs.probabilities
+    tolerance = export.request.tolerance
     with _about(export.spec, case.entry):
-        exact = accuracy.largest_error(ours, case.expected, probabilities) <= export.request.tolerance
+        exact = accuracy.largest_error(ours, case.expected, probabilities) <= tolerance
         own = 0.0 if exact else _own_error(export, case)
-        allowed = max(export.request.tolerance, own)
+        allowance = 2 * own if _LEAST_OWN_ERROR <= own <= MOST_OWN_ERROR else 0.0
+        title = export.models[0].title
         try:
-            return accuracy.check(ours, case.expected, allowed, probabilities, export.models[0].title), own
+            return accuracy.check(ours, case.expected, max(tolerance, allowance), probabilities, title), allowance
         except VerificationError as failure:
-            rounds = any(task.name.startswith("winograd") for task in export.spec.tasks)
-            raise VerificationError(f"{failure}{_ROUNDS_LESS if rounds else ''}") from None
+            raise VerificationError(f"{failure}{_advice(export, own, title)}") from None
+
+
+def _advice(export: ExportJob, own: float, title: str) -> str:
+    """What the user of a model that was not verified can do. `own` is the model's own error."""
+    if own > MOST_OWN_ERROR:
+        apart = f"{title} itself is up to {own:.2g} from itself on these inputs"
+        return f"; {apart}: give others with --inputs, or raise [export] tolerance if that is good enough"
+    return _ROUNDS_LESS if any(task.name.startswith("winograd") for task in export.spec.tasks) else ""
 
 
 def _own_error(export: ExportJob, case: Case) -> float:
-    """Return twice the own error of the model as submitted, which `submit` has measured on random inputs.
-
-    The library and that runtime may each be as far from what is exact, on either side.
-
-    It is 0 where it is less than 0.1%, as that of smooth models is, or more than 5%.
-    """
-    spec = export.spec
-    index = spec.all_entries.index(case.entry)
-    if spec.own_error and not export.request.inputs:
-        own = spec.own_error[index]
-    else:
-        own = own_error(export.models[index], case.inputs, case.expected, export.request.threads)
-    return 2 * own if _LEAST_OWN_ERROR <= own <= MOST_OWN_ERROR else 0.0
+    """Return the own error of the model as submitted, which `submit` has measured on random inputs."""
+    index = export.spec.all_entries.index(case.entry)
+    if export.spec.own_error and not export.request.inputs:
+        return export.spec.own_error[index]
+    return own_error(export.models[index], case.inputs, case.expected, export.request.threads)
 
 
 @dataclass(frozen=True)

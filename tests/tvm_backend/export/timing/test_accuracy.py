@@ -17,9 +17,13 @@ def test_an_infinity_or_nan_that_the_reference_lacks_is_an_error(found):
     assert largest_error([np.float32([1, INF, NAN])], [np.float32([1, INF, NAN])]) == 0
 
 
-def test_the_index_beside_the_right_one_is_wrong():
-    assert largest_error([np.array([30_000, 29_999])], [np.array([30_000, 30_000])]) == INF
-    assert largest_error([np.array([30_000])], [np.array([30_000])]) == 0
+def test_the_error_of_indices_is_the_share_that_is_not_the_right_one():
+    """The index beside the right one is as wrong as any other."""
+    right = np.array([30_000, 30_000, 7, 5])
+    assert largest_error([np.array([30_000, 29_999, 7, 5])], [right]) == 0.25
+    assert largest_error([np.array([0, 29_999, 7, 5])], [right]) == 0.5
+    assert largest_error([right], [right]) == 0
+    assert largest_error([np.zeros(0, np.int64)], [np.zeros(0, np.int64)]) == 0
 
 
 @pytest.mark.parametrize(
