@@ -1,4 +1,4 @@
-"""Loop and Scan of known length, unrolled: the operators of the body, once for each step.
+"""Loop and Scan of known length, unrolled: the operators of the body, once for each step. An LSTM is not unrolled.
 
 What the outputs are, and when a Loop ends, is as in the ONNX operator specification.
 """
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import onnx
 
 from autotune.tvm_backend.models.onnx.operators.inline import known_truth, rename
+from autotune.tvm_backend.models.onnx.operators.lstm_loops import lstm_loop
 from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, UnknownValue, attributes_of
 from autotune.tvm_backend.types import GraphProto, NodeProto, TensorProto, ValueInfoProto
 
@@ -30,6 +31,8 @@ def loop(node: NodeProto, nodes: Nodes) -> list[str]:
         ValueError: There is none, or too many.
     """
     body = _Body(attributes_of(node)["body"], nodes)
+    if (outputs := lstm_loop(node, body.graph, nodes, body.shared)) is not None:
+        return outputs
     most, condition, *carried = node.input
     if most and most not in nodes.numbers:
         raise UnknownValue(f"its number of steps, {most!r}, follows from the values of inputs; {_EXPORT}")
@@ -88,21 +91,24 @@ class _Body:
     Args:
         graph: The graph.
         nodes: Where it is written.
+
+    Attributes:
+        shared: What its constants are called there.
     """
 
     def __init__(self, graph: GraphProto, nodes: Nodes) -> None:
         self.graph = graph
         self._nodes = nodes
-        self._shared = {item.name: f"{nodes.prefix}.{item.name}" for item in graph.initializer}
+        self.shared = {item.name: f"{nodes.prefix}.{item.name}" for item in graph.initializer}
         for item in graph.initializer:
             constant = onnx.TensorProto()
             constant.CopyFrom(item)
-            constant.name = self._shared[item.name]
+            constant.name = self.shared[item.name]
             nodes.constants.append(constant)
         for node in graph.node:
             if node.op_type == "Constant":
-                self._shared[node.output[0]] = f"{nodes.prefix}.{node.output[0]}"
-                self._append(node, self._shared, nodes.prefix)
+                self.shared[node.output[0]] = f"{nodes.prefix}.{node.output[0]}"
+                self._append(node, self.shared, nodes.prefix)
         self._operators = [node for node in graph.node if node.op_type != "Constant"]
 
     def check(self, steps: int) -> None:
@@ -132,7 +138,7 @@ class _Body:
         prefix = f"{self._nodes.prefix}.{step}"
         own = {name: f"{prefix}.{name}" for node in self._operators for name in node.output if name}
         inputs = dict(zip((item.name for item in self.graph.input), given, strict=True))
-        names = {**self._shared, **own, **inputs}
+        names = {**self.shared, **own, **inputs}
         for node in self._operators:
             self._append(node, names, prefix)
         return [names.get(item.name, item.name) for item in self.graph.output]
