@@ -15,25 +15,27 @@ from autotune.tvm_backend.recurrent.tile import tile_for
 from autotune.tvm_backend.types import Expr, IRModule
 
 
-def pack_recurrent_layers(mod: IRModule, registers: tuple[int, int]) -> IRModule:
+def pack_recurrent_layers(mod: IRModule, registers: tuple[int, int], cores: int = 1) -> IRModule:
     """Rewrite `main` so that recurrent layers are computed by vectors.
 
     Args:
         mod: A module as imported.
         registers: Lanes of a vector register, and how many of them a core has.
+        cores: How many threads there are.
 
     Returns:
         The rewritten module, or `mod` if it has no recurrent layers.
     """
     if not any(LAYER in (function.attrs or {}) for function in mod.functions.values()):
         return mod
-    return rewrite_and_clean(mod, partial(_Packer, registers=registers))
+    return rewrite_and_clean(mod, partial(_Packer, registers=registers, cores=cores))
 
 
 class _Packer(PlainRewriter):
-    def __init__(self, mod: IRModule, registers: tuple[int, int]) -> None:
+    def __init__(self, mod: IRModule, registers: tuple[int, int], cores: int) -> None:
         super().__init__(mod)
         self._registers = registers
+        self._cores = cores
 
     def replace(self, value: Expr) -> Expr | None:
         if op_name(value) != "relax.call_tir":
@@ -42,7 +44,7 @@ class _Packer(PlainRewriter):
         if text is None:
             return None
         layer = msgspec.json.decode(str(text), type=Layer)
-        tile = tile_for(layer, self._registers)
+        tile = tile_for(layer, self._registers, self._cores)
         operands = [self.leaf(item) for item in value.args[1].fields]
         operands[WEIGHTS] = self._packed(operands[WEIGHTS], tile.width)
         function = self.builder.add_func(recurrent_kernel(layer, tile), f"{layer.kind.lower()}_steps")

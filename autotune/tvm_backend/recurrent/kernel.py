@@ -98,6 +98,15 @@ def _states(layer: Layer, arguments: _Arguments) -> States:
     )
 
 
+def back_and_forth(step: PrimExpr, block: PrimExpr, blocks: int) -> PrimExpr:
+    """Return which block comes at a place of a step: from the first to the last, and at the next step back.
+
+    So a step begins with the weights that the step before has read last. Where all of them are larger than a cache,
+    these are still in it; always from the first to the last, no weights would be.
+    """
+    return block + step % 2 * (blocks - 1 - 2 * block)
+
+
 class _Writer:
     """Writes the statements of a program to the builder that is open."""
 
@@ -129,21 +138,24 @@ class _Writer:
                 self._round(place)
                 for phase in phases(self._layer):
                     with T.serial(0, self._blocks) as block:
-                        self._block(phase, place, block)
+                        self._block(phase, place, back_and_forth(step, block, self._blocks))
                 self._put_out(place)
             self._end(Place(direction, sequence))
 
     def _step_by_step(self) -> None:
         """Each step by all threads."""
         directions = self._layer.directions
+        runs = self._tile.runs or self._blocks
+        size = self._blocks // runs
         with T.serial(0, directions) as direction:
             self._begin(Place(direction, 0))
         with T.serial(0, self._layer.steps) as step:
             with T.serial(0, directions) as direction:
                 self._round(self._place(direction, 0, step))
             for phase in phases(self._layer):
-                with T.parallel(0, directions * self._blocks) as piece:
-                    self._block(phase, self._place(piece // self._blocks, 0, step), piece % self._blocks)
+                with T.parallel(0, directions * runs) as piece, T.serial(0, size) as inner:
+                    block = piece % runs * size + back_and_forth(step, inner, size)
+                    self._block(phase, self._place(piece // runs, 0, step), block)
             with T.serial(0, directions) as direction:
                 self._put_out(self._place(direction, 0, step))
         with T.serial(0, directions) as direction:

@@ -21,6 +21,8 @@ class Tile:
         chains: In how many sums a product is computed, which are added up at its end.
         threads: What different threads compute: nothing; directions and tiles of sequences from the first step to the
             last; or blocks of hidden units, with a barrier after each step.
+        runs: Into how many runs of blocks a step is divided, of which a thread computes one or more; it divides the
+            blocks. 0 for one block each.
     """
 
     lanes: int
@@ -28,6 +30,7 @@ class Tile:
     sequences: int
     chains: int
     threads: Threads
+    runs: int = 0
 
     @property
     def width(self) -> int:
@@ -43,12 +46,13 @@ _BLOCKS_FROM = 100_000  # products of a step; it has a barrier
 _MOST_SEQUENCES = 8
 
 
-def tile_for(layer: Layer, registers: tuple[int, int]) -> Tile:
+def tile_for(layer: Layer, registers: tuple[int, int], cores: int = 1) -> Tile:
     """Choose the tile of a layer without trials.
 
     Args:
         layer: The layer.
         registers: Lanes of a vector register, and how many of them a core has.
+        cores: How many threads there are.
     """
     lanes, count = registers
     most = count * 3 // 4
@@ -62,7 +66,8 @@ def tile_for(layer: Layer, registers: tuple[int, int]) -> Tile:
     vectors, sequences = max(fitting, key=lambda tile: _products_a_load(tile[0] * layer.gates, tile[1]))
     sums = sequences * vectors * layer.gates
     chains = 2 if sums < _FEW_SUMS and sums * 2 <= most else 1
-    return Tile(lanes, vectors, sequences, chains, _threads(layer, sequences))
+    blocks = layer.padded // (lanes * vectors)
+    return Tile(lanes, vectors, sequences, chains, _threads(layer, sequences), _runs(blocks, cores))
 
 
 def _products_a_load(weights: int, states: int) -> float:
@@ -77,3 +82,9 @@ def _threads(layer: Layer, sequences: int) -> Threads:
     if apart > 1:
         return "sequences"
     return "blocks" if layer.products_a_step >= _BLOCKS_FROM else ""
+
+
+def _runs(blocks: int, cores: int) -> int:
+    """Into how many runs blocks are divided, so that no thread has more to do than if it took one after another."""
+    share = -(-blocks // cores)
+    return blocks // share if blocks % share == 0 else blocks

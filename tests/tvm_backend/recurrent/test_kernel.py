@@ -37,7 +37,13 @@ def outputs(target):
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "late GRU", "RNN"])
 @pytest.mark.parametrize(
     "tile",
-    [(8, 2, 1, 1, ""), (8, 1, 2, 2, "sequences"), (4, 4, 4, 1, "blocks"), (16, 1, 1, 3, "blocks")],
+    [
+        (8, 2, 1, 1, ""),
+        (8, 1, 2, 2, "sequences"),
+        (4, 4, 4, 1, "blocks"),
+        (16, 1, 1, 3, "blocks"),
+        (4, 1, 2, 1, "blocks", 2),
+    ],
 )
 def test_any_tile_computes_what_single_elements_do(outputs, kind, tile):
     from autotune.tvm_backend.recurrent.layer import Layer, activations
@@ -48,3 +54,10 @@ def test_any_tile_computes_what_single_elements_do(outputs, kind, tile):
     layer = Layer(name, 5, 4, 20, (False, True), functions, late_reset=kind.startswith("late"))
     for output, truth in zip(outputs(layer, Tile(*tile)), outputs(layer, PLAIN), strict=True):
         np.testing.assert_allclose(output, truth, rtol=1e-4, atol=1e-5)
+
+
+def test_a_step_reads_the_blocks_of_weights_in_the_opposite_order_of_the_step_before():
+    from autotune.tvm_backend.recurrent.kernel import back_and_forth
+
+    orders = [[int(back_and_forth(step, block, 4)) for block in range(4)] for step in range(4)]
+    assert orders == [[0, 1, 2, 3], [3, 2, 1, 0]] * 2

@@ -28,3 +28,11 @@ def test_both_directions_run_side_by_side_and_a_large_one_by_blocks():
     assert threads(256, (False, True)) == "sequences"
     assert threads(256, (False,)) == "blocks"
     assert threads(8, (False,)) == ""
+
+
+@pytest.mark.parametrize(
+    ("hidden", "cores", "runs"), [(256, 1, 1), (256, 2, 2), (256, 3, 2), (320, 2, 5), (512, 16, 8)]
+)
+def test_blocks_are_divided_so_that_all_threads_have_as_much_to_do_as_one_by_one(hidden, cores, runs):
+    layer = Layer("LSTM", 50, 1, hidden, (False,), activations("LSTM", 1, (), (), ()))
+    assert tile_for(layer, (16, 32), cores).runs == runs
