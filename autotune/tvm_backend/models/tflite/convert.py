@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tflite.GatherOptions import GatherOptions
 from tvm import relax
 from tvm.relax.frontend.tflite import from_tflite
 from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, get_tensor_name
@@ -29,6 +30,7 @@ _MOVES = frozenset(
     | {"RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "SLICE", "SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH", "SPLIT", "SPLIT_V"}
     | {"SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK"}
 )
+_SHAPED = frozenset({"EXPAND_DIMS", "RESHAPE", "SQUEEZE"})
 
 
 def convert(path: Path, model: Any) -> IRModule:
@@ -98,19 +100,60 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
                 raise OperatorRefused.of(self._refusal(op, "there is no rule for it on quantised tensors"))
 
     def convert_reshape(self, op: Any) -> Expr:
-        """Give a tensor the shape of the result in the file, where the shape is computed, as Keras's Flatten does.
+        """Give a tensor another shape, which is a constant.
 
         Raises:
-            ValueError: The file does not say which shape.
+            ValueError: It is computed from values: one from shapes is a constant by now.
         """
-        data, *shape = self.get_input_tensors(op)
+        _, *shape = self.get_input_tensors(op)
+        if shape and self.has_expr(shape[0].tensor_idx):
+            raise ValueError("its shape is computed from values")
+        return super().convert_reshape(op)
+
+    def convert_gather(self, op: Any) -> Expr:
+        """Take entries along an axis. TVM's own checks constant indices once for each element of the result, in Python.
+
+        Raises:
+            ValueError: An index is beyond the end of the axis.
+        """
+        data, indices = self.get_input_tensors(op)
+        if self.has_expr(indices.tensor_idx):
+            return super().convert_gather(op)
+        options = GatherOptions()
+        options.Init(op.BuiltinOptions().Bytes, op.BuiltinOptions().Pos)
+        value = self.get_tensor_value(indices)
+        sizes = self.get_tensor_shape(data)
+        if value.size and not 0 <= value.min() <= value.max() < sizes[options.Axis()]:
+            raise ValueError("an index is beyond the end of the axis")
+        if options.BatchDims():
+            raise ValueError("it takes the entries of each batch")
+        return relax.op.take(self.get_tensor_expr(data), relax.const(value), axis=options.Axis(), mode="fast")
+
+    def convert_rfft2d(self, op: Any) -> Expr:
+        """Write the real part of a transform of rows as a product with cosines, where nothing reads the other part.
+
+        As frames of sound are windows in a row, and a cast to floats takes the real part.
+        """
+        data, length = self.get_input_tensors(op)
         (output,) = self.get_output_tensors(op)
-        sizes = [int(size) for size in self.get_tensor_shape(output)]
-        if not shape or not self.has_expr(shape[0].tensor_idx):
-            return super().convert_reshape(op)
-        if math.prod(sizes) != math.prod(self.get_tensor_shape(data)):
-            raise ValueError("its shape is computed, and the file has none of as many elements")
-        return relax.op.reshape(self.get_expr(data.tensor_idx), sizes)
+        height, width = (int(size) for size in self.get_tensor_value(length))
+        sizes = [int(size) for size in self.get_tensor_shape(data)]
+        if height != 1 or sizes[-2:] != [1, width] or not self._is_read_as_real(output.tensor_idx):
+            return super().convert_rfft2d(op)
+        turns = np.outer(np.arange(width), np.arange(width // 2 + 1)) % width * (2 * np.pi / width)
+        rows = self.bb.normalize(relax.op.reshape(self.get_tensor_expr(data), [math.prod(sizes) // width, width]))
+        product = self.bb.normalize(relax.op.matmul(rows, relax.const(np.cos(turns).astype(np.float32))))
+        return relax.op.reshape(product, [*sizes[:-1], width // 2 + 1])
+
+    def _is_read_as_real(self, number: int) -> bool:
+        """Whether every operator that reads a tensor takes its real part, perhaps after a change of shape."""
+        operators = map(self.subgraph.Operators, range(self.subgraph.OperatorsLength()))
+        readers = [op for op in operators if number in op.InputsAsNumpy()]
+        return bool(readers) and number not in self.subgraph.OutputsAsNumpy() and all(map(self._takes_real, readers))
+
+    def _takes_real(self, op: Any) -> bool:
+        kind = self.get_op_code_str(op)
+        return kind == "CAST" or (kind in _SHAPED and self._is_read_as_real(int(op.Outputs(0))))
 
     def convert_fully_connected(self, op: Any) -> Expr:
         """Multiply rows, whatever the shape in which the file has them."""

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from autotune.errors import ModelError, OperatorRefused, Refusal, one_line
 from autotune.options import InputSpec
 from autotune.tvm_backend.models.model import Model, OpenInput, as_model_error, resolve
@@ -85,7 +88,11 @@ class Flatbuffer:
         Raises:
             ModelError: An input is no tensor of numbers.
         """
-        return [self._input(number) for number in self._numbers(self.graph.InputsAsNumpy())]
+        return list(map(self._input, self.input_numbers()))
+
+    def input_numbers(self) -> tuple[int, ...]:
+        """Return the numbers of the tensors that are the inputs, in order."""
+        return self._numbers(self.graph.InputsAsNumpy())
 
     def outputs(self) -> tuple[int, ...]:
         """Return the numbers of the tensors that are the outputs, in order."""
@@ -122,7 +129,7 @@ class Flatbuffer:
             "convert the model with a representative data set, or without quantisation",
         )
         made = Counter(self.name(number) for item in self._operators for number in item.outputs)
-        made.update(self.name(number) for number in self._numbers(self.graph.InputsAsNumpy()))
+        made.update(map(self.name, self.input_numbers()))
         if several := [name for name, count in made.items() if count > 1]:
             raise ModelError(f"{self.path} has several tensors of the name {several[0]!r}, which TVM confuses")
 
@@ -190,8 +197,9 @@ def import_flatbuffer(flatbuffer: Flatbuffer, overrides: Mapping[str, InputSpec]
         outputs = tuple(map(flatbuffer.name, flatbuffer.outputs()))
     with as_model_error(path, "cannot be imported"):
         from autotune.tvm_backend.models.tflite.convert import convert  # here, for this module is loaded before TVM is
+        from autotune.tvm_backend.models.tflite.shapes import with_constant_shapes
 
-        return Model(convert(path, flatbuffer.model), inputs, outputs)
+        return Model(convert(path, with_constant_shapes(flatbuffer).model), inputs, outputs)
 
 
 def check_runs(flatbuffer: Flatbuffer) -> None:
@@ -204,6 +212,52 @@ def check_runs(flatbuffer: Flatbuffer) -> None:
         from ai_edge_litert.interpreter import Interpreter
 
         Interpreter(model_content=flatbuffer.content).allocate_tensors()
+
+
+class Session:
+    """A model in LiteRT, without the kernels of XNNPACK, so that equal operators have equal results.
+
+    Args:
+        content: The file.
+        keep: Whether what each operator makes can be read after a run.
+    """
+
+    def __init__(self, content: bytes, *, keep: bool = False) -> None:
+        from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+        plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        self._interpreter = Interpreter(
+            model_content=content, experimental_op_resolver_type=plain, experimental_preserve_all_tensors=keep
+        )
+        self._interpreter.allocate_tensors()
+        self.inputs = self._interpreter.get_input_details()
+
+    def run(self, arrays: list[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        """Run it once; returns its outputs."""
+        for item, array in zip(self.inputs, arrays, strict=True):
+            self._interpreter.set_tensor(item["index"], array)
+        self._interpreter.invoke()
+        return [self.value(item["index"]) for item in self._interpreter.get_output_details()]
+
+    def value(self, number: int) -> npt.NDArray[Any]:
+        """Return the value of a tensor."""
+        return np.asarray(self._interpreter.get_tensor(number))
+
+
+def unpacked(content: bytes) -> Any:
+    """Return a model as objects that can be changed."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    return schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(content, 0))
+
+
+def packed(model: Any) -> bytes:
+    """Return the file of a model that is objects."""
+    import flatbuffers
+
+    builder = flatbuffers.Builder(1 << 20)
+    builder.Finish(model.Pack(builder), _IDENTIFIER)
+    return bytes(builder.Output())
 
 
 def is_flatbuffer(path: Path) -> bool:

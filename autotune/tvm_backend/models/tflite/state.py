@@ -13,7 +13,7 @@ import numpy.typing as npt
 from autotune.errors import ModelError, OperatorRefused, Refusal, one_line
 from autotune.storage.formats import KeptValue
 from autotune.tvm_backend.models.model import as_model_error
-from autotune.tvm_backend.models.tflite.flatbuffer import OF_STATE, Flatbuffer
+from autotune.tvm_backend.models.tflite.flatbuffer import OF_STATE, Flatbuffer, Session, packed, unpacked
 
 NEXT = "_next"  # at the end of the name of the output that is the input of the next run
 _RUNS = 4  # in which both models have to put out the same
@@ -45,7 +45,7 @@ def with_open_state(flatbuffer: Flatbuffer) -> tuple[Flatbuffer, tuple[KeptValue
             states = graph.open()
     except OperatorRefused as error:
         raise error.in_file(path) from error
-    opened = Flatbuffer(path, graph.packed())
+    opened = Flatbuffer(path, packed(graph.model))
     with as_model_error(path, "is refused by LiteRT"):
         _check_same(path, flatbuffer.content, opened.content, states)
     return opened, states
@@ -88,8 +88,7 @@ class _Graph:
     def read(cls, content: bytes) -> _Graph:
         from ai_edge_litert import schema_py_generated as schema
 
-        model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(content, 0))
-        return cls(schema, model, {number: name for name, number in vars(schema.BuiltinOperator).items()})
+        return cls(schema, unpacked(content), {number: name for name, number in vars(schema.BuiltinOperator).items()})
 
     @property
     def main(self) -> Any:
@@ -104,14 +103,6 @@ class _Graph:
         self.model.signatureDefs = None
         read = {key: variable for key, variable in self.variables.items() if variable.begin is not None}
         return tuple(self._state(variable, first.get(key)) for key, variable in read.items())
-
-    def packed(self) -> bytes:
-        """Return the file."""
-        import flatbuffers
-
-        builder = flatbuffers.Builder(1 << 20)
-        builder.Finish(self.model.Pack(builder), b"TFL3")
-        return bytes(builder.Output())
 
     def _first_values(self) -> dict[tuple[bytes, bytes], npt.NDArray[Any]]:
         """What is assigned once before the first run, by the names of the variables.
@@ -234,8 +225,8 @@ def _check_same(path: Path, before: bytes, opened: bytes, states: tuple[KeptValu
     Raises:
         ModelError: They do not.
     """
-    kept = _Session(before)
-    handed = _Session(opened)
+    kept = Session(before)
+    handed = Session(opened)
     pairs = zip(handed.inputs[len(kept.inputs) :], states, strict=True)
     values = [np.full(item["shape"], state.first, item["dtype"]) for item, state in pairs]
     rng = np.random.default_rng(_SEED)
@@ -247,24 +238,6 @@ def _check_same(path: Path, before: bytes, opened: bytes, states: tuple[KeptValu
         if not all(map(_is_same, outputs, expected)):
             reason = "LiteRT computes something else when the values that it keeps are handed in"
             raise ModelError(f"{path}: {reason}; {_ADVICE}")
-
-
-class _Session:
-    """A model in LiteRT, without the kernels of XNNPACK, so that equal operators have equal results."""
-
-    def __init__(self, content: bytes) -> None:
-        from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-        plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        self._interpreter = Interpreter(model_content=content, experimental_op_resolver_type=plain)
-        self._interpreter.allocate_tensors()
-        self.inputs = self._interpreter.get_input_details()
-
-    def run(self, arrays: list[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-        for item, array in zip(self.inputs, arrays, strict=True):
-            self._interpreter.set_tensor(item["index"], array)
-        self._interpreter.invoke()
-        return [self._interpreter.get_tensor(item["index"]) for item in self._interpreter.get_output_details()]
 
 
 def _drawn(rng: np.random.Generator, shape: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -13,6 +13,7 @@ from autotune.errors import ModelError
 from autotune.options import InputSpec
 from autotune.tvm_backend.export.runners import litert_runner
 from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, check_runs, import_flatbuffer
+from autotune.tvm_backend.models.tflite.shapes import with_constant_shapes
 
 SAME, VALID, RELU6 = 0, 1, 3
 
@@ -167,23 +168,71 @@ def test_a_parameter_that_is_computed_is_said_with_its_operator(network: Any, tm
         import_flatbuffer(Flatbuffer(path), {}, {})
 
 
-def test_a_shape_that_is_computed_is_that_of_the_result(network: Any, tmp_path: Path) -> None:
-    """As Keras's Flatten is written: the size of the batch, and a constant."""
+def test_a_shape_that_follows_from_shapes_is_a_constant(network: Any, tmp_path: Path) -> None:
+    """As Keras's Flatten is written: the size of the batch, and a constant. The file leaves the result's shape open."""
     x = network.input("x", 2, 3, 4)
-    shape = network.add(
-        "SHAPE", x, shape=(3,), kind="ShapeOptions", dtype=np.int32, outType=network.schema.TensorType.INT32
-    )
+    flat = network.add("RESHAPE", x, wanted_shape(network, x, 12), shape=(1, 1))
+    agree(network.write(tmp_path / "m", network.add("SQUARE", flat, shape=(1, 1))))
+
+
+def test_a_number_that_has_no_axis_follows_from_shapes_too(network: Any, tmp_path: Path) -> None:
+    """An empty list of sizes, which the file has no bytes of, makes a number of a list of one."""
+    x = network.input("x", 6, 2)
+    sizes = shape_of(network, x)
+    begin, count = (network.constant(np.array([value], np.int32)) for value in (0, 1))
+    rows = network.add("SLICE", sizes, begin, count, shape=(1,), kind="SliceOptions", dtype=np.int32)
+    number = network.add("RESHAPE", rows, network.constant(np.zeros(0, np.int32)), shape=(), dtype=np.int32)
+    two = network.constant(np.array(2, np.int32))
+    half = network.add("FLOOR_DIV", number, two, shape=(), kind="FloorDivOptions", dtype=np.int32)
+    wanted = network.add("PACK", half, two, two, shape=(3,), kind="PackOptions", dtype=np.int32, valuesCount=3)
+    agree(network.write(tmp_path / "m", network.add("RESHAPE", x, wanted, shape=(1, 2, 2))))
+
+
+def test_shapes_that_may_follow_from_values_are_left_as_they_are(network: Any, tmp_path: Path) -> None:
+    x = network.input("x", 2, 3)
+    flat = network.add("RESHAPE", x, wanted_shape(network, x, 3), shape=(2, 3))
+    chosen = network.add("WHERE", network.input("mask", 4, dtype=np.bool_), shape=(1, 1), dtype=np.int64)
+    flatbuffer = Flatbuffer(network.write(tmp_path / "m", flat, chosen))
+    assert with_constant_shapes(flatbuffer) is flatbuffer
+
+
+def test_the_real_part_of_a_transform_of_frames_is_a_product(network: Any, tmp_path: Path) -> None:
+    """A cast to floats takes the real part."""
+    x = network.input("x", 3, 1, 16)
+    lengths = network.constant(np.array([1, 16], np.int32))
+    spectrum = network.add("RFFT2D", x, lengths, shape=(3, 1, 9), kind="Rfft2dOptions", dtype=np.complex64)
+    rows = network.add("SQUEEZE", spectrum, shape=(3, 9), kind="SqueezeOptions", dtype=np.complex64, squeezeDims=[1])
+    operators = agree(network.write(tmp_path / "m", network.add("CAST", rows, shape=(3, 9), kind="CastOptions")))
+    assert operators["relax.matmul"] == 1
+
+
+def test_entries_are_taken_by_constant_indices_and_none_beyond_the_end(network: Any, tmp_path: Path) -> None:
+    x = network.input("x", 5, 3)
+    indices = network.constant(np.array([[4, 0], [1, 1]], np.int32))
+    agree(network.write(tmp_path / "m", network.add("GATHER", x, indices, shape=(2, 2, 3), kind="GatherOptions")))
+    beyond = network.constant(np.array([5], np.int32))
+    path = network.write(tmp_path / "n", network.add("GATHER", x, beyond, shape=(1, 3), kind="GatherOptions"))
+    with pytest.raises(ModelError, match="operator GATHER '.*' is not supported: an index is beyond the end"):
+        import_flatbuffer(Flatbuffer(path), {}, {})
+
+
+def shape_of(network: Any, x: int) -> int:
+    kind = network.schema.TensorType.INT32
+    rank = len(network.graph.tensors[x].shape)
+    return int(network.add("SHAPE", x, shape=(rank,), kind="ShapeOptions", dtype=np.int32, outType=kind))
+
+
+def wanted_shape(network: Any, x: int, rest: int) -> int:
+    """The first size of a tensor, and a constant."""
     begin, end, step = (network.constant(np.array([value], np.int32)) for value in (0, 1, 1))
-    batch = network.add(
-        "STRIDED_SLICE", shape, begin, end, step, shape=(), kind="StridedSliceOptions", dtype=np.int32, shrinkAxisMask=1
-    )
-    rest = network.constant(np.array(12, np.int32))
-    wanted = network.add("PACK", batch, rest, shape=(2,), kind="PackOptions", dtype=np.int32, valuesCount=2)
-    agree(network.write(tmp_path / "m", network.add("RESHAPE", x, wanted, shape=(2, 12))))
+    slicing = {"kind": "StridedSliceOptions", "dtype": np.int32, "shrinkAxisMask": 1}
+    batch = network.add("STRIDED_SLICE", shape_of(network, x), begin, end, step, shape=(), **slicing)
+    number = network.constant(np.array(rest, np.int32))
+    return int(network.add("PACK", batch, number, shape=(2,), kind="PackOptions", dtype=np.int32, valuesCount=2))
 
 
 def test_a_shape_that_only_a_run_knows_is_said_with_its_operator(network: Any, tmp_path: Path) -> None:
     x, wanted = network.input("x", 2, 3), network.input("wanted", 2, dtype=np.int32)
     path = network.write(tmp_path / "m", network.add("RESHAPE", x, wanted, shape=(1, 1)))
-    with pytest.raises(ModelError, match="operator RESHAPE '.*' is not supported: its shape is computed, and the file"):
+    with pytest.raises(ModelError, match="operator RESHAPE '.*' is not supported: its shape is computed from values"):
         import_flatbuffer(Flatbuffer(path), {}, {})
