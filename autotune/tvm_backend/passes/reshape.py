@@ -107,12 +107,24 @@ class _Sinker(Rewriter):
 
 
 def _reshaped_constant(constant: Expr, shape: tuple[int, ...], before: tuple[int, ...]) -> Expr | None:
-    """A constant that is one number, or spans the last dimensions of `shape`, as one that does so with `before`."""
+    """A constant that is broadcast to `shape` as one that is broadcast to `before` in the same way.
+
+    None where it is neither one number nor spans the last dimensions, unless the shapes differ in dimensions of 1 only.
+    """
     value = constant.value.numpy()
     if value.size == 1:
         return relax.const(value.reshape(()), str(constant.ty.dtype))
+    if _without_ones(shape) == _without_ones(before):
+        wide = (1,) * (len(shape) - value.ndim) + value.shape
+        sizes = (own for own, size in zip(wide, shape, strict=True) if size != 1)
+        moved = value.reshape([1 if size == 1 else next(sizes) for size in before])
+        return relax.const(moved, str(constant.ty.dtype))
     spanned = value.reshape(value.shape[next(axis for axis, size in enumerate(value.shape) if size > 1) :])
     ends = [end for end in range(len(before)) if prod(before[end:]) == value.size]
     if spanned.shape != shape[len(shape) - spanned.ndim :] or not ends:
         return None
     return relax.const(value.reshape(before[ends[-1] :]), str(constant.ty.dtype))
+
+
+def _without_ones(shape: tuple[int, ...]) -> list[int]:
+    return [size for size in shape if size != 1]

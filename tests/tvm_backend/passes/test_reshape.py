@@ -56,6 +56,17 @@ def test_a_constant_that_spans_other_dimensions_keeps_the_reshape_before_it(sunk
     assert sunk(build, (6, 3, 4)) == ["reshape", "add"]
 
 
+@pytest.mark.parametrize(("before", "shape"), [((2, 6, 1, 4), (2, 6, 4)), ((6, 4), (1, 6, 1, 4))])
+@pytest.mark.parametrize("constant", [(6, 1), (1, 4), (6, 4)])
+def test_a_constant_follows_where_dimensions_of_one_come_or_go(before, shape, constant, sunk, const):
+    given = constant if len(shape) == 3 else (constant[0], 1, constant[1])
+
+    def build(emit, x):
+        return _OP.reshape(emit(_OP.exp(emit(_OP.add(emit(_OP.reshape(x, shape)), const(*given))))), before)
+
+    assert sunk(build, before) == ["add", "exp"]
+
+
 def test_an_operand_that_the_reshaped_one_is_broadcast_to_keeps_the_reshape(sunk):
     def build(emit, x, y):
         return _OP.add(emit(_OP.reshape(x, (1, 12))), y)
