@@ -89,7 +89,8 @@ def load_tvm(target_kind: str) -> None:
         UnsupportedVersion: the installed TVM was not tested.
     """
     check_versions()
-    tvm = importlib.import_module("tvm")
+    with without_torch():
+        tvm = importlib.import_module("tvm")
     s_tir = importlib.import_module("tvm.s_tir")
     if _INTRINSICS not in sys.modules:
         package = types.ModuleType(_INTRINSICS)
@@ -116,6 +117,23 @@ def _register() -> None:
 
     for module in (registry, schedules, intrinsics, instructions):
         module.register()
+
+
+@contextlib.contextmanager
+def without_torch() -> Iterator[None]:
+    """Let PyTorch seem not to be installed, unless it is loaded already.
+
+    TVM's foreign-function library imports it where it is there, which takes longer than all that TVM itself imports. It
+    does so for programs that hand PyTorch's tensors to TVM, as nothing here does.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
 
 
 @contextlib.contextmanager

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from autotune import stages
 from autotune.tvm_backend.load import load_tvm
@@ -31,3 +34,18 @@ def test_a_worker_has_loaded_what_its_stages_import() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {name for name in imported if name and name.startswith("autotune.tvm_backend")} <= {*loaded}
+
+
+@pytest.mark.parametrize(
+    "loads",
+    [
+        "from autotune.tvm_backend.load import load_tvm; load_tvm('llvm')",
+        "from autotune.tvm_backend.export.timing import timed_process; timed_process.import_runtime('library')",
+    ],
+)
+def test_tvm_does_not_import_pytorch_which_takes_longer_than_itself(loads: str, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("print('imported')")
+    code = f"{loads}; import sys; print('torch' in sys.modules); import torch"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False", "imported"], "but one that asks for it later gets it"

@@ -11,6 +11,7 @@ Kernels are timed while the whole model runs, so that the caches are as they are
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -29,6 +30,7 @@ from autotune.processes import memory
 from autotune.processes.isolate import die_with_parent
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import runners
+from autotune.tvm_backend.load import without_torch
 from autotune.tvm_backend.types import VirtualMachine
 
 _RUNS = 21
@@ -297,8 +299,7 @@ def _load(request: Mapping[str, Any], arrays: Arrays) -> tuple[Callable[[], obje
         the runtime (`load_ms`); and the peak memory in bytes above what the process had before it loaded the model
         (`memory`).
     """
-    for package in PACKAGES[request["runtime"]]:
-        importlib.import_module(package)
+    import_runtime(request["runtime"])
     before = memory.status_bytes("VmRSS")
     began = time.perf_counter()
     run = RUNTIMES[request["runtime"]](request, arrays)
@@ -310,6 +311,13 @@ def _load(request: Mapping[str, Any], arrays: Arrays) -> tuple[Callable[[], obje
         save(Path(request["outputs"]), [np.asarray(item) for item in first])
     # A copy to the host is not the model's time.
     return on_gpu.stay if on_gpu else run, {"load_ms": load_ms, "memory": taken}
+
+
+def import_runtime(runtime: str) -> None:
+    """Import the packages of a runtime, as their users would have done."""
+    with without_torch() if runtime == "library" else contextlib.nullcontext():
+        for package in PACKAGES[runtime]:
+            importlib.import_module(package)
 
 
 def outputs_of_graph(run: runners.DeviceRun) -> runners.Arrays:
