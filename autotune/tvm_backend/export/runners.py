@@ -173,12 +173,14 @@ class MachineRun:
         function: The function.
         device: Where it runs.
         tensors: Its inputs there.
+        machine: That virtual machine.
         fill: Copies the inputs into the tensors before each call, as `LoadedModel` does; None where they are on a GPU.
     """
 
     function: Kernel
     device: Device
     tensors: Sequence[DeviceArray]
+    machine: VirtualMachine
     fill: Callable[[], object] | None = None
 
     def __call__(self) -> Arrays:
@@ -206,6 +208,7 @@ def machine_runner(machine: VirtualMachine, device: Device, arrays: Arrays, func
     import tvm
 
     if str(device.type) != "cpu":
-        return MachineRun(machine[function], device, [tvm.runtime.tensor(array, device=device) for array in arrays])
+        tensors = [tvm.runtime.tensor(array, device=device) for array in arrays]
+        return MachineRun(machine[function], device, tensors, machine)
     host = HostTensors([(array.shape, str(array.dtype)) for array in arrays])
-    return MachineRun(machine[function], device, host.fill(arrays), partial(host.fill, arrays))
+    return MachineRun(machine[function], device, host.fill(arrays), machine, partial(host.fill, arrays))

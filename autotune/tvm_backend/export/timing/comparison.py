@@ -33,6 +33,7 @@ _UNCERTAIN = 1.05  # the upper end of a ratio's interval divided by the lower, a
 _CONFIDENCE = 0.9
 _AGREEING_TURNS = 3  # that end a comparison early
 _AGREEMENT = 1.02  # the largest of their ratios divided by the smallest, at most
+_TURN_S = 3.0  # that a turn of a pair may take; when three have taken as long as all may, they are enough
 _KERNEL_PROCESSES = 3  # in which kernels are timed, unless the first one is slow
 # How many times its file a loaded model takes at most, and how much of the memory all runtimes together may take.
 _PEAK = 6
@@ -66,11 +67,13 @@ class RuntimeTimes:
         timings_ms: For each process, its timings in milliseconds.
         loads_ms: For each process, the time from the file of the model to its first outputs, in milliseconds.
         memory: For each process, the peak of the memory that the model took, in bytes.
+        kernels: For some processes, the times of its kernels.
     """
 
     timings_ms: list[tuple[float, ...]] = field(default_factory=list)
     loads_ms: list[float] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
+    kernels: list[list[KernelTime]] = field(default_factory=list)
 
     @property
     def turns_ms(self) -> list[float]:
@@ -86,6 +89,13 @@ class RuntimeTimes:
     def spread_ms(self) -> tuple[float, float]:
         """The times of the fastest and the slowest process."""
         return min(self.turns_ms), max(self.turns_ms)
+
+    def fastest_kernels(self) -> list[KernelTime]:
+        """Return the kernels' times in the fastest process, in which they are shortest together.
+
+        A process takes a moment, and the machine may be slow just then. The kernel that takes most comes first.
+        """
+        return min(self.kernels, key=lambda kernels: sum(kernel.us for kernel in kernels), default=[])
 
 
 class RuntimeComparison:
@@ -141,18 +151,20 @@ class RuntimeComparison:
         pair: tuple[str, str] | None = None,
         without: Collection[str] = (),
         longest_s: float = _LONG_S,
+        kernels_of: str = "",
     ) -> dict[str, RuntimeTimes]:
         """Time the runtimes.
 
         Args:
             timings: How many timings each runtime gets. A process makes up to four of them. They are fewer if the first
                 turns take a minute.
-            pair: Two runtimes whose ratio is wanted. The turns end early when three or more agree on it within 2%. They
-                go on, up to 15 in all, as long as its median is uncertain by more than 5% and the minute is not over. A
-                runtime outside of the pair whose process takes more than 5 s gets one turn, so that the minute is left
-                to the pair.
+            pair: Two runtimes whose ratio is wanted. The turns end early when three or more agree on it within 2%, or
+                have taken as many times 3 s as turns were asked for. They go on, up to 15 in all, as long as its median
+                is uncertain by more than 5% and that time is not over. A runtime outside of the pair whose process
+                takes more than 5 s gets one turn, so that the time is left to the pair.
             without: The names of those that are not timed.
             longest_s: The seconds after which no further turn begins.
+            kernels_of: A library whose kernels are timed, too, in three of its processes, or in one if that is slow.
 
         Returns:
             The times by the name of the runtime.
@@ -162,23 +174,24 @@ class RuntimeComparison:
             WorkerCrashed: A process died.
         """
         times = {name: RuntimeTimes() for name in self._runtimes if name not in without}
-        ends = time.monotonic() + longest_s
+        began = time.monotonic()
         names = list(times)
         turns = max(1, -(-timings // TIMINGS))
         for turn in range(max(turns, _MOST_TURNS) if pair else turns):
-            if turn and time.monotonic() > ends:
+            passed_s = time.monotonic() - began
+            if turn and passed_s > longest_s:
                 break
-            if pair and _agree(ratios(times[pair[0]], times[pair[1]])):
+            if pair and _is_enough(ratios(times[pair[0]], times[pair[1]]), turns, passed_s):
                 break
             if pair and turn >= turns:
-                if not _is_uncertain(ratios(times[pair[0]], times[pair[1]])):
-                    break
                 names = list(pair)
-            slow = self._turn(names[:: -1 if turn % 2 else 1], min(timings, TIMINGS), times)
+            slow = self._turn(names[:: -1 if turn % 2 else 1], min(timings, TIMINGS), times, kernels_of)
+            if kernels_of in slow or turn + 1 >= _KERNEL_PROCESSES:
+                kernels_of = ""
             names = [name for name in names if name not in slow or name in pair] if pair else names
         return times
 
-    def _turn(self, names: Sequence[str], timings: int, times: Mapping[str, RuntimeTimes]) -> set[str]:
+    def _turn(self, names: Sequence[str], timings: int, times: Mapping[str, RuntimeTimes], kernels_of: str) -> set[str]:
         """Time the runtimes in new processes, and return those whose process was slow."""
         slow = set[str]()
         for together in [names] if self._fit(names) else [[name] for name in names]:
@@ -188,6 +201,9 @@ class RuntimeComparison:
                     times[name].timings_ms.append(timings_ms)
                     times[name].loads_ms.append(processes[name].answer["load_ms"])
                     times[name].memory.append(processes[name].answer["memory"])
+                if kernels_of in processes:
+                    kernels = processes[kernels_of].kernels()
+                    times[kernels_of].kernels.append([KernelTime(**item) for item in kernels])
                 slow |= {name for name, process in processes.items() if process.waited_s > _SLOW_S}
         return slow
 
@@ -199,26 +215,7 @@ class RuntimeComparison:
         largest = max(runtime.model.stat().st_size for runtime in self._runtimes.values())
         return _PEAK * largest * len(names) < _ROOM * memory_bytes()
 
-    def kernels(self, name: str) -> list[KernelTime]:
-        """Time the kernels of a library in a few processes of its own.
-
-        Returns:
-            The times in the fastest process, in which they are shortest together, because a process takes a moment and
-            the machine may be slow just then. The kernel that takes most comes first.
-
-        Raises:
-            WorkerError: The library cannot run.
-            WorkerCrashed: The process died.
-        """
-        of_processes = list[list[KernelTime]]()
-        for _ in range(_KERNEL_PROCESSES):
-            with self._start(name, kernels=True) as process:
-                of_processes.append([KernelTime(**item) for item in process.answer["kernels"]])
-            if process.waited_s > _SLOW_S:
-                break
-        return min(of_processes, key=lambda kernels: sum(kernel.us for kernel in kernels))
-
-    def _start(self, name: str, outputs: Path | None = None, *, kernels: bool = False) -> RuntimeProcess:
+    def _start(self, name: str, outputs: Path | None = None) -> RuntimeProcess:
         runtime = self._runtimes[name]
         request = {
             "runtime": runtime.runtime,
@@ -230,7 +227,6 @@ class RuntimeComparison:
             "values": dict(runtime.values),
             "threads": self._threads,
             "outputs": str(outputs) if outputs else None,
-            "kernels": kernels,
         }
         return RuntimeProcess(name, request, self._threads, self._program)
 
@@ -256,6 +252,13 @@ def ratios(ours: RuntimeTimes, other: RuntimeTimes) -> list[float]:
     """
     turns = zip(ours.timings_ms, other.timings_ms, strict=True)
     return [statistics.median(map(operator.truediv, mine, theirs)) for mine, theirs in turns]
+
+
+def _is_enough(values: Sequence[float], turns: int, passed_s: float) -> bool:
+    """Whether a pair needs no further turn, of which so many were asked for, after so many seconds."""
+    if len(values) >= _AGREEING_TURNS and passed_s > turns * _TURN_S:
+        return True
+    return _agree(values) or (len(values) >= turns and not _is_uncertain(values))
 
 
 def _agree(values: Sequence[float]) -> bool:

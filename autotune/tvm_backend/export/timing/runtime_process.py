@@ -13,6 +13,7 @@ from typing import Any
 
 from autotune.errors import WorkerCrashed, WorkerError
 
+KERNELS = "kernels"  # the line that asks for them
 _MESSAGE_LENGTH = 300  # characters of an error message that are kept
 
 
@@ -78,6 +79,11 @@ class RuntimeProcess:
         """
         milliseconds: float | None = self._ask("")["ms"]
         return milliseconds
+
+    def kernels(self) -> list[dict[str, Any]]:
+        """Time the kernels of a library, and return what makes a `KernelTime` of each. Errors are those of `time`."""
+        kernels: list[dict[str, Any]] = self._ask(KERNELS)["kernels"]
+        return kernels
 
     def _ask(self, line: str) -> dict[str, Any]:
         assert self._process.stdin is not None and self._process.stdout is not None

@@ -3,8 +3,8 @@
     python -m autotune.tvm_backend.export.timing.timed_process
 
 The first line of standard input is the request, as JSON. Its answer is one line of JSON. After that, each further line
-asks for one timing, and is answered by one line. Nothing else is on standard output: what libraries print goes to
-standard error.
+asks for one timing, of the model or of its kernels, and is answered by one line. Nothing else is on standard output:
+what libraries print goes to standard error.
 
 Kernels are timed while the whole model runs, so that the caches are as they are for its users.
 """
@@ -30,10 +30,13 @@ from autotune.processes import memory
 from autotune.processes.isolate import die_with_parent
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import runners
+from autotune.tvm_backend.export.timing.runtime_process import KERNELS
 from autotune.tvm_backend.load import without_torch
 from autotune.tvm_backend.types import VirtualMachine
 
 _RUNS = 21
+_LEAST_RUNS = 3
+_RUNS_S = 1.0  # after which there are no more runs than those
 _BETWEEN = ("vm.builtin.", "runtime.TVMTensorCreateView")  # what the virtual machine does between kernels
 _WARMUP_S = 0.3
 _AGAIN_S = 0.02  # the warm-up before each further timing, because another process ran meanwhile
@@ -105,8 +108,9 @@ def kernel_times(machine: VirtualMachine, run: Callable[[], object], finish: Cal
         The kernels, the one that takes most first.
     """
     run()
-    runs = []
-    for _ in range(_RUNS):
+    runs: list[_Stopwatch] = []
+    began = time.perf_counter()
+    while len(runs) < (_RUNS if time.perf_counter() - began < _RUNS_S else _LEAST_RUNS):
         watch = _Stopwatch(finish)
         machine.set_instrument(watch)
         run()
@@ -125,11 +129,6 @@ Arrays = Mapping[str, Any]
 
 def _library(request: Mapping[str, Any], arrays: Arrays) -> Run:
     """Load a library that `export` wrote, as its users do."""
-    return _loaded(request, arrays)[1]
-
-
-def _loaded(request: Mapping[str, Any], arrays: Arrays) -> tuple[VirtualMachine, runners.MachineRun]:
-    """Return TVM's virtual machine with a library, and what runs a function of it."""
     import tvm
     from tvm.runtime import vm
     from tvm_ffi.libinfo import load_lib_ctypes
@@ -140,7 +139,7 @@ def _loaded(request: Mapping[str, Any], arrays: Arrays) -> tuple[VirtualMachine,
         runtime.load()
     device = tvm.cuda(0) if request["device"] == "cuda" else tvm.cpu(0)
     machine = vm.VirtualMachine(tvm.runtime.load_module(request["model"]), device)
-    return machine, runners.machine_runner(machine, device, list(arrays.values()), request["function"])
+    return runners.machine_runner(machine, device, list(arrays.values()), request["function"])
 
 
 def _onnxruntime(request: Mapping[str, Any], arrays: Arrays) -> Run:
@@ -270,28 +269,26 @@ def serve(request: Mapping[str, Any], orders: Iterable[str]) -> Iterator[dict[st
     Args:
         request: Has `runtime` (a key of `RUNTIMES`), `model` (its path), `names` (of the inputs, in the order of the
             model), `inputs` (the path of the file with their arrays), `values` (the constant inputs), `device` (`cpu`
-            or `cuda`), `function` (of a library), `threads`, `outputs` (the path to write the outputs to, or None) and
-            `kernels` (whether to time the kernels of a library, and nothing else).
-        orders: Each asks for a timing.
+            or `cuda`), `function` (of a library), `threads` and `outputs` (the path to write the outputs to, or None).
+        orders: Each asks for a timing of the model, or, if it is `KERNELS`, for those of the kernels of a library.
 
     Yields:
-        The kernels, under the key `kernels`. Or what `_load` returns, and then for each order `ms`, what `Timer.time`
-        returns.
+        What `_load` returns, and then for each order `ms`, what `Timer.time` returns, or `kernels`.
     """
     arrays = dict(zip(request["names"], load(Path(request["inputs"])), strict=True))
-    if request["kernels"]:
-        machine, kernels_run = _loaded(request, arrays)
-        kernels = kernel_times(machine, kernels_run.stay, kernels_run.device.sync)
-        yield {"kernels": [asdict(kernel) for kernel in kernels]}
-        return
     run, answer = _load(request, arrays)
     yield answer
-    timer = Timer(run)
-    for _ in orders:
-        yield {"ms": timer.time()}
+    # A copy to the host is not the model's time.
+    timer = Timer(run.stay if request["device"] == "cuda" and isinstance(run, runners.DeviceRun) else run)
+    for order in orders:
+        if order.strip() == KERNELS and isinstance(run, runners.MachineRun):
+            kernels = kernel_times(run.machine, run.stay, run.device.sync)
+            yield {"kernels": [asdict(kernel) for kernel in kernels]}
+        else:
+            yield {"ms": timer.time()}
 
 
-def _load(request: Mapping[str, Any], arrays: Arrays) -> tuple[Callable[[], object], dict[str, Any]]:
+def _load(request: Mapping[str, Any], arrays: Arrays) -> tuple[Run, dict[str, Any]]:
     """Load a model and run it once.
 
     Returns:
@@ -309,8 +306,7 @@ def _load(request: Mapping[str, Any], arrays: Arrays) -> tuple[Callable[[], obje
     taken = max(0, memory.status_bytes("VmHWM") - before)
     if request["outputs"]:
         save(Path(request["outputs"]), [np.asarray(item) for item in first])
-    # A copy to the host is not the model's time.
-    return on_gpu.stay if on_gpu else run, {"load_ms": load_ms, "memory": taken}
+    return run, {"load_ms": load_ms, "memory": taken}
 
 
 def import_runtime(runtime: str) -> None:

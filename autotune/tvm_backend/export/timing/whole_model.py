@@ -209,9 +209,10 @@ def compare(export: ExportJob, verified: Verified, libraries: Mapping[str, Path]
     with RuntimeComparison(runtimes, entry.inputs, arrays, request.threads) as comparison:
         apart = set[str]() if beside else {reference}
         pair = (TUNED, reference) if beside else None
-        times = {**dict.fromkeys(runtimes), **comparison.time(request.turns, pair=pair, without=apart)}
-        kernels = comparison.kernels(WITHOUT_GRAPH if WITHOUT_GRAPH in libraries else TUNED)
-        return Comparison(verified, model.runtime, times, kernels)
+        whose = WITHOUT_GRAPH if WITHOUT_GRAPH in libraries else TUNED
+        timed = comparison.time(request.turns, pair=pair, without=apart, kernels_of=whose)
+        times = {**dict.fromkeys(runtimes), **timed}
+        return Comparison(verified, model.runtime, times, timed[whose].fastest_kernels())
 
 
 def _verify(export: ExportJob, case: Case, ours: Arrays) -> tuple[float, float]:

@@ -74,6 +74,10 @@ class Process:
         self.log.append(("timed", self.name))
         return next(self.times)
 
+    def kernels(self):
+        self.log.append(("kernels", self.name))
+        return [{"name": "exp", "calls": 1, "us": next(self.times)}]
+
 
 @pytest.fixture
 def processes(monkeypatch):
@@ -88,9 +92,7 @@ def processes(monkeypatch):
 
         def start(self, name):
             found = itertools.repeat(next(self.turns[name])) if name in self.turns else itertools.repeat(1.0)
-            process = Process(name, self.log, found, self.waited_s.get(name, 0.0))
-            process.answer["kernels"] = [{"name": "exp", "calls": 1, "us": next(found)}]
-            return process
+            return Process(name, self.log, found, self.waited_s.get(name, 0.0))
 
     made = Processes()
     monkeypatch.setattr(RuntimeComparison, "_start", lambda self, name, **_: made.start(name))
@@ -110,12 +112,19 @@ def test_every_turn_starts_a_new_process_for_each_runtime(comparison, monkeypatc
 
 def test_kernels_have_the_times_of_the_fastest_of_three_processes(comparison, processes):
     processes.turns["ours"] = iter([5.0, 3.0, 4.0, 1.0])
-    assert [kernel.us for kernel in comparison.kernels("ours")] == [3.0]
+    times = comparison.time(4 * TIMINGS, kernels_of="ours")
+    assert [kernel.us for kernel in times["ours"].fastest_kernels()] == [3.0]
+    assert not times["theirs"].fastest_kernels()
+    last = [what for what, name in processes.log if name == "ours"][-7:]
+    assert last == ["ended", "begun", *["timed"] * TIMINGS, "ended"]
+    first = processes.log[: processes.log.index(("ended", "ours"))]
+    assert first.index(("kernels", "ours")) > first.index(("timed", "theirs")), "when both have been timed"
 
 
 def test_kernels_of_a_model_that_takes_seconds_are_timed_in_one_process(comparison, processes):
     processes.turns["ours"], processes.waited_s["ours"] = iter([5.0, 3.0]), 6.0
-    assert [kernel.us for kernel in comparison.kernels("ours")] == [5.0]
+    times = comparison.time(2 * TIMINGS, kernels_of="ours")
+    assert [kernel.us for kernel in times["ours"].fastest_kernels()] == [5.0]
 
 
 def test_within_a_turn_runtimes_are_timed_one_after_the_other(comparison, processes):
@@ -154,6 +163,17 @@ def test_no_turn_begins_after_slow_ones(comparison):
 def test_two_runtimes_get_turns_until_their_ratio_is_certain(comparison, processes, theirs_ms, turns):
     """Three that agree are enough. Of five ratios all count; of eight the smallest and the largest are left out."""
     processes.turns = {"theirs": itertools.cycle(theirs_ms)}
+    times = comparison.time(5 * TIMINGS, pair=("ours", "theirs"))
+    assert [len(item.turns_ms) for item in times.values()] == [turns, turns]
+
+
+@pytest.mark.parametrize(("seconds", "turns"), [(1.0, 15), (2.9, 6), (6.0, 3), (70.0, 1)])
+def test_an_uncertain_pair_gets_three_turns_and_more_while_there_is_time(
+    comparison, processes, monkeypatch, seconds, turns
+):
+    """Five were asked for, of three seconds each."""
+    processes.turns = {"theirs": itertools.cycle([2.0, 4.0])}
+    monkeypatch.setattr(room.time, "monotonic", lambda: seconds * processes.begun().count("ours"))
     times = comparison.time(5 * TIMINGS, pair=("ours", "theirs"))
     assert [len(item.turns_ms) for item in times.values()] == [turns, turns]
 

@@ -27,7 +27,7 @@ class Graph:
 
 @pytest.mark.parametrize(("launches", "found"), [(True, [6.0]), (False, [0.0])])
 def test_what_is_verified_of_a_graph_is_not_what_its_recording_left(launches, found):
-    run = runners.MachineRun(Graph(launches), tvm.cpu(), [tvm.runtime.tensor(np.full(1, 3.0, "float32"))])
+    run = runners.MachineRun(Graph(launches), tvm.cpu(), [tvm.runtime.tensor(np.full(1, 3.0, "float32"))], None)
     assert timed_process.outputs_of_graph(run)[0].tolist() == found
 
 
