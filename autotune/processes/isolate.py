@@ -19,7 +19,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -210,7 +210,7 @@ def isolated(
     limit_s: float,
     prepare_limit_s: float = 120.0,
     retried: Collection[ResultKind] = (),
-) -> Iterator[tuple[T, ItemResult]]:
+) -> Generator[tuple[T, ItemResult], None, None]:
     """Yield every item with its result, in order.
 
     Args:
@@ -246,6 +246,31 @@ def isolated(
         finally:
             if not child.ended:
                 child.end()
+
+
+def isolated_at_once(
+    items: Sequence[T], prepare: Callable[[], Callable[[T], Any]], children: int, *, limit_s: float
+) -> Generator[tuple[T, ItemResult], None, None]:
+    """Yield every item with its result, from so many children that work at the same time.
+
+    Args and Raises are those of `isolated`.
+    """
+
+    def work() -> Callable[[T | None], Any]:
+        function = prepare()
+        return lambda item: None if item is None else function(item)
+
+    with contextlib.ExitStack() as stack:
+        working = []
+        for number in range(min(children, len(items))):
+            share: list[T | None] = [None, *items[number::children]]
+            child = stack.enter_context(contextlib.closing(isolated(share, work, limit_s=limit_s)))
+            next(child)  # of no item: now it works on the others
+            working.append(child)
+        for child in working:
+            for item, result in child:
+                assert item is not None
+                yield item, result
 
 
 def _end(child: _Child, result: ItemResult) -> ItemResult:

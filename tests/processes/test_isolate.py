@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from autotune.errors import ProcessRefused, WorkerError
-from autotune.processes.isolate import ItemResult, isolated, refused
+from autotune.processes.isolate import ItemResult, isolated, isolated_at_once, refused
 
 LIMIT_S = 20.0
 
@@ -273,3 +273,26 @@ def test_an_interpreter_that_is_gone_or_forbidden_is_not_told_as_a_limit(
     with pytest.raises(OSError, match=str(program)) as caught:
         subprocess.Popen([str(program)])
     assert str(refused(caught.value)).startswith(f"{program} cannot be started ({reason}")
+
+
+def test_children_work_at_the_same_time_and_one_that_dies_costs_its_item_only(tmp_path: Path) -> None:
+    """The first items of both children wait for each other."""
+
+    def work(number: int) -> int:
+        (tmp_path / f"{number}").touch()
+        while number < 2 and not (tmp_path / f"{1 - number}").exists():
+            time.sleep(0.01)
+        if number == 2:
+            segfault()
+        return 10 * number
+
+    found = dict(isolated_at_once(range(5), lambda: work, 2, limit_s=LIMIT_S))
+    assert {number: result.value for number, result in found.items()} == {0: 0, 1: 10, 2: None, 3: 30, 4: 40}
+    assert [number for number, result in found.items() if result.kind == "crash"] == [2]
+
+
+def test_no_child_is_left_when_nobody_wants_more_results() -> None:
+    results = isolated_at_once(range(4), lambda: lambda number: os.getpid() if number < 2 else hang(), 2, limit_s=60.0)
+    pid = next(results)[1].value
+    results.close()
+    assert not psutil.pid_exists(pid)

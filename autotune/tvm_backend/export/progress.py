@@ -93,6 +93,20 @@ class Leases:
             pin(self.request.cpus)
             yield
 
+    @contextlib.contextmanager
+    def free_cpus(self) -> Iterator[int]:
+        """Wait for a CPU to compute on, take those that are free besides, and say how many these are."""
+        with contextlib.ExitStack() as stack:
+            count = 0
+            for cpu in self.request.cpus:
+                with contextlib.suppress(Busy):
+                    stack.enter_context(lease(self._folder, [cpu_name(cpu)], wait_s=0))
+                    count += 1
+            if not count:
+                stack.enter_context(self._cpu())
+            pin(self.request.cpus)
+            yield max(1, count)
+
     def _cpu(self) -> Lease:
         names = [cpu_name(cpu) for cpu in self.request.cpus]
         for name in names:

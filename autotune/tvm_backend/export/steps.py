@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from autotune.tvm_backend.kernels.roofline import Roofline, measure
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 from autotune.tvm_backend.kernels.run_gpu import GpuRunner
 from autotune.tvm_backend.search.tasks import read_program
+from autotune.tvm_backend.types import IRModule
 from autotune.version import __version__
 
 _TURN_MS = 20
@@ -165,18 +167,22 @@ def _build_again(
 ) -> dict[str, list[retiming.RetimedCandidate]]:
     job = export.job
     steps = export.leases.steps
-    indices = {task.hash: index for index, task in enumerate(job.spec.tasks)}
     contenders = retiming.contenders(job.spec, fastest)
     if not contenders:
         return {}
-    built = {}
-    with export.leases.one_cpu():
+    items = [(hash, trial) for hash, trials in contenders.items() for trial in trials]
+    programs = lru_cache(maxsize=None)(partial(_program, job))
+    with export.leases.free_cpus() as count:
         steps.begin(BUILDING)
-        for number, (hash, trials) in enumerate(contenders.items()):
-            steps.done(number, len(contenders))
-            program = read_program(job.paths.task(indices[hash]), hash)
-            built[hash] = retiming.build(trials, program, export.model.target, folder)
-    return built
+        children = count if job.device.is_local_cpu else 0  # the compiler for a GPU may have threads
+        for number, _ in enumerate(retiming.build(items, programs, export.model.target, folder, children)):
+            steps.done(number, len(items))
+    return retiming.candidates(items, folder)
+
+
+def _program(job: ExportJob, hash: str) -> IRModule:
+    index = next(index for index, task in enumerate(job.spec.tasks) if task.hash == hash)
+    return read_program(job.paths.task(index), hash)
 
 
 def _time_again(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autotune.machine.leases import cpu_name, lease
 from autotune.processes.messages import ExportRequest
 from autotune.tvm_backend.export import progress
-from autotune.tvm_backend.export.progress import Steps, plan
+from autotune.tvm_backend.export.progress import Leases, Steps, plan
 
 
 def request(**given: Any) -> ExportRequest:
@@ -54,3 +56,18 @@ def test_each_step_has_its_number_and_a_wait_is_marked(monkeypatch: pytest.Monke
         ("step 2 of 2: building", False),
         ("step 2 of 2: building (4 of 9 done)", False),
     ]
+
+
+def test_all_cpus_that_are_free_are_taken_for_what_can_be_divided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "pin", lambda cpus: None)
+    folder = tmp_path / "locks"
+    told: list[str] = []
+    given = request(lock_folder=str(folder), cpus=(0, 1, 2))
+    leases = Leases(given, None, Steps(lambda step, waiting=False: told.append(step), ()))  # type: ignore[arg-type]
+    with lease(folder, [cpu_name(1)], wait_s=0), leases.free_cpus() as count:
+        assert count == 2
+    with leases.free_cpus() as count:
+        assert count == 3
+    assert not told, "nothing was waited for"

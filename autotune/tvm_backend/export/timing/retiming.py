@@ -8,13 +8,14 @@ what slows the machine down for a while slows them all.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tvm.s_tir.meta_schedule.database import Workload
 
-from autotune.errors import WrongResult, first_line
+from autotune.errors import WorkerError, WrongResult, first_line
+from autotune.processes.isolate import isolated_at_once
 from autotune.storage.device_kind import claimed
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths, Workspace
@@ -35,6 +36,7 @@ _MAX_SLOWDOWN = 1.3
 _SHARE_OF_ONE = 0.01
 TURNS = 7
 _RUNS = 8  # in one turn, with flushed caches
+_BUILD_S = 600.0  # that a build may take
 
 
 @dataclass
@@ -164,24 +166,50 @@ def contenders(spec: JobSpec, fastest: Mapping[str, Sequence[Trial]]) -> dict[st
     return {hash: trials for hash, trials in chosen.items() if len(trials) > 1}
 
 
-def build(trials: Sequence[Trial], program: IRModule, target: Target, folder: Path) -> list[RetimedCandidate]:
-    """Build the candidates of a task.
+def build(
+    items: Sequence[tuple[str, Trial]],
+    program: Callable[[str], IRModule],
+    target: Target,
+    folder: Path,
+    children: int,
+) -> Iterator[None]:
+    """Build candidates, and yield after each.
 
     Args:
-        trials: The candidates.
-        program: The tensor program of the task.
+        items: The candidates, each with the hash of its task.
+        program: Returns the tensor program of a task.
         target: The target.
         folder: Where the libraries go.
+        children: How many processes build at the same time; 0 to build them in this one.
 
     Raises:
-        Exception: Whatever `build_candidate` raises.
+        WorkerError: A candidate cannot be built, though it could when it was measured.
+        Exception: Without children, whatever `build_candidate` raises.
     """
-    built = []
-    for trial in trials:
-        library = folder / f"{trial.hash}.so"
-        build_candidate(trial, program, target, library)
-        built.append(RetimedCandidate(trial, library))
+
+    def one(item: tuple[str, Trial]) -> None:
+        hash, trial = item
+        build_candidate(trial, program(hash), target, _library(folder, hash, trial))
+
+    if not children:
+        yield from map(one, items)
+        return
+    for (_, trial), result in isolated_at_once(items, lambda: one, children, limit_s=_BUILD_S):
+        if result.kind != "ok":
+            raise WorkerError(f"candidate {trial.hash} cannot be built again: {result.reason}")
+        yield
+
+
+def candidates(items: Sequence[tuple[str, Trial]], folder: Path) -> dict[str, list[RetimedCandidate]]:
+    """Return the candidates that `build` has built, by the hash of their task."""
+    built: dict[str, list[RetimedCandidate]] = {}
+    for hash, trial in items:
+        built.setdefault(hash, []).append(RetimedCandidate(trial, _library(folder, hash, trial)))
     return built
+
+
+def _library(folder: Path, hash: str, trial: Trial) -> Path:
+    return folder / f"{hash}-{trial.hash}.so"
 
 
 def time_in_turns(tasks: Mapping[str, Sequence[RetimedCandidate]], runner: Runner) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autotune.errors import WorkerError
 from autotune.storage import formats
 from autotune.storage.device_kind import claimed
 from autotune.storage.formats import Entry, JobSpec, TaskSpec, Trial
@@ -168,3 +169,25 @@ def test_a_task_that_cannot_be_checked_goes_to_the_fastest(kernels):
     folder, _ = kernels
     unknown = Reference(outputs={0: np.zeros(1)}, problem="timeout")
     assert retiming.fastest_correct(built(folder, logged=60.0, wrong=10.0), unknown, None).trial.hash == "wrong"
+
+
+@pytest.mark.parametrize("children", [0, 2])
+def test_candidates_of_all_tasks_are_built_with_the_programs_of_their_tasks(children, tmp_path, monkeypatch):
+    def build_candidate(trial, program, target, path):
+        path.write_text(f"{trial.hash} {program} {target}")
+
+    monkeypatch.setattr(retiming, "build_candidate", build_candidate)
+    items = [("one", trial("a")), ("one", trial("b")), ("two", trial("a"))]
+    assert len(list(retiming.build(items, str.upper, "cpu", tmp_path, children))) == 3
+    found = retiming.candidates(items, tmp_path)
+    texts = {hash: [item.library.read_text() for item in candidates] for hash, candidates in found.items()}
+    assert texts == {"one": ["a ONE cpu", "b ONE cpu"], "two": ["a TWO cpu"]}
+
+
+def test_a_candidate_that_cannot_be_built_again_is_named(tmp_path, monkeypatch):
+    def build_candidate(*_):
+        raise ValueError("no such loop")
+
+    monkeypatch.setattr(retiming, "build_candidate", build_candidate)
+    with pytest.raises(WorkerError, match="^candidate b cannot be built again: ValueError: no such loop$"):
+        list(retiming.build([("one", trial("b"))], str.upper, "cpu", tmp_path, 1))
