@@ -1,7 +1,7 @@
 """Softmax and layer normalisation over the last dimension: one parallel pass over the rows, every step vectorised.
 
 They need no search. A row stays in the cache from its first step to its last, and a reduction runs in as many sums as a
-vector has lanes, which are added up at its end.
+vector has lanes. At its end the vector is halved and its halves are added, until one sum is left.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _LANES = (16, 8)  # preferred, in this order
 _MOST_LANES = 32
 _PARALLEL_FROM = 4096  # elements; fewer are done before other threads have begun
 _BY_LANES = "by_lanes"
+_HALVED = "halved"
 _ROW = "row"
 
 
@@ -187,17 +188,30 @@ def _reduced(
     name: str,
     of: Callable[[TensorExpr], TensorExpr] = lambda value: value,
 ) -> TensorExpr:
-    """The rows of a tensor reduced: first lane by lane, then over the lanes."""
+    """The rows of a tensor reduced: first lane by lane, then the lanes by halves, then what is left, one by one."""
     *rows, length = data.shape
     chunk = te.reduce_axis((0, length // lanes), "chunk")
-    lane = te.reduce_axis((0, lanes), "lane")
 
     def partial(*indices: TensorExpr) -> TensorExpr:
         *row, column = indices
         return reduce(of(data[(*row, chunk * lanes + column)]), axis=chunk)
 
-    by_lanes = te.compute((*rows, lanes), partial, name=f"{name}_{_BY_LANES}")
-    return te.compute(tuple(rows), lambda *row: reduce(by_lanes[(*row, lane)], axis=lane), name=f"{name}_{_ROW}")
+    left = te.compute((*rows, lanes), partial, name=f"{name}_{_BY_LANES}")
+    while lanes % 2 == 0:
+        lanes //= 2
+        left = _halved(left, reduce, lanes, f"{name}_{_HALVED}")
+    lane = te.reduce_axis((0, lanes), "lane")
+    return te.compute(tuple(rows), lambda *row: reduce(left[(*row, lane)], axis=lane), name=f"{name}_{_ROW}")
+
+
+def _halved(vectors: TensorExpr, reduce: Callable[..., TensorExpr], lanes: int, name: str) -> TensorExpr:
+    """Vectors of twice as many lanes, of which the second half is added to the first, or whatever a reduction does."""
+
+    def joined(*indices: TensorExpr) -> TensorExpr:
+        *row, column = indices
+        return reduce(vectors[(*row, column)], vectors[(*row, column + lanes)])
+
+    return te.compute((*vectors.shape[:-1], lanes), joined, name=name)
 
 
 def _scheduled(arguments: list[TensorExpr], lanes: int) -> PrimFunc:
@@ -222,6 +236,8 @@ def _vectorize(schedule: Schedule, block: BlockRV, lanes: int) -> None:
         schedule.reorder(inner, before)
         schedule.vectorize(before)
         schedule.decompose_reduction(block, inner)
+    elif _HALVED in name:
+        schedule.vectorize(inner)
     elif name in ("grown", "moved", "output"):
         _, vector = schedule.split(inner, [None, lanes])
         schedule.vectorize(vector)

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from autotune.tvm_backend.passes.prepare import prepare
-from autotune.tvm_backend.passes.rows import replace_row_operators
+from autotune.tvm_backend.passes.rows import replace_row_operators, softmax
 from autotune.tvm_backend.search.tasks import extract_tasks
 
 _OP = relax.op
@@ -32,9 +32,17 @@ def written_norm(emit, x, scale, offset, *, square="power", epsilon=1e-5):
     return emit(_OP.add(emit(_OP.multiply(normal, scale)), offset))
 
 
-@pytest.mark.parametrize("shape", (_FULL, (4, 8), (64, 96), (3, 6625)))
+@pytest.mark.parametrize("shape", (_FULL, (4, 8), (64, 96), (3, 6625), (3, 60)))
 def test_a_softmax_over_the_last_dimension(replaced, shape):
     assert replaced(lambda _, x: _OP.nn.softmax(x, -1), shape) == ["softmax_rows"]
+
+
+@pytest.mark.parametrize(("lanes", "halves"), [(16, [8, 4, 2, 1]), (12, [6, 3]), (25, [])])
+def test_the_lanes_of_a_sum_are_added_by_halves_and_not_one_after_another(lanes, halves):
+    text = str(softmax((4, 3 * lanes), lanes))
+    for name in ("largest", "total"):
+        assert text.count(f'T.sblock("{name}_halved') == len(halves)
+    assert all(f"T.vectorized({half})" in text for half in halves if half > 1)
 
 
 @pytest.mark.parametrize("shape", (_FULL, (4, 8), (64, 96)))
