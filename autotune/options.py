@@ -127,7 +127,8 @@ class JobOptions:
     )
     calibrate: str | None = _option(
         None,
-        "Samples for --precision int8: an array for each input, by its name, with a row for each sample.",
+        "Samples for --precision int8: an array for each input, by its name, with a row for each sample, and `labels`"
+        " if you have them.",
         metavar="FILE.npz",
     )
     max_drop: float | None = _option(

@@ -144,10 +144,14 @@ def _check_drop(paths: JobPaths, spec: JobSpec) -> None:
     cost = spec.quantisation
     if cost is None or spec.max_drop is None or cost.within(spec.max_drop):
         return
+    happened = (
+        "gives another top-1 answer than the model as submitted for"
+        if cost.right is None
+        else "is less often right, by"
+    )
     raise BadState(
-        f"{paths.folder.name} in int8 gives another top-1 answer than the model as submitted for"
-        f" {1 - cost.agreement:.1%} of the {cost.samples} calibration samples; --max-drop allows {spec.max_drop:.1%}:"
-        " submit it with more samples, or in another precision"
+        f"{paths.folder.name} in int8 {happened} {cost.drop:.1%} of the {cost.samples} calibration samples; --max-drop"
+        f" allows {spec.max_drop:.1%}: submit it with more samples, or in another precision"
     )
 
 

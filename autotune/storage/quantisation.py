@@ -57,6 +57,8 @@ class Quantisation:
         layers: How many convolutions and products could be quantised; 0 if no limit asked to choose among them.
         floats: Those that stay in floats, so that the answers are within the limit.
         curve: The models that were measured to choose them, the fastest first.
+        right: Which part of its answers are those of the labels; None without labels.
+        right_before: The same of the model as submitted.
     """
 
     samples: Annotated[int, whole_number(1)]
@@ -65,15 +67,29 @@ class Quantisation:
     layers: Annotated[int, whole_number(0)] = 0
     floats: tuple[FloatLayer, ...] = ()
     curve: tuple[MixedModel, ...] = ()
+    right: Annotated[float, number(0, 1)] | None = None
+    right_before: Annotated[float, number(0, 1)] | None = None
+
+    @property
+    def drop(self) -> float:
+        """Which part of the answers was right and is wrong now, on balance; without labels, which part changed."""
+        if self.right is None or self.right_before is None:
+            return 1 - self.agreement
+        return self.right_before - self.right
 
     def within(self, most_drop: float) -> bool:
-        """Return whether no more than this part of the answers changed."""
-        return 1 - self.agreement <= most_drop
+        """Return whether the drop is no more than this."""
+        return self.drop <= most_drop
 
     def text(self) -> str:
         """Return it as a part of a sentence."""
         kept = f"; {len(self.floats)} of {self.layers} layers stay in float32" if self.floats else ""
         return (
             f"on {self.samples} calibration samples it differs from the model as submitted by {self.error:.2g},"
-            f" and agrees in {self.agreement:.1%} of the top-1 answers{kept}"
+            f" and agrees in {self.agreement:.1%} of the top-1 answers{self._rightness()}{kept}"
         )
+
+    def _rightness(self) -> str:
+        if self.right is None:
+            return ""
+        return f"; by the labels {self.right:.1%} of its answers are right, and {self.right_before:.1%} were"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -285,9 +285,7 @@ class _Search:
 
     def described(self, floats: Sequence[FloatLayer]) -> Quantisation:
         cost = self.measured(floats)
-        return Quantisation(
-            cost.samples, cost.error, cost.agreement, len(self.ranked), tuple(floats), tuple(self._curve())
-        )
+        return replace(cost, layers=len(self.ranked), floats=tuple(floats), curve=tuple(self._curve()))
 
     def _curve(self) -> Iterator[MixedModel]:
         """All models that were measured, from the fastest to the slowest."""

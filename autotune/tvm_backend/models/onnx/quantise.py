@@ -12,6 +12,7 @@ import copy
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from autotune.tvm_backend.types import ModelProto, ValueInfoProto
 
 _OLDEST = 13  # opset: scales for each channel
 _FEW = 8  # samples
+_LABELS = "labels"
 _PRODUCTS = ("Gemm", "MatMul")
 # Operators that have kernels for bytes, in a network with convolutions.
 _QUANTISED = (
@@ -49,8 +51,8 @@ def quantise(
         path: The file that it is from, for errors.
         proto: The model.
         calibration: A file of NumPy with an array for each input. Its first axis counts samples, or the rows of the
-            batches that the model takes.
-        most_drop: Which part of the top-1 answers on the calibration data may change; None for any.
+            batches that the model takes. It may have the right answers, too: an array `labels`, of indices.
+        most_drop: By which part the answers on the calibration data may become worse; None for any.
 
     Returns:
         The quantised model, and what quantising it cost on the calibration data.
@@ -61,12 +63,14 @@ def quantise(
     if any(node.op_type in ("QuantizeLinear", "QLinearConv", "QLinearMatMul") for node in proto.graph.node):
         raise ModelError(f"{path} is quantised already; leave --precision int8 out")
     weights = {item.name for item in proto.graph.initializer}
-    samples = read_samples(calibration, [item for item in proto.graph.input if item.name not in weights])
+    inputs = [item for item in proto.graph.input if item.name not in weights]
+    samples = read_samples(calibration, inputs)
+    labels = None if any(item.name == _LABELS for item in inputs) else read_labels(calibration)
     with scratch_folder("quantise") as folder:
         try:
             source = _simplified(proto, Path(folder) / "simplified.onnx")
             quantised = _quantised(source, samples, Path(folder) / "quantised.onnx")
-            answers = _Answers(proto, samples)
+            answers = _Answers(proto, samples, labels)
             whole = answers.cost(quantised)
             if most_drop is None or whole.within(most_drop):
                 return quantised, whole
@@ -97,6 +101,19 @@ def read_samples(path: Path, inputs: Sequence[ValueInfoProto]) -> list[Arrays]:
         shown = ", ".join(f"{name} {len(item)}" for name, item in batches.items())
         raise ModelError(f"{path} must have as many samples of each input, at least one: {shown}")
     return [{name: item[index] for name, item in batches.items()} for index in range(counts.pop())]
+
+
+def read_labels(path: Path) -> npt.NDArray[Any] | None:
+    """Return the right answers in a file of samples, one after the other; None if there are none.
+
+    Raises:
+        ModelError: They are no indices.
+    """
+    with np.load(path, allow_pickle=False) as file:
+        labels = file[_LABELS] if _LABELS in file.files else None
+    if labels is not None and labels.dtype.kind not in "iu":
+        raise ModelError(f"{path}: labels are the indices of the right answers, and these are {labels.dtype}")
+    return None if labels is None else np.asarray(labels).ravel()
 
 
 def _batches(path: Path, item: ValueInfoProto, array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
@@ -172,28 +189,40 @@ class _Answers:
     Both run without optimisations, so that a quantised one computes what it says and saturates nowhere.
     """
 
-    def __init__(self, proto: ModelProto, samples: Sequence[Arrays]) -> None:
+    def __init__(self, proto: ModelProto, samples: Sequence[Arrays], labels: npt.NDArray[Any] | None = None) -> None:
         session = open_session(proto, ())
         self._samples = samples
         self._exact = [session.run(None, dict(sample)) for sample in samples]
+        self._labels = labels
+        answers = _top(self._exact)
+        if labels is not None and labels.shape != answers.shape:
+            raise ModelError(f"there are {labels.size} labels, and {answers.size} answers")
 
     def few(self) -> _Answers:
-        """Those of the first samples, for what is asked often."""
+        """Those of the first samples, for what is asked often: the errors of its outputs."""
         few = copy.copy(self)
         few._samples = self._samples[:_FEW]
         few._exact = self._exact[:_FEW]
+        few._labels = None
         return few
 
     def cost(self, quantised: ModelProto) -> Quantisation:
         session = open_session(quantised, ())
-        error = 0.0
-        agreed = []
-        for sample, exact in zip(self._samples, self._exact, strict=True):
-            pairs = list(zip(exact, session.run(None, dict(sample)), strict=True))
-            error = max(error, *(_difference(*pair) for pair in pairs))
-            first, other = (np.atleast_1d(item) for item in pairs[0])
-            agreed.append(float((first.argmax(axis=-1) == other.argmax(axis=-1)).mean()))
-        return Quantisation(len(self._samples), error, float(np.mean(agreed)))
+        outputs = [session.run(None, dict(sample)) for sample in self._samples]
+        pairs = (pair for sets in zip(self._exact, outputs, strict=True) for pair in zip(*sets, strict=True))
+        error = max(_difference(*pair) for pair in pairs)
+        before = _top(self._exact)
+        answers = _top(outputs)
+        cost = Quantisation(len(self._samples), error, float((answers == before).mean()))
+        if self._labels is None:
+            return cost
+        right, right_before = (float((item == self._labels).mean()) for item in (answers, before))
+        return replace(cost, right=right, right_before=right_before)
+
+
+def _top(outputs: Sequence[Sequence[npt.NDArray[Any]]]) -> npt.NDArray[Any]:
+    """The largest element of each row of the first output, sample by sample."""
+    return np.concatenate([np.atleast_1d(first).argmax(axis=-1).ravel() for first, *_ in outputs])
 
 
 def _difference(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:

@@ -9,6 +9,7 @@ import pytest
 
 from autotune.errors import ModelError
 from autotune.tvm_backend.models.onnx.quantise import quantise, read_samples
+from autotune.tvm_backend.models.onnx.simplify import open_session
 from tests.tvm_backend.integer.conftest import Network
 
 
@@ -45,6 +46,31 @@ def test_a_network_is_quantised_and_what_it_costs_is_known(calibration, tmp_path
     assert cost.samples == 64
     assert 0 < cost.error < 0.2
     assert 0.8 < cost.agreement <= 1
+
+
+def test_by_labels_the_cost_is_how_much_less_often_it_is_right(calibration, tmp_path):
+    net = convolutional()
+    session = open_session(net.model(), ())
+    answers = np.array([session.run(None, {"input": row[None]})[0].argmax() for row in rows()])
+    labels = np.where(np.arange(64) < 16, (answers + 1) % 10, answers)
+    _, cost = quantise(tmp_path / "model.onnx", net.model(), calibration(input=rows(), labels=labels))
+    assert cost.right_before == 0.75
+    assert cost.right is not None
+    assert cost.drop == pytest.approx(0.75 - cost.right)
+    assert cost.drop < 1 - cost.agreement or cost.agreement == 1
+    assert f"by the labels {cost.right:.1%} of its answers are right, and 75.0% were" in cost.text()
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (np.zeros(63, int), "there are 63 labels, and 64 answers"),
+        (np.zeros(64), "labels are the indices of the right answers, and these are float64"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused_in_one_line(calibration, tmp_path, labels, says):
+    with pytest.raises(ModelError, match=says):
+        quantise(tmp_path / "model.onnx", convolutional().model(), calibration(input=rows(), labels=labels))
 
 
 def test_products_of_a_network_without_convolutions_put_out_floats(calibration, tmp_path):
