@@ -5,6 +5,9 @@ such as four pixels of sixteen channels, an operand that is the same for a whole
 elements. LLVM takes seconds to compile that, and seldom finds the vectors again. So the loop is split before it is
 compiled, into vectors of one row each. The result is the same bit for bit.
 
+Elementwise operators have all their loops fused to one, of which a vector loop is the inner part. It is split where a
+tensor does not lie side by side over all of it, as behind a transpose, into vectors over which all tensors do.
+
 Where such a loop does not end with the tensor, each of its elements is computed under a condition, one after the other.
 LLVM makes better vectors of a plain loop over a row.
 """
@@ -18,12 +21,14 @@ from tvm.tirx import FloorMod, ForKind, IntImm
 
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.calls import check_calls
+from autotune.tvm_backend.kernels.vector_runs import run_of
 from autotune.tvm_backend.search.design_space import tune_context, tuning_record
 from autotune.tvm_backend.target import vector_registers
 from autotune.tvm_backend.types import (
     BlockRV,
     IRModule,
     Loop,
+    LoopRV,
     PlainTrace,
     PrimExpr,
     Stmt,
@@ -42,7 +47,7 @@ def record_to_compile(item: Candidate | Trial, workload: Workload, target: Targe
     """
     record = tuning_record(item, workload, target)
     check_calls(record.as_measure_candidate().sch.mod, workload.mod, item.trace)
-    if str(target.kind) != "llvm" or not _fuses_vectors(item.trace):
+    if str(target.kind) != "llvm" or not _may_cross_rows(item.trace):
         return record
     schedule = _postprocessed(record.trace, workload.mod, target)
     return record if schedule is None else type(record)(schedule.trace, workload, record.run_secs, target, None)
@@ -74,9 +79,13 @@ def _is_guarded(loop: Loop) -> bool:
     return not isinstance(_realize(loop).predicate, IntImm)
 
 
-def _fuses_vectors(trace: PlainTrace) -> bool:
-    fused = {name for kind, loops, _, names in trace[0] if kind == "Fuse" and len(loops) > 1 for name in names}
-    return any(kind == "Vectorize" and loops[0] in fused for kind, loops, _, _ in trace[0])
+def _may_cross_rows(trace: PlainTrace) -> bool:
+    """Whether a vector loop was fused of several, is a part of one that was, or is not a tile's."""
+    steps = trace[0]
+    tiled = any(kind == "SamplePerfectTile" for kind, *_ in steps)
+    fused = {name for kind, loops, _, names in steps if kind == "Fuse" and len(loops) > 1 for name in names}
+    fused |= {name for kind, loops, _, names in steps if kind == "Split" and loops[0] in fused for name in names}
+    return any(kind == "Vectorize" and (not tiled or loops[0] in fused) for kind, loops, _, _ in steps)
 
 
 def _postprocessed(trace: Trace, program: IRModule, target: Target, *, vectorize: bool = True) -> Schedule | None:
@@ -102,7 +111,7 @@ def _split(schedule: Schedule, lanes: int) -> Schedule:
     """Return a schedule in which every vector loop over rows of half a vector or more is a loop over vectors."""
     for block in list(_blocks(schedule, _root(schedule))):
         loop = next((loop for loop in schedule.get_loops(block)[::-1] if _is_vectorized(schedule.get(loop))), None)
-        row = _row(schedule.get(loop)) if loop is not None else 0
+        row = (_row(schedule.get(loop)) or _run(schedule, block, loop, lanes)) if loop is not None else 0
         if not lanes // 2 <= row <= lanes:
             continue
         before = schedule.copy()
@@ -113,6 +122,14 @@ def _split(schedule: Schedule, lanes: int) -> Schedule:
         except ScheduleError:
             schedule = before
     return schedule
+
+
+def _run(schedule: Schedule, block: BlockRV, loop: LoopRV, lanes: int) -> int:
+    """Return the iterations of a vector loop, at most a vector, over which tensors lie side by side; 0 if all do."""
+    run = run_of(schedule, block, loop)
+    if run == int(schedule.get(loop).extent):
+        return 0
+    return next((width for width in range(min(run, lanes), 1, -1) if run % width == 0), 0)
 
 
 def _root(schedule: Schedule) -> BlockRV:

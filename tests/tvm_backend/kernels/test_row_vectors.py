@@ -90,3 +90,29 @@ def test_only_vectors_that_end_with_the_tensor_are_kept(target, tmp_path, column
     result = tvm.runtime.tensor(np.zeros((1, 5, columns), np.float32))
     tvm.runtime.load_module(str(tmp_path / "kernel.so"))["main"](*map(tvm.runtime.tensor, arrays), result)
     assert np.array_equal(result.numpy(), arrays[0] + arrays[1])
+
+
+@pytest.mark.parametrize(
+    ("element", "shape", "before", "after"),
+    [
+        (lambda data, i, j, k: data[j, i, k], (64, 4, 8), 8, 8),
+        (lambda data, i, j: data[j // 8, i, j % 8], (64, 32), 32, 8),  # heads of attention are joined
+        (lambda data, i, j, k: data[i, j, k], (4, 64, 8), 64, 64),  # side by side over all rows
+    ],
+)
+def test_a_copy_has_vectors_of_neighbours(target, tmp_path, element, shape, before, after):
+    data = te.placeholder((4, 64, 8), name="data")
+    out = te.compute(shape, lambda *index: element(data, *index) + 1.0, name="out")
+    program = te.create_prim_func([data, out]).with_attr({"global_symbol": "main", "tirx.noalias": True})
+    module = tvm.IRModule({"main": program})
+    some = EvolutionParameters(population=8, generations=0, init_unmeasured=1, mutation_probability=0.0)
+    (item,) = propose_without_knobs(module, target, Request((), (), 1, None, 1), some).candidates
+    assert extents(tuning_record, item, module, target) == [before]
+    assert extents(record_to_compile, item, module, target) == [after]
+    library = tmp_path / "kernel.so"
+    build_library(schedule(record_to_compile, item, module, target), target, library)
+    given = np.random.default_rng(2).standard_normal((4, 64, 8)).astype(np.float32)
+    made = tvm.runtime.tensor(np.zeros(shape, np.float32))
+    tvm.runtime.load_module(str(library))["main"](tvm.runtime.tensor(given), made)
+    moved = given if shape == given.shape else given.transpose(1, 0, 2).reshape(shape)
+    assert np.array_equal(made.numpy(), moved + np.float32(1))

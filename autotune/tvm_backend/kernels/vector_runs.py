@@ -1,0 +1,83 @@
+"""Over how many iterations of a vector loop tensors lie side by side."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import tirx
+
+from autotune.tvm_backend.types import BlockRV, LoopRV, PrimExpr, Schedule, Stmt
+
+_Places = npt.NDArray[np.int64]
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "FloorMod": operator.mod,
+    "Min": np.minimum,
+    "Max": np.maximum,
+}
+
+
+def run_of(schedule: Schedule, block: BlockRV, loop: LoopRV) -> int:
+    """Return over how many iterations of a vector loop each tensor lies side by side, or is one element.
+
+    Where the loops around it begin and where they end is looked at. A divisor of the loop's extent; 0 if there is none
+    but 1, or if where a tensor is read depends on data.
+    """
+    extent = int(schedule.get(loop).extent)
+    given = list(_places(schedule, block, loop))
+    places = [place for place in given if place is not None]
+    if len(places) < len(given):
+        return 0
+    widths = [width for width in range(extent, 1, -1) if extent % width == 0]
+    return next((width for width in widths if all(_is_made_of_runs(place, width) for place in places)), 0)
+
+
+def _is_made_of_runs(places: _Places, width: int) -> bool:
+    steps = np.diff(places.reshape(-1, width), axis=1)
+    return bool(((steps == 1).all(axis=1) | (steps == 0).all(axis=1)).all())
+
+
+def _places(schedule: Schedule, block: BlockRV, vector: LoopRV) -> Iterator[_Places | None]:
+    """Yield the elements of each tensor that a block touches in a vector loop; None where that depends on data."""
+    loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
+    inner = schedule.get(vector)
+    realize = _realize(inner)
+    for last in (False, True):
+        variables = {loop.loop_var: np.array(int(loop.extent) - 1 if last else 0) for loop in loops}
+        variables[inner.loop_var] = np.arange(int(inner.extent))
+        values = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        bound = {item.var: _evaluated(value, variables) for item, value in values}
+        for access in (*realize.block.reads, *realize.block.writes):
+            sizes = [int(size) for size in access.source.shape]
+            terms = [_evaluated(item.min, bound) for item in access.region]
+            offsets = [term * prod(sizes[axis + 1 :]) for axis, term in enumerate(terms) if term is not None]
+            complete = len(offsets) == len(terms)
+            yield np.broadcast_to(sum(offsets), (int(inner.extent),)) if complete else None
+
+
+def _realize(loop: Stmt) -> Stmt:
+    while hasattr(loop, "body"):
+        loop = loop.body
+    return loop
+
+
+def _evaluated(expr: PrimExpr, values: Mapping[PrimExpr, _Places | None]) -> _Places | None:
+    """Return what an index is for all values of a variable; None if it depends on data."""
+    if isinstance(expr, tirx.IntImm):
+        return np.array(int(expr))
+    if isinstance(expr, tirx.Var):
+        return values.get(expr)
+    function = _OPERATORS.get(type(expr).__name__)
+    if function is None:
+        return None
+    left, right = (_evaluated(item, values) for item in (expr.a, expr.b))
+    return None if left is None or right is None else np.asarray(function(left, right))
