@@ -149,7 +149,8 @@ def _is_vectorized(loop: Loop) -> bool:
 
 def _row(loop: Loop) -> int:
     """Return the extent of the innermost of the loops that were fused to a loop; 0 if nothing was fused."""
-    moduli = (_moduli(value, loop.loop_var) for value in _realize(loop).iter_values)
+    values = getattr(_realize(loop), "iter_values", ())  # a loop may be around several blocks
+    moduli = (_moduli(value, loop.loop_var) for value in values)
     return min((modulus for of_index in moduli for modulus in of_index), default=0)
 
 
