@@ -69,7 +69,7 @@ def export(
         picked = best | {hash: item.trial for hash, item in again.items()}
         if picked != best:
             verified = _again(export, picked)
-        content = _report(export, picked, again, _comparisons(export, picked, verified))
+        content = _report(export, picked, again, _measure(export, picked, verified))
         content |= {"set_aside": _set_aside(spec, applies.set_aside, retiming.claims(workspace, spec))}
         write(job, export.tuned, content, verified)
     return content
@@ -210,14 +210,25 @@ def _again(export: _Export, best: Mapping[str, Trial]) -> list[Verified]:
     return _verify(export)
 
 
-def _comparisons(export: _Export, best: Mapping[str, Trial], verified: Sequence[Verified]) -> list[Comparison]:
+@dataclass(frozen=True)
+class _Measured:
+    """What was measured of the library, and of the machine where the job is for its CPUs."""
+
+    comparisons: Sequence[Comparison]
+    limits: Roofline | None = None
+
+
+def _measure(export: _Export, best: Mapping[str, Trial], verified: Sequence[Verified]) -> _Measured:
     """Time the library at each set of shapes, beside others that the user wants to see it compared with."""
-    if export.job.request.quick:
-        return [Comparison(item, export.job.models[0].runtime) for item in verified]
+    job = export.job
+    if job.request.quick:
+        return _Measured([Comparison(item, job.models[0].runtime) for item in verified])
     libraries = {**_compile_others(export, best), TUNED: export.tuned}
     with export.leases.comparison():
         export.leases.steps.begin(COMPARING)
-        return [whole_model.compare(export.job, item, libraries) for item in verified]
+        comparisons = [whole_model.compare(job, item, libraries) for item in verified]
+        limits = measure(export.model.target, job.request.threads) if job.device.is_local_cpu else None
+        return _Measured(comparisons, limits)
 
 
 def _compile_others(export: _Export, best: Mapping[str, Trial]) -> dict[str, Path]:
@@ -238,12 +249,12 @@ def _report(
     export: _Export,
     best: Mapping[str, Trial],
     again: Mapping[str, retiming.RetimedCandidate],
-    comparisons: Sequence[Comparison],
+    measured: _Measured,
 ) -> dict[str, Any]:
     job = export.job
     work = kernel_work(export.model.prepared, {task.hash: task.name for task in job.spec.tasks})
-    limits = KernelLimits(work, None if job.request.quick else _limits(export))
-    content = report(job.spec, job.request, best, again, comparisons, limits)
+    limits = KernelLimits(work, measured.limits)
+    content = report(job.spec, job.request, best, again, measured.comparisons, limits)
     return content | {"size_mb": sizes(job, export.tuned), "activations": _activations(export)}
 
 
@@ -253,14 +264,6 @@ def _activations(export: _Export) -> dict[str, int] | None:
         return asdict(memory_of(export.model.prepared, export.model.target))
     except ModelError:
         return None
-
-
-def _limits(export: _Export) -> Roofline | None:
-    """Measure what this machine's CPUs can do at most, for a job that is for them."""
-    if not export.job.device.is_local_cpu:
-        return None
-    with export.leases.all_to_measure_on():
-        return measure(export.model.target, export.job.request.threads)
 
 
 def sizes(export: ExportJob, tuned: Path) -> dict[str, float]:

@@ -23,7 +23,7 @@ _STEPS = 256
 _TIMES = 256  # so that the threads work much longer than it takes to start them
 _READ_BYTES = 2**28  # more than the caches hold
 _RUNS = 7  # at a time
-_MEASURED_S = 1.0  # of each; at first both threads of TVM's pool may share one CPU
+_MEASURED_S = 0.5  # of each; at first both threads of TVM's pool may share one CPU
 
 # Multiply-adds of fp16 that are summed in fp32, a cycle of a multiprocessor: NVIDIA's figures for data centres. GPUs
 # for games have half of it.
@@ -54,7 +54,7 @@ class Roofline:
 
 
 def measure(target: Target, threads: int) -> Roofline:
-    """Measure the limits of this machine's CPUs. It takes some three seconds; nothing else should run.
+    """Measure the limits of this machine's CPUs. It takes some two seconds; nothing else should run.
 
     Args:
         target: The target, for the CPU.

@@ -1,6 +1,7 @@
 """Compare the latencies of several runtimes on one model.
 
-A turn starts a new process for each runtime, which loads the model as its users do. Then the processes are timed one
+A turn starts a new process for each runtime. They import these together, and load the model one by one, as their users
+do. Then the processes are timed one
 after the other, for a tenth of a second each, over and over. Only one of them runs at any time, and it begins when the
 threads of the one before sleep. So no runtime is slowed down by another, and a machine that is slow for a second or for
 a minute slows all of them.
@@ -142,7 +143,9 @@ class RuntimeComparison:
             WorkerCrashed: The process died.
         """
         path = Path(self._folder.name) / f"{name}.npz"
-        with self._start(name, path):
+        with self._start(name, path) as process:
+            process.imported()
+            process.load()
             return timed_process.load(path)
 
     def time(
@@ -197,10 +200,14 @@ class RuntimeComparison:
         for together in [names] if self._fit(names) else [[name] for name in names]:
             with contextlib.ExitStack() as stack:
                 processes = {name: stack.enter_context(self._start(name)) for name in together}
+                for process in processes.values():
+                    process.imported()
+                for name, process in processes.items():
+                    loaded = process.load()
+                    times[name].loads_ms.append(loaded["load_ms"])
+                    times[name].memory.append(loaded["memory"])
                 for name, timings_ms in alternating(processes, timings).items():
                     times[name].timings_ms.append(timings_ms)
-                    times[name].loads_ms.append(processes[name].answer["load_ms"])
-                    times[name].memory.append(processes[name].answer["memory"])
                 if kernels_of in processes:
                     kernels = processes[kernels_of].kernels()
                     times[kernels_of].kernels.append([KernelTime(**item) for item in kernels])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -20,7 +21,7 @@ _MESSAGE_LENGTH = 300  # characters of an error message that are kept
 class RuntimeProcess:
     """A process of `timed_process`, or of a script that adds runtimes to it.
 
-    Its `with` block ends the process.
+    It begins to import its runtime at once, and others may do so meanwhile. Its `with` block ends the process.
 
     Args:
         name: The runtime, as errors name it.
@@ -29,12 +30,7 @@ class RuntimeProcess:
         program: What Python is to run.
 
     Attributes:
-        answer: The first answer of the process.
         waited_s: How long this process has waited for its answers, in seconds.
-
-    Raises:
-        WorkerError: The runtime cannot run the model.
-        WorkerCrashed: The process died.
     """
 
     def __init__(self, name: str, request: Mapping[str, Any], threads: int, program: Sequence[str]) -> None:
@@ -49,11 +45,7 @@ class RuntimeProcess:
             text=True,
             env={**os.environ, "TVM_NUM_THREADS": str(threads)},
         )
-        try:
-            self.answer = self._ask(json.dumps(request))
-        except BaseException:
-            self.end()
-            raise
+        self._tell(json.dumps(request))
 
     def __enter__(self) -> RuntimeProcess:
         return self
@@ -66,6 +58,17 @@ class RuntimeProcess:
         self._process.kill()
         self._process.communicate()
         self._said.close()
+
+    def imported(self) -> None:
+        """Wait until the runtime is imported. Errors are those of `time`."""
+        self._answer()
+
+    def load(self) -> dict[str, Any]:
+        """Load the model, run it once, and return what `timed_process` answers. Errors are those of `time`.
+
+        No other process should import or run anything meanwhile.
+        """
+        return self._ask("")
 
     def time(self) -> float | None:
         """Time the model once more.
@@ -86,14 +89,13 @@ class RuntimeProcess:
         return kernels
 
     def _ask(self, line: str) -> dict[str, Any]:
-        assert self._process.stdin is not None and self._process.stdout is not None
+        self._tell(line)
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
         began = time.monotonic()
-        try:
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
-            answer = self._process.stdout.readline()
-        except BrokenPipeError:
-            answer = ""
+        answer = self._process.stdout.readline()
         self.waited_s += time.monotonic() - began
         if not answer.endswith("\n"):
             raise self._crashed()
@@ -101,6 +103,13 @@ class RuntimeProcess:
         if "error" in content:
             raise WorkerError(f"{self._name} cannot run the model: {content['error']}"[:_MESSAGE_LENGTH])
         return content
+
+    def _tell(self, line: str) -> None:
+        """Write a line to the process. One that has died does not answer, or has said why before."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
 
     def _crashed(self) -> WorkerCrashed:
         status = self._process.wait()

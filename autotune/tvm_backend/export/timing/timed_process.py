@@ -2,9 +2,9 @@
 
     python -m autotune.tvm_backend.export.timing.timed_process
 
-The first line of standard input is the request, as JSON. Its answer is one line of JSON. After that, each further line
-asks for one timing, of the model or of its kernels, and is answered by one line. Nothing else is on standard output:
-what libraries print goes to standard error.
+The first line of standard input is the request, as JSON, for which the runtime is imported. The second asks to load the
+model. Each further line asks for one timing, of the model or of its kernels. Each is answered by one line of JSON.
+Nothing else is on standard output: what libraries print goes to standard error.
 
 Kernels are timed while the whole model runs, so that the caches are as they are for its users.
 """
@@ -270,17 +270,23 @@ def serve(request: Mapping[str, Any], orders: Iterable[str]) -> Iterator[dict[st
         request: Has `runtime` (a key of `RUNTIMES`), `model` (its path), `names` (of the inputs, in the order of the
             model), `inputs` (the path of the file with their arrays), `values` (the constant inputs), `device` (`cpu`
             or `cuda`), `function` (of a library), `threads` and `outputs` (the path to write the outputs to, or None).
-        orders: Each asks for a timing of the model, or, if it is `KERNELS`, for those of the kernels of a library.
+        orders: The first asks to load the model. Each other one asks for a timing of the model, or, if it is `KERNELS`,
+            for those of the kernels of a library.
 
     Yields:
-        What `_load` returns, and then for each order `ms`, what `Timer.time` returns, or `kernels`.
+        Nothing when the runtime is imported, then what `_load` returns, and then for each order `ms`, what `Timer.time`
+        returns, or `kernels`.
     """
     arrays = dict(zip(request["names"], load(Path(request["inputs"])), strict=True))
+    import_runtime(request["runtime"])
+    yield {}
+    asked = iter(orders)
+    next(asked)
     run, answer = _load(request, arrays)
     yield answer
     # A copy to the host is not the model's time.
     timer = Timer(run.stay if request["device"] == "cuda" and isinstance(run, runners.DeviceRun) else run)
-    for order in orders:
+    for order in asked:
         if order.strip() == KERNELS and isinstance(run, runners.MachineRun):
             kernels = kernel_times(run.machine, run.stay, run.device.sync)
             yield {"kernels": [asdict(kernel) for kernel in kernels]}
@@ -296,7 +302,6 @@ def _load(request: Mapping[str, Any], arrays: Arrays) -> tuple[Run, dict[str, An
         the runtime (`load_ms`); and the peak memory in bytes above what the process had before it loaded the model
         (`memory`).
     """
-    import_runtime(request["runtime"])
     before = memory.status_bytes("VmRSS")
     began = time.perf_counter()
     run = RUNTIMES[request["runtime"]](request, arrays)

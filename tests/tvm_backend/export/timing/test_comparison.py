@@ -61,7 +61,6 @@ class Process:
 
     def __init__(self, name, log, times, waited_s=0.0):
         self.name, self.log, self.times, self.waited_s = name, log, times, waited_s
-        self.answer = {"load_ms": 1.0, "memory": 1}
 
     def __enter__(self):
         self.log.append(("begun", self.name))
@@ -69,6 +68,13 @@ class Process:
 
     def __exit__(self, *_):
         self.log.append(("ended", self.name))
+
+    def imported(self):
+        self.log.append(("imported", self.name))
+
+    def load(self):
+        self.log.append(("loaded", self.name))
+        return {"load_ms": 1.0, "memory": 1}
 
     def time(self):
         self.log.append(("timed", self.name))
@@ -115,8 +121,8 @@ def test_kernels_have_the_times_of_the_fastest_of_three_processes(comparison, pr
     times = comparison.time(4 * TIMINGS, kernels_of="ours")
     assert [kernel.us for kernel in times["ours"].fastest_kernels()] == [3.0]
     assert not times["theirs"].fastest_kernels()
-    last = [what for what, name in processes.log if name == "ours"][-7:]
-    assert last == ["ended", "begun", *["timed"] * TIMINGS, "ended"]
+    last = [what for what, name in processes.log if name == "ours"][-8:]
+    assert last == ["begun", "imported", "loaded", *["timed"] * TIMINGS, "ended"], "no kernels"
     first = processes.log[: processes.log.index(("ended", "ours"))]
     assert first.index(("kernels", "ours")) > first.index(("timed", "theirs")), "when both have been timed"
 
@@ -129,7 +135,8 @@ def test_kernels_of_a_model_that_takes_seconds_are_timed_in_one_process(comparis
 
 def test_within_a_turn_runtimes_are_timed_one_after_the_other(comparison, processes):
     comparison.time(3)
-    assert processes.log[:2] == [("begun", "ours"), ("begun", "theirs")]
+    steps = ("begun", "imported", "loaded")
+    assert processes.log[:6] == [(what, name) for what in steps for name in ("ours", "theirs")]
     assert [name for what, name in processes.log if what == "timed"] == [
         *("ours", "theirs"),
         *("theirs", "ours"),
@@ -140,9 +147,9 @@ def test_within_a_turn_runtimes_are_timed_one_after_the_other(comparison, proces
 def test_on_a_machine_with_little_memory_a_runtime_ends_before_the_next_begins(comparison, processes, monkeypatch):
     monkeypatch.setattr(room, "memory_bytes", lambda: 1000)
     comparison.time(2)
-    of_one = ["begun", "timed", "timed", "ended"]
+    of_one = ["begun", "imported", "loaded", "timed", "timed", "ended"]
     assert [what for what, _ in processes.log] == [*of_one, *of_one]
-    assert [name for _, name in processes.log] == ["ours"] * 4 + ["theirs"] * 4
+    assert [name for _, name in processes.log] == ["ours"] * 6 + ["theirs"] * 6
 
 
 def test_a_slow_model_is_timed_less_often(comparison, processes, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,10 @@ from autotune.tvm_backend.export.timing.runtime_process import RuntimeProcess
 
 ANSWERS = """
 import json, sys
-print(json.dumps({"request": json.loads(sys.stdin.readline())}), flush=True)
+request = json.loads(sys.stdin.readline())
+print("{}", flush=True)
+sys.stdin.readline()
+print(json.dumps({"request": request}), flush=True)
 for index, _ in enumerate(sys.stdin):
     print(json.dumps({"ms": index + 0.5} if index < 2 else {"error": "it is tired"}), flush=True)
 """
@@ -23,7 +27,8 @@ def process(program: str) -> RuntimeProcess:
 
 def test_each_timing_is_asked_for() -> None:
     with process(ANSWERS) as made:
-        assert made.answer == {"request": {"model": "m.so"}}
+        made.imported()
+        assert made.load() == {"request": {"model": "m.so"}}
         assert [made.time(), made.time()] == [0.5, 1.5]
         with pytest.raises(WorkerError, match=r"^ours cannot run the model: it is tired$"):
             made.time()
@@ -32,13 +37,26 @@ def test_each_timing_is_asked_for() -> None:
 def test_the_process_gets_its_threads_and_its_end() -> None:
     says = "import json, os, time; print(json.dumps({'n': os.environ['TVM_NUM_THREADS'], 'pid': os.getpid()})); "
     with process(says + "print(flush=True); time.sleep(600)") as made:
-        assert made.answer["n"] == "3"
+        answer = made.load()
+        assert answer["n"] == "3"
     with pytest.raises(ProcessLookupError):
-        os.kill(made.answer["pid"], 0)
+        os.kill(answer["pid"], 0)
+
+
+def test_processes_import_their_runtimes_at_the_same_time(tmp_path: Path) -> None:
+    """Each waits for the other's file, and answers nothing before."""
+    waits = "import os, sys, time; own, other = {}; open(own, 'w').close()"
+    code = f"{waits}\nwhile not os.path.exists(other): time.sleep(0.01)\nprint('{{}}')"
+    files = [str(tmp_path / name) for name in "ab"]
+    texts = [code.replace("{}", repr(order), 1) for order in (files, files[::-1])]
+    with process(texts[0]) as one, process(texts[1]) as other:
+        one.imported()
+        other.imported()
 
 
 def test_the_time_of_its_answers_is_known() -> None:
     with process("import time; time.sleep(0.2); print('{}')") as made:
+        made.imported()
         assert made.waited_s >= 0.2
 
 
@@ -47,4 +65,5 @@ def test_a_process_that_dies_is_told_with_its_last_words(begins: str) -> None:
     dies = begins + "import os; os.write(2, b'a\\nno such instruction\\n'); os._exit(7)"
     said = r"^the process that ran ours died \(7\): no such instruction$"
     with pytest.raises(WorkerCrashed, match=said), process(dies) as made:
+        made.imported()
         made.time()
