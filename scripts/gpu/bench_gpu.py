@@ -152,9 +152,8 @@ def libraries(model: JobModel, best: Mapping[str, Trial], folder: Path) -> dict[
 
 def task_shares(model: JobModel, spec: JobSpec, best: Mapping[str, Trial], limits: Roofline | None) -> list[TaskShare]:
     """Return the tasks that have a trial with a time, the one that takes most of the model's time first."""
-    work = {
-        item.task: item for item in kernel_work(model.prepared, {task.hash: task.hash for task in spec.tasks}).values()
-    }
+    hashes = {task.hash: task.hash for task in spec.tasks}
+    work = {item.task: item for item in kernel_work(model.prepared, hashes, model.target).values()}
     found = []
     for task in spec.tasks:
         trial = best.get(task.hash)

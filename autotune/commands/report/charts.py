@@ -226,20 +226,23 @@ def _numbers(value: str) -> tuple[bool, list[int], str]:
 def roofline(kernels: Sequence[KernelFacts], limits: Limits) -> str:
     """Return the speed of kernels over their operations per byte, below what the machine allows."""
     placed = [(kernel.gflop * 1e9 / kernel.bytes, kernel) for kernel in kernels if kernel.gflop and kernel.bytes]
-    ridge = limits.gflops / limits.gb_per_s
-    low = min([place for place, _ in placed] + [ridge]) / 2
-    high = max([place for place, _ in placed] + [ridge]) * 2
+    peaks = sorted({limits.gflops * rate for rate in (1.0, *(kernel.rate for _, kernel in placed))})
+    ridges = [peak / limits.gb_per_s for peak in peaks]
+    low = min([place for place, _ in placed] + ridges) / 2
+    high = max([place for place, _ in placed] + ridges) * 2
 
     def draw(axes: Any) -> None:
-        roof = [(low, low * limits.gb_per_s), (ridge, limits.gflops), (high, limits.gflops)]
-        axes.plot(*zip(*roof, strict=True), color=_SERIES[1], label="what this machine allows")
+        label = "what this machine allows" + (", by the precision" if len(peaks) > 1 else "")
+        for ridge, peak in zip(ridges, peaks, strict=True):
+            roof = [(low, low * limits.gb_per_s), (ridge, peak), (high, peak)]
+            axes.plot(*zip(*roof, strict=True), color=_SERIES[1], label=label if peak is peaks[-1] else None)
         total = sum(kernel.us for kernel in kernels)
         dots = [(place, kernel.gflops, 20 + 400 * kernel.us / total) for place, kernel in placed]
         if dots:
             axes.scatter(*zip(*dots, strict=True), color=_SERIES[0], alpha=0.7, linewidths=0)
         axes.plot([], [], "o", color=_SERIES[0], label="a kernel; the larger, the more time it takes")
         _scale(axes.xaxis, axes.set_xscale, [low, high])
-        _scale(axes.yaxis, axes.set_yscale, [speed for _, speed, _ in dots] + [limits.gflops, low * limits.gb_per_s])
+        _scale(axes.yaxis, axes.set_yscale, [speed for _, speed, _ in dots] + [*peaks, low * limits.gb_per_s])
         axes.set_xlabel("operations per byte")
         axes.set_ylabel("GFLOP/s")
         axes.legend(loc="lower right")

@@ -24,6 +24,7 @@ class KernelFacts:
         gflop: Floating-point operations of one call, in 1e9.
         bytes: What one call reads and writes at least.
         least_us: What the machine allows for all its calls; None if that was not measured.
+        rate: How many of its operations the machine can do in the time of one in float32.
     """
 
     name: str
@@ -33,6 +34,7 @@ class KernelFacts:
     gflop: float
     bytes: int
     least_us: float | None
+    rate: float = 1.0
 
     @property
     def gflops(self) -> float:

@@ -12,18 +12,19 @@ from tvm import relax, tirx
 from tvm.s_tir import TensorIntrin
 
 from autotune.tvm_backend.bfloat16.elements import rounded_number, to_float
-from autotune.tvm_backend.integer.intrinsics import Dot, Instructions, Operand, has, has_tiles, intrinsic
+from autotune.tvm_backend.integer.intrinsics import Dot, Instructions, Operand, has, has_tiles, intrinsic, most_of
 from autotune.tvm_backend.programs import over_programs, with_llvm_code
 from autotune.tvm_backend.types import Buffer, Call, IRModule, PrimExpr, PrimFunc, Stmt, Target
 
 _LANES = 16
 _PAIR = 2  # products that one instruction adds up
 # c[i] += sum over k of a[k] * b[i, k], all of bfloat16 but for the sums; in the order of preference.
-DPBF16PS = Dot("autotune_dpbf16ps_512", _LANES, ("avx512bf16",), registers=31)
-MULTIPLY_ADD = Dot("autotune_bf16_multiply_add", _LANES, ("avx512f",), registers=14)
-SPLIT_MULTIPLY_ADD = Dot("autotune_bf16_multiply_add", _LANES, ("avx2",), registers=6)
+DPBF16PS = Dot("autotune_dpbf16ps_512", _LANES, ("avx512bf16",), registers=31, rate=2.0)
+MULTIPLY_ADD = Dot("autotune_bf16_multiply_add", _LANES, ("avx512f",), registers=14, rate=1.0)
+SPLIT_MULTIPLY_ADD = Dot("autotune_bf16_multiply_add", _LANES, ("avx2",), registers=6, rate=1.0)
 DOTS = (DPBF16PS, MULTIPLY_ADD, SPLIT_MULTIPLY_ADD)
 _TILES = "amx-bf16"
+_RATE_OF_TILES = 16.0
 
 _FUNCTION = "autotune_dpbf16ps"
 _ROUND = "autotune_round_bf16"
@@ -54,6 +55,11 @@ def dot_instructions(target: Target) -> Instructions:
     """Return the best instructions for products of bfloat16 that the CPU of a target has."""
     vector = next((dot.name for dot in DOTS if has(target, dot)), "")
     return Instructions(vector, has_tiles(target, _TILES))
+
+
+def rate(target: Target) -> float:
+    """Return how many multiply-adds of bfloat16 the CPU of a target does at most for each one of float32."""
+    return most_of(target, DOTS, _RATE_OF_TILES if has_tiles(target, _TILES) else 1.0)
 
 
 def register() -> None:

@@ -67,7 +67,7 @@ def plan_of(
     lowered = finish(prepared, target)
     network = read_network(lowered, 0)
     memory = _memory(prepared, lowered, network)
-    writer = _Writer(prepared, network, kernel_work(prepared, tasks), times, _threads(target))
+    writer = _Writer(prepared, network, kernel_work(prepared, tasks, target), times, _threads(target))
     return Plan(model=model, threads=_threads(target), memory=memory, blocks=tuple(writer.blocks()))
 
 

@@ -252,7 +252,8 @@ def _report(
     measured: _Measured,
 ) -> dict[str, Any]:
     job = export.job
-    work = kernel_work(export.model.prepared, {task.hash: task.name for task in job.spec.tasks})
+    names = {task.hash: task.name for task in job.spec.tasks}
+    work = kernel_work(export.model.prepared, names, export.model.target)
     limits = KernelLimits(work, measured.limits)
     content = report(job.spec, job.request, best, again, measured.comparisons, limits)
     return content | {"size_mb": sizes(job, export.tuned), "activations": _activations(export)}

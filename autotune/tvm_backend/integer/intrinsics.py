@@ -34,6 +34,8 @@ class Dot:
         narrow: Whether weights must lie in -64..63, as otherwise sums of two products would saturate.
         registers: Those that the sums and the weights of a tile may fill, in units of `lanes`.
         words: Whether it reads data as 16-bit words, and weights in the order of `channel_at`.
+        rate: The multiply-adds that a CPU does with it at most for each one of float32: those of one of its multiplying
+            instructions for each lane.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Dot:
     registers: int
     narrow: bool = False
     words: bool = False
+    rate: float = 4.0
 
 
 def channel_at(position: Expr) -> Expr:
@@ -57,13 +60,14 @@ DOTS = (
     Dot("autotune_vpdpbusd_512", 16, ("avx512vnni",), 31),
     Dot("autotune_vpdpbusd_256_evex", 8, ("avx512vnni", "avx512vl"), 31),
     Dot("autotune_vpdpbusd_256", 8, ("avxvnni",), 14),
-    Dot("autotune_pmaddubsw_256", 8, ("avx2",), 16, narrow=True),
-    Dot("autotune_pmaddwd_words_256", 8, ("avx2",), 16, words=True),
+    Dot("autotune_pmaddubsw_256", 8, ("avx2",), 16, narrow=True, rate=2.0),
+    Dot("autotune_pmaddwd_words_256", 8, ("avx2",), 16, words=True, rate=2.0),
 )
 DEPTHWISE = Dot("autotune_depthwise_vpdpbusd_512", 16, ("avx512vnni", "avx512vbmi"), 24)
 
 
 _TILES = "amx-int8"
+_RATE_OF_TILES = 32.0  # as `Dot.rate`: 1,024 multiply-adds a cycle for 32 of float32
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,16 @@ def dot_instructions(target: Target, *, narrow: bool) -> Instructions:
     """
     vector = next((dot.name for dot in DOTS if has(target, dot) and (narrow or not dot.narrow)), "")
     return Instructions(vector, has_tiles(target, _TILES))
+
+
+def rate(target: Target) -> float:
+    """Return how many multiply-adds of bytes the CPU of a target does at most for each one of float32."""
+    return most_of(target, DOTS, _RATE_OF_TILES if has_tiles(target, _TILES) else 1.0)
+
+
+def most_of(target: Target, dots: Sequence[Dot], least: float) -> float:
+    """Return the highest rate of the intrinsics that the CPU of a target has, or `least` if that is higher."""
+    return max([least, *(dot.rate for dot in dots if has(target, dot))])
 
 
 def depthwise_instructions(target: Target) -> Instructions:

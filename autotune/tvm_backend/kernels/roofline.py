@@ -14,9 +14,12 @@ import numpy as np
 import tvm
 from tvm import te
 
+from autotune.tvm_backend.bfloat16 import elements, instructions
 from autotune.tvm_backend.cuda.multiprocessors import multiprocessors
+from autotune.tvm_backend.integer import intrinsics
+from autotune.tvm_backend.search.tasks import arguments
 from autotune.tvm_backend.target import vector_registers
-from autotune.tvm_backend.types import Device, Schedule, Target, TensorExpr
+from autotune.tvm_backend.types import Device, IRModule, Schedule, Target, TensorExpr
 
 _CHAINS = 12  # of multiply-adds that do not wait for each other: units times cycles of latency, and some more
 _STEPS = 256
@@ -45,12 +48,14 @@ class Roofline:
     gflops: float
     gb_per_s: float
 
-    def least_us(self, gflop: float, bytes: int) -> float:
+    def least_us(self, gflop: float, bytes: int, rate: float = 1.0) -> float:
         """Return the microseconds that so many operations on so many bytes take at least.
+
+        `rate` is how many of the operations are done in the time of one in float32; see `relative_rate`.
 
         Data that are in a cache are read faster than from memory. So a kernel with few operations may take less.
         """
-        return max(gflop / self.gflops, bytes / 1e9 / self.gb_per_s) * 1e6
+        return max(gflop / rate / self.gflops, bytes / 1e9 / self.gb_per_s) * 1e6
 
 
 def measure(target: Target, threads: int) -> Roofline:
@@ -66,6 +71,22 @@ def measure(target: Target, threads: int) -> Roofline:
         operations / _fastest_s(_arithmetic(threads, lanes), target) / 1e9,
         _READ_BYTES / _fastest_s(_reading(threads, lanes), target) / 1e9,
     )
+
+
+def relative_rate(program: IRModule, target: Target) -> float:
+    """Return how many multiply-adds of a program a CPU can do in the time of one in float32.
+
+    Args:
+        program: One that `prepare` has made. The types of its arguments say what it multiplies: unsigned bytes or words
+            with signed bytes, or the halves that stand for bfloat16.
+        target: The target.
+    """
+    dtypes = {str(item.dtype) for item in arguments(program)}
+    if target.kind.name != "llvm":
+        return 1.0
+    if "int8" in dtypes and dtypes & {"uint8", "int16"}:
+        return intrinsics.rate(target)
+    return instructions.rate(target) if elements.DTYPE in dtypes else 1.0
 
 
 def _fastest_s(operands: list[TensorExpr], target: Target) -> float:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import tvm
 from tvm.s_tir import meta_schedule as ms
@@ -120,8 +121,13 @@ def as_program(function: PrimFunc) -> IRModule:
 
 def argument_bytes(program: IRModule) -> int:
     """Return how many bytes the arguments of a tensor program have: what it reads and writes at least once."""
-    arguments = ArgInfo.from_entry_func(program, remove_preproc=False)
-    return sum(math.prod(map(int, item.shape)) * int(tvm.DataType(str(item.dtype)).itemsize) for item in arguments)
+    items = arguments(program)
+    return sum(math.prod(map(int, item.shape)) * int(tvm.DataType(str(item.dtype)).itemsize) for item in items)
+
+
+def arguments(program: IRModule) -> Sequence[Any]:
+    """Return the `shape` and the `dtype` of each argument of a tensor program."""
+    return tuple(ArgInfo.from_entry_func(program, remove_preproc=False))
 
 
 def gflop(program: IRModule) -> float:

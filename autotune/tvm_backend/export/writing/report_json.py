@@ -15,10 +15,10 @@ from autotune.storage.formats import Entry, JobSpec, Trial
 from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.timing.whole_model import Comparison
-from autotune.tvm_backend.kernels.roofline import Roofline
+from autotune.tvm_backend.kernels.roofline import Roofline, relative_rate
 from autotune.tvm_backend.search.tasks import argument_bytes, as_program, gflop, task_hash
 from autotune.tvm_backend.target import instructions
-from autotune.tvm_backend.types import IRModule, PrimFunc
+from autotune.tvm_backend.types import IRModule, PrimFunc, Target
 
 _SLOWER = 1.02  # times the reference's time. Processes differ by less.
 _MOST = 3  # kernels that are named
@@ -33,11 +33,13 @@ class KernelWork:
         task: The name of the task that it is; None if it is in no task.
         gflop: Floating-point operations, in 1e9.
         bytes: The size of all its arguments. Each is read or written at least once.
+        rate: How many of its operations the CPU can do in the time of one in float32.
     """
 
     task: str | None
     gflop: float
     bytes: int
+    rate: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class KernelLimits:
         kernels = []
         for kernel in times:
             work = self.work.get(kernel.name, KernelWork(None, 0.0, 0))
-            least = self.limits.least_us(work.gflop, work.bytes) * kernel.calls if self.limits else None
+            least = self.limits.least_us(work.gflop, work.bytes, work.rate) * kernel.calls if self.limits else None
             kernels.append({**asdict(kernel), **asdict(work), "least_us": least})
         return kernels
 
@@ -146,12 +148,13 @@ def _slower(spec: JobSpec, comparison: Comparison, limits: KernelLimits) -> dict
     return slower(comparison.reference, comparison.latencies(), limits.kernels(comparison.kernels), tunable)
 
 
-def kernel_work(prepared: IRModule, tasks: Mapping[str, str]) -> dict[str, KernelWork]:
+def kernel_work(prepared: IRModule, tasks: Mapping[str, str], target: Target) -> dict[str, KernelWork]:
     """Describe the tensor programs of a prepared model.
 
     Args:
         prepared: What `prepare` returned.
         tasks: The name of each task, by its hash.
+        target: The target.
 
     Returns:
         The work by the name of the tensor program.
@@ -159,13 +162,14 @@ def kernel_work(prepared: IRModule, tasks: Mapping[str, str]) -> dict[str, Kerne
     work = {}
     for var, function in prepared.functions.items():
         if isinstance(function, tirx.PrimFunc):
-            work[str(var.name_hint)] = _work(function, tasks)
+            work[str(var.name_hint)] = _work(function, tasks, target)
     return work
 
 
-def _work(function: PrimFunc, tasks: Mapping[str, str]) -> KernelWork:
+def _work(function: PrimFunc, tasks: Mapping[str, str], target: Target) -> KernelWork:
     program = as_program(function)
-    return KernelWork(tasks.get(task_hash(program)), gflop(program), argument_bytes(program))
+    name = tasks.get(task_hash(program))
+    return KernelWork(name, gflop(program), argument_bytes(program), relative_rate(program, target))
 
 
 def slower(

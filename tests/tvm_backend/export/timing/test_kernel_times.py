@@ -80,7 +80,7 @@ def test_the_one_that_takes_most_is_the_first(kernels):
 
 def test_the_work_of_a_kernel_is_its_operations_and_the_size_of_its_arguments(prepared, target, kernels):
     tasks = extract_tasks(prepared, target)
-    work = kernel_work(prepared, {task.spec.hash: task.spec.name for task in tasks})
+    work = kernel_work(prepared, {task.spec.hash: task.spec.name for task in tasks}, target)
     product = next(work[kernel.name] for kernel in kernels if "matmul" in kernel.name)
     assert product.task == next(task.spec.name for task in tasks if "matmul" in task.spec.name)
     assert product.gflop == pytest.approx(2 * ROWS * COLUMNS**2 / 1e9)
