@@ -16,10 +16,11 @@ from ...cuda_stand_in import StandIn, compile_libraries
 KIB = 1 << 10
 LAUNCH = """
 import sys
-import tvm
 from autotune.tvm_backend.load import load_tvm
 
 load_tvm("cuda")
+import tvm  # now, for PyTorch would bring a runtime of CUDA that is newer than the stand-in
+
 module = tvm.runtime.load_module(sys.argv[1])
 module["main"](*(tvm.runtime.empty((int(sys.argv[2]),), "float32", tvm.cuda(0)) for _ in range(2)))
 tvm.cuda(0).sync()
