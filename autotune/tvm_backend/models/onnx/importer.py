@@ -21,8 +21,6 @@ from autotune.options import InputSpec
 from autotune.tvm_backend.integer import converters
 from autotune.tvm_backend.models.onnx.operators import corrected
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, opset_of
-from autotune.tvm_backend.models.onnx.operators.padding import with_numbers
-from autotune.tvm_backend.models.onnx.operators.pairwise import is_pairwise, pairwise
 from autotune.tvm_backend.models.onnx.simplify import RANDOM, Array, open_session
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.recurrent.layer import GATES, Kind
@@ -180,9 +178,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             if op_name == "RoiAlign":
                 corrected.check_roi_align(attrs)
             if op_name == "Conv":
-                attrs = with_numbers(inputs, attrs)
-            if is_pairwise(op_name, inputs):
-                return pairwise(self.bb, op_name, list(inputs))
+                attrs = corrected.with_pads(inputs, attrs)
+            if corrected.is_pairwise(op_name, inputs):
+                return corrected.pairwise(self.bb, op_name, list(inputs))
             if op_name not in CONVERTERS:
                 return super()._convert_operator(op_name, inputs, attrs, max(opset, _OPSETS.get(op_name, 0)))
             return CONVERTERS[op_name](self.bb, list(inputs), attrs)

@@ -1,18 +1,27 @@
-"""Operators of which TVM's importer computes something else than ONNX says, or takes only some forms."""
+"""Operators of which TVM's importer computes something else than ONNX says, takes only some forms, or copies much."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relax
 
 from autotune.tvm_backend.passes.rewrite import static_shape
 from autotune.tvm_backend.types import BlockBuilder, Expr
 
 _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
+_BEFORE_FIRST = {b"SAME_UPPER": False, b"SAME_LOWER": True}  # whether an odd element goes before the input
+_PAIRWISE: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "Max": relax.op.maximum,
+    "Mean": relax.op.add,
+    "Min": relax.op.minimum,
+    "Sum": relax.op.add,
+}
 
 
 def bit_shift(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Mapping[str, Any]) -> Expr:
@@ -93,6 +102,52 @@ def space_to_depth(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Ma
     split = relax.op.reshape(x, (batch, channels, height // size, size, width // size, size))
     turned = builder.emit(relax.op.permute_dims(builder.emit(split), order))
     return builder.emit(relax.op.reshape(turned, (batch, channels * size * size, height // size, width // size)))
+
+
+def with_pads(inputs: Sequence[Expr], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a convolution with `pads` in place of `auto_pad`, where the shapes are known.
+
+    TVM's importer pads the input in an operator of its own. It copies the tensor, and no layout passes through it.
+
+    Args:
+        inputs: Of the convolution.
+        attributes: As the file has them; texts are bytes.
+    """
+    data, weights = (static_shape(item)[2:] for item in inputs[:2])
+    mode = attributes.get("auto_pad")
+    if mode not in _BEFORE_FIRST or not data:
+        return dict(attributes)
+    kernel = attributes.get("kernel_shape") or weights
+    strides, dilations = (attributes.get(name) or [1] * len(data) for name in ("strides", "dilations"))
+    totals = [
+        max((-(-size // stride) - 1) * stride + (window - 1) * dilation + 1 - size, 0)
+        for size, window, stride, dilation in zip(data, kernel, strides, dilations, strict=True)
+    ]
+    before = [-(-total // 2) if _BEFORE_FIRST[mode] else total // 2 for total in totals]
+    after = [total - own for total, own in zip(totals, before, strict=True)]
+    rest = {name: value for name, value in attributes.items() if name != "auto_pad"}
+    return {**rest, "pads": [*before, *after]}
+
+
+def is_pairwise(kind: str, inputs: Sequence[Expr]) -> bool:
+    """Return whether an operator is one of these, on tensors of which not all are constants.
+
+    The importer itself computes what depends on constants alone.
+    """
+    tensors = all(isinstance(getattr(item, "ty", None), relax.TensorType) for item in inputs)
+    return kind in _PAIRWISE and tensors and not all(isinstance(item, tvm.ir.GenericConst) for item in inputs)
+
+
+def pairwise(builder: BlockBuilder, kind: str, inputs: Sequence[Expr]) -> Expr:
+    """Emit the largest, the smallest, the sum or the mean of tensors, which broadcast, two at a time.
+
+    TVM's importer stacks them and reduces over the stack. That copies each, and nothing before it is fused with what
+    comes after it.
+    """
+    joined: Any = reduce(lambda left, right: builder.emit(_PAIRWISE[kind](left, right)), inputs)
+    if kind != "Mean":
+        return joined
+    return builder.emit(relax.op.divide(joined, relax.const(len(inputs), str(inputs[0].ty.dtype))))
 
 
 def _reduction(attributes: Mapping[str, Any]) -> str:
