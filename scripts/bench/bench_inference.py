@@ -8,10 +8,10 @@
 A model that has no export in the folder yet is tuned and exported first, with so many trials for each. A folder that
 `autotune export` wrote is taken as it is. Then every runtime runs in a process of its own, while the others wait, on
 equal threads and inputs: our library, ONNX Runtime, OpenVINO (pip install 'autotune[bench]') in fp32 and as it comes,
-PyTorch (torch and onnx2torch) and TVM untuned, those of them that are installed. The first columns are medians over the
-processes, in milliseconds; ratios are taken within a turn, with their range. The share of the peak is that of the
-multiply-adds in fp32 that the machine can do. Nothing else should run on the machine, but for the loops that --busy
-starts.
+torch.compile (torch, torchvision and onnx2torch), which compiles in the first turn, and TVM untuned, those of them that
+are installed. The first columns are medians over the processes, in milliseconds; ratios are taken within a turn, with
+their range. The share of the peak is that of the multiply-adds in fp32 that the machine can do. Nothing else should run
+on the machine, but for the loops that --busy starts.
 
 The column `precision` is that of our library, for which --precision asks. As it comes, OpenVINO computes in bf16 where
 the CPU can; its column says in what. All others compute a model in the precision that the file has: a quantised one in
@@ -55,7 +55,7 @@ _TITLES = {
     "onnxruntime": "ONNX Runtime",
     "openvino": "OpenVINO",
     _DEFAULT: "OpenVINO as it comes",
-    "pytorch": "PyTorch",
+    "pytorch": "torch.compile",
     "untuned": "TVM untuned",
 }
 _QUANTISED_TOLERANCE = 0.1  # a step of rounding, carried through the layers

@@ -174,12 +174,12 @@ def _litert(request: Mapping[str, Any], arrays: Arrays) -> Run:
 
 
 def _pytorch(request: Mapping[str, Any], arrays: Arrays) -> Run:
-    """Load an ONNX model with PyTorch, without compilation. `onnx2torch` converts the file."""
+    """Load an ONNX model with PyTorch, to be compiled at its first run. `onnx2torch` converts the file."""
     import onnx2torch
     import torch
 
     torch.set_num_threads(int(request["threads"]))
-    model = onnx2torch.convert(request["model"]).eval()
+    model = torch.compile(onnx2torch.convert(request["model"]).eval())
     tensors = [torch.from_numpy(np.array(array)) for array in arrays.values()]
 
     def run() -> runners.Arrays:
