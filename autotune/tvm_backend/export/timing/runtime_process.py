@@ -54,9 +54,13 @@ class RuntimeProcess:
         self.end()
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """End the process, whatever it does. One that a runtime has forked may hold its pipes: nothing waits for it."""
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(BrokenPipeError):  # what was written may not have been read
+                assert pipe is not None
+                pipe.close()
         self._said.close()
 
     def imported(self) -> None:

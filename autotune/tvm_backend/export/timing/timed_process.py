@@ -315,7 +315,11 @@ def _load(request: Mapping[str, Any], arrays: Arrays) -> tuple[Run, dict[str, An
 
 
 def import_runtime(runtime: str) -> None:
-    """Import the packages of a runtime, as their users would have done."""
+    """Import the packages of a runtime, as their users would have done.
+
+    OpenVINO is imported without the package that reports its use: nothing is sent, and its threads disturb no timing.
+    """
+    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
     with without_torch() if runtime == "library" else contextlib.nullcontext():
         for package in PACKAGES[runtime]:
             importlib.import_module(package)

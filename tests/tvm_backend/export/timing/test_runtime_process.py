@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,16 @@ def test_the_process_gets_its_threads_and_its_end() -> None:
         assert answer["n"] == "3"
     with pytest.raises(ProcessLookupError):
         os.kill(answer["pid"], 0)
+
+
+def test_a_process_that_the_runtime_has_forked_is_not_waited_for() -> None:
+    """As one that OpenVINO forks to report its use, which may hang with the pipes open."""
+    forks = "import os, time; child = os.fork() or time.sleep(60); print('{\"child\": %d}' % child, flush=True)"
+    with process(f"{forks}; time.sleep(60)") as made:
+        child = made.load()["child"]
+        began = time.monotonic()
+    assert time.monotonic() - began < 30
+    os.kill(child, signal.SIGKILL)  # it is still there
 
 
 def test_processes_import_their_runtimes_at_the_same_time(tmp_path: Path) -> None:
