@@ -86,7 +86,7 @@ def test_a_spec_that_is_spoilt_while_its_job_runs(scene: Scene, spoil) -> None:
     job.spec.write_bytes(saved)
     assert daemon.wait(90) in (0, 1), scene.said
     scene.user.run("retry", 1)  # what was tried meanwhile may have counted as failed
-    scene.ends_well(scene.daemon(), 2, failed_stages=3)
+    scene.ends_well(scene.daemon(), 2, spoilt=f"{job.spec}")
 
 
 def test_a_folder_in_place_of_the_state_and_of_a_stage(scene: Scene) -> None:
